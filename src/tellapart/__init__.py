@@ -1,0 +1,1 @@
+"""Captions that tell photos apart."""

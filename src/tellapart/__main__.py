@@ -1,0 +1,73 @@
+"""The command line: a table of commands, each imported only when it is asked for, so that --help stays quick."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from importlib import import_module
+
+from tellapart.errors import UserError
+from tellapart.version import __version__
+
+COMMANDS = {  # name: (module with `main(arguments) -> exit code`, what it does)
+    "demo": ("tellapart.commands.demo", "caption the embedded album and write a page with photos and captions"),
+    "caption": ("tellapart.commands.caption", "caption photos, folders of photos or a data file"),
+    "train": ("tellapart.commands.train", "run a recipe"),
+    "prepare": ("tellapart.commands.prepare", "turn a data set into the one schema"),
+    "features": ("tellapart.commands.features", "compute a data set's features once and keep them"),
+    "models": ("tellapart.commands.models", "list captioners, encoders and recipes"),
+    "doctor": ("tellapart.commands.doctor", "check this machine and the installation"),
+}
+
+
+def usage() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {line}" for name, (_, line) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: tellapart COMMAND ... [--help]",
+            "",
+            "Captions that tell photos apart.",
+            "",
+            *lines,
+            "",
+            "tellapart COMMAND --help tells more.  For example:  tellapart caption holiday/ --out captions.jsonl",
+        ]
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):  # a file name need not be UTF-8; print it as it is
+        stream.reconfigure(errors="surrogateescape")  # type: ignore[union-attr]
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0
+    command, rest = arguments[0], arguments[1:]
+    if command in ("-V", "--version"):
+        print(f"tellapart {__version__}")
+        return 0
+    if command not in COMMANDS:
+        close = difflib.get_close_matches(command, COMMANDS, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"the commands are {', '.join(COMMANDS)}."
+        print(f"tellapart: there is no command {command!r}; {hint}", file=sys.stderr)
+        return 2
+    try:
+        run = import_module(COMMANDS[command][0]).main
+        code: int = run(rest)
+        sys.stdout.flush()
+        return code
+    except UserError as error:
+        print(f"tellapart {command}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"\ntellapart {command}: stopped; the same command goes on from here", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # `tellapart ... | head`: the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+if __name__ == "__main__":
+    sys.exit(main())

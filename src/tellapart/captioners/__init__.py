@@ -1,0 +1,70 @@
+"""Captioners: features in, words out.  The protocol that all of them share, and the table of those there are.
+
+B photos, R regions of a photo, D feature size, N = B*K captions grouped by photo, T words, V vocabulary.
+
+A captioner's *memory* has one row per photo, its *state* one row per caption; K is always N // B.  So several captions
+of a photo (references, samples, beams) share its memory, and nothing is copied to give each its own.
+Memory and state are nested tuples of tensors whose first dimension counts those rows: `select` reorders either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:  # the table can be read without loading torch
+    from torch import Tensor
+
+Tree = TypeVar("Tree")
+
+
+class Captioner(Protocol):
+    """Four verbs.  A captioner knows no vocabulary, no loss and no reward; decoding and training know only these."""
+
+    def encode(self, features: Tensor, mask: Tensor) -> Any:
+        """features (B, R, D), mask (B, R) True where a region exists -> memory with B rows, computed once per photo."""
+
+    def start(self, memory: Any) -> Any:
+        """The state before the first word, one row per photo."""
+
+    def step(self, token: Tensor, state: Any, memory: Any) -> tuple[Tensor, Any]:
+        """One word: token (N,) in, logits (N, V) of the next word and the next state out."""
+
+    def forward(self, tokens: Tensor, memory: Any, spoken: Tensor | None = None) -> Tensor:
+        """Teacher forcing: tokens (N, T) -> logits (N, T, V).
+
+        With `spoken` (N, T), True at the words and False at the padding behind them: (M, V) at the M words only.
+        """
+
+
+def select(tree: Tree, rows: Tensor) -> Tree:
+    """The given rows (a tensor of indices) of a memory or a state, in that order."""
+    if not isinstance(tree, tuple):
+        return tree.index_select(0, rows)  # type: ignore[attr-defined, no-any-return]
+    parts = [select(part, rows) for part in tree]
+    return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the table: where the captioner is defined, and what `tellapart models` says of it."""
+
+    module: str
+    name: str  # of the class; its settings are the dataclass `<name>Config` beside it
+    line: str
+
+    def load(self) -> tuple[Callable[..., Any], type]:
+        """The captioner's class and the dataclass of its settings."""
+        module = import_module(self.module)
+        return getattr(module, self.name), getattr(module, f"{self.name}Config")
+
+
+CAPTIONERS = {
+    "transformer": Entry(
+        "tellapart.captioners.transformer",
+        "Transformer",
+        "Transformer over a grid or regions, with a key-value cache (Vaswani et al., 2017)",
+    ),
+}

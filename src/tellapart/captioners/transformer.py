@@ -1,0 +1,216 @@
+"""Transformer captioner (Vaswani et al., 2017) over a grid of cells or a set of regions, layer norm first.
+
+What we leave out on purpose: positions of regions (a set of boxes has no order, and a convolutional grid leaks its
+own), copies of a photo's memory for each of its captions (a photo's captions ask it their questions together), and
+dropout inside attention and feed-forward (random numbers are a large part of a step on a CPU; the residuals have it).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass
+class TransformerConfig:
+    vocab_size: int
+    feature_size: int = 1280
+    width: int = 384
+    heads: int = 6
+    encoder_layers: int = 1  # self-attention among the regions
+    decoder_layers: int = 2
+    feed_forward: int = 1536
+    dropout: float = 0.1
+
+
+TINY = {"width": 32, "heads": 2, "encoder_layers": 1, "decoder_layers": 1, "feed_forward": 64}
+
+
+class KeysValues(NamedTuple):
+    keys: Tensor  # (rows, heads, positions, width / heads)
+    values: Tensor
+
+
+class Memory(NamedTuple):
+    """What the decoder may look at, projected once per photo for each of its layers."""
+
+    layers: tuple[KeysValues, ...]  # B rows, R positions
+    hidden: Tensor  # (B, R) True where there is no region
+
+
+State = tuple[KeysValues, ...]  # per layer, what was said so far: N rows
+
+
+class Layout(NamedTuple):
+    """Where words stand.
+
+    Layers take all words of a batch as one list (M, width), without the padding between captions; only attention needs
+    them in their captions (N, T, width).
+    """
+
+    captions: int  # N
+    length: int  # T
+    place: Tensor | None  # (M,) index of each word in N*T; None: every place has one
+
+    def spread(self, words: Tensor) -> Tensor:
+        """(M, C) -> (N, T, C)"""
+        if self.place is not None:
+            empty = words.new_zeros(self.captions * self.length, words.shape[1])
+            words = empty.index_copy(0, self.place, words)
+        return words.view(self.captions, self.length, -1)
+
+    def gather(self, words: Tensor) -> Tensor:
+        """(N, T, C) -> (M, C)"""
+        words = words.reshape(self.captions * self.length, -1)
+        return words if self.place is None else words.index_select(0, self.place)
+
+
+class Attention(nn.Module):
+    def __init__(self, width: int, heads: int):
+        super().__init__()
+        self.heads, self.scale = heads, (width // heads) ** -0.5
+        self.query, self.key_value = nn.Linear(width, width), nn.Linear(width, 2 * width)
+        self.out = nn.Linear(width, width)
+
+    def split(self, x: Tensor) -> Tensor:
+        """(rows, positions, width) -> (rows, heads, positions, width / heads)"""
+        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
+
+    def remember(self, keys_values: Tensor) -> KeysValues:
+        """(rows, positions, 2 * width), from `key_value`"""
+        keys, values = keys_values.chunk(2, dim=-1)
+        return KeysValues(self.split(keys), self.split(values))
+
+    def look(self, queries: Tensor, memory: KeysValues, hidden: Tensor | None) -> Tensor:
+        """queries (rows, queries, width), from `query`, to the same shape, for `out`.
+
+        hidden: True where a query must not look; fits (rows, heads, queries, positions)
+        """
+        # Written out: at these sizes two matrix products and a softmax are quicker on a CPU than the fused kernel.
+        weight = self.split(queries * self.scale) @ memory.keys.transpose(2, 3)
+        if hidden is not None:
+            weight = weight.masked_fill(hidden, -torch.inf)
+        return (weight.softmax(-1) @ memory.values).transpose(1, 2).flatten(2)
+
+
+def feed_forward(config: TransformerConfig) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Linear(config.width, config.feed_forward), nn.ReLU(), nn.Linear(config.feed_forward, config.width)
+    )
+
+
+class EncoderLayer(nn.Module):
+    """Regions look at each other, then each thinks by itself."""
+
+    def __init__(self, config: TransformerConfig):
+        super().__init__()
+        self.look_norm, self.look = nn.LayerNorm(config.width), Attention(config.width, config.heads)
+        self.think_norm, self.think = nn.LayerNorm(config.width), feed_forward(config)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor, hidden: Tensor) -> Tensor:
+        """x (B, R, width), hidden (B, R)"""
+        y, look = self.look_norm(x), self.look
+        seen = look.look(look.query(y), look.remember(look.key_value(y)), hidden[:, None, None])
+        x = x + self.dropout(look.out(seen))
+        return x + self.dropout(self.think(self.think_norm(x)))  # type: ignore[no-any-return]
+
+
+class DecoderLayer(nn.Module):
+    """A word recalls what was said before it, looks at the photo, and thinks."""
+
+    def __init__(self, config: TransformerConfig):
+        super().__init__()
+        self.recall_norm, self.recall = nn.LayerNorm(config.width), Attention(config.width, config.heads)
+        self.look_norm, self.look = nn.LayerNorm(config.width), Attention(config.width, config.heads)
+        self.think_norm, self.think = nn.LayerNorm(config.width), feed_forward(config)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def remember(self, regions: Tensor) -> KeysValues:
+        """What this layer's words may look at: regions (B, R, width)"""
+        return self.look.remember(self.look.key_value(regions))
+
+    def forward(
+        self, x: Tensor, layout: Layout, said: KeysValues | None, photo: KeysValues, hidden: Tensor
+    ) -> tuple[Tensor, KeysValues]:
+        """x (M, width): new words; said: the words before them (N rows); photo (B rows), hidden (B, R)"""
+        y, recall = self.recall_norm(x), self.recall
+        words = recall.remember(layout.spread(recall.key_value(y)))
+        if said is not None:
+            words = KeysValues(torch.cat([said.keys, words.keys], 2), torch.cat([said.values, words.values], 2))
+        past = recall.look(layout.spread(recall.query(y)), words, _future(layout.length, x.device))
+        x = x + self.dropout(recall.out(layout.gather(past)))
+
+        # The K captions of a photo stand in one row, as K*T questions to the same memory.
+        questions = layout.spread(self.look.query(self.look_norm(x))).view(len(hidden), -1, x.shape[1])
+        seen = self.look.look(questions, photo, hidden[:, None, None])
+        x = x + self.dropout(self.look.out(layout.gather(seen.view(layout.captions, layout.length, -1))))
+        return x + self.dropout(self.think(self.think_norm(x))), words
+
+
+class Transformer(nn.Module):
+    def __init__(self, config: TransformerConfig):
+        super().__init__()
+        c = self.config = config
+        if c.width % c.heads:
+            raise ValueError(f"width {c.width} is not a multiple of heads {c.heads}")
+        self.project = nn.Sequential(
+            nn.LayerNorm(c.feature_size), nn.Linear(c.feature_size, c.width), nn.Dropout(c.dropout)
+        )
+        self.encoder = nn.ModuleList(EncoderLayer(c) for _ in range(c.encoder_layers))
+        self.encoder_norm = nn.LayerNorm(c.width)
+        self.embed, self.dropout = nn.Embedding(c.vocab_size, c.width), nn.Dropout(c.dropout)
+        self.decoder = nn.ModuleList(DecoderLayer(c) for _ in range(c.decoder_layers))
+        self.decoder_norm = nn.LayerNorm(c.width)
+        self.word_bias = nn.Parameter(torch.zeros(c.vocab_size))  # the output matrix is the embedding
+        nn.init.normal_(self.embed.weight, std=c.width**-0.5)
+
+    def encode(self, features: Tensor, mask: Tensor) -> Memory:
+        hidden = ~mask
+        x = self.project(features)
+        for layer in self.encoder:
+            x = layer(x, hidden)
+        x = self.encoder_norm(x)
+        return Memory(tuple(layer.remember(x) for layer in self.decoder), hidden)  # type: ignore[operator]
+
+    def start(self, memory: Memory) -> State:
+        return tuple(KeysValues(photo.keys[:, :, :0], photo.values[:, :, :0]) for photo in memory.layers)
+
+    def step(self, token: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
+        """One word: token (N,) in, logits (N, V) and the next state out."""
+        return self._decode(token, Layout(len(token), 1, None), state, memory)
+
+    def forward(self, tokens: Tensor, memory: Memory, spoken: Tensor | None = None) -> Tensor:
+        """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words where `spoken` is True."""
+        place = None if spoken is None else spoken.flatten().nonzero().squeeze(1)
+        layout = Layout(tokens.shape[0], tokens.shape[1], place)
+        logits, _ = self._decode(layout.gather(tokens).squeeze(1), layout, None, memory)
+        return logits.view(*tokens.shape, -1) if spoken is None else logits
+
+    def _decode(self, words: Tensor, layout: Layout, state: State | None, memory: Memory) -> tuple[Tensor, State]:
+        """words (M,) -> logits (M, V)"""
+        before = 0 if state is None else state[0].keys.shape[2]
+        place = positions(before, layout.length, self.config.width, words.device).repeat(layout.captions, 1)
+        x = self.embed(words) * self.config.width**0.5 + layout.gather(place.view(layout.captions, layout.length, -1))
+        x = self.dropout(x)
+        said = []
+        for i, (layer, photo) in enumerate(zip(self.decoder, memory.layers, strict=True)):
+            x, spoken = layer(x, layout, None if state is None else state[i], photo, memory.hidden)
+            said.append(spoken)
+        return nn.functional.linear(self.decoder_norm(x), self.embed.weight, self.word_bias), tuple(said)
+
+
+def _future(length: int, device: torch.device) -> Tensor | None:
+    """(T, T) True where a word would look at a later one"""
+    return torch.ones(length, length, dtype=torch.bool, device=device).triu(1) if length > 1 else None
+
+
+def positions(start: int, count: int, width: int, device: torch.device) -> Tensor:
+    """Sinusoidal positions (count, width): captions may be longer than any in training."""
+    place = torch.arange(start, start + count, device=device)[:, None]
+    rate = torch.exp(torch.arange(0, width, 2, device=device) * (-math.log(10000.0) / width))
+    return torch.cat([torch.sin(place * rate), torch.cos(place * rate)], 1)

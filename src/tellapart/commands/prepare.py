@@ -1,0 +1,83 @@
+"""`tellapart prepare`: a data set as its authors publish it, into the one schema."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+from tellapart.commands.arguments import Parser
+from tellapart.data.examples import DataSet, clean, write
+from tellapart.data.readers import READERS
+from tellapart.data.readers.shared import SPLITS, first_few, with_splits
+from tellapart.errors import UserError
+from tellapart.files import is_file
+
+
+def parser() -> Parser:
+    width = max(map(len, READERS))
+    formats = "\n".join(f"  {name:<{width}}  {entry.line}" for name, entry in READERS.items())
+    parser = Parser(
+        "prepare",
+        f"Turn a data set into the one schema that every other command reads.\n\nformats:\n{formats}",
+        "tellapart prepare karpathy dataset_coco.json --photos coco/ --out coco.json",
+    )
+    parser.add_argument("format", metavar="FORMAT", choices=READERS, help="one of the formats above")
+    parser.add_argument("source", metavar="SOURCE", type=Path, help="the file or folder to read")
+    parser.add_argument("--out", metavar="DATA.json", type=Path, required=True, help="where to write it (or .json.gz)")
+    parser.add_argument("--photos", metavar="DIR", type=Path, help="where the photos lie (default: around SOURCE)")
+    splits = parser.add_mutually_exclusive_group()
+    splits.add_argument("--split", metavar="NAME", help="put all photos into this split")
+    splits.add_argument(
+        "--split-file",
+        metavar="LIST",
+        type=Path,
+        nargs="+",
+        action="extend",
+        default=[],
+        help="lists of photo names, one in a line; each list's name says its split (trainImages.txt, val.txt ...)",
+    )
+    return parser
+
+
+def main(arguments: list[str]) -> int:
+    request = parser().parse_args(arguments)
+    if is_file(request.out) and is_file(request.source) and request.out.samefile(request.source):
+        raise UserError(f"{request.out}: --out would overwrite the source.")
+    dataset = READERS[request.format].load()(request.source, request.photos)
+    if request.split is not None:
+        dataset = replace(dataset, examples=[replace(e, split=clean(request.split)) for e in dataset.examples])
+    if request.split_file:
+        dataset = with_splits(dataset, request.split_file)
+    write(dataset, request.out)
+
+    problems = dataset.problems + missing_photos(dataset)
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    print(f"{request.out}: {summary(dataset)}")
+    return 1 if problems else 0
+
+
+def missing_photos(dataset: DataSet) -> list[str]:
+    """At most one sentence: a data set whose photos lie elsewhere would fill the screen otherwise."""
+    missing = [str(example.file) for example in dataset.examples if not is_file(example.file)]
+    if not missing:
+        return []
+    count = f"{len(missing):,} of {_count(len(dataset.examples), 'photo')}"
+    hint = "; --photos DIR says where they are" if len(missing) == len(dataset.examples) else ""
+    return [f"{count} cannot be found: {first_few(missing)}{hint}."]
+
+
+def summary(dataset: DataSet) -> str:
+    """8,829 photos, 44,175 captions (6,329 train, 500 val, 2,000 test)."""
+    photos = Counter(example.split for example in dataset.examples)
+    captions = sum(len(example.captions) for example in dataset.examples)
+    order = list(dict.fromkeys(SPLITS.values()))  # train, val, test, then whatever else there is
+    splits = sorted(photos, key=lambda split: (order.index(split) if split in order else len(order), split))
+    by_split = ", ".join(f"{photos[split]:,} {split or 'without a split'}" for split in splits)
+    return f"{_count(len(dataset.examples), 'photo')}, {_count(captions, 'caption')} ({by_split or 'no splits'})"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"

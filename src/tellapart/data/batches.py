@@ -1,0 +1,111 @@
+"""Batches for training: B photos with K captions each, in an order that the seed alone decides.
+
+The order of an epoch is a function of seed and epoch, so a run that stopped in the middle of one needs to remember only
+how many batches it has had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tellapart.data.examples import Example
+from tellapart.data.features import FeatureStore
+from tellapart.data.tokenizers import Tokenizer
+
+
+@dataclass
+class Batch:
+    photos: NDArray[np.int64]  # (B,) positions in the data, for messages and for rewards that need references
+    features: Tensor  # (B, R, D)
+    mask: Tensor  # (B, R) True where a region exists
+    tokens: Tensor  # (B*K, T) grouped by photo; EOS at the end, then padding; no BOS
+
+    def to(self, device: torch.device) -> Batch:
+        return Batch(self.photos, self.features.to(device), self.mask.to(device), self.tokens.to(device))
+
+
+class CaptionedPhotos:
+    """Photos with features and tokenised captions, from one or several data sets."""
+
+    def __init__(self, sources: Sequence[tuple[FeatureStore, Sequence[Example]]], tokenizer: Tokenizer, max_words: int):
+        self.examples: list[Example] = []
+        self.captions: list[list[list[int]]] = []  # photo, caption, token; EOS at the end
+        self.pad = tokenizer.pad
+        self._stores = [store for store, _ in sources]
+        store_of, rows = [], []
+        for number, (store, examples) in enumerate(sources):
+            for example in examples:
+                self.examples.append(example)
+                self.captions.append(
+                    [[*tokenizer.encode(text)[:max_words], tokenizer.eos] for text in example.captions]
+                )
+                store_of.append(number)
+                rows.append(store.row(example))
+        self._store_of, self._rows = np.array(store_of, np.int64), np.array(rows, np.int64)
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def features(self, photos: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """(B, R, D) and the mask (B, R)"""
+        first = self._stores[0]
+        features = torch.empty(len(photos), *first.shape)
+        for number, store in enumerate(self._stores):
+            here = np.flatnonzero(self._store_of[photos] == number)
+            if len(here):
+                features[here] = store.grid(self._rows[photos[here]])
+        return features, torch.ones(features.shape[:2], dtype=torch.bool)
+
+    def batch(self, photos: NDArray[np.int64], chosen: Sequence[Sequence[int]]) -> Batch:
+        """The photos with the chosen ones of their captions."""
+        captions = [self.captions[photo][k] for photo, ks in zip(photos, chosen, strict=True) for k in ks]
+        return Batch(photos, *self.features(photos), pad_tokens(captions, self.pad))
+
+
+def pad_tokens(captions: Sequence[Sequence[int]], pad: int) -> Tensor:
+    """(N, T) with T the longest caption"""
+    tokens = torch.full((len(captions), max(map(len, captions), default=0)), pad)
+    for row, caption in zip(tokens, captions, strict=True):
+        row[: len(caption)] = torch.tensor(caption)
+    return tokens
+
+
+@dataclass
+class BatchStream:
+    """Batches without end, shuffled anew each epoch.  `consumed` is its whole state: set it to go on from there."""
+
+    data: CaptionedPhotos
+    batch_size: int
+    captions_per_photo: int
+    seed: int
+    consumed: int = 0
+
+    @property
+    def batches_per_epoch(self) -> int:
+        return -(-len(self.data) // self.batch_size)
+
+    def __iter__(self) -> Iterator[Batch]:
+        while True:
+            epoch, position = divmod(self.consumed, self.batches_per_epoch)
+            order, ranks = self._epoch(epoch)
+            for start in range(position * self.batch_size, len(order), self.batch_size):
+                photos = order[start : start + self.batch_size]
+                self.consumed += 1
+                yield self.data.batch(photos, [self._choose(photo, ranks[photo]) for photo in photos])
+
+    def _epoch(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """An order of the photos, and for each photo a random number per caption."""
+        draw = np.random.default_rng((self.seed, epoch))
+        most = max(map(len, self.data.captions))
+        return draw.permutation(len(self.data)), draw.random((len(self.data), most))
+
+    def _choose(self, photo: int, ranks: NDArray[np.float64]) -> list[int]:
+        """K different captions; where the photo has fewer, all of them, again and again until there are K."""
+        order = np.argsort(ranks[: len(self.data.captions[photo])])
+        return [int(k) for k in np.resize(order, self.captions_per_photo)]

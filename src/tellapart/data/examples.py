@@ -1,0 +1,259 @@
+"""The one schema: what every reader makes and everything else takes.
+
+    {"dataset": name, "images": [{"id", "file", "split", "captions": [...]}]}      (or "videos")
+
+`file` is relative to the JSON file or absolute.  `captions` may be absent.  Unknown keys are kept.
+
+A file that is wrong as a whole is a `UserError`.  A record that is wrong is left out and named in `DataSet.problems`:
+one bad line among 100,000 should not cost anybody a night's run, and should not go unnoticed either.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tellapart import files
+from tellapart.errors import UserError
+
+KINDS = ("images", "videos")
+
+
+@dataclass(frozen=True)
+class Example:
+    """One photo or clip of a data set."""
+
+    id: int | str
+    file: Path  # absolute
+    split: str = ""
+    captions: tuple[str, ...] = ()
+    extra: dict[str, Any] = field(default_factory=dict)  # keys the schema does not know, kept as they were
+
+
+@dataclass
+class DataSet:
+    name: str
+    examples: list[Example]
+    kind: str = "images"  # or "videos"
+    problems: list[str] = field(default_factory=list)  # a sentence for each record or caption that was left out
+    extra: dict[str, Any] = field(default_factory=dict)  # top-level keys the schema does not know
+
+    def split(self, name: str) -> list[Example]:
+        return [example for example in self.examples if example.split == name]
+
+
+def read(path: Path | str) -> DataSet:
+    """A data file, plain or gzipped."""
+    path = Path(path)
+    content = files.read_json(path)
+    kinds = [kind for kind in KINDS if kind in content]
+    if len(kinds) != 1:
+        found = "both" if kinds else "neither"
+        raise UserError(f'{path}: a data file has a list "images" or a list "videos"; this one has {found}.')
+    records = listed(content, kinds[0], path)
+    refuse_other_formats(records, path, mark="file")
+    examples, problems = check(records, source=path, folder=folder_of(path), kind=kinds[0])
+    name = content.get("dataset", stem(path))
+    if not isinstance(name, str):
+        raise UserError(f'{path}: "dataset" must be a string, not {files.type_of(name)}.')
+    extra = {key: value for key, value in content.items() if key not in ("dataset", kinds[0])}
+    return DataSet(name, examples, kinds[0], problems, extra)
+
+
+def write(dataset: DataSet, path: Path | str) -> None:
+    """The whole data set or nothing: what was at `path` before stays until the new file is complete."""
+    path = Path(path)
+    try:
+        data = _to_json(dataset, folder_of(path)).encode("ascii")
+    except RecursionError:
+        raise UserError(f"{path}: a value among the unknown keys is nested too deeply to be written.") from None
+    files.replace(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+
+
+def _to_json(dataset: DataSet, folder: Path) -> str:
+    """A record to a line, so that grep and diff are of use.
+
+    ASCII, because a file name need not be UTF-8: Python keeps its odd bytes as lone surrogates, which JSON can escape
+    and UTF-8 cannot write.
+    """
+    head = json.dumps({"dataset": dataset.name, **dataset.extra})
+    names = relative_names((example.file for example in dataset.examples), folder)
+    records = [
+        json.dumps({"id": e.id, "file": file, "split": e.split, "captions": e.captions, **e.extra})
+        for e, file in zip(dataset.examples, names, strict=True)
+    ]
+    return f'{head[:-1]}, "{dataset.kind}": [\n' + ",\n".join(records) + "\n]}\n"
+
+
+# Records
+
+
+def check(
+    records: Iterable[Any],
+    *,
+    source: Path,
+    folder: Path,
+    kind: str = "images",
+    fields: Mapping[str, str] | None = None,
+    seen: set[str] | None = None,
+) -> tuple[list[Example], list[str]]:
+    """The records that keep to the schema, as examples, and a sentence for each record or caption that does not.
+
+    `source` is named in the sentences, `folder` is what a relative `file` is relative to.  A reader of another format
+    turns its records into ours and has them checked here; `fields` says how that format calls our keys, so that a
+    sentence names what the user can find in the file.  `seen` is shared between the files of one data set.
+    """
+    fields, seen = fields or {}, set() if seen is None else seen
+    examples, problems = [], []
+    for position, record in enumerate(records, start=1):
+        broken = _why_broken(record, fields, seen)
+        if broken:
+            problems.append(f"{source}: {name_of(record, position, kind)}: {broken}")
+            continue
+        seen.add(str(record["id"]))
+        captions, said = _captions(record.get("captions", []), fields)
+        problems += [f"{source}: {name_of(record, position, kind)}: {problem}" for problem in said]
+        extra = {key: value for key, value in record.items() if key not in ("id", "file", "split", "captions")}
+        file = absolute(record["file"], folder)
+        examples.append(Example(record["id"], file, clean(record.get("split", "")), captions, extra))
+    return examples, problems
+
+
+def clean(text: str) -> str:
+    """One line of text: white space runs become one space, control characters and halves of characters go."""
+    return " ".join(_NOT_TEXT.sub(" ", text).split())
+
+
+_NOT_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def _why_broken(record: Any, fields: Mapping[str, str], seen: set[str]) -> str:
+    """Why nothing can be done with a record; empty when something can."""
+
+    def called(key: str) -> str:
+        return f'"{fields.get(key, key)}"'
+
+    if not isinstance(record, dict):
+        return f"it must be an object, not {files.type_of(record)}."
+    id, file, split = record.get("id"), record.get("file"), record.get("split", "")
+    if id is None:
+        return f"{called('id')} is missing."
+    if not isinstance(id, int | str) or isinstance(id, bool):
+        fraction = " with a fraction" if isinstance(id, float) else ""
+        return f"{called('id')} must be a whole number or a string, not {files.type_of(id)}{fraction}."
+    if id == "":
+        return f"{called('id')} is empty."
+    if str(id) in seen:  # 1 and "1" are one id: a file of results has them as keys, and JSON's keys are strings
+        return f"{called('id')} was given to an earlier record too; this one is left out."
+    if file is None:
+        return f"{called('file')} is missing."
+    if not isinstance(file, str):
+        return f"{called('file')} must be a string, not {files.type_of(file)}."
+    if not _can_be_a_file(file):
+        return f"{called('file')} {file!r} cannot be the name of a file."
+    if not isinstance(split, str):
+        return f"{called('split')} must be a string, not {files.type_of(split)}."
+    if not isinstance(record.get("captions", []), list):
+        return f"{called('captions')} must be a list of strings, not {files.type_of(record['captions'])}."
+    return ""
+
+
+def _captions(captions: list[Any], fields: Mapping[str, str]) -> tuple[tuple[str, ...], list[str]]:
+    """The captions that can be used, and what is wrong with the others."""
+    key = fields.get("captions", "captions")
+    kept, problems = [], []
+    for position, caption in enumerate(captions, start=1):
+        if not isinstance(caption, str):
+            problems.append(f'"{key}" number {position} must be a string, not {files.type_of(caption)}.')
+        elif _is_blank(text := clean(caption)):
+            problems.append(f'"{key}" number {position} is empty.')
+        else:
+            kept.append(text)
+    return tuple(kept), problems
+
+
+def _is_blank(text: str) -> bool:
+    """Nothing to be seen: empty, or only zero-width characters and the like."""
+    return not any(character.isprintable() and character != " " for character in text)
+
+
+def _can_be_a_file(name: str) -> bool:
+    try:
+        return name.strip() != "" and b"\0" not in os.fsencode(name)
+    except UnicodeEncodeError:  # half of a character that no file system gave us
+        return False
+
+
+def name_of(record: Any, position: int, kind: str) -> str:
+    """What to call a record in a sentence: by its id, and by where it stands when that does not help to find it."""
+    one = kind.removesuffix("s")
+    id = record.get("id") if isinstance(record, dict) else None
+    # repr, because an id may hold what no terminal can show
+    return f"{one} {id!r}" if isinstance(id, int | str) and id != "" else f"{one} number {position}"
+
+
+# Files
+
+
+def listed(content: dict[str, Any], key: str, path: Path) -> list[Any]:
+    """A list that a file must have."""
+    if key not in content:
+        raise UserError(f'{path}: there is no list "{key}" in it.')
+    value = content[key]
+    if not isinstance(value, list):
+        raise UserError(f'{path}: "{key}" must be a list, not {files.type_of(value)}.')
+    return value
+
+
+def refuse_other_formats(records: list[Any], path: Path, mark: str) -> None:
+    """One sentence instead of one for each record, where several formats keep records of another shape in "images".
+
+    The key of a photo's name gives a format away; `mark` is the one to expect.
+    """
+    first = next((record for record in records if isinstance(record, dict)), {})
+    if mark in first:
+        return
+    if "file" in first:
+        raise UserError(f"{path}: this is a data file already; there is nothing to prepare.")
+    for other, name in (("file_name", "coco"), ("filename", "karpathy")):
+        if other in first:
+            command = f"tellapart prepare {name} {path} --out DATA.json"
+            raise UserError(f"{path}: this is in the {name} format; make a data file of it with: {command}")
+
+
+def stem(path: Path) -> str:
+    return path.name.removesuffix(".gz").removesuffix(".json")
+
+
+def folder_of(path: Path) -> Path:
+    """The real folder a file lies in.  The file's own link is not followed: its photos lie beside the link."""
+    return files.real(path.parent)
+
+
+def absolute(file: str, folder: Path) -> Path:
+    """A file named relative to `folder`, or absolutely."""
+    path = folder / file
+    # A link before ".." leads elsewhere than the text of the path says, so the file system has to be asked.
+    return files.real(path.parent) / path.name if ".." in path.parts else path
+
+
+def relative_names(paths: Iterable[Path], folder: Path) -> list[str]:
+    """How to name files in a file that lies in `folder`: relative to it where they lie below it, else absolutely."""
+    start = f"{folder}/".replace("//", "/")  # text, because Path.relative_to takes seconds for 100,000 photos
+    real_folders: dict[Path, Path] = {}  # where a folder really is, asked once for each folder and not for each photo
+    names = []
+    for file in paths:
+        name = str(file.absolute())
+        if not name.startswith(start):  # below the folder all the same, when a link leads there
+            if file.parent not in real_folders:
+                real_folders[file.parent] = folder_of(file)
+            there = str(real_folders[file.parent] / file.name)
+            name = there if there.startswith(start) else name
+        names.append(name.removeprefix(start))
+    return names

@@ -1,0 +1,117 @@
+"""From a file that a user hands over to pixels: one function, so that every command treats a photo alike.
+
+Any file may be hostile or broken.  Only the formats named here are tried, whatever the file's name says, and everything
+that can go wrong comes out as `BadPhoto` with a reason that a person understands.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import stat
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from tellapart.errors import BadPhoto
+
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")  # "JPEG" covers MPO, which many phones write under .jpg
+PHOTO_SUFFIXES = frozenset({".jpg", ".jpeg", ".mpo", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"})
+MAX_PIXELS = 178_956_970  # where Pillow itself speaks of a decompression bomb; larger than any camera's photo
+MAX_BYTES = 1 << 29
+
+# Pillow warns from half of MAX_PIXELS on; we have a limit of our own and say so in one place.
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+
+
+@dataclass(frozen=True)
+class Photo:
+    pixels: NDArray[np.uint8]  # (size, size, 3)
+    sha256: str  # of the file's bytes
+
+
+def read(file: str | os.PathLike[str], size: int) -> Photo:
+    """The photo upright, in RGB, squeezed to a square of `size` pixels a side: the whole picture, nothing cropped."""
+    data = read_bytes(file)
+    image = decode(data, file, at_least=size).resize((size, size), Image.Resampling.BICUBIC)
+    return Photo(np.array(image), hashlib.sha256(data).hexdigest())
+
+
+def sha256(file: str | os.PathLike[str]) -> str:
+    """What a photo is known by: its bytes, not its name."""
+    return hashlib.sha256(read_bytes(file)).hexdigest()
+
+
+def read_bytes(file: str | os.PathLike[str]) -> bytes:
+    try:
+        status = Path(file).stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise BadPhoto(file, "is a folder, not a photo")
+        if not stat.S_ISREG(status.st_mode):  # reading a pipe or a device could take forever
+            raise BadPhoto(file, "is not a regular file")
+        if status.st_size == 0:
+            raise BadPhoto(file, "the file is empty")
+        if status.st_size > MAX_BYTES:
+            raise BadPhoto(file, f"the file has {status.st_size >> 20} MB; {MAX_BYTES >> 20} is the most we read")
+        return Path(file).read_bytes()
+    except FileNotFoundError:
+        raise BadPhoto(file, "there is no such file") from None
+    except ValueError as error:  # a NUL byte in the name
+        raise BadPhoto(file, f"is no file name ({error})") from None
+    except OSError as error:
+        raise BadPhoto(file, f"cannot be read ({error.strerror})") from None
+
+
+def decode(data: bytes, file: object, *, at_least: int = 0) -> Image.Image:
+    """The photo upright and in RGB.  A JPEG much larger than `at_least` is decoded at a fraction of its size."""
+    try:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise Image.DecompressionBombError
+            if at_least and image.format in ("JPEG", "MPO"):
+                image.draft(image.mode, (at_least, at_least))  # never below what is asked for
+            image.load()  # of an animation, the first frame
+            return _to_rgb(_upright(image))
+    except UnidentifiedImageError:
+        raise BadPhoto(file, f"is not a photo that we can open ({', '.join(FORMATS)})") from None
+    except Image.DecompressionBombError:
+        raise BadPhoto(file, f"has more than {MAX_PIXELS // 10**6} megapixels; such a file may be an attack") from None
+    except MemoryError:
+        raise BadPhoto(file, "does not fit into memory") from None
+    except Exception as error:  # decoders raise nearly anything on a broken file
+        raise BadPhoto(file, f"is damaged ({str(error) or type(error).__name__})") from None
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """Turned as its EXIF orientation says.  Nothing after this sees the EXIF data, so it is never turned twice."""
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:  # broken EXIF data says nothing about the pixels
+        return image
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode == "RGB":
+        return image
+    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+        return _to_eight_bits(image)
+    if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        paper = Image.new("RGBA", image.size, "white")  # what a viewer shows behind transparent parts
+        return Image.alpha_composite(paper, image).convert("RGB")
+    return image.convert("RGB")
+
+
+def _to_eight_bits(image: Image.Image) -> Image.Image:
+    """Deep greyscale.  Pillow's own conversion clips at 255 and would make such a photo white."""
+    values = np.nan_to_num(np.asarray(image).astype(np.float32))
+    if image.mode.startswith("I;16"):
+        values /= 257  # 65535 -> 255
+    elif not (values.min() >= 0 and 1 < values.max() <= 255):  # no range is written in the file: use the photo's own
+        values = (values - values.min()) * (255 / max(float(np.ptp(values)), 1e-12))
+    return Image.fromarray(values.round().clip(0, 255).astype(np.uint8)).convert("RGB")

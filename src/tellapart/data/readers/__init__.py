@@ -1,0 +1,47 @@
+"""Readers: data sets as their authors publish them, into the one schema.
+
+A new format is a file here with `read(source, photos) -> DataSet` and a line in the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from tellapart.data.examples import DataSet
+
+Read = Callable[[Path, Path | None], DataSet]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the table: the module whose `read` knows the format, and what `tellapart prepare --help` says of it."""
+
+    module: str
+    line: str
+
+    def load(self) -> Read:
+        read: Read = import_module(self.module).read
+        return read
+
+
+READERS = {
+    "karpathy": Entry(
+        "tellapart.data.readers.karpathy",
+        "dataset_coco.json, dataset_flickr8k.json or dataset_flickr30k.json with Karpathy's splits",
+    ),
+    "coco": Entry(
+        "tellapart.data.readers.coco",
+        "COCO annotations such as captions_val2014.json, or a folder with several of them",
+    ),
+    "flickr": Entry(
+        "tellapart.data.readers.flickr",
+        "Flickr8k.token.txt, results_20130124.token, or captions as CSV (captions.txt, results.csv)",
+    ),
+    "folder": Entry(
+        "tellapart.data.readers.folder",
+        "a folder of photos with the folders in it; no captions",
+    ),
+}

@@ -1,0 +1,163 @@
+"""Beam search: the likeliest captions a bounded search can find, for a batch of photos at once.
+
+Each photo has `beam` live hypotheses and a bank of finished ones.  A step ranks all continuations of the live
+hypotheses by their summed log p:
+
+- those that end (EOS) and stand among the `beam` best go to the bank.  An ending outside them does not, though its
+  score might beat a longer caption's: that keeps out the empty and broken captions which exact search prefers, it is
+  the field's rule (fairseq, transformers), and it makes a beam of 1 the greedy caption;
+- the `beam` best of those that do not end live on;
+- at `max_words` tokens the `beam` best go to the bank as they are: a caption that is cut has no EOS and no log p for
+  one, and ranks by its own score among the finished.
+
+The bank keeps the `n_best` best.  It never steers the live hypotheses, so a wider bank would only delay the end.
+A photo is done when no live hypothesis can still beat the worst in its bank; done photos leave the batch.
+
+Equal scores: found first, then from the better hypothesis, then the lower word id.  Where more words tie than fit
+in the beam, `torch.topk` picks; it sees one photo at a time, so neither the batch nor the run changes its pick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tellapart.captioners import Captioner, select
+from tellapart.decoding.score import caption_mask
+from tellapart.decoding.words import log_probabilities, never_said, opening
+
+
+@dataclass
+class Hypotheses:
+    """The best captions of each photo, best first.  A place that no caption fills has logp and score -inf."""
+
+    tokens: Tensor  # (B, n_best, T) without BOS, padding after EOS
+    mask: Tensor  # (B, n_best, T) True up to and including EOS; all False where there is no caption
+    logp: Tensor  # (B, n_best) summed over the words and EOS
+    score: Tensor  # (B, n_best) logp / length**length_penalty, length = words + EOS
+
+
+@torch.no_grad()
+def beam_search(
+    captioner: Captioner,
+    memory: Any,
+    *,
+    beam: int = 3,
+    bos: int,
+    eos: int,
+    pad: int,
+    max_words: int = 20,
+    banned: Iterable[int] = (),
+    length_penalty: float = 0.0,
+    n_best: int = 1,
+) -> Hypotheses:
+    """The `n_best` captions of each photo.  `max_words` counts EOS; log p is over the whole vocabulary, as in `greedy`.
+
+    length_penalty  0 ranks by the sum of log p, 1 by its mean over words and EOS; the higher, the longer the captions
+
+    No gradients: `score` gives the log p of the captions found, with them.
+    """
+    if min(beam, n_best, max_words) < 1:
+        raise ValueError(f"beam, n_best and max_words must be at least 1, not {beam}, {n_best} and {max_words}")
+    token = opening(memory, bos)
+    forbidden = never_said(banned, eos, token.device)
+    logp, state = _step(captioner, token, captioner.start(memory), memory, forbidden)  # (B, V)
+    photos = torch.arange(len(token), device=token.device)  # (A,) still searched, by their place in the batch
+    live = _Beam(token.new_full((len(token), 1, max_words), pad), logp.new_zeros(len(token), 1), photos[:, None])
+    bank = _Bank.empty(live, n_best)
+    for length in range(1, max_words + 1):
+        found = live.continuations(logp, at=length - 1, count=2 * beam)
+        ends = found.tokens[:, :, length - 1] == eos  # (A, 2*beam)
+        finished = ends | (length == max_words)
+        bank.add(photos, found.first(beam), finished[:, :beam], divisor=length**length_penalty)
+        if length == max_words:
+            break
+
+        # A hypothesis has one ending, so of 2*beam continuations at least `beam` go on (or as many as there are).
+        live = found.without(ends).first(beam)
+        furthest = max_words if length_penalty > 0 else length + 1  # the length at which a given log p scores best
+        done = live.logp[:, 0] / furthest**length_penalty <= bank.score[photos, -1]  # (A,): log p can only fall
+        count = int(done.sum())  # the one wait for the device in a step
+        if count == len(photos):
+            break
+        if 4 * count >= len(photos):  # a quarter or more each time: all copies of the memory together are below 3
+            keep = done.byte().argsort(stable=True)[: len(photos) - count]
+            photos, memory, live = photos[keep], select(memory, keep), live.of(keep)
+        token, state = live.tokens[:, :, length - 1].flatten(), select(state, live.row.flatten())
+        logp, state = _step(captioner, token, state, memory, forbidden)
+    return bank.hypotheses(eos)
+
+
+def _step(captioner: Captioner, token: Tensor, state: Any, memory: Any, forbidden: Tensor) -> tuple[Tensor, Any]:
+    """log p (N, V) of the next word, -inf where it may not be said, and the next state."""
+    logits, state = captioner.step(token, state, memory)
+    return log_probabilities(logits).index_fill_(1, forbidden, -torch.inf), state
+
+
+@dataclass
+class _Beam:
+    """H hypotheses of each of the A photos still searched, all equally long, best first."""
+
+    tokens: Tensor  # (A, H, max_words)
+    logp: Tensor  # (A, H) -inf where there is none
+    row: Tensor  # (A, H) of the state that each goes on from
+
+    def continuations(self, logp: Tensor, *, at: int, count: int) -> _Beam:
+        """The `count` best ways to add one word at the place `at`.  logp (A*H, V) of the next word."""
+        photos, width = self.logp.shape
+        total = (self.logp[:, :, None] + logp.view(photos, width, -1)).flatten(1)  # (A, H*V)
+        choice = total.topk(min(count, total.shape[1]), dim=1, sorted=False).indices.sort(dim=1).values
+        best, order = total.gather(1, choice).sort(dim=1, descending=True, stable=True)  # equals stay in index order
+        choice = choice.gather(1, order)
+        parent, word = choice // logp.shape[1], choice % logp.shape[1]
+        tokens = _take(self.tokens, parent)
+        tokens[:, :, at] = word
+        return _Beam(tokens, best, parent + width * torch.arange(photos, device=parent.device)[:, None])
+
+    def without(self, gone: Tensor) -> _Beam:
+        """Those where `gone` (A, H) is True moved behind the others, as if they had never been."""
+        logp, order = self.logp.masked_fill(gone, -torch.inf).sort(dim=1, descending=True, stable=True)
+        return _Beam(_take(self.tokens, order), logp, self.row.gather(1, order))
+
+    def first(self, count: int) -> _Beam:
+        return _Beam(self.tokens[:, :count], self.logp[:, :count], self.row[:, :count])
+
+    def of(self, photos: Tensor) -> _Beam:
+        return _Beam(self.tokens[photos], self.logp[photos], self.row[photos])
+
+
+@dataclass
+class _Bank:
+    """The best finished captions of all B photos, in the order of the batch; best first, -inf where there is none."""
+
+    tokens: Tensor  # (B, n_best, max_words)
+    logp: Tensor  # (B, n_best)
+    score: Tensor  # (B, n_best)
+
+    @classmethod
+    def empty(cls, live: _Beam, n_best: int) -> _Bank:
+        nothing = live.logp.new_full((len(live.logp), n_best), -torch.inf)
+        return cls(live.tokens.repeat(1, n_best, 1), nothing, nothing.clone())
+
+    def add(self, photos: Tensor, found: _Beam, finished: Tensor, *, divisor: float) -> None:
+        """Put in those of `found` (A, H) that are `finished`, where they are better than what is there."""
+        offered = (found.logp / divisor).masked_fill(~finished, -torch.inf)
+        score, order = torch.cat([self.score[photos], offered], 1).sort(dim=1, descending=True, stable=True)
+        order = order[:, : self.score.shape[1]]
+        self.score[photos] = score[:, : self.score.shape[1]]
+        self.logp[photos] = torch.cat([self.logp[photos], found.logp], 1).gather(1, order)
+        self.tokens[photos] = _take(torch.cat([self.tokens[photos], found.tokens], 1), order)
+
+    def hypotheses(self, eos: int) -> Hypotheses:
+        mask = caption_mask(self.tokens, eos) & self.logp.isfinite()[:, :, None]
+        longest = int(mask.sum(-1).max())
+        return Hypotheses(self.tokens[:, :, :longest], mask[:, :, :longest], self.logp, self.score)
+
+
+def _take(tokens: Tensor, index: Tensor) -> Tensor:
+    """tokens (A, H, T), index (A, J) -> (A, J, T)"""
+    return tokens.gather(1, index[:, :, None].expand(-1, -1, tokens.shape[2]))

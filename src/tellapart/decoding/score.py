@@ -1,0 +1,34 @@
+"""How probable is a given caption?  Teacher forcing: the whole caption in one pass, no word-by-word loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tellapart.captioners import Captioner
+from tellapart.decoding.words import log_probabilities
+
+
+def caption_mask(tokens: Tensor, eos: int) -> Tensor:
+    """Which tokens belong to the caption: True up to and including the first EOS.  tokens (..., T) -> (..., T).
+
+    A caption without EOS was cut at its last token, so all of it counts.
+    """
+    ends = tokens == eos
+    return ends.cumsum(-1) - ends.long() == 0  # no EOS strictly before
+
+
+def score(captioner: Captioner, memory: Any, tokens: Tensor, mask: Tensor, *, bos: int) -> Tensor:
+    """log p of every word of given captions; gradients flow, and no gradient passes through what `mask` leaves out.
+
+    memory            B photos
+    tokens    (N, T)  N = B*K captions grouped by photo, without BOS, padded with any word id
+    mask      (N, T)  True at a caption's words and EOS, False at the padding behind them: see `caption_mask`
+    returns   (N, T)  log p(word | the words before it, photo) over the whole vocabulary, 0 where `mask` is False
+    """
+    before = torch.cat([torch.full_like(tokens[:, :1], bos), tokens[:, :-1]], dim=1)
+    logits = captioner.forward(before, memory, spoken=mask)  # (M, V): padding is never projected onto the vocabulary
+    logp = log_probabilities(logits).gather(1, tokens[mask][:, None]).squeeze(1)  # (M,)
+    return logp.new_zeros(tokens.shape).masked_scatter(mask, logp)

@@ -1,0 +1,31 @@
+"""What every decoder shares: the first word, the words never said, and what counts as a log-probability."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def opening(memory: Any, bos: int) -> Tensor:
+    """The token before the first word, once per photo: (B,), on the memory's device."""
+    leaf = memory
+    while not isinstance(leaf, Tensor):
+        leaf = leaf[0]
+    return torch.full((len(leaf),), bos, device=leaf.device)
+
+
+def never_said(banned: Iterable[int], eos: int, device: torch.device) -> Tensor:
+    """The banned word ids as an index.  EOS stays allowed, so that a caption always has a way on."""
+    words = sorted(set(banned))
+    if eos in words:
+        raise ValueError(f"EOS ({eos}) cannot be banned")
+    return torch.tensor(words, dtype=torch.long, device=device)
+
+
+def log_probabilities(logits: Tensor) -> Tensor:
+    """log softmax over the last dimension, in single precision at least: sums of half-precision log p drift."""
+    return F.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))

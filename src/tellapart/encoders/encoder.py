@@ -1,0 +1,74 @@
+"""A frozen network that turns pixels into features, known by its name, its settings and the hash of its weights.
+
+S pixels a side, B photos, R = grid * grid regions, D feature size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from safetensors.torch import load_file
+from torch import Tensor
+
+from tellapart.encoders import ENCODERS, EncoderConfig, efficientnet_lite, weights_file
+from tellapart.errors import UserError
+
+
+class Features(NamedTuple):
+    grid: Tensor  # (B, R, D), row by row from the top left
+    pooled: Tensor  # (B, D), the mean of the network's own map
+
+
+class Encoder:
+    """A frozen network with its settings.  Call it with pixels."""
+
+    def __init__(self, config: EncoderConfig, device: str | torch.device = "cpu"):
+        if config.name not in ENCODERS:
+            raise UserError(f"there is no encoder {config.name!r}; there are {', '.join(ENCODERS)}.")
+        if config.image_size < efficientnet_lite.STRIDE or config.grid < 1:
+            raise UserError(
+                f"encoder: image_size must be at least {efficientnet_lite.STRIDE} and grid at least 1, "
+                f"not {config.image_size} and {config.grid}."
+            )
+        self.config, self.device = config, torch.device(device)
+        file = weights_file(config.name)
+        self.weights_sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+        self.network = efficientnet_lite.EfficientNetLite(ENCODERS[config.name].variant)
+        self.network.load_state_dict(_read_weights(file))
+        self.network.eval().requires_grad_(False).to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    @property
+    def regions(self) -> int:
+        return self.config.grid**2
+
+    @property
+    def feature_size(self) -> int:
+        return efficientnet_lite.FEATURE_SIZE
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What features must share to be used together: kept in manifests and model folders, and compared."""
+        return asdict(self.config) | {"weights_sha256": self.weights_sha256}
+
+    @torch.inference_mode()
+    def __call__(self, pixels: NDArray[np.uint8] | Tensor) -> Features:
+        """pixels (B, S, S, 3) in 0..255"""
+        images = torch.as_tensor(pixels).to(self.device).permute(0, 3, 1, 2)  # channels last in memory, as it came
+        feature_map = self.network((images.float() - 127) / 128)
+        grid = feature_map
+        if grid.shape[-1] != self.config.grid:
+            grid = F.adaptive_avg_pool2d(feature_map, self.config.grid)
+        return Features(grid.flatten(2).transpose(1, 2), feature_map.mean((2, 3)))
+
+
+def _read_weights(file: Path) -> dict[str, Tensor]:
+    if file.suffix == ".safetensors":  # ours: folded already, half precision
+        return {name: tensor.float() for name, tensor in load_file(file).items()}
+    return efficientnet_lite.fold(torch.load(file, weights_only=True, map_location="cpu"))

@@ -1,0 +1,15 @@
+"""What a user can put right: one clear sentence that names the file or the field, and never a traceback."""
+
+from __future__ import annotations
+
+
+class UserError(Exception):
+    """The request itself is wrong.  Commands print the sentence on stderr and exit 2."""
+
+
+class BadPhoto(UserError):
+    """One photo cannot be used.  In a batch the others go on, and the command exits 1."""
+
+    def __init__(self, file: object, reason: str):
+        super().__init__(f"{file}: {reason}")
+        self.file, self.reason = str(file), reason

@@ -1,0 +1,119 @@
+"""Reading what a user hands over, and writing so that a kill or a full disk never costs what was there before."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import secrets
+import zlib
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tellapart.errors import UserError
+
+
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file, plain or gzipped (by its first bytes, whatever its name is)."""
+    try:
+        data = path.read_bytes()
+        if data.startswith(b"\x1f\x8b"):
+            data = gzip.decompress(data)
+    except FileNotFoundError:
+        raise UserError(f"{path}: there is no such file.") from None
+    except IsADirectoryError:
+        raise UserError(f"{path}: this is a folder, not a file.") from None
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise UserError(f"{path}: the gzip file is damaged or was cut short ({error}).") from None
+    except OSError as error:
+        raise UserError(f"{path}: the file cannot be read ({error.strerror}).") from None
+    except ValueError as error:
+        raise UserError(f"{str(path)!r}: this cannot be the name of a file ({error}).") from None
+    try:
+        return data.decode("utf-8").removeprefix("\ufeff")  # some editors begin a file with a byte order mark
+    except UnicodeDecodeError as error:
+        byte = f"0x{data[error.start]:02x} at byte {error.start + 1}"
+        raise UserError(f"{path}: the file is not UTF-8 text ({byte}, counted from 1).") from None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file, plain or gzipped."""
+    text = read_text(path)
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        if not text.strip():
+            raise UserError(f"{path}: the file is empty.") from None
+        if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
+            raise UserError(f"{path}: the JSON breaks off at {where}; the file may have been cut short.") from None
+        raise UserError(f"{path}: this is not JSON ({where}: {error.msg}).") from None
+    except RecursionError:
+        raise UserError(f"{path}: the JSON is nested too deeply to be read.") from None
+    except ValueError:  # Python refuses to turn thousands of digits into a number
+        raise UserError(f"{path}: the JSON has a number with too many digits.") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: the file must hold a JSON object, not {type_of(content)}.")
+    return content
+
+
+def type_of(value: Any) -> str:
+    """A value's type in the words of JSON."""
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def read_lines(path: Path) -> list[bytes]:
+    """The whole lines of a journal; a last one without its newline was cut off by a kill and does not count."""
+    return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Put new contents in a file's place in one step: a reader sees the old ones or the new ones, never a part."""
+    target = real(path)  # a link stays a link
+    if is_folder(target):
+        raise UserError(f"{path}: this is a folder; give the name of a file.")
+    unfinished = target.with_name(f".tellapart-{secrets.token_hex(6)}.tmp")  # beside it: a rename stays on one disk
+    try:
+        if target.exists() and not target.is_file():  # a rename would put a plain file where a device was
+            raise UserError(f"{path}: this is not a regular file.")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with unfinished.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())  # without it a power cut may leave the new name on an empty file
+        unfinished.replace(target)
+    except OSError as error:
+        kept = "; what was there before is untouched" if is_file(target) else ""
+        raise UserError(f"{path}: the file cannot be written ({error.strerror}){kept}.") from None
+    finally:  # after a failure or Ctrl-C; after success there is nothing left to remove
+        with suppress(OSError):
+            unfinished.unlink()
+
+
+def append(path: Path, data: bytes) -> None:
+    """Add to a journal and wait until it is on the disk."""
+    try:
+        with path.open("ab") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise UserError(
+            f"{path}: the file cannot be written ({error.strerror}); what is there stays valid, and the same command "
+            "goes on from there."
+        ) from None
+
+
+def is_file(path: Path) -> bool:
+    return os.path.isfile(path)  # noqa: PTH113 - Path.is_file raises where a name is too long for the file system
+
+
+def is_folder(path: Path) -> bool:
+    return os.path.isdir(path)  # noqa: PTH112 - as above
+
+
+def real(path: Path) -> Path:
+    """The path without links and "..", absolute."""
+    return Path(os.path.realpath(path))

@@ -1,0 +1,145 @@
+"""Model folders: a captioner with all that is needed to use it.
+
+config.json         which captioner with which settings, and the encoder that its features must come from
+vocabulary.json     its words
+model.safetensors   its weights (a run folder has best.safetensors and last.safetensors instead)
+README.md           the model card, where there is one
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor, nn
+
+from tellapart import files
+from tellapart.album import EMBEDDED
+from tellapart.captioners import CAPTIONERS, Captioner
+from tellapart.data.tokenizers import Tokenizer, WordTokenizer
+from tellapart.encoders import EncoderConfig
+from tellapart.encoders.encoder import Encoder
+from tellapart.errors import UserError
+
+_FORMAT = 1
+WEIGHTS = ("model.safetensors", "best.safetensors", "last.safetensors")  # the first that a folder has is used
+
+
+@dataclass
+class Model:
+    captioner: Captioner
+    tokenizer: Tokenizer
+    encoder: dict[str, Any]  # the identity of the encoder that it was trained with
+
+
+def build_captioner(name: str, settings: dict[str, Any], *, vocab_size: int, feature_size: int) -> nn.Module:
+    """A captioner with fresh weights; settings that it does not know are named."""
+    if name not in CAPTIONERS:
+        raise UserError(f"there is no captioner {name!r}; there are {', '.join(CAPTIONERS)}.")
+    make, config = CAPTIONERS[name].load()
+    known = {f.name for f in fields(config)} - {"vocab_size", "feature_size"}
+    if unknown := sorted(set(settings) - known):
+        raise UserError(f"model.{unknown[0]}: {name} has no such setting; it has {', '.join(sorted(known))}.")
+    try:
+        module: nn.Module = make(config(vocab_size=vocab_size, feature_size=feature_size, **settings))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f"model: {name} cannot be built with these settings ({error}).") from None
+    return module
+
+
+def describe(folder: Path, name: str, captioner: nn.Module, tokenizer: Tokenizer, encoder: dict[str, Any]) -> None:
+    """Write all of a model folder but the weights."""
+    config = {"format": _FORMAT, "captioner": name, "settings": asdict(captioner.config), "encoder": encoder}  # type: ignore[call-overload]
+    files.replace(folder / "config.json", (json.dumps(config, indent=1) + "\n").encode())
+    tokenizer.save(folder / "vocabulary.json")
+
+
+def save_weights(file: Path, captioner: nn.Module, dtype: torch.dtype = torch.float32) -> None:
+    weights = {name: tensor.detach().to(dtype).contiguous() for name, tensor in captioner.state_dict().items()}
+    files.replace(file, save_tensors(weights))
+
+
+def find(name: str | Path) -> Path:
+    """The folder that a name stands for: an embedded captioner, or a model or run folder."""
+    if str(name) in EMBEDDED:
+        return EMBEDDED[str(name)]
+    folder = Path(name)
+    if not folder.is_dir():
+        raise UserError(f"there is no model {str(name)!r}: neither a folder nor one of {', '.join(EMBEDDED)}.")
+    if not (folder / "config.json").exists():
+        raise UserError(f"{folder} is not a model or run folder: it has no config.json.")
+    return folder
+
+
+def load(name: str | Path, device: torch.device) -> Model:
+    folder = find(name)
+    file = folder / "config.json"
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+        settings = dict(config["settings"])
+        sizes = {"vocab_size": int(settings.pop("vocab_size")), "feature_size": int(settings.pop("feature_size"))}
+        captioner = build_captioner(config["captioner"], settings, **sizes)
+        encoder = dict(config["encoder"])
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{file} is damaged, or of a version that this one cannot read.") from None
+    tokenizer = WordTokenizer.load(folder / "vocabulary.json")
+    if len(tokenizer) != sizes["vocab_size"]:
+        raise UserError(f"{folder}: vocabulary.json has {len(tokenizer)} words, the model {sizes['vocab_size']}.")
+    load_weights(folder, captioner)
+    return Model(captioner.eval().to(device), tokenizer, encoder)  # type: ignore[arg-type]
+
+
+def load_weights(folder: Path, captioner: nn.Module) -> None:
+    """The best weights that a folder has, into a captioner of the same shape."""
+    for name in WEIGHTS:
+        if (file := folder / name).exists():
+            tensors, _ = read_tensors(file)
+            if name == "last.safetensors":  # has the state of the training beside the weights
+                tensors = {key.removeprefix("model/"): t for key, t in tensors.items() if key.startswith("model/")}
+            return put_weights(file, captioner, tensors)
+    raise UserError(f"{folder} has no weights: none of {', '.join(WEIGHTS)}.")
+
+
+def put_weights(file: Path, captioner: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Refuses the weights of another model, and says where they differ."""
+    wanted = {name: tuple(tensor.shape) for name, tensor in captioner.state_dict().items()}
+    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    for name in sorted(wanted.keys() | found.keys()):
+        if wanted.get(name) != found.get(name):
+            raise UserError(
+                f"{file} is a checkpoint of another model: {name} is {found.get(name, 'absent')} there "
+                f"and {wanted.get(name, 'absent')} here."
+            )
+    captioner.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
+
+
+def read_tensors(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and metadata of a safetensors file."""
+    try:
+        data = file.read_bytes()
+        tensors = load_tensors(data)
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        return tensors, header.get("__metadata__", {})
+    except (SafetensorError, ValueError):
+        raise UserError(f"{file} is not a safetensors file, or is damaged.") from None
+    except OSError as error:
+        raise UserError(f"{file} cannot be read ({error.strerror}).") from None
+
+
+def encoder_of(model: Model, device: torch.device) -> Encoder:
+    """The encoder that a model was trained with; refuses if its weights here are others."""
+    identity = dict(model.encoder)
+    sha256 = identity.pop("weights_sha256")
+    encoder = Encoder(EncoderConfig(**identity), device)
+    if encoder.weights_sha256 != sha256:
+        raise UserError(
+            f"the model was trained on features of {encoder.config.name} with weights {sha256[:8]}, "
+            f"but the weights installed here are {encoder.weights_sha256[:8]}."
+        )
+    return encoder

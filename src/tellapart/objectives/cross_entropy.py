@@ -1,0 +1,51 @@
+"""Cross-entropy: make the people's captions likely, word by word."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tellapart.captioners import Captioner, select
+from tellapart.data.batches import Batch
+
+
+def cross_entropy_step(
+    captioner: Captioner,
+    batch: Batch,
+    *,
+    bos: int,
+    pad: int,
+    label_smoothing: float = 0.0,
+    own_words: float = 0.0,
+) -> tuple[Tensor, dict[str, float]]:
+    """Loss and log line for one batch: the mean over all words, EOS included.
+
+    own_words: scheduled sampling (Bengio et al., 2015), the chance that a word is followed not by the reference's
+    next word but by one that the captioner drew itself.
+    """
+    memory = captioner.encode(batch.features, batch.mask)
+    spoken = batch.tokens != pad  # (N, T)
+    said_before = torch.cat([torch.full_like(batch.tokens[:, :1], bos), batch.tokens[:, :-1]], 1)
+    if own_words > 0:
+        logits = _with_own_words(captioner, said_before, memory, len(batch.photos), own_words)[spoken]
+    else:
+        logits = captioner.forward(said_before, memory, spoken=spoken)  # (M, V): nothing is computed at padding
+    words = batch.tokens[spoken]  # (M,)
+    loss = F.cross_entropy(logits, words, label_smoothing=label_smoothing)
+    right = (logits.detach().argmax(1) == words).float().mean()
+    return loss, {"loss": loss.item(), "accuracy": right.item(), "words": len(words)}
+
+
+def _with_own_words(captioner: Captioner, said_before: Tensor, memory: object, photos: int, chance: float) -> Tensor:
+    """Logits (N, T, V) where each word given was, with this chance, drawn from the captioner's own last answer."""
+    rows = torch.arange(photos, device=said_before.device).repeat_interleave(len(said_before) // photos)
+    state = select(captioner.start(memory), rows)
+    logits: list[Tensor] = []
+    for given in said_before.unbind(1):
+        if logits:
+            drawn = torch.multinomial(logits[-1].detach().softmax(1), 1).squeeze(1)
+            given = torch.where(torch.rand(len(given), device=given.device) < chance, drawn, given)
+        out, state = captioner.step(given, state, memory)
+        logits.append(out)
+    return torch.stack(logits, 1)

@@ -1,0 +1,67 @@
+"""Progress on stderr: a bar with rate and time left on a terminal, a plain line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import TextIO
+
+_BAR = 0.1  # seconds between redrawings of the bar
+_LINE = 15.0  # seconds between plain lines
+_QUIET = 2.0  # what is over sooner than this shows nothing
+
+
+class Progress:
+    """`with Progress("features", total=8000, unit="photo") as bar: ... bar.advance()`"""
+
+    def __init__(self, what: str, total: int, *, unit: str = "photo", done: int = 0, stream: TextIO | None = None):
+        self.what, self.total, self.unit, self.done = what, total, unit, done
+        self.note = ""
+        self._stream = stream or sys.stderr
+        self._terminal = self._stream.isatty()
+        self._began, self._first, self._shown, self._drawn = time.monotonic(), done, 0.0, False
+
+    def advance(self, count: int = 1, note: str = "") -> None:
+        self.done += count
+        self.note = note or self.note
+        now = time.monotonic()
+        if now - self._began >= _QUIET and now - self._shown >= (_BAR if self._terminal else _LINE):
+            self._shown = now
+            self._show()
+
+    def _show(self) -> None:
+        elapsed = time.monotonic() - self._began
+        rate = (self.done - self._first) / elapsed if elapsed else 0.0
+        left = f", {_clock((self.total - self.done) / rate)} left" if rate and self.done < self.total else ""
+        share = self.done / self.total if self.total else 1.0
+        text = f"{self.done}/{self.total} {self.unit}s, {rate:.3g}/s{left}{', ' + self.note if self.note else ''}"
+        if self._terminal:
+            filled = round(20 * min(share, 1.0))
+            self._stream.write(f"\r{self.what} [{'#' * filled}{'.' * (20 - filled)}] {text}\x1b[K")
+        else:
+            self._stream.write(f"{self.what}: {text}\n")
+        self._stream.flush()
+        self._drawn = True
+
+    def message(self, text: str) -> None:
+        """A line of its own that does not tear the bar."""
+        self._stream.write(f"\r\x1b[K{text}\n" if self._terminal and self._drawn else f"{text}\n")
+        self._stream.flush()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._drawn:  # leave the final state on the screen
+            self._show()
+            if self._terminal:
+                self._stream.write("\n")
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

@@ -1,0 +1,161 @@
+"""What a recipe may say: dataclasses with their defaults, and nothing else.
+
+A recipe is YAML with only what differs from these; `tellapart train RECIPE --print_config` shows it whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tellapart.encoders import EncoderConfig
+
+
+@dataclass
+class DataConfig:
+    """What is learned from.
+
+    Args:
+        files: data files in the one schema; `--data` on the command line is short for this
+        features: folder of the feature cache; what is missing there is computed first
+        train_split: the split that is learned from
+        val_split: the split that stops the training and picks the best checkpoint
+        min_count: words that occur less often than this in the training captions are not in the vocabulary
+        max_words: longer captions are cut
+        captions_per_photo: captions of a photo that stand together in a batch
+        limit: at most so many photos of each split, for a trial; 0: all
+    """
+
+    files: list[str] = field(default_factory=list)
+    features: str = "features"
+    train_split: str = "train"
+    val_split: str = "val"
+    min_count: int = 5
+    max_words: int = 20
+    captions_per_photo: int = 5
+    limit: int = 0
+
+
+@dataclass
+class ScheduledSampling:
+    """How often a word is followed by one of the captioner's own while it learns.
+
+    Args:
+        start: first epoch (counted from 0); -1: never
+        every: epochs between two increases
+        increase: what the chance grows by, from the first of those epochs on
+        most: where it stops growing
+    """
+
+    start: int = -1
+    every: int = 5
+    increase: float = 0.05
+    most: float = 0.25
+
+
+@dataclass
+class ObjectiveConfig:
+    """What is optimised.
+
+    Args:
+        name: cross_entropy
+        label_smoothing: share of the target that is spread over all words
+        scheduled_sampling: the captioner's own words among the reference's
+    """
+
+    name: Literal["cross_entropy"] = "cross_entropy"
+    label_smoothing: float = 0.0
+    scheduled_sampling: ScheduledSampling = field(default_factory=ScheduledSampling)
+
+
+@dataclass
+class OptimConfig:
+    """How it is optimised.
+
+    Args:
+        lr: the highest learning rate
+        weight_decay: of AdamW; not applied to biases, norms and embeddings
+        betas: of AdamW
+        schedule: how the learning rate falls after the warm-up
+        warmup: optimiser steps until the learning rate is reached
+        final: share of the learning rate that linear and cosine end with
+        decay: factor of the step schedule
+        decay_epochs: epochs between two such factors
+        clip_norm: largest norm of all gradients together; 0: no limit
+        clip_value: largest value of each gradient; 0: no limit
+        accumulate: batches per optimiser step
+    """
+
+    lr: float = 5e-4
+    weight_decay: float = 0.01
+    betas: tuple[float, float] = (0.9, 0.98)
+    schedule: Literal["constant", "linear", "cosine", "step"] = "constant"
+    warmup: int = 0
+    final: float = 0.0
+    decay: float = 0.8
+    decay_epochs: int = 3
+    clip_norm: float = 0.0
+    clip_value: float = 0.0
+    accumulate: int = 1
+
+
+@dataclass
+class ValidationConfig:
+    """How the best checkpoint is found.
+
+    Args:
+        every: epochs between two validations
+        metric: what decides: loss, accuracy, CIDEr-D or any other that the validation reports
+        patience: validations without a better value before training stops; 0: never
+        photos: at most so many photos of the validation split; 0: all
+        beam: width of the beam that captions them; 1: greedy
+    """
+
+    every: float = 1.0
+    metric: str = "CIDEr-D"
+    patience: int = 0
+    photos: int = 0
+    beam: int = 1
+
+
+@dataclass
+class Recipe:
+    """A training run.
+
+    Args:
+        captioner: name of the captioner, from `tellapart models`
+        model: its settings, where they differ from its own defaults
+        encoder: what looks at the photos
+        data: what is learned from
+        objective: what is optimised
+        optim: how
+        validation: how the best checkpoint is found
+        init_from: run or model folder whose weights and vocabulary this run starts with
+        batch_size: photos in a batch
+        epochs: passes over the photos
+        max_steps: optimiser steps at most; 0: no limit
+        save_minutes: minutes between checkpoints; one is also written at each validation
+        log_steps: optimiser steps between lines of log.jsonl
+        seed: decides the order of the photos, the first weights and every draw
+        device: auto, cpu, cuda ...
+        dtype: number type; auto measures which is quicker here
+        threads: CPU threads; 0: as many as torch thinks fit, which on a busy machine is slower than 1
+    """
+
+    captioner: str = "transformer"
+    model: dict[str, Any] = field(default_factory=dict)
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    validation: ValidationConfig = field(default_factory=ValidationConfig)
+    init_from: str = ""
+    batch_size: int = 16
+    epochs: int = 10
+    max_steps: int = 0
+    save_minutes: float = 5.0
+    log_steps: int = 20
+    seed: int = 0
+    device: str = "auto"
+    dtype: Literal["auto", "fp32", "bf16"] = "auto"
+    threads: int = 0

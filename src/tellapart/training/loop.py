@@ -1,0 +1,214 @@
+"""The training loop: one for every objective.
+
+It owns the optimiser, clipping, accumulation, number type, logging, validation, saving and stopping; an objective owns
+only a step, from a batch to a loss and a log line.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+
+import torch
+from torch import Tensor, nn
+
+from tellapart import files, models, numerics
+from tellapart.data.batches import Batch, BatchStream
+from tellapart.errors import UserError
+from tellapart.progress import Progress
+from tellapart.recipe import Recipe
+from tellapart.training import checkpoint
+from tellapart.training.schedule import learning_rate
+
+Step = Callable[[Batch, int], tuple[Tensor, dict[str, float]]]  # batch, epoch -> loss, log line
+Validate = Callable[[], dict[str, float]]
+
+LOWER_IS_BETTER = {"loss"}  # of the validation metrics; of all others more is better
+
+
+@dataclass
+class Position:
+    """Where a run is, beside its weights: all that must survive a kill."""
+
+    step: int = 0  # optimiser steps done
+    consumed: int = 0  # batches had
+    best: float | None = None
+    best_step: int = 0
+    stale: int = 0  # validations since the best
+    dtype: str = ""
+    seconds: float = 0.0
+    finished: str = ""  # why, once it is
+
+
+def fit(
+    recipe: Recipe,
+    out: Path,
+    *,
+    model: nn.Module,
+    step: Step,
+    validate: Validate,
+    stream: BatchStream,
+    device: torch.device,
+    resume: bool,
+) -> Position:
+    """Train until the epochs are over, the validation metric stops getting better, or somebody interrupts."""
+    optimizer = build_optimizer(model, recipe)
+    position = Position()
+    if resume:
+        position = Position(**checkpoint.load(out / "last.safetensors", model, optimizer))
+        stream.consumed = position.consumed
+    if position.finished:
+        return position
+    position.dtype = position.dtype or numerics.choose_dtype(device, recipe.dtype)
+    steps_per_epoch = max(1, stream.batches_per_epoch // recipe.optim.accumulate)
+    total = recipe.epochs * steps_per_epoch
+    total = min(total, recipe.max_steps) if recipe.max_steps else total
+    validate_steps = max(1, round(recipe.validation.every * steps_per_epoch))
+    log = Log(out / "log.jsonl", after=position.step)
+    batches, began, saved = iter(stream), time.monotonic() - position.seconds, time.monotonic()
+
+    def save() -> None:
+        position.consumed, position.seconds = stream.consumed, time.monotonic() - began
+        checkpoint.save(out / "last.safetensors", model, optimizer, asdict(position))
+
+    if not resume:
+        save()  # finds a full or read-only disk now, not after an hour
+    model.train()
+    with Progress("training", total, unit="step", done=position.step) as bar, _interruptible() as interrupted:
+        while not position.finished:
+            lr = learning_rate(recipe.optim, position.step, total, steps_per_epoch)
+            for group in optimizer.param_groups:
+                group["lr"] = lr
+            for _ in range(recipe.optim.accumulate):
+                batch = next(batches).to(device)
+                with numerics.autocast(device, position.dtype):
+                    loss, line = step(batch, position.step // steps_per_epoch)
+                if not math.isfinite(line["loss"]):
+                    raise UserError(f"the loss is {line['loss']} at step {position.step + 1}; {_name(batch, stream)}.")
+                (loss / recipe.optim.accumulate).backward()  # type: ignore[no-untyped-call]
+                log.add(line)
+            log.add({"gradient": clip(model, recipe.optim.clip_norm, recipe.optim.clip_value)})
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            position.step += 1
+            bar.advance(note=f"loss {line['loss']:.3f}")
+            if position.step % recipe.log_steps == 0 or position.step == total:
+                log.write(position.step, {"epoch": position.step / steps_per_epoch, "lr": lr})
+
+            if position.step % validate_steps == 0 or position.step == total:
+                model.eval()
+                metrics = validate()
+                model.train()
+                improved = judge(position, metrics, recipe.validation.metric)
+                log.write(position.step, {f"val/{name}": value for name, value in metrics.items()})
+                bar.message(f"step {position.step}: " + ", ".join(f"{k} {v:.4g}" for k, v in metrics.items()))
+                if improved:
+                    models.save_weights(out / "best.safetensors", model)
+                if recipe.validation.patience and position.stale >= recipe.validation.patience:
+                    position.finished = f"{recipe.validation.metric} has not improved for {position.stale} validations"
+                saved = 0.0
+            if position.step >= total:
+                position.finished = position.finished or "all epochs done"
+            if position.finished or interrupted() or time.monotonic() - saved > 60 * recipe.save_minutes:
+                save()
+                saved = time.monotonic()
+            if interrupted() and not position.finished:
+                raise KeyboardInterrupt
+    return position
+
+
+def judge(position: Position, metrics: dict[str, float], metric: str) -> bool:
+    """Note a validation in the position; True if it is the best so far."""
+    if metric not in metrics:
+        raise UserError(f"validation.metric: there is no {metric!r} here; there are {', '.join(metrics)}.")
+    value = metrics[metric]
+    sign = -1 if metric in LOWER_IS_BETTER else 1
+    if position.best is None or sign * value > sign * position.best:
+        position.best, position.best_step, position.stale = value, position.step, 0
+        return True
+    position.stale += 1
+    return False
+
+
+def clip(model: nn.Module, norm: float, value: float) -> float:
+    """Clip gradients by value, then by norm; returns the norm before."""
+    parameters = [p for p in model.parameters() if p.grad is not None]
+    before = torch.nn.utils.clip_grad_norm_(parameters, norm if norm > 0 and value <= 0 else math.inf)
+    if value > 0:
+        torch.nn.utils.clip_grad_value_(parameters, value)
+        if norm > 0:
+            torch.nn.utils.clip_grad_norm_(parameters, norm)
+    return before.item()
+
+
+def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    """AdamW; vectors (biases, norms) and embeddings are not decayed."""
+    embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    kept = [p for p in parameters if p.ndim < 2 or id(p) in embeddings]
+    kept_ids = {id(p) for p in kept}
+    groups = [
+        {"params": [p for p in parameters if id(p) not in kept_ids], "weight_decay": recipe.optim.weight_decay},
+        {"params": kept, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=recipe.optim.lr, betas=recipe.optim.betas, fused=True)
+
+
+class Log:
+    """log.jsonl: a line every few steps with the means since the last one."""
+
+    def __init__(self, file: Path, after: int):
+        """Lines behind the checkpoint that a run goes on from belong to steps that it will do again."""
+        self.file = file
+        kept = [line for line in files.read_lines(file) if json.loads(line)["step"] <= after]
+        files.replace(file, b"".join(line + b"\n" for line in kept))
+        self._values: dict[str, list[float]] = defaultdict(list)
+        self._since = time.monotonic()
+
+    def add(self, line: dict[str, float]) -> None:
+        for name, value in line.items():
+            self._values[name].append(value)
+
+    def write(self, step: int, more: dict[str, float]) -> None:
+        line: dict[str, float] = {"step": step}
+        for name, values in self._values.items():
+            line[name] = sum(values) / len(values)
+        if words := self._values.get("words"):
+            line["words_per_second"] = sum(words) / (time.monotonic() - self._since)
+        files.append(self.file, (json.dumps(line | more) + "\n").encode())
+        self._values.clear()
+        self._since = time.monotonic()
+
+
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C and SIGTERM are noted, so that the step under way ends well and is saved; a second one stops at once."""
+    noted: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if noted:
+            raise KeyboardInterrupt
+        noted.append(number)
+
+    try:
+        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not in the main thread: whoever called decides how to stop
+        before = {}
+    try:
+        yield lambda: bool(noted)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _name(batch: Batch, stream: BatchStream) -> str:
+    ids = [str(stream.data.examples[photo].id) for photo in batch.photos]
+    return f"the batch has the photos {', '.join(ids[:20])}{' ...' if len(ids) > 20 else ''}"

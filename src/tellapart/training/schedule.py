@@ -1,0 +1,26 @@
+"""Learning rate and chance of own words as functions of the step: nothing to save, nothing to restore."""
+
+from __future__ import annotations
+
+import math
+
+from tellapart.recipe import OptimConfig, ScheduledSampling
+
+
+def learning_rate(config: OptimConfig, step: int, total: int, steps_per_epoch: int) -> float:
+    """For the optimiser step with this number, counted from 0."""
+    if step < config.warmup:
+        return config.lr * (step + 1) / config.warmup
+    if config.schedule == "step":
+        return config.lr * config.decay ** (step // steps_per_epoch // config.decay_epochs)
+    if config.schedule == "constant":
+        return config.lr
+    done = (step - config.warmup) / max(1, total - config.warmup)
+    falling = 1 - done if config.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
+    return config.lr * (config.final + (1 - config.final) * falling)
+
+
+def chance_of_own_words(config: ScheduledSampling, epoch: int) -> float:
+    if config.start < 0 or epoch < config.start:
+        return 0.0
+    return min(config.most, config.increase * ((epoch - config.start) // config.every + 1))

@@ -1,0 +1,68 @@
+"""What a run is judged by while it trains: the loss on held-out captions, and captions of held-out photos."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from tellapart.captioners import Captioner
+from tellapart.data.batches import CaptionedPhotos
+from tellapart.data.tokenizers import Tokenizer, split_words
+from tellapart.decoding import beam_search
+from tellapart.metrics.cider import cider_d
+from tellapart.objectives.cross_entropy import cross_entropy_step
+
+_BATCH = 32
+
+
+@torch.inference_mode()
+def validate(
+    model: nn.Module, data: CaptionedPhotos, tokenizer: Tokenizer, device: torch.device, *, beam: int, max_words: int
+) -> dict[str, float]:
+    captioner: Captioner = model  # type: ignore[assignment]
+    captions: list[str] = []
+    losses: list[tuple[float, float, float]] = []  # words, loss, accuracy of a batch
+    for photos in _chunks(len(data)):
+        features, mask = (tensor.to(device) for tensor in data.features(photos))
+        best = beam_search(
+            captioner,
+            captioner.encode(features, mask),
+            beam=beam,
+            bos=tokenizer.bos,
+            eos=tokenizer.eos,
+            pad=tokenizer.pad,
+            max_words=max_words,
+            banned=tokenizer.never_said,
+        )
+        captions += [tokenizer.decode(tokens) for tokens in best.tokens[:, 0].tolist()]
+        batch = data.batch(photos, [_as_many(data.captions[photo]) for photo in photos]).to(device)
+        _, line = cross_entropy_step(captioner, batch, bos=tokenizer.bos, pad=tokenizer.pad)
+        losses.append((line["words"], line["loss"], line["accuracy"]))
+    words, loss, accuracy = torch.tensor(losses, dtype=torch.double).unbind(1)
+    references = [[split_words(text) for text in example.captions] for example in data.examples]
+    scores = cider_d([split_words(caption) for caption in captions], references)
+    return {
+        "loss": _mean(loss, words),
+        "accuracy": _mean(accuracy, words),
+        "CIDEr-D": float(np.mean(scores)),
+        "unique": len(set(captions)) / len(captions),
+        "length": float(np.mean([len(split_words(caption)) for caption in captions])),
+    }
+
+
+def _mean(values: Tensor, weights: Tensor) -> float:
+    return float((values * weights).sum() / weights.sum())
+
+
+def _as_many(captions: list[list[int]], count: int = 5) -> list[int]:
+    """The first `count` captions; a photo with fewer has some twice, so that each photo counts alike."""
+    return [k % len(captions) for k in range(count)]
+
+
+def _chunks(count: int) -> Iterator[NDArray[np.int64]]:
+    for start in range(0, count, _BATCH):
+        yield np.arange(start, min(start + _BATCH, count))

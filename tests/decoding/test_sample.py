@@ -1,0 +1,329 @@
+import math
+
+import pytest
+import torch
+
+from decoding.toy_captioner import (
+    BOS,
+    EOS,
+    IDS,
+    PAD,
+    UNK,
+    TableCaptioner,
+    ToyCaptioner,
+    every_caption,
+    log_probability,
+    photos,
+    table_of,
+    unpadded,
+)
+from tellapart.decoding import caption_mask, greedy, sample, score
+
+CAT, DOG = 4, 5
+ONE_WORD = {CAT: 0.5, DOG: 0.3, UNK: 0.15, EOS: 0.05}  # what follows BOS; then EOS is certain
+
+
+def one_word_photo():
+    return TableCaptioner(), (table_of({BOS: ONE_WORD}, vocab_size=6)[None],)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def first_words(count: int = 20_000, **options) -> tuple[dict[int, float], dict[int, float]]:
+    """Frequency of each first word over many samples of the one-word photo, and exp(logp) as the rollout reports it."""
+    captioner, memory = one_word_photo()
+    rollout = sample(captioner, memory, samples=count, **IDS, max_words=2, generator=generator(), **options)
+    words, logp = rollout.tokens[:, 0], rollout.logp[:, 0]
+    seen = words.unique().tolist()
+    return (
+        {word: (words == word).double().mean().item() for word in seen},
+        {word: logp[words == word][0].exp().item() for word in seen},
+    )
+
+
+def assert_drawn_from(expected: dict[int, float], count: int = 20_000, **options) -> None:
+    frequency, probability = first_words(count, **options)
+    assert probability == pytest.approx(expected)
+    assert frequency == pytest.approx(expected, abs=4 * math.sqrt(0.25 / count))
+
+
+# --- what is drawn ---
+
+
+def test_words_come_as_often_as_the_captioner_says():
+    assert_drawn_from(ONE_WORD)
+
+
+def test_temperature_by_hand():
+    squared = {word: p**2 for word, p in ONE_WORD.items()}  # temperature 1/2 squares the probabilities
+    assert_drawn_from({word: p / sum(squared.values()) for word, p in squared.items()}, temperature=0.5)
+
+
+def test_top_k_by_hand():
+    assert_drawn_from({CAT: 0.5 / 0.8, DOG: 0.3 / 0.8}, top_k=2)
+    assert_drawn_from(ONE_WORD, top_k=100)  # more than the vocabulary has
+
+
+@pytest.mark.parametrize(
+    ("top_p", "kept"),
+    [(0.01, [CAT]), (0.49, [CAT]), (0.51, [CAT, DOG]), (0.81, [CAT, DOG, UNK]), (0.96, list(ONE_WORD))],
+)
+def test_top_p_keeps_the_fewest_words_that_reach_it(top_p, kept):
+    total = sum(ONE_WORD[word] for word in kept)
+    assert_drawn_from({word: ONE_WORD[word] / total for word in kept}, top_p=top_p)
+
+
+def test_top_p_counts_what_top_k_left():
+    # of the two kept, CAT alone has 0.5 / 0.8 = 0.625
+    assert_drawn_from({CAT: 1.0}, top_k=2, top_p=0.6)
+    assert_drawn_from({CAT: 0.625, DOG: 0.375}, top_k=2, top_p=0.65)
+
+
+def test_a_ban_hands_the_probability_to_the_others():
+    assert_drawn_from({CAT: 0.5 / 0.85, DOG: 0.3 / 0.85, EOS: 0.05 / 0.85}, banned=(UNK,))
+
+
+def test_whole_captions_come_as_often_as_their_probability():
+    captioner, count = ToyCaptioner(vocab_size=5, sharpness=0.4), 20_000
+    memory = captioner.encode(*photos(2))
+    captions = every_caption([PAD, BOS, UNK, 4], max_words=3)
+    probability = log_probability(captioner, memory, captions).exp()  # (2, C)
+    torch.testing.assert_close(probability.sum(1), torch.ones(2, dtype=torch.double))
+    rollout = sample(captioner, memory, samples=count, **IDS, max_words=3, generator=generator())
+    drawn = unpadded(rollout.tokens, rollout.mask)
+    for photo in range(2):
+        mine = drawn[photo * count : (photo + 1) * count]
+        expected = probability[photo] * count
+        observed = torch.tensor([mine.count(caption) for caption in captions])
+        enough = expected >= 5
+        chi_square = ((observed - expected) ** 2 / expected)[enough].sum().item()
+        freedom = int(enough.sum())
+        assert freedom > 20
+        assert chi_square < freedom + 5 * math.sqrt(2 * freedom)
+        assert observed.sum() == count
+
+
+def test_reported_log_p_is_that_of_the_policy_drawn_from():
+    captioner, options = ToyCaptioner(vocab_size=8), {"temperature": 0.7, "top_k": 5, "top_p": 0.9}
+    memory = captioner.encode(*photos(3))
+    rollout = sample(
+        captioner, memory, samples=4, **IDS, max_words=6, banned=(PAD, UNK), generator=generator(), **options
+    )
+    before = torch.cat([torch.full_like(rollout.tokens[:, :1], BOS), rollout.tokens[:, :-1]], 1)
+    logits = captioner.forward(before, memory) / 0.7
+    for caption, words in enumerate(unpadded(rollout.tokens, rollout.mask)):
+        for place, word in enumerate(words):
+            p = {w: math.exp(x) for w, x in enumerate(logits[caption, place].tolist()) if w not in (PAD, UNK)}
+            ranked = sorted(p, key=lambda w: -p[w])[:5]
+            total, reached, nucleus = sum(p[w] for w in ranked), 0.0, []
+            for w in ranked:
+                if reached < 0.9:
+                    nucleus.append(w)
+                reached += p[w] / total
+            expected = math.log(p[word] / sum(p[w] for w in nucleus))
+            assert rollout.logp[caption, place].item() == pytest.approx(expected)
+
+
+def test_impossible_words_are_never_drawn_even_at_the_edges_of_the_draw(monkeypatch):
+    """The first and the last word of the vocabulary have probability 0, and the random number is at its extremes."""
+    table = table_of({BOS: {CAT: 0.6, DOG: 0.4}}, vocab_size=8).float()
+    for extreme in (0.0, 1 - 2**-24):
+        monkeypatch.setattr(
+            torch, "rand", lambda *shape, value=extreme, dtype, **_: torch.full(shape, value, dtype=dtype)
+        )
+        rollout = sample(TableCaptioner(), (table[None],), samples=3, **IDS, max_words=3)
+        assert set(rollout.tokens[:, 0].tolist()) <= {CAT, DOG}
+        assert rollout.logp.isfinite().all()
+
+
+# --- gradients ---
+
+
+def test_gradient_of_sampled_log_p_is_the_gradient_of_score():
+    captioner, photo = ToyCaptioner(), photos(3)
+    rollout = sample(captioner, captioner.encode(*photo), samples=4, **IDS, max_words=5, generator=generator())
+    again = score(captioner, captioner.encode(*photo), rollout.tokens, rollout.mask, bos=BOS)
+    torch.testing.assert_close(rollout.logp, again)
+    weight = torch.randn(rollout.logp.shape, generator=generator(), dtype=torch.double)
+    parameters = list(captioner.parameters())
+    for one, other in zip(
+        torch.autograd.grad((rollout.logp * weight).sum(), parameters),
+        torch.autograd.grad((again * weight).sum(), parameters),
+        strict=True,
+    ):
+        assert one.abs().sum() > 0
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("options", [{"temperature": 0.7}, {"top_k": 3}, {"top_p": 0.8}, {"banned": (PAD, BOS)}])
+def test_truncation_and_bans_leave_finite_gradients(options):
+    captioner = ToyCaptioner()
+    rollout = sample(captioner, captioner.encode(*photos(3)), samples=4, **IDS, generator=generator(), **options)
+    rollout.logp.sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in captioner.parameters())
+
+
+def test_reinforce_on_samples_climbs_the_expected_reward():
+    """The mean of reward * grad log p over many samples is the exact gradient of the expected reward, bans included."""
+    captioner, count = ToyCaptioner(vocab_size=5, sharpness=0.4), 50_000
+    features = photos(1)
+    captions = every_caption([UNK, 4], max_words=2)
+
+    def reward_of(caption):
+        return float(sum(word == 4 for word in caption))
+
+    memory = captioner.encode(*features)
+    logits, state = captioner.step(torch.tensor([BOS]), captioner.start(memory), memory)
+    expected = 0.0
+    for caption in captions:
+        logp, here, inner = 0.0, logits, state
+        for word in caption:
+            logp = logp + here.index_fill(1, torch.tensor([PAD, BOS]), -torch.inf).log_softmax(1)[0, word]
+            here, inner = captioner.step(torch.tensor([word]), inner, memory)
+        expected = expected + logp.exp() * reward_of(caption)
+    (exact,) = torch.autograd.grad(expected, [captioner.word])
+
+    rollout = sample(
+        captioner,
+        captioner.encode(*features),
+        samples=count,
+        **IDS,
+        max_words=2,
+        banned=(PAD, BOS),
+        generator=generator(),
+    )
+    reward = ((rollout.tokens == 4) & rollout.mask).sum(1).double()
+    (estimate,) = torch.autograd.grad((rollout.logp.sum(1) * reward).mean(), [captioner.word])
+    torch.testing.assert_close(estimate, exact, atol=0.02, rtol=0)
+    assert exact.abs().max() > 0.1
+
+
+def test_gradients_of_greedy_flow_and_none_are_kept_when_disabled():
+    captioner = ToyCaptioner()
+    greedy(captioner, captioner.encode(*photos(2)), **IDS, banned=(PAD,)).logp.sum().backward()
+    assert captioner.word.grad.abs().sum() > 0
+    with torch.no_grad():
+        assert not greedy(captioner, captioner.encode(*photos(2)), **IDS).logp.requires_grad
+
+
+# --- shapes, ends, bans ---
+
+
+def test_greedy_takes_the_likeliest_word_with_the_captioners_own_log_p():
+    captioner, memory = one_word_photo()
+    rollout = greedy(captioner, memory, **IDS)
+    assert unpadded(rollout.tokens, rollout.mask) == [(CAT, EOS)]
+    rollout = greedy(captioner, memory, **IDS, banned=(CAT, PAD))
+    assert unpadded(rollout.tokens, rollout.mask) == [(DOG, EOS)]
+    torch.testing.assert_close(rollout.logp, torch.tensor([[math.log(0.3), 0.0]], dtype=torch.double))
+
+
+def test_sampling_from_one_word_is_greedy():
+    captioner = ToyCaptioner(vocab_size=9)
+    memory = captioner.encode(*photos(6))
+    one = sample(captioner, memory, samples=1, **IDS, top_k=1, max_words=8)
+    other = greedy(captioner, memory, **IDS, max_words=8)
+    assert torch.equal(one.tokens, other.tokens)
+    assert torch.equal(one.mask, other.mask)
+    assert (one.logp == 0).all()  # the only word there is
+
+
+def test_captions_are_grouped_by_photo():
+    tables = [table_of({BOS: {word: 1.0}}, vocab_size=6) for word in (CAT, DOG)]
+    rollout = sample(TableCaptioner(), (torch.stack(tables),), samples=3, **IDS)
+    assert rollout.tokens[:, 0].tolist() == [CAT] * 3 + [DOG] * 3
+
+
+def test_after_eos_comes_padding_without_log_p():
+    captioner = ToyCaptioner()
+    memory = captioner.encode(*photos(4))
+    rollout = sample(captioner, memory, samples=50, **IDS, max_words=9, banned=(PAD,), generator=generator())
+    assert torch.equal(rollout.mask, caption_mask(rollout.tokens, EOS))
+    assert (~rollout.mask).any()
+    assert (rollout.tokens[~rollout.mask] == PAD).all()
+    assert (rollout.logp[~rollout.mask] == 0).all()
+    assert (rollout.logp[rollout.mask] < 0).all()
+    assert (rollout.tokens[rollout.mask] != PAD).all()
+
+
+def test_banned_words_are_never_said():
+    captioner, banned = ToyCaptioner(vocab_size=7), (PAD, BOS, UNK)
+    memory = captioner.encode(*photos(4))
+    for rollout in (
+        sample(captioner, memory, samples=200, **IDS, banned=banned, generator=generator()),
+        sample(captioner, memory, samples=200, **IDS, banned=banned, top_p=0.99, generator=generator()),
+        greedy(captioner, memory, **IDS, banned=banned),
+    ):
+        assert set(rollout.tokens[rollout.mask].tolist()) <= {EOS, 4, 5, 6}
+        assert rollout.logp.isfinite().all()
+
+
+def test_when_all_else_is_banned_the_caption_is_empty():
+    captioner = ToyCaptioner()
+    memory, banned = captioner.encode(*photos(2)), (PAD, BOS, UNK, 4, 5)
+    for rollout in (
+        sample(captioner, memory, samples=2, **IDS, banned=banned),
+        greedy(captioner, memory, **IDS, banned=banned),
+    ):
+        assert (rollout.tokens == EOS).all()
+        assert rollout.tokens.shape[1] == 1
+
+
+def test_a_caption_without_eos_is_cut_at_max_words():
+    forever = table_of({BOS: {CAT: 1.0}, CAT: {DOG: 1.0}, DOG: {CAT: 1.0}}, vocab_size=6)
+    for rollout in (
+        sample(TableCaptioner(), (forever[None],), samples=2, **IDS, max_words=4),
+        greedy(TableCaptioner(), (forever[None],), **IDS, max_words=4),
+    ):
+        assert rollout.mask.all()
+        assert rollout.tokens.tolist() == [[CAT, DOG, CAT, DOG]] * len(rollout.tokens)
+
+
+def test_the_loop_ends_with_the_last_caption_and_shares_its_first_step():
+    short = table_of({BOS: {CAT: 1.0}}, vocab_size=6)
+    long = table_of({BOS: {CAT: 1.0}, CAT: {DOG: 1.0}}, vocab_size=6)
+    captioner = TableCaptioner()
+    rollout = sample(captioner, (torch.stack([short, long]),), samples=5, **IDS, max_words=20)
+    assert rollout.tokens.shape == (10, 3)  # CAT DOG EOS
+    assert captioner.steps == [(2, 2), (2, 10), (2, 10)]
+
+
+def test_the_same_generator_draws_the_same_captions():
+    captioner = ToyCaptioner(vocab_size=9, sharpness=0.5)
+    memory = captioner.encode(*photos(3))
+
+    def draw(seed):
+        return sample(captioner, memory, samples=5, **IDS, max_words=6, generator=generator(seed)).tokens
+
+    assert torch.equal(draw(1), draw(1))
+    assert draw(1).tolist() != draw(2).tolist()
+
+
+def test_a_photos_greedy_caption_does_not_depend_on_the_batch():
+    captioner, (features, regions) = ToyCaptioner(vocab_size=9), photos(6)
+    together = greedy(captioner, captioner.encode(features, regions), **IDS, max_words=8)
+    captions = unpadded(together.tokens, together.mask)
+    assert len(set(captions)) > 2
+    for photo in range(6):
+        alone = greedy(captioner, captioner.encode(features[photo, None], regions[photo, None]), **IDS, max_words=8)
+        assert unpadded(alone.tokens, alone.mask) == [captions[photo]]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"temperature": 0.0},
+        {"top_p": 0.0},
+        {"top_p": 1.1},
+        {"top_k": -1},
+        {"samples": 0},
+        {"max_words": 0},
+        {"banned": (EOS,)},
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(wrong):
+    captioner, memory = one_word_photo()
+    with pytest.raises(ValueError, match=r"must be|cannot"):
+        sample(captioner, memory, **{"samples": 1, **IDS, **wrong})

@@ -1,0 +1,120 @@
+"""Captioners small enough to enumerate, in double precision, and the enumeration itself."""
+
+from itertools import product
+
+import torch
+from torch import Tensor, nn
+
+PAD, BOS, EOS, UNK = 0, 1, 2, 3
+IDS = {"bos": BOS, "eos": EOS, "pad": PAD}
+
+
+class ToyCaptioner(nn.Module):
+    """A recurrent captioner with random weights.  Notes the photos and captions that each step was asked for."""
+
+    def __init__(self, vocab_size: int = 6, width: int = 5, seed: int = 0, sharpness: float = 1.0):
+        super().__init__()
+        self.sharpness, self.width, self.steps = sharpness, width, []
+        draw = torch.Generator().manual_seed(seed)
+
+        def weight(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.randn(*shape, generator=draw, dtype=torch.double))
+
+        self.embed, self.recur, self.look = weight(vocab_size, width), weight(width, width), weight(width, width)
+        self.word, self.bias, self.drift = weight(width, vocab_size), weight(width, vocab_size), weight(vocab_size)
+
+    def encode(self, features: Tensor, mask: Tensor):
+        photo = (features * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)  # (B, width)
+        return photo @ self.look, (photo @ self.bias,)
+
+    def start(self, memory):
+        look, _ = memory
+        return torch.zeros_like(look), (torch.zeros(len(look), dtype=torch.long),)  # hidden, and words said so far
+
+    def step(self, token: Tensor, state, memory):
+        (hidden, (said,)), (look, (bias,)) = state, memory
+        assert len(token) == len(hidden) == len(said)
+        assert len(token) % len(look) == 0
+        captions = len(token) // len(look)
+        self.steps.append((len(look), len(token)))
+        hidden = torch.tanh(self.embed[token] + hidden @ self.recur + look.repeat_interleave(captions, 0))
+        logits = hidden @ self.word + bias.repeat_interleave(captions, 0) + 0.2 * said[:, None] * self.drift
+        return self.sharpness * logits, (hidden, (said + 1,))
+
+    def forward(self, tokens: Tensor, memory, spoken: Tensor | None = None) -> Tensor:
+        rows = torch.arange(len(memory[0])).repeat_interleave(len(tokens) // len(memory[0]))
+        hidden, (said,) = self.start(memory)
+        state, logits = (hidden[rows], (said[rows],)), []
+        for token in tokens.unbind(1):
+            out, state = self.step(token, state, memory)
+            logits.append(out)
+        stacked = torch.stack(logits, 1)
+        return stacked if spoken is None else stacked[spoken]
+
+
+class TableCaptioner:
+    """The next word depends on the last one alone: the memory is a table of logits (B, V, V), last word by next."""
+
+    def __init__(self):
+        self.steps = []
+
+    def encode(self, features: Tensor, mask: Tensor):
+        return (features,)
+
+    def start(self, memory):
+        return ()
+
+    def step(self, token: Tensor, state, memory):
+        (table,) = memory
+        self.steps.append((len(table), len(token)))
+        return table[torch.arange(len(token)) // (len(token) // len(table)), token], state
+
+    def forward(self, tokens: Tensor, memory, spoken: Tensor | None = None) -> Tensor:
+        (table,) = memory
+        logits = table[(torch.arange(len(tokens)) // (len(tokens) // len(table)))[:, None], tokens]
+        return logits if spoken is None else logits[spoken]
+
+
+def photos(count: int, width: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Features (B, R, width) and mask (B, R) of photos with one to three regions."""
+    draw = torch.Generator().manual_seed(seed)
+    features = torch.randn(count, 3, width, generator=draw, dtype=torch.double)
+    return features, torch.arange(3) <= torch.randint(0, 3, (count, 1), generator=draw)
+
+
+def table_of(rows: dict[int, dict[int, float]], vocab_size: int) -> Tensor:
+    """Log-probabilities (V, V) from {last word: {next word: probability}}; after a word not named, EOS is certain."""
+    table = torch.zeros(vocab_size, vocab_size, dtype=torch.double)
+    table[:, EOS] = 1.0
+    for last, following in rows.items():
+        table[last] = 0.0
+        for word, probability in following.items():
+            table[last, word] = probability
+    return table.log()
+
+
+def every_caption(words: list[int], max_words: int) -> list[tuple[int, ...]]:
+    """All captions over `words`: those that end with EOS within `max_words` tokens, and those cut there."""
+    ended = [(*said, EOS) for length in range(max_words) for said in product(words, repeat=length)]
+    return ended + list(product(words, repeat=max_words))
+
+
+def padded(captions: list[tuple[int, ...]], length: int) -> tuple[Tensor, Tensor]:
+    """Tokens (N, T) and mask (N, T)."""
+    tokens = torch.tensor([[*caption, *[PAD] * (length - len(caption))] for caption in captions])
+    return tokens, torch.arange(length) < torch.tensor([len(caption) for caption in captions])[:, None]
+
+
+def unpadded(tokens: Tensor, mask: Tensor) -> list[tuple[int, ...]]:
+    """The captions as tuples.  tokens, mask (N, T)."""
+    return [tuple(row[kept].tolist()) for row, kept in zip(tokens, mask, strict=True)]
+
+
+def log_probability(captioner, memory, captions: list[tuple[int, ...]]) -> Tensor:
+    """Summed log p (B, C) of the same C captions for every photo, straight from `forward`."""
+    count = len(memory[0])
+    tokens, mask = padded(captions, max(map(len, captions)))
+    tokens, mask = tokens.repeat(count, 1), mask.repeat(count, 1)
+    before = torch.cat([torch.full_like(tokens[:, :1], BOS), tokens[:, :-1]], 1)
+    logp = captioner.forward(before, memory).log_softmax(-1).gather(2, tokens[..., None]).squeeze(2)
+    return logp.where(mask, 0.0).sum(1).view(count, -1).detach()
