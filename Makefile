@@ -1,0 +1,36 @@
+# Each target works from a fresh clone on a machine with Python 3.11: it sets up what it needs first.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: setup demo test lint format bench
+
+setup: $(READY)
+
+# constraints.txt pins the exact set that the tests run on; without it pip takes a torch build with gigabytes of CUDA.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $(READY)
+
+demo: $(READY)
+	$(BIN)/tellapart demo
+
+test: $(READY)
+	$(BIN)/pytest
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# PHOTOS=DIR measures on your own photos instead of the album
+bench: $(READY)
+	$(BIN)/python benchmarks/features.py $(PHOTOS)
+	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/decoding.py
