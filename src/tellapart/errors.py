@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
 
 class UserError(Exception):
     """The request itself is wrong.  Commands print the sentence on stderr and exit 2."""
@@ -11,5 +15,6 @@ class BadPhoto(UserError):
     """One photo cannot be used.  In a batch the others go on, and the command exits 1."""
 
     def __init__(self, file: object, reason: str):
-        super().__init__(f"{file}: {reason}")
+        name = _CONTROL.sub(lambda found: repr(found[0])[1:-1], str(file))  # a name must not steer the terminal
+        super().__init__(f"{name}: {reason}")
         self.file, self.reason = str(file), reason

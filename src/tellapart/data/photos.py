@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import logging
 import os
 import stat
 import warnings
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 from tellapart.errors import BadPhoto
 
@@ -25,8 +26,20 @@ PHOTO_SUFFIXES = frozenset({".jpg", ".jpeg", ".mpo", ".png", ".webp", ".gif", ".
 MAX_PIXELS = 178_956_970  # where Pillow itself speaks of a decompression bomb; larger than any camera's photo
 MAX_BYTES = 1 << 29
 
-# Pillow warns from half of MAX_PIXELS on; we have a limit of our own and say so in one place.
-warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+# What Pillow prints of its own accord, with a line of its source: large photos, for which we have a limit of our own,
+# and broken EXIF data, which does no harm.  What matters is raised.
+warnings.filterwarnings("ignore", module=r"PIL\.")
+logging.getLogger("PIL").addHandler(logging.NullHandler())
+
+_TURNS = {  # EXIF orientation: what brings the photo upright
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 
 
 @dataclass(frozen=True)
@@ -40,6 +53,13 @@ def read(file: str | os.PathLike[str], size: int) -> Photo:
     data = read_bytes(file)
     image = decode(data, file, at_least=size).resize((size, size), Image.Resampling.BICUBIC)
     return Photo(np.array(image), hashlib.sha256(data).hexdigest())
+
+
+def from_image(image: Image.Image, size: int) -> Photo:
+    """The same for a picture that the caller has opened."""
+    image = _to_rgb(_upright(image))
+    pixels = np.array(image.resize((size, size), Image.Resampling.BICUBIC))
+    return Photo(pixels, hashlib.sha256(image.tobytes()).hexdigest())
 
 
 def sha256(file: str | os.PathLike[str]) -> str:
@@ -76,7 +96,9 @@ def decode(data: bytes, file: object, *, at_least: int = 0) -> Image.Image:
             if at_least and image.format in ("JPEG", "MPO"):
                 image.draft(image.mode, (at_least, at_least))  # never below what is asked for
             image.load()  # of an animation, the first frame
-            return _to_rgb(_upright(image))
+            photo = _to_rgb(_upright(image))
+            photo.info = {}  # nothing after this sees the EXIF data, so the photo is never turned twice
+            return photo
     except UnidentifiedImageError:
         raise BadPhoto(file, f"is not a photo that we can open ({', '.join(FORMATS)})") from None
     except Image.DecompressionBombError:
@@ -88,15 +110,21 @@ def decode(data: bytes, file: object, *, at_least: int = 0) -> Image.Image:
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """Turned as its EXIF orientation says.  Nothing after this sees the EXIF data, so it is never turned twice."""
+    """Turned as its EXIF orientation says.
+
+    Not by `ImageOps.exif_transpose`: it writes the EXIF data anew, and leaves the photo lying when some other entry
+    cannot be written.
+    """
+    image.load()  # first, because Pillow itself turns a TIFF while it loads
     try:
-        return ImageOps.exif_transpose(image)
+        turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
     except Exception:  # broken EXIF data says nothing about the pixels
         return image
+    return image if turn is None else image.transpose(turn)
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
-    if image.mode == "RGB":
+    if image.mode == "RGB" and "transparency" not in image.info:
         return image
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
         return _to_eight_bits(image)
@@ -109,9 +137,13 @@ def _to_rgb(image: Image.Image) -> Image.Image:
 
 def _to_eight_bits(image: Image.Image) -> Image.Image:
     """Deep greyscale.  Pillow's own conversion clips at 255 and would make such a photo white."""
-    values = np.nan_to_num(np.asarray(image).astype(np.float32))
+    values = np.asarray(image).astype(np.float32)
     if image.mode.startswith("I;16"):
         values /= 257  # 65535 -> 255
-    elif not (values.min() >= 0 and 1 < values.max() <= 255):  # no range is written in the file: use the photo's own
-        values = (values - values.min()) * (255 / max(float(np.ptp(values)), 1e-12))
+    else:
+        finite = values[np.isfinite(values)].clip(-1e38, 1e38)  # so that the range is finite too
+        low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+        values = np.nan_to_num(values, nan=low).clip(low, high)
+        if not (low >= 0 and 1 < high <= 255):  # no range is written in the file: use the photo's own
+            values = (values - low) * (255 / max(high - low, 1e-12))
     return Image.fromarray(values.round().clip(0, 255).astype(np.uint8)).convert("RGB")
