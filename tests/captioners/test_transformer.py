@@ -39,7 +39,9 @@ def test_stepping_with_the_cache_says_what_the_whole_caption_says(captioner, pho
 def test_each_caption_sees_only_its_own_photo(captioner, photos, tokens):
     together = captioner.forward(tokens, captioner.encode(*photos))
     for i in range(B):
-        alone = captioner.forward(tokens[i * K : (i + 1) * K], captioner.encode(photos[0][i : i + 1], photos[1][i : i + 1]))
+        alone = captioner.forward(
+            tokens[i * K : (i + 1) * K], captioner.encode(photos[0][i : i + 1], photos[1][i : i + 1])
+        )
         torch.testing.assert_close(together[i * K : (i + 1) * K], alone, atol=1e-5, rtol=0)
 
 
@@ -83,11 +85,29 @@ def test_regions_are_a_set(captioner, photos, tokens):
 
 def test_positions_are_those_of_the_paper():
     # "Attention is all you need", section 3.5: sin and cos of pos / 10000^(2i/d); the order of the columns is free
-    table = positions(3, 1, 4, torch.device("cpu"))[0]
+    table = positions(5, 4)[3]
     expected = torch.tensor([3.0, 3 / 10000 ** (2 / 4)])
     torch.testing.assert_close(table, torch.cat([expected.sin(), expected.cos()]))
 
 
-def test_a_width_that_the_heads_do_not_divide_is_refused():
-    with pytest.raises(ValueError, match="width 10 is not a multiple of heads 4"):
-        Transformer(TransformerConfig(vocab_size=5, width=10, heads=4))
+def test_a_caption_longer_than_any_before_has_places_for_its_words(captioner, photos):
+    memory = captioner.encode(*photos)
+    long = torch.randint(V, (B, 70), generator=torch.Generator().manual_seed(3))
+    torch.testing.assert_close(captioner.forward(long, memory)[:, :6], captioner.forward(long[:, :6], memory))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"width": 10, "heads": 4},
+        {"width": 9, "heads": 3},
+        {"heads": 0},
+        {"heads": -2},
+        {"decoder_layers": 0},
+        {"encoder_layers": -1},
+    ],
+    ids=str,
+)
+def test_settings_that_make_no_captioner_are_refused(settings):
+    with pytest.raises(ValueError, match="must be"):
+        Transformer(TransformerConfig(vocab_size=5, **settings))

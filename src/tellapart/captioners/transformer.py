@@ -156,8 +156,10 @@ class Transformer(nn.Module):
     def __init__(self, config: TransformerConfig):
         super().__init__()
         c = self.config = config
-        if c.width % c.heads:
-            raise ValueError(f"width {c.width} is not a multiple of heads {c.heads}")
+        if c.heads < 1 or c.width < 2 or c.width % c.heads or c.width % 2:
+            raise ValueError(f"width must be even and a multiple of heads, not {c.width} with {c.heads} heads")
+        if c.decoder_layers < 1 or c.encoder_layers < 0:
+            raise ValueError("decoder_layers must be at least 1 and encoder_layers at least 0")
         self.project = nn.Sequential(
             nn.LayerNorm(c.feature_size), nn.Linear(c.feature_size, c.width), nn.Dropout(c.dropout)
         )
@@ -167,6 +169,8 @@ class Transformer(nn.Module):
         self.decoder = nn.ModuleList(DecoderLayer(c) for _ in range(c.decoder_layers))
         self.decoder_norm = nn.LayerNorm(c.width)
         self.word_bias = nn.Parameter(torch.zeros(c.vocab_size))  # the output matrix is the embedding
+        self.places: Tensor
+        self.register_buffer("places", positions(32, c.width), persistent=False)
         nn.init.normal_(self.embed.weight, std=c.width**-0.5)
 
     def encode(self, features: Tensor, mask: Tensor) -> Memory:
@@ -194,14 +198,19 @@ class Transformer(nn.Module):
     def _decode(self, words: Tensor, layout: Layout, state: State | None, memory: Memory) -> tuple[Tensor, State]:
         """words (M,) -> logits (M, V)"""
         before = 0 if state is None else state[0].keys.shape[2]
-        place = positions(before, layout.length, self.config.width, words.device).repeat(layout.captions, 1)
-        x = self.embed(words) * self.config.width**0.5 + layout.gather(place.view(layout.captions, layout.length, -1))
-        x = self.dropout(x)
+        place = self._positions(before, layout.length).expand(layout.captions, -1, -1)
+        x = self.dropout(self.embed(words) * self.config.width**0.5 + layout.gather(place))
         said = []
         for i, (layer, photo) in enumerate(zip(self.decoder, memory.layers, strict=True)):
             x, spoken = layer(x, layout, None if state is None else state[i], photo, memory.hidden)
             said.append(spoken)
         return nn.functional.linear(self.decoder_norm(x), self.embed.weight, self.word_bias), tuple(said)
+
+    def _positions(self, start: int, count: int) -> Tensor:
+        """(count, width), from a table that grows when a caption is longer than any before"""
+        if start + count > len(self.places):
+            self.places = positions(2 * (start + count), self.config.width).to(self.places)
+        return self.places[start : start + count]
 
 
 def _future(length: int, device: torch.device) -> Tensor | None:
@@ -209,8 +218,8 @@ def _future(length: int, device: torch.device) -> Tensor | None:
     return torch.ones(length, length, dtype=torch.bool, device=device).triu(1) if length > 1 else None
 
 
-def positions(start: int, count: int, width: int, device: torch.device) -> Tensor:
+def positions(count: int, width: int) -> Tensor:
     """Sinusoidal positions (count, width): captions may be longer than any in training."""
-    place = torch.arange(start, start + count, device=device)[:, None]
-    rate = torch.exp(torch.arange(0, width, 2, device=device) * (-math.log(10000.0) / width))
+    place = torch.arange(count)[:, None]
+    rate = torch.exp(torch.arange(0, width, 2) * (-math.log(10000.0) / width))
     return torch.cat([torch.sin(place * rate), torch.cos(place * rate)], 1)
