@@ -21,7 +21,7 @@ def choose_device(wanted: str = "auto") -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(wanted)
-        torch.empty(1, device=device)
+        torch.zeros(1, device=device).item()  # one that cannot compute fails here
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"device {wanted!r} cannot be used here ({str(error).splitlines()[0]}).") from None
     return device

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import sys
 from pathlib import Path
 
-from jsonargparse import ArgumentError, ArgumentParser
+import yaml
+from jsonargparse import ArgumentError, ArgumentParser, DefaultHelpFormatter
 
+from tellapart import files
 from tellapart.errors import UserError
 from tellapart.recipe import Recipe
 
 EXAMPLE = """examples:
-  tellapart train recipes/tiny/toy_xe.yaml --out runs/toy
+  tellapart train recipes/tiny/toy_xe.yaml --data toy/captions.json --out runs/toy_xe
   tellapart train recipes/album/plain_xe.yaml --data DATA.json --out runs/plain --optim.lr 4e-4
   tellapart train recipes/album/plain_xe.yaml --data DATA.json --out runs/plain --resume
 """
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter, DefaultHelpFormatter):
+    """Leaves the lines of the examples as they are."""
 
 
 def parse(arguments: list[str]) -> tuple[Recipe, Path, bool]:
@@ -24,6 +32,7 @@ def parse(arguments: list[str]) -> tuple[Recipe, Path, bool]:
         usage="tellapart train RECIPE.yaml [--out DIR] [--resume] [--data DATA.json ...] [--KEY VALUE ...]",
         description="Run a recipe.  Any field of a recipe can be set on the command line.",
         epilog=EXAMPLE,
+        formatter_class=HelpFormatter,
         exit_on_error=False,
     )
     parser.add_argument("--recipe", action="config", help="the recipe; `--recipe` itself can be left out")
@@ -32,34 +41,44 @@ def parse(arguments: list[str]) -> tuple[Recipe, Path, bool]:
     parser.add_argument("--tiny", action="store_true", help="shrink widths and steps, to see that everything fits")
     parser.add_class_arguments(Recipe)
     try:
-        values = parser.parse_args(_with_short_forms(arguments)).as_dict()
+        request = parser.parse_args(_with_short_forms(arguments))
     except ArgumentError as error:
         raise UserError(" ".join(str(error).split())) from None
-    parsed = parser.instantiate(parser.parse_args(_with_short_forms(arguments)))
-    fields = {name: parsed[name] for name in Recipe.__dataclass_fields__}
-    recipe = Recipe(**fields)
-    if values["tiny"]:
+    built = parser.instantiate(request)  # the parts of a recipe as dataclasses
+    recipe = Recipe(**{name: built[name] for name in Recipe.__dataclass_fields__})
+    if request.tiny:
         from tellapart.training.build import shrink
 
         recipe = shrink(recipe)
-    return recipe, Path(values["out"]), values["resume"]
+    return recipe, Path(request.out), request.resume
 
 
 def _with_short_forms(arguments: list[str]) -> list[str]:
     """`RECIPE.yaml` first is --recipe, and `--data A B` the files of the data."""
-    given, files, rest = list(arguments), [], []
+    given, data, rest = list(arguments), list[str](), list[str]()
     if given and not given[0].startswith("-"):
-        rest += ["--recipe", given.pop(0)]
+        rest += ["--recipe", _readable(given.pop(0))]
     while given:
         word = given.pop(0)
         if word.startswith("--data="):
-            files.append(word.removeprefix("--data="))
+            data.append(word.removeprefix("--data="))
         elif word == "--data":
             while given and not given[0].startswith("-"):
-                files.append(given.pop(0))
+                data.append(given.pop(0))
         else:
             rest.append(word)
-    return rest + (["--data.files", str(files)] if files else [])
+    return rest + (["--data.files", json.dumps(data)] if data else [])
+
+
+def _readable(recipe: str) -> str:
+    """The parser does not name the file when it is no YAML."""
+    try:
+        content = yaml.safe_load(files.read_text(Path(recipe)))
+    except yaml.YAMLError as error:
+        raise UserError(f"{recipe}: this is not YAML ({' '.join(str(error).split())}).") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{recipe}: a recipe is a YAML file of `key: value`; this one is not.")
+    return recipe
 
 
 def main(arguments: list[str]) -> int:
@@ -67,12 +86,16 @@ def main(arguments: list[str]) -> int:
 
     from tellapart.training.build import run
 
-    outcome = run(recipe, out, resume=resume)
+    try:
+        outcome = run(recipe, out, resume=resume)
+    except KeyboardInterrupt:
+        print("\ntellapart train: stopped; the same command with --resume goes on from here", file=sys.stderr)
+        return 130
     position = outcome.position
     for problem in outcome.problems:
         print(problem, file=sys.stderr)
-    best = (
-        f"; best {recipe.validation.metric} {position.best:.4f} at step {position.best_step}" if position.best else ""
-    )
+    best = ""
+    if position.best is not None:
+        best = f"; best {recipe.validation.metric} {position.best:.4f} at step {position.best_step}"
     print(f"{out}: {position.finished} after {position.step} steps, {position.seconds / 60:.1f} minutes{best}")
     return 1 if outcome.problems else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -39,7 +40,7 @@ _WORD = re.compile(r"n't|'(?:s|m|d|ll|re|ve)\b|[^\W_]+(?:-[^\W_]+)*")
 
 def split_words(caption: str) -> list[str]:
     """Lower case, no punctuation; clitics apart ("the dog 's"), as the COCO evaluation splits them."""
-    caption = caption.lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
+    caption = unicodedata.normalize("NFC", caption.lower()).replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
     return _WORD.findall(re.sub(r"(?<=\w)n't\b", " n't", caption))
 
 
@@ -70,13 +71,21 @@ class WordTokenizer:
     def load(cls, file: Path) -> WordTokenizer:
         try:
             stored = json.loads(file.read_text(encoding="utf-8"))
-            if stored["kind"] != "words" or not all(isinstance(word, str) for word in stored["words"]):
+            words = stored["words"]
+            if stored["kind"] != "words" or not isinstance(words, list):
+                raise ValueError
+            if not all(isinstance(word, str) for word in words):
                 raise ValueError
         except FileNotFoundError:
             raise UserError(f"{file}: there is no such file.") from None
-        except (ValueError, KeyError, TypeError):
+        except OSError as error:
+            raise UserError(f"{file} cannot be read ({error.strerror}).") from None
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise UserError(f"{file} is not a vocabulary that this version can read.") from None
-        return cls(stored["words"])
+        try:
+            return cls(words)
+        except UserError as error:
+            raise UserError(f"{file}: {error}") from None
 
     def save(self, file: Path) -> None:
         words = self.words[len(self.specials) :]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +29,20 @@ from tellapart.objectives.cross_entropy import cross_entropy_step
 from tellapart.recipe import Recipe
 from tellapart.training.loop import Position, Step, fit
 from tellapart.training.schedule import chance_of_own_words
-from tellapart.training.validation import validate
+from tellapart.training.validation import METRICS, validate
+
+_RANGES: dict[str, tuple[int, float]] = {  # least and most
+    **dict.fromkeys(("batch_size", "epochs", "log_steps", "optim.accumulate", "optim.decay_epochs"), (1, math.inf)),
+    **dict.fromkeys(("data.min_count", "data.max_words", "data.captions_per_photo"), (1, math.inf)),
+    **dict.fromkeys(("validation.beam", "objective.scheduled_sampling.every"), (1, math.inf)),
+    **dict.fromkeys(("max_steps", "save_minutes", "threads", "data.limit"), (0, math.inf)),
+    **dict.fromkeys(("validation.every", "validation.patience", "validation.photos"), (0, math.inf)),
+    **dict.fromkeys(("optim.lr", "optim.weight_decay", "optim.warmup", "optim.decay"), (0, math.inf)),
+    **dict.fromkeys(("optim.clip_norm", "optim.clip_value"), (0, math.inf)),
+    **dict.fromkeys(("optim.betas", "optim.final", "objective.label_smoothing"), (0, 1)),
+    **dict.fromkeys(("objective.scheduled_sampling.increase", "objective.scheduled_sampling.most"), (0, 1)),
+    "seed": (0, 2**63 - 1),
+}
 
 
 @dataclass
@@ -38,6 +53,12 @@ class Outcome:
 
 def run(recipe: Recipe, out: Path, *, resume: bool = False) -> Outcome:
     """Train as the recipe says, into the folder `out`."""
+    check(recipe)
+    with files.held(out, "another process is training in this folder."):
+        return _run(recipe, out, resume)
+
+
+def _run(recipe: Recipe, out: Path, resume: bool) -> Outcome:
     resume = claim(recipe, out, resume)
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
@@ -45,8 +66,8 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False) -> Outcome:
     encoder = Encoder(recipe.encoder, device)
     sources, problems = gather(recipe, encoder)
     training = split(sources, recipe.data.train_split, recipe.data.limit)
-    held_out = split(sources, recipe.data.val_split, recipe.validation.photos or recipe.data.limit)
-    tokenizer = find_tokenizer(recipe, training)
+    judged_by = split(sources, recipe.data.val_split, held_out(recipe))
+    tokenizer = WordTokenizer.load(out / "vocabulary.json") if resume else find_tokenizer(recipe, training)
 
     seed_everything(recipe.seed)
     captioner = models.build_captioner(
@@ -65,7 +86,7 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False) -> Outcome:
         validate=partial(
             validate,
             captioner,
-            CaptionedPhotos(held_out, tokenizer, recipe.data.max_words),
+            CaptionedPhotos(judged_by, tokenizer, recipe.data.max_words),
             tokenizer,
             device,
             beam=recipe.validation.beam,
@@ -81,24 +102,48 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False) -> Outcome:
 def claim(recipe: Recipe, out: Path, resume: bool) -> bool:
     """Write the recipe into the run folder, or see that it is the one that the run was started with.
 
-    True if there is a checkpoint to go on from.
+    True if there is a checkpoint to go on from.  A run that never came so far (its data were missing, say) leaves
+    nothing worth keeping, so the next one may take its folder, with whatever recipe.  What the stored recipe does not
+    mention is a setting that came with a later version: it was what it is by default.
     """
     file = out / "recipe.yaml"
-    if not file.exists():
-        if out.is_dir() and any(out.iterdir()):
+    unfinished = set(out.glob(".tellapart-*.tmp"))  # what a kill left of a file that was being written
+    if not any((out / name).exists() for name in models.WEIGHTS):
+        if out.is_dir() and not file.exists() and set(out.iterdir()) - unfinished:
             raise UserError(f"{out} is not empty and holds no run; choose another --out.")
+        _remove(unfinished)
         files.replace(file, (yaml.safe_dump(plain(recipe), sort_keys=False)).encode())
         return False
     if not resume:
         raise UserError(f"{out} holds a run already; --resume goes on with it, another --out starts a new one.")
-    before, now = _flat(yaml.safe_load(file.read_text(encoding="utf-8"))), _flat(plain(recipe))
+    try:
+        stored, now = _flat(yaml.safe_load(file.read_text(encoding="utf-8"))), _flat(plain(recipe))
+    except (yaml.YAMLError, ValueError, OSError):
+        raise UserError(f"{file} is damaged or missing; choose another --out.") from None
+    before = _flat(plain(Recipe())) | stored
     if changed := [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]:
         key = changed[0]
         raise UserError(
             f"{out} was started with another recipe: {key} was {before.get(key)} and is {now.get(key)} now. "
             "A changed recipe needs an --out of its own."
         )
-    return (out / "last.safetensors").exists()
+    _remove(unfinished)
+    return True
+
+
+def check(recipe: Recipe) -> None:
+    """What a recipe's types cannot say; found now, not after an epoch."""
+    values: dict[str, Any] = _flat(plain(recipe))
+    for name, (least, most) in _RANGES.items():
+        value = values[name]
+        for number in value if isinstance(value, list) else [value]:
+            if not least <= number <= most:
+                meant = f"at least {least}" if number < least else f"at most {most}"
+                raise UserError(f"{name} must be {meant}, not {number}.")
+    if recipe.validation.metric not in METRICS:
+        raise UserError(
+            f"validation.metric: there is no {recipe.validation.metric!r} here; there are {', '.join(METRICS)}."
+        )
 
 
 def gather(recipe: Recipe, encoder: Encoder) -> tuple[list[tuple[FeatureStore, list[Example]]], list[str]]:
@@ -113,8 +158,8 @@ def gather(recipe: Recipe, encoder: Encoder) -> tuple[list[tuple[FeatureStore, l
         problems += dataset.problems
         wanted = [
             example
-            for name in (recipe.data.train_split, recipe.data.val_split)
-            for example in _first(dataset.split(name), recipe.data.limit)
+            for name, limit in ((recipe.data.train_split, recipe.data.limit), (recipe.data.val_split, held_out(recipe)))
+            for example in _first(dataset.split(name), limit)
             if example.captions
         ]
         if not wanted:
@@ -126,6 +171,11 @@ def gather(recipe: Recipe, encoder: Encoder) -> tuple[list[tuple[FeatureStore, l
         problems += [f"{file}: image {id_}: {reason}" for id_, reason in result.failed.items()]
         sources.append((result.store, [example for example in wanted if example in result.store]))
     return sources, problems
+
+
+def held_out(recipe: Recipe) -> int:
+    """How many photos of a data file's validation split are used at most; 0: all."""
+    return min((limit for limit in (recipe.validation.photos, recipe.data.limit) if limit), default=0)
 
 
 def split(
@@ -142,7 +192,10 @@ def find_tokenizer(recipe: Recipe, training: Sequence[tuple[FeatureStore, Sequen
     if recipe.init_from:
         return WordTokenizer.load(models.find(recipe.init_from) / "vocabulary.json")
     captions = (caption for _, examples in training for example in examples for caption in example.captions)
-    return WordTokenizer.build(captions, recipe.data.min_count)
+    tokenizer = WordTokenizer.build(captions, recipe.data.min_count)
+    if len(tokenizer) == len(tokenizer.specials):
+        raise UserError(f"data.min_count: no word of the training captions occurs {recipe.data.min_count} times.")
+    return tokenizer
 
 
 def objective(recipe: Recipe, captioner: torch.nn.Module, tokenizer: WordTokenizer) -> Step:
@@ -198,6 +251,11 @@ def _flat(value: object, prefix: str = "") -> dict[str, object]:
     if not isinstance(value, dict):
         return {prefix: value}
     return {k: v for key, part in value.items() for k, v in _flat(part, f"{prefix}.{key}" if prefix else key).items()}
+
+
+def _remove(leftovers: Iterable[Path]) -> None:
+    for file in leftovers:
+        file.unlink(missing_ok=True)
 
 
 def _first(examples: list[Example], limit: int) -> list[Example]:

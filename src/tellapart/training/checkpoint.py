@@ -38,15 +38,16 @@ def load(file: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict
         for name, tensor in tensors.items():
             part, _, rest = name.partition("/")
             parts[part][rest] = tensor
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in parts["optimizer"].items():
+            index, _, key = name.partition("/")
+            state.setdefault(int(index), {})[key] = tensor
+        random_state = parts["random"]["cpu"]
     except (KeyError, ValueError):
         raise UserError(f"{file} is not a training checkpoint.") from None
     put_weights(file, model, parts["model"])
-    state: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in parts["optimizer"].items():
-        index, _, key = name.partition("/")
-        state.setdefault(int(index), {})[key] = tensor
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
-    torch.set_rng_state(parts["random"]["cpu"])
+    torch.set_rng_state(random_state)
     if "cuda" in parts["random"] and torch.cuda.is_available():
         torch.cuda.set_rng_state(parts["random"]["cuda"])
     return position

@@ -68,8 +68,8 @@ def fit(
     if position.finished:
         return position
     position.dtype = position.dtype or numerics.choose_dtype(device, recipe.dtype)
-    steps_per_epoch = max(1, stream.batches_per_epoch // recipe.optim.accumulate)
-    total = recipe.epochs * steps_per_epoch
+    steps_per_epoch = stream.batches_per_epoch / recipe.optim.accumulate  # a step may end in the next epoch
+    total = max(1, recipe.epochs * stream.batches_per_epoch // recipe.optim.accumulate)
     total = min(total, recipe.max_steps) if recipe.max_steps else total
     validate_steps = max(1, round(recipe.validation.every * steps_per_epoch))
     log = Log(out / "log.jsonl", after=position.step)
@@ -87,15 +87,17 @@ def fit(
             lr = learning_rate(recipe.optim, position.step, total, steps_per_epoch)
             for group in optimizer.param_groups:
                 group["lr"] = lr
+            epoch, had = position.step * recipe.optim.accumulate // stream.batches_per_epoch, list[Batch]()
             for _ in range(recipe.optim.accumulate):
-                batch = next(batches).to(device)
+                had.append(next(batches).to(device))
                 with numerics.autocast(device, position.dtype):
-                    loss, line = step(batch, position.step // steps_per_epoch)
-                if not math.isfinite(line["loss"]):
-                    raise UserError(f"the loss is {line['loss']} at step {position.step + 1}; {_name(batch, stream)}.")
+                    loss, line = step(had[-1], epoch)
+                _require_finite("loss", line["loss"], position.step + 1, had[-1:], stream)
                 (loss / recipe.optim.accumulate).backward()  # type: ignore[no-untyped-call]
                 log.add(line)
-            log.add({"gradient": clip(model, recipe.optim.clip_norm, recipe.optim.clip_value)})
+            gradient = clip(model, recipe.optim.clip_norm, recipe.optim.clip_value)
+            _require_finite("gradient", gradient, position.step + 1, had, stream)
+            log.add({"gradient": gradient})
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
             position.step += 1
@@ -114,13 +116,14 @@ def fit(
                     models.save_weights(out / "best.safetensors", model)
                 if recipe.validation.patience and position.stale >= recipe.validation.patience:
                     position.finished = f"{recipe.validation.metric} has not improved for {position.stale} validations"
-                saved = 0.0
+                saved = -math.inf  # is due
             if position.step >= total:
                 position.finished = position.finished or "all epochs done"
-            if position.finished or interrupted() or time.monotonic() - saved > 60 * recipe.save_minutes:
+            stop = interrupted()  # asked once: a signal after this gets a step of its own, and that is saved as well
+            if position.finished or stop or time.monotonic() - saved > 60 * recipe.save_minutes:
                 save()
                 saved = time.monotonic()
-            if interrupted() and not position.finished:
+            if stop and not position.finished:
                 raise KeyboardInterrupt
     return position
 
@@ -131,7 +134,7 @@ def judge(position: Position, metrics: dict[str, float], metric: str) -> bool:
         raise UserError(f"validation.metric: there is no {metric!r} here; there are {', '.join(metrics)}.")
     value = metrics[metric]
     sign = -1 if metric in LOWER_IS_BETTER else 1
-    if position.best is None or sign * value > sign * position.best:
+    if math.isfinite(value) and (position.best is None or sign * value > sign * position.best):
         position.best, position.best_step, position.stale = value, position.step, 0
         return True
     position.stale += 1
@@ -168,7 +171,13 @@ class Log:
     def __init__(self, file: Path, after: int):
         """Lines behind the checkpoint that a run goes on from belong to steps that it will do again."""
         self.file = file
-        kept = [line for line in files.read_lines(file) if json.loads(line)["step"] <= after]
+        kept = []
+        for number, line in enumerate(files.read_lines(file), 1):
+            try:
+                if json.loads(line)["step"] <= after:
+                    kept.append(line)
+            except (ValueError, KeyError, TypeError):
+                raise UserError(f"{file}: line {number} is damaged; take it out, or choose another --out.") from None
         files.replace(file, b"".join(line + b"\n" for line in kept))
         self._values: dict[str, list[float]] = defaultdict(list)
         self._since = time.monotonic()
@@ -209,6 +218,9 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def _name(batch: Batch, stream: BatchStream) -> str:
-    ids = [str(stream.data.examples[photo].id) for photo in batch.photos]
-    return f"the batch has the photos {', '.join(ids[:20])}{' ...' if len(ids) > 20 else ''}"
+def _require_finite(what: str, value: float, step: int, batches: list[Batch], stream: BatchStream) -> None:
+    """Stop before such a number reaches the weights, and say which photos it came from."""
+    if not math.isfinite(value):
+        ids = [str(stream.data.examples[photo].id) for batch in batches for photo in batch.photos]
+        photos = f"{', '.join(ids[:20])}{' ...' if len(ids) > 20 else ''}"
+        raise UserError(f"the {what} is {value} at step {step}; the batch has the photos {photos}.")

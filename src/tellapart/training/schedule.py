@@ -7,12 +7,13 @@ import math
 from tellapart.recipe import OptimConfig, ScheduledSampling
 
 
-def learning_rate(config: OptimConfig, step: int, total: int, steps_per_epoch: int) -> float:
+def learning_rate(config: OptimConfig, step: int, total: int, steps_per_epoch: float) -> float:
     """For the optimiser step with this number, counted from 0."""
     if step < config.warmup:
         return config.lr * (step + 1) / config.warmup
     if config.schedule == "step":
-        return config.lr * config.decay ** (step // steps_per_epoch // config.decay_epochs)
+        epoch = int(step / steps_per_epoch + 1e-9)  # because 7 // (7 / 3) is 2
+        return config.lr * config.decay ** (epoch // config.decay_epochs)
     if config.schedule == "constant":
         return config.lr
     done = (step - config.warmup) / max(1, total - config.warmup)

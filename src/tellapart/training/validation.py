@@ -12,9 +12,11 @@ from torch import Tensor, nn
 from tellapart.captioners import Captioner
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.tokenizers import Tokenizer, split_words
-from tellapart.decoding import beam_search
+from tellapart.decoding.text import most_likely
 from tellapart.metrics.cider import cider_d
 from tellapart.objectives.cross_entropy import cross_entropy_step
+
+METRICS = ("loss", "accuracy", "CIDEr-D", "unique", "length")  # what `validate` reports
 
 _BATCH = 32
 
@@ -28,17 +30,8 @@ def validate(
     losses: list[tuple[float, float, float]] = []  # words, loss, accuracy of a batch
     for photos in _chunks(len(data)):
         features, mask = (tensor.to(device) for tensor in data.features(photos))
-        best = beam_search(
-            captioner,
-            captioner.encode(features, mask),
-            beam=beam,
-            bos=tokenizer.bos,
-            eos=tokenizer.eos,
-            pad=tokenizer.pad,
-            max_words=max_words,
-            banned=tokenizer.never_said,
-        )
-        captions += [tokenizer.decode(tokens) for tokens in best.tokens[:, 0].tolist()]
+        said = most_likely(captioner, tokenizer, features, mask, beam=beam, max_words=max_words)
+        captions += [text for text, _ in said]
         batch = data.batch(photos, [_as_many(data.captions[photo]) for photo in photos]).to(device)
         _, line = cross_entropy_step(captioner, batch, bos=tokenizer.bos, pad=tokenizer.pad)
         losses.append((line["words"], line["loss"], line["accuracy"]))

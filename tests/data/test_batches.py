@@ -1,0 +1,156 @@
+"""Batches: every photo once an epoch, its captions together, in an order that the seed alone decides."""
+
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+
+from tellapart.data.batches import BatchStream, CaptionedPhotos, pad_tokens
+from tellapart.data.examples import Example
+from tellapart.data.tokenizers import WordTokenizer
+
+PAD, EOS = 0, 2
+NUMERALS = [f"w{i}" for i in range(200)]
+TOKENIZER = WordTokenizer(NUMERALS)  # "w7" is token 11
+
+
+class Store:
+    """A feature store in memory: the feature of a photo is its id."""
+
+    shape = (2, 3)
+
+    def __init__(self, examples):
+        self.ids = [example.id for example in reversed(examples)]  # rows in another order than the examples
+
+    def row(self, example):
+        return self.ids.index(example.id)
+
+    def grid(self, rows):
+        return torch.tensor([float(self.ids[row]) for row in rows])[:, None, None].expand(-1, *self.shape)
+
+
+def photos(count, captions=3, first=0):
+    """Photo i has the captions "w<10i>", "w<10i + 1>" ..."""
+    return [
+        Example(i, f"{i}.jpg", "train", tuple(f"w{10 * i + k}" for k in range(captions)))
+        for i in range(first, first + count)
+    ]
+
+
+def data(*sets, max_words=20):
+    return CaptionedPhotos([(Store(examples), examples) for examples in sets], TOKENIZER, max_words)
+
+
+def stream(count=7, batch_size=3, per_photo=2, seed=0, captions=3, consumed=0):
+    return BatchStream(data(photos(count, captions)), batch_size, per_photo, seed, consumed)
+
+
+def contents(batch):
+    return batch.photos.tolist(), batch.features.tolist(), batch.tokens.tolist()
+
+
+def first(batches, count):
+    return [contents(batch) for batch in islice(batches, count)]
+
+
+def said(batch):
+    """The words of each caption of the batch."""
+    return [[token - 4 for token in row if token not in (PAD, EOS)] for row in batch.tokens.tolist()]
+
+
+def test_the_same_seed_gives_the_same_batches_and_another_seed_others():
+    assert first(stream(), 9) == first(stream(), 9)
+    assert first(stream(seed=1), 9) != first(stream(), 9)
+
+
+def test_the_order_depends_on_no_other_random_numbers():
+    expected = first(stream(), 9)
+    torch.manual_seed(5)
+    np.random.seed(5)
+    assert first(stream(), 9) == expected
+
+
+@pytest.mark.parametrize("position", range(8))
+def test_a_stream_goes_on_from_any_position(position):
+    whole = first(stream(), 12)
+    assert first(stream(consumed=position), 12 - position) == whole[position:]
+
+
+def test_a_stream_counts_what_was_had():
+    batches = stream()
+    first(batches, 5)
+    assert batches.consumed == 5
+
+
+def test_every_photo_comes_once_an_epoch_in_a_new_order():
+    epochs = []
+    batches = iter(stream())
+    for _ in range(3):
+        epochs.append([photo for batch in islice(batches, 3) for photo in batch.photos.tolist()])
+    assert [sorted(epoch) for epoch in epochs] == [list(range(7))] * 3
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+
+
+def test_the_last_batch_of_an_epoch_has_what_is_left():
+    assert stream().batches_per_epoch == 3
+    assert [len(batch.photos) for batch in islice(stream(), 6)] == [3, 3, 1, 3, 3, 1]
+    assert stream(count=6).batches_per_epoch == 2
+
+
+def test_a_batch_larger_than_the_data_is_the_data():
+    assert [len(batch.photos) for batch in islice(stream(batch_size=100), 2)] == [7, 7]
+
+
+def test_captions_are_grouped_by_photo():
+    for batch in islice(stream(), 6):
+        owners = [word // 10 for (word,) in said(batch)]
+        assert owners == [photo for photo in batch.photos.tolist() for _ in range(2)]
+
+
+def test_the_captions_of_a_photo_differ_when_it_has_enough():
+    for batch in islice(stream(per_photo=3, captions=4), 9):
+        words = [word for (word,) in said(batch)]
+        assert all(len(set(words[i : i + 3])) == 3 for i in range(0, len(words), 3))
+
+
+def test_over_the_epochs_all_captions_have_their_turn():
+    batches = islice(stream(per_photo=1, captions=3), 3 * 20)
+    assert {word for batch in batches for (word,) in said(batch)} == {10 * i + k for i in range(7) for k in range(3)}
+
+
+def test_a_photo_with_too_few_captions_repeats_them_evenly():
+    for batch in islice(stream(per_photo=5, captions=2), 3):
+        words = [word for (word,) in said(batch)]
+        for i in range(0, len(words), 5):
+            mine = words[i : i + 5]
+            assert set(mine) == {words[i] // 10 * 10, words[i] // 10 * 10 + 1}
+            assert sorted(map(mine.count, set(mine))) == [2, 3]
+
+
+def test_photos_may_have_different_numbers_of_captions():
+    both = BatchStream(data(photos(3, captions=1) + photos(3, captions=5, first=3)), 6, 4, 0)
+    (batch,) = islice(both, 1)
+    per_photo = {photo: said(batch)[4 * i : 4 * i + 4] for i, photo in enumerate(batch.photos.tolist())}
+    assert all(per_photo[photo] == [[10 * photo]] * 4 for photo in range(3))
+    assert all(len({word for (word,) in per_photo[photo]}) == 4 for photo in range(3, 6))
+
+
+def test_features_are_those_of_the_photos_though_they_lie_in_several_stores():
+    several = BatchStream(data(photos(4), photos(5, first=10), photos(1, first=4)), 4, 1, 0)
+    for batch in islice(several, 3):
+        ids = [several.data.examples[photo].id for photo in batch.photos]
+        assert batch.features[:, 0, 0].tolist() == ids
+        assert batch.features.shape == (len(ids), 2, 3)
+        assert batch.mask.shape == (len(ids), 2)
+        assert batch.mask.all()
+        assert [word // 10 for (word,) in said(batch)] == ids
+
+
+def test_a_caption_ends_with_eos_and_is_cut_before_it():
+    examples = [Example(0, "0.jpg", "train", ("w1 w2 w3 w4", "w5", "!"))]
+    assert data(examples, max_words=3).captions == [[[5, 6, 7, EOS], [9, EOS], [EOS]]]
+
+
+def test_captions_are_padded_to_the_longest_of_the_batch():
+    assert pad_tokens([[5, 6, EOS], [EOS]], PAD).tolist() == [[5, 6, EOS], [EOS, PAD, PAD]]

@@ -1,0 +1,137 @@
+"""Captions to words and ids, and back."""
+
+import json
+
+import pytest
+
+from tellapart.data.tokenizers import WordTokenizer, join_words, split_words
+from tellapart.errors import UserError
+
+PAD, BOS, EOS, UNK = range(4)
+
+
+@pytest.mark.parametrize(
+    ("caption", "words"),
+    [
+        ("A man, riding a wave.", "a man riding a wave"),
+        ("the dog's ball", "the dog 's ball"),
+        ("The dogs' ball", "the dogs ball"),
+        ("it isn't; they can't", "it is n't they ca n't"),
+        ("I'm sure he'd say they're here", "i 'm sure he 'd say they 're here"),
+        ("we've been, she'll see", "we 've been she 'll see"),
+        ("the dog\N{RIGHT SINGLE QUOTATION MARK}s ball isn\N{RIGHT SINGLE QUOTATION MARK}t", "the dog 's ball is n't"),
+        ("'sunny' days", "sunny days"),
+        ("a black-and-white t-shirt", "a black-and-white t-shirt"),
+        ("well - a dash -- and a -minus-", "well a dash and a minus"),
+        ("two 2 dogs_cats", "two 2 dogs cats"),
+        ("Ein Café an der STRAẞE", "ein café an der straße"),
+        ("一只狗 и кошка", "一只狗 и кошка"),
+        ("?!... \t\n", ""),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_a_caption_is_split_into_words(caption, words):
+    assert split_words(caption) == words.split()
+
+
+def test_an_accent_is_part_of_its_letter_however_it_is_encoded():
+    assert split_words("cafe\u0301s") == split_words("caf\u00e9s") == ["caf\u00e9s"]
+
+
+@pytest.mark.parametrize("text", ["the dog's ball isn't red", "they're here", "a t-shirt", "a man", ""])
+def test_words_are_joined_as_people_write_them(text):
+    assert join_words(split_words(text)) == text
+
+
+def test_words_that_occur_often_enough_are_in_the_vocabulary():
+    captions = ["a cat", "a cat and a dog", "a bird"]  # a 4, cat 2, the others once
+    assert WordTokenizer.build(captions, min_count=2).words[4:] == ["a", "cat"]
+    assert WordTokenizer.build(captions, min_count=5).words[4:] == []
+
+
+def test_the_vocabulary_begins_with_the_frequent_words_and_ties_are_in_the_order_of_the_alphabet():
+    captions = ["dog cat", "cat zebra bird", "bird cat dog"]
+    expected = ["cat", "bird", "dog", "zebra"]
+    assert WordTokenizer.build(captions, min_count=1).words[4:] == expected
+    assert WordTokenizer.build(reversed(captions), min_count=1).words[4:] == expected
+
+
+def test_a_caption_becomes_ids_without_bos_and_eos_and_a_rare_word_is_unk():
+    tokenizer = WordTokenizer(["a", "cat"])
+    assert tokenizer.encode("A cat, a dog") == [4, 5, 4, UNK]
+
+
+def test_encoding_and_decoding_is_a_round_trip_for_known_words():
+    tokenizer = WordTokenizer.build(["the dog's ball isn't red"], min_count=1)
+    assert tokenizer.decode(tokenizer.encode("the dog's ball isn't red")) == "the dog's ball isn't red"
+
+
+def test_decoding_stops_at_the_first_eos_and_leaves_out_bos_and_padding():
+    tokenizer = WordTokenizer(["a", "cat"])
+    assert tokenizer.decode([BOS, 4, 5, EOS, 4, 4, PAD]) == "a cat"
+    assert tokenizer.decode([4, PAD, 5]) == "a cat"
+    assert tokenizer.decode([EOS]) == tokenizer.decode([]) == ""
+
+
+def test_padding_bos_and_unk_are_never_said_but_eos_is():
+    assert set(WordTokenizer(["a"]).never_said) == {PAD, BOS, UNK}
+
+
+def test_the_size_counts_the_special_tokens():
+    assert len(WordTokenizer(["a", "cat"])) == 6
+
+
+def test_a_special_token_in_a_caption_is_only_a_word():
+    tokenizer = WordTokenizer(["a", "eos"])
+    assert tokenizer.encode("a <eos> <pad>") == [4, 5, UNK]
+
+
+def test_a_saved_vocabulary_comes_back(tmp_path):
+    tokenizer = WordTokenizer(["café", "'s", "n't", "狗"])
+    tokenizer.save(tmp_path / "vocabulary.json")
+    assert WordTokenizer.load(tmp_path / "vocabulary.json").words == tokenizer.words
+    tokenizer.save(tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_bytes() == (tmp_path / "vocabulary.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'"words"',
+        b'{"kind": "words"}',
+        b'{"words": ["a"]}',
+        b'{"kind": "pieces", "words": ["a"]}',
+        b'{"kind": "words", "words": "cat"}',
+        b'{"kind": "words", "words": {"a": 1}}',
+        b'{"kind": "words", "words": ["a", 1]}',
+        b'{"kind": "words", "words": null}',
+        b'{"kind": "words", "words": ["\xff"]}',
+        b"[" * 100_000,
+    ],
+    ids=lambda content: content[:40].decode(errors="replace"),
+)
+def test_a_damaged_vocabulary_is_named(tmp_path, content):
+    (tmp_path / "vocabulary.json").write_bytes(content)
+    with pytest.raises(UserError, match=r"vocabulary\.json is not a vocabulary that this version can read"):
+        WordTokenizer.load(tmp_path / "vocabulary.json")
+
+
+@pytest.mark.parametrize("words", [["a", "cat", "a"], ["a", "<eos>"]])
+def test_a_vocabulary_with_a_word_twice_is_named(tmp_path, words):
+    (tmp_path / "vocabulary.json").write_text(json.dumps({"kind": "words", "words": words}))
+    with pytest.raises(UserError, match=r"vocabulary\.json: a vocabulary names a word twice"):
+        WordTokenizer.load(tmp_path / "vocabulary.json")
+
+
+def test_a_missing_vocabulary_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"vocabulary\.json: there is no such file"):
+        WordTokenizer.load(tmp_path / "vocabulary.json")
+
+
+def test_a_folder_is_no_vocabulary(tmp_path):
+    with pytest.raises(UserError, match="cannot be read"):
+        WordTokenizer.load(tmp_path)

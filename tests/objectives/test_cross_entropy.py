@@ -1,0 +1,169 @@
+"""Cross-entropy, against a captioner whose probabilities are known."""
+
+import math
+
+import pytest
+import torch
+
+from tellapart.captioners.transformer import Transformer, TransformerConfig
+from tellapart.data.batches import Batch
+from tellapart.objectives.cross_entropy import cross_entropy_step
+
+PAD, BOS, EOS, A, B = range(5)
+# p(next word | word before): rows are the word before, columns the next
+BIGRAMS = torch.tensor(
+    [
+        [0.2, 0.2, 0.2, 0.2, 0.2],  # after padding: never asked
+        [0.0, 0.0, 0.1, 0.5, 0.4],  # after BOS
+        [0.2, 0.2, 0.2, 0.2, 0.2],
+        [0.0, 0.0, 0.3, 0.2, 0.5],  # after A
+        [0.0, 0.0, 0.6, 0.3, 0.1],  # after B
+    ]
+)
+
+
+class Bigrams:
+    """Looks at no photo: the next word depends on the last one only."""
+
+    def __init__(self, table=BIGRAMS):
+        self.logits, self.given = table.log().clamp(min=-1e4), []
+
+    def encode(self, features, mask):
+        return (mask,)
+
+    def start(self, memory):
+        return (memory[0][:, :1],)
+
+    def step(self, token, state, memory):
+        self.given.append(token)
+        return self.logits[token], state
+
+    def forward(self, tokens, memory, spoken=None):
+        return self.logits[tokens] if spoken is None else self.logits[tokens[spoken]]
+
+
+def batch(*captions, photos=1):
+    length = max(map(len, captions))
+    tokens = torch.tensor([[*caption, *[PAD] * (length - len(caption))] for caption in captions])
+    return Batch(range(photos), torch.zeros(photos, 1, 1), torch.ones(photos, 1, dtype=torch.bool), tokens)
+
+
+def step(given, captioner=None, **options):
+    return cross_entropy_step(captioner or Bigrams(), given, bos=BOS, pad=PAD, **options)
+
+
+def test_the_loss_is_the_mean_of_minus_log_p_over_all_words_and_the_end():
+    loss, line = step(batch([A, B, EOS], [B, EOS]))
+    p = [0.5, 0.5, 0.6, 0.4, 0.6]  # A B EOS, B EOS
+    assert loss.item() == pytest.approx(-sum(map(math.log, p)) / 5)
+    assert line["loss"] == pytest.approx(loss.item())
+    assert line["words"] == 5
+    assert line["accuracy"] == pytest.approx(4 / 5)  # only B at the beginning is not the likeliest
+
+
+def test_padding_has_no_influence():
+    short = batch([A, EOS], [B, EOS])
+    padded = batch([A, EOS], [B, EOS])
+    padded.tokens = torch.cat([padded.tokens, torch.full((2, 7), PAD)], 1)
+    assert step(padded)[0].item() == pytest.approx(step(short)[0].item(), abs=1e-7)
+    assert step(padded)[1]["words"] == 4
+
+
+def test_padding_has_no_influence_on_a_transformer_and_its_gradient():
+    torch.manual_seed(0)
+    config = TransformerConfig(vocab_size=9, feature_size=4, width=8, heads=2, feed_forward=16, dropout=0.0)
+    captioner = Transformer(config)
+    tokens = torch.tensor([[5, 6, EOS, PAD], [7, EOS, PAD, PAD], [8, 4, 5, EOS], [EOS, PAD, PAD, PAD]])
+    given = Batch(range(2), torch.randn(2, 3, 4), torch.ones(2, 3, dtype=torch.bool), tokens)
+    found = []
+    for width in (0, 3):
+        captioner.zero_grad()
+        padding = torch.full((4, width), PAD)
+        more = Batch(given.photos, given.features, given.mask, torch.cat([tokens, padding], 1))
+        loss, _ = step(more, captioner)
+        loss.backward()
+        found.append([loss.detach(), *(p.grad.clone() for p in captioner.parameters())])
+    for short, long in zip(*found, strict=True):
+        torch.testing.assert_close(short, long, atol=1e-6, rtol=1e-5)
+
+
+def test_label_smoothing_spreads_its_share_over_all_words():
+    """(1 - e) * -log p(word) + e * mean over the vocabulary of -log p (Szegedy et al., 2016)."""
+    p = torch.tensor([[0.1, 0.2, 0.3, 0.2, 0.2]]).repeat(5, 1)
+    loss, _ = step(batch([EOS]), Bigrams(p), label_smoothing=0.2)
+    spread = -sum(math.log(x) for x in (0.1, 0.2, 0.3, 0.2, 0.2)) / 5
+    assert loss.item() == pytest.approx(0.8 * -math.log(0.3) + 0.2 * spread)
+
+
+def test_without_own_words_the_captioner_is_given_the_reference():
+    captioner = Bigrams()
+    step(batch([A, B, EOS]), captioner, own_words=1e-12)
+    assert torch.stack(captioner.given, 1).tolist() == [[BOS, A, B]]
+
+
+def test_own_words_at_a_chance_that_never_comes_give_the_same_loss():
+    given = batch([A, B, EOS], [B, EOS], [A, A, EOS], [EOS], photos=2)
+    torch.manual_seed(0)
+    assert step(given, own_words=1e-12)[0].item() == pytest.approx(step(given)[0].item())
+
+
+def test_with_only_own_words_every_word_given_was_drawn_from_the_answer_before():
+    certain = torch.zeros(5, 5)
+    certain[BOS, B] = certain[B, A] = certain[A, A] = 1.0  # says B A A A ... whatever the reference says
+    captioner = Bigrams(certain)
+    step(batch([A, B, B, EOS], [B, B, B, EOS]), captioner, own_words=1.0)
+    assert torch.stack(captioner.given, 1).tolist() == [[BOS, B, A, A]] * 2
+
+
+def test_the_first_word_given_is_always_bos():
+    captioner = Bigrams()
+    step(batch([A, EOS]), captioner, own_words=1.0)
+    assert captioner.given[0].tolist() == [BOS]
+
+
+def test_about_as_many_words_are_the_captioners_own_as_the_chance_says():
+    torch.manual_seed(0)
+    always_b = torch.zeros(5, 5)
+    always_b[:, B] = 1.0
+    captioner = Bigrams(always_b)
+    step(batch(*[[A] * 20 + [EOS]] * 200), captioner, own_words=0.25)
+    given = torch.stack(captioner.given, 1)[:, 1:]  # 4,000 draws: the standard deviation is 0.007
+    assert (given == B).float().mean().item() == pytest.approx(0.25, abs=0.03)
+
+
+def test_with_own_words_the_target_is_still_the_reference():
+    certain = torch.full((5, 5), 0.1)
+    certain[:, B] = 0.6
+    loss, _ = step(batch([A, EOS]), Bigrams(certain), own_words=1.0)
+    assert loss.item() == pytest.approx(-math.log(0.1))
+
+
+def test_own_words_of_a_transformer_at_chance_nought_are_teacher_forcing():
+    torch.manual_seed(0)
+    config = TransformerConfig(vocab_size=9, feature_size=4, width=8, heads=2, feed_forward=16, dropout=0.0)
+    captioner = Transformer(config)
+    tokens = torch.tensor([[5, 6, EOS, PAD], [7, EOS, PAD, PAD], [8, 4, 5, EOS], [EOS, PAD, PAD, PAD]])
+    given = Batch(range(2), torch.randn(2, 3, 4), torch.ones(2, 3, dtype=torch.bool), tokens)
+    with torch.no_grad():
+        forced, free = step(given, captioner)[0], step(given, captioner, own_words=1e-12)[0]
+    torch.testing.assert_close(free, forced, atol=1e-5, rtol=0)
+
+
+def test_a_captioner_learns_to_say_of_two_photos_what_was_said_of_them():
+    """Two photos and a caption each: whoever looks at the photo can be sure of every word."""
+    torch.manual_seed(0)
+    config = TransformerConfig(vocab_size=9, feature_size=4, width=16, heads=2, feed_forward=32, dropout=0.0)
+    captioner = Transformer(config)
+    tokens = torch.tensor([[5, 6, 7, EOS], [8, 6, EOS, PAD]])
+    given = Batch(range(2), torch.eye(2, 4)[:, None], torch.ones(2, 1, dtype=torch.bool), tokens)
+    optimizer = torch.optim.Adam(captioner.parameters(), lr=0.01)
+    losses = []
+    for _ in range(60):
+        loss, line = step(given, captioner)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(line["loss"])
+    assert losses[0] > 1.0  # nine words to choose from: ln 9 = 2.2 for one that knows nothing
+    assert losses[-1] < 0.05
+    assert line["accuracy"] == 1.0

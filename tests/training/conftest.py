@@ -1,0 +1,71 @@
+"""A world of 45 small scenes with its features, and a recipe that trains on it in a second or two."""
+
+import json
+
+import pytest
+import yaml
+
+from tellapart.data import toy_world
+from tellapart.data.features import extract, store_folder
+from tellapart.encoders import EncoderConfig
+from tellapart.encoders.encoder import Encoder
+
+
+@pytest.fixture(scope="session")
+def small_world(tmp_path_factory):
+    """Folder with toy/captions.json, features/ and recipe.yaml."""
+    folder = tmp_path_factory.mktemp("small_world")
+    world = toy_world.make(folder / "toy", groups=9, group_size=(5, 5), size=64)
+    encoder = Encoder(EncoderConfig(image_size=64, grid=2))
+    wanted = [example for example in world.examples if example.split != "test"]
+    extract(wanted, encoder, store_folder(folder / "features", world.name, encoder))
+    recipe = {
+        "model": {
+            "width": 32,
+            "heads": 2,
+            "encoder_layers": 1,
+            "decoder_layers": 1,
+            "feed_forward": 64,
+            "dropout": 0.2,
+        },
+        "encoder": {"image_size": 64, "grid": 2},
+        "data": {
+            "files": [str(folder / "toy" / "captions.json")],
+            "features": str(folder / "features"),
+            "min_count": 1,
+            "captions_per_photo": 3,
+        },
+        "objective": {"scheduled_sampling": {"start": 1, "every": 2, "increase": 0.1}},
+        "optim": {"lr": 0.003, "schedule": "linear", "warmup": 5, "clip_norm": 1.0, "accumulate": 2},
+        "validation": {"every": 1.5, "metric": "loss"},
+        "batch_size": 4,
+        "epochs": 6,
+        "save_minutes": 0,
+        "log_steps": 1,
+        "dtype": "fp32",
+        "threads": 1,
+    }
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def uninterrupted(small_world):
+    """The folder of a run that nobody disturbed."""
+    from tellapart.commands.train import parse
+    from tellapart.training.build import run
+
+    recipe, out, _ = parse([str(small_world / "recipe.yaml"), f"--out={small_world / 'uninterrupted'}"])
+    run(recipe, out)
+    return out
+
+
+@pytest.fixture(scope="session")
+def logged():
+    """The lines of a run's log, without what the clock decides."""
+
+    def read(run):
+        lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+        return [{key: value for key, value in line.items() if key != "words_per_second"} for line in lines]
+
+    return read

@@ -1,0 +1,214 @@
+"""From a recipe to a run: what is refused before any work is done, and what a run folder holds in the end."""
+
+import json
+import resource
+import shutil
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from tellapart import models
+from tellapart.commands.train import parse
+from tellapart.data.batches import CaptionedPhotos
+from tellapart.errors import UserError
+from tellapart.recipe import Recipe
+from tellapart.training import checkpoint
+from tellapart.training.build import claim, gather, run, split
+from tellapart.training.validation import METRICS, validate
+
+
+@pytest.fixture
+def begin(small_world, tmp_path):
+    """Run the small world's recipe with changes, in this process."""
+
+    def start(*arguments, out=tmp_path / "run", resume=False):
+        recipe, _, _ = parse([str(small_world / "recipe.yaml"), *arguments])
+        return run(recipe, out, resume=resume).position
+
+    return start
+
+
+HASTY = (
+    "--optim.lr=0.2",
+    "--optim.schedule=constant",
+    "--optim.warmup=0",
+    "--optim.clip_norm=0",
+    "--validation.every=0.5",
+)
+
+
+def log_of(out):
+    return [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+def test_a_vocabulary_without_a_word_is_refused(tellapart, small_world, tmp_path):
+    """A threshold made for 100,000 captions leaves nothing of a handful; such a captioner could only say nothing."""
+    code, _, err = tellapart(
+        "train", small_world / "recipe.yaml", "--out", tmp_path / "run", "--data.min_count", 100_000
+    )
+    assert (code, err.count("\n")) == (2, 1)
+    assert "data.min_count" in err
+    assert "100000" in err
+
+
+def test_clips_are_refused_by_a_recipe_for_photos(tellapart, small_world, tmp_path):
+    file = tmp_path / "clips.json"
+    file.write_text(json.dumps({"videos": [{"id": 1, "file": "1.mp4", "split": "train", "captions": ["a dog"]}]}))
+    code, _, err = tellapart("train", small_world / "recipe.yaml", "--out", tmp_path / "run", "--data", file)
+    assert (code, err) == (2, f"tellapart train: {file} has videos; this recipe learns from photos.\n")
+
+
+def test_a_data_file_of_other_splits_is_refused_with_those_it_has(tellapart, small_world, tmp_path):
+    file = tmp_path / "album.json"
+    file.write_text(json.dumps({"images": [{"id": 1, "file": "1.jpg", "split": "test", "captions": ["a dog"]}]}))
+    code, _, err = tellapart("train", small_world / "recipe.yaml", "--out", tmp_path / "run", "--data", file)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "'train' and 'val' (its splits: test)" in err
+
+
+@pytest.mark.parametrize("settings", ["{heads: 0}", "{width: -4, heads: 1}", "{dropout: 2}"])
+def test_model_settings_that_make_no_model_are_answered_in_one_line(tellapart, small_world, tmp_path, settings):
+    code, _, err = tellapart("train", small_world / "recipe.yaml", "--out", tmp_path / "run", "--model", settings)
+    assert (code, err.count("\n")) == (2, 1), err
+    assert err.startswith("tellapart train: model: transformer cannot be built with these settings")
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("--objective.label_smoothing=1.5", "objective.label_smoothing must be at most 1, not 1.5."),
+        ("--optim.lr=-1", "optim.lr must be at least 0, not -1.0."),
+        ("--optim.betas=[2, 3]", "optim.betas must be at most 1, not 2.0."),
+        ("--optim.final=1.5", "optim.final must be at most 1, not 1.5."),
+        ("--optim.warmup=-3", "optim.warmup must be at least 0, not -3."),
+        ("--data.limit=-5", "data.limit must be at least 0, not -5."),
+        ("--validation.photos=-1", "validation.photos must be at least 0, not -1."),
+        ("--validation.every=-1", "validation.every must be at least 0, not -1.0."),
+        ("--seed=99999999999999999999", "seed must be at most 9223372036854775807, not 99999999999999999999."),
+    ],
+)
+def test_a_number_out_of_its_range_is_named(tellapart, small_world, tmp_path, setting, said):
+    code, out, err = tellapart("train", small_world / "recipe.yaml", "--out", tmp_path / "run", setting)
+    assert (code, out, err) == (2, "", f"tellapart train: {said}\n")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_device_that_computes_nothing_cannot_be_used(tellapart, small_world, tmp_path):
+    code, _, err = tellapart("train", small_world / "recipe.yaml", "--out", tmp_path / "run", "--device", "meta")
+    assert (code, err.count("\n")) == (2, 1), err
+    assert "device 'meta' cannot be used here" in err
+
+
+def test_a_metric_that_decides_is_one_that_validation_reports(uninterrupted):
+    reported = {name for line in log_of(uninterrupted) for name in line if name.startswith("val/")}
+    assert reported == {f"val/{name}" for name in METRICS}
+
+
+# --- run folders ------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_goes_on_under_a_version_that_has_learnt_a_new_setting(tmp_path):
+    """What an older recipe does not mention was what it is by default now."""
+    out = tmp_path / "run"
+    claim(Recipe(), out, resume=False)
+    (out / "last.safetensors").write_bytes(b"")
+    before = yaml.safe_load((out / "recipe.yaml").read_text())
+    del before["threads"], before["objective"]["label_smoothing"], before["validation"]
+    (out / "recipe.yaml").write_text(yaml.safe_dump(before))
+    assert claim(Recipe(), out, resume=True)
+    with pytest.raises(UserError, match="threads was 0 and is 2 now"):
+        claim(Recipe(threads=2), out, resume=True)
+
+
+def test_a_trained_model_is_not_written_over_though_its_last_checkpoint_was_deleted(tmp_path):
+    """last.safetensors is the large one, and a run that is over does not need it."""
+    out = tmp_path / "run"
+    claim(Recipe(), out, resume=False)
+    (out / "best.safetensors").write_bytes(b"a week of training")
+    with pytest.raises(UserError, match="holds a run already"):
+        claim(Recipe(), out, resume=False)
+
+
+def test_a_model_folder_of_a_later_format_is_refused(uninterrupted, tmp_path):
+    out = tmp_path / "model"
+    shutil.copytree(uninterrupted, out)
+    config = json.loads((out / "config.json").read_text())
+    (out / "config.json").write_text(json.dumps(config | {"format": config["format"] + 1}))
+    with pytest.raises(UserError, match=r"config\.json is damaged, or of a version that this one cannot read"):
+        models.load(out, torch.device("cpu"))
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_best_checkpoint_is_the_best_one(begin, small_world, tmp_path):
+    """Trained in such haste that it gets worse: what was best is kept, and is as good as the log says."""
+    position = begin(*HASTY, "--max_steps=12")
+    losses = {line["step"]: line["val/loss"] for line in log_of(tmp_path / "run") if "val/loss" in line}
+    assert position.best == min(losses.values())
+    assert losses[position.best_step] == position.best
+    assert position.best_step < position.step  # or the test shows nothing
+
+    recipe, _, _ = parse([str(small_world / "recipe.yaml")])
+    model = models.load(tmp_path / "run", torch.device("cpu"))
+    sources, _ = gather(recipe, models.encoder_of(model, torch.device("cpu")))
+    held_out = CaptionedPhotos(split(sources, "val", 0), model.tokenizer, recipe.data.max_words)
+    metrics = validate(model.captioner, held_out, model.tokenizer, torch.device("cpu"), beam=1, max_words=20)
+    assert metrics["loss"] == pytest.approx(position.best, rel=1e-6)
+
+
+def test_patience_survives_a_stop_after_every_single_step(begin, tmp_path, monkeypatch):
+    """Stopping early depends on what was seen before; a run in as many pieces as steps stops at the same place."""
+    hasty = (*HASTY, "--validation.patience=2", "--batch_size=8", "--optim.accumulate=1")
+    whole = begin(*hasty, out=tmp_path / "whole")
+    assert "has not improved for 2 validations" in whole.finished
+
+    save = checkpoint.save
+
+    def save_and_stop(file, model, optimizer, position):
+        save(file, model, optimizer, position)
+        if position["step"] > 0 and not position["finished"]:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoint, "save", save_and_stop)
+    for _ in range(whole.step - 1):
+        with pytest.raises(KeyboardInterrupt):
+            begin(*hasty, out=tmp_path / "pieces", resume=True)
+    pieces = begin(*hasty, out=tmp_path / "pieces", resume=True)
+    pieces.seconds = whole.seconds
+    assert pieces == whole
+    for name in ("last.safetensors", "best.safetensors"):
+        expected, found = (load_file(tmp_path / folder / name) for folder in ("whole", "pieces"))
+        assert [key for key in expected if not expected[key].equal(found[key])] == []
+
+
+def test_a_disk_that_fills_up_costs_no_more_than_the_steps_since_the_last_checkpoint(
+    tellapart, small_world, uninterrupted, tmp_path, monkeypatch
+):
+    arguments = ("train", small_world / "recipe.yaml", "--out", tmp_path / "run", "--resume")
+    save, hard = checkpoint.save, resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def save_until_full(file, model, optimizer, position):
+        if position["step"] == 7:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard[1]))  # as good as a full disk
+        save(file, model, optimizer, position)
+
+    monkeypatch.setattr(checkpoint, "save", save_until_full)
+    try:
+        code, _, err = tellapart(*arguments)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, hard)
+    assert code == 2
+    assert "last.safetensors: the file cannot be written" in err.splitlines()[-1]
+    assert not list((tmp_path / "run").glob(".tellapart-*"))
+
+    monkeypatch.setattr(checkpoint, "save", save)
+    assert tellapart(*arguments)[0] == 0
+    for name in ("last.safetensors", "best.safetensors"):
+        expected, found = load_file(uninterrupted / name), load_file(tmp_path / "run" / name)
+        assert [key for key in expected if not expected[key].equal(found[key])] == []

@@ -1,0 +1,158 @@
+"""Checkpoints: what was saved comes back, and what is no checkpoint of this run is refused."""
+
+import json
+import pickle
+import resource
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from tellapart import captioning, models
+from tellapart.errors import UserError
+from tellapart.recipe import Recipe
+from tellapart.training import checkpoint
+from tellapart.training.loop import build_optimizer
+
+
+def training(width=3):
+    """A model and its optimiser after one step."""
+    torch.manual_seed(width)
+    model = nn.Sequential(nn.Linear(2, width), nn.Linear(width, 1))
+    optimizer = build_optimizer(model, Recipe())
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    return model, optimizer
+
+
+def test_what_was_saved_comes_back(tmp_path):
+    model, optimizer = training()
+    checkpoint.save(tmp_path / "last.safetensors", model, optimizer, {"step": 7})
+    expected = torch.rand(5)  # the next numbers that the run would draw
+
+    torch.manual_seed(99)
+    other = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
+    other_optimizer = build_optimizer(other, Recipe())
+    assert checkpoint.load(tmp_path / "last.safetensors", other, other_optimizer) == {"step": 7}
+    assert torch.rand(5).equal(expected)
+    for name, tensor in model.state_dict().items():
+        assert other.state_dict()[name].equal(tensor)
+    for index, state in optimizer.state_dict()["state"].items():
+        for key, value in state.items():
+            assert other_optimizer.state_dict()["state"][index][key].equal(value)
+
+
+def test_a_checkpoint_of_another_model_is_refused_with_the_tensor_that_differs(tmp_path):
+    file = tmp_path / "last.safetensors"
+    checkpoint.save(file, *training(width=3), {})
+    with pytest.raises(UserError, match=r"another model: 0\.bias is \(3,\) there and \(4,\) here"):
+        checkpoint.load(file, *training(width=4))
+
+
+def test_a_tensor_that_only_one_of_two_models_has_is_named(tmp_path):
+    file = tmp_path / "last.safetensors"
+    checkpoint.save(file, *training(), {})
+    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1, bias=False))
+    with pytest.raises(UserError, match=r"1\.bias is \(1,\) there and absent here"):
+        checkpoint.load(file, model, build_optimizer(model, Recipe()))
+
+
+def test_weights_alone_are_no_training_checkpoint(tmp_path):
+    file = tmp_path / "last.safetensors"
+    models.save_weights(file, training()[0])
+    with pytest.raises(UserError, match=r"last\.safetensors is not a training checkpoint"):
+        checkpoint.load(file, *training())
+
+
+def test_a_checkpoint_without_its_random_state_is_refused(tmp_path):
+    file = tmp_path / "last.safetensors"
+    checkpoint.save(file, *training(), {})
+    tensors = {name: tensor for name, tensor in load_file(file).items() if not name.startswith("random/")}
+    save_file(tensors, file, metadata={"position": "{}"})
+    with pytest.raises(UserError, match="is not a training checkpoint"):
+        checkpoint.load(file, *training())
+
+
+class Trap:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def __reduce__(self):
+        return Path.touch, (self.file,)
+
+
+def cut(data):
+    return data[: len(data) // 2]
+
+
+def header_cut(data):
+    return data[:20]
+
+
+def header_too_long(data):
+    return b"\xff" * 8 + data[8:]
+
+
+def empty(_data):
+    return b""
+
+
+def text(_data):
+    return b"not a checkpoint at all"
+
+
+@pytest.mark.parametrize("damage", [cut, header_cut, header_too_long, empty, text])
+def test_a_damaged_checkpoint_is_refused_by_name(tmp_path, damage):
+    file = tmp_path / "last.safetensors"
+    checkpoint.save(file, *training(), {})
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(UserError, match=r"last\.safetensors is not a safetensors file, or is damaged"):
+        checkpoint.load(file, *training())
+
+
+@pytest.mark.parametrize("write", [pickle.dump, torch.save])
+def test_a_pickle_is_refused_without_being_run(tmp_path, write):
+    file, planted = tmp_path / "last.safetensors", tmp_path / "planted"
+    with file.open("wb") as out:
+        write(Trap(planted), out)
+    with pytest.raises(UserError, match="is not a safetensors file"):
+        checkpoint.load(file, *training())
+    assert not planted.exists()
+    pickle.loads(pickle.dumps(Trap(planted)))  # the trap works
+    assert planted.exists()
+
+
+def test_a_folder_in_place_of_a_checkpoint_is_refused(tmp_path):
+    with pytest.raises(UserError, match="cannot be read"):
+        checkpoint.load(tmp_path, *training())
+
+
+def test_when_the_disk_is_full_the_old_checkpoint_stays_and_nothing_else(tmp_path):
+    file = tmp_path / "last.safetensors"
+    checkpoint.save(file, *training(), {"step": 1})
+    before = file.read_bytes()
+    large = training(width=10_000)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))  # files may not grow past this: as good as a full disk
+    try:
+        with pytest.raises(UserError, match=r"last\.safetensors: the file cannot be written .*before is untouched\.$"):
+            checkpoint.save(file, *large, {"step": 2})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert file.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("change", [lambda encoder: encoder.pop("weights_sha256"), lambda encoder: encoder.update(x=1)])
+def test_a_model_that_does_not_say_which_encoder_it_needs_is_refused(tmp_path, small_model, change):
+    folder = shutil.copytree(small_model, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    change(config["encoder"])
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=r"config\.json does not say which encoder"):
+        captioning.load(folder)

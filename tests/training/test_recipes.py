@@ -1,0 +1,260 @@
+"""Recipes and run folders, as a user meets them: `tellapart train`."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tellapart.commands.train import parse
+from tellapart.errors import UserError
+from tellapart.recipe import OptimConfig, Recipe
+from tellapart.training.build import claim, plain, run, shrink
+
+RECIPES = sorted((Path(__file__).parents[2] / "recipes").rglob("*.yaml"))
+
+
+@pytest.fixture
+def refused(tellapart, small_world, tmp_path):
+    """What a wrong request is answered with: exit code 2 and one line."""
+
+    def run(*arguments, out=tmp_path / "run"):
+        code, printed, err = tellapart("train", small_world / "recipe.yaml", "--out", out, *arguments)
+        assert (code, printed) == (2, "")
+        assert err.startswith("tellapart train: ")
+        assert err.count("\n") == 1, err
+        return err
+
+    return run
+
+
+# --- recipes ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file", RECIPES, ids=lambda file: f"{file.parent.name}/{file.name}")
+def test_every_recipe_that_ships_can_be_read(file):
+    recipe, _, _ = parse([str(file)])
+    assert isinstance(recipe, Recipe)
+    assert recipe.optim.lr > 0
+    assert f"tellapart train recipes/{file.parent.name}/{file.name}" in file.read_text()
+
+
+def test_there_are_recipes():
+    assert len(RECIPES) >= 3
+
+
+def test_a_recipe_says_only_what_differs_and_the_rest_is_as_by_default(tmp_path):
+    (tmp_path / "r.yaml").write_text("optim: {lr: 0.25}\nbatch_size: 3\n")
+    recipe, out, resume = parse([str(tmp_path / "r.yaml")])
+    assert recipe == replace(Recipe(), batch_size=3, optim=OptimConfig(lr=0.25))
+    assert (out, resume) == (Path("runs/latest"), False)
+
+
+def test_the_command_line_has_the_last_word(tmp_path):
+    (tmp_path / "r.yaml").write_text("optim: {lr: 0.25, warmup: 7}\n")
+    recipe, out, resume = parse([str(tmp_path / "r.yaml"), "--optim.lr", "4e-4", "--out", "x", "--resume"])
+    assert (recipe.optim.lr, recipe.optim.warmup, out, resume) == (4e-4, 7, Path("x"), True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "files"),
+    [
+        (["--data", "a.json", "b.json", "--seed", "1"], ["a.json", "b.json"]),
+        (["--data=a.json", "--seed", "1"], ["a.json"]),
+        (["--seed", "1", "--data", 'it\'s a "file".json', "c:\\d.json", "é, [x].json"], None),
+    ],
+)
+def test_data_takes_one_file_or_several_whatever_they_are_called(arguments, files):
+    recipe, _, _ = parse(arguments)
+    assert recipe.data.files == (files or arguments[3:])
+    assert recipe.seed == 1
+
+
+def test_what_print_config_shows_is_the_whole_recipe_and_can_be_run_again(small_world, tmp_path, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        parse([str(small_world / "recipe.yaml"), "--optim.lr", "0.5", "--print_config"])
+    assert not stopped.value.code
+    shown = capsys.readouterr().out
+    assert set(Recipe.__dataclass_fields__) <= set(yaml.safe_load(shown))
+    (tmp_path / "shown.yaml").write_text(shown)
+    assert parse([str(tmp_path / "shown.yaml")])[0] == parse([str(small_world / "recipe.yaml"), "--optim.lr=0.5"])[0]
+
+
+def test_tiny_shrinks_a_recipe_to_ten_steps_of_a_small_model(small_world):
+    recipe, _, _ = parse([str(RECIPES[0]), "--tiny"])
+    assert recipe.max_steps == 10
+    assert recipe.model["width"] == 32
+    assert recipe == shrink(parse([str(RECIPES[0])])[0])
+
+
+def test_a_tiny_run_ends_after_ten_steps_with_a_model_that_can_be_loaded(tellapart, small_world, tmp_path):
+    code, out, err = tellapart("train", small_world / "recipe.yaml", "--out", tmp_path / "run", "--tiny")
+    assert code == 0, err
+    assert "after 10 steps" in out
+    names = {file.name for file in (tmp_path / "run").iterdir()}
+    assert names == {
+        "best.safetensors",
+        "config.json",
+        "last.safetensors",
+        "log.jsonl",
+        "recipe.yaml",
+        "vocabulary.json",
+    }
+
+
+def test_of_validation_photos_that_are_not_asked_for_no_features_are_computed(tellapart, small_world, tmp_path):
+    arguments = ["--max_steps", 1, "--validation.photos", 2, "--data.features", tmp_path / "features"]
+    code, _, err = tellapart("train", small_world / "recipe.yaml", "--out", tmp_path / "run", *arguments)
+    assert code == 0, err
+    (rows,) = tmp_path.glob("features/*/rows.jsonl")
+    assert len(rows.read_text().splitlines()) == 30 + 2  # the world has 30 scenes to train on, and 5 for validation
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--nonsense", "1"], "nonsense"),
+        (["--optim.nonsense", "1"], "nonsense"),
+        (["--optim.lr", "quick"], "optim.lr"),
+        (["--batch_size", "2.5"], "batch_size"),
+        (["--optim.schedule", "zigzag"], "optim.schedule"),
+        (["--captioner", "parrot"], "there is no captioner 'parrot'; there are transformer"),
+        (["--model", "{wings: 2}"], "model.wings: transformer has no such setting; it has "),
+        (["--model", "{width: 30, heads: 4}"], "not 30 with 4 heads"),
+        (["--encoder.name", "eye"], "there is no encoder 'eye'"),
+        (["--validation.metric", "BLEU"], "validation.metric: there is no 'BLEU' here; there are loss"),
+        (["--data", "nowhere.json"], "nowhere.json: there is no such file"),
+        (["--data.files", "[]"], "names no data"),
+        (["--data.train_split", "monday"], "'monday'"),
+        (["--data.val_split", "monday"], "'monday'"),
+        (["--init_from", "nowhere"], "there is no model 'nowhere'"),
+        (["--device", "abacus"], "device 'abacus' cannot be used here"),
+        (["--batch_size", "0"], "batch_size must be at least 1, not 0"),
+        (["--epochs", "0"], "epochs must be at least 1, not 0"),
+        (["--log_steps", "0"], "log_steps must be at least 1"),
+        (["--optim.accumulate", "0"], "optim.accumulate must be at least 1"),
+        (["--data.captions_per_photo", "0"], "data.captions_per_photo must be at least 1"),
+        (["--seed", "-1"], "seed must be at least 0, not -1"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_wrong_request_is_answered_in_one_line(refused, arguments, named, tmp_path):
+    assert named in refused(*arguments)
+    assert not (tmp_path / "run" / "last.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ("nonsense: 1\n", "nonsense"),
+        ("epochs: many\n", "epochs"),
+        ("epochs: [\n", "r.yaml: this is not YAML"),
+        ("- 1\n", "r.yaml"),
+    ],
+)
+def test_a_recipe_that_says_something_wrong_is_answered_in_one_line(tellapart, tmp_path, content, named):
+    (tmp_path / "r.yaml").write_text(content)
+    code, out, err = tellapart("train", tmp_path / "r.yaml", "--out", tmp_path / "run")
+    assert (code, out, err.count("\n")) == (2, "", 1), err
+    assert named in err
+
+
+def test_a_recipe_that_is_not_there_is_answered_in_one_line(tellapart, tmp_path):
+    code, out, err = tellapart("train", tmp_path / "r.yaml")
+    assert (code, out, err.count("\n")) == (2, "", 1), err
+    assert "r.yaml" in err
+
+
+# --- run folders ------------------------------------------------------------------------------------------------------
+
+
+def with_checkpoint(out, recipe):
+    claim(recipe, out, resume=False)
+    (out / "last.safetensors").write_bytes(b"")
+    return out
+
+
+def test_a_folder_that_holds_a_run_is_not_trained_into_again(tmp_path):
+    out = with_checkpoint(tmp_path / "run", Recipe())
+    with pytest.raises(UserError, match="holds a run already; --resume goes on with it"):
+        claim(Recipe(), out, resume=False)
+    assert claim(Recipe(), out, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (Recipe(epochs=11), "epochs was 10 and is 11 now"),
+        (Recipe(optim=OptimConfig(lr=0.1)), r"optim\.lr was 0\.0005 and is 0\.1 now"),
+        (Recipe(model={"width": 8}), r"model\.width was None and is 8 now"),
+    ],
+)
+def test_a_run_does_not_go_on_with_a_changed_recipe(tmp_path, changed, message):
+    out = with_checkpoint(tmp_path / "run", Recipe())
+    with pytest.raises(UserError, match=message):
+        claim(changed, out, resume=True)
+
+
+def test_a_recipe_is_the_same_after_a_while_in_a_file(tmp_path):
+    recipe = Recipe(model={"width": 8, "dropout": 1e-5}, optim=OptimConfig(lr=1e-7, betas=(0.8, 0.9)))
+    assert yaml.safe_load(yaml.safe_dump(plain(recipe))) == plain(recipe)
+    assert claim(recipe, with_checkpoint(tmp_path / "run", recipe), resume=True)
+
+
+def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(UserError, match="is not empty and holds no run"):
+        claim(Recipe(), tmp_path, resume=False)
+    assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_file_is_no_run_folder(tmp_path):
+    (tmp_path / "run").write_text("")
+    with pytest.raises(UserError, match="run is not a folder"):
+        run(Recipe(), tmp_path / "run")
+
+
+def test_a_run_that_never_began_leaves_its_folder_to_the_next(refused, tellapart, small_world, tmp_path):
+    """Who forgets --data adds it and runs the command again."""
+    refused("--data", "nowhere.json")
+    code, _, err = tellapart("train", small_world / "recipe.yaml", "--out", tmp_path / "run", "--max_steps", 1)
+    assert code == 0, err
+
+
+def test_resume_in_an_empty_folder_begins(tmp_path):
+    assert claim(Recipe(), tmp_path / "run", resume=True) is False
+
+
+def test_what_a_kill_left_half_written_is_cleared_away(tmp_path):
+    out = with_checkpoint(tmp_path / "run", Recipe())
+    (out / ".tellapart-0123.tmp").write_bytes(b"half a checkpoint")
+    claim(Recipe(), out, resume=True)
+    assert not list(out.glob(".tellapart-*"))
+
+
+def test_a_folder_with_only_what_a_kill_left_is_as_good_as_empty(tmp_path):
+    (tmp_path / ".tellapart-0123.tmp").write_bytes(b"half a recipe")
+    assert claim(Recipe(), tmp_path, resume=False) is False
+    assert [file.name for file in tmp_path.iterdir()] == ["recipe.yaml"]
+
+
+def test_a_damaged_recipe_in_a_run_folder_is_named(tmp_path):
+    out = with_checkpoint(tmp_path / "run", Recipe())
+    (out / "recipe.yaml").write_text("epochs: [")
+    with pytest.raises(UserError, match=r"recipe\.yaml is damaged"):
+        claim(Recipe(), out, resume=True)
+
+
+def test_a_run_keeps_its_vocabulary_though_the_data_have_grown(tellapart, small_world, tmp_path):
+    """The weights belong to the words they were trained with."""
+    run = tmp_path / "run"
+    arguments = ["train", small_world / "recipe.yaml", "--out", run, "--max_steps", 1]
+    assert tellapart(*arguments)[0] == 0
+    vocabulary = (run / "vocabulary.json").read_text().replace('"ball"', '"globe"')
+    (run / "vocabulary.json").write_text(vocabulary)
+    code, _, err = tellapart(*arguments, "--resume")
+    assert code == 0, err
+    assert (run / "vocabulary.json").read_text() == vocabulary

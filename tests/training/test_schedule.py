@@ -1,0 +1,70 @@
+"""Learning rates and chances of own words, computed by hand."""
+
+import pytest
+
+from tellapart.recipe import OptimConfig, ScheduledSampling
+from tellapart.training.schedule import chance_of_own_words, learning_rate
+
+
+def rates(steps, *, total=100, steps_per_epoch=10, **settings):
+    config = OptimConfig(lr=1.0, **settings)
+    return [learning_rate(config, step, total, steps_per_epoch) for step in steps]
+
+
+def test_a_constant_rate_does_not_change():
+    assert rates([0, 50, 99], schedule="constant") == [1, 1, 1]
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine", "step"])
+def test_the_warm_up_rises_in_equal_steps_and_its_last_step_has_the_whole_rate(schedule):
+    assert rates(range(4), schedule=schedule, warmup=4) == [0.25, 0.5, 0.75, 1]
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_the_fall_begins_after_the_warm_up_with_the_whole_rate(schedule):
+    assert rates([20], schedule=schedule, warmup=20) == [1]
+
+
+def test_linear_falls_in_a_straight_line_to_its_final_share():
+    # 80 steps from 1 down to 0.2: a hundredth each.
+    assert rates([20, 21, 60, 100], schedule="linear", warmup=20, final=0.2) == pytest.approx([1, 0.99, 0.6, 0.2])
+
+
+def test_cosine_is_halfway_at_half_time_and_a_quarter_turn_is_cos_45_degrees():
+    # (1 + cos 45°) / 2 = 0.853553...
+    assert rates([25, 50, 100], schedule="cosine") == pytest.approx([0.8535533905932737, 0.5, 0], abs=1e-12)
+
+
+def test_cosine_ends_at_its_final_share():
+    assert rates([50, 100], schedule="cosine", final=0.1) == pytest.approx([0.55, 0.1])
+
+
+def test_the_step_schedule_multiplies_every_few_epochs():
+    # ten steps an epoch, every third epoch times 0.8
+    assert rates([0, 29, 30, 59, 60, 90], schedule="step") == pytest.approx([1, 1, 0.8, 0.8, 0.64, 0.512])
+
+
+def test_an_epoch_need_not_be_a_whole_number_of_steps():
+    # Seven batches an epoch, three a step: the seventh step ends the third epoch.
+    halved = rates([2, 3, 4, 5, 6, 7], steps_per_epoch=7 / 3, schedule="step", decay=0.5, decay_epochs=1)
+    assert halved == [1, 0.5, 0.5, 0.25, 0.25, 0.125]
+
+
+def test_a_warm_up_longer_than_the_run_is_no_division_by_zero():
+    assert rates([9], total=10, schedule="linear", warmup=10) == [1]
+    assert rates([10], total=10, schedule="linear", warmup=10) == [1]
+
+
+def test_without_scheduled_sampling_no_word_is_the_captioners_own():
+    assert [chance_of_own_words(ScheduledSampling(), epoch) for epoch in (0, 10, 100)] == [0, 0, 0]
+
+
+def test_own_words_begin_at_their_epoch_grow_every_five_and_stop_at_a_quarter():
+    config = ScheduledSampling(start=5)
+    epochs = [0, 4, 5, 9, 10, 15, 20, 24, 25, 29, 30, 1000]
+    expected = [0, 0, 0.05, 0.05, 0.1, 0.15, 0.2, 0.2, 0.25, 0.25, 0.25, 0.25]
+    assert [chance_of_own_words(config, epoch) for epoch in epochs] == pytest.approx(expected)
+
+
+def test_own_words_may_begin_at_once():
+    assert chance_of_own_words(ScheduledSampling(start=0), 0) == pytest.approx(0.05)
