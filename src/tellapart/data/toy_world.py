@@ -272,7 +272,7 @@ def measure(captions: Sequence[str], examples: Sequence[Example]) -> dict[str, f
 def make(
     folder: Path | str,
     *,
-    groups: int = 200,
+    groups: int = 400,
     group_size: tuple[int, int] = (4, 6),
     seed: int = 0,
     splits: Mapping[str, float] = SPLITS,
@@ -350,3 +350,14 @@ def _decks(values: Sequence[str], rng: random.Random) -> Iterator[str]:
     """Values for ever, in shuffled rounds, so that even a small world has every noun and every colour equally often."""
     while True:
         yield from rng.sample(values, len(values))
+
+
+if __name__ == "__main__":  # python -m tellapart.data.toy_world FOLDER
+    import sys
+
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        sys.exit("usage: python -m tellapart.data.toy_world FOLDER")
+    try:
+        print(f"{sys.argv[1]}/captions.json: {len(make(sys.argv[1]).examples)} scenes")
+    except UserError as error:
+        sys.exit(f"toy_world: {error}")
