@@ -1,9 +1,81 @@
 """Shared by all tests."""
 
 import os
+import subprocess
+import sys
 
-import torch
-
-# Two threads in a test process cost more than they bring; set for child processes too.
+# Two threads in a test process cost more than they bring; set for child processes too, and before torch is loaded.
 os.environ["OMP_NUM_THREADS"] = "1"
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
 torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def small_model(tmp_path_factory):
+    """A model folder with a real encoder and vocabulary and random weights: it says nonsense, and quickly."""
+    from tellapart import models
+    from tellapart.captioners.transformer import TINY
+    from tellapart.data.tokenizers import WordTokenizer
+    from tellapart.encoders import EncoderConfig
+    from tellapart.encoders.encoder import Encoder
+
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer = WordTokenizer(["a", "man", "riding", "wave", "red", "bus", "street", "cat", "on", "the", "bed"])
+    encoder = Encoder(EncoderConfig(image_size=64, grid=2))
+    torch.manual_seed(0)
+    captioner = models.build_captioner(
+        "transformer", TINY, vocab_size=len(tokenizer), feature_size=encoder.feature_size
+    )
+    with torch.no_grad():
+        captioner.word_bias[tokenizer.eos] = -3.0  # or it has nothing to say
+    models.describe(folder, "transformer", captioner, tokenizer, encoder.identity)
+    models.save_weights(folder / "model.safetensors", captioner)
+    return folder
+
+
+@pytest.fixture
+def photo_folder(tmp_path):
+    """Six different small photos."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    draw = np.random.default_rng(0)
+    for i in range(6):
+        pixels = draw.integers(0, 256, (4, 4, 3), dtype=np.uint8)
+        Image.fromarray(pixels).resize((40 + i, 32), Image.Resampling.NEAREST).save(folder / f"{i}.png")
+    return folder
+
+
+@pytest.fixture
+def tellapart(capfd):
+    """Run a command in this process: exit code, stdout, stderr."""
+    from tellapart.__main__ import main
+
+    def run(*arguments):
+        code = main([str(argument) for argument in arguments])
+        out, err = capfd.readouterr()
+        assert "Traceback" not in err
+        return code, out, err
+
+    return run
+
+
+@pytest.fixture
+def start_tellapart():
+    """Start a command in a process of its own, to be killed."""
+    running = []
+
+    def start(*arguments, **options):
+        command = [sys.executable, "-m", "tellapart", *map(str, arguments)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+        running.append(process)
+        return process
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()

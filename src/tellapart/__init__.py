@@ -1,1 +1,36 @@
-"""Captions that tell photos apart."""
+"""Captions that tell photos apart.
+
+import tellapart
+
+captioner = tellapart.load()
+captioner.caption("photo.jpg").text
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tellapart.version import __version__
+
+if TYPE_CHECKING:
+    from tellapart.captioning import Caption, PhotoCaptioner, load
+    from tellapart.errors import BadPhoto, UserError
+
+__all__ = ["BadPhoto", "Caption", "PhotoCaptioner", "UserError", "__version__", "load"]
+
+_HOME = {
+    "BadPhoto": "tellapart.errors",
+    "Caption": "tellapart.captioning",
+    "PhotoCaptioner": "tellapart.captioning",
+    "UserError": "tellapart.errors",
+    "load": "tellapart.captioning",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are imported when they are first used: `import tellapart` alone loads neither torch nor Pillow."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'tellapart' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOME[name]), name)

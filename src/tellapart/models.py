@@ -8,6 +8,7 @@ README.md           the model card, where there is one
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -36,6 +37,7 @@ class Model:
     captioner: Captioner
     tokenizer: Tokenizer
     encoder: dict[str, Any]  # the identity of the encoder that it was trained with
+    sha256: str  # of the weights
 
 
 def build_captioner(name: str, settings: dict[str, Any], *, vocab_size: int, feature_size: int) -> nn.Module:
@@ -48,7 +50,7 @@ def build_captioner(name: str, settings: dict[str, Any], *, vocab_size: int, fea
         raise UserError(f"model.{unknown[0]}: {name} has no such setting; it has {', '.join(sorted(known))}.")
     try:
         module: nn.Module = make(config(vocab_size=vocab_size, feature_size=feature_size, **settings))
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, ArithmeticError, RuntimeError) as error:
         raise UserError(f"model: {name} cannot be built with these settings ({error}).") from None
     return module
 
@@ -67,9 +69,7 @@ def save_weights(file: Path, captioner: nn.Module, dtype: torch.dtype = torch.fl
 
 def find(name: str | Path) -> Path:
     """The folder that a name stands for: an embedded captioner, or a model or run folder."""
-    if str(name) in EMBEDDED:
-        return EMBEDDED[str(name)]
-    folder = Path(name)
+    folder = EMBEDDED.get(str(name), Path(name))
     if not folder.is_dir():
         raise UserError(f"there is no model {str(name)!r}: neither a folder nor one of {', '.join(EMBEDDED)}.")
     if not (folder / "config.json").exists():
@@ -82,6 +82,8 @@ def load(name: str | Path, device: torch.device) -> Model:
     file = folder / "config.json"
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
+        if config["format"] != _FORMAT:
+            raise ValueError
         settings = dict(config["settings"])
         sizes = {"vocab_size": int(settings.pop("vocab_size")), "feature_size": int(settings.pop("feature_size"))}
         captioner = build_captioner(config["captioner"], settings, **sizes)
@@ -91,18 +93,32 @@ def load(name: str | Path, device: torch.device) -> Model:
     tokenizer = WordTokenizer.load(folder / "vocabulary.json")
     if len(tokenizer) != sizes["vocab_size"]:
         raise UserError(f"{folder}: vocabulary.json has {len(tokenizer)} words, the model {sizes['vocab_size']}.")
-    load_weights(folder, captioner)
-    return Model(captioner.eval().to(device), tokenizer, encoder)  # type: ignore[arg-type]
+    sha256 = load_weights(folder, captioner)
+    captioner = for_inference(captioner.to(device))
+    return Model(captioner, tokenizer, encoder, sha256)  # type: ignore[arg-type]
 
 
-def load_weights(folder: Path, captioner: nn.Module) -> None:
-    """The best weights that a folder has, into a captioner of the same shape."""
+def for_inference(captioner: nn.Module) -> nn.Module:
+    """The same captioner, quicker on a CPU at one word at a time, when the few rows of a beam meet large matrices.
+
+    Laid out by columns, a matrix is multiplied with few rows in about half the time (measured: 4,000 words, 3 rows).
+    """
+    for weight in captioner.parameters():
+        weight.requires_grad_(False)
+        if weight.ndim == 2 and weight.device.type == "cpu":
+            weight.data = weight.data.T.contiguous().T
+    return captioner.eval()
+
+
+def load_weights(folder: Path, captioner: nn.Module) -> str:
+    """The best weights that a folder has, into a captioner of the same shape; returns the hash of their file."""
     for name in WEIGHTS:
         if (file := folder / name).exists():
             tensors, _ = read_tensors(file)
             if name == "last.safetensors":  # has the state of the training beside the weights
                 tensors = {key.removeprefix("model/"): t for key, t in tensors.items() if key.startswith("model/")}
-            return put_weights(file, captioner, tensors)
+            put_weights(file, captioner, tensors)
+            return hashlib.sha256(file.read_bytes()).hexdigest()
     raise UserError(f"{folder} has no weights: none of {', '.join(WEIGHTS)}.")
 
 
@@ -135,8 +151,12 @@ def read_tensors(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 def encoder_of(model: Model, device: torch.device) -> Encoder:
     """The encoder that a model was trained with; refuses if its weights here are others."""
     identity = dict(model.encoder)
-    sha256 = identity.pop("weights_sha256")
-    encoder = Encoder(EncoderConfig(**identity), device)
+    try:
+        sha256 = str(identity.pop("weights_sha256"))
+        config = EncoderConfig(**identity)
+    except (KeyError, TypeError):
+        raise UserError("the model's config.json does not say which encoder it was trained with.") from None
+    encoder = Encoder(config, device)
     if encoder.weights_sha256 != sha256:
         raise UserError(
             f"the model was trained on features of {encoder.config.name} with weights {sha256[:8]}, "

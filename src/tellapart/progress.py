@@ -20,7 +20,8 @@ class Progress:
         self.note = ""
         self._stream = stream or sys.stderr
         self._terminal = self._stream.isatty()
-        self._began, self._first, self._shown, self._drawn = time.monotonic(), done, 0.0, False
+        self._began, self._first, self._shown = time.monotonic(), done, 0.0
+        self._drawn, self._drawn_at = False, done
 
     def advance(self, count: int = 1, note: str = "") -> None:
         self.done += count
@@ -42,7 +43,7 @@ class Progress:
         else:
             self._stream.write(f"{self.what}: {text}\n")
         self._stream.flush()
-        self._drawn = True
+        self._drawn, self._drawn_at = True, self.done
 
     def message(self, text: str) -> None:
         """A line of its own that does not tear the bar."""
@@ -56,7 +57,8 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._drawn:  # leave the final state on the screen
-            self._show()
+            if self._drawn_at != self.done:
+                self._show()
             if self._terminal:
                 self._stream.write("\n")
 

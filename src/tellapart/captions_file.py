@@ -1,0 +1,84 @@
+"""The file that `caption --out` writes: JSON lines or CSV, one row per photo, made so that a kill loses nothing.
+
+Rows are added at the end as they come.  A row's `key` is made of the photo's bytes, the model and the settings: a run
+that is started again finds the rows that it need not make again.  When all are there they stand in the order of the
+input.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tellapart import files
+from tellapart.errors import UserError
+
+Row = dict[str, Any]  # "file" and "caption", "logprob", "key", or "file" and "error"; "id" where there is one
+
+_COLUMNS = ("file", "caption", "logprob", "error", "id", "key")
+
+
+class CaptionsFile:
+    def __init__(self, path: Path):
+        """Reads the rows that are there; a last one that a kill cut off does not count."""
+        if path.suffix not in (".jsonl", ".csv"):
+            raise UserError(f"--out {path}: the name must end in .jsonl or .csv.")
+        self.path, self._csv = path, path.suffix == ".csv"
+        self.rows = self._read()
+
+    def keep(self, rows: Iterable[Row]) -> None:
+        """Make these, and only these, the rows of the file, in one step."""
+        self.rows = list(rows)
+        data = self._header() + b"".join(map(self._line, self.rows))
+        if not self.path.exists() or self.path.read_bytes() != data:
+            files.replace(self.path, data)
+
+    def append(self, rows: Iterable[Row]) -> None:
+        rows = list(rows)
+        files.append(self.path, b"".join(map(self._line, rows)))
+        self.rows += rows
+
+    def _header(self) -> bytes:
+        return (",".join(_COLUMNS) + "\n").encode() if self._csv else b""
+
+    def _line(self, row: Row) -> bytes:
+        if not self._csv:  # ASCII: a file name need not be UTF-8, and JSON can escape what UTF-8 cannot write
+            return (json.dumps(row) + "\n").encode("ascii")
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerow([row.get(column, "") for column in _COLUMNS])
+        return text.getvalue().encode("utf-8", "surrogateescape")
+
+    def _read(self) -> list[Row]:
+        if files.is_folder(self.path):
+            raise UserError(f"--out {self.path}: this is a folder; give the name of a file.")
+        if not self.path.exists():
+            return []
+        try:
+            rows = self._read_csv() if self._csv else [json.loads(line) for line in files.read_lines(self.path)]
+            if not all(isinstance(row["file"], str) and ("caption" in row or "error" in row) for row in rows):
+                raise ValueError
+        except (ValueError, KeyError, TypeError, csv.Error):
+            raise UserError(f"--out {self.path}: exists and is no file of captions; choose another name.") from None
+        return rows
+
+    def _read_csv(self) -> list[Row]:
+        data = self.path.read_bytes()
+        if not data:
+            return []
+        whole = data[: data.rfind(b"\n") + 1].decode("utf-8", "surrogateescape")
+        header, *lines = csv.reader(io.StringIO(whole, newline=""))
+        if tuple(header) != _COLUMNS:
+            raise ValueError
+        return [self._from_csv(line) for line in lines if len(line) == len(_COLUMNS)]
+
+    @staticmethod
+    def _from_csv(line: list[str]) -> Row:
+        cells = dict(zip(_COLUMNS, line, strict=True))
+        row: Row = {"file": cells["file"]} | ({"id": cells["id"]} if cells["id"] else {})
+        if not cells["key"]:  # a row with a caption has a key, even where the caption is empty
+            return row | {"error": cells["error"]}
+        return row | {"caption": cells["caption"], "logprob": float(cells["logprob"]), "key": cells["key"]}

@@ -1,0 +1,82 @@
+"""tellapart doctor: one line for each thing that this machine has or lacks, with the fix for what is missing."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from tellapart.commands.arguments import Parser
+from tellapart.version import __version__
+
+PACKAGES = ("torch", "numpy", "pillow", "safetensors", "jsonargparse")
+LEAST_DISK = 2  # GB: a feature cache of a small data set
+
+Finding = tuple[bool, str, str]  # fine?, what, and what was found or how to mend it
+
+
+def main(arguments: list[str]) -> int:
+    Parser("doctor", "Check this machine and the installation.", "tellapart doctor").parse_args(arguments)
+    fine = True
+    for check in (_versions, _numbers, _weights, _java, _disk):
+        for good, what, found in check():
+            print(f"{'ok  ' if good else 'LOOK'}  {what:<22}  {found}", flush=True)
+            fine &= good
+    return 0 if fine else 1
+
+
+def _versions() -> Iterator[Finding]:
+    yield True, "tellapart", __version__
+    yield True, "python", platform.python_version()
+    for package in PACKAGES:
+        try:
+            yield True, package, version(package)
+        except PackageNotFoundError:
+            yield False, package, f"missing: pip install -c constraints.txt {package}"
+    with suppress(PackageNotFoundError):
+        yield False, "torchvision", f"{version('torchvision')}: not needed, and a mismatched one breaks other packages"
+
+
+def _numbers() -> Iterator[Finding]:
+    import torch
+
+    from tellapart.numerics import bf16_gain, choose_device, choose_dtype
+
+    device = choose_device()
+    kind = torch.backends.cpu.get_cpu_capability() if device.type == "cpu" else torch.cuda.get_device_name(device)
+    yield True, "device", f"{device} ({kind}, {torch.get_num_threads()} threads)"
+    yield True, "number type", f"{choose_dtype(device)} (bf16 is {bf16_gain(device):.2g} times as quick as fp32 here)"
+
+
+def _weights() -> Iterator[Finding]:
+    from tellapart.album import EMBEDDED
+    from tellapart.encoders import ENCODERS, weights_file
+    from tellapart.errors import UserError
+
+    for name, folder in EMBEDDED.items():
+        file = folder / "model.safetensors"
+        yield file.exists(), f"captioner {name}", str(file) if file.exists() else "missing: install tellapart again"
+    for name in ENCODERS:
+        try:
+            yield True, name, str(weights_file(name))
+        except UserError as error:
+            yield True, name, f"{error} (only if you want it)"
+
+
+def _java() -> Iterator[Finding]:
+    java = shutil.which("java")
+    if not java:
+        yield True, "java", "none: apt install default-jre (only for the field's own scorers)"
+        return
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    yield True, "java", (said.splitlines() or [java])[0]
+
+
+def _disk() -> Iterator[Finding]:
+    free = shutil.disk_usage(Path.cwd()).free / 1e9
+    enough = free >= LEAST_DISK
+    yield enough, "free disk here", f"{free:.1f} GB" + ("" if enough else f"; a feature cache needs about {LEAST_DISK}")

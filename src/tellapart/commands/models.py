@@ -1,0 +1,49 @@
+"""tellapart models: what there is, one line each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tellapart.album import DEFAULT, EMBEDDED
+from tellapart.captioners import CAPTIONERS
+from tellapart.commands.arguments import Parser
+from tellapart.encoders import BUNDLED, ENCODERS, weights_file
+from tellapart.errors import UserError
+
+
+def main(arguments: list[str]) -> int:
+    Parser("models", "List captioners, encoders and recipes.", "tellapart models").parse_args(arguments)
+    sections = {
+        "captioners, ready to use (--model)": {
+            name: _card(folder) + (" (the default)" if name == DEFAULT else "") for name, folder in EMBEDDED.items()
+        },
+        "captioners, to train (recipe: captioner)": {name: entry.line for name, entry in CAPTIONERS.items()},
+        "encoders (--encoder)": {name: f"{entry.line}; {_where(name)}" for name, entry in ENCODERS.items()},
+        "recipes here": {str(file): _first_line(file) for file in sorted(Path("recipes").rglob("*.yaml"))},
+    }
+    for title, lines in sections.items():
+        if lines:
+            width = max(map(len, lines))
+            print(f"{title}\n" + "".join(f"  {name:<{width}}  {line}\n" for name, line in lines.items()))
+    return 0
+
+
+def _card(folder: Path) -> str:
+    """The first line of the model card that says something."""
+    card = folder / "README.md"
+    if not card.exists():
+        return "its weights are not in this installation"
+    lines = card.read_text(encoding="utf-8").split("---", 2)[-1].splitlines()
+    return next(line for line in lines if line and not line.startswith("#"))
+
+
+def _where(name: str) -> str:
+    try:
+        return "bundled" if weights_file(name).is_relative_to(BUNDLED) else "installed"
+    except UserError:
+        return f"not installed: {ENCODERS[name].install}"
+
+
+def _first_line(recipe: Path) -> str:
+    first = recipe.read_text(encoding="utf-8").partition("\n")[0]
+    return first.removeprefix("#").strip()

@@ -1,0 +1,292 @@
+import csv
+import json
+import math
+import os
+import random
+import signal
+import time
+
+import pytest
+import torch
+from PIL import Image
+
+from attacks import data_files
+from tellapart import models
+from tellapart.captioning import load
+from tellapart.errors import BadPhoto
+
+
+def rows_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def caption(tellapart, small_model):
+    return lambda *arguments: tellapart("caption", "--model", small_model, *arguments)
+
+
+def test_every_photo_of_a_folder_gets_a_line(caption, photo_folder):
+    code, out, _ = caption(photo_folder)
+    lines = [line.split("\t") for line in out.splitlines()]
+    assert code == 0
+    assert [file for file, _ in lines] == [str(photo_folder / f"{i}.png") for i in range(6)]
+    assert all(len(line) == 2 for line in lines)
+
+
+def test_rows_are_in_input_order_with_the_log_probability(caption, photo_folder, tmp_path, small_model):
+    out = tmp_path / "o.jsonl"
+    files = [photo_folder / f"{i}.png" for i in (4, 0, 2)]
+    assert caption(*files, "--out", out)[0] == 0
+    rows = rows_of(out)
+    assert [row["file"] for row in rows] == list(map(str, files))
+    alone = load(small_model).caption(files[1])
+    assert rows[1]["caption"] == alone.text
+    assert rows[1]["logprob"] == pytest.approx(alone.logprob, abs=1e-4)
+
+
+def test_csv_and_json_lines_say_the_same(caption, photo_folder, tmp_path):
+    caption(photo_folder, "--out", tmp_path / "o.jsonl")
+    caption(photo_folder, "--out", tmp_path / "o.csv")
+    with (tmp_path / "o.csv").open(newline="") as file:
+        table = list(csv.DictReader(file))
+    assert [(row["file"], row["caption"], float(row["logprob"])) for row in table] == [
+        (row["file"], row["caption"], row["logprob"]) for row in rows_of(tmp_path / "o.jsonl")
+    ]
+
+
+def test_bad_photos_are_named_and_the_rest_captioned(caption, photo_folder, tmp_path):
+    (photo_folder / "3.png").write_bytes((photo_folder / "3.png").read_bytes()[:60])
+    (photo_folder / "empty.jpg").touch()
+    code, _, err = caption(photo_folder, tmp_path / "missing.jpg", "--out", tmp_path / "o.jsonl")
+    rows = {row["file"].rsplit("/")[-1]: row for row in rows_of(tmp_path / "o.jsonl")}
+    assert code == 1
+    assert {name for name, row in rows.items() if "error" in row} == {"3.png", "empty.jpg", "missing.jpg"}
+    assert sum("caption" in row for row in rows.values()) == 5
+    assert "empty.jpg: the file is empty" in err
+    assert "missing.jpg: there is no such file" in err
+
+
+def test_a_data_file_gives_rows_with_ids_and_goes_on_past_broken_records(caption, photo_folder, tmp_path):
+    records = [{"id": 7, "file": "photos/1.png"}, {"id": "x", "file": 3}, {"id": "y", "file": "photos/2.png"}]
+    (tmp_path / "data.json").write_text(json.dumps({"dataset": "d", "images": records}))
+    code, _, err = caption(tmp_path / "data.json", "--out", tmp_path / "o.jsonl")
+    assert code == 1
+    assert [row["id"] for row in rows_of(tmp_path / "o.jsonl")] == [7, "y"]
+    assert "'x'" in err
+    assert '"file" must be a string' in err
+
+
+@pytest.mark.parametrize("make", data_files.WRONG_AS_A_WHOLE, ids=lambda make: make.__name__)
+def test_a_data_file_that_is_wrong_as_a_whole_is_one_sentence(caption, tmp_path, make):
+    code, _, err = caption(make(tmp_path))
+    assert code == 2
+    assert len(err.splitlines()) == 1
+
+
+def test_a_folder_without_a_photo_is_a_wrong_request_and_beside_others_a_failed_input(caption, photo_folder, tmp_path):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    code, _, err = caption(empty)
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "there are no photos in this folder" in err
+    code, out, err = caption(empty, photo_folder)
+    assert (code, len(out.splitlines())) == (1, 6)
+    assert "there are no photos in this folder" in err
+
+
+def test_what_is_done_is_not_done_again(caption, photo_folder, tmp_path):
+    out = tmp_path / "o.jsonl"
+    caption(photo_folder, "--out", out)
+    marked = out.read_text().replace('"caption": "', '"caption": "KEPT ')
+    out.write_text(marked)
+    code, _, err = caption(photo_folder, "--out", out)
+    assert code == 0
+    assert out.read_text() == marked
+    assert "6 of them from before" in err
+
+
+def test_another_photo_under_the_same_name_is_captioned_again(caption, photo_folder, tmp_path):
+    out = tmp_path / "o.jsonl"
+    caption(photo_folder, "--out", out)
+    out.write_text(out.read_text().replace('"caption": "', '"caption": "KEPT '))
+    Image.new("RGB", (50, 50), "red").save(photo_folder / "2.png")
+    caption(photo_folder, "--out", out)
+    assert [row["caption"].startswith("KEPT") for row in rows_of(out)] == [True, True, False, True, True, True]
+
+
+def test_other_settings_make_the_captions_anew(caption, photo_folder, tmp_path):
+    out = tmp_path / "o.jsonl"
+    caption(photo_folder, "--out", out)
+    out.write_text(out.read_text().replace('"caption": "', '"caption": "KEPT '))
+    caption(photo_folder, "--beam", 2, "--out", out)
+    assert not any(row["caption"].startswith("KEPT") for row in rows_of(out))
+
+
+def test_new_photos_are_put_where_they_belong_and_rows_of_other_photos_stay(caption, photo_folder, tmp_path):
+    out = tmp_path / "o.csv"
+    Image.new("RGB", (9, 9)).save(tmp_path / "other.png")
+    caption(tmp_path / "other.png", "--out", out)
+    for i in (1, 4):
+        (photo_folder / f"{i}.png").rename(tmp_path / f"{i}.png")
+    caption(photo_folder, "--out", out)
+    for i in (1, 4):
+        (tmp_path / f"{i}.png").rename(photo_folder / f"{i}.png")
+    caption(photo_folder, "--out", out)
+    with out.open(newline="") as file:
+        names = [row["file"].rsplit("/")[-1] for row in csv.DictReader(file)]
+    assert names == ["other.png", *(f"{i}.png" for i in range(6))]
+
+
+@pytest.mark.parametrize("name", ["o.jsonl", "o.csv"])
+def test_a_row_that_a_kill_cut_off_is_made_again(caption, photo_folder, tmp_path, name):
+    out = tmp_path / name
+    caption(photo_folder, "--out", out)
+    whole = out.read_bytes()
+    out.write_bytes(whole[:-20])
+    code, _, err = caption(photo_folder, "--out", out)
+    assert code == 0
+    assert "5 of them from before" in err
+    lines, before = out.read_text().splitlines(), whole.decode().splitlines()
+    assert lines[:-1] == before[:-1]
+    assert lines[-1].split("logprob")[0][:100] == before[-1].split("logprob")[0][:100]
+
+
+def test_a_file_that_is_no_captions_file_is_left_alone(caption, photo_folder, tmp_path):
+    for name, text in (("notes.csv", "my,notes\n1,2\n"), ("notes.jsonl", '{"a": 1}\n'), ("notes.txt", "x")):
+        notes = tmp_path / name
+        notes.write_text(text)
+        code, _, err = caption(photo_folder, "--out", notes)
+        assert (code, notes.read_text()) == (2, text)
+        assert name in err
+
+
+def test_a_process_that_is_killed_again_and_again_loses_nothing(start_tellapart, small_model, photo_folder, tmp_path):
+    for i in range(6, 120):
+        Image.new("RGB", (300, 300), (i, 2 * i, 0)).save(photo_folder / f"{i:03}.png")
+    command = ("caption", photo_folder, "--model", small_model, "--out")
+    assert start_tellapart(*command, tmp_path / "whole.jsonl").wait(timeout=120) == 0
+    out, draw, kills = tmp_path / "killed.jsonl", random.Random(0), 0
+    for _ in range(20):
+        before = rows_of(out) if out.exists() else []
+        process = start_tellapart(*command, out)
+        deadline = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < deadline:  # let it add something, then strike
+            if out.exists() and out.read_bytes().count(b"\n") > len(before) + draw.randrange(40):
+                process.send_signal(signal.SIGKILL)
+                kills += 1
+                break
+            time.sleep(0.002)
+        process.wait(timeout=60)
+        text = out.read_text() if out.exists() else ""
+        after = [json.loads(line) for line in text.splitlines() if text.endswith("\n") or line != text.splitlines()[-1]]
+        assert [row for row in before if row not in after] == []
+        if process.returncode == 0:
+            break
+    assert kills >= 2
+    assert process.returncode == 0
+    assert [(row["file"], row["caption"]) for row in rows_of(out)] == [
+        (row["file"], row["caption"]) for row in rows_of(tmp_path / "whole.jsonl")
+    ]
+
+
+def test_ctrl_c_says_that_the_run_can_go_on(start_tellapart, small_model, photo_folder, tmp_path):
+    for i in range(6, 300):
+        Image.new("RGB", (300, 300), (i % 256, 0, 0)).save(photo_folder / f"{i:03}.png")
+    process = start_tellapart("caption", photo_folder, "--model", small_model, "--out", tmp_path / "o.jsonl")
+    deadline = time.monotonic() + 60
+    while (
+        not ((tmp_path / "o.jsonl").exists() and (tmp_path / "o.jsonl").stat().st_size) and time.monotonic() < deadline
+    ):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert "the same command goes on from here" in err
+
+
+def test_a_name_that_is_not_utf8_is_captioned_and_printed_as_it_is(start_tellapart, small_model, tmp_path):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    name = os.fsencode(folder) + b"/caf\xe9.png"
+    Image.new("RGB", (30, 30), "blue").save(os.fsdecode(name))
+    process = start_tellapart("caption", folder, "--model", small_model, errors="surrogateescape")
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert os.fsencode(out.split("\t")[0]) == name
+    process = start_tellapart("caption", folder, "--model", small_model, "--out", tmp_path / "o.jsonl")
+    assert process.wait(timeout=60) == 0
+    assert os.fsencode(rows_of(tmp_path / "o.jsonl")[0]["file"]) == name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--model", "nothere", "x.jpg"], "there is no model 'nothere'"),
+        (["--beam", "0", "x.jpg"], "--beam"),
+        (["--beam", "x", "x.jpg"], "--beam"),
+        (["--out", "o.txt", "x.jpg"], ".jsonl or .csv"),
+        (["--colour", "x.jpg"], "--colour"),
+        ([], "PATH"),
+    ],
+)
+def test_a_wrong_request_is_one_sentence_and_exit_2(tellapart, arguments, sentence):
+    code, out, err = tellapart("caption", *arguments)
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    assert sentence in err
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(start_tellapart, small_model, photo_folder):
+    process = start_tellapart("caption", photo_folder, "--model", small_model)
+    process.stdout.close()
+    assert process.wait(timeout=60) == 141
+    assert process.stderr.read() == ""
+
+
+# In Python
+
+
+def test_one_photo_gives_a_caption_and_several_an_iterator_in_order(small_model, photo_folder):
+    captioner = load(small_model)
+    files = [photo_folder / f"{i}.png" for i in (5, 3)]
+    assert [row.file for row in captioner.caption(files)] == list(map(str, files))
+    one = captioner.caption(str(files[0]))
+    assert one.text
+    assert math.isfinite(one.logprob)
+    assert captioner.caption(Image.open(files[0])).text == one.text
+
+
+def test_one_bad_photo_is_an_exception_and_among_others_a_row(small_model, photo_folder, tmp_path):
+    captioner = load(small_model)
+    with pytest.raises(BadPhoto, match=r"missing\.jpg: there is no such file"):
+        captioner.caption(tmp_path / "missing.jpg")
+    good, bad = captioner.caption([photo_folder / "0.png", tmp_path / "missing.jpg"])
+    assert (good.error, bad.error) == ("", "there is no such file")
+
+
+def test_a_caption_does_not_depend_on_its_neighbours(small_model, photo_folder):
+    captioner = load(small_model)
+    files = [photo_folder / f"{i}.png" for i in range(6)]
+    assert [row.text for row in captioner.caption(files)] == [captioner.caption(file).text for file in files]
+
+
+def test_models_with_other_words_or_weights_than_they_say_are_refused(small_model, tmp_path):
+    import shutil
+
+    folder = tmp_path / "model"
+    shutil.copytree(small_model, folder)
+    vocabulary = json.loads((folder / "vocabulary.json").read_text())
+    vocabulary["words"].append("extra")
+    (folder / "vocabulary.json").write_text(json.dumps(vocabulary))
+    with pytest.raises(models.UserError, match=r"vocabulary\.json has 16 words, the model 15"):
+        load(folder)
+    shutil.copy(small_model / "vocabulary.json", folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["encoder"]["weights_sha256"] = "0" * 64
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(models.UserError, match="weights 00000000"):
+        load(folder)
+    (folder / "model.safetensors").write_bytes(torch.zeros(3).numpy().tobytes())
+    with pytest.raises(models.UserError, match=r"model\.safetensors is not a safetensors file"):
+        load(folder)

@@ -1,0 +1,64 @@
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+import tellapart as package
+from tellapart.__main__ import COMMANDS
+
+
+def modules_after(code):
+    """The modules that are loaded in a fresh interpreter after running some code."""
+    script = f"{code}\nimport sys; print('LOADED', *sys.modules)"
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    return set(out.split("LOADED")[1].split())
+
+
+HEAVY = {"torch", "numpy", "PIL", "jsonargparse", "safetensors"}
+
+
+def test_help_lists_every_command_and_loads_nothing_heavy(tellapart):
+    code, out, _ = tellapart("--help")
+    assert code == 0
+    assert all(f"  {name} " in out for name in COMMANDS)
+    assert not HEAVY & modules_after("from tellapart.__main__ import main; main(['--help'])")
+
+
+def test_the_package_is_light_until_it_is_used():
+    assert not HEAVY & modules_after("import tellapart; tellapart.__version__")
+    assert callable(package.load)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        package.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_exists_and_its_help_has_an_example(command, tellapart):
+    assert callable(import_module(COMMANDS[command][0]).main)
+    with pytest.raises(SystemExit) as end:
+        tellapart(command, "--help")
+    assert end.value.code == 0
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_a_command_shows_how_it_is_called(command):
+    run = subprocess.run(
+        [sys.executable, "-m", "tellapart", command, "--help"], capture_output=True, text=True, check=True
+    )
+    assert f"tellapart {command}" in run.stdout.split("example")[-1]
+
+
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"train"}))
+def test_the_help_of_a_command_does_not_load_torch(command):
+    code = f"from tellapart.__main__ import main\ntry: main(['{command}', '--help'])\nexcept SystemExit: pass"
+    assert "torch" not in modules_after(code)
+
+
+def test_a_misspelt_command_is_guessed(tellapart):
+    code, out, err = tellapart("capton")
+    assert (code, out) == (2, "")
+    assert err == "tellapart: there is no command 'capton'; did you mean caption?\n"
+
+
+def test_version(tellapart):
+    assert tellapart("--version")[1] == f"tellapart {package.__version__}\n"
