@@ -1,0 +1,52 @@
+"""What the README tells people to type must be what the program takes."""
+
+import re
+import shlex
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from tellapart.__main__ import COMMANDS
+from tellapart.commands.train import parse
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+TYPED = [
+    shlex.split(line, comments=True)
+    for line in re.findall(r"^tellapart (.*)$", README, re.M)
+    if not line.startswith("COMMAND")
+]
+
+
+def test_the_readme_shows_commands():
+    assert {words[0] for words in TYPED} >= {"caption", "train", "prepare", "models", "doctor"}
+
+
+@pytest.mark.parametrize("words", TYPED, ids=" ".join)
+def test_each_command_of_the_readme_is_understood(words, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    command, *arguments = words
+    assert command in COMMANDS
+    if command == "train":
+        recipe, out, _ = parse(arguments)
+        assert recipe.data.files == ["flickr8k.json"]
+        assert out == Path("runs/mine")
+    elif hasattr(module := import_module(COMMANDS[command][0]), "parser"):
+        module.parser().parse_args(arguments)
+    else:  # takes no arguments
+        assert arguments == []
+
+
+def test_the_python_of_the_readme_runs(small_model, photo_folder, monkeypatch, capsys):
+    (code,) = [block for block in re.findall(r"```python\n(.*?)```", README, re.S) if "import tellapart" in block]
+    for name, photo in (("photo.jpg", "0.png"), ("one.jpg", "1.png"), ("two.jpg", "2.png")):
+        (photo_folder / photo).rename(photo_folder / name)
+    monkeypatch.chdir(photo_folder)
+    exec(compile(code.replace("load()", f"load({str(small_model)!r})"), "README.md", "exec"), {})
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+@pytest.mark.parametrize("link", re.findall(r"\]\(([^)]+)\)", README))
+def test_the_links_of_the_readme_lead_somewhere(link):
+    assert link.startswith("http") or (ROOT / link).exists()
