@@ -77,19 +77,34 @@ def find(name: str | Path) -> Path:
     return folder
 
 
-def load(name: str | Path, device: torch.device) -> Model:
-    folder = find(name)
+@dataclass
+class _Config:
+    """What config.json says."""
+
+    captioner: str
+    settings: dict[str, Any]
+    sizes: dict[str, int]  # vocab_size and feature_size
+    encoder: dict[str, Any]
+
+
+def _read_config(folder: Path) -> _Config:
     file = folder / "config.json"
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
         if config["format"] != _FORMAT:
             raise ValueError
         settings = dict(config["settings"])
-        sizes = {"vocab_size": int(settings.pop("vocab_size")), "feature_size": int(settings.pop("feature_size"))}
-        captioner = build_captioner(config["captioner"], settings, **sizes)
-        encoder = dict(config["encoder"])
+        sizes = {name: int(settings.pop(name)) for name in ("vocab_size", "feature_size")}
+        return _Config(str(config["captioner"]), settings, sizes, dict(config["encoder"]))
     except (ValueError, KeyError, TypeError):
         raise UserError(f"{file} is damaged, or of a version that this one cannot read.") from None
+
+
+def load(name: str | Path, device: torch.device) -> Model:
+    folder = find(name)
+    config = _read_config(folder)
+    sizes, encoder = config.sizes, config.encoder
+    captioner = build_captioner(config.captioner, config.settings, **sizes)
     tokenizer = WordTokenizer.load(folder / "vocabulary.json")
     if len(tokenizer) != sizes["vocab_size"]:
         raise UserError(f"{folder}: vocabulary.json has {len(tokenizer)} words, the model {sizes['vocab_size']}.")
@@ -108,6 +123,18 @@ def for_inference(captioner: nn.Module) -> nn.Module:
         if weight.ndim == 2 and weight.device.type == "cpu":
             weight.data = weight.data.T.contiguous().T
     return captioner.eval()
+
+
+def start_from(name: str | Path, captioner: nn.Module, encoder: dict[str, Any]) -> None:
+    """Give a new captioner the weights of another that learned from features of the same encoder."""
+    folder = find(name)
+    if (other := _read_config(folder).encoder) != encoder:
+        field = next(key for key in sorted(encoder.keys() | other.keys()) if encoder.get(key) != other.get(key))
+        raise UserError(
+            f"init_from: {folder} learned from features of another encoder: {field} is {other.get(field)} there "
+            f"and {encoder.get(field)} here."
+        )
+    load_weights(folder, captioner)
 
 
 def load_weights(folder: Path, captioner: nn.Module) -> str:

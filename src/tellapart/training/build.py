@@ -74,7 +74,7 @@ def _run(recipe: Recipe, out: Path, resume: bool) -> Outcome:
         recipe.captioner, recipe.model, vocab_size=len(tokenizer), feature_size=encoder.feature_size
     ).to(device)
     if recipe.init_from:
-        models.load_weights(models.find(recipe.init_from), captioner)
+        models.start_from(recipe.init_from, captioner, encoder.identity)
     models.describe(out, recipe.captioner, captioner, tokenizer, encoder.identity)
 
     photos = CaptionedPhotos(training, tokenizer, recipe.data.max_words)
@@ -150,9 +150,17 @@ def gather(recipe: Recipe, encoder: Encoder) -> tuple[list[tuple[FeatureStore, l
     """The examples of every data file, with their features; those that have none are left out and named."""
     if not recipe.data.files:
         raise UserError("the recipe names no data: give --data DATA.json, or data.files in the recipe.")
-    sources, problems = [], []
+    if recipe.data.train_split == recipe.data.val_split:
+        raise UserError("data.train_split and data.val_split are the same; a run is judged by photos it has not seen.")
+    sources, problems, called = [], [], dict[str, str]()
     for file in recipe.data.files:
         dataset = data_files.read(Path(file))
+        if dataset.name in called:
+            raise UserError(
+                f"{file} and {called[dataset.name]} are both called {dataset.name!r} and would share a feature cache; "
+                'change "dataset" in one of them.'
+            )
+        called[dataset.name] = file
         if dataset.kind != "images":
             raise UserError(f"{file} has {dataset.kind}; this recipe learns from photos.")
         problems += dataset.problems
