@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -37,6 +37,11 @@ class Caption:
     logprob: float = math.nan  # log p(caption | photo), EOS included
     error: str = ""
     sha256: str = ""  # of the photo's bytes
+
+    def row(self) -> dict[str, Any]:
+        """As commands write it: file, caption and log p, or file and error."""
+        said = {"error": self.error} if self.error else {"caption": self.text, "logprob": self.logprob}
+        return {"file": self.file} | said
 
 
 class PhotoCaptioner:

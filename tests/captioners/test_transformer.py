@@ -96,6 +96,14 @@ def test_a_caption_longer_than_any_before_has_places_for_its_words(captioner, ph
     torch.testing.assert_close(captioner.forward(long, memory)[:, :6], captioner.forward(long[:, :6], memory))
 
 
+def test_training_goes_on_after_a_validation_with_longer_captions(captioner, photos):
+    with torch.inference_mode():
+        captioner.forward(torch.zeros(B, 70, dtype=torch.long), captioner.encode(*photos))
+    assert not captioner.places.is_inference()
+    captioner.train().forward(torch.zeros(B, 40, dtype=torch.long), captioner.encode(*photos)).sum().backward()
+    assert captioner.embed.weight.grad.isfinite().all()
+
+
 @pytest.mark.parametrize(
     "settings",
     [

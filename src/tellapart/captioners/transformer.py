@@ -209,7 +209,8 @@ class Transformer(nn.Module):
     def _positions(self, start: int, count: int) -> Tensor:
         """(count, width), from a table that grows when a caption is longer than any before"""
         if start + count > len(self.places):
-            self.places = positions(2 * (start + count), self.config.width).to(self.places)
+            with torch.inference_mode(False):  # the table outlives the validation in which it may have to grow
+                self.places = positions(2 * (start + count), self.config.width).to(self.places)
         return self.places[start : start + count]
 
 

@@ -94,10 +94,8 @@ def write(captioner: PhotoCaptioner, inputs: list[Input], out: CaptionsFile, bea
 
 
 def _row(photo: Input, caption: Caption, settings: str) -> Row:
-    row: Row = {"file": photo.file} | ({} if photo.id is None else {"id": photo.id})
-    if caption.error:
-        return row | {"error": caption.error}
-    return row | {"caption": caption.text, "logprob": caption.logprob, "key": _key(caption.sha256, settings)}
+    row: Row = caption.row() | ({} if photo.id is None else {"id": photo.id})
+    return row if caption.error else row | {"key": _key(caption.sha256, settings)}
 
 
 def _is_done(row: Row, settings: str) -> bool:

@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> int:
 
     show(photos, captions)
     rows = [Row(p.file, c.text, p.extra["group"], c.error) for p, c in zip(photos, captions, strict=True)]
-    files.replace(out / "captions.jsonl", "".join(map(_line, captions)).encode())
+    files.replace(out / "captions.jsonl", "".join(json.dumps(caption.row()) + "\n" for caption in captions).encode())
     write_page(rows, out / "report.html", title="The album, captioned", credit=credit(photos))
     different = len({caption.text for caption in captions if not caption.error})
     plural = "" if different == 1 else "s"
@@ -84,8 +84,3 @@ def credit(photos: list[Example]) -> str:
         + (f", except {free}: no known copyright restrictions" if free else "")
         + ".  Captions: made by tellapart."
     )
-
-
-def _line(caption: Caption) -> str:
-    said = {"error": caption.error} if caption.error else {"caption": caption.text, "logprob": caption.logprob}
-    return json.dumps({"file": caption.file} | said) + "\n"

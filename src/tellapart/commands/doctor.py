@@ -44,12 +44,13 @@ def _versions() -> Iterator[Finding]:
 def _numbers() -> Iterator[Finding]:
     import torch
 
-    from tellapart.numerics import bf16_gain, choose_device, choose_dtype
+    from tellapart.numerics import bf16_gain, choose_device, quicker
 
     device = choose_device()
     kind = torch.backends.cpu.get_cpu_capability() if device.type == "cpu" else torch.cuda.get_device_name(device)
     yield True, "device", f"{device} ({kind}, {torch.get_num_threads()} threads)"
-    yield True, "number type", f"{choose_dtype(device)} (bf16 is {bf16_gain(device):.2g} times as quick as fp32 here)"
+    gain = bf16_gain(device)
+    yield True, "number type", f"{quicker(gain)} (bf16 is {gain:.2g} times as quick as fp32 here)"
 
 
 def _weights() -> Iterator[Finding]:

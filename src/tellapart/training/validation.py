@@ -29,10 +29,9 @@ def validate(
     captions: list[str] = []
     losses: list[tuple[float, float, float]] = []  # words, loss, accuracy of a batch
     for photos in _chunks(len(data)):
-        features, mask = (tensor.to(device) for tensor in data.features(photos))
-        said = most_likely(captioner, tokenizer, features, mask, beam=beam, max_words=max_words)
-        captions += [text for text, _ in said]
         batch = data.batch(photos, [_as_many(data.captions[photo]) for photo in photos]).to(device)
+        said = most_likely(captioner, tokenizer, batch.features, batch.mask, beam=beam, max_words=max_words)
+        captions += [text for text, _ in said]
         _, line = cross_entropy_step(captioner, batch, bos=tokenizer.bos, pad=tokenizer.pad)
         losses.append((line["words"], line["loss"], line["accuracy"]))
     words, loss, accuracy = torch.tensor(losses, dtype=torch.double).unbind(1)
