@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 
 def ordered_map(work: Callable[[Item], Result], items: Iterable[Item], *, ahead: int = 64) -> Iterator[Result]:
     """`map`, in order, with at most `ahead` results waiting: a long input needs no more memory than a short one."""
-    with ThreadPoolExecutor(max_workers=_cores()) as pool:
+    with ThreadPoolExecutor(max_workers=cores()) as pool:
         waiting: deque[Future[Result]] = deque()
         try:
             for item in items:
@@ -28,7 +28,7 @@ def ordered_map(work: Callable[[Item], Result], items: Iterable[Item], *, ahead:
                 future.cancel()
 
 
-def _cores() -> int:
+def cores() -> int:
     """Those that this process may use, which can be fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
