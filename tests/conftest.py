@@ -10,9 +10,14 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 from PIL import Image
 
 torch.set_num_threads(1)
+
+# A first call may compile a kernel, and the machine may be busy: time says nothing of what is tested.
+settings.register_profile("tellapart", deadline=None)
+settings.load_profile("tellapart")
 
 
 @pytest.fixture(scope="session")

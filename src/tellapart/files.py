@@ -8,7 +8,7 @@ import json
 import os
 import secrets
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -41,9 +41,20 @@ def read_text(path: Path) -> str:
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file, plain or gzipped."""
-    text = read_text(path)
+    content = read_json_value(path)
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: the file must hold a JSON object, not {type_of(content)}.")
+    return content
+
+
+def read_json_value(path: Path, *, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """What a JSON file holds, plain or gzipped; `pairs` makes an object of its keys and values (default: a dict)."""
+    return parse_json(read_text(path), path, pairs=pairs)
+
+
+def parse_json(text: str, path: Path, *, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
     try:
-        content = json.loads(text)
+        return json.loads(text, object_pairs_hook=pairs)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         if not text.strip():
@@ -55,9 +66,6 @@ def read_json(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: the JSON is nested too deeply to be read.") from None
     except ValueError:  # Python refuses to turn thousands of digits into a number
         raise UserError(f"{path}: the JSON has a number with too many digits.") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: the file must hold a JSON object, not {type_of(content)}.")
-    return content
 
 
 def type_of(value: Any) -> str:

@@ -76,6 +76,26 @@ def test_a_data_file_gives_rows_with_ids_and_goes_on_past_broken_records(caption
     assert '"file" must be a string' in err
 
 
+def test_a_split_of_a_data_file_is_captioned_and_scored(caption, tellapart, photo_folder, tmp_path):
+    photos = sorted(photo_folder.glob("*.png"))[:3]
+    records = [
+        {"id": i, "file": str(photo), "split": split, "captions": ["a red bus on the street"]}
+        for i, (photo, split) in enumerate(zip(photos, ("train", "test", "test"), strict=True))
+    ]
+    (tmp_path / "data.json").write_text(json.dumps({"dataset": "d", "images": records}))
+    code, _, _ = caption(tmp_path / "data.json", "--split", "test", "--out", tmp_path / "o.jsonl")
+    assert code == 0
+    assert [row["id"] for row in rows_of(tmp_path / "o.jsonl")] == [1, 2]
+    request = ("score", tmp_path / "o.jsonl", tmp_path / "data.json", "--split", "test", "--metrics", "AvgLen")
+    code, out, _ = tellapart(*request)
+    said = [row["caption"] for row in rows_of(tmp_path / "o.jsonl")]
+    assert code == 0
+    assert json.loads(out)["corpus"]["AvgLen"] == pytest.approx(sum(len(text.split()) for text in said) / 2)
+    code, _, err = caption(tmp_path / "data.json", "--split", "val")
+    assert code == 2
+    assert "has no split 'val'; it has 'test', 'train'" in err
+
+
 @pytest.mark.parametrize("make", data_files.WRONG_AS_A_WHOLE, ids=lambda make: make.__name__)
 def test_a_data_file_that_is_wrong_as_a_whole_is_one_sentence(caption, tmp_path, make):
     code, _, err = caption(make(tmp_path))

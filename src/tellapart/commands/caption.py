@@ -32,6 +32,7 @@ def parser() -> Parser:
         "--model", default="", help="from `tellapart models`, or a run folder (default: the embedded one)"
     )
     parser.add_argument("--beam", type=positive, default=3, help="width of the beam search; 1: greedy (default: 3)")
+    parser.add_argument("--split", metavar="NAME", help="the part of a data file to caption (default: all)")
     parser.add_argument("--out", metavar="F", type=Path, help="write rows to F.jsonl or F.csv")
     parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
     return parser
@@ -46,7 +47,7 @@ def main(arguments: list[str]) -> int:
     from tellapart.data.inputs import gather
 
     out = CaptionsFile(request.out) if request.out else None
-    inputs, problems = gather(request.paths)
+    inputs, problems = gather(request.paths, request.split)
     captioner = load(request.model or DEFAULT, device=request.device)
     failed = write(captioner, inputs, out, request.beam) if out else show(captioner, inputs, request.beam)
     for problem in problems:

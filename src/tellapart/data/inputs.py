@@ -18,8 +18,10 @@ class Input:
     id: int | str | None = None  # in the data file that it comes from
 
 
-def gather(paths: Iterable[str]) -> tuple[list[Input], list[str]]:
+def gather(paths: Iterable[str], split: str | None = None) -> tuple[list[Input], list[str]]:
     """The photos in the order given, each once, and a sentence for whatever could not be used.
+
+    `split` takes only that part of a data file.
 
     A file that is missing or is no photo stays in the list: that is found out when it is opened, beside its name.
     """
@@ -27,7 +29,7 @@ def gather(paths: Iterable[str]) -> tuple[list[Input], list[str]]:
     problems: list[str] = []
     for path in paths:
         try:
-            for photo in _below(path, problems):
+            for photo in _below(path, split, problems):
                 found.setdefault(photo.file, photo)
         except UserError as error:  # an empty folder, a damaged data file: the others go on
             problems.append(str(error))
@@ -36,7 +38,7 @@ def gather(paths: Iterable[str]) -> tuple[list[Input], list[str]]:
     return list(found.values()), problems
 
 
-def _below(path: str, problems: list[str]) -> Iterator[Input]:
+def _below(path: str, split: str | None, problems: list[str]) -> Iterator[Input]:
     if is_folder(Path(path)):
         dataset = folder.read(Path(path))
         problems += dataset.problems
@@ -46,6 +48,10 @@ def _below(path: str, problems: list[str]) -> Iterator[Input]:
         if dataset.kind != "images":
             raise UserError(f"{path}: has {dataset.kind}, and only photos can be captioned.")
         problems += dataset.problems
-        yield from (Input(str(example.file), example.id) for example in dataset.examples)
+        chosen = dataset.examples if split is None else dataset.split(split)
+        if split is not None and not chosen:
+            there = ", ".join(sorted({repr(example.split) for example in dataset.examples}))
+            raise UserError(f"{path}: has no split {split!r}; it has {there}.")
+        yield from (Input(str(example.file), example.id) for example in chosen)
     else:
         yield Input(path)

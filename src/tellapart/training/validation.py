@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from tellapart.captioners import Captioner
 from tellapart.data.batches import CaptionedPhotos
-from tellapart.data.tokenizers import Tokenizer, split_words
+from tellapart.data.tokenizers import Tokenizer
 from tellapart.decoding.text import most_likely
 from tellapart.metrics.cider import cider_d
+from tellapart.metrics.material import Material
 from tellapart.objectives.cross_entropy import cross_entropy_step
 
 METRICS = ("loss", "accuracy", "CIDEr-D", "unique", "length")  # what `validate` reports
@@ -35,14 +36,13 @@ def validate(
         _, line = cross_entropy_step(captioner, batch, bos=tokenizer.bos, pad=tokenizer.pad)
         losses.append((line["words"], line["loss"], line["accuracy"]))
     words, loss, accuracy = torch.tensor(losses, dtype=torch.double).unbind(1)
-    references = [[split_words(text) for text in example.captions] for example in data.examples]
-    scores = cider_d([split_words(caption) for caption in captions], references)
+    scored = Material([[caption] for caption in captions], [example.captions for example in data.examples])
     return {
         "loss": _mean(loss, words),
         "accuracy": _mean(accuracy, words),
-        "CIDEr-D": float(np.mean(scores)),
+        "CIDEr-D": float(cider_d(scored.caption_ids, scored.photos, scored.references).mean()),
         "unique": len(set(captions)) / len(captions),
-        "length": float(np.mean([len(split_words(caption)) for caption in captions])),
+        "length": float(scored.caption_ids.lengths.mean()),
     }
 
 

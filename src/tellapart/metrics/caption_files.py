@@ -1,0 +1,220 @@
+"""Captions and references as people have them: by id in a dict or a file, COCO results, COCO annotations, data files.
+
+    captions     {id: caption}, {id: [captions]}, [{"image_id", "caption"}], or the rows of `tellapart caption --out`
+    references   {id: [captions]}, COCO annotations, or a data file
+
+Ids are compared as text: a JSON file cannot tell 42 from "42" where it stands as a key.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tellapart import files
+from tellapart.captions_file import CaptionsFile
+from tellapart.data import examples
+from tellapart.errors import UserError
+
+_SHOWN = 10  # ids that a message lists
+
+
+@dataclass(frozen=True)
+class Captions:
+    """Some captions for each id, in the order of the source."""
+
+    source: str  # what to call it in a message
+    by_id: dict[str, list[str]]
+    ids_of_files: dict[str, str] = field(default_factory=dict)  # a photo's file to its id, in a data file
+
+
+def read(path: Path | str) -> Captions:
+    """Captions to be scored."""
+    path = Path(path)
+    if path.suffix in (".jsonl", ".csv"):
+        return from_rows(_rows(path), str(path))
+    content = files.read_json_value(path, pairs=lambda pairs: _once(pairs, path))
+    if isinstance(content, list):
+        return from_rows(content, str(path))
+    if isinstance(content, dict) and any(_are_records(content.get(key)) for key in ("annotations", *examples.KINDS)):
+        raise UserError(f"{path}: holds references, not captions to be scored; is it the second file?")
+    return from_mapping(content, str(path))
+
+
+def read_references(path: Path | str, split: str | None = None) -> Captions:
+    """What people said; `split` chooses a part of a data file."""
+    path = Path(path)
+    content = files.read_json_value(path, pairs=lambda pairs: _once(pairs, path))
+    if isinstance(content, dict):
+        if _are_records(content.get("annotations")):
+            if split is not None:
+                raise UserError(f"{path}: COCO annotations have no splits; leave out --split.")
+            return _gathered(content["annotations"], str(path))
+        for kind in examples.KINDS:
+            if _are_records(content.get(kind)):
+                return _from_data_file(content[kind], path, kind, split)
+    if isinstance(content, list):
+        raise UserError(f"{path}: a list holds captions to be scored, not references; is it the first file?")
+    if split is not None:
+        raise UserError(f"{path}: only a data file has splits; leave out --split.")
+    return from_mapping(content, str(path))
+
+
+def from_mapping(content: Any, source: str) -> Captions:
+    """{id: caption} or {id: [captions]}."""
+    if not isinstance(content, Mapping):
+        raise UserError(f"{source}: must be an object of ids and captions, not {files.type_of(content)}.")
+    by_id: dict[str, list[str]] = {}
+    for id, captions in content.items():
+        name = _id(id, source)
+        if name in by_id:
+            raise UserError(f"{source}: {name!r} is there twice, as a number and as a string.")
+        by_id[name] = _texts(captions, name, source)
+    return Captions(source, by_id)
+
+
+def from_rows(rows: Iterable[Any], source: str) -> Captions:
+    """[{"image_id" (or "id", or "file"), "caption"}], one caption an id."""
+    captions = _gathered(rows, source)
+    for name, texts in captions.by_id.items():
+        if len(set(texts)) > 1:
+            raise UserError(f"{source}: {name!r} is there twice, with different captions.")
+        del texts[1:]
+    return captions
+
+
+def from_sequence(captions: Sequence[Any], source: str) -> Captions:
+    """Captions without ids: the first belongs to the first."""
+    return Captions(source, {str(i): _texts(item, str(i), source) for i, item in enumerate(captions)})
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Photos that have captions as well as references, in the order of the references."""
+
+    ids: list[str]
+    captions: list[list[str]]
+    references: list[list[str]]
+    problems: list[str]  # a sentence for each kind of photo that was left out
+
+    def only(self, ids: Collection[str]) -> Paired:
+        rows = [row for row, id in enumerate(self.ids) if id in ids]
+        return Paired(
+            [self.ids[row] for row in rows],
+            [self.captions[row] for row in rows],
+            [self.references[row] for row in rows],
+            self.problems,
+        )
+
+
+def pair(captions: Captions, references: Captions, *, allow_missing: bool = False) -> Paired:
+    """An id that only one side has is an error, or is left out if that is allowed."""
+    said = {references.ids_of_files.get(_file(name), name): texts for name, texts in captions.by_id.items()}
+    if len(said) < len(captions.by_id):
+        raise UserError(f"{captions.source}: two of its captions are of one photo of {references.source}.")
+    told = references.by_id
+    problems = [
+        *_lists([id for id in told if told[id] and not said.get(id)], f"no caption in {captions.source}"),
+        *_lists([id for id in said if not told.get(id)], f"no reference in {references.source}"),
+    ]
+    if problems and not allow_missing:
+        raise UserError(f"{' '.join(problems)} --allow-missing scores the others.")
+    both = [id for id in told if told[id] and said.get(id)]
+    if not both:
+        raise UserError(f"{captions.source} and {references.source} have no photo in common.")
+    return Paired(both, [said[id] for id in both], [told[id] for id in both], problems)
+
+
+def _lists(ids: list[str], lack: str) -> list[str]:
+    shown = ", ".join(map(repr, ids[:_SHOWN])) + (f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else "")
+    return [f"{len(ids)} photo{' has' if len(ids) == 1 else 's have'} {lack}: {shown}."] if ids else []
+
+
+def _gathered(rows: Iterable[Any], source: str) -> Captions:
+    """All captions of an id."""
+    by_id: dict[str, list[str]] = {}
+    for position, row in enumerate(rows, start=1):
+        if not isinstance(row, Mapping):
+            raise UserError(f"{source}: entry {position} must be an object, not {files.type_of(row)}.")
+        key = next((key for key in ("image_id", "id", "file") if row.get(key) not in (None, "")), None)
+        if key is None:
+            raise UserError(f'{source}: entry {position} has no "image_id".')
+        name = _id(row[key], source)
+        if "caption" in row:
+            by_id.setdefault(name, []).append(_text(row["caption"], name, source))
+        elif "error" not in row:  # a row with "error" is a photo that `tellapart caption` could not use
+            raise UserError(f'{source}: {name!r}: "caption" is missing.')
+    return Captions(source, by_id)
+
+
+def _from_data_file(records: list[Any], path: Path, kind: str, split: str | None) -> Captions:
+    by_id: dict[str, list[str]] = {}
+    ids_of_files = {}
+    folder, splits = examples.folder_of(path), set()
+    for position, record in enumerate(records, start=1):
+        where = examples.name_of(record, position, kind)
+        if not isinstance(record, dict) or not isinstance(record.get("id"), int | str):
+            raise UserError(f'{path}: {where}: "id" must be a whole number or a string.')
+        splits.add(record.get("split", ""))
+        if split is not None and record.get("split", "") != split:
+            continue
+        name = str(record["id"])
+        if name in by_id:
+            raise UserError(f"{path}: {where}: the id was given to an earlier record too.")
+        by_id[name] = _texts(record.get("captions", []), name, str(path))
+        if isinstance(record.get("file"), str):
+            ids_of_files[_file(str(examples.absolute(record["file"], folder)))] = name
+    if split is not None and not by_id:
+        raise UserError(f"{path}: has no split {split!r}; it has {', '.join(sorted(map(repr, splits)))}.")
+    return Captions(str(path), by_id, ids_of_files)
+
+
+def _are_records(value: Any) -> bool:
+    return isinstance(value, list) and (not value or isinstance(value[0], dict))
+
+
+def _rows(path: Path) -> list[Any]:
+    if path.suffix == ".csv":
+        return list(CaptionsFile(path).rows)
+    return [files.parse_json(line, path) for line in files.read_text(path).splitlines() if line.strip()]
+
+
+def _file(name: str) -> str:
+    """One name for a file, however it was named."""
+    return str(Path(name).absolute())
+
+
+def _once(pairs: list[tuple[str, Any]], path: Path) -> dict[str, Any]:
+    """An object whose keys are told apart: Python would keep the last of two without a word."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        seen: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in seen and seen[key] != value:
+                raise UserError(f"{path}: {key!r} is there twice, with different captions.")
+            seen[key] = value
+    return content
+
+
+def _id(id: Any, source: str) -> str:
+    if isinstance(id, bool) or not isinstance(id, int | str):
+        shown = json.dumps(id, default=str)
+        raise UserError(f"{source}: an id must be a whole number or a string, not {shown[:40]}.")
+    return str(id)
+
+
+def _texts(captions: Any, name: str, source: str) -> list[str]:
+    if isinstance(captions, str):
+        return [captions]
+    if not isinstance(captions, Sequence):
+        raise UserError(f"{source}: {name!r}: must be a caption or a list of captions, not {files.type_of(captions)}.")
+    return [_text(caption, name, source) for caption in captions]
+
+
+def _text(caption: Any, name: str, source: str) -> str:
+    if not isinstance(caption, str):
+        raise UserError(f"{source}: {name!r}: a caption must be a string, not {files.type_of(caption)}.")
+    return caption

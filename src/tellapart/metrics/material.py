@@ -1,0 +1,88 @@
+"""Captions and references of the same photos, in the forms that the measures take, each made when first needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tellapart.metrics import look_alikes
+from tellapart.metrics.frequencies import WordFrequencies
+from tellapart.metrics.ngrams import References
+from tellapart.metrics.sentences import Grouped, Sentences, Words
+from tellapart.metrics.tokenize import tokenize_file
+
+LOOK_ALIKES = 5
+_OF_REFERENCES = ("told", "_words", "reference_ids", "references", "look_alikes")
+
+
+class Material:
+    """captions    one or more for each photo; the first is the one whose accuracy counts
+    references  what people said of each photo, at least one caption each
+    frequencies document frequencies for CIDEr; from the references if there are none
+    """
+
+    def __init__(
+        self,
+        captions: Sequence[Sequence[str]],
+        references: Sequence[Sequence[str]],
+        frequencies: WordFrequencies | None = None,
+    ):
+        self._raw_captions, self._raw_references, self._frequencies = captions, references, frequencies
+        self.photos = np.arange(len(captions))
+
+    def with_captions(self, captions: Sequence[Sequence[str]]) -> Material:
+        """Other captions of the same photos; what was made of the references is shared."""
+        other = Material(captions, self._raw_references, self._frequencies)
+        other.__dict__.update({name: self.__dict__[name] for name in _OF_REFERENCES if name in self.__dict__})
+        return other
+
+    @cached_property
+    def all_said(self) -> list[list[list[str]]]:
+        """The words of all captions of each photo."""
+        return _tokenized(self._raw_captions)
+
+    @cached_property
+    def said(self) -> list[list[str]]:
+        """The words of the one caption of each photo that is judged."""
+        return [captions[0] for captions in self.all_said]
+
+    @cached_property
+    def told(self) -> list[list[list[str]]]:
+        return _tokenized(self._raw_references)
+
+    @cached_property
+    def _words(self) -> Words:
+        return Words(self._frequencies.words if self._frequencies else ())
+
+    @cached_property
+    def reference_ids(self) -> Grouped:
+        return self._words.join_groups(self.told)
+
+    @cached_property
+    def references(self) -> References:
+        return References(self.reference_ids, self._frequencies.ngrams if self._frequencies else None)
+
+    @cached_property
+    def caption_ids(self) -> Sentences:
+        return self._words.join(self.said)
+
+    @cached_property
+    def all_caption_ids(self) -> Grouped:
+        return self._words.join_groups(self.all_said)
+
+    @cached_property
+    def look_alikes(self) -> NDArray[np.int64]:
+        return look_alikes.by_references(self.reference_ids, LOOK_ALIKES)
+
+    @property
+    def most_captions(self) -> int:
+        return max(map(len, self._raw_captions), default=0)
+
+
+def _tokenized(groups: Sequence[Sequence[str]]) -> list[list[list[str]]]:
+    words = iter(tokenize_file(list(chain.from_iterable(groups))))
+    return [[next(words) for _ in group] for group in groups]

@@ -1,0 +1,426 @@
+"""N-grams of token ids: counted, numbered, weighed by how many photos have them, and compared with references.
+
+An n-gram (n = 1..4) is a pair: the number of its first n - 1 tokens, and its last token.  Both fit one 64-bit key,
+which the table stores whole, so two n-grams can never be taken for each other, whatever the vocabulary.
+
+Everything here is read only once it is made: threads may share it, and processes may pickle it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tellapart.metrics.compiled import compiled, over_cores
+from tellapart.metrics.sentences import Grouped, Sentences
+
+ORDERS = 4  # n = 1..4
+ROOT = 0  # the number of the empty n-gram, which all others grow from
+UNKNOWN = -1
+
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Frequencies:
+    """In how many of so many documents (photos) each n-gram occurs.  An n-gram that is not here counts as in one."""
+
+    documents: int
+    parents: Ints  # (G,) number of the n-gram without its last token; entry g is n-gram number g + 1
+    tokens: Ints  # (G,) its last token
+    counts: Ints  # (G,) documents that have it
+
+    @staticmethod
+    def none(documents: int) -> Frequencies:
+        return Frequencies(documents, *(np.zeros(0, np.int32) for _ in range(3)))
+
+    def pruned(self) -> Frequencies:
+        """Without the n-grams of a single document: they weigh what an unknown one weighs, and are most of all."""
+        keep = self.counts > 1
+        number = np.concatenate([[ROOT], np.where(keep, keep.cumsum(), UNKNOWN)]).astype(np.int32)
+        # an n-gram's first tokens occur wherever it does, so that no n-gram loses its parent
+        return Frequencies(self.documents, number[self.parents[keep]], self.tokens[keep], self.counts[keep])
+
+
+class References:
+    """What people said of each photo, counted once, to compare any number of captions with.
+
+    Document frequencies come from these references, each photo being a document, or from `frequencies`.
+    """
+
+    def __init__(self, references: Grouped, frequencies: Frequencies | None = None):
+        sentences = references.sentences
+        base = Frequencies.none(len(references)) if frequencies is None else frequencies
+        built = _build(
+            sentences.tokens,
+            sentences.starts,
+            sentences.lengths,
+            references.first,
+            base.parents,
+            base.tokens,
+            base.counts,
+            frequencies is None,
+        )
+        self._slots, self._parents, self._tokens, self._counts, self._edges, self._ids, self._times = built
+        self.documents = base.documents
+        self._weights = np.log(max(base.documents, 1)) - np.log(np.maximum(self._counts, 1))
+        self._weights[ROOT] = 0
+        self._norms = _norms(self._edges, self._ids, self._times, self._weights)
+        self._lengths, self._first = sentences.lengths, references.first
+
+    def __len__(self) -> int:
+        """Photos."""
+        return len(self._first) - 1
+
+    def frequencies(self) -> Frequencies:
+        return Frequencies(self.documents, self._parents[1:], self._tokens[1:], self._counts[1:])
+
+    def closest_lengths(self, captions: Sentences, photos: Longs) -> Longs:
+        """(N,): the length of the reference of the photo that is nearest to the caption's; of two, the shorter one."""
+        closest = np.zeros(len(captions), np.int64)
+        self._spread(_closest, captions, photos, self._first, self._lengths, closest)
+        return closest
+
+    def clipped(self, captions: Sentences, photos: Longs) -> Longs:
+        """(N, ORDERS): n-grams of each caption that its photo's references have, none more often than any one of them.
+
+        photos  (N,)  the photo whose references caption i is compared with
+        """
+        matches = np.zeros((len(captions), ORDERS), np.int64)
+        self._spread(_clipped, captions, photos, self._first, self._edges, self._ids, self._times, matches)
+        return matches
+
+    def cosines(self, captions: Sentences, photos: Longs, *, clip: bool, sigma: float) -> Floats:
+        """(N,): the cosine of tf-idf vectors, averaged over n and over the references of the photo.
+
+        clip   a caption's n-gram counts no more than the reference has it (CIDEr-D)
+        sigma  width of the Gaussian penalty on a difference in length; infinity for none
+        """
+        similarities = np.zeros(len(captions))
+        self._spread(
+            _cosines,
+            captions,
+            photos,
+            self._first,
+            self._edges,
+            self._ids,
+            self._times,
+            self._weights,
+            np.log(max(self.documents, 1)),
+            self._norms,
+            self._lengths,
+            clip,
+            sigma,
+            similarities,
+        )
+        return similarities
+
+    def _spread(self, kernel: Any, captions: Sentences, photos: Longs, *arguments: Any) -> None:
+        if len(photos) != len(captions):
+            raise ValueError(f"{len(captions)} captions, but photos for {len(photos)}")
+        if len(photos) and not 0 <= photos.min() <= photos.max() < len(self):
+            raise IndexError(f"photos must be between 0 and {len(self) - 1}")
+
+        def work(start: int, stop: int) -> None:
+            kernel(captions.tokens, captions.starts, captions.lengths, photos, start, stop, self._slots, *arguments)
+
+        over_cores(work, len(captions))
+
+
+# The kernels.  A *bag* is the distinct n-grams of one sentence: `ids` are their numbers in the table, `times` how often
+# the sentence has each, and edges[n - 1] : edges[n] are those of order n.
+
+_EMPTY = -1  # key of a free slot
+_SPREADER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: neighbouring keys land far apart
+
+
+@compiled
+def _slot(key: int, size: int) -> int:
+    """Where the search for a key begins in a table of `size` slots, a power of two."""
+    return int((np.uint64(key) * _SPREADER) >> np.uint64(32)) & (size - 1)
+
+
+@compiled
+def _key(parent: int, token: int) -> int:
+    return (int(parent) << 32) | (int(token) & 0xFFFFFFFF)  # exact for any 32-bit token, negative ones too
+
+
+@compiled
+def _size(entries: int) -> int:
+    """Slots for a table of so many entries: a power of two, at least half of them free."""
+    size = 8
+    while size < 2 * entries:
+        size *= 2
+    return size
+
+
+@compiled
+def _insert(slots: Longs, parent: int, token: int, number: int) -> None:
+    key = _key(parent, token)
+    at = _slot(key, len(slots))
+    while slots[at, 0] != _EMPTY:
+        at = (at + 1) & (len(slots) - 1)
+    slots[at, 0], slots[at, 1] = key, number
+
+
+@compiled
+def _table(size: int) -> Longs:
+    slots = np.empty((size, 2), np.int64)
+    slots[:, 0] = _EMPTY
+    return slots
+
+
+@compiled
+def _longer(array: Ints, size: int) -> Ints:
+    out = np.zeros(size, array.dtype)
+    out[: len(array)] = array
+    return out
+
+
+@compiled
+def _scratch(length: int) -> tuple[Longs, Longs, Longs, Longs, Longs]:
+    """Room for the bag of a sentence of `length` tokens: see `_bag`."""
+    return (
+        _table(_size(length)),
+        np.empty(length, np.int64),
+        np.empty(ORDERS * length, np.int64),
+        np.empty(ORDERS * length, np.int64),
+        np.empty(ORDERS * length, np.int64),
+    )
+
+
+@compiled
+def _bag(tokens: Ints, start: int, length: int, local: Longs, at: Longs, parents: Longs, lasts: Longs, times: Longs,
+         edges: Longs) -> None:  # fmt: skip
+    """The distinct n-grams of one sentence, each as (bag entry of its first tokens, last token), with how often.
+
+    They are told apart by exact keys in `local`, so that n-grams which the big table lacks are counted as well.
+    """
+    entries = 0
+    edges[0] = 0
+    size = _size(length)
+    for order in range(ORDERS):
+        local[:size, 0] = _EMPTY
+        for i in range(length - order):
+            parent = at[i] if order else -1
+            token = tokens[start + i + order]
+            key = _key(parent + 1, token)
+            slot = _slot(key, size)
+            while local[slot, 0] != _EMPTY and local[slot, 0] != key:
+                slot = (slot + 1) & (size - 1)
+            if local[slot, 0] == _EMPTY:
+                local[slot, 0], local[slot, 1] = key, entries
+                parents[entries], lasts[entries], times[entries] = parent, token, 0
+                entries += 1
+            entry = local[slot, 1]
+            times[entry] += 1
+            at[i] = entry
+        edges[order + 1] = entries
+
+
+@compiled
+def _build(tokens: Ints, starts: Longs, lengths: Longs, first: Longs, base_parents: Ints, base_tokens: Ints,
+           base_counts: Ints, count: bool) -> Any:  # fmt: skip
+    """Number every n-gram of the references and write down each sentence's bag."""
+    sentences = len(lengths)
+    longest = 0
+    positions = 0
+    for s in range(sentences):
+        longest = max(longest, lengths[s])
+        for order in range(ORDERS):
+            positions += max(lengths[s] - order, 0)
+
+    size = max(1024, _size(len(base_tokens) + 1))
+    slots = _table(size)
+    room = size // 2
+    parents, lasts, counts, seen = (
+        np.zeros(room, np.int32), np.zeros(room, np.int32), np.zeros(room, np.int32), np.zeros(room, np.int32)
+    )  # fmt: skip
+    known = 1  # the root
+    for g in range(len(base_tokens)):
+        _insert(slots, base_parents[g], base_tokens[g], known)
+        parents[known], lasts[known], counts[known] = base_parents[g], base_tokens[g], base_counts[g]
+        known += 1
+
+    local, at, bag_parents, bag_lasts, bag_times = _scratch(longest)
+    bag_edges = np.empty(ORDERS + 1, np.int64)
+    bag_ids = np.empty(ORDERS * longest, np.int64)
+    edges = np.zeros((sentences, ORDERS + 1), np.int64)
+    ids, times = np.empty(positions, np.int32), np.empty(positions, np.int32)
+    written = 0
+    for photo in range(len(first) - 1):
+        for s in range(first[photo], first[photo + 1]):
+            _bag(tokens, starts[s], lengths[s], local, at, bag_parents, bag_lasts, bag_times, bag_edges)
+            entries = bag_edges[ORDERS]
+            if known + entries > room:
+                size = _size(known + entries)
+                room = size // 2
+                parents, lasts, counts, seen = (
+                    _longer(parents, room), _longer(lasts, room), _longer(counts, room), _longer(seen, room)
+                )  # fmt: skip
+                slots = _table(size)
+                for g in range(1, known):
+                    _insert(slots, parents[g], lasts[g], g)
+            for order in range(ORDERS):
+                _look_up(slots, bag_parents, bag_lasts, bag_edges, order, bag_ids)
+                for entry in range(bag_edges[order], bag_edges[order + 1]):
+                    number = bag_ids[entry]
+                    if number == UNKNOWN:
+                        parent = ROOT if bag_parents[entry] < 0 else bag_ids[bag_parents[entry]]
+                        number = bag_ids[entry] = known
+                        known += 1
+                        _insert(slots, parent, bag_lasts[entry], number)
+                        parents[number], lasts[number] = parent, bag_lasts[entry]
+                    if count and seen[number] != photo + 1:  # one photo's references are one document
+                        seen[number] = photo + 1
+                        counts[number] += 1
+                    ids[written + entry] = number
+                    times[written + entry] = bag_times[entry]
+            for order in range(ORDERS + 1):
+                edges[s, order] = written + bag_edges[order]
+            written += entries
+    return (
+        slots, parents[:known].copy(), lasts[:known].copy(), counts[:known].copy(), edges, ids[:written].copy(),
+        times[:written].copy(),
+    )  # fmt: skip
+
+
+@compiled
+def _norms(edges: Longs, ids: Ints, times: Ints, weights: Floats) -> Floats:
+    norms = np.zeros((len(edges), ORDERS))
+    for s in range(len(edges)):
+        for order in range(ORDERS):
+            total = 0.0
+            for entry in range(edges[s, order], edges[s, order + 1]):
+                total += (times[entry] * weights[ids[entry]]) ** 2
+            norms[s, order] = np.sqrt(total)
+    return norms
+
+
+@compiled
+def _look_up(slots: Longs, parents: Longs, lasts: Longs, edges: Longs, order: int, ids: Longs) -> None:
+    """The numbers of a bag's n-grams of one order, or UNKNOWN; those of the order below are there already."""
+    for entry in range(edges[order], edges[order + 1]):
+        parent = ROOT if parents[entry] < 0 else ids[parents[entry]]
+        ids[entry] = UNKNOWN
+        if parent != UNKNOWN:
+            key = _key(parent, lasts[entry])
+            at = _slot(key, len(slots))
+            while slots[at, 0] != key and slots[at, 0] != _EMPTY:
+                at = (at + 1) & (len(slots) - 1)
+            ids[entry] = slots[at, 1] if slots[at, 0] == key else UNKNOWN
+
+
+@compiled
+def _index(slots: Longs, parents: Longs, lasts: Longs, edges: Longs, ids: Longs, local: Longs) -> int:
+    """Number the entries of a bag, and write into `local` where in the bag each number is; its size is returned."""
+    size = _size(edges[ORDERS])
+    local[:size, 0] = _EMPTY
+    for order in range(ORDERS):
+        _look_up(slots, parents, lasts, edges, order, ids)
+    for entry in range(edges[ORDERS]):
+        if ids[entry] != UNKNOWN:
+            slot = _slot(ids[entry], size)
+            while local[slot, 0] != _EMPTY:
+                slot = (slot + 1) & (size - 1)
+            local[slot, 0], local[slot, 1] = ids[entry], entry
+    return size
+
+
+@compiled
+def _entry(local: Longs, number: int, size: int) -> int:
+    """Where in the bag an n-gram of the references is, or UNKNOWN."""
+    slot = _slot(number, size)
+    while local[slot, 0] != _EMPTY:
+        if local[slot, 0] == number:
+            return int(local[slot, 1])
+        slot = (slot + 1) & (size - 1)
+    return UNKNOWN
+
+
+@compiled
+def _longest(lengths: Longs, begin: int, end: int) -> int:
+    longest = 0
+    for i in range(begin, end):
+        longest = max(longest, lengths[i])
+    return longest
+
+
+@compiled
+def _closest(tokens: Ints, starts: Longs, lengths: Longs, photos: Longs, begin: int, end: int, slots: Longs,
+             first: Longs, reference_lengths: Longs, closest: Longs) -> None:  # fmt: skip
+    for i in range(begin, end):
+        best = -1
+        for s in range(first[photos[i]], first[photos[i] + 1]):
+            length = reference_lengths[s]
+            off, least = abs(length - lengths[i]), abs(best - lengths[i])
+            if best < 0 or off < least or (off == least and length < best):
+                best = length
+        closest[i] = max(best, 0)
+
+
+@compiled
+def _clipped(tokens: Ints, starts: Longs, lengths: Longs, photos: Longs, begin: int, end: int, slots: Longs,
+             first: Longs, edges: Longs, ids: Ints, times: Ints, matches: Longs) -> None:  # fmt: skip
+    longest = _longest(lengths, begin, end)
+    local, at, parents, lasts, said = _scratch(longest)
+    numbers = _table(_size(ORDERS * longest))
+    bag_edges = np.empty(ORDERS + 1, np.int64)
+    bag_ids, most = np.empty(ORDERS * longest, np.int64), np.empty(ORDERS * longest, np.int64)
+    for i in range(begin, end):
+        _bag(tokens, starts[i], lengths[i], local, at, parents, lasts, said, bag_edges)
+        size = _index(slots, parents, lasts, bag_edges, bag_ids, numbers)
+        most[: bag_edges[ORDERS]] = 0
+        for s in range(first[photos[i]], first[photos[i] + 1]):
+            for reference in range(edges[s, 0], edges[s, ORDERS]):
+                entry = _entry(numbers, ids[reference], size)
+                if entry != UNKNOWN:
+                    most[entry] = max(most[entry], times[reference])
+        for order in range(ORDERS):
+            for entry in range(bag_edges[order], bag_edges[order + 1]):
+                matches[i, order] += min(said[entry], most[entry])
+
+
+@compiled
+def _cosines(tokens: Ints, starts: Longs, lengths: Longs, photos: Longs, begin: int, end: int, slots: Longs,
+             first: Longs, edges: Longs, ids: Ints, times: Ints, weights: Floats, unknown_weight: float, norms: Floats,
+             reference_lengths: Longs, clip: bool, sigma: float, similarities: Floats) -> None:  # fmt: skip
+    longest = _longest(lengths, begin, end)
+    local, at, parents, lasts, said = _scratch(longest)
+    numbers = _table(_size(ORDERS * longest))
+    bag_edges = np.empty(ORDERS + 1, np.int64)
+    bag_ids, bag_weights = np.empty(ORDERS * longest, np.int64), np.empty(ORDERS * longest)
+    norm = np.empty(ORDERS)
+    for i in range(begin, end):
+        _bag(tokens, starts[i], lengths[i], local, at, parents, lasts, said, bag_edges)
+        size = _index(slots, parents, lasts, bag_edges, bag_ids, numbers)
+        for order in range(ORDERS):
+            total = 0.0
+            for entry in range(bag_edges[order], bag_edges[order + 1]):
+                weight = unknown_weight if bag_ids[entry] == UNKNOWN else weights[bag_ids[entry]]
+                bag_weights[entry] = weight
+                total += (said[entry] * weight) ** 2
+            norm[order] = np.sqrt(total)
+        sentences = first[photos[i] + 1] - first[photos[i]]
+        total = 0.0
+        for s in range(first[photos[i]], first[photos[i] + 1]):
+            cosine = 0.0
+            for order in range(ORDERS):
+                product = 0.0
+                for reference in range(edges[s, order], edges[s, order + 1]):
+                    entry = _entry(numbers, ids[reference], size)
+                    if entry != UNKNOWN:
+                        counted = min(said[entry], times[reference]) if clip else said[entry]
+                        product += counted * times[reference] * bag_weights[entry] ** 2
+                if product > 0:
+                    cosine += product / (norm[order] * norms[s, order])
+            # the original counts two-word sequences, so that captions of one word and of none are equally long
+            difference = max(lengths[i] - 1, 0) - max(reference_lengths[s] - 1, 0)
+            total += cosine * np.exp(-(difference**2) / (2 * sigma**2))
+        if sentences > 0:
+            similarities[i] = total / (ORDERS * sentences)

@@ -1,0 +1,87 @@
+"""Captions as token ids, end to end in one array: the form in which every word-overlap measure takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """Sentence i is `tokens[starts[i] : starts[i] + lengths[i]]`; what lies between sentences is never looked at."""
+
+    tokens: NDArray[np.int32]
+    starts: NDArray[np.int64]  # (S,)
+    lengths: NDArray[np.int64]  # (S,)
+
+    @staticmethod
+    def join(sentences: Sequence[Sequence[int]]) -> Sentences:
+        return _joined(sentences, chain.from_iterable(sentences))
+
+    @staticmethod
+    def rows(tokens: NDArray[np.integer], end: int, *, keep_end: bool) -> Sentences:
+        """Each row of (N, T) up to its first `end`, with or without it; a row without one counts whole."""
+        rows, width = tokens.shape
+        ended = np.pad(tokens == end, [(0, 0), (0, 1)], constant_values=True)  # a row that goes on ends at its edge
+        lengths = np.minimum(ended.argmax(1) + keep_end, width).astype(np.int64)
+        return Sentences(np.ascontiguousarray(tokens, np.int32).ravel(), np.arange(rows) * width, lengths)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, chosen: NDArray[np.int64]) -> Sentences:
+        """These sentences, in this order, over the same array of tokens."""
+        return Sentences(self.tokens, self.starts[chosen], self.lengths[chosen])
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """Sentences of photos: photo p has sentences `first[p]` up to, but not including, `first[p + 1]`."""
+
+    sentences: Sentences
+    first: NDArray[np.int64]  # (P + 1,)
+
+    @staticmethod
+    def join(groups: Sequence[Sequence[Sequence[int]]]) -> Grouped:
+        return Grouped(Sentences.join(list(chain.from_iterable(groups))), _edges(groups))
+
+    def __len__(self) -> int:
+        return len(self.first) - 1
+
+
+class Words:
+    """Numbers for words, given out in the order in which words are met."""
+
+    def __init__(self, words: Iterable[str] = ()):
+        self._ids = _Ids({word: number for number, word in enumerate(words)})
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ids)
+
+    def join(self, sentences: Sequence[Sequence[str]]) -> Sentences:
+        return _joined(sentences, map(self._ids.__getitem__, chain.from_iterable(sentences)))
+
+    def join_groups(self, groups: Sequence[Sequence[Sequence[str]]]) -> Grouped:
+        return Grouped(self.join(list(chain.from_iterable(groups))), _edges(groups))
+
+
+class _Ids(dict[str, int]):
+    def __missing__(self, word: str) -> int:
+        number = self[word] = len(self)
+        return number
+
+
+def _joined(sentences: Sequence[Sized], tokens: Iterable[int]) -> Sentences:
+    lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
+    return Sentences(np.fromiter(tokens, np.int32, int(lengths.sum())), lengths.cumsum() - lengths, lengths)
+
+
+def _edges(groups: Sequence[Sized]) -> NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(np.fromiter(map(len, groups), np.int64, len(groups)))])

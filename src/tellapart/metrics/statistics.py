@@ -1,0 +1,48 @@
+"""What a measure needs to know of each photo, so that one function can resample any measure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Sufficient statistics: their sum over any photos, taken as often as one likes, gives the score of these photos.
+
+    names  the M scores that they hold
+    rows   (N, S)               one row a photo
+    value  (..., S) → (..., M)  the scores of a sum of rows; never NaN
+    """
+
+    names: tuple[str, ...]
+    rows: Floats
+    value: Callable[[Floats], Floats]
+
+    def corpus(self) -> dict[str, float]:
+        return dict(zip(self.names, self.value(self.rows.sum(0)).tolist(), strict=True))
+
+    def per_photo(self) -> Floats:
+        """(N, M)"""
+        return self.value(self.rows)
+
+
+def mean_of(name: str, scores: Floats) -> Statistics:
+    """A measure whose corpus value is the mean of its photos' values."""
+    return ratio_of(name, scores, np.ones(len(scores)))
+
+
+def ratio_of(name: str, above: Floats, below: Floats) -> Statistics:
+    """A measure that is one total over another, such as a share of all words of all captions."""
+    return Statistics((name,), np.stack([above, below], 1).astype(np.float64), quotients)
+
+
+def quotients(sums: Floats) -> Floats:
+    """(..., 2 M), each score's numerator and denominator side by side → (..., M); 0 where that is 0."""
+    pairs = sums.reshape(*sums.shape[:-1], -1, 2)
+    return np.divide(pairs[..., 0], pairs[..., 1], out=np.zeros(pairs.shape[:-1]), where=pairs[..., 1] != 0)

@@ -1,0 +1,1 @@
+"""What a sampled caption is worth: tensors in, tensors out."""
