@@ -29,8 +29,9 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# PHOTOS=DIR measures on your own photos instead of the album
+# PHOTOS=DIR measures on your own photos instead of the album, CAPTIONS=F.json on your own captions
 bench: $(READY)
 	$(BIN)/python benchmarks/features.py $(PHOTOS)
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/decoding.py
+	$(BIN)/python benchmarks/metrics.py $(CAPTIONS)

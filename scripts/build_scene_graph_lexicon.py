@@ -19,15 +19,16 @@ import json
 import re
 import zipfile
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from tellapart.files import replace
 from tellapart.metrics import scene_graph_parser as parser
-from tellapart.metrics.compiled import compiled
 from tellapart.metrics.scene_graph_words import ENDINGS
 
 # Tags whose difference the rules of scene_graph.py do not use
@@ -38,6 +39,14 @@ EPOCHS = 6
 
 Floats = NDArray[np.float64]
 Parsed = list[tuple[str, str, int, str]]  # word, tag, head, arc's name
+
+
+Function = TypeVar("Function", bound=Callable[..., object])
+
+
+def compiled(function: Function) -> Function:
+    """Machine code that is not kept on disk: numba would not notice a change in the parser's file, which it calls."""
+    return cast(Function, numba.njit(function))
 
 
 class Corpus(NamedTuple):
@@ -106,7 +115,7 @@ def train_tagger(
     totals: Floats,
     time: int,
 ) -> int:
-    features = np.zeros(parser.TAG_FEATURES, np.int64)
+    features = np.zeros(len(parser.TAG_TEMPLATES), np.int64)
     allowed = np.ones(weights.shape[1], np.bool_)
     for caption in order:
         here = words[starts[caption] : starts[caption + 1]]
@@ -165,7 +174,7 @@ def train_arcs(
     time: int,
     explore: bool,
 ) -> int:
-    features = np.zeros(parser.ARC_FEATURES, np.int64)
+    features = np.zeros(len(parser.ARC_TEMPLATES), np.int64)
     allowed, free = np.zeros(parser.MOVES, np.bool_), np.zeros(parser.MOVES, np.bool_)
     for caption in order:
         here = words[starts[caption] : starts[caption + 1]]
@@ -214,7 +223,7 @@ def train_labeller(
     time: int,
 ) -> int:
     """On the arcs that the parser finds: it must name these, and a wrong arc has no right name."""
-    features = np.zeros(parser.LABEL_FEATURES, np.int64)
+    features = np.zeros(len(parser.LABEL_TEMPLATES), np.int64)
     allowed = np.ones(weights.shape[1], np.bool_)
     for caption in order:
         start, stop = starts[caption], starts[caption + 1]
@@ -244,7 +253,8 @@ def averaged(weights: Floats, totals: Floats, time: int) -> NDArray[np.int8]:
     """The mean of the weights over all steps, in 8 bits; what is near 0 becomes 0, which is most of it."""
     mean = weights - totals / time
     scale = 100 / np.quantile(np.abs(mean[np.abs(mean) > 0.5]), 0.999)
-    return np.clip(np.round(mean * scale), -127, 127).astype(np.int8)
+    rounded: NDArray[np.int8] = np.clip(np.round(mean * scale), -127, 127).astype(np.int8)
+    return rounded
 
 
 class Model(NamedTuple):
@@ -349,9 +359,9 @@ def wordnet(jar: Path, words: set[str]) -> tuple[list[str], list[str]]:
         for form in forms.split():
             bases.setdefault(form, base)
     irregular = [f"{base} {form}" for form, base in sorted(bases.items()) if form in words and base != form]
-    forms = words | {bases[form] for form in words if form in bases}
-    forms |= {word[: -len(ending)] + end for word in words for ending, end in ENDINGS if word.endswith(ending)}
-    sets = {word: numbers.split() for word, numbers in zip(synsets[::2], synsets[1::2], strict=False) if word in forms}
+    kept = words | {bases[form] for form in words if form in bases}
+    kept |= {word[: -len(ending)] + end for word in words for ending, end in ENDINGS if word.endswith(ending)}
+    sets = {word: numbers.split() for word, numbers in zip(synsets[::2], synsets[1::2], strict=False) if word in kept}
     short = {number: str(place) for place, number in enumerate(sorted({n for ns in sets.values() for n in ns}))}
     synonyms = [" ".join([word, *(short[number] for number in numbers)]) for word, numbers in sorted(sets.items())]
     return irregular, synonyms
@@ -396,7 +406,12 @@ def main() -> None:
     print(f"{held_out} captions held out:", accuracy(trial, encode(captions[:held_out], tags, labels)))
     model = fit(captions)
     irregular, synonyms = wordnet(options.meteor, vocabulary(options.captions))
-    content = {"tags": text(tags), "labels": text(labels), "irregular": text(irregular), "synonyms": text(synonyms)}
+    content: dict[str, Any] = {
+        "tags": text(tags),
+        "labels": text(labels),
+        "irregular": text(irregular),
+        "synonyms": text(synonyms),
+    }
     for name, weights in model._asdict().items():
         content |= sparse(name, weights)
     file = io.BytesIO()

@@ -4,6 +4,7 @@ import tellapart
 
 captioner = tellapart.load()
 captioner.caption("photo.jpg").text
+tellapart.score(captions, references)
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from tellapart.version import __version__
 if TYPE_CHECKING:
     from tellapart.captioning import Caption, PhotoCaptioner, load
     from tellapart.errors import BadPhoto, UserError
+    from tellapart.metrics.scoring import measure, score
 
-__all__ = ["BadPhoto", "Caption", "PhotoCaptioner", "UserError", "__version__", "load"]
+__all__ = ["BadPhoto", "Caption", "PhotoCaptioner", "UserError", "__version__", "load", "measure", "score"]
 
 _HOME = {
     "BadPhoto": "tellapart.errors",
@@ -24,6 +26,8 @@ _HOME = {
     "PhotoCaptioner": "tellapart.captioning",
     "UserError": "tellapart.errors",
     "load": "tellapart.captioning",
+    "measure": "tellapart.metrics.scoring",
+    "score": "tellapart.metrics.scoring",
 }
 
 

@@ -14,6 +14,7 @@ COMMANDS = {  # name: (module with `main(arguments) -> exit code`, what it does)
     "demo": ("tellapart.commands.demo", "caption the embedded album and write a page with photos and captions"),
     "caption": ("tellapart.commands.caption", "caption photos, folders of photos or a data file"),
     "train": ("tellapart.commands.train", "run a recipe"),
+    "score": ("tellapart.commands.score", "compare captions with what people said: BLEU, METEOR, CIDEr-D and others"),
     "prepare": ("tellapart.commands.prepare", "turn a data set into the one schema"),
     "features": ("tellapart.commands.features", "compute a data set's features once and keep them"),
     "models": ("tellapart.commands.models", "list captioners, encoders and recipes"),

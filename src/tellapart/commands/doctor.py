@@ -13,7 +13,7 @@ from pathlib import Path
 from tellapart.commands.arguments import Parser
 from tellapart.version import __version__
 
-PACKAGES = ("torch", "numpy", "pillow", "safetensors", "jsonargparse")
+PACKAGES = ("torch", "numpy", "numba", "pillow", "safetensors", "jsonargparse")
 LEAST_DISK = 2  # GB: a feature cache of a small data set
 
 Finding = tuple[bool, str, str]  # fine?, what, and what was found or how to mend it
@@ -22,7 +22,7 @@ Finding = tuple[bool, str, str]  # fine?, what, and what was found or how to men
 def main(arguments: list[str]) -> int:
     Parser("doctor", "Check this machine and the installation.", "tellapart doctor").parse_args(arguments)
     fine = True
-    for check in (_versions, _numbers, _weights, _java, _disk):
+    for check in (_versions, _numbers, _weights, _java, _metrics, _disk):
         for good, what, found in check():
             print(f"{'ok  ' if good else 'LOOK'}  {what:<22}  {found}", flush=True)
             fine &= good
@@ -71,10 +71,17 @@ def _weights() -> Iterator[Finding]:
 def _java() -> Iterator[Finding]:
     java = shutil.which("java")
     if not java:
-        yield True, "java", "none: apt install default-jre (only for the field's own scorers)"
+        yield True, "java", "none: apt install default-jre (only for SPICE)"
         return
     said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     yield True, "java", (said.splitlines() or [java])[0]
+
+
+def _metrics() -> Iterator[Finding]:
+    from tellapart.metrics import meteor, spice
+
+    for name, lacks in (("METEOR", meteor.available()), ("SPICE", spice.available())):
+        yield True, name, f"{lacks} (only if you want it)" if lacks else "can be computed"
 
 
 def _disk() -> Iterator[Finding]:

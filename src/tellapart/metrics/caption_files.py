@@ -112,7 +112,9 @@ class Paired:
 
 def pair(captions: Captions, references: Captions, *, allow_missing: bool = False) -> Paired:
     """An id that only one side has is an error, or is left out if that is allowed."""
-    said = {references.ids_of_files.get(_file(name), name): texts for name, texts in captions.by_id.items()}
+    said = captions.by_id
+    if names := references.ids_of_files:
+        said = {names.get(_file(name), name): texts for name, texts in said.items()}
     if len(said) < len(captions.by_id):
         raise UserError(f"{captions.source}: two of its captions are of one photo of {references.source}.")
     told = references.by_id

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
-from itertools import chain
+from itertools import accumulate, chain, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,5 +86,19 @@ class Material:
 
 
 def _tokenized(groups: Sequence[Sequence[str]]) -> list[list[list[str]]]:
-    words = iter(tokenize_file(list(chain.from_iterable(groups))))
-    return [[next(words) for _ in group] for group in groups]
+    with _no_search_for_cycles():
+        words = tokenize_file(list(chain.from_iterable(groups)))
+    ends = list(accumulate(map(len, groups), initial=0))
+    return [words[start:stop] for start, stop in pairwise(ends)]
+
+
+@contextmanager
+def _no_search_for_cycles() -> Iterator[None]:
+    """Lists of words hold no cycles, and looking for some in a hundred thousand lists takes as long as making them."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

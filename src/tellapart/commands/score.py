@@ -1,0 +1,121 @@
+"""tellapart score: compare captions with what people said."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tellapart.commands.arguments import Parser
+
+if TYPE_CHECKING:
+    from tellapart.metrics.scoring import Scores
+
+
+def parser() -> Parser:
+    parser = Parser(
+        "score",
+        "Compare captions with what people said of the same photos.\n"
+        "\n"
+        "  CAPTIONS    {id: caption}, COCO results [{image_id, caption}], or what `tellapart caption --out` wrote;\n"
+        "              {id: [captions]} where a model gives several: the first is judged, for diversity all are\n"
+        "  REFERENCES  {id: [captions]}, COCO annotations, or a data file; plain or gzipped\n"
+        "\n"
+        "Prints JSON: scores of the corpus with 95 % intervals (1,000 bootstrap samples of the photos) and a\n"
+        "signature each.  Scores are fractions: a CIDEr-D of 1.21 is what papers print as 121.",
+        "tellapart score captions.json references.json --metrics BLEU,METEOR,ROUGE-L,CIDEr-D",
+    )
+    parser.add_argument("captions", metavar="CAPTIONS", help="the captions to be scored")
+    parser.add_argument("references", metavar="REFERENCES", help="what people said")
+    parser.add_argument(
+        "--metrics",
+        metavar="A,B",
+        help="BLEU (all four), METEOR, ROUGE-L, CIDEr-D, CIDEr, SPICE (runs Java), SGF, UniCap, AvgLen, Vocabulary, "
+        "distinct-1, distinct-2, RareWords, Rep, Prec, CIDErBtw, DisWordRate, mBLEU, self-CIDEr, or all "
+        "(default: all that need no Java)",
+    )
+    parser.add_argument("--per-image", action="store_true", help="scores of each photo too")
+    parser.add_argument("--allow-missing", action="store_true", help="leave out photos that only one file has")
+    parser.add_argument(
+        "--against", metavar="OTHER", help="other captions of the same photos: a paired bootstrap test of each score"
+    )
+    parser.add_argument("--split", metavar="NAME", help="the part of a data file to score, such as test (default: all)")
+    parser.add_argument(
+        "--df",
+        default="self",
+        metavar="D",
+        help="document frequencies of CIDEr: self (the references', the default), coco (bundled: for a few photos, or "
+        "one scale for several data sets), or a file of references or .npz",
+    )
+    parser.add_argument("--out", metavar="F.json", type=Path, help="write the JSON there and print a table instead")
+    return parser
+
+
+def main(arguments: list[str]) -> int:
+    request = parser().parse_args(arguments)
+
+    from tellapart import files
+    from tellapart.metrics.scoring import compare
+
+    models = [request.captions] + ([request.against] if request.against else [])
+    ours, *others = compare(
+        models,
+        request.references,
+        metrics=request.metrics,
+        df=request.df,
+        split=request.split,
+        allow_missing=request.allow_missing,
+    )
+    for line in [*ours.problems, *(f"{name} is left out: {why}" for name, why in ours.skipped.items())]:
+        print(line, file=sys.stderr)
+    if request.df == "self" and len(ours.ids) == 1 and any(name.startswith("CIDEr") for name in ours.signature):
+        print("CIDEr of a single photo is 0 by its own words' frequencies; --df coco has others.", file=sys.stderr)
+    result = _result(ours, others, per_image=request.per_image)
+    text = json.dumps(result, indent=1, allow_nan=False)
+    if request.out is None:
+        print(text)
+    else:
+        files.replace(request.out, (text + "\n").encode())
+        print(_table(result))
+    return 0
+
+
+def _result(ours: Scores, others: list[Scores], *, per_image: bool) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "photos": len(ours.ids),
+        "corpus": ours.corpus,
+        "interval": {name: list(ends) for name, ends in ours.intervals().items()},
+    }
+    for other in others:
+        scores = other.corpus
+        result["against"] = {
+            name: {"other": scores[name], "difference": found.value, "interval": [found.low, found.high], "p": found.p}
+            for name, found in ours.against(other).items()
+        }
+    if per_image:
+        result["per_image"] = ours.per_photo()
+    result["signature"] = ours.signature
+    if ours.skipped:
+        result["skipped"] = ours.skipped
+    return result
+
+
+def _table(result: dict[str, Any]) -> str:
+    """For people: fractions times 100."""
+    from tellapart.metrics.scoring import in_percent
+
+    lines = [f"{result['photos']} photos; shares and scores times 100, with 95 % intervals"]
+    for name, score in result["corpus"].items():
+        scale = 100 if in_percent(name) else 1
+        line = f"{name:<16} {scale * score:7.1f}  {_ends(result['interval'][name], scale)}"
+        if found := result.get("against", {}).get(name):
+            difference = f"{scale * found['difference']:+.1f} {_ends(found['interval'], scale)}"
+            line = f"{line:<42} other {scale * found['other']:.1f}, difference {difference}, p {found['p']:.3f}"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _ends(interval: list[float], scale: int) -> str:
+    low, high = interval
+    return f"[{scale * low:.1f}, {scale * high:.1f}]"

@@ -1,0 +1,168 @@
+"""The Snowball English stemmer (Porter2), as METEOR's stem stage knows it.
+
+After the published description of the algorithm, https://snowballstem.org/algorithms/english/stemmer.html, in the older
+revision that METEOR 1.5 ships: the exceptions that were added later are missing here on purpose.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+_VOWELS = "aeiouy"  # a consonantal y is written Y while a word is being stemmed
+_DOUBLES = ("bb", "dd", "ff", "gg", "mm", "nn", "pp", "rr", "tt")
+_BEFORE_LI = "cdeghkmnrt"
+
+_WHOLE = {
+    "skis": "ski", "skies": "sky", "dying": "die", "lying": "lie", "tying": "tie",
+    "idly": "idl", "gently": "gentl", "ugly": "ugli", "early": "earli", "only": "onli", "singly": "singl",
+    **{word: word for word in ("sky", "news", "howe", "atlas", "cosmos", "bias", "andes")},
+}  # fmt: skip
+_WHOLE_WITHOUT_S = {"inning", "outing", "canning", "herring", "earring", "proceed", "exceed", "succeed"}
+
+_STEP_2 = {
+    "tional": "tion", "enci": "ence", "anci": "ance", "abli": "able", "entli": "ent", "izer": "ize", "ization": "ize",
+    "ational": "ate", "ation": "ate", "ator": "ate", "alism": "al", "aliti": "al", "alli": "al", "fulness": "ful",
+    "ousli": "ous", "ousness": "ous", "iveness": "ive", "iviti": "ive", "biliti": "ble", "bli": "ble", "ogi": "og",
+    "fulli": "ful", "lessli": "less", "li": "",
+}  # fmt: skip
+_STEP_3 = {
+    "tional": "tion", "ational": "ate", "alize": "al", "icate": "ic", "iciti": "ic", "ical": "ic",
+    "ful": "", "ness": "", "ative": "",
+}  # fmt: skip
+_STEP_4 = [
+    "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ism", "ate", "iti", "ous", "ive",
+    "ize", "ion",
+]  # fmt: skip
+
+
+def _longest_first(endings: list[str]) -> re.Pattern[str]:
+    return re.compile(rf"(?:{'|'.join(sorted(endings, key=len, reverse=True))})\Z")
+
+
+_ENDING_2, _ENDING_3, _ENDING_4 = (_longest_first(list(endings)) for endings in (_STEP_2, _STEP_3, _STEP_4))
+_REGION = re.compile(f"[{_VOWELS}][^{_VOWELS}]")  # R1 and R2 begin after the first of these
+_VOWEL = re.compile(f"[{_VOWELS}]")
+# a short syllable at the end
+_SHORT = re.compile(rf"(?:[^{_VOWELS}][{_VOWELS}][^{_VOWELS}wxY]|^[{_VOWELS}][^{_VOWELS}])\Z")
+
+
+@lru_cache(maxsize=1 << 18)
+def stem(word: str) -> str:
+    """The stem of a lower-case word."""
+    if word in _WHOLE:
+        return _WHOLE[word]
+    if len(word) < 3:
+        return word
+    word = _mark_consonantal_y(word.removeprefix("'"))
+    r1, r2 = _regions(word)
+    word = _without_plural(_without_possessive(word))
+    if word in _WHOLE_WITHOUT_S:
+        return word
+    word = _without_participle(word, r1)
+    if len(word) > 2 and word[-1] in "yY" and word[-2] not in _VOWELS:
+        word = word[:-1] + "i"
+    word = _step_2(word, r1)
+    word = _step_3(word, r1, r2)
+    word = _step_4(word, r2)
+    word = _step_5(word, r1, r2)
+    return word.replace("Y", "y")
+
+
+def _mark_consonantal_y(word: str) -> str:
+    """Left to right: in "yy" after a vowel the first y becomes a consonant, and the second then follows no vowel."""
+    if "y" not in word:
+        return word
+    letters = list(word)
+    for at, letter in enumerate(letters):
+        if letter == "y" and (at == 0 or letters[at - 1] in _VOWELS):
+            letters[at] = "Y"
+    return "".join(letters)
+
+
+def _regions(word: str) -> tuple[int, int]:
+    """Where R1 and R2 begin."""
+    for prefix in ("gener", "commun", "arsen"):
+        if word.startswith(prefix):
+            r1 = len(prefix)
+            break
+    else:
+        r1 = _after(word, 0)
+    return r1, _after(word, r1)
+
+
+def _after(word: str, start: int) -> int:
+    found = _REGION.search(word, start)
+    return found.end() if found else len(word)
+
+
+def _without_possessive(word: str) -> str:
+    for ending in ("'s'", "'s", "'"):
+        if word.endswith(ending):
+            return word[: -len(ending)]
+    return word
+
+
+def _without_plural(word: str) -> str:
+    if word.endswith("sses"):
+        return word[:-2]
+    if word.endswith(("ied", "ies")):
+        return word[:-2] if len(word) > 4 else word[:-1]
+    if word.endswith("s") and not word.endswith(("us", "ss")) and _VOWEL.search(word[:-2]):
+        return word[:-1]
+    return word
+
+
+def _without_participle(word: str, r1: int) -> str:
+    for ending in ("eedly", "eed"):
+        if word.endswith(ending):
+            return word[: -len(ending)] + "ee" if len(word) - len(ending) >= r1 else word
+    for ending in ("ingly", "edly", "ing", "ed"):
+        if word.endswith(ending):
+            kept = word[: -len(ending)]
+            break
+    else:
+        return word
+    if not _VOWEL.search(kept):
+        return word
+    if kept.endswith(("at", "bl", "iz")):
+        return kept + "e"
+    if kept.endswith(_DOUBLES):
+        return kept[:-1]
+    if len(kept) <= r1 and _SHORT.search(kept):  # a short word: "hop" of "hoping"
+        return kept + "e"
+    return kept
+
+
+def _step_2(word: str, r1: int) -> str:
+    found = _ENDING_2.search(word)
+    if not found or found.start() < r1:
+        return word
+    kept, ending = word[: found.start()], found[0]
+    if (ending == "ogi" and not kept.endswith("l")) or (ending == "li" and (not kept or kept[-1] not in _BEFORE_LI)):
+        return word
+    return kept + _STEP_2[ending]
+
+
+def _step_3(word: str, r1: int, r2: int) -> str:
+    found = _ENDING_3.search(word)
+    if not found or found.start() < (r2 if found[0] == "ative" else r1):
+        return word
+    return word[: found.start()] + _STEP_3[found[0]]
+
+
+def _step_4(word: str, r2: int) -> str:
+    found = _ENDING_4.search(word)
+    if not found or found.start() < r2:
+        return word
+    kept = word[: found.start()]
+    return word if found[0] == "ion" and not kept.endswith(("s", "t")) else kept
+
+
+def _step_5(word: str, r1: int, r2: int) -> str:
+    kept = word[:-1]
+    if word.endswith("e") and (len(kept) >= r2 or (len(kept) >= r1 and not _SHORT.search(kept))):
+        return kept
+    if word.endswith("ll") and len(kept) >= r2:
+        return kept
+    return word

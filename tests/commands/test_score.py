@@ -1,0 +1,103 @@
+"""The command line of `score`: what is printed, what is written, and what is refused."""
+
+import json
+
+import pytest
+
+SAID = {"1": "A dog runs on the grass.", "2": "Two cats sleep on a red sofa", "3": "a bus"}
+WORSE = {"1": "a cat", "2": "Two cats sleep on a red sofa", "3": "a bus"}
+TOLD = {"1": ["A brown dog runs over grass"], "2": ["Two cats on a couch"], "3": ["a red bus"]}
+
+
+@pytest.fixture
+def files(tmp_path):
+    for name, content in (("said", SAID), ("worse", WORSE), ("told", TOLD)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    return tmp_path
+
+
+def test_json_on_stdout(files, tellapart):
+    code, out, err = tellapart("score", files / "said.json", files / "told.json", "--metrics", "BLEU,CIDEr-D")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert list(found["corpus"]) == ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "CIDEr-D"]
+    assert found["photos"] == 3
+    assert "per_image" not in found
+    assert found["signature"]["CIDEr-D"].startswith("CIDEr-D|df:self|tok:ptb|refs:1|v:")
+    low, high = found["interval"]["CIDEr-D"]
+    assert low <= found["corpus"]["CIDEr-D"] <= high
+
+
+def test_scores_of_each_photo_in_a_file_and_a_table_for_people(files, tellapart):
+    out_file = files / "scores.json"
+    request = ("score", files / "said.json", files / "told.json", "--per-image", "--metrics", "ROUGE-L,AvgLen")
+    code, out, _ = tellapart(*request, "--out", out_file)
+    assert code == 0
+    found = json.loads(out_file.read_text())
+    assert set(found["per_image"]) == {"1", "2", "3"}
+    assert found["per_image"]["3"]["AvgLen"] == 2
+    assert f"ROUGE-L          {100 * found['corpus']['ROUGE-L']:7.1f}" in out
+    assert f"AvgLen           {found['corpus']['AvgLen']:7.1f}" in out
+
+
+def test_two_files_of_captions_are_compared_photo_by_photo(files, tellapart):
+    request = ("score", files / "said.json", files / "told.json", "--metrics", "ROUGE-L")
+    code, out, _ = tellapart(*request, "--against", files / "worse.json")
+    assert code == 0
+    found = json.loads(out)["against"]["ROUGE-L"]
+    assert found["difference"] > 0
+    assert found["interval"][0] == 0  # two of three photos are alike, and a sample may have no other
+    assert 0 < found["p"] <= 1
+    _, table, _ = tellapart(*request, "--against", files / "worse.json", "--out", files / "s.json")
+    assert f"difference {100 * found['difference']:+.1f}" in table
+
+
+def test_a_missing_photo_is_an_error_unless_it_may_be_missing(files, tellapart):
+    (files / "some.json").write_text(json.dumps({"1": SAID["1"], "2": SAID["2"]}))
+    request = ("score", files / "some.json", files / "told.json", "--metrics", "BLEU")
+    code, out, err = tellapart(*request)
+    assert (code, out) == (2, "")
+    assert "1 photo has no caption in" in err
+    assert "'3'" in err
+    assert len(err.splitlines()) == 1
+    code, out, err = tellapart(*request, "--allow-missing")
+    assert code == 0
+    assert "'3'" in err
+    assert json.loads(out)["photos"] == 2
+
+
+def test_what_could_not_run_is_said(files, tellapart):
+    code, out, err = tellapart("score", files / "said.json", files / "told.json", "--metrics", "all")
+    assert code == 0
+    assert "mBLEU is left out: it compares several captions of one photo" in err
+    assert "several captions" in json.loads(out)["skipped"]["mBLEU"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--metrics", "BLUE"], "there is no metric 'BLUE'"),
+        (["--df", "nowhere.npz"], "nowhere.npz: there is no such file"),
+        (["--against", "nowhere.json"], "nowhere.json: there is no such file"),
+        (["--split", "test"], "only a data file has splits"),
+    ],
+)
+def test_wrong_requests_are_one_sentence(files, tellapart, arguments, message):
+    code, out, err = tellapart("score", files / "said.json", files / "told.json", *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_result_that_cannot_be_written_leaves_what_was_there(files, tellapart):
+    code, _, err = tellapart("score", files / "said.json", files / "told.json", "--metrics", "BLEU", "--out", files)
+    assert code == 2
+    assert "this is a folder" in err
+
+
+def test_cider_of_one_photo_is_explained(files, tellapart):
+    for name, content in (("one", {"1": SAID["1"]}), ("one_told", {"1": TOLD["1"]})):
+        (files / f"{name}.json").write_text(json.dumps(content))
+    _, out, err = tellapart("score", files / "one.json", files / "one_told.json", "--metrics", "CIDEr-D")
+    assert json.loads(out)["corpus"] == {"CIDEr-D": 0.0}
+    assert "--df coco" in err
