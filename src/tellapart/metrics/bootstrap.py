@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tellapart.metrics.statistics import Statistics
 
 SAMPLES = 1000
+LEAST_P = 2 / (SAMPLES + 1)  # what a difference that has one sign in all samples is given
 _BLOCK = 64  # samples at once: the counts of 40,000 photos then take 20 MB
 
 

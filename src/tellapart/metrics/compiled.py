@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar, cast
 
 import numba
+from numba.core import event
 
 from tellapart.parallel import cores
 
@@ -35,3 +37,21 @@ def over_cores(work: Callable[[int, int], None], count: int, *, least: int = 512
     edges = [count * piece // pieces for piece in range(pieces + 1)]
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(work, edges[:-1], edges[1:]))
+
+
+class _Note(event.Listener):
+    """One line for whoever waits at a terminal: compiling takes seconds a kernel, the first time on a machine."""
+
+    said = False
+
+    def on_start(self, event: event.Event) -> None:
+        ours = event.data["dispatcher"].py_func.__module__.startswith("tellapart.")
+        if ours and not self.said and sys.stderr.isatty():
+            self.said = True
+            print("compiling inner loops for this machine, once; this may take half a minute", file=sys.stderr)
+
+    def on_end(self, event: event.Event) -> None:
+        pass
+
+
+event.register("numba:compile", _Note())  # type: ignore[no-untyped-call]

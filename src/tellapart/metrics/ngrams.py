@@ -317,29 +317,33 @@ def _look_up(slots: Longs, parents: Longs, lasts: Longs, edges: Longs, order: in
 
 
 @compiled
-def _index(slots: Longs, parents: Longs, lasts: Longs, edges: Longs, ids: Longs, local: Longs) -> int:
-    """Number the entries of a bag, and write into `local` where in the bag each number is; its size is returned."""
-    size = _size(edges[ORDERS])
-    local[:size, 0] = _EMPTY
+def _index(slots: Longs, parents: Longs, lasts: Longs, edges: Longs, ids: Longs, places: Ints) -> int:
+    """Number the entries of a bag, and write where in the bag each number is into `places`, whose size is returned.
+
+    (places[:, 0] are numbers, places[:, 1] entries.)  A number is its own hash: those of one photo mostly follow each
+    other, and then no two of them want the same place.
+    """
+    size = 2 * _size(edges[ORDERS])
+    places[:size, 0] = _EMPTY
     for order in range(ORDERS):
         _look_up(slots, parents, lasts, edges, order, ids)
     for entry in range(edges[ORDERS]):
         if ids[entry] != UNKNOWN:
-            slot = _slot(ids[entry], size)
-            while local[slot, 0] != _EMPTY:
-                slot = (slot + 1) & (size - 1)
-            local[slot, 0], local[slot, 1] = ids[entry], entry
+            place = ids[entry] & (size - 1)
+            while places[place, 0] != _EMPTY:
+                place = (place + 1) & (size - 1)
+            places[place, 0], places[place, 1] = ids[entry], entry
     return size
 
 
 @compiled
-def _entry(local: Longs, number: int, size: int) -> int:
+def _entry(places: Ints, number: int, size: int) -> int:
     """Where in the bag an n-gram of the references is, or UNKNOWN."""
-    slot = _slot(number, size)
-    while local[slot, 0] != _EMPTY:
-        if local[slot, 0] == number:
-            return int(local[slot, 1])
-        slot = (slot + 1) & (size - 1)
+    place = number & (size - 1)
+    while places[place, 0] != _EMPTY:
+        if places[place, 0] == number:
+            return int(places[place, 1])
+        place = (place + 1) & (size - 1)
     return UNKNOWN
 
 
@@ -369,16 +373,16 @@ def _clipped(tokens: Ints, starts: Longs, lengths: Longs, photos: Longs, begin: 
              first: Longs, edges: Longs, ids: Ints, times: Ints, matches: Longs) -> None:  # fmt: skip
     longest = _longest(lengths, begin, end)
     local, at, parents, lasts, said = _scratch(longest)
-    numbers = _table(_size(ORDERS * longest))
+    places = np.empty((2 * _size(ORDERS * longest), 2), np.int32)
     bag_edges = np.empty(ORDERS + 1, np.int64)
     bag_ids, most = np.empty(ORDERS * longest, np.int64), np.empty(ORDERS * longest, np.int64)
     for i in range(begin, end):
         _bag(tokens, starts[i], lengths[i], local, at, parents, lasts, said, bag_edges)
-        size = _index(slots, parents, lasts, bag_edges, bag_ids, numbers)
+        size = _index(slots, parents, lasts, bag_edges, bag_ids, places)
         most[: bag_edges[ORDERS]] = 0
         for s in range(first[photos[i]], first[photos[i] + 1]):
             for reference in range(edges[s, 0], edges[s, ORDERS]):
-                entry = _entry(numbers, ids[reference], size)
+                entry = _entry(places, ids[reference], size)
                 if entry != UNKNOWN:
                     most[entry] = max(most[entry], times[reference])
         for order in range(ORDERS):
@@ -392,13 +396,13 @@ def _cosines(tokens: Ints, starts: Longs, lengths: Longs, photos: Longs, begin: 
              reference_lengths: Longs, clip: bool, sigma: float, similarities: Floats) -> None:  # fmt: skip
     longest = _longest(lengths, begin, end)
     local, at, parents, lasts, said = _scratch(longest)
-    numbers = _table(_size(ORDERS * longest))
+    places = np.empty((2 * _size(ORDERS * longest), 2), np.int32)
     bag_edges = np.empty(ORDERS + 1, np.int64)
     bag_ids, bag_weights = np.empty(ORDERS * longest, np.int64), np.empty(ORDERS * longest)
     norm = np.empty(ORDERS)
     for i in range(begin, end):
         _bag(tokens, starts[i], lengths[i], local, at, parents, lasts, said, bag_edges)
-        size = _index(slots, parents, lasts, bag_edges, bag_ids, numbers)
+        size = _index(slots, parents, lasts, bag_edges, bag_ids, places)
         for order in range(ORDERS):
             total = 0.0
             for entry in range(bag_edges[order], bag_edges[order + 1]):
@@ -413,7 +417,7 @@ def _cosines(tokens: Ints, starts: Longs, lengths: Longs, photos: Longs, begin: 
             for order in range(ORDERS):
                 product = 0.0
                 for reference in range(edges[s, order], edges[s, order + 1]):
-                    entry = _entry(numbers, ids[reference], size)
+                    entry = _entry(places, ids[reference], size)
                     if entry != UNKNOWN:
                         counted = min(said[entry], times[reference]) if clip else said[entry]
                         product += counted * times[reference] * bag_weights[entry] ** 2

@@ -18,11 +18,8 @@ from tellapart.metrics.frequencies import WordFrequencies
 from tellapart.metrics.material import LOOK_ALIKES, Material
 from tellapart.metrics.rouge import rouge_l
 from tellapart.metrics.statistics import Statistics, mean_of
+from tellapart.progress import Progress
 from tellapart.version import __version__
-
-
-def _can(_: Material) -> str | None:
-    return None
 
 
 @dataclass(frozen=True)
@@ -30,7 +27,8 @@ class Measure:
     """names       the scores that it gives
     compute     from captions and references to statistics
     signature   what its figures depend on beside the captions, by the keys of `_signature`
-    lacks       what it would need to run: a sentence, or nothing
+    lacks       what it would need to be installed to run: a sentence, or nothing
+    several     it compares several captions of one photo
     java        it runs a Java program, so that it must be asked for
     percent     tables for people show it times 100
     """
@@ -38,13 +36,10 @@ class Measure:
     names: tuple[str, ...]
     compute: Callable[[Material], Statistics]
     signature: tuple[str, ...] = ("tok", "refs")
-    lacks: Callable[[Material], str | None] = _can
+    lacks: Callable[[], str | None] = lambda: None
+    several: bool = False
     java: bool = False
     percent: bool = True
-
-
-def _several(m: Material) -> str | None:
-    return None if m.most_captions > 1 else "it compares several captions of one photo, and there is one each"
 
 
 MEASURES: dict[str, Measure] = {
@@ -53,7 +48,7 @@ MEASURES: dict[str, Measure] = {
         ("METEOR",),
         lambda m: Statistics(("METEOR",), meteor_metric.load().statistics(m.said, m.told), _one(meteor_metric.value)),
         ("meteor", "tok", "refs"),
-        lambda _: meteor_metric.available(),
+        meteor_metric.available,
     ),
     "ROUGE-L": Measure(("ROUGE-L",), lambda m: mean_of("ROUGE-L", rouge_l(m.caption_ids, m.photos, m.reference_ids))),
     "CIDEr-D": Measure(
@@ -68,7 +63,7 @@ MEASURES: dict[str, Measure] = {
         spice_metric.NAMES,
         lambda m: Statistics(spice_metric.NAMES, spice_metric.spice(m.said, m.told), spice_metric.value),
         ("spice", "tok", "refs"),
-        lambda _: spice_metric.available(),
+        spice_metric.available,
         java=True,
     ),
     "SGF": Measure(
@@ -105,13 +100,13 @@ MEASURES: dict[str, Measure] = {
         tuple(f"m{name}" for name in bleu.NAMES),
         lambda m: diversity.mutual_bleu(m.all_caption_ids),
         ("captions", "tok"),
-        _several,
+        several=True,
     ),
     "self-CIDEr": Measure(
         ("self-CIDEr",),
         lambda m: diversity.self_cider(m.all_caption_ids, m.references.frequencies()),
         ("captions", "df", "tok"),
-        _several,
+        several=True,
     ),
 }
 
@@ -206,34 +201,38 @@ def compare(
     common = set.intersection(*(set(paired.ids) for paired in pairs))
     if not common:
         raise UserError("there is no photo that all of them captioned.")
-    material: Material | None = None
-    scores = []
-    for paired in (paired.only(common) for paired in pairs):
-        same = material.with_captions(paired.captions) if material else None
-        material = same or Material(paired.captions, paired.references, table)
-        scores.append(_run(material, paired, chosen, str(df)))
-    return scores
+    pairs = [paired.only(common) for paired in pairs]
+    material = Material(pairs[0].captions, pairs[0].references, table)
+    with Progress("scores", len(pairs) * len(chosen.families), unit="measure") as bar:
+        return [_run(material.with_captions(paired.captions), paired, chosen, str(df), bar) for paired in pairs]
 
 
-def _run(material: Material, paired: Paired, chosen: tuple[list[str], bool], df: str) -> Scores:
-    names, must = chosen
+def _run(material: Material, paired: Paired, chosen: Chosen, df: str, bar: Progress) -> Scores:
     statistics, skipped = [], {}
-    for family in dict.fromkeys(_HOME[name] for name in names):
-        lacks = MEASURES[family].lacks(material)
+    for family in chosen.families:
+        lacks = _lacks(MEASURES[family], material)
         if lacks is None:
             statistics.append(MEASURES[family].compute(material))
-        elif must:
+        elif chosen.by_name:
             raise UserError(f"{family} cannot be computed: {lacks}")
-        else:
+        elif chosen.all or not MEASURES[family].several:
             skipped[family] = lacks
+        bar.advance(note=family)
     there = {name for found in statistics for name in found.names}
     values = _settings(material, df)
     signature = {
         name: "|".join([name, *(f"{key}:{values[key]}" for key in MEASURES[_HOME[name]].signature), f"v:{__version__}"])
-        for name in names
+        for name in chosen.names
         if name in there
     }
     return Scores(paired.ids, statistics, signature, skipped, paired.problems)
+
+
+def _lacks(measure: Measure, material: Material) -> str | None:
+    """Why a measure cannot be computed; nothing if it can."""
+    if measure.several and material.most_captions < 2:
+        return "it compares several captions of one photo, and there is one each."
+    return measure.lacks()
 
 
 def _settings(material: Material, df: str) -> dict[str, str]:
@@ -257,13 +256,25 @@ def _span(counts: Sequence[int]) -> str:
     return str(low) if low == high else f"{low}-{high}"
 
 
-def _chosen(metrics: str | Sequence[str] | None) -> tuple[list[str], bool]:
-    """Names of scores, in the order asked for, and whether each of them must be computed."""
+@dataclass(frozen=True)
+class Chosen:
+    """What is to be computed."""
+
+    names: list[str]  # scores, in the order asked for
+    by_name: bool = False  # each was asked for, and has to be there
+    all: bool = False  # everything was asked for
+
+    @property
+    def families(self) -> list[str]:
+        return list(dict.fromkeys(_HOME[name] for name in self.names))
+
+
+def _chosen(metrics: str | Sequence[str] | None) -> Chosen:
     if metrics is None:
-        return [name for measure in MEASURES.values() if not measure.java for name in measure.names], False
+        return Chosen([name for measure in MEASURES.values() if not measure.java for name in measure.names])
     asked = [name.strip() for name in (metrics.split(",") if isinstance(metrics, str) else metrics)]
     if "all" in asked:
-        return [name for measure in MEASURES.values() for name in measure.names], False
+        return Chosen([name for measure in MEASURES.values() for name in measure.names], all=True)
     by_case = {name.lower(): name for name in _HOME}
     chosen: list[str] = []
     for name in asked:
@@ -272,7 +283,7 @@ def _chosen(metrics: str | Sequence[str] | None) -> tuple[list[str], bool]:
             raise UserError(f"there is no metric {name!r}; there are {', '.join(MEASURES)}, and all.")
         # SPICE and SGF are names of a family and of its first score; asked for by name, all of it is shown
         chosen += MEASURES[known].names if known in MEASURES else (known,)
-    return list(dict.fromkeys(chosen)), True
+    return Chosen(list(dict.fromkeys(chosen)), by_name=True)
 
 
 def in_percent(name: str) -> bool:

@@ -26,8 +26,9 @@ class Sentences:
     def rows(tokens: NDArray[np.integer], end: int, *, keep_end: bool) -> Sentences:
         """Each row of (N, T) up to its first `end`, with or without it; a row without one counts whole."""
         rows, width = tokens.shape
-        ended = np.pad(tokens == end, [(0, 0), (0, 1)], constant_values=True)  # a row that goes on ends at its edge
-        lengths = np.minimum(ended.argmax(1) + keep_end, width).astype(np.int64)
+        ended = tokens == end
+        place = ended.argmax(1) if width else np.zeros(rows, np.int64)
+        lengths = np.where(ended.any(1), place + keep_end, width).astype(np.int64)
         return Sentences(np.ascontiguousarray(tokens, np.int32).ravel(), np.arange(rows) * width, lengths)
 
     def __len__(self) -> int:
