@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tellapart
-from tellapart import places
 from metrics.scored import loo1000
+from tellapart import places
 from tellapart.errors import UserError
 from tellapart.metrics import scoring
 
