@@ -37,6 +37,12 @@ def test_a_thousand_photos_from_raw_text():
     assert all(each[i["id"]][name] == pytest.approx(i["scores"][name], abs=1e-9) for i in images for name in expected)
 
 
+def test_a_fraction_is_two_words_where_n_grams_are_counted_and_one_to_rouge():
+    """As in the COCO evaluation: the tokeniser joins "1 1/2" by a no-break space, and only some scorers split there."""
+    found = tellapart.score(["1 1/2 cats"], [["1 1/2 dogs"]], metrics="BLEU-1,ROUGE-L")
+    assert found == pytest.approx({"BLEU-1": 2 / 3, "ROUGE-L": 1 / 2}, abs=1e-8)
+
+
 def test_dicts_lists_and_rows_say_the_same():
     expected = tellapart.score(SAID, TOLD, metrics=OVERLAP)
     assert tellapart.score(list(SAID.values()), list(TOLD.values()), metrics=OVERLAP) == expected

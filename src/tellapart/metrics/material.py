@@ -61,20 +61,32 @@ class Material:
         return Words(self._frequencies.words if self._frequencies else ())
 
     @cached_property
-    def reference_ids(self) -> Grouped:
-        return self._words.join_groups(self.told)
-
-    @cached_property
-    def references(self) -> References:
-        return References(self.reference_ids, self._frequencies.ngrams if self._frequencies else None)
-
-    @cached_property
     def caption_ids(self) -> Sentences:
         return self._words.join(self.said)
 
     @cached_property
-    def all_caption_ids(self) -> Grouped:
-        return self._words.join_groups(self.all_said)
+    def reference_ids(self) -> Grouped:
+        return self._words.join_groups(self.told)
+
+    # Where n-grams are counted, the COCO evaluation splits words once more, at blanks of every kind: a fraction such as
+    # "1 1/2" is one word with a no-break space to ROUGE-L, and two to BLEU and CIDEr.
+
+    @cached_property
+    def told_split(self) -> list[list[list[str]]]:
+        return [[_split(text) for text in texts] for texts in self.told] if _any_blank(self.told) else self.told
+
+    @cached_property
+    def references(self) -> References:
+        table = self._frequencies.ngrams if self._frequencies else None
+        return References(self._words.join_groups(self.told_split), table)
+
+    @cached_property
+    def captions_split(self) -> Sentences:
+        return self._words.join([_split(words) for words in self.said]) if _any_blank([self.said]) else self.caption_ids
+
+    @cached_property
+    def all_captions_split(self) -> Grouped:
+        return self._words.join_groups([[_split(words) for words in texts] for texts in self.all_said])
 
     @cached_property
     def look_alikes(self) -> NDArray[np.int64]:
@@ -83,6 +95,14 @@ class Material:
     @property
     def most_captions(self) -> int:
         return max(map(len, self._raw_captions), default=0)
+
+
+def _any_blank(groups: Sequence[Sequence[Sequence[str]]]) -> bool:
+    return any(not word.isprintable() for word in set(chain.from_iterable(chain.from_iterable(groups))))
+
+
+def _split(words: Sequence[str]) -> list[str]:
+    return " ".join(words).split()
 
 
 def _tokenized(groups: Sequence[Sequence[str]]) -> list[list[list[str]]]:

@@ -43,7 +43,7 @@ class Measure:
 
 
 MEASURES: dict[str, Measure] = {
-    "BLEU": Measure(bleu.NAMES, lambda m: bleu.bleu(m.caption_ids, m.photos, m.references)),
+    "BLEU": Measure(bleu.NAMES, lambda m: bleu.bleu(m.captions_split, m.photos, m.references)),
     "METEOR": Measure(
         ("METEOR",),
         lambda m: Statistics(("METEOR",), meteor_metric.load().statistics(m.said, m.told), _one(meteor_metric.value)),
@@ -53,11 +53,11 @@ MEASURES: dict[str, Measure] = {
     "ROUGE-L": Measure(("ROUGE-L",), lambda m: mean_of("ROUGE-L", rouge_l(m.caption_ids, m.photos, m.reference_ids))),
     "CIDEr-D": Measure(
         ("CIDEr-D",),
-        lambda m: mean_of("CIDEr-D", cider_d(m.caption_ids, m.photos, m.references)),
+        lambda m: mean_of("CIDEr-D", cider_d(m.captions_split, m.photos, m.references)),
         ("df", "tok", "refs"),
     ),
     "CIDEr": Measure(
-        ("CIDEr",), lambda m: mean_of("CIDEr", cider(m.caption_ids, m.photos, m.references)), ("df", "tok", "refs")
+        ("CIDEr",), lambda m: mean_of("CIDEr", cider(m.captions_split, m.photos, m.references)), ("df", "tok", "refs")
     ),
     "SPICE": Measure(
         spice_metric.NAMES,
@@ -88,7 +88,7 @@ MEASURES: dict[str, Measure] = {
     "Prec": Measure(("Prec",), lambda m: distinctiveness.precision(m.said, m.told)),
     "CIDErBtw": Measure(
         ("CIDErBtw",),
-        lambda m: distinctiveness.cider_between(m.caption_ids, m.references, m.look_alikes),
+        lambda m: distinctiveness.cider_between(m.captions_split, m.references, m.look_alikes),
         ("look-alikes", "df", "tok", "refs"),
     ),
     "DisWordRate": Measure(
@@ -98,13 +98,13 @@ MEASURES: dict[str, Measure] = {
     ),
     "mBLEU": Measure(
         tuple(f"m{name}" for name in bleu.NAMES),
-        lambda m: diversity.mutual_bleu(m.all_caption_ids),
+        lambda m: diversity.mutual_bleu(m.all_captions_split),
         ("captions", "tok"),
         several=True,
     ),
     "self-CIDEr": Measure(
         ("self-CIDEr",),
-        lambda m: diversity.self_cider(m.all_caption_ids, m.references.frequencies()),
+        lambda m: diversity.self_cider(m.all_captions_split, m.references.frequencies()),
         ("captions", "df", "tok"),
         several=True,
     ),
@@ -300,7 +300,7 @@ def document_frequencies(df: str | Path) -> WordFrequencies | None:
     if Path(df).suffix == ".npz":
         return frequencies.load(Path(df))
     references = caption_files.read_references(df)
-    return frequencies.count(Material([], list(references.by_id.values())).told)
+    return frequencies.count(Material([], list(references.by_id.values())).told_split)
 
 
 def as_captions(captions: Any) -> Captions:

@@ -40,7 +40,7 @@ def validate(
     return {
         "loss": _mean(loss, words),
         "accuracy": _mean(accuracy, words),
-        "CIDEr-D": float(cider_d(scored.caption_ids, scored.photos, scored.references).mean()),
+        "CIDEr-D": float(cider_d(scored.captions_split, scored.photos, scored.references).mean()),
         "unique": len(set(captions)) / len(captions),
         "length": float(scored.caption_ids.lengths.mean()),
     }
