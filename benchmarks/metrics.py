@@ -10,7 +10,7 @@ reward   CIDEr-D of 250 sampled captions (50 photos, 5 samples each, 5 reference
          frequencies counted beforehand.
 text     tokenise and score BLEU, ROUGE-L and CIDEr-D, from raw text.
 METEOR   from words; the jar and our index are loaded beforehand.
-memory   the largest resident size of a process that does `text` on 40,000 photos; for theirs without the Java part.
+memory   the largest resident size of a process that does `text` on 40,000 photos; for theirs without that of Java.
 
 Scores must be equal, or the timing means nothing.
 """
@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import gzip
 import json
-import multiprocessing
-import resource
+import subprocess
 import sys
+import tempfile
 from collections import defaultdict
 from itertools import chain
 from pathlib import Path
@@ -188,24 +188,35 @@ def meteors(repeats: int) -> dict[str, str]:
 
 # Memory
 
-
-def _ours_in_a_process(given: Photos) -> float:
-    ours_from_text(given)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def _theirs_in_a_process(given: Photos) -> float:
-    words = [[" ".join(text) for text in tokenize(texts)] for texts in given]
-    _theirs({i: texts[-1:] for i, texts in enumerate(words)}, {i: texts[:-1] for i, texts in enumerate(words)})
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+OURS = """
+from tellapart.metrics.scoring import measure
+measure(captions, references, metrics="BLEU,ROUGE-L,CIDEr-D").corpus
+"""
+THEIRS = """
+from pycocoevalcap.bleu.bleu import Bleu
+from pycocoevalcap.cider.cider import Cider
+from pycocoevalcap.rouge.rouge import Rouge
+from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
+tokenize = PTBTokenizer().tokenize
+references = tokenize({i: [{"caption": text} for text in texts] for i, texts in references.items()})
+captions = tokenize({i: [{"caption": text}] for i, text in captions.items()})
+Bleu(4).compute_score(references, captions, verbose=0)
+Rouge().compute_score(references, captions)
+Cider().compute_score(references, captions)
+"""
 
 
 def memory() -> dict[str, str]:
     given = photos(MANY)
     size = {}
-    for name, work in (("ours", _ours_in_a_process), ("theirs", _theirs_in_a_process)):
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            size[name] = pool.apply(work, (given,))
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "captions.json"
+        file.write_text(json.dumps([{i: t[-1] for i, t in enumerate(given)}, {i: t[:-1] for i, t in enumerate(given)}]))
+        before = f"import json, resource\ncaptions, references = json.load(open({str(file)!r}))\n"
+        after = "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+        for name, work in (("ours", OURS), ("theirs", THEIRS)):
+            ended = subprocess.run([sys.executable, "-c", before + work + after], capture_output=True, check=True)
+            size[name] = int(ended.stdout.split()[-1]) / 1024
     return {
         "what": f"largest resident size, text, {MANY:,} photos x 4 references",
         "ours": f"{size['ours']:,.0f} MB",

@@ -73,20 +73,22 @@ class Material:
 
     @cached_property
     def told_split(self) -> list[list[list[str]]]:
-        return [[_split(text) for text in texts] for texts in self.told] if _any_blank(self.told) else self.told
+        return _split(self.told)
 
     @cached_property
     def references(self) -> References:
         table = self._frequencies.ngrams if self._frequencies else None
-        return References(self._words.join_groups(self.told_split), table)
+        split = self.reference_ids if self.told_split is self.told else self._words.join_groups(self.told_split)
+        return References(split, table)
 
     @cached_property
     def captions_split(self) -> Sentences:
-        return self._words.join([_split(words) for words in self.said]) if _any_blank([self.said]) else self.caption_ids
+        (split,) = _split([self.said])
+        return self.caption_ids if split is self.said else self._words.join(split)
 
     @cached_property
     def all_captions_split(self) -> Grouped:
-        return self._words.join_groups([[_split(words) for words in texts] for texts in self.all_said])
+        return self._words.join_groups(_split(self.all_said))
 
     @cached_property
     def look_alikes(self) -> NDArray[np.int64]:
@@ -97,12 +99,12 @@ class Material:
         return max(map(len, self._raw_captions), default=0)
 
 
-def _any_blank(groups: Sequence[Sequence[Sequence[str]]]) -> bool:
-    return any(not word.isprintable() for word in set(chain.from_iterable(chain.from_iterable(groups))))
-
-
-def _split(words: Sequence[str]) -> list[str]:
-    return " ".join(words).split()
+def _split(groups: list[list[list[str]]]) -> list[list[list[str]]]:
+    """Sentences without blanks of any kind within words; those that had none are not copied."""
+    with_blanks = {word for word in set(chain.from_iterable(chain.from_iterable(groups))) if not word.isprintable()}
+    if not with_blanks:
+        return groups
+    return [[text if with_blanks.isdisjoint(text) else " ".join(text).split() for text in texts] for texts in groups]
 
 
 def _tokenized(groups: Sequence[Sequence[str]]) -> list[list[list[str]]]:

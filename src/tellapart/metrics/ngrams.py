@@ -66,7 +66,7 @@ class References:
             base.counts,
             frequencies is None,
         )
-        self._slots, self._parents, self._tokens, self._counts, self._edges, self._ids, self._times = built
+        self._slots, self._counts, self._edges, self._ids, self._times = built
         self.documents = base.documents
         self._weights = np.log(max(base.documents, 1)) - np.log(np.maximum(self._counts, 1))
         self._weights[ROOT] = 0
@@ -78,7 +78,9 @@ class References:
         return len(self._first) - 1
 
     def frequencies(self) -> Frequencies:
-        return Frequencies(self.documents, self._parents[1:], self._tokens[1:], self._counts[1:])
+        keys = self._slots[self._slots[:, 0] != _EMPTY]
+        keys = keys[keys[:, 1].argsort(), 0]
+        return Frequencies(self.documents, (keys >> 32).astype(np.int32), keys.astype(np.int32), self._counts[1:])
 
     def closest_lengths(self, captions: Sentences, photos: Longs) -> Longs:
         """(N,): the length of the reference of the photo that is nearest to the caption's; of two, the shorter one."""
@@ -160,12 +162,24 @@ def _size(entries: int) -> int:
 
 
 @compiled
-def _insert(slots: Longs, parent: int, token: int, number: int) -> None:
-    key = _key(parent, token)
+def _insert(slots: Longs, key: int, number: int) -> None:
     at = _slot(key, len(slots))
     while slots[at, 0] != _EMPTY:
         at = (at + 1) & (len(slots) - 1)
     slots[at, 0], slots[at, 1] = key, number
+
+
+@compiled
+def _insert_all(slots: Longs, others: Longs) -> None:
+    for at in range(len(others)):
+        if others[at, 0] != _EMPTY:
+            _insert(slots, others[at, 0], others[at, 1])
+
+
+@compiled
+def _room(slots: Longs) -> int:
+    """How many n-grams a table may hold, the empty one counted: fuller, it would be slow; emptier, large."""
+    return len(slots) // 4 * 3
 
 
 @compiled
@@ -235,16 +249,14 @@ def _build(tokens: Ints, starts: Longs, lengths: Longs, first: Longs, base_paren
         for order in range(ORDERS):
             positions += max(lengths[s] - order, 0)
 
-    size = max(1024, _size(len(base_tokens) + 1))
-    slots = _table(size)
-    room = size // 2
-    parents, lasts, counts, seen = (
-        np.zeros(room, np.int32), np.zeros(room, np.int32), np.zeros(room, np.int32), np.zeros(room, np.int32)
-    )  # fmt: skip
+    slots = _table(1024)
+    while _room(slots) < len(base_tokens) + 1:
+        slots = _table(2 * len(slots))
+    counts, seen = np.zeros(_room(slots), np.int32), np.zeros(_room(slots), np.int32)
     known = 1  # the root
     for g in range(len(base_tokens)):
-        _insert(slots, base_parents[g], base_tokens[g], known)
-        parents[known], lasts[known], counts[known] = base_parents[g], base_tokens[g], base_counts[g]
+        _insert(slots, _key(base_parents[g], base_tokens[g]), known)
+        counts[known] = base_counts[g]
         known += 1
 
     local, at, bag_parents, bag_lasts, bag_times = _scratch(longest)
@@ -257,15 +269,11 @@ def _build(tokens: Ints, starts: Longs, lengths: Longs, first: Longs, base_paren
         for s in range(first[photo], first[photo + 1]):
             _bag(tokens, starts[s], lengths[s], local, at, bag_parents, bag_lasts, bag_times, bag_edges)
             entries = bag_edges[ORDERS]
-            if known + entries > room:
-                size = _size(known + entries)
-                room = size // 2
-                parents, lasts, counts, seen = (
-                    _longer(parents, room), _longer(lasts, room), _longer(counts, room), _longer(seen, room)
-                )  # fmt: skip
-                slots = _table(size)
-                for g in range(1, known):
-                    _insert(slots, parents[g], lasts[g], g)
+            while known + entries > _room(slots):
+                larger = _table(2 * len(slots))
+                _insert_all(larger, slots)
+                slots = larger
+                counts, seen = _longer(counts, _room(slots)), _longer(seen, _room(slots))
             for order in range(ORDERS):
                 _look_up(slots, bag_parents, bag_lasts, bag_edges, order, bag_ids)
                 for entry in range(bag_edges[order], bag_edges[order + 1]):
@@ -274,8 +282,7 @@ def _build(tokens: Ints, starts: Longs, lengths: Longs, first: Longs, base_paren
                         parent = ROOT if bag_parents[entry] < 0 else bag_ids[bag_parents[entry]]
                         number = bag_ids[entry] = known
                         known += 1
-                        _insert(slots, parent, bag_lasts[entry], number)
-                        parents[number], lasts[number] = parent, bag_lasts[entry]
+                        _insert(slots, _key(parent, bag_lasts[entry]), number)
                     if count and seen[number] != photo + 1:  # one photo's references are one document
                         seen[number] = photo + 1
                         counts[number] += 1
@@ -284,10 +291,7 @@ def _build(tokens: Ints, starts: Longs, lengths: Longs, first: Longs, base_paren
             for order in range(ORDERS + 1):
                 edges[s, order] = written + bag_edges[order]
             written += entries
-    return (
-        slots, parents[:known].copy(), lasts[:known].copy(), counts[:known].copy(), edges, ids[:written].copy(),
-        times[:written].copy(),
-    )  # fmt: skip
+    return slots, counts[:known], edges, ids[:written], times[:written]
 
 
 @compiled
