@@ -212,8 +212,9 @@ def memory() -> dict[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "captions.json"
         file.write_text(json.dumps([{i: t[-1] for i, t in enumerate(given)}, {i: t[:-1] for i, t in enumerate(given)}]))
-        before = f"import json, resource\ncaptions, references = json.load(open({str(file)!r}))\n"
-        after = "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+        before = f"import json\ncaptions, references = json.load(open({str(file)!r}))\n"
+        # of this process alone; getrusage would count what its parent had when it began
+        after = "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
         for name, work in (("ours", OURS), ("theirs", THEIRS)):
             ended = subprocess.run([sys.executable, "-c", before + work + after], capture_output=True, check=True)
             size[name] = int(ended.stdout.split()[-1]) / 1024
