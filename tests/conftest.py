@@ -76,7 +76,8 @@ def start_tellapart():
 
     def start(*arguments, **options):
         command = [sys.executable, "-m", "tellapart", *map(str, arguments)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
+        process = subprocess.Popen(command, **options)
         running.append(process)
         return process
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import sys
 from importlib import import_module
@@ -20,6 +21,8 @@ COMMANDS = {  # name: (module with `main(arguments) -> exit code`, what it does)
     "models": ("tellapart.commands.models", "list captioners, encoders and recipes"),
     "doctor": ("tellapart.commands.doctor", "check this machine and the installation"),
 }
+
+RESUMABLE = ("caption", "train", "features")
 
 
 def usage() -> str:
@@ -40,8 +43,8 @@ def usage() -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
-    for stream in (sys.stdout, sys.stderr):  # a file name need not be UTF-8; print it as it is
-        stream.reconfigure(errors="surrogateescape")  # type: ignore[union-attr]
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # a file name need not be UTF-8; print it as it is
+        stream.reconfigure(errors="surrogateescape")
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(usage())
         return 0
@@ -57,17 +60,30 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         run = import_module(COMMANDS[command][0]).main
         code: int = run(rest)
-        sys.stdout.flush()
+        if sys.stdout:
+            sys.stdout.flush()
         return code
     except UserError as error:
         print(f"tellapart {command}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"\ntellapart {command}: stopped; the same command goes on from here", file=sys.stderr)
+        goes_on = "; the same command goes on from here" if command in RESUMABLE else ""
+        print(f"\ntellapart {command}: stopped{goes_on}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # `tellapart ... | head`: the reader has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return 141
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _discard_output()
+        print(f"tellapart {command}: the output cannot be written ({error.strerror}).", file=sys.stderr)
+        return 2
+
+
+def _discard_output() -> None:
+    """What is still to be printed cannot be, and Python would try again at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

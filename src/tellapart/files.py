@@ -52,11 +52,14 @@ def read_json_value(path: Path, *, pairs: Callable[[list[tuple[str, Any]]], Any]
     return parse_json(read_text(path), path, pairs=pairs)
 
 
-def parse_json(text: str, path: Path, *, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+def parse_json(
+    text: str, path: Path, *, line: int = 1, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None
+) -> Any:
+    """The JSON value that stands in a file from a line on."""
     try:
         return json.loads(text, object_pairs_hook=pairs)
     except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
+        where = f"line {line + error.lineno - 1}, column {error.colno}"
         if not text.strip():
             raise UserError(f"{path}: the file is empty.") from None
         if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):

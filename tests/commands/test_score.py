@@ -1,6 +1,7 @@
 """The command line of `score`: what is printed, what is written, and what is refused."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -101,3 +102,48 @@ def test_cider_of_one_photo_is_explained(files, tellapart):
     _, out, err = tellapart("score", files / "one.json", files / "one_told.json", "--metrics", "CIDEr-D")
     assert json.loads(out)["corpus"] == {"CIDEr-D": 0.0}
     assert "--df coco" in err
+
+
+def test_the_file_that_is_read_is_not_written_over(files, tellapart):
+    before = (files / "said.json").read_bytes()
+    (files / "link.json").symlink_to(files / "said.json")
+    for out in ("said.json", "told.json", "link.json"):
+        code, _, err = tellapart("score", files / "said.json", files / "told.json", "--out", files / out)
+        assert code == 2
+        assert "choose another name" in err
+    assert (files / "said.json").read_bytes() == before
+
+
+def test_files_in_the_wrong_order_are_noticed(files, tellapart):
+    for name, content in (("many", {i: [text, text] for i, text in SAID.items()}), ("one", SAID)):
+        (files / f"{name}.json").write_text(json.dumps(content))
+    code, _, err = tellapart("score", files / "many.json", files / "one.json", "--metrics", "BLEU")
+    assert code == 0
+    assert "are the two files swapped?" in err
+
+
+def test_photos_that_the_other_model_lacks_are_named(files, tellapart):
+    (files / "some.json").write_text(json.dumps({"1": SAID["1"]}))
+    request = ("score", files / "said.json", files / "told.json", "--metrics", "BLEU-1", "--allow-missing")
+    code, out, err = tellapart(*request, "--against", files / "some.json")
+    assert code == 0
+    assert "2 photos have no caption in" in err
+    assert json.loads(out)["against"]["BLEU-1"]["p"] == 1  # one photo is left
+
+
+def test_several_captions_against_single_ones(files, tellapart):
+    (files / "many.json").write_text(json.dumps({i: [text, "a dog"] for i, text in SAID.items()}))
+    request = ("score", files / "many.json", files / "told.json", "--metrics", "all", "--against", files / "said.json")
+    code, out, _ = tellapart(*request)
+    assert code == 0
+    assert "mBLEU-4" in json.loads(out)["corpus"]
+    assert "mBLEU-4" not in json.loads(out)["against"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_behind_stdout_is_one_sentence(files, start_tellapart):
+    with Path("/dev/full").open("wb") as full:
+        run = start_tellapart("score", files / "said.json", files / "told.json", "--metrics", "BLEU", stdout=full)
+        _, err = run.communicate(timeout=120)
+    assert run.returncode == 2
+    assert err.splitlines()[-1].endswith("the output cannot be written (No space left on device).")

@@ -66,3 +66,13 @@ def test_nothing_to_divide_by_is_zero():
     empty = ratio_of("share", np.zeros(3), np.zeros(3))
     assert empty.corpus() == {"share": 0.0}
     assert bootstrap.intervals([empty])["share"] == (0.0, 0.0)
+
+
+def test_scores_that_one_side_lacks_are_left_out():
+    scores = np.random.default_rng(5).random(20)
+    both, one = [mean_of("a", scores), mean_of("b", scores)], [mean_of("b", scores)]
+    assert list(bootstrap.differences(both, one)) == list(bootstrap.differences(one, both)) == ["b"]
+
+
+def test_one_photo_shows_no_difference():
+    assert bootstrap.differences([mean_of("m", np.array([1.0]))], [mean_of("m", np.array([0.0]))])["m"].p == 1

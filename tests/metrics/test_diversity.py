@@ -45,6 +45,10 @@ def test_a_photo_with_one_caption_adds_nothing_to_mutual_bleu():
     assert several.corpus()["mBLEU-4"] == pytest.approx(1, abs=1e-6)
 
 
+def test_a_photo_with_one_caption_has_no_part_in_self_cider():
+    assert diversity.self_cider(Grouped.join([APART, [[1, 2]]]), NO_TABLE).corpus()["self-CIDEr"] == pytest.approx(1)
+
+
 def test_frequencies_of_the_references_are_used():
     """A word that every photo has weighs nothing, so that sharing it makes no captions alike."""
     references = References(Grouped.join([[[1, 5]], [[1, 6]]]))

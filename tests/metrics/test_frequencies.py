@@ -49,8 +49,10 @@ def test_the_bundled_table_is_of_coco_captions():
         lambda t: t | {"documents": np.array(1)},
         lambda t: {key: value for key, value in t.items() if key != "words"},
         lambda t: t | {"words": np.array(["a", "b"], dtype=object)},
+        lambda t: t | {"documents": np.array(np.inf)},
+        lambda t: t | {"counts": np.array(3)},
     ],
-    ids=range(7),
+    ids=range(9),
 )
 def test_a_damaged_table_is_refused(tmp_path, change):
     path = tmp_path / "table.npz"
@@ -69,6 +71,16 @@ def test_what_is_no_table_is_refused(tmp_path, content):
         frequencies.load(tmp_path / "table.npz")
     with pytest.raises(UserError, match="there is no such file"):
         frequencies.load(tmp_path / "nowhere.npz")
+
+
+def test_a_flipped_bit_is_found(tmp_path):
+    path = tmp_path / "table.npz"
+    frequencies.save(frequencies.count(TOLD[:20]), path)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 16
+    path.write_bytes(data)
+    with pytest.raises(UserError, match="damaged"):
+        frequencies.load(path)
 
 
 def test_parents_stand_before_their_children(tmp_path):

@@ -1,5 +1,6 @@
 from functools import lru_cache
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,3 +52,10 @@ def test_precision_and_recall_may_be_of_different_references():
 
 def test_nothing_said_and_nothing_told_score_nothing():
     assert scored([[], ["a"], ["a"]], [[["a"]], [[]], []]) == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(("photos", "error"), [([1], IndexError), ([-1], IndexError), ([0, 0], ValueError)])
+def test_a_photo_that_is_not_there_is_refused(photos, error):
+    said, _, _, grouped = prepared([["a"]], [[["a"]]])
+    with pytest.raises(error, match="photos"):
+        rouge_l(said, np.array(photos), grouped)

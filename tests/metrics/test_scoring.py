@@ -3,7 +3,9 @@
 import gzip
 import json
 import math
+import pickle
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,6 +53,19 @@ def test_dicts_lists_and_rows_say_the_same():
     assert tellapart.score(rows, TOLD, metrics=OVERLAP) == expected
 
 
+def test_iterators_numpy_ids_and_annotations_in_memory_are_taken():
+    expected = tellapart.score(SAID, TOLD, metrics=OVERLAP)
+    assert tellapart.score((text for text in SAID.values()), iter(TOLD.values()), metrics=OVERLAP) == expected
+    assert tellapart.score({np.int64(1): SAID["1"], np.int64(2): SAID["2"]}, TOLD, metrics=OVERLAP) == expected
+    annotations = [{"image_id": int(i), "id": 9, "caption": text} for i, texts in TOLD.items() for text in texts]
+    assert tellapart.score(SAID, {"images": [], "annotations": annotations}, metrics=OVERLAP) == expected
+
+
+def test_scores_can_be_pickled():
+    found = scoring.measure(SAID, TOLD)
+    assert pickle.loads(pickle.dumps(found)).corpus == found.corpus
+
+
 def test_files_of_every_kind_say_the_same(tmp_path):
     expected = tellapart.score(SAID, TOLD, metrics=OVERLAP)
     captions = {
@@ -90,10 +105,54 @@ def test_what_caption_wrote_is_matched_by_id_or_by_file(tmp_path):
         assert found.corpus == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("c.csv", "image_id,caption\r\n1,A dog runs on the grass.\r\n2,Two cats sleep on a red sofa"),
+        ("c.csv", "\ufefffile,caption,logprob,error,id,key\nx,A dog runs on the grass.,-3,,1,k\ny,"
+                  "Two cats sleep on a red sofa,-3,,2,k\n"),
+        ("c.jsonl", '{"image_id": 1, "caption": "A dog runs\u2028on the grass."}\r\n\n'
+                    '{"image_id": 2, "caption": "Two cats sleep on a red sofa"}'),
+    ],
+)  # fmt: skip
+def test_tables_and_lines_of_others_are_read(tmp_path, name, content):
+    expected = tellapart.score(SAID, TOLD, metrics=OVERLAP)
+    (tmp_path / name).write_text(content, encoding="utf-8", newline="")
+    assert tellapart.score(tmp_path / name, TOLD, metrics=OVERLAP) == expected
+    (tmp_path / f"{name}.gz").write_bytes(gzip.compress((tmp_path / name).read_bytes()))
+    assert tellapart.score(tmp_path / f"{name}.gz", TOLD, metrics=OVERLAP) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("c.csv", None, "there is no such file"),
+        ("c.csv", "caption\na dog\n", 'entry 1 has no "image_id"'),
+        ("c.csv", "image_id,text\n1,a dog\n", '"caption" is missing'),
+        ("c.jsonl", '{"image_id": 1, "caption": "a"}\n{"image_id": 2, "cap', "line 2"),
+        ("c.jsonl", '{"image_id": 1, "caption": "a", "caption": "b"}\n', "is there twice"),
+    ],
+)
+def test_wrong_tables_and_lines_are_named(tmp_path, name, content, message):
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(UserError) as error:
+        tellapart.score(tmp_path / name, TOLD, metrics="BLEU")
+    assert str(tmp_path / name) in str(error.value)
+    assert message in str(error.value)
+
+
+def test_the_caption_that_is_judged_does_not_depend_on_its_siblings():
+    told = {"1": ["the letter p"], "2": ["a dog"]}
+    alone = scoring.measure({"1": "the letter P.", "2": "A dog"}, told, metrics="BLEU-1")
+    beside = scoring.measure({"1": ["the letter P.", "dogs"], "2": ["A dog"]}, told, metrics="BLEU-1")
+    assert beside.corpus == alone.corpus
+
+
 def test_a_photo_that_could_not_be_captioned_is_a_missing_one(tmp_path):
     rows = [{"id": "1", "file": "1.jpg", "caption": SAID["1"]}, {"id": "2", "file": "2.jpg", "error": "broken"}]
     (tmp_path / "captions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(UserError, match=r"1 photo has no caption in .*captions.jsonl: '2'\. --allow-missing"):
+    with pytest.raises(UserError, match=r"1 photo has no caption in .*captions.jsonl: '2'\. To score the others"):
         tellapart.score(tmp_path / "captions.jsonl", TOLD, metrics="BLEU")
 
 
@@ -172,6 +231,10 @@ def test_wrong_caption_files_are_named(tmp_path, content, message):
         ([{"image_id": 1, "caption": "a"}], "is it the first file"),
         ({"images": [{"id": 1, "captions": ["a"]}, {"id": 1, "captions": ["a"]}]}, "given to an earlier record"),
         ({"images": [{"captions": ["a"]}]}, '"id" must be'),
+        ({"images": [{"id": True, "captions": ["a"]}]}, '"id" must be'),
+        ({"images": [{"id": 1, "split": ["test"], "captions": ["a"]}]}, '"split" must be a string, not a list'),
+        ({"images": [{"imgid": 1, "filename": "a.jpg", "sentences": []}]}, "tellapart prepare karpathy"),
+        ({"annotations": [{"image_id": None, "id": 5, "caption": "a"}]}, "an id must be a whole number or a string"),
         ({"images": [{"id": 3, "captions": [4]}]}, "'3': a caption must be a string, not a number"),
         ({"annotations": [{"image_id": 3, "caption": None}]}, "'3': a caption must be a string, not null"),
     ],

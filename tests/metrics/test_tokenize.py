@@ -67,10 +67,21 @@ IN_A_FILE = [
     ("by J. F. K.", "k."),
     ('"A dog', "dog"),
     ("the letter P.", "p."),
+    ("a man says no.", "no."),
+    ("2 dogs run", "run"),
+    ("see fig.", "fig"),
+    ("dogs 2", "2"),
+    ("a man says No.", "no"),
+    (" 2 dogs", "dogs"),
+    ("a man says no. ", "no"),
+    ("2 dogs", "dogs"),
+    ("a casino.", "casino"),
+    ("3 dogs", "dogs"),
+    ("the letter P.", "p."),
 ]
 
 
-def test_in_a_file_a_lone_letter_keeps_its_full_stop_unless_a_sentence_begins_behind_it():
+def test_in_a_file_a_full_stop_may_belong_to_the_last_word_by_what_the_next_caption_begins_with():
     captions = [caption for caption, _ in IN_A_FILE]
     assert [(words or [""])[-1] for words in tokenize_file(captions)] == [last for _, last in IN_A_FILE]
 

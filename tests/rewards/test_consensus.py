@@ -86,5 +86,11 @@ def test_a_pickled_reward_and_many_threads_give_the_same_values():
 def test_a_misspelt_measure_and_a_photo_that_is_not_there_are_refused():
     with pytest.raises(ValueError, match=r"one of CIDEr-D, .* not 'cider'"):
         Consensus([[[1]]], end=END, measure="cider")
-    with pytest.raises(IndexError, match="between 0 and 0"):
-        Consensus([[[1]]], end=END)(rows([[1]]), torch.tensor([1]))
+    for measure in MEASURES:
+        reward = Consensus([[[1]]], end=END, measure=measure)
+        with pytest.raises(IndexError, match="between 0 and 0"):
+            reward(rows([[1]]), torch.tensor([1]))
+        with pytest.raises(ValueError, match="photos for"):
+            reward(rows([[1]]), torch.tensor([[0]]).expand(1, 2))
+        with pytest.raises(TypeError, match="whole numbers"):
+            reward(rows([[1]]).float(), torch.tensor([0]))

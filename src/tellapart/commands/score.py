@@ -56,7 +56,12 @@ def main(arguments: list[str]) -> int:
     request = parser().parse_args(arguments)
 
     from tellapart import files
+    from tellapart.errors import UserError
     from tellapart.metrics.scoring import compare
+
+    given = [Path(path) for path in (request.captions, request.references, request.against) if path]
+    if request.out and files.real(request.out) in map(files.real, given):
+        raise UserError(f"--out {request.out}: this is one of the files to be read; choose another name.")
 
     models = [request.captions] + ([request.against] if request.against else [])
     ours, *others = compare(
@@ -67,8 +72,12 @@ def main(arguments: list[str]) -> int:
         split=request.split,
         allow_missing=request.allow_missing,
     )
-    for line in [*ours.problems, *(f"{name} is left out: {why}" for name, why in ours.skipped.items())]:
+    left_out = [f"{name} is left out: {why}" for name, why in ours.skipped.items()]
+    problems = [problem for scores in (ours, *others) for problem in scores.problems]
+    for line in [*dict.fromkeys(problems), *left_out]:
         print(line, file=sys.stderr)
+    if ours.perhaps_swapped:
+        print("Photos have several captions and one reference each: are the two files swapped?", file=sys.stderr)
     if request.df == "self" and len(ours.ids) == 1 and any(name.startswith("CIDEr") for name in ours.signature):
         print("CIDEr of a single photo is 0 by its own words' frequencies; --df coco has others.", file=sys.stderr)
     result = _result(ours, others, per_image=request.per_image)

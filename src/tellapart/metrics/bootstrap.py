@@ -33,15 +33,19 @@ def intervals(measures: list[Statistics], *, samples: int = SAMPLES, seed: int =
 def differences(
     ours: list[Statistics], theirs: list[Statistics], *, samples: int = SAMPLES, seed: int = 0
 ) -> dict[str, Difference]:
-    """Ours minus theirs, both measured on the same photos in the same order: each sample draws them alike for both."""
+    """Ours minus theirs, both measured on the same photos in the same order: each sample draws them alike for both.
+
+    Scores that only one side has are left out.  One photo shows no spread, and so no difference.
+    """
     one, other = _resampled(ours, samples, seed), _resampled(theirs, samples, seed)
     point, against = _corpus(ours), _corpus(theirs)
     found = {}
-    for name in one:
+    for name in (name for name in one if name in other):
         drawn = one[name] - other[name]
         # a sample counts on both sides where it is exactly 0; no finite number of samples can show a p of 0
         below, above = (np.sum(drawn <= 0) + 1) / (samples + 1), (np.sum(drawn >= 0) + 1) / (samples + 1)
-        found[name] = Difference(point[name] - against[name], *_ends(drawn), min(1.0, 2 * float(min(below, above))))
+        p = min(1.0, 2 * float(min(below, above))) if len(ours[0].rows) > 1 else 1.0
+        found[name] = Difference(point[name] - against[name], *_ends(drawn), p)
     return found
 
 

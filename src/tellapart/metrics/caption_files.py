@@ -8,18 +8,21 @@ Ids are compared as text: a JSON file cannot tell 42 from "42" where it stands a
 
 from __future__ import annotations
 
+import csv
+import io
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from tellapart import files
-from tellapart.captions_file import CaptionsFile
 from tellapart.data import examples
 from tellapart.errors import UserError
 
 _SHOWN = 10  # ids that a message lists
+_LONGEST_SHOWN = 80  # characters of one of them
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,9 @@ class Captions:
 def read(path: Path | str) -> Captions:
     """Captions to be scored."""
     path = Path(path)
-    if path.suffix in (".jsonl", ".csv"):
-        return from_rows(_rows(path), str(path))
+    kind = Path(path.name.removesuffix(".gz")).suffix
+    if kind in (".jsonl", ".csv"):
+        return from_rows(_lines(path) if kind == ".jsonl" else _cells(path), str(path))
     content = files.read_json_value(path, pairs=lambda pairs: _once(pairs, path))
     if isinstance(content, list):
         return from_rows(content, str(path))
@@ -48,19 +52,24 @@ def read_references(path: Path | str, split: str | None = None) -> Captions:
     """What people said; `split` chooses a part of a data file."""
     path = Path(path)
     content = files.read_json_value(path, pairs=lambda pairs: _once(pairs, path))
-    if isinstance(content, dict):
+    return references_from(content, path, split)
+
+
+def references_from(content: Any, source: Path, split: str | None = None) -> Captions:
+    """As `read_references`, of what such a file holds; `source` is what to call it."""
+    if isinstance(content, Mapping):
         if _are_records(content.get("annotations")):
             if split is not None:
-                raise UserError(f"{path}: COCO annotations have no splits; leave out --split.")
-            return _gathered(content["annotations"], str(path))
+                raise UserError(f"{source}: COCO annotations have no splits; leave out --split.")
+            return _gathered(content["annotations"], str(source), keys=("image_id",))
         for kind in examples.KINDS:
             if _are_records(content.get(kind)):
-                return _from_data_file(content[kind], path, kind, split)
+                return _from_data_file(content[kind], source, kind, split)
     if isinstance(content, list):
-        raise UserError(f"{path}: a list holds captions to be scored, not references; is it the first file?")
+        raise UserError(f"{source}: a list holds captions to be scored, not references; is it the first file?")
     if split is not None:
-        raise UserError(f"{path}: only a data file has splits; leave out --split.")
-    return from_mapping(content, str(path))
+        raise UserError(f"{source}: only a data file has splits; leave out --split.")
+    return from_mapping(content, str(source))
 
 
 def from_mapping(content: Any, source: str) -> Captions:
@@ -114,7 +123,8 @@ def pair(captions: Captions, references: Captions, *, allow_missing: bool = Fals
     """An id that only one side has is an error, or is left out if that is allowed."""
     said = captions.by_id
     if names := references.ids_of_files:
-        said = {names.get(_file(name), name): texts for name, texts in said.items()}
+        ids = references.by_id
+        said = {name if name in ids else names.get(_file(name), name): texts for name, texts in said.items()}
     if len(said) < len(captions.by_id):
         raise UserError(f"{captions.source}: two of its captions are of one photo of {references.source}.")
     told = references.by_id
@@ -123,7 +133,7 @@ def pair(captions: Captions, references: Captions, *, allow_missing: bool = Fals
         *_lists([id for id in said if not told.get(id)], f"no reference in {references.source}"),
     ]
     if problems and not allow_missing:
-        raise UserError(f"{' '.join(problems)} --allow-missing scores the others.")
+        raise UserError(f"{' '.join(problems)} To score the others: --allow-missing (in Python, allow_missing=True).")
     both = [id for id in told if told[id] and said.get(id)]
     if not both:
         raise UserError(f"{captions.source} and {references.source} have no photo in common.")
@@ -131,17 +141,21 @@ def pair(captions: Captions, references: Captions, *, allow_missing: bool = Fals
 
 
 def _lists(ids: list[str], lack: str) -> list[str]:
-    shown = ", ".join(map(repr, ids[:_SHOWN])) + (f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else "")
+    shown = ", ".join(map(_short, ids[:_SHOWN])) + (f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else "")
     return [f"{len(ids)} photo{' has' if len(ids) == 1 else 's have'} {lack}: {shown}."] if ids else []
 
 
-def _gathered(rows: Iterable[Any], source: str) -> Captions:
-    """All captions of an id."""
+def _short(id: str) -> str:
+    return repr(id) if len(id) <= _LONGEST_SHOWN else repr(id[:_LONGEST_SHOWN]) + "..."
+
+
+def _gathered(rows: Iterable[Any], source: str, keys: tuple[str, ...] = ("image_id", "id", "file")) -> Captions:
+    """All captions of an id, which is under the first of `keys` that a row has."""
     by_id: dict[str, list[str]] = {}
     for position, row in enumerate(rows, start=1):
         if not isinstance(row, Mapping):
             raise UserError(f"{source}: entry {position} must be an object, not {files.type_of(row)}.")
-        key = next((key for key in ("image_id", "id", "file") if row.get(key) not in (None, "")), None)
+        key = next((key for key in keys if key in row and row[key] != ""), None)
         if key is None:
             raise UserError(f'{source}: entry {position} has no "image_id".')
         name = _id(row[key], source)
@@ -156,10 +170,15 @@ def _from_data_file(records: list[Any], path: Path, kind: str, split: str | None
     by_id: dict[str, list[str]] = {}
     ids_of_files = {}
     folder, splits = examples.folder_of(path), set()
+    if records and isinstance(records[0], Mapping) and "filename" in records[0] and "captions" not in records[0]:
+        examples.refuse_other_formats(records, path, mark="captions")
     for position, record in enumerate(records, start=1):
         where = examples.name_of(record, position, kind)
-        if not isinstance(record, dict) or not isinstance(record.get("id"), int | str):
+        id = record.get("id") if isinstance(record, Mapping) else None
+        if isinstance(id, bool) or not isinstance(id, int | str):
             raise UserError(f'{path}: {where}: "id" must be a whole number or a string.')
+        if not isinstance(record.get("split", ""), str):
+            raise UserError(f'{path}: {where}: "split" must be a string, not {files.type_of(record["split"])}.')
         splits.add(record.get("split", ""))
         if split is not None and record.get("split", "") != split:
             continue
@@ -170,7 +189,8 @@ def _from_data_file(records: list[Any], path: Path, kind: str, split: str | None
         if isinstance(record.get("file"), str):
             ids_of_files[_file(str(examples.absolute(record["file"], folder)))] = name
     if split is not None and not by_id:
-        raise UserError(f"{path}: has no split {split!r}; it has {', '.join(sorted(map(repr, splits)))}.")
+        there = ", ".join(sorted(map(repr, splits))) or "none"
+        raise UserError(f"{path}: has no split {split!r}; it has {there}.")
     return Captions(str(path), by_id, ids_of_files)
 
 
@@ -178,15 +198,28 @@ def _are_records(value: Any) -> bool:
     return isinstance(value, list) and (not value or isinstance(value[0], dict))
 
 
-def _rows(path: Path) -> list[Any]:
-    if path.suffix == ".csv":
-        return list(CaptionsFile(path).rows)
-    return [files.parse_json(line, path) for line in files.read_text(path).splitlines() if line.strip()]
+def _lines(path: Path) -> Iterator[Any]:
+    """JSON lines.  Only "\\n" ends a line: JSON text may hold every other line break."""
+    for number, line in enumerate(files.read_text(path).split("\n"), start=1):
+        if line.strip():
+            yield files.parse_json(line, path, line=number, pairs=lambda pairs: _once(pairs, path))
+
+
+def _cells(path: Path) -> Iterator[Any]:
+    """Rows of a table with a line of names; an empty cell is none, but for the caption."""
+    text = files.read_text(path)
+    csv.field_size_limit(max(len(text), 1 << 17))
+    try:
+        for row in csv.DictReader(io.StringIO(text, newline="")):
+            cells = {name: cell for name, cell in row.items() if name and cell}
+            yield cells if "error" in cells or "caption" not in row else {**cells, "caption": row["caption"] or ""}
+    except csv.Error as error:
+        raise UserError(f"{path}: this is not a table in CSV ({error}).") from None
 
 
 def _file(name: str) -> str:
     """One name for a file, however it was named."""
-    return str(Path(name).absolute())
+    return str(files.real(Path(name)))
 
 
 def _once(pairs: list[tuple[str, Any]], path: Path) -> dict[str, Any]:
@@ -202,7 +235,7 @@ def _once(pairs: list[tuple[str, Any]], path: Path) -> dict[str, Any]:
 
 
 def _id(id: Any, source: str) -> str:
-    if isinstance(id, bool) or not isinstance(id, int | str):
+    if isinstance(id, bool) or not isinstance(id, Integral | str):
         shown = json.dumps(id, default=str)
         raise UserError(f"{source}: an id must be a whole number or a string, not {shown[:40]}.")
     return str(id)

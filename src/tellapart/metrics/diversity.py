@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from tellapart.metrics import bleu
 from tellapart.metrics.ngrams import Frequencies, References
 from tellapart.metrics.sentences import Grouped
-from tellapart.metrics.statistics import Statistics, mean_of
+from tellapart.metrics.statistics import Statistics, ratio_of
 
 
 def mutual_bleu(captions: Grouped) -> Statistics:
@@ -31,7 +31,7 @@ def self_cider(captions: Grouped, frequencies: Frequencies) -> Statistics:
     """self-CIDEr (Wang and Chan, 2019): 0 where the captions of a photo are alike, 1 where they share nothing.
 
     From the matrix of CIDEr between the photo's captions, -log of the share that the largest root of its eigenvalues
-    has of all, to the base of the number of captions.
+    has of all, to the base of the number of captions.  A photo with one caption has no part in the mean.
     """
     one, other = _pairs(captions)
     alone = Grouped(captions.sentences, np.arange(len(captions.sentences) + 1))  # every caption is a reference
@@ -39,14 +39,14 @@ def self_cider(captions: Grouped, frequencies: Frequencies) -> Statistics:
     counts = np.diff(captions.first)
     matrices = np.split(cosines, (counts**2).cumsum()[:-1])
     scores = [_spread(matrix.reshape(count, count)) for matrix, count in zip(matrices, counts, strict=True)]
-    return mean_of("self-CIDEr", np.array(scores))
+    return ratio_of("self-CIDEr", np.array(scores), (counts > 1).astype(np.float64))
 
 
 def _spread(matrix: NDArray[np.float64]) -> float:
     if len(matrix) < 2:
         return 0.0
     roots = np.sqrt(np.clip(np.linalg.eigvalsh(matrix), 0, None))
-    return float(-np.log(roots.max() / roots.sum()) / np.log(len(matrix))) if roots.any() else 0.0
+    return max(0.0, float(-np.log(roots.max() / roots.sum()) / np.log(len(matrix)))) if roots.any() else 0.0
 
 
 def _pairs(captions: Grouped) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -60,18 +61,18 @@ def save(frequencies: WordFrequencies, path: Path) -> None:
 
 
 def load(path: Path) -> WordFrequencies:
+    if not files.is_file(path):
+        raise UserError(f"{path}: there is no such file.")
     try:
         with np.load(path, allow_pickle=False) as archive:
             words = archive["words"].tobytes().decode().split("\n")
             documents = int(archive["documents"])
             parents, tokens, counts = (archive[key].astype(np.int32) for key in ("parents", "tokens", "counts"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: there is no such file.") from None
-    except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile):
+        parents = parents.cumsum(dtype=np.int32)
+        if not _sound(parents, tokens, counts, len(words), documents):
+            raise ValueError("numbers out of range")
+    except (OSError, ValueError, KeyError, EOFError, TypeError, OverflowError, zlib.error, zipfile.BadZipFile):
         raise UserError(f"{path}: this is no table of document frequencies, or it is damaged.") from None
-    parents = parents.cumsum(dtype=np.int32)
-    if not (len(parents) == len(tokens) == len(counts) and _sound(parents, tokens, counts, len(words), documents)):
-        raise UserError(f"{path}: the table of document frequencies is damaged.")
     return WordFrequencies(words, Frequencies(documents, parents, tokens, counts))
 
 
@@ -86,8 +87,10 @@ def _sound(
 ) -> bool:
     """Every parent stands before its child, and no number is out of range."""
     own = np.arange(1, len(parents) + 1)
-    return documents > 0 and bool(
-        np.all((parents >= ROOT) & (parents < own) & (tokens >= 0) & (tokens < words) & (counts <= documents))
+    return (
+        len(parents) == len(tokens) == len(counts)
+        and documents > 0
+        and bool(np.all((parents >= ROOT) & (parents < own) & (tokens >= 0) & (tokens < words) & (counts <= documents)))
     )
 
 

@@ -43,14 +43,16 @@ class Material:
         return other
 
     @cached_property
-    def all_said(self) -> list[list[list[str]]]:
-        """The words of all captions of each photo."""
-        return _tokenized(self._raw_captions)
-
-    @cached_property
     def said(self) -> list[list[str]]:
         """The words of the one caption of each photo that is judged."""
-        return [captions[0] for captions in self.all_said]
+        (words,) = _tokenized([[captions[0] for captions in self._raw_captions]])
+        return words
+
+    @cached_property
+    def all_said(self) -> list[list[list[str]]]:
+        """The words of all captions of each photo."""
+        others = _tokenized([captions[1:] for captions in self._raw_captions])
+        return [[first, *rest] for first, rest in zip(self.said, others, strict=True)]
 
     @cached_property
     def told(self) -> list[list[list[str]]]:

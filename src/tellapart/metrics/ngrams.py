@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tellapart.metrics.compiled import compiled, over_cores
-from tellapart.metrics.sentences import Grouped, Sentences
+from tellapart.metrics.sentences import Grouped, Sentences, check_photos
 
 ORDERS = 4  # n = 1..4
 ROOT = 0  # the number of the empty n-gram, which all others grow from
@@ -123,10 +123,7 @@ class References:
         return similarities
 
     def _spread(self, kernel: Any, captions: Sentences, photos: Longs, *arguments: Any) -> None:
-        if len(photos) != len(captions):
-            raise ValueError(f"{len(captions)} captions, but photos for {len(photos)}")
-        if len(photos) and not 0 <= photos.min() <= photos.max() < len(self):
-            raise IndexError(f"photos must be between 0 and {len(self) - 1}")
+        check_photos(captions, photos, len(self))
 
         def work(start: int, stop: int) -> None:
             kernel(captions.tokens, captions.starts, captions.lengths, photos, start, stop, self._slots, *arguments)

@@ -6,13 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tellapart.metrics.compiled import compiled, over_cores
-from tellapart.metrics.sentences import Grouped, Sentences
+from tellapart.metrics.sentences import Grouped, Sentences, check_photos
 
 _BETA = 1.2  # recall counts this much more than precision
 
 
 def rouge_l(captions: Sentences, photos: NDArray[np.int64], references: Grouped) -> NDArray[np.float64]:
     """(N,): caption i against the references of photo `photos[i]`; the best precision and the best recall of any."""
+    check_photos(captions, photos, len(references))
     scores = np.zeros(len(captions))
     told = references.sentences
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tellapart.errors import UserError
 from tellapart.metrics import bleu, bootstrap, caption_files, distinctiveness, diversity, frequencies
 from tellapart.metrics import meteor as meteor_metric
@@ -46,7 +49,7 @@ MEASURES: dict[str, Measure] = {
     "BLEU": Measure(bleu.NAMES, lambda m: bleu.bleu(m.captions_split, m.photos, m.references)),
     "METEOR": Measure(
         ("METEOR",),
-        lambda m: Statistics(("METEOR",), meteor_metric.load().statistics(m.said, m.told), _one(meteor_metric.value)),
+        lambda m: Statistics(("METEOR",), meteor_metric.load().statistics(m.said, m.told), _meteor),
         ("meteor", "tok", "refs"),
         meteor_metric.available,
     ),
@@ -114,9 +117,8 @@ MEASURES: dict[str, Measure] = {
 _HOME = {name: family for family, measure in MEASURES.items() for name in (family, *measure.names)}
 
 
-def _one(value: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A measure of one score whose value has no axis for it."""
-    return lambda sums: value(sums)[..., None]
+def _meteor(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    return meteor_metric.value(sums)[..., None]
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,7 @@ class Scores:
     signature: dict[str, str]  # of each score
     skipped: dict[str, str]  # measures that could not run, and why
     problems: list[str]  # photos that were left out, a sentence each
+    perhaps_swapped: bool  # every photo has several captions and one reference
 
     @property
     def corpus(self) -> dict[str, float]:
@@ -225,7 +228,8 @@ def _run(material: Material, paired: Paired, chosen: Chosen, df: str, bar: Progr
         for name in chosen.names
         if name in there
     }
-    return Scores(paired.ids, statistics, signature, skipped, paired.problems)
+    swapped = min(map(len, paired.captions)) > 1 == max(map(len, paired.references))
+    return Scores(paired.ids, statistics, signature, skipped, paired.problems, swapped)
 
 
 def _lacks(measure: Measure, material: Material) -> str | None:
@@ -273,7 +277,8 @@ def _chosen(metrics: str | Sequence[str] | None) -> Chosen:
     if metrics is None:
         return Chosen([name for measure in MEASURES.values() if not measure.java for name in measure.names])
     asked = [name.strip() for name in (metrics.split(",") if isinstance(metrics, str) else metrics)]
-    if "all" in asked:
+    asked = [name for name in asked if name]
+    if "all" in map(str.lower, asked):
         return Chosen([name for measure in MEASURES.values() for name in measure.names], all=True)
     by_case = {name.lower(): name for name in _HOME}
     chosen: list[str] = []
@@ -300,6 +305,8 @@ def document_frequencies(df: str | Path) -> WordFrequencies | None:
     if Path(df).suffix == ".npz":
         return frequencies.load(Path(df))
     references = caption_files.read_references(df)
+    if not any(references.by_id.values()):
+        raise UserError(f"{df}: there are no captions in it to count.")
     return frequencies.count(Material([], list(references.by_id.values())).told_split)
 
 
@@ -308,6 +315,7 @@ def as_captions(captions: Any) -> Captions:
         return caption_files.read(captions)
     if isinstance(captions, Mapping):
         return caption_files.from_mapping(captions, "the captions")
+    captions = list(captions)
     if captions and all(isinstance(row, Mapping) for row in captions):
         return caption_files.from_rows(captions, "the captions")
     return caption_files.from_sequence(captions, "the captions")
@@ -317,5 +325,5 @@ def as_references(references: Any, split: str | None = None) -> Captions:
     if isinstance(references, str | Path):
         return caption_files.read_references(references, split)
     if isinstance(references, Mapping):
-        return caption_files.from_mapping(references, "the references")
-    return caption_files.from_sequence(references, "the references")
+        return caption_files.references_from(references, Path("the references"), split)
+    return caption_files.from_sequence(list(references), "the references")

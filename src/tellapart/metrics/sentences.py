@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +24,10 @@ class Sentences:
         return _joined(sentences, chain.from_iterable(sentences))
 
     @staticmethod
-    def rows(tokens: NDArray[np.integer], end: int, *, keep_end: bool) -> Sentences:
+    def rows(tokens: NDArray[Any], end: int, *, keep_end: bool) -> Sentences:
         """Each row of (N, T) up to its first `end`, with or without it; a row without one counts whole."""
+        if tokens.dtype.kind not in "iu":
+            raise TypeError(f"tokens must be whole numbers, not {tokens.dtype}")
         rows, width = tokens.shape
         ended = tokens == end
         place = ended.argmax(1) if width else np.zeros(rows, np.int64)
@@ -52,6 +55,14 @@ class Grouped:
 
     def __len__(self) -> int:
         return len(self.first) - 1
+
+
+def check_photos(captions: Sentences, photos: NDArray[np.int64], count: int) -> None:
+    """Each caption is of one of `count` photos: a kernel would read whatever lies in memory."""
+    if photos.shape != (len(captions),):
+        raise ValueError(f"{len(captions)} captions, but photos for {len(photos)}")
+    if len(photos) and not 0 <= photos.min() <= photos.max() < count:
+        raise IndexError(f"photos must be between 0 and {count - 1}")
 
 
 class Words:

@@ -5,8 +5,9 @@ for one thing: there, a caption's words can depend on the next caption in the fi
 
 - Every line break in a caption is a blank. There, others than "\\n" shift all later captions by a line.
 - A lone letter with a full stop at a caption's end ("the letter P.") is a letter and a full stop. There, so it is if
-  the next caption begins with "A", "The" or the like; otherwise the word is "p.". `tokenize_file` does as they do, so
-  that scores are equal: the case is in one of ten thousand captions.
+  the next caption begins with "A", "The" or the like; otherwise the word is "p.". And "no." at a caption's end is one
+  word there if the next caption begins with a digit. `tokenize_file` does as they do, so that scores are equal: one
+  caption in ten thousand ends so.
 - A tag left open ends with its caption. There, it can swallow the captions up to the one that closes it.
 - Every caption ends as if another followed. There, ":)" at the very end of the file is not one word.
 
@@ -21,7 +22,7 @@ from functools import cache, lru_cache
 from itertools import islice
 
 from tellapart.metrics.tokenize_automaton import Scanner
-from tellapart.metrics.tokenize_rules import CATEGORIES, FRAGMENTS, RULES
+from tellapart.metrics.tokenize_rules import CATEGORIES, FRAGMENTS, RULES, is_digit
 
 Words = tuple[str, ...]
 
@@ -37,7 +38,9 @@ SPLIT_WORDS = frozenset(["cannot", "gonna", "gotta", "lemme", "gimme", "wanna"])
 LONE_LETTER_AT_END = re.compile(r"[A-Za-z]\.\s*\Z")
 # In the rules, a letter in brackets has its case and others have any.
 _BEGINNINGS = re.sub(r"\[([A-Z])\]", r"(?-i:\1)", FRAGMENTS["starts_a_sentence"].replace("|{tag}", ""))
-SENTENCE_BEGINS = re.compile(rf"\s*{_BEGINNINGS}\s", re.IGNORECASE)
+SENTENCE_BEGINS = re.compile(rf"\s*(?:{_BEGINNINGS}|</?[a-z!?][^>]*>)\s", re.IGNORECASE)
+BEFORE_A_NUMBER_AT_END = re.compile(rf"(?<![^\W_]){FRAGMENTS['before_a_number']}\Z", re.IGNORECASE)
+LONGEST_THAT_DEPENDS = 4  # characters: "prop", "bldg"
 
 # After this many characters without a match the scan takes notes, so that it is not made again from the next place.
 PATIENCE = 16
@@ -162,17 +165,19 @@ def tokenize(texts: Iterable[str]) -> list[list[str]]:
 def tokenize_file(texts: Sequence[str]) -> list[list[str]]:
     """As `tokenize`, for captions that follow each other in one file, as pycocoevalcap hands them over.
 
-    There the last word of a caption such as "the letter P." depends on the next caption: it is "p" if that begins with
-    a word that begins sentences ("A", "The" ...), else "p.".
+    There the full stop at a caption's end can depend on the next caption.  In "the letter P." it belongs to the word
+    unless the next one begins with a word that begins sentences ("A", "The" ...); in "says no." it does if the next one
+    begins with a digit, as an abbreviation of "number".
     """
     captions = tokenize(texts)
     for place, (text, words) in enumerate(zip(texts, captions, strict=True)):
-        if (
-            words
-            and len(words[-1]) == 1
-            and LONE_LETTER_AT_END.search(text)
-            and not begins_a_sentence(texts, place + 1)
-        ):
+        if not words or len(words[-1]) > LONGEST_THAT_DEPENDS:
+            continue
+        if len(words[-1]) == 1:
+            keeps_its_stop = LONE_LETTER_AT_END.search(text) and not begins_a_sentence(texts, place + 1)
+        else:
+            keeps_its_stop = BEFORE_A_NUMBER_AT_END.search(text) and begins_with_a_digit(texts, place + 1)
+        if keeps_its_stop and not words[-1].endswith("."):
             words[-1] += "."
     return captions
 
@@ -181,6 +186,10 @@ def begins_a_sentence(texts: Sequence[str], place: int) -> bool:
     """Whether the first caption with anything in it, from `place` on, begins as sentences do."""
     following = next((text for text in islice(texts, place, None) if text and not text.isspace()), "")
     return SENTENCE_BEGINS.match(following + END) is not None
+
+
+def begins_with_a_digit(texts: Sequence[str], place: int) -> bool:
+    return place < len(texts) and is_digit(texts[place][:1] or END)
 
 
 def words_of_pieces(text: str, pieces: list[str]) -> list[str]:
