@@ -14,7 +14,8 @@ import tellapart
 from metrics.scored import loo1000
 from tellapart import places
 from tellapart.errors import UserError
-from tellapart.metrics import scoring
+from tellapart.metrics import material, scoring
+from tellapart.metrics.tokenize import tokenize_file
 
 SAID = {"1": "A dog runs on the grass.", "2": "Two cats sleep on a red sofa"}
 TOLD = {"1": ["A brown dog runs over grass", "a dog running"], "2": ["Two cats on a couch", "cats asleep on a sofa"]}
@@ -336,6 +337,14 @@ def test_frequencies_of_a_file_of_references(tmp_path):
     four = scoring.measure(SAID | {"3": "x", "4": "x"}, TOLD | {"3": ["a bus"], "4": ["a dog"]}, metrics="CIDEr-D")
     assert two.per_photo()["1"] == pytest.approx(four.per_photo()["1"])
     assert two.signature["CIDEr-D"].startswith("CIDEr-D|df:more.json|")
+
+
+def test_references_of_several_models_are_tokenised_once(monkeypatch):
+    asked = []
+    monkeypatch.setattr(material, "tokenize_file", lambda texts: asked.append(texts) or tokenize_file(texts))
+    scoring.compare([SAID, SAID, SAID], TOLD, metrics=OVERLAP)
+    assert asked.count([text for texts in TOLD.values() for text in texts]) == 1
+    assert asked.count(list(SAID.values())) == 3
 
 
 words = st.lists(st.sampled_from(["dog", "cat", "red", "runs", "sofa", "grass"]), min_size=1, max_size=8).map(" ".join)

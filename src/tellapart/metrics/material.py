@@ -18,7 +18,7 @@ from tellapart.metrics.sentences import Grouped, Sentences, Words
 from tellapart.metrics.tokenize import tokenize_file
 
 LOOK_ALIKES = 5
-_OF_REFERENCES = ("told", "_words", "reference_ids", "references", "look_alikes")
+_OF_REFERENCES = ("told", "told_split", "_words", "reference_ids", "references", "look_alikes")
 
 
 class Material:

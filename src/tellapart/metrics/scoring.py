@@ -206,8 +206,12 @@ def compare(
         raise UserError("there is no photo that all of them captioned.")
     pairs = [paired.only(common) for paired in pairs]
     material = Material(pairs[0].captions, pairs[0].references, table)
+    scores = []
     with Progress("scores", len(pairs) * len(chosen.families), unit="measure") as bar:
-        return [_run(material.with_captions(paired.captions), paired, chosen, str(df), bar) for paired in pairs]
+        for paired in pairs:
+            material = material.with_captions(paired.captions)  # and with what has been made of the references
+            scores.append(_run(material, paired, chosen, str(df), bar))
+    return scores
 
 
 def _run(material: Material, paired: Paired, chosen: Chosen, df: str, bar: Progress) -> Scores:
