@@ -21,7 +21,10 @@ def compiled(function: Function) -> Function:
     The code on disk is made anew only when the function's own file changes: kernels that call each other live in one
     file.
     """
-    return cast(Function, numba.njit(cache=True, nogil=True)(function))
+    try:
+        return cast(Function, numba.njit(cache=True, nogil=True)(function))
+    except RuntimeError:  # neither the package's folder nor a home can be written to: compiled anew by each process
+        return cast(Function, numba.njit(nogil=True)(function))
 
 
 def over_cores(work: Callable[[int, int], None], count: int, *, least: int = 512) -> None:
