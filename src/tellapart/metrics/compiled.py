@@ -48,7 +48,7 @@ class _Note(event.Listener):
     said = False
 
     def on_start(self, event: event.Event) -> None:
-        ours = event.data["dispatcher"].py_func.__module__.startswith("tellapart.")
+        ours = str(event.data["dispatcher"].py_func.__module__).startswith("tellapart.")
         if ours and not self.said and sys.stderr.isatty():
             self.said = True
             print("compiling inner loops for this machine, once; this may take half a minute", file=sys.stderr)
