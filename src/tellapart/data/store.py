@@ -1,0 +1,155 @@
+"""Rows of numbers on disk: memory-mapped arrays with a journal, filled once, resumable after a kill.
+
+    manifest.json   what made the rows, and their shape
+    NAME.f16        (rows, ...) half precision, one file per array
+    rows.jsonl      a line per row: {"id", "row", ...}
+
+A row's line is written only after its numbers are on the disk, so whatever a kill leaves behind the last line is cut
+off and computed again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tellapart import files
+from tellapart.errors import UserError
+
+Rows = Sequence[int] | NDArray[np.int64]
+
+
+class Store:
+    """Numbers by id, read from disk as they are asked for."""
+
+    def __init__(
+        self,
+        folder: Path,
+        manifest: dict[str, Any],
+        arrays: Mapping[str, tuple[int, ...]],
+        keys: Collection[str] = (),
+    ):
+        """Opens a store, or makes an empty one.  Refuses one with another manifest.
+
+        arrays  the shape of a row in each array
+        keys    what a line of the journal has beside id and row
+        """
+        self.folder, self.arrays, self._keys = folder, dict(arrays), {"id", "row", *keys}
+        _claim(folder, manifest)
+        self._read_journal()
+
+    def _read_journal(self) -> None:
+        file = self.folder / "rows.jsonl"
+        try:
+            lines = files.read_lines(file)
+        except OSError as error:
+            raise UserError(f"{file}: the file cannot be read ({error.strerror}).") from None
+        self.lines: dict[str, dict[str, Any]] = {}
+        for number, line in enumerate(lines, 1):
+            entry = self._parse(line)
+            if entry is None:
+                raise UserError(f"{file}: line {number} is damaged; delete the folder {self.folder}.")
+            self.lines[str(entry["id"])] = entry
+        self.rows = max((entry["row"] + 1 for entry in self.lines.values()), default=0)
+        for array, size in self._files().items():
+            if self.rows and (not array.exists() or array.stat().st_size < self.rows * size):
+                raise UserError(f"{array} is shorter than rows.jsonl says; delete the folder {self.folder}.")
+        self._journal_bytes = sum(len(line) + 1 for line in lines)
+        self._maps: dict[str, NDArray[np.float16]] = {}
+
+    def _parse(self, line: bytes) -> dict[str, Any] | None:
+        """A line of the journal; None if it is damaged."""
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(entry, dict) or not entry.keys() >= self._keys:
+            return None
+        return entry if isinstance(entry["row"], int) and entry["row"] >= 0 else None
+
+    def row_of(self, id: str) -> int:
+        return int(self.lines[id]["row"])
+
+    def read(self, name: str, rows: Rows) -> Tensor:
+        """(len(rows), ...) of an array, in single precision"""
+        return torch.from_numpy(self._mapped(name)[np.asarray(rows, np.int64)]).float()
+
+    def append(self, tensors: Sequence[Tensor], entries: list[dict[str, Any]]) -> None:
+        """Add rows: first their numbers, then, once those are safe, the lines that say so."""
+        for file, tensor in zip(self._files(), tensors, strict=True):
+            files.append(file, tensor.half().cpu().numpy().tobytes())
+        for entry in entries:
+            entry["row"] = self.rows
+            self.rows += 1
+            self.lines[str(entry["id"])] = entry
+        files.append(self.folder / "rows.jsonl", "".join(json.dumps(entry) + "\n" for entry in entries).encode())
+        self._maps = {}
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Only one process may fill a store; what a killed one left half-written is cut off first."""
+        with files.held(self.folder, "another process is filling this store."):
+            self._read_journal()  # again: another process may have added to it before we held the lock
+            self._cut_off_rest()
+            yield
+
+    def _cut_off_rest(self) -> None:
+        sizes = {file: self.rows * size for file, size in self._files().items()}
+        sizes[self.folder / "rows.jsonl"] = self._journal_bytes
+        for file, size in sizes.items():
+            try:
+                with file.open("ab") as handle:
+                    handle.truncate(size)
+            except OSError as error:
+                raise UserError(f"{file}: the file cannot be written ({error.strerror}).") from None
+
+    def _files(self) -> dict[Path, int]:
+        """The arrays and the bytes of a row in each."""
+        return {self.folder / f"{name}.f16": 2 * math.prod(shape) for name, shape in self.arrays.items()}
+
+    def _mapped(self, name: str) -> NDArray[np.float16]:
+        if not self.rows:  # an empty file cannot be mapped
+            return np.zeros((0, *self.arrays[name]), np.float16)
+        if name not in self._maps:
+            shape = (self.rows, *self.arrays[name])
+            self._maps[name] = np.memmap(self.folder / f"{name}.f16", np.float16, "r", shape=shape)
+        return self._maps[name]
+
+
+def _claim(folder: Path, manifest: dict[str, Any]) -> None:
+    file = folder / "manifest.json"
+    if not files.is_file(file):
+        files.replace(file, (json.dumps(manifest, indent=1) + "\n").encode())
+        return
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{file}: the file cannot be read ({error.strerror}).") from None
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise UserError(f"{file} is damaged; delete the folder {folder}.")
+    if found != json.loads(json.dumps(manifest)):  # a tuple comes back as a list
+        raise UserError(
+            f"{folder} holds features of another encoder ({_brief(found)}); this one is {_brief(manifest)}. "
+            "Give another folder, or delete that one."
+        )
+
+
+def _brief(manifest: dict[str, Any]) -> str:
+    encoder = manifest.get("encoder")
+    if not isinstance(encoder, dict):
+        return "one that we do not know"
+    named = [str(encoder.get("name"))]
+    if "image_size" in encoder:
+        named += [f"{encoder['image_size']} pixels", f"grid {encoder.get('grid')}"]
+    return ", ".join([*named, f"weights {str(encoder.get('weights_sha256'))[:8]}"])
