@@ -187,6 +187,36 @@ def test_the_search_goes_on_while_a_caption_may_still_win_by_ending_soon():
     assert captions_of(beam_search(TableCaptioner(), memory, **IDS, length_penalty=-1.0), 0) == [(DOG, 6, EOS)]
 
 
+# --- another score in place of log p ---
+
+
+@pytest.mark.parametrize("length_penalty", [0.0, 0.7])
+def test_a_rescore_steers_the_search_and_log_p_stays_log_p(length_penalty):
+    """No word twice, and each UNK costs 1: every caption's score can be had from its words."""
+    captioner = ToyCaptioner(vocab_size=6)
+    memory = captioner.encode(*photos(3))
+
+    def rescore(tokens, logp, photos):
+        cost = torch.zeros_like(logp) + (tokens == UNK).sum(2)[:, :, None]
+        cost[:, :, UNK] += 1
+        return (logp - cost).scatter(2, tokens, -torch.inf)
+
+    captions = [one for one in every_caption([UNK, CAT, DOG], max_words=3) if len(set(one)) == len(one)]
+    logp = log_probability(captioner, memory, captions)
+    cost = torch.tensor([caption.count(UNK) for caption in captions])
+    length = torch.tensor([len(caption) for caption in captions], dtype=torch.double)
+    score, order = ((logp - cost) / length**length_penalty).sort(1, descending=True)
+
+    options = {**IDS, "max_words": 3, "banned": (PAD, BOS), "length_penalty": length_penalty}
+    best = beam_search(captioner, memory, beam=30, n_best=30, rescore=rescore, **options)
+    found = len(captions)
+    torch.testing.assert_close(best.score[:, :found], score)
+    torch.testing.assert_close(best.logp[:, :found], logp.gather(1, order))
+    assert (best.logp[:, found:] == -torch.inf).all()
+    for photo in range(3):
+        assert captions_of(best, photo)[:found] == [captions[place] for place in order[photo].tolist()]
+
+
 # --- corners ---
 
 

@@ -1,7 +1,7 @@
 """Beam search: the likeliest captions a bounded search can find, for a batch of photos at once.
 
 Each photo has `beam` live hypotheses and a bank of finished ones.  A step ranks all continuations of the live
-hypotheses by their summed log p:
+hypotheses by their summed log p, or by what a `Rescore` makes of it:
 
 - those that end (EOS) and stand among the `beam` best go to the bank.  An ending outside them does not, though its
   score might beat a longer caption's: that keeps out the empty and broken captions which exact search prefers, it is
@@ -19,7 +19,7 @@ in the beam, `torch.topk` picks; it sees one photo at a time, so neither the bat
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,14 @@ from tellapart.captioners import Captioner, select
 from tellapart.decoding.score import caption_mask
 from tellapart.decoding.words import log_probabilities, never_said, opening
 
+# What a search may rank captions by in place of their log p; asked once a step, for all photos still searched:
+#   tokens   (A, H, t)  the beginnings said so far, without BOS
+#   logp     (A, H, V)  summed log p of each beginning with one word more, -inf where that cannot be said
+#   photos   (A,)       the row of the batch that each photo is
+#   returns  (A, H, V)  the score of the beginning with that word.  -inf rules it out; none is above its log p, which
+#                       only falls, so that the search knows what a beginning can still reach
+Rescore = Callable[[Tensor, Tensor, Tensor], Tensor]
+
 
 @dataclass
 class Hypotheses:
@@ -38,7 +46,7 @@ class Hypotheses:
     tokens: Tensor  # (B, n_best, T) without BOS, padding after EOS
     mask: Tensor  # (B, n_best, T) True up to and including EOS; all False where there is no caption
     logp: Tensor  # (B, n_best) summed over the words and EOS
-    score: Tensor  # (B, n_best) logp / length**length_penalty, length = words + EOS
+    score: Tensor  # (B, n_best) what they are ranked by: logp / length**length_penalty, length = words + EOS
 
 
 @torch.no_grad()
@@ -54,10 +62,12 @@ def beam_search(
     banned: Iterable[int] = (),
     length_penalty: float = 0.0,
     n_best: int = 1,
+    rescore: Rescore | None = None,
 ) -> Hypotheses:
     """The `n_best` captions of each photo.  `max_words` counts EOS; log p is over the whole vocabulary, as in `greedy`.
 
     length_penalty  0 ranks by the sum of log p, 1 by its mean over words and EOS; the higher, the longer the captions
+    rescore         puts another score in the place of log p in all of the ranking; `Hypotheses.logp` stays log p
 
     No gradients: `score` gives the log p of the captions found, with them.
     """
@@ -67,10 +77,13 @@ def beam_search(
     forbidden = never_said(banned, eos, token.device)
     logp, state = _step(captioner, token, captioner.start(memory), memory, forbidden)  # (B, V)
     photos = torch.arange(len(token), device=token.device)  # (A,) still searched, by their place in the batch
-    live = _Beam(token.new_full((len(token), 1, max_words), pad), logp.new_zeros(len(token), 1), photos[:, None])
+    unspoken, certain = token.new_full((len(token), 1, max_words), pad), logp.new_zeros(len(token), 1)
+    live = _Beam(unspoken, certain, certain, photos[:, None])
     bank = _Bank.empty(live, n_best)
     for length in range(1, max_words + 1):
-        found = live.continuations(logp, at=length - 1, count=2 * beam)
+        total = live.logp[:, :, None] + logp.view(*live.logp.shape, -1)  # (A, H, V)
+        ranked = total if rescore is None else rescore(live.tokens[:, :, : length - 1], total, photos)
+        found = live.continuations(total, ranked, at=length - 1, count=2 * beam)
         ends = found.tokens[:, :, length - 1] == eos  # (A, 2*beam)
         finished = ends | (length == max_words)
         bank.add(photos, found.first(beam), finished[:, :beam], divisor=length**length_penalty)
@@ -80,7 +93,8 @@ def beam_search(
         # A hypothesis has one ending, so of 2*beam continuations at least `beam` go on (or as many as there are).
         live = found.without(ends).first(beam)
         furthest = max_words if length_penalty > 0 else length + 1  # the length at which a given log p scores best
-        done = live.logp[:, 0] / furthest**length_penalty <= bank.score[photos, -1]  # (A,): log p can only fall
+        likeliest = live.logp.amax(dim=1)  # (A,): log p can only fall, and no score is above it
+        done = likeliest / furthest**length_penalty <= bank.score[photos, -1]  # (A,)
         count = int(done.sum())  # the one wait for the device in a step
         if count == len(photos):
             break
@@ -104,30 +118,33 @@ class _Beam:
 
     tokens: Tensor  # (A, H, max_words)
     logp: Tensor  # (A, H) -inf where there is none
+    score: Tensor  # (A, H) what they are ranked by, -inf where there is none
     row: Tensor  # (A, H) of the state that each goes on from
 
-    def continuations(self, logp: Tensor, *, at: int, count: int) -> _Beam:
-        """The `count` best ways to add one word at the place `at`.  logp (A*H, V) of the next word."""
-        photos, width = self.logp.shape
-        total = (self.logp[:, :, None] + logp.view(photos, width, -1)).flatten(1)  # (A, H*V)
-        choice = total.topk(min(count, total.shape[1]), dim=1, sorted=False).indices.sort(dim=1).values
-        best, order = total.gather(1, choice).sort(dim=1, descending=True, stable=True)  # equals stay in index order
+    def continuations(self, logp: Tensor, score: Tensor, *, at: int, count: int) -> _Beam:
+        """The `count` best ways to add one word at the place `at`.  logp, score (A, H, V) of the longer hypotheses."""
+        photos, width, words = score.shape
+        logp, score = logp.flatten(1), score.flatten(1)  # (A, H*V)
+        choice = score.topk(min(count, score.shape[1]), dim=1, sorted=False).indices.sort(dim=1).values
+        best, order = score.gather(1, choice).sort(dim=1, descending=True, stable=True)  # equals stay in index order
         choice = choice.gather(1, order)
-        parent, word = choice // logp.shape[1], choice % logp.shape[1]
+        likely = logp.gather(1, choice).masked_fill(best == -torch.inf, -torch.inf)
+        parent, word = choice // words, choice % words
         tokens = _take(self.tokens, parent)
         tokens[:, :, at] = word
-        return _Beam(tokens, best, parent + width * torch.arange(photos, device=parent.device)[:, None])
+        return _Beam(tokens, likely, best, parent + width * torch.arange(photos, device=parent.device)[:, None])
 
     def without(self, gone: Tensor) -> _Beam:
         """Those where `gone` (A, H) is True moved behind the others, as if they had never been."""
-        logp, order = self.logp.masked_fill(gone, -torch.inf).sort(dim=1, descending=True, stable=True)
-        return _Beam(_take(self.tokens, order), logp, self.row.gather(1, order))
+        score, order = self.score.masked_fill(gone, -torch.inf).sort(dim=1, descending=True, stable=True)
+        logp = self.logp.masked_fill(gone, -torch.inf).gather(1, order)
+        return _Beam(_take(self.tokens, order), logp, score, self.row.gather(1, order))
 
     def first(self, count: int) -> _Beam:
-        return _Beam(self.tokens[:, :count], self.logp[:, :count], self.row[:, :count])
+        return _Beam(self.tokens[:, :count], self.logp[:, :count], self.score[:, :count], self.row[:, :count])
 
     def of(self, photos: Tensor) -> _Beam:
-        return _Beam(self.tokens[photos], self.logp[photos], self.row[photos])
+        return _Beam(self.tokens[photos], self.logp[photos], self.score[photos], self.row[photos])
 
 
 @dataclass
@@ -145,7 +162,7 @@ class _Bank:
 
     def add(self, photos: Tensor, found: _Beam, finished: Tensor, *, divisor: float) -> None:
         """Put in those of `found` (A, H) that are `finished`, where they are better than what is there."""
-        offered = (found.logp / divisor).masked_fill(~finished, -torch.inf)
+        offered = (found.score / divisor).masked_fill(~finished, -torch.inf)
         score, order = torch.cat([self.score[photos], offered], 1).sort(dim=1, descending=True, stable=True)
         order = order[:, : self.score.shape[1]]
         self.score[photos] = score[:, : self.score.shape[1]]

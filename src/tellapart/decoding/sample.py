@@ -71,6 +71,7 @@ def sample(
     top_k: int = 0,
     top_p: float = 1.0,
     generator: torch.Generator | None = None,
+    uniform: Tensor | None = None,
 ) -> Rollout:
     """Independent random captions, `samples` per photo, grouped by photo.  `max_words` counts EOS.
 
@@ -78,14 +79,18 @@ def sample(
     top_k        draw among the k likeliest words only; 0 is all
     top_p        draw among the fewest likeliest words that together reach this probability (of what top_k left);
                  alone it sorts the whole vocabulary at every step: top_k=1000 beside it is 5 times faster
+    uniform      (N, max_words) in (0, 1]: the random numbers, one a word, for who must know what each caption got
     """
     _check(samples, temperature, top_k, top_p)
     start = opening(memory, bos)
     forbidden = never_said(banned, eos, start.device)
 
+    numbers = iter(uniform.to(start.device).unbind(1)) if uniform is not None else None
+
     def choose(logits: Tensor) -> tuple[Tensor, Tensor]:
         policy = log_probabilities(_truncate(logits.index_fill(1, forbidden, -torch.inf) / temperature, top_k, top_p))
-        word = _draw(policy.detach().exp(), generator)
+        probability = policy.detach().exp()
+        word = _draw(probability, generator) if numbers is None else _invert(probability, next(numbers)[:, None])
         return word, _of(word, policy)
 
     return _roll_out(captioner, memory, choose, start, samples=samples, eos=eos, pad=pad, max_words=max_words)
@@ -145,10 +150,14 @@ def _draw(probability: Tensor, generator: torch.Generator | None) -> Tensor:
     """
     if probability.device.type != "cpu":  # a parallel cumulative sum may rise by rounding at a word of probability 0
         return torch.multinomial(probability, 1, generator=generator).squeeze(1)
+    return _invert(probability, 1.0 - torch.rand(len(probability), 1, generator=generator, dtype=probability.dtype))
+
+
+def _invert(probability: Tensor, uniform: Tensor) -> Tensor:
+    """The word at which the cumulative sum of probability (N, V) reaches uniform (N, 1)."""
     reached = probability.cumsum(dim=1)
-    uniform = 1.0 - torch.rand(len(reached), 1, generator=generator, dtype=reached.dtype)
     # uniform is in (0, 1], so the word found always exists and the sum rises there: its probability is above 0
-    return torch.searchsorted(reached, uniform * reached[:, -1:]).squeeze(1)
+    return torch.searchsorted(reached, uniform.to(reached.dtype) * reached[:, -1:]).squeeze(1)
 
 
 def _check(samples: int, temperature: float, top_k: int, top_p: float) -> None:

@@ -16,7 +16,7 @@ from tellapart.metrics.cider import cider_d
 from tellapart.metrics.ngrams import References
 from tellapart.metrics.sentences import Sentences
 from tellapart.metrics.statistics import Statistics, mean_of, ratio_of
-from tellapart.metrics.stop_words import STOP_WORDS
+from tellapart.metrics.stop_words import content
 
 Captions = Sequence[Sequence[str]]  # the words of one caption for each photo
 Told = Sequence[Sequence[Sequence[str]]]  # the words of each photo's references
@@ -84,10 +84,6 @@ def cider_between(captions: Sentences, references: References, look_alikes: NDAr
     photos, k = look_alikes.shape
     each = cider_d(captions[np.repeat(np.arange(photos), k)], look_alikes.ravel(), references)
     return mean_of("CIDErBtw", each.reshape(photos, k).mean(1) if k else np.zeros(photos))
-
-
-def content(words: Iterable[str]) -> list[str]:
-    return [word for word in words if word not in STOP_WORDS]
 
 
 def _words_of(photos: Iterable[Sequence[Sequence[str]]]) -> set[str]:

@@ -3,6 +3,8 @@
 Numbers, colours and places ("two", "red", "left") are content words.
 """
 
+from collections.abc import Iterable
+
 STOP_WORDS = frozenset(
     """
     a an the this that these those such some any no every each either neither both all another other others
@@ -19,3 +21,7 @@ STOP_WORDS = frozenset(
     how why
     """.split()  # noqa: SIM905 - a list of two hundred quoted words cannot be read
 )
+
+
+def content(words: Iterable[str]) -> list[str]:
+    return [word for word in words if word not in STOP_WORDS]

@@ -1,0 +1,51 @@
+"""What is said of a photo: captions to choose from, and the one that was chosen."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Candidate:
+    text: str
+    logp: float = math.nan  # log p(caption | photo), EOS included; NaN where nobody knows it
+    tokens: int = 0  # words and EOS
+
+
+@dataclass(frozen=True)
+class Proposed:
+    """Captions of one photo to choose from, the best by itself first, or why there are none."""
+
+    file: str
+    candidates: list[Candidate] = field(default_factory=list)
+    error: str = ""
+    sha256: str = ""  # of the photo's bytes
+
+
+@dataclass(frozen=True)
+class Caption:
+    """What was said of one photo, or why nothing was."""
+
+    file: str
+    text: str = ""
+    logprob: float = math.nan  # log p(caption | photo), EOS included; NaN where nobody knows it
+    error: str = ""
+    sha256: str = ""  # of the photo's bytes
+    look_alikes: tuple[str, ...] | None = None  # files that it was told apart from, the most similar first
+    gap: float = math.nan  # how much better the caption fits the photo than them, by the retriever's cosine (GEG-Avg)
+
+    def row(self) -> dict[str, Any]:
+        """As commands write it: file, caption and log p (and what it was told apart from), or file and error."""
+        if self.error:
+            return {"file": self.file, "error": self.error}
+        row: dict[str, Any] = {"file": self.file, "caption": self.text, "logprob": _or_none(self.logprob)}
+        if self.look_alikes is not None:
+            row |= {"look_alikes": list(self.look_alikes), "gap": _or_none(self.gap)}
+        return row
+
+
+def _or_none(value: float) -> float | None:
+    """JSON has no NaN."""
+    return None if math.isnan(value) else value

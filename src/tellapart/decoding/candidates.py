@@ -1,0 +1,76 @@
+"""Several captions of each photo to choose from: the likeliest that a beam finds, and random ones beside them.
+
+Beams are alike; samples bring the words that a caption may be told by.  A photo's samples are drawn with random numbers
+of its own, so they depend neither on the batch that it is in nor on what was captioned before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tellapart.caption import Candidate
+from tellapart.captioners import Captioner
+from tellapart.data.tokenizers import Tokenizer
+from tellapart.decoding.beam import beam_search
+from tellapart.decoding.sample import sample
+from tellapart.decoding.score import score
+
+
+@torch.no_grad()
+def candidates(
+    captioner: Captioner,
+    memory: Any,
+    tokenizer: Tokenizer,
+    *,
+    beam: int,
+    samples: int,
+    temperature: float,
+    max_words: int,
+    seeds: Sequence[int],
+) -> list[list[Candidate]]:
+    """Of each photo at most `beam` + `samples` different captions, the beam's best first; without samples only that one.
+
+    seeds  of the samples, one per photo
+    """
+    n_best = beam if samples else 1  # of one caption nothing is to be chosen
+    words = {"bos": tokenizer.bos, "eos": tokenizer.eos, "pad": tokenizer.pad, "banned": tokenizer.never_said}
+    best = beam_search(captioner, memory, beam=beam, n_best=n_best, max_words=max_words, **words)  # type: ignore[arg-type]
+    found: list[dict[str, Candidate]] = [{} for _ in seeds]
+    _gather(found, best.tokens, best.logp, best.mask, tokenizer)
+    if samples:
+        uniform = torch.stack([_uniform(seed, samples, max_words) for seed in seeds]).flatten(0, 1)  # (B*samples, T)
+        drawn = sample(
+            captioner,
+            memory,
+            samples=samples,
+            temperature=temperature,
+            max_words=max_words,
+            uniform=uniform,
+            **words,  # type: ignore[arg-type]
+        )
+        # what was drawn is tempered, and some words are never said: candidates compare by the captioner's own log p
+        logp = score(captioner, memory, drawn.tokens, drawn.mask, bos=tokenizer.bos).sum(1)
+        shape = (len(seeds), samples)
+        _gather(found, drawn.tokens.view(*shape, -1), logp.view(shape), drawn.mask.view(*shape, -1), tokenizer)
+    return [list(of_photo.values()) for of_photo in found]
+
+
+def _gather(
+    found: list[dict[str, Candidate]], tokens: Tensor, logp: Tensor, mask: Tensor, tokenizer: Tokenizer
+) -> None:
+    """tokens, mask (B, K, T), logp (B, K); captions without words and those found before are left out"""
+    rows = zip(found, tokens.tolist(), logp.tolist(), mask.sum(2).tolist(), strict=True)
+    for of_photo, captions, likely, lengths in rows:
+        for caption, value, length in zip(captions, likely, lengths, strict=True):
+            text = tokenizer.decode(caption[:length])
+            if text and value > float("-inf"):
+                of_photo.setdefault(text, Candidate(text, value, length))
+
+
+def _uniform(seed: int, samples: int, max_words: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed % 2**63)
+    return 1.0 - torch.rand(samples, max_words, generator=generator)  # in (0, 1]
