@@ -1,0 +1,256 @@
+"""Look-alike groups: each photo of a collection with the photos that look like it, and how they are kept on disk.
+
+    {"format": 1, "rule": {...}, "count": P, "photos_sha256": ..., "recall": ..., "failed": {file: why},
+     "photos": [
+    {"file", "id", "split", "sha256", "look_alikes": [[position, similarity], ...], "near_duplicates", "copies"},
+    ...
+    ]}
+
+A photo is named by its position in "photos", counted from 0; `file` is relative to the groups file or absolute.
+A photo's exact copies and near-duplicates are not among its look-alikes: no caption could tell those apart.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from math import isfinite
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tellapart import files
+from tellapart.data.examples import absolute, folder_of, relative_names
+from tellapart.errors import UserError
+from tellapart.neighbours.search import Metric
+
+By = Literal["image", "caption"]
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Photo:
+    file: str
+    sha256: str  # of its bytes
+    id: int | str  # in the data file that it comes from; below a folder, its path there
+    split: str = ""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How groups are made.
+
+    Args:
+        by: "image": photos whose vectors are nearest; "caption": photos one of whose captions fits the target best
+        metric: which vectors are near: cosine, or Euclidean distance (by image only)
+        k: look-alikes of a photo
+        duplicates_above: photos whose vectors have a cosine above this are near-duplicates
+        retriever: whose vectors these are
+        retriever_sha256: of its weights
+    """
+
+    by: By = "image"
+    metric: Metric = "cosine"
+    k: int = 5
+    duplicates_above: float = 1.0
+    retriever: str = ""
+    retriever_sha256: str = ""
+
+
+@dataclass(frozen=True)
+class Other:
+    """A photo beside another."""
+
+    file: str
+    similarity: float  # of a look-alike by Euclidean distance: that distance
+
+
+@dataclass(frozen=True)
+class Group:
+    """A photo and what is like it, best first."""
+
+    file: str
+    look_alikes: list[Other]
+    near_duplicates: list[Other]
+    copies: list[str]
+
+
+@dataclass
+class Groups:
+    rule: Rule
+    photos: list[Photo]
+    indices: NDArray[np.int64]  # (P, k) positions of the look-alikes, best first; -1 where there are no more
+    scores: NDArray[np.float32]  # (P, k) their similarities, or distances
+    near_duplicates: dict[int, list[tuple[int, float]]] = field(default_factory=dict)  # position -> position, cosine
+    copies: dict[int, list[int]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)  # photos that could not be read -> why
+    recall: float | None = None  # of the index, where one was used: the share of true neighbours found in a sample
+
+    @classmethod
+    def empty(cls, rule: Rule, photos: list[Photo]) -> Groups:
+        """Nobody looks like anybody yet."""
+        shape = len(photos), rule.k
+        return cls(rule, photos, np.full(shape, -1), np.zeros(shape, np.float32))
+
+    def __len__(self) -> int:
+        return len(self.photos)
+
+    def __iter__(self) -> Iterator[Group]:
+        return map(self.of, range(len(self)))
+
+    def of(self, position: int) -> Group:
+        def other(found: tuple[int, float]) -> Other:
+            return Other(self.photos[found[0]].file, found[1])
+
+        return Group(
+            self.photos[position].file,
+            list(map(other, self.look_alikes(position))),
+            list(map(other, self.near_duplicates.get(position, []))),
+            [self.photos[copy].file for copy in self.copies.get(position, [])],
+        )
+
+    def look_alikes(self, position: int) -> list[tuple[int, float]]:
+        """Positions and similarities, best first."""
+        there = self.indices[position] >= 0
+        return list(zip(self.indices[position][there].tolist(), self.scores[position][there].tolist(), strict=True))
+
+
+def save(groups: Groups, path: Path) -> None:
+    """In one step; gzipped where the name ends in .gz."""
+    head = {
+        "format": _FORMAT,
+        "rule": asdict(groups.rule),
+        "count": len(groups),
+        "photos_sha256": _fingerprint(groups.photos),
+        "recall": groups.recall,
+        "failed": groups.failed,
+    }
+    names = relative_names((Path(photo.file) for photo in groups.photos), folder_of(path))
+    lines = (json.dumps(_record(groups, position, name)) for position, name in enumerate(names))
+    text = f'{json.dumps(head)[:-1]}, "photos": [\n' + ",\n".join(lines) + "\n]}\n"
+    data = text.encode("ascii")
+    files.replace(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+
+
+def _record(groups: Groups, position: int, name: str) -> dict[str, Any]:
+    photo = groups.photos[position]
+    return {
+        "file": name,
+        "id": photo.id,
+        "split": photo.split,
+        "sha256": photo.sha256,
+        "look_alikes": _rounded(groups.look_alikes(position)),
+        "near_duplicates": _rounded(groups.near_duplicates.get(position, [])),
+        "copies": groups.copies.get(position, []),
+    }
+
+
+def _rounded(others: Iterable[tuple[int, float]]) -> list[list[float]]:
+    return [[position, round(similarity, 6)] for position, similarity in others]
+
+
+def load(path: Path | str, *, k: int | None = None, by: By | None = None, metric: Metric | None = None,
+         retriever: str | None = None) -> Groups:  # fmt: skip
+    """A groups file, if it is whole and was made by the rule that the caller needs; more look-alikes than k will do."""
+    path = Path(path)
+    content = files.read_json(path)
+    if not isinstance(content.get("rule"), dict) or not isinstance(content.get("photos"), list):
+        raise UserError(f"{path}: this is not a groups file; `tellapart lookalikes DATA --out F.json` makes one.")
+    if content.get("format") != _FORMAT:
+        raise UserError(f"{path}: has format {content.get('format')!r}; this version reads {_FORMAT}. Mine it again.")
+    rule = _rule(content["rule"], path)
+    wrong = [
+        f"{name} {found!r} and not {wanted!r}"
+        for name, found, wanted in (
+            ("by", rule.by, by),
+            ("metric", rule.metric, metric),
+            ("retriever", rule.retriever, retriever),
+        )
+        if wanted is not None and found != wanted
+    ] + ([f"k {rule.k} and not {k}"] if k is not None and rule.k < k else [])
+    if wrong:
+        raise UserError(f"{path}: these groups were made with {', '.join(wrong)}.")
+    return _groups(content, rule, path)
+
+
+def _rule(found: dict[str, Any], path: Path) -> Rule:
+    kinds = {"by": str, "metric": str, "k": int, "duplicates_above": float, "retriever": str, "retriever_sha256": str}
+    for key, kind in kinds.items():
+        value = found.get(key)
+        if not isinstance(value, int | float if kind is float else kind) or isinstance(value, bool):
+            raise UserError(f'{path}: "{key}" of the rule is missing or damaged; mine the groups again.')
+    if found["by"] not in ("image", "caption") or found["metric"] not in ("cosine", "euclidean") or found["k"] < 1:
+        raise UserError(f"{path}: the rule is one that this version does not know.")
+    return Rule(**{key: found[key] for key in kinds})
+
+
+def _groups(content: dict[str, Any], rule: Rule, path: Path) -> Groups:
+    records, folder = content["photos"], folder_of(path)
+    photos = []
+    for number, record in enumerate(records, 1):
+        photo = _photo(record, folder)
+        if photo is None:
+            raise UserError(f"{path}: photo number {number} is damaged; mine the groups again.")
+        photos.append(photo)
+    if content.get("count") != len(photos) or content.get("photos_sha256") != _fingerprint(photos):
+        raise UserError(f"{path}: the photos are not those that were mined; the file was changed. Mine it again.")
+    groups = Groups.empty(rule, photos)
+    recall, failed = content.get("recall"), content.get("failed")
+    if not isinstance(recall, float | None) or not isinstance(failed, dict):
+        raise UserError(f'{path}: "recall" or "failed" is missing or damaged; mine the groups again.')
+    groups.recall, groups.failed = recall, failed
+    for position, record in enumerate(records):
+        others, near = _others(record.get("look_alikes"), groups), _others(record.get("near_duplicates"), groups)
+        copies = record.get("copies")
+        if others is None or near is None or len(others) > rule.k or not _are_positions(copies, groups):
+            raise UserError(f"{path}: photo number {position + 1} ({photos[position].file}) has damaged look-alikes.")
+        for place, (other, similarity) in enumerate(others):
+            groups.indices[position, place], groups.scores[position, place] = other, similarity
+        if near:
+            groups.near_duplicates[position] = near
+        if copies:
+            groups.copies[position] = copies
+    return groups
+
+
+def _photo(record: Any, folder: Path) -> Photo | None:
+    if not isinstance(record, dict):
+        return None
+    file, sha256, split, id = (record.get(key) for key in ("file", "sha256", "split", "id"))
+    if not (isinstance(file, str) and isinstance(sha256, str) and isinstance(split, str)):
+        return None
+    if not isinstance(id, int | str) or isinstance(id, bool):
+        return None
+    return Photo(str(absolute(file, folder)), sha256, id, split)
+
+
+def _others(found: Any, groups: Groups) -> list[tuple[int, float]] | None:
+    """Positions with similarities; None where they are damaged."""
+    if not isinstance(found, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in found):
+        return None
+    if not _are_positions([position for position, _ in found], groups):
+        return None
+    if not all(isinstance(similarity, int | float) and isfinite(similarity) for _, similarity in found):
+        return None
+    return [(position, float(similarity)) for position, similarity in found]
+
+
+def _are_positions(found: Any, groups: Groups) -> bool:
+    return isinstance(found, list) and all(
+        isinstance(position, int) and not isinstance(position, bool) and 0 <= position < len(groups)
+        for position in found
+    )
+
+
+def _fingerprint(photos: Iterable[Photo]) -> str:
+    """Of which photos these are, and their order; not of where they lie."""
+    digest = hashlib.sha256()
+    for photo in photos:
+        digest.update(json.dumps([photo.id, photo.split, photo.sha256]).encode("ascii"))
+    return digest.hexdigest()

@@ -1,0 +1,156 @@
+"""Which photos of a collection look alike: by the vectors of the photos, or by what is said of them.
+
+By image: the photos whose vectors are nearest to the target's.
+By caption (the similar groups of GEG): the score of a photo is the best fit of any of its captions to the target.
+
+Photos are compared within their split only.  Photos with the same bytes count as one, by the name of the first; the
+others are its exact copies.  What is more alike than `duplicates_above` is a near-duplicate and no look-alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tellapart.errors import UserError
+from tellapart.neighbours import index
+from tellapart.neighbours.groups import Groups, Photo, Rule
+from tellapart.neighbours.search import Metric, Neighbours, Vectors, first_not_finite, nearest
+
+LARGE = 200_000  # vectors; above this an index is used
+_MORE = 4  # neighbours beyond those wanted, in the place of near-duplicates; and how much deeper a second search goes
+
+
+@dataclass(frozen=True)
+class Captions:
+    """What is said of the photos, as vectors in one space with those of the photos."""
+
+    vectors: Vectors  # (M, E)
+    photo: NDArray[np.int64]  # (M,) the position of the photo of which it is said
+
+
+def mine(photos: Sequence[Photo], vectors: Vectors, rule: Rule, captions: Captions | None = None) -> Groups:
+    """The groups of photos whose vectors (P, E) are given; `captions` for the rule by caption."""
+    if not len(photos) == len(vectors):
+        raise ValueError(f"{len(photos)} photos and {len(vectors)} vectors")
+    if (rule.by == "caption") != (captions is not None):
+        raise ValueError("captions are for the rule by caption")
+    if rule.by == "caption" and rule.metric != "cosine":
+        raise UserError("by caption, photos are compared by the cosine only.")
+    bad = first_not_finite(vectors)
+    if bad is not None:
+        raise UserError(f"{photos[bad].file}: its vector has a value that is not a finite number.")
+    groups = Groups.empty(rule, list(photos))
+    by_split: dict[str, list[int]] = {}
+    for position, photo in enumerate(photos):
+        by_split.setdefault(photo.split, []).append(position)
+    for members in by_split.values():
+        _mine_split(groups, np.array(members), vectors, captions)
+    return groups
+
+
+def _mine_split(groups: Groups, members: NDArray[np.int64], vectors: Vectors, captions: Captions | None) -> None:
+    same: dict[str, list[int]] = {}
+    for position in members.tolist():
+        same.setdefault(groups.photos[position].sha256, []).append(position)
+    copies = list(same.values())
+    first = np.array([positions[0] for positions in copies])  # (U,) the photo that stands for its copies
+    rule = groups.rule
+    alike = Search(vectors[first], rule.k + _MORE)
+    duplicates = _near_duplicates(alike, rule.duplicates_above)
+    if captions is not None:
+        number = np.full(len(groups), -1)  # of each photo among the different ones
+        for unique, positions in enumerate(copies):
+            number[positions] = unique
+        here = (number[captions.photo] >= 0) & captions.vectors.any(1)  # zeros: a caption that says nothing
+        of_photo = number[captions.photo[here]]
+        usual = -(-len(of_photo) // len(first))  # captions of a photo: if each has so many, k + 1 of them will do
+        fitting = Search(captions.vectors[here], usual * (rule.k + 1), queries=vectors[first])
+    else:
+        of_photo = np.arange(len(first))
+        fitting = alike if rule.metric == "cosine" else Search(vectors[first], rule.k + _MORE, metric=rule.metric)
+    indices, scores = _look_alikes(fitting, of_photo, rule.k, duplicates)
+    if rule.metric == "cosine":  # zeros, such as of a photo known by captions that has none: equally like everything
+        indices[~vectors[first].any(1)] = -1
+    for unique, positions in enumerate(copies):
+        for position in positions:
+            there = indices[unique] >= 0
+            groups.indices[position, there] = first[indices[unique, there]]
+            groups.scores[position, there] = scores[unique, there]
+            if unique in duplicates:
+                groups.near_duplicates[position] = [(int(first[other]), score) for other, score in duplicates[unique]]
+            if len(positions) > 1:
+                groups.copies[position] = [copy for copy in positions if copy != position]
+    recalls = [search.recall for search in (alike, fitting) if search.recall is not None]
+    groups.recall = min([*recalls, *([] if groups.recall is None else [groups.recall])], default=None)
+
+
+class Search:
+    """Neighbours of all queries, and more of them for those that need more; by an index where there are very many."""
+
+    def __init__(self, vectors: Vectors, width: int, *, metric: Metric = "cosine", queries: Vectors | None = None):
+        self.vectors, self.metric = vectors, metric
+        self.queries = vectors if queries is None else queries
+        self._index = index.build(vectors, width, metric=metric) if len(vectors) > LARGE else None
+        self.recall = self._index.recall if self._index else None
+        if self._index:
+            self.first = self._index.search(width, queries)
+        else:
+            self.first = nearest(vectors, width, metric=metric, queries=queries)
+
+    def deepening(self) -> Iterator[tuple[NDArray[np.int64], Neighbours, list[int]]]:
+        """Rows with their neighbours, and a list to be filled with those rows that need more."""
+        rows, found = np.arange(len(self.queries)), self.first
+        while len(rows):
+            need: list[int] = []
+            yield rows, found, need
+            width = found.indices.shape[1]
+            if width >= len(self.vectors) - 1:
+                return
+            width, rows = max(width, 1) * _MORE, np.array(need, np.int64)
+            # Here a vector finds itself too: the reader leaves it out.
+            if self._index:
+                found = self._index.search(width, self.queries[rows])
+            else:
+                found = nearest(self.vectors, width, metric=self.metric, queries=self.queries[rows])
+
+
+def _near_duplicates(search: Search, above: float) -> dict[int, list[tuple[int, float]]]:
+    """Photo -> those with a cosine above the threshold, best first."""
+    duplicates = {}
+    for rows, found, need in search.deepening():
+        close = (found.scores > above) & (found.indices >= 0) & (found.indices != rows[:, None])
+        for at in np.flatnonzero(close.any(1)).tolist():
+            row, which = int(rows[at]), close[at]
+            duplicates[row] = list(
+                zip(found.indices[at, which].tolist(), found.scores[at, which].tolist(), strict=True)
+            )
+            if which[-1]:
+                need.append(row)
+    return duplicates
+
+
+def _look_alikes(
+    search: Search, of_photo: NDArray[np.int64], k: int, duplicates: dict[int, list[tuple[int, float]]]
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """(U, k) photos, -1 where there are no more, and their scores."""
+    indices = np.full((len(search.queries), k), -1)
+    scores = np.zeros((len(search.queries), k), np.float32)
+    for rows, found, need in search.deepening():
+        owners = np.where(found.indices >= 0, of_photo[found.indices], -1) if found.indices.size else found.indices
+        for row, others, near in zip(rows.tolist(), owners.tolist(), found.scores.tolist(), strict=True):
+            passed = {row, -1, *(other for other, _ in duplicates.get(row, []))}
+            place = 0
+            for other, score in zip(others, near, strict=True):
+                if other not in passed:
+                    indices[row, place], scores[row, place] = other, score
+                    passed.add(other)
+                    place += 1
+                    if place == k:
+                        break
+            if place < k and -1 not in others:
+                need.append(row)
+    return indices, scores

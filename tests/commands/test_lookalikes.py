@@ -1,0 +1,267 @@
+import json
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from attacks import data_files
+from tellapart import __main__
+from tellapart.data import photos
+from tellapart.errors import BadPhoto
+from tellapart.neighbours import collection, groups, vectors
+
+COLOURS = {"red": (250, 20, 20), "orange": (250, 120, 20), "green": (20, 250, 20), "blue": (20, 20, 250)}
+
+
+@dataclass
+class ByColour:
+    """Knows a photo by its mean colour, and a caption by the colours it names."""
+
+    name: str = "colours"
+    sha256: str = "c0"
+    sees_photos: bool = True
+
+    def of_photos(self, examples):
+        known = vectors.Known(np.zeros(0, np.int64), np.zeros((0, 3), np.float32), [], {})
+        for example in examples:
+            try:
+                photo = photos.read(example.file, 32)
+            except BadPhoto as error:
+                known.failed[str(example.file)] = error.reason
+                continue
+            known.vectors = np.concatenate([known.vectors, photo.pixels.mean((0, 1), dtype=np.float32)[None]])
+            known.sha256.append(photo.sha256)
+        there = [i for i, example in enumerate(examples) if str(example.file) not in known.failed]
+        known.positions = np.array(there, np.int64)
+        return known
+
+    def of_captions(self, captions):
+        found = [np.sum([COLOURS.get(word, (0, 0, 0)) for word in text.split()], 0) for text in captions]
+        return np.array(found, np.float32).reshape(-1, 3)
+
+
+@pytest.fixture
+def lookalikes(tellapart, monkeypatch):
+    monkeypatch.setitem(__main__.COMMANDS, "lookalikes", ("tellapart.commands.lookalikes", "..."))
+    monkeypatch.setattr(vectors, "source", lambda name, device: ByColour())
+    return lambda *arguments: tellapart("lookalikes", *arguments)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Four colours; a copy of the red photo, and the same picture saved anew."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for name, colour in COLOURS.items():
+        Image.new("RGB", (48, 32), colour).save(folder / f"{name}.png")
+    (folder / "red-copy.png").write_bytes((folder / "red.png").read_bytes())
+    Image.new("RGB", (40, 40), COLOURS["red"]).save(folder / "red-again.png")
+    return folder
+
+
+def lines_of(out, folder):
+    rows = [line.replace(f"{folder}/", "").replace(".png", "").split("\t") for line in out.splitlines()]
+    return [(file, kind, other) for file, kind, other, _ in rows]
+
+
+def data_file(folder, records):
+    file = folder / "data.json"
+    file.write_text(json.dumps({"dataset": "d", "images": records}))
+    return file
+
+
+def test_a_line_for_each_look_alike_and_what_is_the_same_is_told_apart(lookalikes, folder):
+    code, out, err = lookalikes(folder, "--k", 1)
+    assert code == 0
+    assert lines_of(out, folder) == [
+        ("blue", "look-alike", "orange"),
+        ("green", "look-alike", "orange"),
+        ("orange", "look-alike", "red-again"),  # as near as red: the earlier name
+        ("red-again", "near-duplicate", "red-copy"),
+        ("red-again", "look-alike", "orange"),
+        ("red-copy", "exact copy", "red"),
+        ("red-copy", "near-duplicate", "red-again"),
+        ("red-copy", "look-alike", "orange"),
+        ("red", "exact copy", "red-copy"),
+        ("red", "near-duplicate", "red-again"),
+        ("red", "look-alike", "orange"),
+    ]
+    assert "6 photos; 6 (100.0%) have 1 look-alikes by colours" in err
+    assert "2 (33.3%) have exact copies" in err
+    assert "3 (50.0%) have near-duplicates (cosine above 0.95)" in err
+
+
+def test_similarities_are_cosines_or_distances(lookalikes, folder):
+    red, orange = (np.array(COLOURS[name], float) for name in ("red", "orange"))
+    cosine = red @ orange / np.linalg.norm(red) / np.linalg.norm(orange)
+    for metric, expected in (("cosine", cosine), ("euclidean", 100.0)):
+        _, out, _ = lookalikes(folder, "--k", 1, "--metric", metric)
+        (line,) = [line for line in out.splitlines() if line.startswith(f"{folder}/orange.png")]
+        assert float(line.split("\t")[3]) == pytest.approx(expected, abs=1e-4)
+
+
+def test_the_threshold_can_be_moved(lookalikes, folder):
+    _, out, _ = lookalikes(folder, "--k", 1, "--duplicates-above", 1)
+    assert ("red", "look-alike", "red-again") in lines_of(out, folder)
+    assert not any(kind == "near-duplicate" for _, kind, _ in lines_of(out, folder))
+    _, out, _ = lookalikes(folder, "--k", 1, "--duplicates-above", 0.9)
+    assert ("red", "near-duplicate", "orange") in lines_of(out, folder)
+
+
+def test_groups_are_written_and_can_be_loaded(lookalikes, folder, tmp_path):
+    (folder / "bad.jpg").write_bytes(b"no photo")
+    code, out, err = lookalikes(folder, "--k", 2, "--out", tmp_path / "groups.json")
+    assert (code, out) == (1, "")
+    assert "1 (14.3%) could not be used" in err
+    found = groups.load(tmp_path / "groups.json", k=2, by="image", metric="cosine", retriever="colours")
+    assert len(found) == 6
+    assert list(found.failed) == [str(folder / "bad.jpg")]
+    orange = next(group for group in found if group.file == str(folder / "orange.png"))
+    assert [other.file for other in orange.look_alikes] == [
+        str(folder / f"red-{name}.png") for name in ("again", "copy")
+    ]
+
+
+def test_the_sheet_shows_each_photo_beside_its_look_alikes(lookalikes, folder, tmp_path):
+    (folder / "orange.png").rename(folder / "<b onload='x'>.png")
+    code, _, err = lookalikes(folder, "--k", 2, "--out", tmp_path / "sheet.html")
+    page = (tmp_path / "sheet.html").read_text()
+    assert code == 0
+    assert page.count("<section>") == 5  # copies have one row
+    assert "6 photos; nearest look-alikes first" in page
+    first = page.split("<section>")[1]
+    assert re.findall(r'<figure class="(\w+)">', first) == ["own", "copy", "near", "alike", "alike"]
+    assert re.findall(r'class="mark">([^<]+)<', first)[:2] == ["exact copy", "near-duplicate 1.00"]
+    assert "<b onload" not in page
+    assert "script" not in page
+    assert "5 of 6 photos have a row" in err
+    assert set(re.findall(r'(?:src|href)="([^:"]+):', page)) == {"data"}
+
+
+def test_a_long_sheet_is_cut_and_says_so(lookalikes, folder, tmp_path):
+    _, _, err = lookalikes(folder, "--out", tmp_path / "sheet.html", "--most", 2)
+    page = (tmp_path / "sheet.html").read_text()
+    assert page.count("<section>") == 2
+    assert "the 2 with the nearest look-alikes" in page
+    assert "--most shows more" in err
+
+
+def test_splits_are_mined_by_themselves_and_one_can_be_chosen(lookalikes, folder):
+    splits = {"red": "train", "orange": "test", "green": "train", "blue": "test"}
+    file = data_file(folder, [{"id": n, "file": f"{n}.png", "split": split} for n, split in splits.items()])
+    code, out, err = lookalikes(file)
+    assert code == 0
+    pairs = [(file, other) for file, _, other in lines_of(out, folder)]
+    assert pairs == [("red", "green"), ("orange", "blue"), ("green", "red"), ("blue", "orange")]
+    assert "4 (100.0%) have fewer: there are no more other photos in their split" in err
+    _, out, _ = lookalikes(file, "--split", "test")
+    assert [(file, other) for file, _, other in lines_of(out, folder)] == [("orange", "blue"), ("blue", "orange")]
+    code, _, err = lookalikes(file, "--split", "val")
+    assert (code, "has no split 'val'; it has 'test', 'train'" in err) == (2, True)
+
+
+def test_copies_in_two_splits_are_counted(lookalikes, folder):
+    records = [{"id": n, "file": f"{n}.png", "split": "test"} for n in COLOURS]
+    _, out, err = lookalikes(data_file(folder, [*records, {"id": 9, "file": "red-copy.png", "split": "train"}]))
+    assert "red-copy" not in out
+    assert "2 (40.0%) have an exact copy in another split" in err
+
+
+def test_by_caption_the_best_fitting_words_decide(lookalikes, folder):
+    """The blue photo is said to be red, too."""
+    captions = {"red": ["a wall"], "orange": ["orange"], "green": ["green"], "blue": ["blue", "red"]}
+    records = [{"id": n, "file": f"{n}.png", "captions": texts} for n, texts in captions.items()]
+    code, out, err = lookalikes(data_file(folder, [*records, {"id": 5, "file": "red-again.png"}]), "--by", "caption")
+    assert code == 0
+    found = [(other, kind) for file, kind, other in lines_of(out, folder) if file == "red"]
+    assert found[:3] == [("red-again", "near-duplicate"), ("blue", "look-alike"), ("orange", "look-alike")]
+    assert "1 (20.0%) have no caption and so are nobody's look-alikes" in err
+
+
+def test_one_photo_and_only_copies_have_none(lookalikes, folder):
+    code, out, err = lookalikes(folder / "red.png")
+    assert (code, out) == (0, "")
+    assert "1 (100.0%) have none: their split has no other photo to compare that is no duplicate" in err
+    code, out, err = lookalikes(folder / "red.png", folder / "red-copy.png")
+    assert (code, len(out.splitlines())) == (0, 2)
+    assert "2 (100.0%) have none" in err
+
+
+def test_the_same_photo_named_twice_is_one(lookalikes, folder):
+    _, once, _ = lookalikes(folder)
+    _, twice, _ = lookalikes(folder, folder)
+    assert once == twice
+
+
+def test_a_data_file_goes_on_past_broken_records(lookalikes, folder):
+    records = [{"id": 1, "file": "red.png"}, {"id": 2, "file": 7}, {"id": 3, "file": "gone.png"}]
+    code, _, err = lookalikes(data_file(folder, [*records, {"id": 4, "file": "blue.png"}]))
+    assert code == 1
+    assert "image 2" in err
+    assert "2 photos" in err
+
+
+@pytest.mark.parametrize("make", data_files.WRONG_AS_A_WHOLE, ids=lambda make: make.__name__)
+def test_a_data_file_that_is_wrong_as_a_whole_is_one_sentence(lookalikes, tmp_path, make):
+    code, _, err = lookalikes(make(tmp_path))
+    assert (code, len(err.splitlines())) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--out", "groups.txt"], "must end in .json, .json.gz or .html"),
+        (["--k", "0"], "whole number above 0"),
+        (["--duplicates-above", "2"], "a number from -1 to 1"),
+        (["--duplicates-above", "nan"], "a number from -1 to 1"),
+        (["--by", "smell"], "invalid choice"),
+        (["--by", "caption"], "no photo has a caption"),
+        (["--by", "caption", "--metric", "euclidean"], "is for --by image"),
+        (["--most", "-1"], "whole number above 0"),
+    ],
+)
+def test_wrong_requests_are_one_sentence(lookalikes, folder, arguments, said):
+    code, out, err = lookalikes(folder, *arguments)
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert said in err
+
+
+def test_what_is_read_is_never_written_over(lookalikes, folder):
+    file = data_file(folder, [{"id": 1, "file": "red.png"}])
+    before = file.read_bytes()
+    code, _, err = lookalikes(file, "--out", file)
+    assert (code, "choose another name" in err) == (2, True)
+    assert file.read_bytes() == before
+
+
+def test_a_retriever_that_sees_no_photos_mines_by_caption_only(lookalikes, folder, monkeypatch):
+    monkeypatch.setattr(vectors, "source", lambda name, device: ByColour("readers", sees_photos=False))
+    code, _, err = lookalikes(folder)
+    assert (code, "knows photos by their captions only" in err) == (2, True)
+    file = data_file(folder, [{"id": n, "file": f"{n}.png", "captions": [n]} for n in COLOURS])
+    code, out, _ = lookalikes(file, "--by", "caption", "--k", 1)
+    assert code == 0
+    assert ("red", "look-alike", "orange") in lines_of(out, folder)
+
+
+def test_an_encoder_mines_by_its_features_and_reads_no_captions(tellapart, folder, tmp_path, monkeypatch):
+    monkeypatch.setitem(__main__.COMMANDS, "lookalikes", ("tellapart.commands.lookalikes", "..."))
+    monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "cache"))
+    file = data_file(folder, [{"id": n, "file": f"{n}.png", "captions": [n]} for n in COLOURS])
+    request = ("lookalikes", file, "--retriever", "efficientnet_lite2", "--k", 1)
+    code, out, err = tellapart(*request)
+    assert code == 0
+    assert "by efficientnet_lite2" in err
+    assert tellapart(*request)[1] == out
+    code, _, err = tellapart(*request, "--by", "caption")
+    assert (code, "efficientnet_lite2 reads no captions" in err) == (2, True)
+
+
+def test_from_python(folder, monkeypatch):
+    monkeypatch.setattr(collection, "source", lambda name: ByColour())
+    (orange,) = [group for group in collection.look_alikes(folder, k=1) if group.file.endswith("orange.png")]
+    assert [other.file for other in orange.look_alikes] == [str(folder / "red-again.png")]
+    some = collection.look_alikes([folder / "red.png", str(folder / "blue.png")])
+    assert [len(group.look_alikes) for group in some] == [1, 1]
