@@ -32,6 +32,7 @@ class Captions:
     source: str  # what to call it in a message
     by_id: dict[str, list[str]]
     ids_of_files: dict[str, str] = field(default_factory=dict)  # a photo's file to its id, in a data file
+    failed: list[str] = field(default_factory=list)  # photos that `tellapart caption` could not use
 
 
 def read(path: Path | str) -> Captions:
@@ -152,6 +153,7 @@ def _short(id: str) -> str:
 def _gathered(rows: Iterable[Any], source: str, keys: tuple[str, ...] = ("image_id", "id", "file")) -> Captions:
     """All captions of an id, which is under the first of `keys` that a row has."""
     by_id: dict[str, list[str]] = {}
+    failed = []
     for position, row in enumerate(rows, start=1):
         if not isinstance(row, Mapping):
             raise UserError(f"{source}: entry {position} must be an object, not {files.type_of(row)}.")
@@ -161,9 +163,11 @@ def _gathered(rows: Iterable[Any], source: str, keys: tuple[str, ...] = ("image_
         name = _id(row[key], source)
         if "caption" in row:
             by_id.setdefault(name, []).append(_text(row["caption"], name, source))
-        elif "error" not in row:  # a row with "error" is a photo that `tellapart caption` could not use
+        elif "error" in row:
+            failed.append(name)
+        else:
             raise UserError(f'{source}: {name!r}: "caption" is missing.')
-    return Captions(source, by_id)
+    return Captions(source, by_id, failed=failed)
 
 
 def _from_data_file(records: list[Any], path: Path, kind: str, split: str | None) -> Captions:
@@ -219,7 +223,10 @@ def _cells(path: Path) -> Iterator[Any]:
 
 def _file(name: str) -> str:
     """One name for a file, however it was named."""
-    return str(files.real(Path(name)))
+    try:
+        return str(files.real(Path(name)))
+    except ValueError:  # a NUL byte: an id that is no file's name
+        return name
 
 
 def _once(pairs: list[tuple[str, Any]], path: Path) -> dict[str, Any]:

@@ -1,0 +1,166 @@
+"""tellapart lint: what accessibility checkers flag in captions."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tellapart.commands.arguments import Parser
+from tellapart.errors import UserError
+
+if TYPE_CHECKING:
+    from tellapart.lint import Finding, Shared
+
+_NEAREST = 5  # photos that count as the look-alikes of one
+
+
+def parser() -> Parser:
+    from tellapart.lint import RULES
+
+    width = max(map(len, RULES))
+    rules = "".join(f"  {name:<{width}}  {meaning}\n" for name, meaning in RULES.items())
+    parser = Parser(
+        "lint",
+        "Find what accessibility checkers flag in captions and alternative texts:\n"
+        "\n"
+        f"{rules}"
+        "\n"
+        "Prints FILE<TAB>RULE<TAB>CAPTION lines, and how many of each rule on stderr.\n"
+        "Exit 0: nothing found; 1: something found, or photos that cannot be read; 2: the request is wrong.",
+        "tellapart lint captions.jsonl --among holiday/ --ignore one-word,opening",
+    )
+    parser.add_argument(
+        "captions",
+        metavar="CAPTIONS",
+        help="{id: caption}, COCO results [{image_id, caption}], or what `tellapart caption --out` wrote",
+    )
+    parser.add_argument(
+        "--among",
+        metavar="PATH",
+        help="the photos, as a folder or DATA.json: those without a caption are named, exact copies may share one, and "
+        "look-alikes (by the default retriever) that share one are told from others",
+    )
+    parser.add_argument("--ignore", metavar="A,B", type=_rules, default=[], help="rules that do not count")
+    parser.add_argument(
+        "--out", metavar="F.json", type=Path, help="write what is found there, with the pictures that share a caption"
+    )
+    return parser
+
+
+def main(arguments: list[str]) -> int:
+    request = parser().parse_args(arguments)
+
+    from tellapart import files
+    from tellapart.lint import check, shared_captions
+    from tellapart.metrics import caption_files
+
+    path = Path(request.captions)
+    if request.out and files.real(request.out) == files.real(path):
+        raise UserError(f"--out {request.out}: this is the file to be read; choose another name.")
+    given = caption_files.read(path)
+    captions = given.by_id
+    missing = [name for name in given.failed if name not in captions]
+    problems: list[str] = []
+    shared = shared_captions(captions)
+    if request.among:
+        photos, problems = _photos_by_name(request.among, [*captions, *missing], path)
+        missing = list(dict.fromkeys([*missing, *(name for name in photos if name not in captions)]))
+        if shared:  # or nothing depends on what the photos show
+            contents, neighbours, unread = _look_at(photos)
+            shared = shared_captions(captions, contents=contents, neighbours=neighbours)
+            problems += unread
+    found = [finding for finding in check(captions, shared, missing) if finding.rule not in request.ignore]
+    if request.out:
+        files.replace(request.out, _json(found, shared))
+    else:
+        for finding in found:
+            print(f"{_plain(finding.file)}\t{finding.rule}\t{finding.caption}")
+    for problem in problems:
+        print(_plain(problem), file=sys.stderr)
+    counts = [f"{count} {rule}" for rule, count in Counter(finding.rule for finding in found).items()]
+    number = len(captions) + len(missing)
+    print(f"{number} picture{'' if number == 1 else 's'}: {', '.join(counts) or 'nothing found'}", file=sys.stderr)
+    return 1 if found or problems else 0
+
+
+def _rules(text: str) -> list[str]:
+    from tellapart.lint import RULES
+
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in RULES:
+            raise argparse.ArgumentTypeError(f"there is no rule {name!r}; the rules are {', '.join(RULES)}")
+    return names
+
+
+def _photos_by_name(among: str, names: Iterable[str], source: Path) -> tuple[dict[str, str], list[str]]:
+    """The files of the photos in `among` by what the captions call them: id, file, or path below the folder.
+
+    A photo that the captions do not know goes by its file.  The second part: a sentence for whatever could not be used.
+    """
+    from tellapart.data.inputs import gather
+
+    inputs, problems = gather([among])
+    known = set(names)
+    known_files = {_real(name): name for name in known}
+    below = f"{Path(among)}/"
+    photos = {}
+    for photo in inputs:
+        said = [str(photo.id), photo.file, photo.file.removeprefix(below)]
+        name = next((name for name in said if name in known), known_files.get(_real(photo.file)))
+        photos[name or photo.file] = photo.file
+    if not known & photos.keys():
+        raise UserError(f"{source} and {among} have no photo in common; captions go by a photo's id or file.")
+    return photos, problems
+
+
+def _real(name: str) -> str:
+    from tellapart.files import real
+
+    try:
+        return str(real(Path(name)))
+    except ValueError:  # an id may hold what no file's name can
+        return name
+
+
+def _look_at(photos: dict[str, str]) -> tuple[dict[str, str], dict[str, list[str]], list[str]]:
+    """Each photo's content (by name), each content's look-alikes, and a sentence for each photo that cannot be read."""
+    from tellapart.neighbours.search import nearest
+    from tellapart.retrievers import embeddings, loading
+
+    seen = embeddings.embed_photos(loading.load(), list(photos.values()))
+    content_of = dict(zip(seen.files, seen.sha256, strict=True))
+    rows = {content: row for row, content in enumerate(seen.sha256)}  # copies are no look-alikes: one of each content
+    contents = list(rows)
+    near = nearest(seen.vectors[list(rows.values())], _NEAREST).indices
+    neighbours = {content: [contents[row] for row in line] for content, line in zip(contents, near, strict=True)}
+    problems = [f"{file}: {why}" for file, why in seen.failed.items()]
+    return {name: content_of[file] for name, file in photos.items() if file in content_of}, neighbours, problems
+
+
+def _json(found: list[Finding], shared: list[Shared]) -> bytes:
+    content = {
+        "counts": Counter(finding.rule for finding in found),
+        "findings": [asdict(finding) for finding in found],
+        "shared": [
+            {"caption": next(iter(group.captions.values())), "files": group.files, "look_alikes": group.look_alikes}
+            for group in shared
+        ],
+    }
+    return (json.dumps(content, indent=1) + "\n").encode("ascii")
+
+
+def _plain(text: str) -> str:
+    """What may stand in a line of output: a name can hold anything, and must not break the line or steer a terminal."""
+    return _UNPRINTABLE.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+# Bytes of a file name that are not UTF-8 (U+DC80 to U+DCFF) are printed as they are; other lone surrogates cannot be.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udc7f\udd00-\udfff]")

@@ -1,0 +1,227 @@
+import csv
+import gzip
+import json
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tellapart.data import photos
+from tellapart.errors import BadPhoto
+from tellapart.retrievers import embeddings, loading
+
+
+@pytest.fixture
+def lint(tellapart):
+    """Exit code, (file, rule, caption) of each line, stderr."""
+
+    def run(*arguments):
+        code, out, err = tellapart("lint", *arguments)
+        return code, [tuple(line.split("\t")) for line in out.splitlines()], err
+
+    return run
+
+
+@pytest.fixture
+def write(tmp_path):
+    def captions(content, name="captions.json"):
+        (tmp_path / name).write_text(json.dumps(content))
+        return tmp_path / name
+
+    return captions
+
+
+def test_clean_captions_are_exit_0_and_no_line(lint, write):
+    captions = write({"1.jpg": "a dog on a sofa", "2.jpg": "a cat on a bed"})
+    assert lint(captions) == (0, [], "2 pictures: nothing found\n")
+
+
+def test_what_is_found_is_a_line_each_and_exit_1(lint, write):
+    code, lines, err = lint(write({"1.jpg": "a photo of a dog", "2.jpg": "cat", "3.jpg": "A photo of a dog."}))
+    assert code == 1
+    assert lines == [
+        ("2.jpg", "one-word", "cat"),
+        ("1.jpg", "opening", "a photo of a dog"),
+        ("3.jpg", "opening", "A photo of a dog."),
+        ("1.jpg", "shared", "a photo of a dog"),
+        ("3.jpg", "shared", "A photo of a dog."),
+    ]
+    assert err == "3 pictures: 1 one-word, 2 opening, 2 shared\n"
+
+
+def test_ignored_rules_do_not_count(lint, write):
+    captions = write({"1.jpg": "a photo of a dog", "2.jpg": "cat", "3.jpg": "a photo of a dog"})
+    assert lint(captions, "--ignore", "shared, opening")[:2] == (1, [("2.jpg", "one-word", "cat")])
+    assert lint(captions, "--ignore", "shared,opening,one-word") == (0, [], "3 pictures: nothing found\n")
+
+
+def test_every_form_of_captions_is_read(lint, tmp_path, write):
+    rows = [{"file": "a.jpg", "caption": "dog"}, {"file": "b.jpg", "error": "is damaged"}]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "c.jsonl").write_text(lines)
+    (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    with (tmp_path / "c.csv").open("w", newline="") as file:
+        table = csv.DictWriter(file, ["file", "caption", "logprob", "error", "id", "key"])
+        table.writeheader()
+        table.writerows(rows)
+    for path in (tmp_path / "c.jsonl", tmp_path / "c.jsonl.gz", tmp_path / "c.csv", write(rows)):
+        assert lint(path)[:2] == (1, [("b.jpg", "missing", ""), ("a.jpg", "one-word", "dog")])
+    results = write([{"image_id": 7, "caption": "dog"}, {"image_id": 0, "error": "is damaged"}])
+    assert lint(results)[:2] == (1, [("0", "missing", ""), ("7", "one-word", "dog")])
+
+
+def test_what_caption_writes_can_be_checked(lint, tellapart, small_model, photo_folder, tmp_path):
+    (photo_folder / "bad.png").write_bytes(b"x")
+    out = tmp_path / "captions.csv"
+    tellapart("caption", photo_folder, "--model", small_model, "--out", out)
+    code, lines, err = lint(out)
+    assert code == 1
+    assert (str(photo_folder / "bad.png"), "missing", "") in lines
+    assert err.startswith("7 pictures: 1 missing")
+
+
+def test_photos_without_a_caption_are_named(lint, write, photo_folder):
+    captions = write({str(photo_folder / f"{i}.png"): f"a dog with {i} balls" for i in range(5)})
+    assert lint(captions, "--among", photo_folder)[:2] == (1, [(str(photo_folder / "5.png"), "missing", "")])
+
+
+def test_photos_are_known_by_id_by_file_and_by_name_in_the_folder(lint, write, photo_folder, tmp_path, monkeypatch):
+    texts = [f"a dog with {i} balls" for i in range(6)]
+    monkeypatch.chdir(tmp_path)
+    for prefix in ("", "photos/", f"{photo_folder}/", "../" + tmp_path.name + "/photos/"):
+        captions = write({f"{prefix}{i}.png": text for i, text in enumerate(texts)})
+        assert lint(captions, "--among", photo_folder)[0] == 0
+    records = [{"id": 10 + i, "file": f"photos/{i}.png"} for i in range(6)]
+    data = write({"dataset": "d", "images": records}, "data.json")
+    captions = write({str(10 + i): text for i, text in enumerate(texts)})
+    assert lint(captions, "--among", data)[0] == 0
+
+
+@pytest.fixture
+def sees_colours(monkeypatch):
+    """In place of the default retriever one that knows photos by their mean colour: plain to see what looks alike."""
+
+    def embed_photos(retriever, files):
+        assert retriever == "the default"
+        seen = embeddings.Embedded([], np.zeros((0, 3), np.float32), [], {})
+        vectors = []
+        for file in files:
+            try:
+                photo = photos.read(file, 8)
+            except BadPhoto as error:
+                seen.failed[file] = error.reason
+                continue
+            vectors.append(photo.pixels.mean((0, 1)) / np.linalg.norm(photo.pixels.mean((0, 1))))
+            seen.files.append(file)
+            seen.sha256.append(photo.sha256)
+        seen.vectors = np.array(vectors, np.float32)
+        return seen
+
+    monkeypatch.setattr(loading, "load", lambda: "the default")
+    monkeypatch.setattr(embeddings, "embed_photos", embed_photos)
+
+
+@pytest.fixture
+def two_crowds(tmp_path):
+    """Eight reddish and eight bluish photos."""
+    folder = tmp_path / "crowds"
+    folder.mkdir()
+    for i in range(8):
+        Image.new("RGB", (20, 20), (250, 10 * i, 0)).save(folder / f"red{i}.png")
+        Image.new("RGB", (20, 20), (0, 10 * i, 250)).save(folder / f"blue{i}.png")
+    return folder
+
+
+def test_look_alikes_that_share_a_caption_are_marked(lint, write, two_crowds, sees_colours, tmp_path):
+    texts = {f"{colour}{i}.png": f"{colour} number {i}" for colour in ("red", "blue") for i in range(8)}
+    texts |= {"red0.png": "a dog", "red1.png": "a dog", "blue0.png": "a dog", "red7.png": "a cat", "blue7.png": "a cat"}
+    code, lines, _ = lint(write(texts), "--among", two_crowds)
+    assert code == 1
+    assert [file for file, rule, _ in lines if rule == "shared-look-alike"] == ["red0.png", "red1.png"]
+    shared = [file for file, rule, _ in lines if rule == "shared"]
+    assert shared == ["red0.png", "red1.png", "blue0.png", "red7.png", "blue7.png"]
+    code, lines, _ = lint(write(texts), "--among", two_crowds, "--ignore", "shared")
+    assert (code, len(lines)) == (1, 2)
+    lint(write(texts), "--among", two_crowds, "--out", tmp_path / "found.json")
+    dog, cat = json.loads((tmp_path / "found.json").read_text())["shared"]
+    assert (dog["files"], dog["look_alikes"]) == (["red0.png", "red1.png", "blue0.png"], [["red0.png", "red1.png"]])
+    assert (cat["files"], cat["look_alikes"]) == (["red7.png", "blue7.png"], [])
+
+
+def test_copies_do_not_take_the_place_of_look_alikes(lint, write, two_crowds, sees_colours):
+    for i in range(9):
+        shutil.copy(two_crowds / "red0.png", two_crowds / f"copy{i}.png")
+    texts = {file.name: f"a dog with {file.name} on its collar" for file in two_crowds.iterdir()}
+    _, lines, _ = lint(write(texts | {"red0.png": "a cat", "red1.png": "a cat"}), "--among", two_crowds)
+    assert [file for file, rule, _ in lines if rule == "shared-look-alike"] == ["red0.png", "red1.png"]
+
+
+def test_photos_that_cannot_be_looked_at_are_named(lint, write, two_crowds, sees_colours):
+    (two_crowds / "broken.png").write_bytes(b"x")
+    texts = {file.name: f"a dog with {file.name} on its collar" for file in two_crowds.iterdir()}
+    code, lines, err = lint(write(texts | {"red0.png": "a cat", "blue1.png": "a cat"}), "--among", two_crowds)
+    assert (code, len(lines)) == (1, 2)
+    assert "broken.png: is not a photo" in err
+
+
+def test_exact_copies_may_share_a_caption_when_the_photos_are_there_to_tell(lint, write, photo_folder, sees_colours):
+    shutil.copy(photo_folder / "0.png", photo_folder / "1.png")
+    texts = ["a dog", "a dog", "a cat", "a cat", "a cow", "a hen"]
+    captions = write({f"{i}.png": text for i, text in enumerate(texts)})
+    assert [line[0] for line in lint(captions)[1]] == ["0.png", "1.png", "2.png", "3.png"]
+    _, lines, _ = lint(captions, "--among", photo_folder)
+    assert [file for file, rule, _ in lines if rule == "shared"] == ["2.png", "3.png"]
+
+
+def test_the_json_lists_the_photos_that_share_a_caption(lint, write, tmp_path):
+    captions = write({"1.jpg": "a dog", "2.jpg": "cat", "3.jpg": "A dog."})
+    code, lines, err = lint(captions, "--out", tmp_path / "found.json")
+    assert (code, lines, err) == (1, [], "3 pictures: 1 one-word, 2 shared\n")
+    assert json.loads((tmp_path / "found.json").read_text()) == {
+        "counts": {"one-word": 1, "shared": 2},
+        "findings": [
+            {"file": "2.jpg", "rule": "one-word", "caption": "cat"},
+            {"file": "1.jpg", "rule": "shared", "caption": "a dog"},
+            {"file": "3.jpg", "rule": "shared", "caption": "A dog."},
+        ],
+        "shared": [{"caption": "a dog", "files": ["1.jpg", "3.jpg"], "look_alikes": []}],
+    }
+
+
+def test_names_and_captions_cannot_break_a_line_or_steer_a_terminal(lint, write):
+    code, lines, _ = lint(write({"a\tb\n\x1b[31m\ud800.jpg": "dog\t\n\x1b\ud800"}))
+    assert (code, lines) == (1, [("a\\tb\\n\\x1b[31m\\ud800.jpg", "one-word", "dog")])
+
+
+def test_ids_that_cannot_be_files_do_no_harm(lint, write, photo_folder):
+    texts = {f"{i}.png": f"a dog with {i} balls" for i in range(6)}
+    texts |= {"\0": "a nought", "\ud800": "half a character", "x" * 5000: "a long name", "": "no name at all"}
+    code, lines, err = lint(write(texts), "--among", photo_folder)
+    assert (code, lines, err) == (0, [], "10 pictures: nothing found\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["nothere.json"], "nothere.json: there is no such file"),
+        ([], "CAPTIONS"),
+        (["{captions}", "--ignore", "shard"], "there is no rule 'shard'; the rules are missing,"),
+        (["{captions}", "--out", "{captions}"], "choose another name"),
+        (["{captions}", "--among", "nothere"], "have no photo in common"),
+        (["{captions}", "--among", "{folder}"], "there are no photos in this folder"),
+        (["{data}"], "holds references"),
+    ],
+)
+def test_a_wrong_request_is_one_sentence_and_exit_2(tellapart, write, tmp_path, arguments, sentence):
+    (tmp_path / "empty").mkdir()
+    places = {
+        "captions": write({"1": "a dog"}),
+        "folder": tmp_path / "empty",
+        "data": write({"dataset": "d", "images": []}, "data.json"),
+    }
+    code, out, err = tellapart("lint", *(argument.format(**places) for argument in arguments))
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    assert sentence in err
+    assert json.loads(places["captions"].read_text()) == {"1": "a dog"}
