@@ -1,6 +1,6 @@
-"""Model folders: a captioner with all that is needed to use it.
+"""Model folders: a captioner or a retriever with all that is needed to use it.
 
-config.json         which captioner with which settings, and the encoder that its features must come from
+config.json         which network with which settings, and the encoder that its features must come from
 vocabulary.json     its words
 model.safetensors   its weights (a run folder has best.safetensors and last.safetensors instead)
 README.md           the model card, where there is one
@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Protocol, get_args
 
 import torch
 from safetensors import SafetensorError
@@ -28,6 +29,8 @@ from tellapart.encoders import EncoderConfig
 from tellapart.encoders.encoder import Encoder
 from tellapart.errors import UserError
 
+Kind = Literal["captioner", "retriever"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 _FORMAT = 1
 WEIGHTS = ("model.safetensors", "best.safetensors", "last.safetensors")  # the first that a folder has is used
 
@@ -40,77 +43,116 @@ class Model:
     sha256: str  # of the weights
 
 
-def build_captioner(name: str, settings: dict[str, Any], *, vocab_size: int, feature_size: int) -> nn.Module:
-    """A captioner with fresh weights; settings that it does not know are named."""
-    if name not in CAPTIONERS:
-        raise UserError(f"there is no captioner {name!r}; there are {', '.join(CAPTIONERS)}.")
-    make, config = CAPTIONERS[name].load()
-    known = {f.name for f in fields(config)} - {"vocab_size", "feature_size"}
-    if unknown := sorted(set(settings) - known):
-        raise UserError(f"model.{unknown[0]}: {name} has no such setting; it has {', '.join(sorted(known))}.")
+class Entry(Protocol):
+    """A line of a table of networks."""
+
+    def load(self) -> tuple[Callable[..., Any], type]:
+        """The network's class and the dataclass of its settings."""
+
+
+SIZES = ("vocab_size", "feature_size", "sentence_size")  # settings that follow from the data, not from a recipe
+
+
+def build(table: Mapping[str, Entry], kind: Kind, name: str, settings: dict[str, Any]) -> nn.Module:
+    """A network with fresh weights; settings that it does not know are named, sizes that it does not need left out."""
+    if name not in table:
+        raise UserError(f"there is no {kind} {name!r}; there are {', '.join(table)}.")
+    make, config = table[name].load()
+    known = {f.name for f in fields(config)}
+    if unknown := sorted(set(settings) - known - set(SIZES)):
+        there = ", ".join(sorted(known - set(SIZES)))
+        raise UserError(f"model.{unknown[0]}: {name} has no such setting; it has {there}.")
     try:
-        module: nn.Module = make(config(vocab_size=vocab_size, feature_size=feature_size, **settings))
+        module: nn.Module = make(config(**{key: value for key, value in settings.items() if key in known}))
     except (TypeError, ValueError, ArithmeticError, RuntimeError) as error:
         raise UserError(f"model: {name} cannot be built with these settings ({error}).") from None
     return module
 
 
-def describe(folder: Path, name: str, captioner: nn.Module, tokenizer: Tokenizer, encoder: dict[str, Any]) -> None:
+def build_captioner(name: str, settings: dict[str, Any], *, vocab_size: int, feature_size: int) -> nn.Module:
+    refuse_sizes(settings)
+    sizes = {"vocab_size": vocab_size, "feature_size": feature_size}
+    return build(CAPTIONERS, "captioner", name, settings | sizes)
+
+
+def refuse_sizes(settings: dict[str, Any]) -> None:
+    for size in SIZES:
+        if size in settings:
+            raise UserError(f"model.{size}: follows from the data and cannot be set.")
+
+
+def describe(
+    folder: Path,
+    name: str,
+    network: nn.Module,
+    tokenizer: Tokenizer | None,
+    encoder: dict[str, Any],
+    kind: Kind = "captioner",
+) -> None:
     """Write all of a model folder but the weights."""
-    config = {"format": _FORMAT, "captioner": name, "settings": asdict(captioner.config), "encoder": encoder}  # type: ignore[call-overload]
+    config = {"format": _FORMAT, kind: name, "settings": asdict(network.config), "encoder": encoder}  # type: ignore[call-overload]
     files.replace(folder / "config.json", (json.dumps(config, indent=1) + "\n").encode())
-    tokenizer.save(folder / "vocabulary.json")
+    if tokenizer is not None:
+        tokenizer.save(folder / "vocabulary.json")
 
 
-def save_weights(file: Path, captioner: nn.Module, dtype: torch.dtype = torch.float32) -> None:
-    weights = {name: tensor.detach().to(dtype).contiguous() for name, tensor in captioner.state_dict().items()}
+def save_weights(file: Path, network: nn.Module, dtype: torch.dtype = torch.float32) -> None:
+    weights = {name: tensor.detach().to(dtype).contiguous() for name, tensor in network.state_dict().items()}
     files.replace(file, save_tensors(weights))
 
 
 def find(name: str | Path) -> Path:
     """The folder that a name stands for: an embedded captioner, or a model or run folder."""
     folder = EMBEDDED.get(str(name), Path(name))
-    if not folder.is_dir():
+    if not files.is_folder(folder):
         raise UserError(f"there is no model {str(name)!r}: neither a folder nor one of {', '.join(EMBEDDED)}.")
-    if not (folder / "config.json").exists():
-        raise UserError(f"{folder} is not a model or run folder: it has no config.json.")
     return folder
 
 
 @dataclass
-class _Config:
+class Config:
     """What config.json says."""
 
-    captioner: str
+    name: str  # of the network, in its table
     settings: dict[str, Any]
-    sizes: dict[str, int]  # vocab_size and feature_size
     encoder: dict[str, Any]
 
 
-def _read_config(folder: Path) -> _Config:
+def read_config(folder: Path, kind: Kind) -> Config:
     file = folder / "config.json"
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
         if config["format"] != _FORMAT:
             raise ValueError
-        settings = dict(config["settings"])
-        sizes = {name: int(settings.pop(name)) for name in ("vocab_size", "feature_size")}
-        return _Config(str(config["captioner"]), settings, sizes, dict(config["encoder"]))
-    except (ValueError, KeyError, TypeError):
+        (found,) = [known for known in KINDS if known in config]
+        read = Config(str(config[found]), dict(config["settings"]), dict(config["encoder"]))
+    except FileNotFoundError:
+        raise UserError(f"{folder} is not a model or run folder: it has no config.json.") from None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise UserError(f"{file} is damaged, or of a version that this one cannot read.") from None
+    if found != kind:
+        raise UserError(f"{folder} holds a {found} ({read.name}), not a {kind}.")
+    return read
 
 
 def load(name: str | Path, device: torch.device) -> Model:
     folder = find(name)
-    config = _read_config(folder)
-    sizes, encoder = config.sizes, config.encoder
-    captioner = build_captioner(config.captioner, config.settings, **sizes)
-    tokenizer = WordTokenizer.load(folder / "vocabulary.json")
-    if len(tokenizer) != sizes["vocab_size"]:
-        raise UserError(f"{folder}: vocabulary.json has {len(tokenizer)} words, the model {sizes['vocab_size']}.")
+    config = read_config(folder, "captioner")
+    captioner = build(CAPTIONERS, "captioner", config.name, config.settings)
+    tokenizer = load_words(folder, config.settings)
     sha256 = load_weights(folder, captioner)
     captioner = for_inference(captioner.to(device))
-    return Model(captioner, tokenizer, encoder, sha256)  # type: ignore[arg-type]
+    return Model(captioner, tokenizer, config.encoder, sha256)  # type: ignore[arg-type]
+
+
+def load_words(folder: Path, settings: dict[str, Any]) -> WordTokenizer:
+    """The vocabulary of a model folder; refuses one of another model."""
+    tokenizer = WordTokenizer.load(folder / "vocabulary.json")
+    if len(tokenizer) != settings.get("vocab_size"):
+        raise UserError(
+            f"{folder}: vocabulary.json has {len(tokenizer)} words, the model {settings.get('vocab_size')}."
+        )
+    return tokenizer
 
 
 def for_inference(captioner: nn.Module) -> nn.Module:
@@ -128,7 +170,7 @@ def for_inference(captioner: nn.Module) -> nn.Module:
 def start_from(name: str | Path, captioner: nn.Module, encoder: dict[str, Any]) -> None:
     """Give a new captioner the weights of another that learned from features of the same encoder."""
     folder = find(name)
-    if (other := _read_config(folder).encoder) != encoder:
+    if (other := read_config(folder, "captioner").encoder) != encoder:
         field = next(key for key in sorted(encoder.keys() | other.keys()) if encoder.get(key) != other.get(key))
         raise UserError(
             f"init_from: {folder} learned from features of another encoder: {field} is {other.get(field)} there "
@@ -176,11 +218,18 @@ def read_tensors(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def encoder_of(model: Model, device: torch.device) -> Encoder:
-    """The encoder that a model was trained with; refuses if its weights here are others."""
-    identity = dict(model.encoder)
+    """The encoder that a model was trained with."""
+    return encoder_from(model.encoder, device)
+
+
+def encoder_from(identity: dict[str, Any], device: torch.device) -> Encoder:
+    """The encoder that config.json names; refuses if its weights here are others."""
+    identity = dict(identity)
     try:
         sha256 = str(identity.pop("weights_sha256"))
         config = EncoderConfig(**identity)
+        if list(map(type, astuple(config))) != list(map(type, astuple(EncoderConfig()))):
+            raise TypeError
     except (KeyError, TypeError):
         raise UserError("the model's config.json does not say which encoder it was trained with.") from None
     encoder = Encoder(config, device)

@@ -18,12 +18,13 @@ class DataConfig:
     Args:
         files: data files in the one schema; `--data` on the command line is short for this
         features: folder of the feature cache; what is missing there is computed first
-        train_split: the split that is learned from
+        train_split: the split that is learned from; "train+restval" joins two
         val_split: the split that stops the training and picks the best checkpoint
         min_count: words that occur less often than this in the training captions are not in the vocabulary
         max_words: longer captions are cut
         captions_per_photo: captions of a photo that stand together in a batch
         limit: at most so many photos of each split, for a trial; 0: all
+        without: data files whose photos are left out, by id, by file name, or by captions that they share
     """
 
     files: list[str] = field(default_factory=list)
@@ -34,6 +35,7 @@ class DataConfig:
     max_words: int = 20
     captions_per_photo: int = 5
     limit: int = 0
+    without: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -58,14 +60,16 @@ class ObjectiveConfig:
     """What is optimised.
 
     Args:
-        name: cross_entropy
+        name: cross_entropy for captioners; for retrievers info_nce or max_violation (VSE++)
         label_smoothing: share of the target that is spread over all words
         scheduled_sampling: the captioner's own words among the reference's
+        margin: of max_violation
     """
 
-    name: Literal["cross_entropy"] = "cross_entropy"
+    name: Literal["cross_entropy", "info_nce", "max_violation"] = "cross_entropy"
     label_smoothing: float = 0.0
     scheduled_sampling: ScheduledSampling = field(default_factory=ScheduledSampling)
+    margin: float = 0.2
 
 
 @dataclass
@@ -105,7 +109,8 @@ class ValidationConfig:
 
     Args:
         every: epochs between two validations
-        metric: what decides: loss, accuracy, CIDEr-D or any other that the validation reports
+        metric: what decides: of a captioner loss, accuracy, CIDEr-D, unique or length; of a retriever R@1, R@5, R@10
+            or recall, their mean
         patience: validations without a better value before training stops; 0: never
         photos: at most so many photos of the validation split; 0: all
         beam: width of the beam that captions them; 1: greedy
@@ -124,6 +129,7 @@ class Recipe:
 
     Args:
         captioner: name of the captioner, from `tellapart models`
+        retriever: name of a retriever, from `tellapart models`, which is then trained instead of a captioner
         model: its settings, where they differ from its own defaults
         encoder: what looks at the photos
         data: what is learned from
@@ -143,6 +149,7 @@ class Recipe:
     """
 
     captioner: str = "transformer"
+    retriever: str = ""
     model: dict[str, Any] = field(default_factory=dict)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     data: DataConfig = field(default_factory=DataConfig)

@@ -191,8 +191,8 @@ def test_a_photo_that_changes_while_it_is_read_is_computed_again_the_next_time(t
     examples = album(tmp_path / "photos", 1)
     read = photos.read
 
-    def read_and_change(file: Path, size: int) -> photos.Photo:
-        photo = read(file, size)
+    def read_and_change(file: Path, size: int, fit: photos.Fit) -> photos.Photo:
+        photo = read(file, size, fit)
         draw(file, seed=99)
         os.utime(file, (1, 1))
         return photo
@@ -207,8 +207,8 @@ def test_a_photo_that_is_deleted_while_it_is_read_does_no_harm(tmp_path, encoder
     examples = album(tmp_path / "photos", 2)
     read = photos.read
 
-    def read_and_delete(file: Path, size: int) -> photos.Photo:
-        photo = read(file, size)
+    def read_and_delete(file: Path, size: int, fit: photos.Fit) -> photos.Photo:
+        photo = read(file, size, fit)
         file.unlink()
         return photo
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -76,11 +77,29 @@ def pad_tokens(captions: Sequence[Sequence[int]], pad: int) -> Tensor:
     return tokens
 
 
+OneBatch = TypeVar("OneBatch", covariant=True)
+
+
+class Data(Protocol[OneBatch]):
+    """What batches are made of."""
+
+    examples: list[Example]
+
+    @property
+    def captions(self) -> Sequence[Sequence[object]]:
+        """Of each photo."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, photos: NDArray[np.int64], chosen: Sequence[Sequence[int]]) -> OneBatch:
+        """The photos with the chosen ones of their captions."""
+
+
 @dataclass
-class BatchStream:
+class BatchStream(Generic[OneBatch]):
     """Batches without end, shuffled anew each epoch.  `consumed` is its whole state: set it to go on from there."""
 
-    data: CaptionedPhotos
+    data: Data[OneBatch]
     batch_size: int
     captions_per_photo: int
     seed: int
@@ -90,7 +109,7 @@ class BatchStream:
     def batches_per_epoch(self) -> int:
         return -(-len(self.data) // self.batch_size)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[OneBatch]:
         while True:
             epoch, position = divmod(self.consumed, self.batches_per_epoch)
             order, ranks = self._epoch(epoch)

@@ -30,7 +30,7 @@ class Example:
     """One photo or clip of a data set."""
 
     id: int | str
-    file: Path  # absolute
+    file: Path  # absolute; Path() where a record has none
     split: str = ""
     captions: tuple[str, ...] = ()
     extra: dict[str, Any] = field(default_factory=dict)  # keys the schema does not know, kept as they were
@@ -48,8 +48,8 @@ class DataSet:
         return [example for example in self.examples if example.split == name]
 
 
-def read(path: Path | str) -> DataSet:
-    """A data file, plain or gzipped."""
+def read(path: Path | str, *, needs_files: bool = True) -> DataSet:
+    """A data file, plain or gzipped.  Where only captions matter, `needs_files=False` takes records without a photo."""
     path = Path(path)
     content = files.read_json(path)
     kinds = [kind for kind in KINDS if kind in content]
@@ -58,7 +58,7 @@ def read(path: Path | str) -> DataSet:
         raise UserError(f'{path}: a data file has a list "images" or a list "videos"; this one has {found}.')
     records = listed(content, kinds[0], path)
     refuse_other_formats(records, path, mark="file")
-    examples, problems = check(records, source=path, folder=folder_of(path), kind=kinds[0])
+    examples, problems = check(records, source=path, folder=folder_of(path), kind=kinds[0], needs_files=needs_files)
     name = content.get("dataset", stem(path))
     if not isinstance(name, str):
         raise UserError(f'{path}: "dataset" must be a string, not {files.type_of(name)}.')
@@ -102,6 +102,7 @@ def check(
     kind: str = "images",
     fields: Mapping[str, str] | None = None,
     seen: set[str] | None = None,
+    needs_files: bool = True,
 ) -> tuple[list[Example], list[str]]:
     """The records that keep to the schema, as examples, and a sentence for each record or caption that does not.
 
@@ -112,7 +113,7 @@ def check(
     fields, seen = fields or {}, set() if seen is None else seen
     examples, problems = [], []
     for position, record in enumerate(records, start=1):
-        broken = _why_broken(record, fields, seen)
+        broken = _why_broken(record, fields, seen, needs_files)
         if broken:
             problems.append(f"{source}: {name_of(record, position, kind)}: {broken}")
             continue
@@ -120,7 +121,7 @@ def check(
         captions, said = _captions(record.get("captions", []), fields)
         problems += [f"{source}: {name_of(record, position, kind)}: {problem}" for problem in said]
         extra = {key: value for key, value in record.items() if key not in ("id", "file", "split", "captions")}
-        file = absolute(record["file"], folder)
+        file = absolute(record["file"], folder) if record.get("file") is not None else Path()
         examples.append(Example(record["id"], file, clean(record.get("split", "")), captions, extra))
     return examples, problems
 
@@ -133,7 +134,7 @@ def clean(text: str) -> str:
 _NOT_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-def _why_broken(record: Any, fields: Mapping[str, str], seen: set[str]) -> str:
+def _why_broken(record: Any, fields: Mapping[str, str], seen: set[str], needs_files: bool) -> str:
     """Why nothing can be done with a record; empty when something can."""
 
     def called(key: str) -> str:
@@ -151,11 +152,11 @@ def _why_broken(record: Any, fields: Mapping[str, str], seen: set[str]) -> str:
         return f"{called('id')} is empty."
     if str(id) in seen:  # 1 and "1" are one id: a file of results has them as keys, and JSON's keys are strings
         return f"{called('id')} was given to an earlier record too; this one is left out."
-    if file is None:
+    if file is None and needs_files:
         return f"{called('file')} is missing."
-    if not isinstance(file, str):
+    if not isinstance(file, str | None):
         return f"{called('file')} must be a string, not {files.type_of(file)}."
-    if not _can_be_a_file(file):
+    if file is not None and not _can_be_a_file(file):
         return f"{called('file')} {file!r} cannot be the name of a file."
     if not isinstance(split, str):
         return f"{called('split')} must be a string, not {files.type_of(split)}."

@@ -21,7 +21,7 @@ from torch import Tensor
 from tellapart.data import photos
 from tellapart.data.examples import Example
 from tellapart.data.store import Rows, Store
-from tellapart.encoders.encoder import Encoder
+from tellapart.encoders import PhotoEncoder
 from tellapart.errors import BadPhoto
 from tellapart.parallel import batched, ordered_map
 from tellapart.progress import Progress
@@ -32,7 +32,7 @@ _LONGEST_NAME = 150  # bytes of a data set's name in that of its folder; file sy
 _BATCH = 16  # photos through the encoder at once; more is no faster on a CPU
 
 
-def store_folder(root: Path, dataset: str, encoder: Encoder) -> Path:
+def store_folder(root: Path, dataset: str, encoder: PhotoEncoder) -> Path:
     """Where a data set's store lies below a features folder."""
     name = re.sub(r"[^\w.-]", "_", dataset) or "photos"
     if len(name.encode()) > _LONGEST_NAME:
@@ -45,11 +45,11 @@ def store_folder(root: Path, dataset: str, encoder: Encoder) -> Path:
 class FeatureStore(Store):
     """Features of a data set's photos, read from disk as they are asked for."""
 
-    def __init__(self, folder: Path, encoder: Encoder):
+    def __init__(self, folder: Path, encoder: PhotoEncoder):
         """Opens a store, or makes an empty one.  Refuses one that another encoder filled."""
         self.shape = (encoder.regions, encoder.feature_size)
         manifest = {"format": _FORMAT, "encoder": encoder.identity, "regions": self.shape[0], "features": self.shape[1]}
-        super().__init__(folder, manifest, {"grid": self.shape, "pooled": self.shape[1:]}, PHOTO_KEYS)
+        super().__init__(folder, manifest, {"grid": self.shape, "pooled": (encoder.pooled_size,)}, PHOTO_KEYS)
 
     def __contains__(self, example: Example) -> bool:
         return str(example.id) in self.lines
@@ -73,10 +73,11 @@ class Extracted:
     computed: int  # photos that were not there before
 
 
-def extract(examples: Sequence[Example], encoder: Encoder, folder: Path) -> Extracted:
+def extract(examples: Sequence[Example], encoder: PhotoEncoder, folder: Path) -> Extracted:
     """Make sure that every photo is in the store; those that are there already and have not changed cost nothing."""
     store = FeatureStore(folder, encoder)
-    failed, computed = fill(store, examples, encoder.config.image_size, encoder, f"features of {folder.name}")
+    title = f"features of {folder.name}"
+    failed, computed = fill(store, examples, encoder.config.image_size, encoder, title, fit=encoder.fit)
     return Extracted(store, failed, computed)
 
 
@@ -87,6 +88,7 @@ def fill(
     make: Callable[[NDArray[np.uint8]], Sequence[Tensor]],
     title: str,
     *,
+    fit: photos.Fit = photos.SQUEEZE,
     quiet: bool = False,
 ) -> tuple[dict[str, str], int]:
     """Add what is missing or has changed; returns why photos failed, by id, and how many were computed.
@@ -101,7 +103,7 @@ def fill(
 
     def load(example: Example) -> tuple[Example, _Loaded | BadPhoto]:
         try:
-            return example, _load(example, image_size)
+            return example, _load(example, image_size, fit)
         except BadPhoto as error:
             return example, error
 
@@ -135,9 +137,9 @@ class _Loaded:
     entry: dict[str, Any]  # its line of the journal, but for the row
 
 
-def _load(example: Example, size: int) -> _Loaded:
+def _load(example: Example, size: int, fit: photos.Fit) -> _Loaded:
     stamp = _stamp(example.file)  # before it is read: if it changes meanwhile, the next run finds that it has
-    photo = photos.read(example.file, size)
+    photo = photos.read(example.file, size, fit)
     length, date = stamp or (0, 0)
     entry = {"id": example.id, "file": str(example.file), "sha256": photo.sha256, "bytes": length, "mtime_ns": date}
     return _Loaded(photo.pixels, entry)

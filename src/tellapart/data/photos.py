@@ -48,18 +48,44 @@ class Photo:
     sha256: str  # of the file's bytes
 
 
-def read(file: str | os.PathLike[str], size: int) -> Photo:
-    """The photo upright, in RGB, squeezed to a square of `size` pixels a side: the whole picture, nothing cropped."""
+@dataclass(frozen=True)
+class Fit:
+    """How a photo becomes a square; each encoder has its own way."""
+
+    crop: bool = False  # to its middle, which loses the ends of the long side; or else the whole of it is squeezed
+    resample: Image.Resampling = Image.Resampling.BICUBIC
+    exact: bool = False  # from all pixels of a JPEG, not from a fraction that is quicker to decode
+
+
+SQUEEZE = Fit()
+
+
+def read(file: str | os.PathLike[str], size: int, fit: Fit = SQUEEZE) -> Photo:
+    """The photo upright, in RGB, as a square of `size` pixels a side: if not told otherwise, nothing is cropped."""
     data = read_bytes(file)
-    image = decode(data, file, at_least=size).resize((size, size), Image.Resampling.BICUBIC)
-    return Photo(np.array(image), hashlib.sha256(data).hexdigest())
+    image = decode(data, file, at_least=0 if fit.exact else size)
+    return Photo(_square(image, size, fit), hashlib.sha256(data).hexdigest())
 
 
-def from_image(image: Image.Image, size: int) -> Photo:
+def from_image(image: Image.Image, size: int, fit: Fit = SQUEEZE) -> Photo:
     """The same for a picture that the caller has opened."""
     image = _to_rgb(_upright(image))
-    pixels = np.array(image.resize((size, size), Image.Resampling.BICUBIC))
-    return Photo(pixels, hashlib.sha256(image.tobytes()).hexdigest())
+    return Photo(_square(image, size, fit), hashlib.sha256(image.tobytes()).hexdigest())
+
+
+def _square(image: Image.Image, size: int, fit: Fit) -> NDArray[np.uint8]:
+    if not fit.crop:
+        return np.array(image.resize((size, size), fit.resample))
+    # The short side to `size`, then the middle cut out, as CLIP's authors do; but in one step, because a photo of one
+    # pixel by a million would not fit into memory in between.
+    (left, right), (top, bottom) = (_middle(side, size * side // min(image.size), size) for side in image.size)
+    return np.array(image.resize((size, size), fit.resample, box=(left, top, right, bottom)))
+
+
+def _middle(side: int, resized: int, size: int) -> tuple[float, float]:
+    """Which part of a side is the middle `size` pixels after it has become `resized` pixels long."""
+    first = (resized - size) // 2
+    return first * side / resized, min((first + size) * side / resized, side)
 
 
 def sha256(file: str | os.PathLike[str]) -> str:

@@ -8,8 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tellapart.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from tellapart.data.photos import Fit
+    from tellapart.encoders.encoder import Features
 
 BUNDLED = Path(__file__).parent / "weights"
 
@@ -27,6 +36,33 @@ class EncoderConfig:
     name: str = "efficientnet_lite2"
     image_size: int = 256
     grid: int = 8
+
+
+class PhotoEncoder(Protocol):
+    """What every encoder is to those that use one: `Encoder`, and CLIP's image tower."""
+
+    config: EncoderConfig
+    fit: Fit  # how a photo becomes the square that it takes
+    weights_sha256: str
+
+    @property
+    def regions(self) -> int:
+        """R"""
+
+    @property
+    def feature_size(self) -> int:
+        """D of the grid"""
+
+    @property
+    def pooled_size(self) -> int:
+        """D of the pooled features, which may be another"""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What features must share to be used together."""
+
+    def __call__(self, pixels: NDArray[np.uint8] | Tensor) -> Features:
+        """pixels (B, S, S, 3) in 0..255"""
 
 
 @dataclass(frozen=True)

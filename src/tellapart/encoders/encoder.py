@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor
 
+from tellapart.data import photos
 from tellapart.encoders import ENCODERS, EncoderConfig, efficientnet_lite, weights_file
 from tellapart.errors import UserError
 
@@ -28,6 +29,8 @@ class Features(NamedTuple):
 
 class Encoder:
     """A frozen network with its settings.  Call it with pixels."""
+
+    fit = photos.SQUEEZE
 
     def __init__(self, config: EncoderConfig, device: str | torch.device = "cpu"):
         if config.name not in ENCODERS:
@@ -51,6 +54,10 @@ class Encoder:
 
     @property
     def feature_size(self) -> int:
+        return efficientnet_lite.FEATURE_SIZE
+
+    @property
+    def pooled_size(self) -> int:
         return efficientnet_lite.FEATURE_SIZE
 
     @property

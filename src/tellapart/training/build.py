@@ -19,15 +19,21 @@ from torch import Tensor
 from tellapart import files, models, numerics
 from tellapart.captioners import CAPTIONERS
 from tellapart.data import examples as data_files
-from tellapart.data.batches import Batch, BatchStream, CaptionedPhotos
+from tellapart.data.batches import Batch, BatchStream, CaptionedPhotos, Data
 from tellapart.data.examples import Example
 from tellapart.data.features import FeatureStore, extract, store_folder
-from tellapart.data.tokenizers import WordTokenizer
+from tellapart.data.pairs import PairBatch, Pairs
+from tellapart.data.tokenizers import WordTokenizer, split_words
 from tellapart.encoders.encoder import Encoder
 from tellapart.errors import UserError
+from tellapart.objectives.contrastive import contrastive_step, info_nce, max_violation
 from tellapart.objectives.cross_entropy import cross_entropy_step
 from tellapart.recipe import Recipe
-from tellapart.training.loop import Position, Step, fit
+from tellapart.retrievers import RETRIEVERS
+from tellapart.retrievers.loading import reader_of
+from tellapart.training.loop import Position, Step, Validate, fit
+from tellapart.training.retrieval_validation import METRICS as RETRIEVAL_METRICS
+from tellapart.training.retrieval_validation import validate as validate_retriever
 from tellapart.training.schedule import chance_of_own_words
 from tellapart.training.validation import METRICS, validate
 
@@ -41,6 +47,7 @@ _RANGES: dict[str, tuple[int, float]] = {  # least and most
     **dict.fromkeys(("optim.clip_norm", "optim.clip_value"), (0, math.inf)),
     **dict.fromkeys(("optim.betas", "optim.final", "objective.label_smoothing"), (0, 1)),
     **dict.fromkeys(("objective.scheduled_sampling.increase", "objective.scheduled_sampling.most"), (0, 1)),
+    "objective.margin": (0, 2),
     "seed": (0, 2**63 - 1),
 }
 
@@ -63,11 +70,37 @@ def _run(recipe: Recipe, out: Path, resume: bool) -> Outcome:
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     device = numerics.choose_device(recipe.device)
+    parts = (_retriever_parts if recipe.retriever else _captioner_parts)(recipe, out, resume, device)
+    position = fit(
+        recipe,
+        out,
+        model=parts.network,
+        step=parts.step,
+        validate=parts.validate,
+        stream=BatchStream(parts.data, recipe.batch_size, recipe.data.captions_per_photo, recipe.seed),
+        device=device,
+        resume=resume,
+    )
+    return Outcome(position, parts.problems)
+
+
+@dataclass
+class Parts:
+    """What the loop needs of a captioner or a retriever."""
+
+    network: torch.nn.Module
+    step: Step
+    validate: Validate
+    data: Data[Any]
+    problems: list[str]
+
+
+def _captioner_parts(recipe: Recipe, out: Path, resume: bool, device: torch.device) -> Parts:
     encoder = Encoder(recipe.encoder, device)
     sources, problems = gather(recipe, encoder)
     training = split(sources, recipe.data.train_split, recipe.data.limit)
     judged_by = split(sources, recipe.data.val_split, held_out(recipe))
-    tokenizer = WordTokenizer.load(out / "vocabulary.json") if resume else find_tokenizer(recipe, training)
+    tokenizer = find_tokenizer(recipe, training, out, resume)
 
     seed_everything(recipe.seed)
     captioner = models.build_captioner(
@@ -76,27 +109,37 @@ def _run(recipe: Recipe, out: Path, resume: bool) -> Outcome:
     if recipe.init_from:
         models.start_from(recipe.init_from, captioner, encoder.identity)
     models.describe(out, recipe.captioner, captioner, tokenizer, encoder.identity)
-
-    photos = CaptionedPhotos(training, tokenizer, recipe.data.max_words)
-    position = fit(
-        recipe,
-        out,
-        model=captioner,
-        step=objective(recipe, captioner, tokenizer),
-        validate=partial(
-            validate,
-            captioner,
-            CaptionedPhotos(judged_by, tokenizer, recipe.data.max_words),
-            tokenizer,
-            device,
-            beam=recipe.validation.beam,
-            max_words=recipe.data.max_words,
-        ),
-        stream=BatchStream(photos, recipe.batch_size, recipe.data.captions_per_photo, recipe.seed),
-        device=device,
-        resume=resume,
+    judge = partial(
+        validate,
+        captioner,
+        CaptionedPhotos(judged_by, tokenizer, recipe.data.max_words),
+        tokenizer,
+        device,
+        beam=recipe.validation.beam,
+        max_words=recipe.data.max_words,
     )
-    return Outcome(position, problems)
+    photos = CaptionedPhotos(training, tokenizer, recipe.data.max_words)
+    return Parts(captioner, objective(recipe, captioner, tokenizer), judge, photos, problems)
+
+
+def _retriever_parts(recipe: Recipe, out: Path, resume: bool, device: torch.device) -> Parts:
+    entry = RETRIEVERS[recipe.retriever]
+    encoder = Encoder(recipe.encoder, device) if entry.sees == "photos" else None
+    sources, problems = gather(recipe, encoder)
+    training = split(sources, recipe.data.train_split, recipe.data.limit)
+    judged_by = split(sources, recipe.data.val_split, held_out(recipe))
+    tokenizer = find_tokenizer(recipe, training, out, resume) if entry.reads == "words" else None
+    models.refuse_sizes(recipe.model)
+    settings = recipe.model | ({"feature_size": encoder.feature_size} if encoder else {})
+    settings |= {"vocab_size": len(tokenizer)} if tokenizer else {}
+
+    seed_everything(recipe.seed)
+    network = models.build(RETRIEVERS, "retriever", recipe.retriever, settings).to(device)
+    models.describe(out, recipe.retriever, network, tokenizer, encoder.identity if encoder else {}, "retriever")
+    reader = reader_of(recipe.retriever, tokenizer, device)
+    prepare = partial(reader.prepare, max_words=recipe.data.max_words, cache=Path(recipe.data.features))
+    judge = partial(validate_retriever, network, Pairs(judged_by, prepare), device)  # type: ignore[arg-type]
+    return Parts(network, retrieval_objective(recipe, network), judge, Pairs(training, prepare), problems)
 
 
 def claim(recipe: Recipe, out: Path, resume: bool) -> bool:
@@ -140,45 +183,105 @@ def check(recipe: Recipe) -> None:
             if not least <= number <= most:
                 meant = f"at least {least}" if number < least else f"at most {most}"
                 raise UserError(f"{name} must be {meant}, not {number}.")
-    if recipe.validation.metric not in METRICS:
+    if recipe.retriever and recipe.retriever not in RETRIEVERS:
+        raise UserError(f"there is no retriever {recipe.retriever!r}; there are {', '.join(RETRIEVERS)}.")
+    metrics = RETRIEVAL_METRICS if recipe.retriever else METRICS
+    if recipe.validation.metric not in metrics:
         raise UserError(
-            f"validation.metric: there is no {recipe.validation.metric!r} here; there are {', '.join(METRICS)}."
+            f"validation.metric: there is no {recipe.validation.metric!r} here; there are {', '.join(metrics)}."
+        )
+    objectives = tuple(RETRIEVAL_LOSSES) if recipe.retriever else ("cross_entropy",)
+    if recipe.objective.name not in objectives:
+        learns = f"a {'retriever' if recipe.retriever else 'captioner'} learns by {' or '.join(objectives)}"
+        raise UserError(f"objective.name: {learns}, not by {recipe.objective.name}.")
+    if recipe.retriever and recipe.init_from:
+        raise UserError("init_from: a retriever starts from fresh weights.")
+    by_text = recipe.retriever and RETRIEVERS[recipe.retriever].sees == "references"
+    if by_text and recipe.data.captions_per_photo != 2:
+        raise UserError(
+            f"data.captions_per_photo must be 2: {recipe.retriever} brings two captions of a photo together."
         )
 
 
-def gather(recipe: Recipe, encoder: Encoder) -> tuple[list[tuple[FeatureStore, list[Example]]], list[str]]:
-    """The examples of every data file, with their features; those that have none are left out and named."""
+Source = tuple[FeatureStore | None, list[Example]]  # examples of a data file, with their features if photos are seen
+
+
+def gather(recipe: Recipe, encoder: Encoder | None) -> tuple[list[Source], list[str]]:
+    """The examples of every data file, with their features; those that have none are left out and named.
+
+    Without an encoder only captions count, and records need no photo.
+    """
     if not recipe.data.files:
         raise UserError("the recipe names no data: give --data DATA.json, or data.files in the recipe.")
-    if recipe.data.train_split == recipe.data.val_split:
-        raise UserError("data.train_split and data.val_split are the same; a run is judged by photos it has not seen.")
-    sources, problems, called = [], [], dict[str, str]()
+    if shared := set(recipe.data.train_split.split("+")) & set(recipe.data.val_split.split("+")):
+        raise UserError(
+            f"data.train_split and data.val_split share {min(shared)!r}; a run is judged by photos it has not seen."
+        )
+    sources, problems, called = list[Source](), [], dict[str, str]()
+    left_out = Without(recipe.data.without)
     for file in recipe.data.files:
-        dataset = data_files.read(Path(file))
-        if dataset.name in called:
+        dataset = data_files.read(Path(file), needs_files=encoder is not None)
+        if dataset.name in called and encoder is not None:
             raise UserError(
                 f"{file} and {called[dataset.name]} are both called {dataset.name!r} and would share a feature cache; "
                 'change "dataset" in one of them.'
             )
         called[dataset.name] = file
-        if dataset.kind != "images":
+        if dataset.kind != "images" and encoder is not None:
             raise UserError(f"{file} has {dataset.kind}; this recipe learns from photos.")
         problems += dataset.problems
+        fewest = 1 if encoder else 2  # captions, so that two can be brought together
         wanted = [
             example
             for name, limit in ((recipe.data.train_split, recipe.data.limit), (recipe.data.val_split, held_out(recipe)))
-            for example in _first(dataset.split(name), limit)
-            if example.captions
+            for example in _first(
+                [e for e in in_split(dataset.examples, name) if not left_out.has(e, dataset.name)], limit
+            )
+            if len(example.captions) >= fewest
         ]
         if not wanted:
             raise UserError(
-                f"{file} has no photos with captions in the splits {recipe.data.train_split!r} and "
-                f"{recipe.data.val_split!r} (its splits: {', '.join(sorted({e.split for e in dataset.examples}))})."
+                f"{file} has no photos with {'captions' if encoder else 'two captions'} in the splits "
+                f"{recipe.data.train_split!r} and {recipe.data.val_split!r} (its splits: "
+                f"{', '.join(sorted({e.split for e in dataset.examples}))})."
             )
+        if encoder is None:
+            sources.append((None, wanted))
+            continue
         result = extract(wanted, encoder, store_folder(Path(recipe.data.features), dataset.name, encoder))
         problems += [f"{file}: image {id_}: {reason}" for id_, reason in result.failed.items()]
         sources.append((result.store, [example for example in wanted if example in result.store]))
     return sources, problems
+
+
+class Without:
+    """Photos that a run must not learn from, such as those that another one is judged by.
+
+    The same photo is known by its id in a data set of the same name, or by its file's name; and, because data sets
+    name their photos differently, by two captions that they share.
+    """
+
+    def __init__(self, files: Sequence[str]):
+        sets = [data_files.read(Path(file), needs_files=False) for file in files]
+        self._names = {
+            name for dataset in sets for example in dataset.examples for name in _names(example, dataset.name)
+        }
+        self._captions = {_same(text) for dataset in sets for example in dataset.examples for text in example.captions}
+
+    def has(self, example: Example, dataset: str) -> bool:
+        if not self._names.isdisjoint(_names(example, dataset)):
+            return True
+        captions = set(map(_same, example.captions))
+        return len(captions & self._captions) >= min(2, max(len(captions), 1))
+
+
+def _names(example: Example, dataset: str) -> set[str]:
+    names = {f"{dataset}:{example.id}"} | ({example.file.stem} if example.file.name else set())
+    return names | ({Path(example.id).stem} if isinstance(example.id, str) else set())
+
+
+def _same(caption: str) -> str:
+    return " ".join(split_words(caption))
 
 
 def held_out(recipe: Recipe) -> int:
@@ -186,17 +289,23 @@ def held_out(recipe: Recipe) -> int:
     return min((limit for limit in (recipe.validation.photos, recipe.data.limit) if limit), default=0)
 
 
-def split(
-    sources: Sequence[tuple[FeatureStore, Sequence[Example]]], name: str, limit: int
-) -> list[tuple[FeatureStore, list[Example]]]:
-    chosen = [(store, _first([e for e in examples if e.split == name], limit)) for store, examples in sources]
+def in_split(examples: Sequence[Example], name: str) -> list[Example]:
+    """The examples of a split, or of several that are joined by "+"."""
+    names = set(name.split("+"))
+    return [example for example in examples if example.split in names]
+
+
+def split(sources: Sequence[Source], name: str, limit: int) -> list[Any]:
+    chosen = [(store, _first(in_split(examples, name), limit)) for store, examples in sources]
     if not any(examples for _, examples in chosen):
         raise UserError(f"no data file has a photo with captions and features in the split {name!r}.")
     return chosen
 
 
-def find_tokenizer(recipe: Recipe, training: Sequence[tuple[FeatureStore, Sequence[Example]]]) -> WordTokenizer:
-    """The vocabulary of the model that the run starts from, or the frequent words of the training captions."""
+def find_tokenizer(recipe: Recipe, training: Sequence[Source], out: Path, resume: bool) -> WordTokenizer:
+    """The vocabulary of the run, of the model that it starts from, or the frequent words of the training captions."""
+    if resume:
+        return WordTokenizer.load(out / "vocabulary.json")
     if recipe.init_from:
         return WordTokenizer.load(models.find(recipe.init_from) / "vocabulary.json")
     captions = (caption for _, examples in training for example in examples for caption in example.captions)
@@ -223,9 +332,24 @@ def objective(recipe: Recipe, captioner: torch.nn.Module, tokenizer: WordTokeniz
     return step
 
 
+RETRIEVAL_LOSSES = ("info_nce", "max_violation")
+
+
+def retrieval_objective(recipe: Recipe, network: torch.nn.Module) -> Step:
+    """The step of a retriever's objective."""
+    hinge = partial(max_violation, margin=recipe.objective.margin)
+    loss = hinge if recipe.objective.name == "max_violation" else info_nce
+
+    def step(batch: PairBatch, epoch: int) -> tuple[Tensor, dict[str, float]]:
+        return contrastive_step(network, batch, loss)  # type: ignore[arg-type]
+
+    return step
+
+
 def shrink(recipe: Recipe) -> Recipe:
     """The same recipe with widths and steps for a test (`--tiny`): it shows that everything fits together."""
-    tiny = import_module(CAPTIONERS[recipe.captioner].module).TINY if recipe.captioner in CAPTIONERS else {}
+    table, name = (RETRIEVERS, recipe.retriever) if recipe.retriever else (CAPTIONERS, recipe.captioner)
+    tiny = import_module(table[name].module).TINY if name in table else {}
     return replace(
         recipe,
         model=recipe.model | tiny,

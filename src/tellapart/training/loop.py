@@ -16,19 +16,29 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Any, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tellapart import files, models, numerics
-from tellapart.data.batches import Batch, BatchStream
+from tellapart.data.batches import BatchStream
 from tellapart.errors import UserError
 from tellapart.progress import Progress
 from tellapart.recipe import Recipe
 from tellapart.training import checkpoint
 from tellapart.training.schedule import learning_rate
 
-Step = Callable[[Batch, int], tuple[Tensor, dict[str, float]]]  # batch, epoch -> loss, log line
+
+class AnyBatch(Protocol):
+    photos: NDArray[np.int64]  # positions in the data, for messages
+
+    def to(self, device: torch.device) -> AnyBatch: ...
+
+
+Step = Callable[[Any, int], tuple[Tensor, dict[str, float]]]  # batch, epoch -> loss, log line
 Validate = Callable[[], dict[str, float]]
 
 LOWER_IS_BETTER = {"loss"}  # of the validation metrics; of all others more is better
@@ -55,7 +65,7 @@ def fit(
     model: nn.Module,
     step: Step,
     validate: Validate,
-    stream: BatchStream,
+    stream: BatchStream[AnyBatch],
     device: torch.device,
     resume: bool,
 ) -> Position:
@@ -87,7 +97,7 @@ def fit(
             lr = learning_rate(recipe.optim, position.step, total, steps_per_epoch)
             for group in optimizer.param_groups:
                 group["lr"] = lr
-            epoch, had = position.step * recipe.optim.accumulate // stream.batches_per_epoch, list[Batch]()
+            epoch, had = position.step * recipe.optim.accumulate // stream.batches_per_epoch, list[AnyBatch]()
             for _ in range(recipe.optim.accumulate):
                 had.append(next(batches).to(device))
                 with numerics.autocast(device, position.dtype):
@@ -218,7 +228,7 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def _require_finite(what: str, value: float, step: int, batches: list[Batch], stream: BatchStream) -> None:
+def _require_finite(what: str, value: float, step: int, batches: list[AnyBatch], stream: BatchStream[AnyBatch]) -> None:
     """Stop before such a number reaches the weights, and say which photos it came from."""
     if not math.isfinite(value):
         ids = [str(stream.data.examples[photo].id) for batch in batches for photo in batch.photos]

@@ -1,0 +1,57 @@
+"""What makes a retriever: captions and what they are about should meet, and others should not.
+
+B photos, N = B*K captions grouped by photo, E embedding size; all embeddings of unit norm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tellapart.data.pairs import PairBatch
+from tellapart.retrievers import Towers
+
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # captions (N, E), images (B, E), scale -> loss
+
+
+def info_nce(captions: Tensor, images: Tensor, scale: Tensor) -> Tensor:
+    """Mean of two cross-entropies: which photo is the caption's, and which captions are the photo's.
+
+    A photo's K captions are equally right answers to the second question.
+    """
+    logits = scale * captions @ images.T  # (N, B)
+    own = own_photo(captions, images)
+    finds_photo = F.cross_entropy(logits, own)
+    finds_caption = -logits.log_softmax(0).gather(1, own[:, None]).mean()
+    return (finds_photo + finds_caption) / 2
+
+
+def max_violation(captions: Tensor, images: Tensor, scale: Tensor, *, margin: float = 0.2) -> Tensor:
+    """VSE++: a pair must beat its hardest other photo and its hardest other caption in the batch by a margin.
+
+    Mean over pairs, so that the learning rate need not follow the batch size; the authors' program has the sum.
+    """
+    similarity = captions @ images.T  # (N, B)
+    own = own_photo(captions, images)
+    match = similarity.gather(1, own[:, None]).squeeze(1)  # (N,)
+    others = similarity.scatter(1, own[:, None], -torch.inf)
+    hardest_photo, hardest_caption = others.amax(1), others.amax(0)[own]
+    shortfall = (margin + hardest_photo - match).clamp(min=0) + (margin + hardest_caption - match).clamp(min=0)
+    return shortfall.mean()
+
+
+def own_photo(captions: Tensor, images: Tensor) -> Tensor:
+    """The row of each caption's photo: (N,)"""
+    return torch.arange(len(captions), device=captions.device) // (len(captions) // len(images))
+
+
+def contrastive_step(retriever: Towers, batch: PairBatch, loss: Loss) -> tuple[Tensor, dict[str, float]]:
+    """Loss and log line for one batch."""
+    captions, images = retriever(batch.images, batch.captions)
+    value = loss(captions, images, retriever.log_scale.exp())
+    best = (captions.detach() @ images.detach().T).argmax(1)
+    right = (best == own_photo(captions, images)).float().mean()
+    return value, {"loss": value.item(), "accuracy": right.item(), "scale": retriever.log_scale.exp().item()}

@@ -1,0 +1,33 @@
+"""A collection of photos as a retriever sees them: one unit vector each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tellapart.data.pooled import pooled_features
+from tellapart.retrievers.retriever import Retriever
+
+_BATCH = 4096
+
+
+@dataclass
+class Embedded:
+    files: list[str]  # the photos that could be read, in the order given
+    vectors: NDArray[np.float32]  # (P, E) unit norm
+    sha256: list[str]  # of each photo's bytes
+    failed: dict[str, str]  # file -> why not
+
+
+def embed_photos(retriever: Retriever, files: Sequence[str]) -> Embedded:
+    """The vectors of photos.  Features, which are what costs, are kept: all retrievers on an encoder share them."""
+    if retriever.encoder is None:
+        raise ValueError(f"{retriever.name} sees references, not photos")
+    seen = pooled_features(retriever.encoder, files)
+    parts = [retriever.embed_images(part).float().cpu() for part in torch.from_numpy(seen.vectors).split(_BATCH)]  # type: ignore[no-untyped-call]
+    vectors: NDArray[np.float32] = torch.cat(parts).numpy() if seen.files else np.zeros((0, retriever.size), np.float32)
+    return Embedded(seen.files, vectors, seen.sha256, seen.failed)

@@ -1,0 +1,82 @@
+"""From a name to a retriever: an embedded one, a run or model folder, MiniLM, or a CLIP from a folder or the hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from tellapart import files, models, numerics
+from tellapart.data.tokenizers import WordTokenizer
+from tellapart.errors import UserError
+from tellapart.retrievers import DEFAULT, EMBEDDED, MINILM, RETRIEVERS, clip
+from tellapart.retrievers.readers import Reader, SentenceReader, WordReader
+from tellapart.retrievers.retriever import Retriever
+from tellapart.retrievers.sentences import SIZE, SentenceEncoder
+
+
+def load(name: str | Path = DEFAULT, *, device: str = "auto", prompt: str = "") -> Retriever:
+    """`prompt` is what CLIP finds at the beginning of every caption, such as "A photo depicts"."""
+    chosen = numerics.choose_device(device)
+    known = str(name) in EMBEDDED or str(name) == MINILM
+    if not known and clip.could_be(str(name)):
+        return clip.load(str(name), chosen, prompt=prompt)
+    if prompt:
+        raise UserError(f"a prompt is for CLIP; the retriever {str(name)!r} takes captions as they are.")
+    if str(name) == MINILM:
+        return _minilm(chosen)
+    folder = EMBEDDED.get(str(name), Path(name))
+    if not files.is_folder(folder):
+        raise UserError(
+            f"there is no retriever {str(name)!r}: neither a folder nor one of {', '.join([*EMBEDDED, MINILM])}."
+        )
+    return _from_folder(folder, chosen)
+
+
+def _from_folder(folder: Path, device: torch.device) -> Retriever:
+    config = models.read_config(folder, "retriever")
+    entry = RETRIEVERS.get(config.name)
+    if entry is None:
+        raise UserError(f"{folder}: there is no retriever {config.name!r}; there are {', '.join(RETRIEVERS)}.")
+    towers = models.build(RETRIEVERS, "retriever", config.name, config.settings)
+    sha256 = models.load_weights(folder, towers)
+    encoder = models.encoder_from(config.encoder, device) if entry.sees == "photos" else None
+    towers.to(device).eval().requires_grad_(False)
+    tokenizer = models.load_words(folder, config.settings) if entry.reads == "words" else None
+    reader = reader_of(config.name, tokenizer, device)
+    return Retriever(
+        files.real(folder).name,
+        sha256,
+        entry.sees,
+        int(towers.config.size),  # type: ignore[arg-type]
+        towers,  # type: ignore[arg-type]
+        reader,
+        encoder,
+        device,
+    )
+
+
+def reader_of(name: str, tokenizer: WordTokenizer | None, device: torch.device) -> Reader:
+    """What reads captions for a network of this name: words, or without a vocabulary whole sentences."""
+    if tokenizer is None:
+        return SentenceReader(SentenceEncoder(device))
+    return WordReader(tokenizer, with_eos=name == "vse")
+
+
+class _Same(nn.Module):
+    """A sentence encoder's own vectors are the embedding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log_scale: Tensor
+        self.register_buffer("log_scale", torch.tensor(20.0).log())  # what its authors trained it with
+
+    def embed_captions(self, captions: Tensor) -> Tensor:
+        return captions
+
+
+def _minilm(device: torch.device) -> Retriever:
+    encoder = SentenceEncoder(device)
+    towers = _Same().to(device)
+    return Retriever(MINILM, encoder.sha256, "references", SIZE, towers, SentenceReader(encoder), None, device)  # type: ignore[arg-type]

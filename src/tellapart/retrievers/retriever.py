@@ -1,0 +1,87 @@
+"""A retriever as the rest of the program uses it: photos and captions in, unit vectors and similarities out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tellapart.data.tokenizers import Tokenizer
+from tellapart.encoders import PhotoEncoder
+from tellapart.parallel import batched
+from tellapart.retrievers import Towers
+from tellapart.retrievers.readers import Reader
+
+_BATCH = 512  # captions at once
+
+
+@dataclass(frozen=True)
+class Retriever:
+    """A listener, frozen."""
+
+    name: str  # as tables show it
+    sha256: str  # of its weights
+    sees: Literal["photos", "references"]  # what it knows a photo by
+    size: int  # E
+    towers: Towers
+    reader: Reader
+    encoder: PhotoEncoder | None  # whose pooled features it takes; none where it sees only references
+    device: torch.device
+
+    @property
+    def scale(self) -> float:
+        """What a cosine is multiplied with before a softmax."""
+        return float(self.towers.log_scale.exp())
+
+    @torch.inference_mode()
+    def embed_images(self, pooled: Tensor) -> Tensor:
+        """pooled features (B, D) -> (B, E) unit norm"""
+        return self.towers.embed_images(pooled.to(self.device))
+
+    @torch.inference_mode()
+    def embed_pixels(self, pixels: NDArray[np.uint8] | Tensor) -> Tensor:
+        """(B, S, S, 3) in 0..255 -> (B, E) unit norm"""
+        if self.encoder is None:
+            raise ValueError(f"{self.name} sees references, not photos")
+        return self.embed_images(self.encoder(pixels).pooled)
+
+    @torch.inference_mode()
+    def embed_captions(self, captions: Sequence[str]) -> Tensor:
+        """-> (N, E) unit norm; a caption without a word is like nothing: zeros"""
+        parts = [
+            self._embed(self.reader.read(batch)) * _says_something(batch)[:, None].to(self.device)
+            for batch in batched(captions, _BATCH)
+        ]
+        return torch.cat(parts) if parts else torch.zeros(0, self.size, device=self.device)
+
+    @torch.inference_mode()
+    def embed_tokens(self, tokens: Tensor, words: Tokenizer) -> Tensor:
+        """A captioner's tokens (N, T), which count up to EOS -> (N, E); none: zeros.  `words` are the captioner's."""
+        before_eos = (tokens == words.eos).cumsum(1) == 0
+        spoken = before_eos & (tokens != words.pad) & (tokens != words.bos)
+        return self._embed(self.reader.read_tokens(tokens, words)) * spoken.any(1, keepdim=True).to(self.device)
+
+    @torch.inference_mode()
+    def embed_references(self, references: Sequence[Sequence[str]]) -> Tensor:
+        """(P, E): the mean of their unit vectors, so that a product with a caption is the mean cosine; none: zeros"""
+        flat = self.embed_captions([text for texts in references for text in texts])
+        photo = torch.tensor([i for i, texts in enumerate(references) for _ in texts], dtype=torch.long).to(self.device)
+        total = torch.zeros(len(references), self.size, device=self.device).index_add_(0, photo, flat)
+        count = torch.tensor([max(len(texts), 1) for texts in references], device=self.device)
+        return total / count[:, None]
+
+    def similarity(self, captions: Tensor, images: Tensor) -> Tensor:
+        """(N, E), (P, E) -> (N, P)"""
+        return captions @ images.T
+
+    def _embed(self, read: Tensor) -> Tensor:
+        return self.towers.embed_captions(read.to(self.device))
+
+
+def _says_something(captions: Sequence[str]) -> Tensor:
+    return torch.tensor([any(map(str.isalnum, caption)) for caption in captions])

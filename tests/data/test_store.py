@@ -1,0 +1,207 @@
+"""Rows of numbers on disk: what was written is found again, and nothing that happens to the files goes unnoticed."""
+
+import fcntl
+import json
+import os
+
+import pytest
+import torch
+
+from tellapart import files
+from tellapart.data.store import Store
+from tellapart.errors import UserError
+
+MANIFEST = {"format": 1, "encoder": {"name": "eye", "sizes": (2, 3)}}
+ARRAYS = {"map": (2, 3), "vector": (4,)}
+
+
+def numbers(rows, seed):
+    """Of half precision, so that nothing is lost on the way."""
+    draw = torch.Generator().manual_seed(seed)
+    return [torch.randn(rows, *shape, generator=draw).half().float() for shape in ARRAYS.values()]
+
+
+def entries(*ids):
+    return [{"id": id, "colour": f"{id}!"} for id in ids]
+
+
+@pytest.fixture
+def open_store(tmp_path):
+    def open_it(**changed):
+        arguments = {"manifest": MANIFEST, "arrays": ARRAYS, "keys": ("colour",), **changed}
+        return Store(tmp_path / "store", **arguments)
+
+    return open_it
+
+
+@pytest.fixture
+def filled(open_store):
+    """A store of three rows, and the numbers in it."""
+    store, three = open_store(), numbers(3, seed=0)
+    with store.writing():
+        store.append([part[:2] for part in three], entries("a", "b"))
+        store.append([part[2:] for part in three], entries("c"))
+    return store, three
+
+
+def assert_holds(store, ids, tensors):
+    rows = [store.row_of(id) for id in ids]
+    for name, expected in zip(ARRAYS, tensors, strict=True):
+        torch.testing.assert_close(store.read(name, rows), expected, atol=0, rtol=0)
+
+
+def test_what_was_written_is_found_again(filled, open_store):
+    store, three = filled
+    for found in (store, open_store()):
+        assert found.rows == 3
+        assert_holds(found, "abc", three)
+        assert_holds(found, "ca", [part[[2, 0]] for part in three])
+        assert found.lines["b"] == {"id": "b", "colour": "b!", "row": 1}
+
+
+def test_an_empty_store_has_rows_of_the_right_shape(open_store):
+    store = open_store()
+    assert store.rows == 0
+    assert store.read("map", []).shape == (0, 2, 3)
+    assert store.read("vector", []).shape == (0, 4)
+
+
+def test_a_later_row_of_the_same_id_counts(filled, open_store):
+    store, _ = filled
+    new = numbers(1, seed=9)
+    with store.writing():
+        store.append(new, entries("a"))
+    for found in (store, open_store()):
+        assert_holds(found, "a", new)
+        assert found.rows == 4
+
+
+def test_numbers_are_there_before_the_lines_that_say_so(open_store, monkeypatch):
+    written = []
+    append = files.append
+    monkeypatch.setattr(files, "append", lambda file, data: (written.append(file.name), append(file, data)))
+    store = open_store()
+    with store.writing():
+        store.append(numbers(1, seed=0), entries("a"))
+    assert written == ["map.f16", "vector.f16", "rows.jsonl"]
+
+
+# --- after a kill -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        {"map.f16": b"12345"},  # within a row
+        {"map.f16": b"x" * 12},  # a row of the first array alone
+        {"map.f16": b"x" * 24, "vector.f16": b"x" * 8},
+        {"map.f16": b"x" * 12, "vector.f16": b"x" * 8, "rows.jsonl": b'{"id": "d", "col'},
+    ],
+    ids=lambda left: "+".join(left),
+)
+def test_what_a_kill_left_half_written_is_cut_off(filled, open_store, left):
+    first, three = filled
+    for name, data in left.items():
+        with (first.folder / name).open("ab") as file:
+            file.write(data)
+    store, new = open_store(), numbers(1, seed=5)
+    assert_holds(store, "abc", three)
+    assert "d" not in store.lines
+    with store.writing():
+        store.append(new, entries("d"))
+    for found in (store, open_store()):
+        assert found.rows == 4
+        assert_holds(found, "abcd", [torch.cat(pair) for pair in zip(three, new, strict=True)])
+    assert (store.folder / "map.f16").stat().st_size == 4 * 12
+
+
+def test_what_another_process_wrote_meanwhile_is_kept(open_store):
+    mine, other = open_store(), open_store()
+    with other.writing():
+        other.append(numbers(2, seed=1), entries("a", "b"))
+    with mine.writing():
+        mine.append(numbers(1, seed=2), entries("c"))
+    expected = [torch.cat(pair) for pair in zip(numbers(2, seed=1), numbers(1, seed=2), strict=True)]
+    assert_holds(mine, "abc", expected)
+    assert_holds(open_store(), "abc", expected)
+
+
+def test_two_processes_do_not_write_at_once(filled):
+    store, three = filled
+    handle = os.open(store.folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with pytest.raises(UserError, match=r"store: another process is filling this store\.$"), store.writing():
+            pass
+        assert_holds(store, "abc", three)  # who only reads does not wait
+    finally:
+        os.close(handle)
+
+
+# --- damage -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["map.f16", "vector.f16"])
+@pytest.mark.parametrize("keep", [None, 0, 5])
+def test_an_array_that_is_too_short_is_named(filled, open_store, name, keep):
+    store, _ = filled
+    if keep is None:
+        (store.folder / name).unlink()
+    else:
+        (store.folder / name).write_bytes((store.folder / name).read_bytes()[:keep])
+    with pytest.raises(UserError, match=rf"{name} is shorter than rows\.jsonl says; delete the folder"):
+        open_store()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "{",
+        "3",
+        "null",
+        '{"id": "b", "row": 1}',
+        '{"id": "b", "colour": "", "row": -1}',
+        '{"id": "b", "colour": "", "row": "1"}',
+        '{"colour": "", "row": 1}',
+        "[" * 100_000,
+        "\udcff",
+    ],
+    ids=lambda line: line[:40],
+)
+def test_a_damaged_line_is_named_by_its_number(filled, open_store, line):
+    store, _ = filled
+    lines = (store.folder / "rows.jsonl").read_text().splitlines()
+    lines[1] = line
+    (store.folder / "rows.jsonl").write_bytes("".join(f"{one}\n" for one in lines).encode(errors="surrogateescape"))
+    with pytest.raises(UserError, match=r"rows\.jsonl: line 2 is damaged; delete the folder"):
+        open_store()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"[" * 100_000], ids=lambda content: repr(content[:5]))
+def test_a_damaged_manifest_is_named(filled, open_store, content):
+    store, _ = filled
+    (store.folder / "manifest.json").write_bytes(content)
+    with pytest.raises(UserError, match=r"manifest\.json is damaged; delete the folder"):
+        open_store()
+
+
+def test_rows_of_another_maker_are_refused(filled, open_store):
+    other = {"format": 1, "encoder": {"name": "ear", "weights_sha256": "0123456789"}}
+    with pytest.raises(
+        UserError, match=r"store holds features of another encoder \(eye, .*; this one is ear, weights 01234567"
+    ):
+        open_store(manifest=other)
+    assert json.loads((filled[0].folder / "manifest.json").read_text())["encoder"]["name"] == "eye"
+
+
+@pytest.mark.parametrize("manifest", [{"format": 2}, {"format": 1, "encoder": "eye"}])
+def test_a_manifest_of_another_form_is_refused_in_words(filled, open_store, manifest):
+    with pytest.raises(UserError, match="this one is one that we do not know"):
+        open_store(manifest=manifest)
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="the file cannot be written"):
+        Store(tmp_path / "file" / "store", MANIFEST, ARRAYS)
