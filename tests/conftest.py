@@ -15,6 +15,8 @@ from PIL import Image
 
 torch.set_num_threads(1)
 
+pytest_plugins = ["chat_server"]
+
 # A first call may compile a kernel, and the machine may be busy: time says nothing of what is tested.
 settings.register_profile("tellapart", deadline=None)
 settings.load_profile("tellapart")
@@ -40,6 +42,34 @@ def small_model(tmp_path_factory):
         captioner.word_bias[tokenizer.eos] = -3.0  # or it has nothing to say
     models.describe(folder, "transformer", captioner, tokenizer, encoder.identity)
     models.save_weights(folder / "model.safetensors", captioner)
+    return folder
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    """A cache of the test's own: nothing is read from or left in that of whoever runs the tests."""
+    monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture(scope="session")
+def small_retriever(tmp_path_factory):
+    """A retriever's folder with a real encoder and vocabulary and random weights: no good judge, but a quick one."""
+    from tellapart import models
+    from tellapart.data.tokenizers import WordTokenizer
+    from tellapart.encoders import EncoderConfig
+    from tellapart.encoders.encoder import Encoder
+    from tellapart.retrievers import RETRIEVERS
+    from tellapart.retrievers.word_tower import TINY
+
+    folder = tmp_path_factory.mktemp("listener")
+    tokenizer = WordTokenizer(["a", "man", "riding", "wave", "red", "bus", "street", "cat", "on", "the", "bed", "dog"])
+    encoder = Encoder(EncoderConfig(image_size=64, grid=2))
+    torch.manual_seed(0)
+    settings = TINY | {"vocab_size": len(tokenizer), "feature_size": encoder.feature_size}
+    network = models.build(RETRIEVERS, "retriever", "word_tower", settings)
+    models.describe(folder, "word_tower", network, tokenizer, encoder.identity, "retriever")
+    models.save_weights(folder / "model.safetensors", network)
     return folder
 
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from tellapart.version import __version__
 
 if TYPE_CHECKING:
-    from tellapart.captioning import Caption, PhotoCaptioner, load
+    from tellapart.caption import Caption
+    from tellapart.captioning import PhotoCaptioner, load
     from tellapart.errors import BadPhoto, UserError
     from tellapart.metrics.scoring import measure, score
 
@@ -22,7 +23,7 @@ __all__ = ["BadPhoto", "Caption", "PhotoCaptioner", "UserError", "__version__", 
 
 _HOME = {
     "BadPhoto": "tellapart.errors",
-    "Caption": "tellapart.captioning",
+    "Caption": "tellapart.caption",
     "PhotoCaptioner": "tellapart.captioning",
     "UserError": "tellapart.errors",
     "load": "tellapart.captioning",

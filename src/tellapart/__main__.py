@@ -16,13 +16,16 @@ COMMANDS = {  # name: (module with `main(arguments) -> exit code`, what it does)
     "caption": ("tellapart.commands.caption", "caption photos, folders of photos or a data file"),
     "train": ("tellapart.commands.train", "run a recipe"),
     "score": ("tellapart.commands.score", "compare captions with what people said: BLEU, METEOR, CIDEr-D and others"),
+    "evaluate": ("tellapart.commands.evaluate", "measure how well captions tell photos apart, and how true they are"),
+    "lookalikes": ("tellapart.commands.lookalikes", "find photos that look alike, near-duplicates and copies"),
+    "lint": ("tellapart.commands.lint", "find what accessibility checkers flag in captions"),
     "prepare": ("tellapart.commands.prepare", "turn a data set into the one schema"),
     "features": ("tellapart.commands.features", "compute a data set's features once and keep them"),
-    "models": ("tellapart.commands.models", "list captioners, encoders and recipes"),
+    "models": ("tellapart.commands.models", "list captioners, retrievers, encoders and recipes"),
     "doctor": ("tellapart.commands.doctor", "check this machine and the installation"),
 }
 
-RESUMABLE = ("caption", "train", "features")
+RESUMABLE = ("caption", "train", "features", "evaluate")
 
 
 def usage() -> str:

@@ -17,9 +17,10 @@ from typing import Any
 from tellapart import files
 from tellapart.errors import UserError
 
-Row = dict[str, Any]  # "file" and "caption", "logprob", "key", or "file" and "error"; "id" where there is one
+# "file" and "caption", "logprob", "key" (and "look_alikes", "gap"), or "file" and "error"; "id" where there is one
+Row = dict[str, Any]
 
-_COLUMNS = ("file", "caption", "logprob", "error", "id", "key")
+_COLUMNS = ("file", "caption", "logprob", "error", "id", "key", "look_alikes", "gap")
 
 
 class CaptionsFile:
@@ -49,7 +50,8 @@ class CaptionsFile:
         if not self._csv:  # ASCII: a file name need not be UTF-8, and JSON can escape what UTF-8 cannot write
             return (json.dumps(row) + "\n").encode("ascii")
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerow([row.get(column, "") for column in _COLUMNS])
+        cells = row | ({"look_alikes": json.dumps(row["look_alikes"])} if "look_alikes" in row else {})
+        csv.writer(text, lineterminator="\n").writerow([cells.get(column, "") for column in _COLUMNS])
         return text.getvalue().encode("utf-8", "surrogateescape")
 
     def _read(self) -> list[Row]:
@@ -81,4 +83,11 @@ class CaptionsFile:
         row: Row = {"file": cells["file"]} | ({"id": cells["id"]} if cells["id"] else {})
         if not cells["key"]:  # a row with a caption has a key, even where the caption is empty
             return row | {"error": cells["error"]}
-        return row | {"caption": cells["caption"], "logprob": float(cells["logprob"]), "key": cells["key"]}
+        row |= {"caption": cells["caption"], "logprob": _number(cells["logprob"])}
+        if cells["look_alikes"]:
+            row |= {"look_alikes": json.loads(cells["look_alikes"]), "gap": _number(cells["gap"])}
+        return row | {"key": cells["key"]}
+
+
+def _number(cell: str) -> float | None:
+    return float(cell) if cell else None

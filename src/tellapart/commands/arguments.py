@@ -28,3 +28,14 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number above 0, not {text!r}")
     return int(text)
+
+
+def number(text: str, least: float, most: float) -> float:
+    """A number in a range."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not least <= value <= most:
+        raise argparse.ArgumentTypeError(f"must be a number from {least:g} to {most:g}, not {text!r}")
+    return value

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tellapart.commands.arguments import Parser, positive
+from tellapart.commands.arguments import Parser, number, positive
+from tellapart.errors import UserError
 from tellapart.parallel import batched
 from tellapart.progress import Progress
 
 if TYPE_CHECKING:
-    from tellapart.captioning import Caption, PhotoCaptioner
+    from tellapart.among import Collection
+    from tellapart.caption import Caption
     from tellapart.captions_file import CaptionsFile, Row
     from tellapart.data.inputs import Input
+    from tellapart.speakers import Speaker
 
 _SAVED_TOGETHER = 16  # rows; a kill loses at most so many
 
@@ -24,8 +29,11 @@ def parser() -> Parser:
         "caption",
         "Caption photos, folders of photos (with the folders in them) or a data file.\n"
         "Prints FILE<TAB>CAPTION lines, or writes rows to --out; a run that is started again with the same --out goes\n"
-        "on where it stopped.  Exit 1: some photos could not be used; each is named with its reason.",
-        "tellapart caption holiday/ --out captions.jsonl",
+        "on where it stopped.  Exit 1: some photos could not be used; each is named with its reason.\n"
+        "\n"
+        "With --among, a photo's caption is the one, of several, that best tells it apart from its look-alikes\n"
+        "in a collection; rows then name those look-alikes, and the gap between them and the photo.",
+        "tellapart caption holiday/ --among holiday/ --out captions.jsonl",
     )
     parser.add_argument("paths", metavar="PATH", nargs="+", help="a photo, a folder of photos, or DATA.json")
     parser.add_argument(
@@ -35,30 +43,116 @@ def parser() -> Parser:
     parser.add_argument("--split", metavar="NAME", help="the part of a data file to caption (default: all)")
     parser.add_argument("--out", metavar="F", type=Path, help="write rows to F.jsonl or F.csv")
     parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
+    among = parser.add_argument_group("told apart")
+    among.add_argument("--among", metavar="PATH", nargs="+", help="the collection: photos, folders, or DATA.json")
+    among.add_argument(
+        "--retriever", metavar="R", help="who must find a photo by its caption (default: the embedded one)"
+    )
+    among.add_argument("--k", type=positive, help="look-alikes of a photo that a row names (default: 5)")
+    among.add_argument(
+        "--strength", type=strength, metavar="S", help="weight of being told apart against being likely (default: 0.4)"
+    )
+    among.add_argument("--candidates", metavar="F.jsonl", type=Path, help="choose among captions made elsewhere")
+    server = parser.add_argument_group("captions from a server that speaks the OpenAI protocol")
+    server.add_argument("--endpoint", metavar="URL", help="such as http://localhost:8080/v1")
+    server.add_argument("--endpoint-model", metavar="NAME", help="the model to ask there")
+    server.add_argument("--timeout", type=seconds, default=60.0, help="seconds for an answer (default: 60)")
+    server.add_argument("--requests", type=positive, default=4, help="requests at once, at most (default: 4)")
     return parser
+
+
+def strength(text: str) -> float:
+    return number(text, 0, 1000)
+
+
+def seconds(text: str) -> float:
+    return number(text, 0.001, 86400)
 
 
 def main(arguments: list[str]) -> int:
     request = parser().parse_args(arguments)
+    _check(request)
 
-    from tellapart.album import DEFAULT
-    from tellapart.captioning import load
     from tellapart.captions_file import CaptionsFile
     from tellapart.data.inputs import gather
 
     out = CaptionsFile(request.out) if request.out else None
     inputs, problems = gather(request.paths, request.split)
-    captioner = load(request.model or DEFAULT, device=request.device)
-    failed = write(captioner, inputs, out, request.beam) if out else show(captioner, inputs, request.beam)
-    for problem in problems:
+    collection, problems_there = _collection(request, {photo.file for photo in inputs})
+    speaker = _speaker(request, collection)
+    failed = write(speaker, inputs, out) if out else show(speaker, inputs)
+    for problem in dict.fromkeys([*problems, *problems_there, *speaker.leftovers(inputs)]):
         print(problem, file=sys.stderr)
-    return 1 if failed or problems else 0
+    return 1 if failed or problems or problems_there else 0
 
 
-def show(captioner: PhotoCaptioner, inputs: list[Input], beam: int) -> int:
+def _check(request: argparse.Namespace) -> None:
+    """What the arguments cannot say of each other by themselves."""
+    told_apart = {"--retriever": request.retriever, "--k": request.k, "--strength": request.strength}
+    told_apart["--candidates"] = request.candidates
+    for name, value in told_apart.items():
+        if value is not None and not request.among:
+            raise UserError(f"{name} needs --among, the collection that photos are told apart from.")
+    if bool(request.endpoint) != bool(request.endpoint_model):
+        raise UserError("--endpoint and --endpoint-model go together: where the server is, and which model to ask.")
+    given = [name for name in ("model", "candidates", "endpoint") if getattr(request, name)]
+    if len(given) > 1:
+        raise UserError(f"--{given[0]} and --{given[1]} cannot both be where captions come from.")
+    if request.out and request.candidates and request.out.resolve() == request.candidates.resolve():
+        raise UserError(f"--out {request.out}: this is the file of candidates; choose another name.")
+
+
+def _collection(request: argparse.Namespace, captioned: set[str]) -> tuple[Collection | None, list[str]]:
+    """The photos to be told apart from, and a sentence for whatever of them could not be used.
+
+    Those that are captioned as well are named then.
+    """
+    if not request.among:
+        return None, []
+    from tellapart.among import Collection
+    from tellapart.data.inputs import gather
+    from tellapart.retrievers import DEFAULT
+    from tellapart.retrievers.loading import load
+
+    there, problems = gather(request.among, request.split)
+    collection = Collection.of(load(request.retriever or DEFAULT, device=request.device), [one.file for one in there])
+    problems += [f"{one_line(f)}: {why}" for f, why in collection.photos.failed.items() if f not in captioned]
+    return collection, problems
+
+
+def _speaker(request: argparse.Namespace, collection: Collection | None) -> Speaker:
+    from tellapart.among import Choosing
+    from tellapart.speakers import of_candidates, of_captioner, of_endpoint
+
+    chosen = {"k": request.k, "strength": request.strength}
+    how = Choosing(**{name: value for name, value in chosen.items() if value is not None})
+    if request.candidates:
+        from tellapart.candidates_file import CandidatesFile
+
+        return of_candidates(CandidatesFile(request.candidates), collection, how)
+    if request.endpoint:
+        from tellapart.endpoint import Endpoint
+
+        key = os.environ.get("TELLAPART_API_KEY") or os.environ.get("OPENAI_API_KEY", "")
+        server = Endpoint(
+            request.endpoint,
+            request.endpoint_model,
+            candidates=5 if collection else 1,
+            timeout=request.timeout,
+            at_once=request.requests,
+            api_key=key.strip(),
+        )
+        return of_endpoint(server, collection, how)
+    from tellapart.album import DEFAULT
+    from tellapart.captioning import load
+
+    return of_captioner(load(request.model or DEFAULT, device=request.device), request.beam, collection, how)
+
+
+def show(speaker: Speaker, inputs: list[Input]) -> int:
     """Lines on stdout, as they come.  Returns how many photos failed."""
     failed = 0
-    for caption in captioner.caption((photo.file for photo in inputs), beam=beam):
+    for caption in speaker.caption([photo.file for photo in inputs]):
         if caption.error:
             failed += 1
             print(f"{one_line(caption.file)}: {caption.error}", file=sys.stderr)
@@ -67,9 +161,9 @@ def show(captioner: PhotoCaptioner, inputs: list[Input], beam: int) -> int:
     return failed
 
 
-def write(captioner: PhotoCaptioner, inputs: list[Input], out: CaptionsFile, beam: int) -> int:
+def write(speaker: Speaker, inputs: list[Input], out: CaptionsFile) -> int:
     """Rows in a file, those that are there already left as they are.  Returns how many photos failed."""
-    settings = f"{captioner.model.sha256} {captioner.encoder.weights_sha256} beam={beam}"
+    settings = speaker.settings
     wanted = {photo.file: photo for photo in inputs}
     others = [row for row in out.rows if row["file"] not in wanted]  # of earlier requests: not ours to throw away
     there = {row["file"]: row for row in out.rows if row["file"] in wanted and _is_done(row, settings)}
@@ -77,7 +171,7 @@ def write(captioner: PhotoCaptioner, inputs: list[Input], out: CaptionsFile, bea
     todo = [file for file in wanted if file not in there]
     failed = 0
     with Progress("captions", len(wanted), done=len(there)) as bar:
-        for batch in batched(captioner.caption(todo, beam=beam), _SAVED_TOGETHER):
+        for batch in batched(speaker.caption(todo), _SAVED_TOGETHER):
             out.append(_row(wanted[caption.file], caption, settings) for caption in batch)
             for caption in batch:
                 if caption.error:

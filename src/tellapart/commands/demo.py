@@ -13,7 +13,7 @@ from tellapart.errors import UserError
 from tellapart.progress import Progress
 
 if TYPE_CHECKING:
-    from tellapart.captioning import Caption
+    from tellapart.caption import Caption
     from tellapart.data.examples import Example
 
 

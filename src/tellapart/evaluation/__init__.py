@@ -1,0 +1,1 @@
+"""Models side by side on the photos of data sets: what is measured, the table, the page and the TREC files."""

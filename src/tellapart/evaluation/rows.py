@@ -1,0 +1,166 @@
+"""What is compared, and on what: models as a user names them, splits of data sets, and who said what of which photo."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tellapart import files
+from tellapart.album import EMBEDDED
+from tellapart.data import examples
+from tellapart.data.examples import Example
+from tellapart.data.readers import folder
+from tellapart.errors import UserError
+from tellapart.metrics import caption_files
+
+HUMAN = "human"
+_FILES = (".json", ".jsonl", ".csv")
+_SHOWN = 5  # ids that a message lists
+
+
+@dataclass(frozen=True)
+class Model:
+    given: str  # as the user named it
+    name: str  # of its row
+    kind: Literal["captioner", "file", "human"]
+
+
+def models(given: Sequence[str]) -> list[Model]:
+    """Each with the shortest name that no other could have: its file's or folder's, longer where that is not enough."""
+    real = [text if _is_named(text) else str(files.real(Path(text))) for text in given]
+    if twice := next((text for text, path in zip(given, real, strict=True) if real.count(path) > 1), None):
+        raise UserError(f"{twice} is named twice.")
+    names = [_names(text) for text in given]
+    found = []
+    for text, own in zip(given, names, strict=True):
+        taken = {name for others in names if others is not own for name in others}
+        found.append(Model(text, next((name for name in own if name not in taken), text), _kind(text)))
+    return found
+
+
+def _is_named(given: str) -> bool:
+    return given == HUMAN or given in EMBEDDED
+
+
+def _names(given: str) -> list[str]:
+    """What a model could be called, from short to long."""
+    if _is_named(given):
+        return [given]
+    parts = files.real(Path(given)).parts[1:]
+    longer = ["/".join(parts[-length:]) for length in range(1, len(parts) + 1)]
+    return [Path(parts[-1].removesuffix(".gz")).stem, *longer] if _kind(given) == "file" else longer
+
+
+def _kind(given: str) -> Literal["captioner", "file", "human"]:
+    if given == HUMAN:
+        return "human"
+    is_file = Path(given.removesuffix(".gz")).suffix in _FILES and not _is_named(given)
+    return "file" if is_file else "captioner"
+
+
+@dataclass(frozen=True)
+class Split:
+    """Photos of a data set on which models are compared."""
+
+    name: str  # of the data set
+    source: str  # as the user named it
+    photos: list[Example]
+    problems: list[str]  # records that cannot be used
+
+    def without(self, broken: Mapping[str, str]) -> Split:
+        """Without the photos of these files, which cannot be read for the reasons given."""
+        left = [photo for photo in self.photos if str(photo.file) not in broken]
+        if not left:
+            file, why = next(iter(broken.items()))
+            raise UserError(f"{self.source}: none of its photos can be read; the first is {file}: {why}")
+        said = [f"{file}: {why}" for file, why in broken.items()]
+        return Split(self.name, self.source, left, [*self.problems, *said])
+
+
+def splits(given: Sequence[str], split: str) -> list[Split]:
+    """The photos of each data set; a folder of photos is one, without references."""
+    found = []
+    for source in given:
+        dataset = folder.read(Path(source)) if files.is_folder(Path(source)) else examples.read(source)
+        if dataset.kind != "images":
+            raise UserError(f"{source}: has {dataset.kind}, and only photos can be captioned.")
+        photos = dataset.split(split)
+        if not photos:
+            there = ", ".join(sorted({repr(example.split) for example in dataset.examples})) or "no photo"
+            raise UserError(f"{source}: has no split {split!r}; it has {there}.")
+        found.append(Split(dataset.name, source, photos, dataset.problems))
+    name, times = Counter(one.name for one in found).most_common(1)[0]
+    if times > 1:
+        both = " and ".join(one.source for one in found if one.name == name)
+        raise UserError(f'{both} are both called {name!r}; results go by that name ("dataset" in the file).')
+    return found
+
+
+@dataclass(frozen=True)
+class Said:
+    """One model's captions of a split.
+
+    of_photo   photo -> its captions: one, or all references where people speak
+    of_people  the captions are the references themselves
+    """
+
+    model: Model
+    of_photo: dict[int, list[str]]
+    of_people: bool = False
+
+
+def by_people(model: Model, split: Split) -> Said:
+    told = {row: list(photo.captions) for row, photo in enumerate(split.photos) if photo.captions}
+    return Said(model, told, of_people=True)
+
+
+def from_file(model: Model, split: Split) -> Said:
+    """The first caption of each id of the split that the file has."""
+    read = caption_files.read(model.given)
+    of_files = {str(files.real(photo.file)): row for row, photo in enumerate(split.photos)}
+    of_ids = {str(photo.id): row for row, photo in enumerate(split.photos)}
+    found: dict[int, list[str]] = {}
+    for name, texts in read.by_id.items():
+        row = of_ids[name] if name in of_ids else of_files.get(str(files.real(Path(name))))
+        if row is not None and texts:
+            if row in found:
+                raise UserError(f"{model.given}: two of its captions are of one photo of {split.source}: {name!r}.")
+            found[row] = texts[:1]
+    return Said(model, found)
+
+
+def taking_part(said: Sequence[Said], split: Split, *, alone: bool) -> tuple[list[Said], list[int], list[str]]:
+    """Who can be compared on a split, the photos that all of them speak of, and what there is to say about it.
+
+    Ids of two data sets may be alike by chance, so where there are several (not `alone`), a model has to speak of half
+    of the photos to be a row.
+    """
+    photos, problems, kept = len(split.photos), [], []
+    for one in said:
+        count = len(one.of_photo)
+        if count == 0 or (not alone and 2 * count < photos):
+            problems.append(
+                f"{one.model.given}: has captions of {count} of the {photos} photos of {split.name}; left out."
+            )
+        else:
+            kept.append(one)
+            problems += _missing(one, split)
+    common = sorted(set.intersection(*(set(one.of_photo) for one in kept))) if kept else []
+    if kept and not common:
+        raise UserError(f"there is no photo in {split.source} of which all of them speak.")
+    return kept, common, problems
+
+
+def _missing(one: Said, split: Split) -> list[str]:
+    """A sentence if a model does not speak of some photos: all are then measured on the others."""
+    missing = [repr(photo.id) for row, photo in enumerate(split.photos) if row not in one.of_photo]
+    if not missing:
+        return []
+    what = "reference" if one.of_people else "caption"
+    shown = ", ".join(missing[:_SHOWN]) + (f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else "")
+    return [
+        f"{one.model.given}: no {what} for {len(missing)} photos of {split.name}: {shown}; nobody is measured on them."
+    ]

@@ -1,0 +1,296 @@
+"""Measure models on a split: text, retrieval by every retriever, text to text.
+
+All models are measured on the photos that all of them captioned; the other photos of the split remain distractors.
+
+    human    text: the first reference against the others, so that a photo with a single one has no part; retrieval:
+             every reference; text to text: every reference against the others
+    no references   such photos have no part in what compares with references: neither as targets nor, in text to
+             text, as distractors
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tellapart.evaluation.rows import Said, Split
+from tellapart.metrics import bootstrap, retrieval, scoring
+from tellapart.metrics.retrieval import Found, Gallery
+from tellapart.metrics.statistics import Statistics
+from tellapart.progress import Progress
+from tellapart.retrievers import MINILM
+from tellapart.retrievers.embeddings import Embedded, embed_photos
+from tellapart.retrievers.retriever import Retriever
+from tellapart.version import __version__
+
+Differences = dict[str, dict[str, bootstrap.Difference]]  # model -> score -> how it differs from another row's
+
+_TOGETHER = 64  # captions that are embedded at once
+BY_TEXT_ALONE = [
+    name for name, measure in scoring.MEASURES.items() if "refs" not in measure.signature and not measure.several
+]
+
+
+@dataclass
+class Row:
+    """One model on one split.  The statistics have a row for every photo of the split, 0 where it has no part."""
+
+    said: Said
+    statistics: list[Statistics]
+    signature: dict[str, str]  # of each score, in the order of tables
+    found: dict[str, Found]  # by each retriever that sees photos
+
+    @property
+    def scores(self) -> dict[str, float]:
+        found = {name: score for measure in self.statistics for name, score in measure.corpus().items()}
+        return {name: found[name] for name in self.signature}
+
+    def add(self, statistics: Statistics, signature: str) -> None:
+        """A measure, and what its figures depend on beside the captions."""
+        self.statistics.append(statistics)
+        self.signature.update({name: f"{name}|{signature}|v:{__version__}" for name in statistics.names})
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Models side by side on one split."""
+
+    split: Split
+    measured: list[int]  # photos on which all are measured
+    rows: dict[str, Row]  # by the model's name
+    against: str  # the row that the others are compared with
+    retrievers: dict[str, str]  # those that see photos, and the hashes of their weights
+    look_alike: NDArray[np.int64]  # (P,) the photo most like each, by the first retriever; -1: there is none
+    skipped: dict[str, str]  # measures that could not be taken, and why
+
+    @property
+    def scores(self) -> dict[str, dict[str, float]]:
+        return {name: row.scores for name, row in self.rows.items()}
+
+    def intervals(self) -> dict[str, dict[str, tuple[float, float]]]:
+        """95 % intervals of every score."""
+        found = {name: bootstrap.intervals(row.statistics) for name, row in self.rows.items()}
+        return {name: {score: found[name][score] for score in row.signature} for name, row in self.rows.items()}
+
+    def differences(self) -> Differences:
+        """Of every other row from `against`, by a paired bootstrap."""
+        base, found = self.rows[self.against], Differences()
+        for name, row in self.rows.items():
+            if row is not base:
+                both = bootstrap.differences(row.statistics, base.statistics)
+                found[name] = {score: both[score] for score in row.signature if score in base.signature}
+        return found
+
+    def details(self, differences: Differences) -> dict[str, Any]:
+        """All that is known beside the scores, for a file."""
+        intervals = self.intervals()
+        return {
+            "photos": len(self.split.photos),
+            "measured": len(self.measured),
+            "against": self.against,
+            "retrievers": self.retrievers,
+            "skipped": self.skipped,
+            "models": {
+                name: {
+                    "given": row.said.model.given,
+                    "interval": {score: list(ends) for score, ends in intervals[name].items()},
+                    "difference": {
+                        score: {"difference": found.value, "interval": [found.low, found.high], "p": found.p}
+                        for score, found in differences.get(name, {}).items()
+                    },
+                    "signature": row.signature,
+                }
+                for name, row in self.rows.items()
+            },
+        }
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A retriever that sees photos, and the photos of a split as it sees them."""
+
+    retriever: Retriever
+    gallery: Gallery
+    near_duplicates: float | None  # above this cosine, photos are no hard distractors
+
+    def signature(self, captions: int) -> dict[retrieval.Kind, str]:
+        """What its measures depend on beside the captions."""
+        shared = f"photos:{len(self.gallery.photos)}|captions:{captions}|w:{self.retriever.sha256[:8]}"
+        limit = "copies" if self.near_duplicates is None else f"{self.near_duplicates:g}"
+        return {
+            "R": shared,
+            "P": f"{shared}|shuffles:{retrieval.SHUFFLES}",
+            "P-hard": f"{shared}|without:{limit}",
+            "GEG-Avg": f"{shared}|look-alikes:image-{retrieval.GROUP}",
+        }
+
+
+def embed(retrievers: Sequence[Retriever], split: Split) -> tuple[Split, list[Embedded]]:
+    """The photos as each retriever sees them, and the split without those that cannot be read."""
+    files = list(dict.fromkeys(str(photo.file) for photo in split.photos))
+    embedded = [embed_photos(retriever, files) for retriever in retrievers]
+    failed = {file: why for one in embedded for file, why in one.failed.items()}
+    return split.without(failed) if failed else split, embedded
+
+
+def listen(
+    retrievers: Sequence[Retriever], embedded: Sequence[Embedded], split: Split, near_duplicates: float | None
+) -> list[Listener]:
+    """Galleries of the photos of a split, copies of a photo known by their bytes."""
+    listeners = []
+    for retriever, one in zip(retrievers, embedded, strict=True):
+        row_of = {file: row for row, file in enumerate(one.files)}
+        rows = [row_of[str(photo.file)] for photo in split.photos]
+        _, copies = np.unique([one.sha256[row] for row in rows], return_inverse=True)
+        gallery = retrieval.gallery(one.vectors[rows], copies, near_duplicates=near_duplicates)
+        listeners.append(Listener(retriever, gallery, near_duplicates))
+    return listeners
+
+
+def measure(
+    split: Split,
+    said: Sequence[Said],
+    measured: list[int],
+    listeners: Sequence[Listener],
+    reader: Retriever | None,
+    *,
+    against: str,
+    metrics: str | None = None,
+) -> Grid:
+    """`measured` are photos that everybody speaks of; `reader` is the text-to-text encoder, if there is one."""
+    rows = {one.model.name: Row(one, [], {}, {}) for one in said}
+    skipped: dict[str, str] = {}
+    for listener in listeners:
+        for row in rows.values():
+            skipped |= _retrieve(row, listener, measured)
+    if reader is not None and any(photo.captions for photo in split.photos):
+        known = Known(split, reader)
+        for row in rows.values():
+            _text_to_text(row, split, known, measured)
+    elif reader is not None:
+        skipped["TT"] = "there are no references."
+    skipped |= _text(rows, split, measured, metrics)
+    look_alike = listeners[0].gallery.groups[:, 0] if listeners else np.full(len(split.photos), -1)
+    by_name = {listener.retriever.name: listener.retriever.sha256 for listener in listeners}
+    return Grid(split, measured, rows, against, by_name, look_alike, skipped)
+
+
+def _retrieve(row: Row, listener: Listener, measured: list[int]) -> dict[str, str]:
+    """Adds a retriever's measures to a row; returns which could not be taken, and why."""
+    name = listener.retriever.name
+    own, texts = queries(row.said, measured)
+    vectors = embed_captions(listener.retriever, texts)
+    found = retrieval.find(vectors, own, listener.gallery, f"{row.said.model.name} by {name}")
+    row.found[name] = found
+    statistics, lacks = retrieval.measured(found, listener.gallery, name)
+    signature = listener.signature(len(texts))
+    for kind, one in statistics.items():
+        row.add(one, signature[kind])
+    return lacks
+
+
+def queries(said: Said, photos: Sequence[int]) -> tuple[NDArray[np.int64], list[str]]:
+    """The captions of photos, one after another, and whose each is."""
+    own = [photo for photo in photos for _ in said.of_photo[photo]]
+    return np.array(own, np.int64), [text for photo in photos for text in said.of_photo[photo]]
+
+
+def embed_captions(retriever: Retriever, texts: Sequence[str]) -> NDArray[np.float32]:
+    """(N, E); a caption that many photos have is embedded once."""
+    different = list(dict.fromkeys(texts))
+    parts = [np.zeros((0, retriever.size), np.float32)]
+    with Progress(f"captions, {retriever.name}", len(different), unit="caption") as bar:
+        for start in range(0, len(different), _TOGETHER):
+            part = different[start : start + _TOGETHER]
+            parts.append(retriever.embed_captions(part).numpy(force=True).astype(np.float32))
+            bar.advance(len(part))
+    row_of = {text: row for row, text in enumerate(different)}
+    vectors: NDArray[np.float32] = np.concatenate(parts)[[row_of[text] for text in texts]]
+    return vectors
+
+
+class Known:
+    """Photos as a text-to-text encoder knows them: by their references.
+
+    photos   those that have some
+    vectors  the mean of each one's references' vectors, so that a product with a caption is the mean cosine
+    counts   how many references each has
+    """
+
+    def __init__(self, split: Split, reader: Retriever):
+        self.reader = reader
+        self.photos = [row for row, photo in enumerate(split.photos) if photo.captions]
+        self.counts = np.array([len(split.photos[row].captions) for row in self.photos], np.int64)
+        told = [text for row in self.photos for text in split.photos[row].captions]
+        vectors = embed_captions(reader, told)
+        starts = np.cumsum(self.counts) - self.counts
+        sums: NDArray[np.float32] = np.add.reduceat(vectors, starts, axis=0)
+        self.vectors = (sums / self.counts[:, None]).astype(np.float32)
+        self._row_of, self._told = {text: row for row, text in enumerate(told)}, vectors
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Captions; what people say is among the references, and costs nothing."""
+        if all(text in self._row_of for text in texts):
+            return self._told[[self._row_of[text] for text in texts]]
+        return embed_captions(self.reader, texts)
+
+
+def _text_to_text(row: Row, split: Split, known: Known, measured: list[int]) -> None:
+    least = 2 if row.said.of_people else 1  # what a person said is compared with what the others said
+    photos = [photo for photo in measured if len(split.photos[photo].captions) >= least]
+    if not photos:
+        return
+    own, texts = queries(row.said, photos)
+    place_of = np.full(len(split.photos), -1, np.int64)
+    place_of[known.photos] = np.arange(len(known.photos))
+    ranks = retrieval.text_to_text(
+        known.embed(texts), place_of[own], known.vectors, known.counts, of_people=row.said.of_people
+    )
+    statistics = retrieval.recalls(ranks, own, len(split.photos), "TT R", _name_in_tables(known.reader))
+    row.add(statistics, f"photos:{len(known.photos)}|captions:{len(texts)}|w:{known.reader.sha256[:8]}")
+
+
+def _name_in_tables(reader: Retriever) -> str:
+    return "" if reader.name == MINILM else reader.name
+
+
+def _text(rows: dict[str, Row], split: Split, measured: list[int], metrics: str | None) -> dict[str, str]:
+    """Adds the measures of text to all rows."""
+    skipped: dict[str, str] = {}
+    models = [row for row in rows.values() if not row.said.of_people]
+    people = [row for row in rows.values() if row.said.of_people]
+    told = {photo: list(split.photos[photo].captions) for photo in measured if split.photos[photo].captions}
+    if models and told:
+        captions = [{str(photo): row.said.of_photo[photo][0] for photo in told} for row in models]
+        references = {str(photo): texts for photo, texts in told.items()}
+        for row, scores in zip(models, scoring.compare(captions, references, metrics=metrics), strict=True):
+            skipped |= _add_scores(row, scores, len(split.photos))
+    elif models:
+        skipped["measures that compare with references"] = f"no photo of {split.name} has any."
+        references = {str(photo): [""] for photo in measured}  # which these measures do not look at
+        captions = [{str(photo): row.said.of_photo[photo][0] for photo in measured} for row in models]
+        for row, scores in zip(models, scoring.compare(captions, references, metrics=BY_TEXT_ALONE), strict=True):
+            skipped |= _add_scores(row, scores, len(split.photos))
+    others = {str(photo): texts[1:] for photo, texts in told.items() if len(texts) > 1}
+    for row in people:
+        if others:
+            first = {photo: told[int(photo)][0] for photo in others}
+            skipped |= _add_scores(row, scoring.measure(first, others, metrics=metrics), len(split.photos))
+        else:
+            skipped[f"text of {row.said.model.name}"] = "no photo has two references to compare with each other."
+    return skipped
+
+
+def _add_scores(row: Row, scores: scoring.Scores, photos: int) -> dict[str, str]:
+    """Their ids are photos' numbers."""
+    at = [int(id) for id in scores.ids]
+    for one in scores.statistics:
+        spread = np.zeros((photos, one.rows.shape[1]))
+        spread[at] = one.rows
+        row.statistics.append(Statistics(one.names, spread, one.value))
+    row.signature.update(scores.signature)
+    return scores.skipped

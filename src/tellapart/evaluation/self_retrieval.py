@@ -1,0 +1,52 @@
+"""Self-retrieval (GLD): does a captioner find its photos by its own captions?  It listens by log p(caption | photo)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tellapart.data import photos
+from tellapart.decoding.all_pairs import log_probabilities_of_pairs
+from tellapart.evaluation.rows import Split
+from tellapart.evaluation.run import Row, queries
+from tellapart.metrics import retrieval
+from tellapart.parallel import batched, ordered_map
+from tellapart.progress import Progress
+
+if TYPE_CHECKING:
+    from tellapart.captioning import PhotoCaptioner
+
+_TIE = 1e-4  # of sums of log p in single precision
+_BATCH = 16  # photos
+
+
+def add(row: Row, captioner: PhotoCaptioner, split: Split, measured: list[int]) -> None:
+    """Add "self R@K" of a captioner's own captions to its row.  The end of a caption does not count."""
+    own, texts = queries(row.said, measured)
+    words = captioner.model.tokenizer
+    with Progress(f"self-retrieval, {row.said.model.name}", len(split.photos)) as bar:
+        logp = log_probabilities_of_pairs(
+            captioner.model.captioner,
+            _features(captioner, split),
+            [words.encode(text) for text in texts],
+            bos=words.bos,
+            eos=words.eos,
+            advance=bar.advance,
+        )
+    ranks = retrieval.ranks(logp.numpy(force=True).astype(np.float32), own, tie=_TIE)
+    row.add(
+        retrieval.recalls(ranks, own, len(split.photos), "self R"),
+        f"photos:{len(split.photos)}|captions:{len(texts)}|w:{captioner.model.sha256[:8]}",
+    )
+
+
+def _features(captioner: PhotoCaptioner, split: Split) -> Iterator[tuple[Tensor, Tensor]]:
+    size, fit = captioner.encoder.config.image_size, captioner.encoder.fit
+    pixels = ordered_map(lambda photo: photos.read(photo.file, size, fit).pixels, split.photos)
+    for batch in batched(pixels, _BATCH):
+        grid = captioner.encoder(np.stack(batch)).grid
+        yield grid, torch.ones(grid.shape[:2], dtype=torch.bool, device=grid.device)

@@ -1,0 +1,346 @@
+"""Could a listener find the photo by its caption?  Measures of retrieval, as pure functions of embeddings.
+
+    R@K[r]              captions whose own photo is among the K best of the whole split by retriever r
+    P@1/100[r]          the own photo is the best of a pool of 100: the split is shuffled and cut into pools, five times
+    P@1/100-hard[r]     the own photo is the best among itself and the 99 photos that look most like it
+    GEG-Avg, GEG-Min[r] by how much a caption fits its photo better than the photo's five look-alikes: than they do on
+                        average, or than the one that it fits best (group embedding gap, Eqs. 3 and 4)
+    TT R@K              as R@K, but the photos are known by their references, and the listener only reads
+    self R@K            as R@K, but the listener is the captioner itself: log p(caption | photo)
+
+A tie counts against the caption.  Every measure is given as sums over photos, so that intervals and paired tests are
+those of `bootstrap`.  A photo with several captions counts once, by their mean; a photo without one is nobody's target
+and stays a distractor.
+
+The look-alikes of GEG are mined by the retriever's own image embeddings.  (The paper goes by way of their captions,
+which a folder of photos does not have.)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tellapart.metrics.statistics import Statistics, quotients
+from tellapart.progress import Progress
+
+Floats = NDArray[np.float32]
+Numbers = NDArray[np.int64]
+
+RECALLS = (1, 5, 10)
+POOL = 100
+SHUFFLES = 5
+GROUP = 5
+KEPT = 100  # photos of a ranking that are kept for the TREC files
+TIE = 1e-6  # nearer than this, cosines in single precision are equal: two copies of a photo may differ by rounding
+_BLOCK = 4_000_000  # similarities at once: 16 MB, and some copies
+
+
+# Names
+
+Kind = Literal["R", "P", "P-hard", "GEG-Avg", "GEG-Min", "TT R", "self R"]
+_NAME = re.compile(
+    r"(?:(?P<recall>(?:TT |self )?R)@(?P<k>[1-9]\d*)|P@1/(?P<pool>[1-9]\d*)(?P<hard>-hard)?|(?P<gap>GEG-(?:Avg|Min)))"
+    r"(?:\[(?P<retriever>.+)\])?",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True)
+class Name:
+    """A measure of retrieval: `str` writes it as tables and files have it, `parse` reads that.
+
+    k          of R@K, and the pool's size of P@1/100; 0 where there is none
+    retriever  any text on one line; none in "self R", where the captioner listens, and in "TT R", where it is MiniLM
+    """
+
+    kind: Kind
+    k: int = 0
+    retriever: str = ""
+
+    def __post_init__(self) -> None:
+        has_k, may_lack_retriever = not self.kind.startswith("GEG"), self.kind in ("TT R", "self R")
+        if self.kind not in get_args(Kind) or (self.k > 0) != has_k or self.k < 0:
+            raise ValueError(f"there is no measure of retrieval {self.kind} with k = {self.k}")
+        if not (self.retriever or may_lack_retriever) or (self.retriever and self.kind == "self R"):
+            raise ValueError(f"{self.kind} {'needs a' if not self.retriever else 'has no'} retriever")
+        if len(self.retriever.splitlines()) > 1 or self.retriever.endswith(("\n", "\r")):
+            raise ValueError("the name of a retriever is one line")
+
+    def __str__(self) -> str:
+        if self.kind in ("P", "P-hard"):
+            measure = f"P@1/{self.k}{self.kind[1:]}"
+        else:
+            measure = f"{self.kind}@{self.k}" if self.k else self.kind
+        return f"{measure}[{self.retriever}]" if self.retriever else measure
+
+
+def parse(text: str) -> Name | None:
+    """The measure that a name stands for; none if it is no measure of retrieval."""
+    found = _NAME.fullmatch(text)
+    if not found:
+        return None
+    try:
+        if found["pool"]:
+            return Name("P-hard" if found["hard"] else "P", int(found["pool"]), found["retriever"] or "")
+        kind: Kind = found["recall"] or found["gap"]  # type: ignore[assignment]  # the pattern allows no other
+        return Name(kind, int(found["k"] or 0), found["retriever"] or "")
+    except ValueError:  # a retriever is missing, or is there where none can be
+        return None
+
+
+# One caption after another
+
+
+def ranks(similarity: Floats, own: Numbers, *, tie: float = TIE) -> Numbers:
+    """(N, P) similarities and each caption's own photo (N,) -> how many others fit it at least as well; 0 is best."""
+    if not np.isfinite(similarity).all():
+        raise ValueError("a similarity is not a finite number")
+    threshold = _of_own(similarity, own) - np.float32(tie)
+    at_least: Numbers = np.count_nonzero(similarity >= threshold[:, None], axis=1) - 1  # the own photo is one of those
+    return at_least
+
+
+def picked(similarity: Floats, own: Numbers, rivals: Numbers) -> NDArray[np.bool_]:
+    """(N,): whether each caption fits its own photo better than all rivals (N, R).
+
+    The own photo among its rivals, and -1, are passed over.
+    """
+    theirs = np.take_along_axis(similarity, rivals, 1)
+    theirs[(rivals == own[:, None]) | (rivals < 0)] = -np.inf
+    best: NDArray[np.bool_] = _of_own(similarity, own) - np.float32(TIE) > theirs.max(1, initial=-np.inf)
+    return best
+
+
+def gaps(similarity: Floats, own: Numbers, groups: Numbers) -> tuple[Floats, Floats]:
+    """GEG-Avg and GEG-Min (N,) of captions whose photos have look-alikes (N, K); -1 stands for none.
+
+    0 where a photo has no look-alike at all.
+    """
+    there, theirs, match = groups >= 0, np.take_along_axis(similarity, groups, 1), _of_own(similarity, own)
+    average = match - np.where(there, theirs, 0).sum(1) / np.maximum(there.sum(1), 1)
+    least = match - np.where(there, theirs, -np.inf).max(1, initial=-np.inf)
+    alone = ~there.any(1)
+    return np.where(alone, 0, average), np.where(alone, 0, least)
+
+
+def best(similarity: Floats, own: Numbers, count: int) -> tuple[Numbers, Floats]:
+    """The `count` photos that fit each caption best, best first, and their similarities.
+
+    The own photo stands behind all that tie with it: its place is its rank.
+    """
+    rows = np.arange(len(own))
+    order_by = similarity.copy()
+    order_by[rows, own] = np.nextafter(_of_own(similarity, own) - np.float32(TIE), np.float32(-np.inf))
+    count = min(count, similarity.shape[1])
+    chosen = np.argpartition(-order_by, count - 1, axis=1)[:, :count]
+    order = np.argsort(-np.take_along_axis(order_by, chosen, 1), axis=1, kind="stable")
+    chosen = np.take_along_axis(chosen, order, 1)
+    return chosen.astype(np.int64), np.take_along_axis(similarity, chosen, 1)
+
+
+def _of_own(similarity: Floats, own: Numbers) -> Floats:
+    return similarity[np.arange(len(own)), own]
+
+
+def blocks(captions: Floats, photos: Floats) -> Iterator[tuple[slice, Floats]]:
+    """Which captions, and their similarity to all photos: 40,000 captions of 40,000 photos at once would be 6 GB."""
+    step = max(1, _BLOCK // max(len(photos), 1))
+    for start in range(0, len(captions), step):
+        part = slice(start, min(start + step, len(captions)))
+        yield part, captions[part] @ photos.T
+
+
+# The photos of a split, as one retriever sees them
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Photos to be found, and what does not depend on the captions.
+
+    photos       (P, E)  unit-norm embeddings
+    pools        (S, C, 100)  photos, shuffled by a seed and cut into C pools, S times; the rest is dropped
+    distractors  (P, 99)  the photos most like each one; -1 where there are too few
+    groups       (P, K)   the look-alikes of GEG; the same
+    """
+
+    photos: Floats
+    pools: Numbers
+    distractors: Numbers
+    groups: Numbers
+
+
+def gallery(photos: Floats, copies: Numbers, *, near_duplicates: float | None = None, seed: int = 0) -> Gallery:
+    """copies (P,) is equal for photos that are copies of each other: these are never each other's look-alikes.
+
+    Photos whose cosine is above `near_duplicates` are no hard distractors either (DiscriTune: 0.8 by CLIP).
+    """
+    if not np.isfinite(photos).all():
+        raise ValueError("an embedding has a number that is not finite")
+    nearest = neighbours(photos, copies, max(POOL - 1, GROUP))
+    distractors = nearest if near_duplicates is None else neighbours(photos, copies, POOL - 1, below=near_duplicates)
+    return Gallery(photos, pools(len(photos), seed=seed), distractors[:, : POOL - 1], nearest[:, :GROUP])
+
+
+def pools(photos: int, *, size: int = POOL, shuffles: int = SHUFFLES, seed: int = 0) -> Numbers:
+    """(shuffles, photos // size, size)"""
+    random, count = np.random.default_rng(seed), photos // size
+    cut = [random.permutation(photos)[: count * size].reshape(count, size) for _ in range(shuffles)]
+    return np.stack(cut).astype(np.int64)
+
+
+def neighbours(photos: Floats, copies: Numbers, k: int, *, below: float | None = None) -> Numbers:
+    """(P, k): the photos whose embeddings are nearest to each photo's, nearest first; -1 where there are no more.
+
+    A photo's copies are left out, as are photos whose cosine is above `below`.
+    """
+    found = np.full((len(photos), k), -1, np.int64)
+    count = min(k, len(photos))
+    with Progress("look-alikes", len(photos)) as bar:
+        for part, similarity in blocks(photos, photos):
+            out = copies[part, None] == copies[None, :]
+            if below is not None:
+                out |= similarity > below
+            similarity[out] = -np.inf
+            chosen = np.argpartition(-similarity, count - 1, axis=1)[:, :count]
+            theirs = np.take_along_axis(similarity, chosen, 1)
+            order = np.argsort(-theirs, axis=1, kind="stable")
+            there = np.take_along_axis(theirs, order, 1) > -np.inf
+            found[part, :count] = np.where(there, np.take_along_axis(chosen, order, 1), -1)
+            bar.advance(part.stop - part.start)
+    return found
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a retriever made of N captions; a caption's own photo is `own`.
+
+    ranks    (N,)    number of other photos that fit at least as well
+    picked   (N, S)  whether the own photo was best in its pool, in each shuffle
+    pooled   (N, S)  whether it was in a pool
+    hard     (N,)    whether it was best among its hard distractors
+    average, least  (N,)  GEG-Avg and GEG-Min
+    best, scores    (N, 100)  the best photos and their similarities
+    """
+
+    own: Numbers
+    ranks: Numbers
+    picked: NDArray[np.bool_]
+    pooled: NDArray[np.bool_]
+    hard: NDArray[np.bool_]
+    average: Floats
+    least: Floats
+    best: Numbers
+    scores: Floats
+
+
+def find(captions: Floats, own: Numbers, among: Gallery, what: str) -> Found:
+    """Look for the photos of captions (N, E), whose own photos are `own` (N,); `what` is the progress bar's name."""
+    if not len(captions):
+        raise ValueError("there is no caption to look for a photo by")
+    pool_of = np.full((len(among.pools), len(among.photos)), -1, np.int64)
+    for shuffle, cut in enumerate(among.pools):
+        pool_of[shuffle, cut.ravel()] = np.repeat(np.arange(len(cut)), cut.shape[1])
+    pooled = (pool_of[:, own] >= 0).T
+    parts = []
+    with Progress(what, len(captions), unit="caption") as bar:
+        for part, similarity in blocks(captions, among.photos):
+            mine = own[part]
+            right = np.zeros((len(mine), len(among.pools)), bool)
+            for shuffle, cut in enumerate(among.pools):
+                if len(cut):  # a photo in no pool is compared with some pool, and not counted
+                    right[:, shuffle] = picked(similarity, mine, cut[pool_of[shuffle, mine]])
+            place = ranks(similarity, mine)
+            hard = picked(similarity, mine, among.distractors[mine])
+            parts.append(
+                (place, right, hard, *gaps(similarity, mine, among.groups[mine]), *best(similarity, mine, KEPT))
+            )
+            bar.advance(len(mine))
+    place, right, hard, average, least, chosen, scores = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Found(own, place, right, pooled, hard, average, least, chosen, scores)
+
+
+def measured(found: Found, among: Gallery, retriever: str) -> tuple[dict[Kind, Statistics], dict[str, str]]:
+    """The measures by a retriever, each with a row a photo, and why others could not be taken.
+
+    GEG-Min is in the statistics of GEG-Avg.
+    """
+    photos, own = len(among.photos), found.own
+    statistics: dict[Kind, Statistics] = {"R": recalls(found.ranks, own, photos, "R", retriever)}
+    lacks: dict[str, str] = {}
+    few = f"a pool has {POOL} photos, and there are {photos}."
+
+    name = str(Name("P", POOL, retriever))
+    if found.pooled.any():
+        share = found.picked.sum(1, where=found.pooled) / np.maximum(found.pooled.sum(1), 1)
+        statistics["P"] = _means([name], share[:, None], own, photos, found.pooled.sum(1))
+    else:
+        lacks[name] = few
+
+    name, enough = str(Name("P-hard", POOL, retriever)), (among.distractors >= 0).sum(1) == POOL - 1
+    if enough[own].any():
+        statistics["P-hard"] = _means([name], found.hard[:, None], own, photos, enough[own])
+    else:
+        lacks[name] = few if photos < POOL else f"no photo has {POOL - 1} others that are no near-duplicates of it."
+
+    names = [str(Name("GEG-Avg", retriever=retriever)), str(Name("GEG-Min", retriever=retriever))]
+    alike = among.groups[:, 0] >= 0  # nearest first, so that the first is there if any is
+    if alike[own].any():
+        gap = np.stack([found.average, found.least], 1)
+        statistics["GEG-Avg"] = _means(names, gap, own, photos, alike[own])
+    else:
+        lacks |= dict.fromkeys(names, "no photo has a look-alike.")
+    return statistics, lacks
+
+
+def recalls(
+    ranks: Numbers, own: Numbers, photos: int, kind: Literal["R", "TT R", "self R"], retriever: str = ""
+) -> Statistics:
+    """R@1, R@5 and R@10 of captions with these ranks (N,), in a row for each of all `photos`."""
+    names = [str(Name(kind, k, retriever)) for k in RECALLS]
+    return _means(names, ranks[:, None] < np.array(RECALLS), own, photos, np.ones(len(own)))
+
+
+def _means(names: list[str], values: NDArray[Any], own: Numbers, photos: int, weights: NDArray[Any]) -> Statistics:
+    """Values (N, M) of captions: of each photo the mean over its captions.
+
+    A caption whose weight is 0 does not count; one that was measured more often counts for more.
+    """
+    weights = weights.astype(np.float64)
+    captions = np.bincount(own, weights > 0, minlength=photos)
+    scale = np.divide(1, captions, out=np.zeros(photos), where=captions > 0)[own]
+    below = np.bincount(own, weights * scale, minlength=photos)
+    columns = []
+    for column in values.astype(np.float64).T:
+        columns += [np.bincount(own, column * weights * scale, minlength=photos), below]
+    return Statistics(tuple(names), np.stack(columns, 1), quotients)
+
+
+# Text to text
+
+
+def text_to_text(captions: Floats, own: Numbers, references: Floats, counts: Numbers, *, of_people: bool) -> Numbers:
+    """TT: the ranks (N,) of captions (N, E) by photos that are known by the mean (P, E) of their references' vectors.
+
+    counts     (P,) references of each photo, none 0: of a photo without one nothing is known, and it has no part here
+    of_people  the captions are among the references.  A caption is then left out of its own photo's, which must have
+               another.
+    """
+    if counts.min(initial=1) < 1 or (of_people and counts[own].min(initial=2) < 2):
+        raise ValueError("a photo has no reference to be known by")
+    found = []
+    with Progress("text to text", len(captions), unit="caption") as bar:
+        for part, similarity in blocks(captions, references):
+            mine, rows = own[part], np.arange(part.stop - part.start)
+            if of_people:
+                itself = (captions[part] ** 2).sum(1)  # 1, or 0 for a caption without words
+                of_all = similarity[rows, mine] * counts[mine]
+                similarity[rows, mine] = (of_all - itself) / (counts[mine] - 1)
+            found.append(ranks(similarity, mine))
+            bar.advance(len(mine))
+    return np.concatenate(found) if found else np.zeros(0, np.int64)

@@ -1,0 +1,228 @@
+"""`caption --among`, with captions of a captioner, of a file and of a server."""
+
+import csv
+import json
+import shutil
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def cache(own_cache):
+    return own_cache
+
+
+@pytest.fixture
+def among(tellapart, small_model, small_retriever, photo_folder):
+    def run(*more, among=(photo_folder,)):
+        return tellapart(
+            "caption", photo_folder, "--model", small_model, "--among", *among, "--retriever", small_retriever, *more
+        )
+
+    return run
+
+
+def rows(file):
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_every_photo_gets_a_caption_its_look_alikes_and_a_gap(among, photo_folder, tmp_path):
+    code, _, err = among("--out", tmp_path / "out.jsonl")
+    assert code == 0, err
+    found = rows(tmp_path / "out.jsonl")
+    files = sorted(str(file) for file in photo_folder.iterdir())
+    assert [row["file"] for row in found] == files
+    for row in found:
+        assert row["caption"]
+        assert len(row["look_alikes"]) == 5
+        assert row["file"] not in row["look_alikes"]
+        assert set(row["look_alikes"]) < set(files)
+        assert -2 <= row["gap"] <= 2
+
+
+def test_k_is_how_many_look_alikes_a_row_names(among, tmp_path):
+    for k, there in ((2, 2), (50, 5)):
+        code, _, _ = among("--k", k, "--out", tmp_path / f"{k}.jsonl")
+        assert code == 0
+        assert {len(row["look_alikes"]) for row in rows(tmp_path / f"{k}.jsonl")} == {there}
+
+
+def test_the_same_request_gives_the_same_rows_and_a_second_one_has_nothing_to_do(among, tmp_path):
+    among("--out", tmp_path / "one.jsonl")
+    among("--out", tmp_path / "other.jsonl")
+    assert (tmp_path / "one.jsonl").read_bytes() == (tmp_path / "other.jsonl").read_bytes()
+    code, _, err = among("--out", tmp_path / "one.jsonl")
+    assert code == 0
+    assert "6 of them from before" in err
+
+
+def test_another_collection_or_strength_makes_rows_anew(among, photo_folder, tmp_path):
+    among("--out", tmp_path / "out.jsonl")
+    _, _, err = among("--strength", 3, "--out", tmp_path / "out.jsonl")
+    assert "from before" not in err
+    part = sorted(photo_folder.iterdir())[:3]
+    _, _, err = among("--strength", 3, "--out", tmp_path / "out.jsonl", among=part)
+    assert "from before" not in err
+    assert {len(row["look_alikes"]) for row in rows(tmp_path / "out.jsonl")} == {2, 3}
+
+
+def test_captions_do_not_depend_on_which_photos_are_captioned_together(
+    tellapart, among, small_model, small_retriever, photo_folder
+):
+    _, together, _ = among()
+    alone = ""
+    for photo in sorted(photo_folder.iterdir()):
+        arguments = ("--model", small_model, "--among", photo_folder, "--retriever", small_retriever)
+        alone += tellapart("caption", photo, *arguments)[1]
+    assert alone == together
+
+
+def test_an_exact_copy_is_no_look_alike(among, photo_folder, tmp_path):
+    shutil.copy(photo_folder / "0.png", photo_folder / "copy.png")
+    among("--out", tmp_path / "out.jsonl", "--k", "10")
+    by_name = {row["file"].rsplit("/", 1)[1]: row for row in rows(tmp_path / "out.jsonl")}
+    assert not any("copy.png" in other for other in by_name["0.png"]["look_alikes"])
+    assert by_name["0.png"]["caption"] == by_name["copy.png"]["caption"]
+    assert len(by_name["0.png"]["look_alikes"]) == 5
+    assert len(by_name["1.png"]["look_alikes"]) == 6
+
+
+def test_a_collection_of_one_photo_is_no_error(tellapart, small_model, small_retriever, photo_folder, tmp_path):
+    photo, out = photo_folder / "0.png", tmp_path / "out.jsonl"
+    arguments = ("--model", small_model, "--among", photo, "--retriever", small_retriever, "--out", out)
+    code, _, _ = tellapart("caption", photo, *arguments)
+    assert code == 0
+    (row,) = rows(out)
+    assert (row["look_alikes"], row["gap"]) == ([], None)
+
+
+def test_photos_of_the_collection_that_cannot_be_read_are_named_and_the_rest_goes_on(among, photo_folder, tmp_path):
+    album = tmp_path / "album"
+    shutil.copytree(photo_folder, album)
+    (album / "broken.png").write_bytes(b"no photo")
+    code, _, err = among("--out", tmp_path / "out.jsonl", among=(album,))
+    assert code == 1
+    assert "broken.png" in err
+    assert all(len(row["look_alikes"]) == 5 for row in rows(tmp_path / "out.jsonl"))
+
+
+def test_photos_to_be_captioned_that_cannot_be_read_are_named_once(among, photo_folder, tmp_path):
+    (photo_folder / "broken.png").write_bytes(b"no photo")
+    code, _, err = among("--out", tmp_path / "out.jsonl")
+    assert code == 1
+    assert err.count("broken.png") == 1
+    found = {row["file"].rsplit("/", 1)[1]: row for row in rows(tmp_path / "out.jsonl")}
+    assert "error" in found["broken.png"]
+    assert sum("caption" in row for row in found.values()) == 6
+
+
+def test_a_table_keeps_look_alikes_and_gap(among, tmp_path):
+    code, _, _ = among("--out", tmp_path / "out.csv")
+    assert code == 0
+    table = list(csv.DictReader((tmp_path / "out.csv").open()))
+    assert all(len(json.loads(row["look_alikes"])) == 5 and float(row["gap"]) < 2 for row in table)
+    _, _, err = among("--out", tmp_path / "out.csv")
+    assert "6 of them from before" in err
+
+
+# captions made elsewhere
+
+
+@pytest.fixture
+def candidates(photo_folder, tmp_path):
+    def write(content):
+        lines = [json.dumps({"file": str(photo_folder / file), "captions": said}) for file, said in content.items()]
+        (tmp_path / "candidates.jsonl").write_text("".join(f"{line}\n" for line in lines))
+        return tmp_path / "candidates.jsonl"
+
+    return write
+
+
+@pytest.fixture
+def choose(tellapart, small_retriever, photo_folder):
+    def run(file, *more):
+        arguments = ("--among", photo_folder, "--retriever", small_retriever, "--candidates", file)
+        return tellapart("caption", photo_folder, *arguments, *more)
+
+    return run
+
+
+def test_one_of_the_captions_of_the_same_photo_is_chosen(choose, candidates, tmp_path):
+    said = {f"{i}.png": [f"a red bus {i}", f"a cat on the bed {i}"] for i in range(6)}
+    code, _, err = choose(candidates(said), "--out", tmp_path / "out.jsonl")
+    assert code == 0, err
+    for row in rows(tmp_path / "out.jsonl"):
+        assert row["caption"] in said[row["file"].rsplit("/", 1)[1]]
+        assert row["logprob"] is None
+
+
+def test_a_photo_without_candidates_and_candidates_without_a_photo_are_named(choose, candidates, tmp_path):
+    code, out, err = choose(candidates({f"{i}.png": ["a cat"] for i in range(5)} | {"gone.png": ["a dog"]}))
+    assert code == 1
+    assert len(out.splitlines()) == 5
+    assert "5.png: there is no caption of it" in err
+    assert "gone.png" in err
+
+
+@pytest.mark.parametrize(
+    ("line", "about"),
+    [
+        ("[]", "must be an object"),
+        ("{", "breaks off"),
+        ('{"captions": []}', '"file"'),
+        ('{"file": "0.png"}', '"captions"'),
+        ('{"file": "0.png", "captions": "a cat"}', '"captions"'),
+        ('{"file": "0.png", "captions": ["a"], "logprobs": [1]}', '"logprobs"'),
+        ("", "no captions"),
+    ],
+)
+def test_a_damaged_file_of_candidates_is_one_sentence(choose, tmp_path, line, about):
+    (tmp_path / "candidates.jsonl").write_text(line + "\n")
+    code, out, err = choose(tmp_path / "candidates.jsonl")
+    assert (code, out) == (2, "")
+    assert about in err
+    assert len(err.splitlines()) == 1
+
+
+# requests that are wrong
+
+
+@pytest.mark.parametrize(
+    ("arguments", "about"),
+    [
+        (["--retriever", "word"], "--retriever needs --among"),
+        (["--k", "3"], "--k needs --among"),
+        (["--strength", "1"], "--strength needs --among"),
+        (["--candidates", "f.jsonl"], "--candidates needs --among"),
+        (["--endpoint", "http://localhost:1"], "go together"),
+        (["--endpoint-model", "m"], "go together"),
+        (["--among", ".", "--strength", "much"], "must be a number"),
+        (["--among", ".", "--strength", "-1"], "must be a number"),
+        (["--among", ".", "--k", "0"], "must be a whole number"),
+        (["--among", ".", "--model", "m", "--candidates", "f"], "cannot both"),
+    ],
+)
+def test_a_wrong_request_is_one_sentence(tellapart, photo_folder, arguments, about):
+    code, out, err = tellapart("caption", photo_folder, *arguments)
+    assert (code, out) == (2, "")
+    assert about in err
+
+
+def test_a_captioner_is_no_retriever(tellapart, small_model, photo_folder):
+    code, _, err = tellapart("caption", photo_folder, "--among", photo_folder, "--retriever", small_model)
+    assert code == 2
+    assert "holds a captioner (transformer), not a retriever" in err
+
+
+def test_a_retriever_that_knows_none_of_the_captioners_words_is_refused(
+    tellapart, small_model, small_retriever, photo_folder, tmp_path
+):
+    foreign = tmp_path / "foreign"
+    shutil.copytree(small_retriever, foreign)
+    content = json.loads((foreign / "vocabulary.json").read_text())
+    content["words"] = [f"mot{i}" for i in range(len(content["words"]))]
+    (foreign / "vocabulary.json").write_text(json.dumps(content))
+    arguments = ("--model", small_model, "--among", photo_folder, "--retriever", foreign)
+    code, _, err = tellapart("caption", photo_folder, *arguments)
+    assert code == 2
+    assert "knows none of the captioner's words" in err

@@ -1,0 +1,210 @@
+"""The command line of `evaluate`, with retrievers that see words instead of photos."""
+
+import json
+import os
+
+import pytest
+
+from evaluation import world
+from tellapart.errors import UserError
+from tellapart.evaluation import run
+from tellapart.retrievers import loading
+
+
+@pytest.fixture(autouse=True)
+def words_for_photos(monkeypatch):
+    def load(name, device="auto"):
+        if "nothere" in str(name):
+            raise UserError(f"there is no retriever {name!r}.")
+        return world.WordRetriever(str(name), "references" if name in ("minilm", "text") else "photos")
+
+    monkeypatch.setattr(loading, "load", load)
+    monkeypatch.setattr(run, "embed_photos", world.embed_photos)
+
+
+@pytest.fixture
+def evaluate(tellapart):
+    return lambda *arguments: tellapart("evaluate", *arguments)
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A data file, captions that name thing and place, captions that name the thing."""
+    data = world.make(tmp_path / "w", 12)
+    told = [record["captions"][0].split() for record in world.records_of(data)]
+    for name, text in (("exact", "a {1} on a {4}"), ("vague", "a {1}")):
+        said = {str(i): text.format(*words) for i, words in enumerate(told)}
+        (tmp_path / f"{name}.json").write_text(json.dumps(said))
+    return data, tmp_path / "exact.json", tmp_path / "vague.json"
+
+
+QUICK = ("--metrics", "CIDEr-D,Rep,Prec,UniCap,AvgLen", "--retriever", "word", "judge")
+
+
+def test_results_have_the_shape_that_is_promised(evaluate, files, tmp_path):
+    data, exact, vague = files
+    out = tmp_path / "out"
+    code, text, err = evaluate(exact, vague, "human", "--data", data, *QUICK, "--out", out)
+    assert code == 0
+    assert err.splitlines() == [
+        "world: P@1/100[word], P@1/100-hard[word], P@1/100[judge], P@1/100-hard[judge] are left out: a pool has 100 "
+        "photos, and there are 12."
+    ]
+    results = json.loads((out / "results.json").read_text())
+    assert list(results) == ["world"]
+    assert list(results["world"]) == ["exact", "vague", "human"]
+    scores = results["world"]["vague"]
+    assert all(isinstance(score, float) for score in scores.values())
+    assert scores.keys() >= {"R@1[word]", "R@10[judge]", "GEG-Avg[word]", "TT R@5", "CIDEr-D", "UniCap"}
+    assert results["world"]["exact"]["R@1[judge]"] == 1
+    details = json.loads((out / "details.json").read_text())["world"]
+    assert (details["against"], details["photos"], details["measured"]) == ("exact", 12, 12)
+    assert details["models"]["vague"]["difference"]["R@1[word]"]["difference"] < 0
+    assert "P@1/100[word]" in details["skipped"]
+    assert "vague" in text
+    assert text.splitlines()[-1] == str(out / "report.html")
+    assert {path.name for path in out.iterdir()} >= {
+        "world.qrels",
+        "world.human.qrels",
+        "world.exact.word.run",
+        "world.vague.judge.run",
+        "report.html",
+    }
+
+
+def test_without_a_folder_the_table_is_all_there_is(evaluate, files, tmp_path):
+    data, exact, vague = files
+    before = sorted(tmp_path.rglob("*"))
+    code, text, _ = evaluate(exact, vague, "--data", data, *QUICK, "--against", vague, "--all-columns")
+    assert code == 0
+    assert "other than vague" in text
+    assert "GEG-Min" in text
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_two_data_sets_make_a_grid_and_a_file_is_a_row_of_its_own(evaluate, files, tmp_path):
+    data, exact, _ = files
+    other = world.make(tmp_path / "v", 120, name="other")
+    code, text, err = evaluate(exact, "human", "--data", data, other, *QUICK, "--out", tmp_path / "out")
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert {name: list(models) for name, models in results.items()} == {"world": ["exact", "human"], "other": ["human"]}
+    assert code == 1
+    assert "exact.json: has captions of 12 of the 120 photos of other; left out." in err
+    assert text.count("CIDEr-D") == 2
+
+
+def test_captions_are_made_once_and_kept(evaluate, files, small_model, tmp_path):
+    data, exact, _ = files
+    out = tmp_path / "out"
+    request = (small_model, exact, "--data", data, *QUICK, "--out", out)
+    assert evaluate(*request)[0] == 0
+    (kept,) = (out / "captions").iterdir()
+    assert kept.name == f"world.{small_model.name}.jsonl"
+    first = json.loads((out / "results.json").read_text())["world"][small_model.name]
+    kept.write_text(kept.read_text().replace('"caption": "', '"caption": "KEPT '))
+    code, _, err = evaluate(*request)
+    assert code == 0
+    assert "12 of them from before" in err
+    second = json.loads((out / "results.json").read_text())["world"][small_model.name]
+    assert second["AvgLen"] == pytest.approx(first["AvgLen"] + 1)
+
+
+def test_a_captioner_can_look_for_its_own_photos(evaluate, files, small_model):
+    data, exact, _ = files
+    code, text, _ = evaluate(small_model, exact, "--data", data, *QUICK, "--self-retrieval")
+    assert code == 0
+    assert "self R@1" in text
+
+
+def test_photos_that_cannot_be_used_are_named_and_the_rest_goes_on(evaluate, files, tmp_path):
+    data, exact, vague = files
+    (data.parent / "dog-street.png").unlink()
+    said = json.loads(vague.read_text())
+    del said["3"], said["4"]
+    vague.write_text(json.dumps(said))
+    code, _, err = evaluate(exact, vague, "--data", data, *QUICK, "--out", tmp_path / "out")
+    assert code == 1
+    assert "dog-street.png: there is no such file" in err
+    assert "vague.json: no caption for 2 photos of world: '3', '4'" in err
+    details = json.loads((tmp_path / "out" / "details.json").read_text())["world"]
+    assert (details["photos"], details["measured"]) == (11, 9)
+
+
+def test_without_minilm_text_to_text_is_left_out_with_the_reason(evaluate, files, monkeypatch):
+    def load(name, device="auto"):
+        if name == "minilm":
+            raise UserError("MiniLM is not installed.")
+        return world.WordRetriever(name)
+
+    monkeypatch.setattr(loading, "load", load)
+    data, exact, _ = files
+    code, text, err = evaluate(exact, "--data", data, *QUICK)
+    assert code == 0
+    assert "world: TT is left out: MiniLM is not installed." in err
+    assert "TT" not in text
+
+
+def test_a_text_to_text_encoder_can_be_chosen(evaluate, files, tmp_path):
+    data, exact, _ = files
+    out = tmp_path / "out"
+    assert evaluate(exact, "--data", data, "--retriever", "text", "--metrics", "Rep", "--out", out)[0] == 0
+    results = json.loads((out / "results.json").read_text())["world"]["exact"]
+    assert results.keys() == {"TT R@1[text]", "TT R@5[text]", "TT R@10[text]", "Rep"}
+
+
+def test_ids_of_any_kind_make_files_that_others_can_read(evaluate, files, tmp_path):
+    data, _, _ = files
+    records = world.records_of(data)
+    records[0]["id"] = "a photo / with\tblanks"
+    world.write(data, records, "my data/set")
+    out = tmp_path / "out"
+    assert evaluate("human", "--data", data, *QUICK, "--out", out)[0] == 0
+    lines = (out / "my data%2Fset.human.qrels").read_text().splitlines()
+    assert all(len(line.split(" ")) == 4 for line in lines)
+    assert lines[0] == "a%20photo%20/%20with%09blanks 0 a%20photo%20/%20with%09blanks 1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["{exact}"], "--data"),
+        (["{exact}", "--data", "nothere.json"], "nothere.json: there is no such file"),
+        (["{exact}", "--data", "{data}", "--split", "val"], "has no split 'val'"),
+        (["nothere", "--data", "{data}"], "there is no model 'nothere'"),
+        (["nothere.json", "--data", "{data}"], "nothere.json: there is no such file"),
+        (["{exact}", "{exact}", "--data", "{data}"], "exact.json is named twice"),
+        (["{exact}", "--data", "{data}", "{data}"], "both called 'world'"),
+        (["{exact}", "--data", "{data}", "--retriever", "nothere"], "there is no retriever 'nothere'"),
+        (["{exact}", "--data", "{data}", "--retriever", "word", "word"], "two that are called 'word'"),
+        (["{exact}", "--data", "{data}", "--retriever", "text", "minilm"], "both go by references"),
+        (["{exact}", "--data", "{data}", "--against", "plain"], "--against plain: this is none of the models"),
+        (["{exact}", "--data", "{data}", "--metrics", "CIDRE"], "there is no metric 'CIDRE'"),
+        (["{exact}", "--data", "{data}", "--near-duplicates", "7"], "--near-duplicates"),
+        (["{exact}", "--data", "{data}", "--self-retrieval"], "none of the models is a captioner"),
+        (["{empty}", "--data", "{data}"], "empty.json: has no caption for the photos of world"),
+        (["{data}", "--data", "{data}"], "holds references"),
+        (["human", "--data", "{folder}"], "human: has no reference for the photos of w"),
+        (["{exact}", "--data", "{data}", "--out", "{exact}"], "exact.json is not a folder"),
+    ],
+)
+def test_a_wrong_request_is_one_sentence_and_exit_2(evaluate, files, tmp_path, arguments, sentence):
+    data, exact, _ = files
+    (tmp_path / "empty.json").write_text("{}")
+    paths = {"data": data, "exact": exact, "empty": tmp_path / "empty.json", "folder": data.parent}
+    code, out, err = evaluate(*(argument.format(**paths) for argument in arguments))
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    assert sentence in err
+
+
+def test_nothing_is_lost_when_the_folder_cannot_be_written(evaluate, files, tmp_path):
+    if os.geteuid() == 0:
+        (tmp_path / "file").write_text("mine")
+        out = tmp_path / "file" / "out"
+    else:
+        (tmp_path / "locked").mkdir(mode=0o500)
+        out = tmp_path / "locked" / "out"
+    data, exact, _ = files
+    code, text, err = evaluate(exact, "--data", data, *QUICK, "--out", out)
+    assert (code, text) == (2, "")
+    assert len(err.splitlines()) == 1

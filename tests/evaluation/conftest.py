@@ -1,0 +1,33 @@
+import pytest
+
+from evaluation import world
+
+
+@pytest.fixture
+def data(tmp_path):
+    return world.make(tmp_path / "world")
+
+
+@pytest.fixture
+def grid(monkeypatch):
+    """Measure captions, {model: {photo's number: text}}, on a data file, by retrievers that see words."""
+    from tellapart.evaluation import rows, run
+
+    monkeypatch.setattr(run, "embed_photos", world.embed_photos)
+
+    def measure(data, captions, *, retrievers=("word",), reader=True, human=False, **options):
+        (split,) = rows.splits([str(data)], "test")
+        listening = [world.WordRetriever(name) for name in retrievers]
+        split, embedded = run.embed(listening, split)
+        said = [
+            rows.Said(rows.Model(name, name, "file"), {int(photo): [text] for photo, text in texts.items()})
+            for name, texts in captions.items()
+        ]
+        said += [rows.by_people(rows.Model("human", "human", "human"), split)] if human else []
+        there, measured, _ = rows.taking_part(said, split, alone=True)
+        listeners = run.listen(listening, embedded, split, None)
+        options = {"against": there[0].model.name, "metrics": "CIDEr-D,BLEU,Rep,Prec,UniCap,AvgLen"} | options
+        text_reader = world.WordRetriever("minilm", "references") if reader else None
+        return run.measure(split, there, measured, listeners, text_reader, **options)
+
+    return measure

@@ -1,0 +1,93 @@
+"""The page: what a browser would make of it."""
+
+from html.parser import HTMLParser
+
+import pytest
+
+from evaluation import world
+from tellapart.evaluation import report
+
+HOSTILE = "<script>alert(1)</script> \"' onload='x' {grids} &lt;"
+
+
+class Page(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.texts = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+    def of(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.fixture
+def page(tmp_path):
+    def write(*grids):
+        report.write(grids, [grid.differences() for grid in grids], tmp_path / "report.html")
+        return Page((tmp_path / "report.html").read_text(encoding="utf-8"))
+
+    return write
+
+
+def captions(data):
+    told = [record["captions"][0].split() for record in world.records_of(data)]
+    exact = {i: f"a {words[1]} on the {words[-1]}" for i, words in enumerate(told)}
+    return exact, {i: f"a {words[1]}" for i, words in enumerate(told)}
+
+
+def test_every_model_stands_beside_every_photo(tmp_path, grid, page):
+    data = world.make(tmp_path / "w", 40)
+    exact, vague = captions(data)
+    found = page(grid(data, {"exact": exact, "vague": vague}, retrievers=("word", "judge"), human=True))
+    assert len(found.of("article")) >= 24 + 1
+    assert len(found.of("img")) == 2 * len(found.of("article"))  # the photo and its look-alike
+    assert all(image["src"].startswith("data:image/webp;base64,") for image in found.of("img"))
+    text = "".join(found.texts)
+    assert "24 photos, drawn by chance" in text
+    assert "vague: the largest changes of rank against exact, by word" in text
+    assert "TT is independent only of captions" in text
+    assert "100.0 to 100.0" in text  # the interval of what is always right
+    assert found.of("td")[0] == {}
+
+
+def test_texts_from_anybody_are_texts(tmp_path, grid, page):
+    data = world.make(tmp_path / "w", 5, name=HOSTILE)
+    exact, _ = captions(data)
+    found = page(grid(data, {HOSTILE: dict.fromkeys(exact, HOSTILE), "b": exact}, retrievers=(HOSTILE,)))
+    assert not found.of("script")
+    assert "".join(found.texts).count(HOSTILE) >= 7
+    assert all(key in ("src", "width", "height", "alt") for image in found.of("img") for key in image)
+    policy = next(meta["content"] for meta in found.of("meta") if "http-equiv" in meta)
+    assert policy == "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+
+
+def test_a_photo_that_went_away_and_one_without_a_look_alike(tmp_path, grid, page):
+    data = world.make(tmp_path / "w", 1)
+    measured = grid(data, {"a": {0: "a cat"}})
+    (data.parent / "cat-street.png").unlink()
+    found = page(measured)
+    assert not found.of("img")
+    assert "no picture: there is no such file" in "".join(found.texts)
+
+
+def test_examples_are_drawn_alike_every_time(tmp_path, grid):
+    data = world.make(tmp_path / "w", 40)
+    exact, vague = captions(data)
+    pages = []
+    for number in range(2):
+        measured = grid(data, {"exact": exact, "vague": vague})
+        report.write([measured], [measured.differences()], tmp_path / f"{number}.html")
+        pages.append((tmp_path / f"{number}.html").read_bytes())
+    assert pages[0] == pages[1]
+
+
+def test_the_largest_changes_are_by_how_many_times_a_place_changed():
+    ours = {0: 1, 1: 100, 2: 5, 3: 50, 4: 7}
+    theirs = {0: 10, 1: 10, 2: 5, 3: 60, 4: 6}
+    assert report._changes(ours, theirs) == [0, 3, 1, 4]

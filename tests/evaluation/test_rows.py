@@ -1,0 +1,96 @@
+"""What a user names: models, data sets, and whose captions are of which photo."""
+
+import json
+
+import pytest
+
+from evaluation import world
+from tellapart.errors import UserError
+from tellapart.evaluation import rows
+
+
+def names(*given):
+    return [model.name for model in rows.models([str(text) for text in given])]
+
+
+def test_rows_are_called_as_their_files_and_folders_are(tmp_path):
+    found = rows.models(["plain", "human", "runs/gld/", "a/said.json.gz", "b/table.csv", "c/rows.jsonl"])
+    assert [model.name for model in found] == ["plain", "human", "gld", "said", "table", "rows"]
+    assert [model.kind for model in found] == ["captioner", "human", "captioner", "file", "file", "file"]
+
+
+def test_names_that_two_would_share_are_made_longer():
+    assert names("a/x/said.json", "b/x/said.json", "b/other.json") == ["a/x/said.json", "b/x/said.json", "other"]
+    assert names("human", "a/human.json") == ["human", "human.json"]
+    assert names("plain", "runs/plain") == ["plain", "runs/plain"]
+    assert names("runs/one", "said/one.json") == ["runs/one", "one.json"]
+
+
+def test_a_model_named_twice_is_refused(tmp_path):
+    for given in (["plain", "plain"], ["a.json", "./a.json"], ["human", "plain", "human"]):
+        with pytest.raises(UserError, match="is named twice"):
+            rows.models(given)
+
+
+def test_two_files_of_one_name_and_different_kinds_are_two_rows():
+    assert names("a.json", "a.csv") == ["a.json", "a.csv"]
+
+
+def test_data_sets_of_one_name_are_refused(tmp_path):
+    one, other = world.make(tmp_path / "a", 2), world.make(tmp_path / "b", 2)
+    with pytest.raises(UserError, match="are both called 'world'"):
+        rows.splits([str(one), str(other)], "test")
+    with pytest.raises(UserError, match="has no split 'val'; it has 'test'"):
+        rows.splits([str(one)], "val")
+
+
+def test_a_folder_of_photos_is_a_data_set_without_references(tmp_path):
+    world.make(tmp_path / "a", 3)
+    (split,) = rows.splits([str(tmp_path / "a")], "test")
+    assert len(split.photos) == 3
+    assert rows.by_people(rows.models(["human"])[0], split).of_photo == {}
+
+
+@pytest.fixture
+def said(tmp_path):
+    """Captions in a file, as the rows of a split."""
+    data = world.make(tmp_path / "w", 4)
+    (split,) = rows.splits([str(data)], "test")
+
+    def read(content):
+        file = tmp_path / "said.json"
+        file.write_text(json.dumps(content))
+        (model,) = rows.models([str(file)])
+        return rows.from_file(model, split), split
+
+    return read
+
+
+def test_captions_in_a_file_go_by_id_or_by_file(said):
+    of_ids, split = said({"2": "two", "0": ["zero", "another"], "99": "of another split"})
+    assert of_ids.of_photo == {2: ["two"], 0: ["zero"]}
+    of_files, _ = said([{"file": str(split.photos[3].file), "caption": "three"}, {"image_id": 1, "caption": "one"}])
+    assert of_files.of_photo == {3: ["three"], 1: ["one"]}
+
+
+def test_two_captions_of_one_photo_are_refused(said):
+    _, split = said({})
+    with pytest.raises(UserError, match="two of its captions are of one photo"):
+        said([{"file": str(split.photos[3].file), "caption": "three"}, {"image_id": 3, "caption": "drei"}])
+
+
+def test_photos_without_a_caption_are_named(said):
+    partial, split = said({"0": "zero", "2": "two", "3": ""})
+    there, measured, problems = rows.taking_part([partial], split, alone=True)
+    assert (there, measured) == ([partial], [0, 2, 3])  # an empty caption is one
+    (problem,) = problems
+    assert problem.endswith("said.json: no caption for 1 photos of world: '1'; nobody is measured on them.")
+
+
+def test_among_several_data_sets_a_file_belongs_where_it_has_half_the_captions(said):
+    few, split = said({"0": "of another data set, in which ids begin at 0 too"})
+    there, measured, problems = rows.taking_part([few], split, alone=False)
+    assert (there, measured) == ([], [])
+    assert problems[0].endswith("has captions of 1 of the 4 photos of world; left out.")
+    half, _ = said({"0": "zero", "1": "one"})
+    assert rows.taking_part([half], split, alone=False)[0] == [half]

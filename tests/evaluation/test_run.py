@@ -1,0 +1,193 @@
+"""Models on a split: who is measured on what, in a world where every photo shows a thing in a place."""
+
+import json
+
+import numpy as np
+import pytest
+
+from evaluation import world
+from tellapart.errors import UserError
+from tellapart.metrics import scoring
+
+
+def both_words(data):
+    """Captions that name a photo's thing and place, or only its thing."""
+    told = [record["captions"][0].split() for record in world.records_of(data)]
+    exact = {i: f"a {words[1]} on a {words[-1]}" for i, words in enumerate(told)}
+    vague = {i: f"a {words[1]}" for i, words in enumerate(told)}
+    return exact, vague
+
+
+def test_who_names_thing_and_place_is_found_and_who_names_the_thing_is_mistaken(tmp_path, grid):
+    data = world.make(tmp_path / "w", 110)
+    exact, vague = both_words(data)
+    scores = grid(data, {"exact": exact, "vague": vague}, retrievers=("word", "judge")).scores
+    for retriever in ("word", "judge"):
+        assert scores["exact"][f"R@1[{retriever}]"] == 1
+        assert scores["exact"][f"P@1/100[{retriever}]"] == 1
+        assert scores["exact"][f"P@1/100-hard[{retriever}]"] == 1
+        assert scores["exact"][f"GEG-Min[{retriever}]"] > 0
+        assert scores["vague"][f"R@1[{retriever}]"] < 0.3  # a thing is in eleven places
+        assert scores["vague"][f"R@10[{retriever}]"] > 0.7
+        assert scores["vague"][f"GEG-Avg[{retriever}]"] < scores["exact"][f"GEG-Avg[{retriever}]"]
+    assert scores["exact"]["TT R@1"] == 1
+    assert scores["vague"]["TT R@1"] < 0.3
+    assert scores["vague"]["UniCap"] == pytest.approx(10 / 110)
+
+
+def test_every_score_has_an_interval_a_difference_and_a_signature(data, grid):
+    exact, vague = both_words(data)
+    found = grid(data, {"exact": exact, "vague": vague}, retrievers=("word", "judge"))
+    scores, intervals, differences = found.scores, found.intervals(), found.differences()
+    assert list(differences) == ["vague"]
+    for model in ("exact", "vague"):
+        assert scores[model].keys() == intervals[model].keys() == found.rows[model].signature.keys()
+        assert all(low <= scores[model][name] <= high for name, (low, high) in intervals[model].items())
+        assert all(text.startswith(f"{name}|") for name, text in found.rows[model].signature.items())
+    assert differences["vague"].keys() == scores["vague"].keys()
+    for name, difference in differences["vague"].items():
+        assert difference.value == pytest.approx(scores["vague"][name] - scores["exact"][name])
+    assert found.rows["vague"].signature["R@1[judge]"].startswith("R@1[judge]|photos:12|captions:12|w:")
+    json.dumps(found.details(differences), allow_nan=False)
+
+
+def test_the_row_that_others_are_compared_with_can_be_chosen(data, grid):
+    exact, vague = both_words(data)
+    found = grid(data, {"exact": exact, "vague": vague}, against="vague")
+    assert list(found.differences()) == ["exact"]
+    assert found.differences()["exact"]["CIDEr-D"].value > 0
+
+
+def test_text_is_scored_as_score_does_it(data, grid):
+    exact, vague = both_words(data)
+    scores = grid(data, {"exact": exact, "vague": vague}).scores
+    told = {str(i): record["captions"] for i, record in enumerate(world.records_of(data))}
+    expected = scoring.score({str(i): text for i, text in vague.items()}, told, metrics="CIDEr-D,BLEU,Rep,Prec")
+    assert {name: scores["vague"][name] for name in expected} == pytest.approx(expected)
+
+
+# Human captions
+
+
+def test_people_are_scored_by_their_first_caption_and_retrieved_by_all(tmp_path, grid):
+    data = world.make(tmp_path / "w", 12, references=3)
+    exact, _ = both_words(data)
+    found = grid(data, {"exact": exact}, human=True)
+    records = world.records_of(data)
+    first = {str(i): record["captions"][0] for i, record in enumerate(records)}
+    rest = {str(i): record["captions"][1:] for i, record in enumerate(records)}
+    expected = scoring.score(first, rest, metrics="CIDEr-D,BLEU")
+    assert {name: found.scores["human"][name] for name in expected} == pytest.approx(expected)
+    assert len(found.rows["human"].found["word"].own) == 36
+    # two references name thing and place, the third only the thing: there are two cats and two dogs among the twelve
+    ranks = found.rows["human"].found["word"].ranks.reshape(12, 3)
+    assert (ranks[:, :2] == 0).all()
+    assert found.scores["human"]["R@1[word]"] == pytest.approx((ranks == 0).mean(1).mean())
+    assert (ranks[:, 2] > 0).any()
+
+
+def test_a_photo_with_a_single_reference_has_no_human_score_by_text(data, grid):
+    records = world.records_of(data)
+    for record in records[:4]:
+        del record["captions"][1:]
+    world.write(data, records)
+    exact, _ = both_words(data)
+    human = grid(data, {"exact": exact}, human=True).rows["human"]
+    for name in ("CIDEr-D", "TT R@1"):
+        measure = next(measure for measure in human.statistics if name in measure.names)
+        assert (measure.rows[:4] == 0).all()
+        assert (measure.rows[4:] != 0).any(1).all()
+    in_photos = next(measure for measure in human.statistics if "R@1[word]" in measure.names)
+    assert (in_photos.rows[:, 1] == 1).all()
+
+
+def test_no_second_reference_at_all_leaves_people_out_of_text_with_a_reason(tmp_path, grid):
+    data = world.make(tmp_path / "w", 5, references=1)
+    exact, _ = both_words(data)
+    found = grid(data, {"exact": exact}, human=True)
+    assert "CIDEr-D" not in found.scores["human"]
+    assert "TT R@1" not in found.scores["human"]
+    assert found.scores["human"]["R@1[word]"] == 1
+    assert "no photo has two references" in found.skipped["text of human"]
+
+
+# Runs that are empty or partial, and photos without references
+
+
+def test_photos_that_somebody_did_not_caption_are_distractors_for_all(data, grid):
+    exact, vague = both_words(data)
+    partial = {photo: text for photo, text in exact.items() if photo not in (0, 1)}
+    found = grid(data, {"exact": exact, "partial": partial, "vague": vague})
+    assert found.measured == list(range(2, 12))
+    for row in found.rows.values():
+        assert row.found["word"].own.tolist() == found.measured
+        assert all((measure.rows[:2] == 0).all() for measure in row.statistics)
+        assert row.found["word"].best.shape == (10, 12)
+    assert found.scores["exact"] == found.scores["partial"]
+    # photo 10 shows a cat, as photo 0 does, which nobody is asked for and which still is mistaken for it
+    assert found.rows["vague"].found["word"].ranks[8] >= 0
+    assert {0, 10} == set(found.rows["vague"].found["word"].best[8, :2].tolist())
+
+
+def test_who_said_nothing_is_no_row(data, grid):
+    exact, _ = both_words(data)
+    assert list(grid(data, {"exact": exact, "silent": {}}).rows) == ["exact"]
+
+
+def test_models_that_speak_of_different_photos_cannot_be_compared(data, grid):
+    exact, _ = both_words(data)
+    with pytest.raises(UserError, match=r"no photo in .* of which all of them speak"):
+        grid(data, {"a": {0: exact[0]}, "b": {1: exact[1]}})
+
+
+def test_captions_without_words_are_wrong_by_every_measure_and_no_score_is_nan(data, grid):
+    found = grid(data, {"empty": dict.fromkeys(range(12), "")}, retrievers=("word", "judge"))
+    assert (found.rows["empty"].found["judge"].ranks == 11).all()
+    scores = found.scores["empty"]
+    assert all(np.isfinite(list(scores.values())))
+    assert {name: score for name, score in scores.items() if score != 0} == {"UniCap": pytest.approx(1 / 12)}
+
+
+def test_photos_without_references_have_no_part_where_references_are_needed(data, grid):
+    records = world.records_of(data)
+    records[0]["captions"] = []
+    world.write(data, records)
+    exact = {i: f"a {THING} on a street" for i, THING in enumerate(world.THINGS)} | {10: "a cat", 11: "a dog"}
+    found = grid(data, {"exact": exact})
+    row = found.rows["exact"]
+    in_photos = next(measure for measure in row.statistics if "R@1[word]" in measure.names)
+    assert in_photos.rows[0, 1] == 1
+    for name in ("TT R@1", "CIDEr-D", "Prec"):
+        assert (next(measure for measure in row.statistics if name in measure.names).rows[0] == 0).all()
+    assert row.signature["TT R@1"].startswith("TT R@1|photos:11|captions:11|")
+
+
+def test_without_any_reference_the_measures_remain_that_need_none(tmp_path, grid):
+    data = world.make(tmp_path / "w", 5, references=0)
+    found = grid(data, {"same": dict.fromkeys(range(5), "a cat on a street")})
+    scores = found.scores["same"]
+    assert (scores["UniCap"], scores["AvgLen"], scores["Rep"]) == (pytest.approx(0.2), 5, 0)
+    assert scores["R@1[word]"] == 0.2
+    assert not {"CIDEr-D", "Prec", "TT R@1"} & scores.keys()
+    assert found.skipped["TT"] == "there are no references."
+
+
+def test_a_photo_that_cannot_be_read_is_named_and_has_no_part(data, grid):
+    exact, _ = both_words(data)
+    (data.parent / "dog-street.png").unlink()
+    found = grid(data, {"exact": {i: exact[i + (i > 0)] for i in range(11)}})
+    assert len(found.split.photos) == 11
+    assert [problem.rsplit("/")[-1] for problem in found.split.problems] == ["dog-street.png: there is no such file"]
+    assert found.scores["exact"]["R@1[word]"] == 1
+    for photo in data.parent.glob("*.png"):
+        photo.unlink()
+    with pytest.raises(UserError, match="none of its photos can be read"):
+        grid(data, {"exact": exact})
+
+
+def test_copies_of_a_photo_are_nobodys_look_alikes(data, grid):
+    exact, _ = both_words(data)
+    before = grid(data, {"exact": exact}).look_alike[0]
+    twin = data.parent / world.records_of(data)[before]["file"]
+    twin.write_bytes((data.parent / "cat-street.png").read_bytes())
+    assert grid(data, {"exact": exact}).look_alike[0] not in (before, 0)

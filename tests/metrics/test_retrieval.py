@@ -1,0 +1,323 @@
+"""Measures of retrieval, against loops over captions and photos, and by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tellapart.metrics import bootstrap, retrieval
+from tellapart.metrics.retrieval import Name, parse
+
+
+def unit(random, *shape):
+    vectors = random.normal(size=shape)
+    return (vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)).astype(np.float32)
+
+
+def alone(photos):
+    """No photo is a copy of another."""
+    return np.arange(photos)
+
+
+def values(statistics):
+    return {name: score for measure in statistics.values() for name, score in measure.corpus().items()}
+
+
+# Names
+
+one_line = st.text(min_size=1).filter(lambda text: "\n" not in text and len(text.splitlines()) == 1)
+retrievers = st.one_of(
+    one_line, st.sampled_from(["judge", "openai/clip-vit-base-patch32", "runs/a.b", "x[1]", "]", "["])
+)
+names = st.one_of(
+    st.builds(Name, st.sampled_from(["R", "P", "P-hard", "TT R"]), st.integers(1, 10**6), retrievers),
+    st.builds(Name, st.sampled_from(["TT R", "self R"]), st.integers(1, 10**6)),
+    st.builds(lambda kind, retriever: Name(kind, 0, retriever), st.sampled_from(["GEG-Avg", "GEG-Min"]), retrievers),
+)
+
+
+@given(names)
+def test_a_name_parses_back(name):
+    assert parse(str(name)) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (Name("R", 1, "judge"), "R@1[judge]"),
+        (Name("P", 100, "dual"), "P@1/100[dual]"),
+        (Name("P-hard", 100, "dual"), "P@1/100-hard[dual]"),
+        (Name("GEG-Avg", 0, "word"), "GEG-Avg[word]"),
+        (Name("TT R", 1), "TT R@1"),
+        (Name("self R", 10), "self R@10"),
+    ],
+)
+def test_names_as_tables_have_them(name, text):
+    assert str(name) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["CIDEr-D", "R@1", "R@0[a]", "R@x[a]", "R@1[]", "R@1[a] ", "P@5/100[a]", "self R@1[a]", "GEG-Max[a]", ""]
+)
+def test_what_is_no_measure_of_retrieval_is_none(text):
+    assert parse(text) is None
+
+
+@pytest.mark.parametrize(
+    "wrong", [("R", 0, "a"), ("R", 1, ""), ("GEG-Avg", 5, "a"), ("self R", 1, "a"), ("R", 1, "a\nb")]
+)
+def test_names_that_mean_nothing_cannot_be_made(wrong):
+    with pytest.raises(ValueError, match=r"retriev(er|al)"):
+        Name(*wrong)
+
+
+# Ranks
+
+
+def test_a_rank_is_the_number_of_other_photos_that_fit_at_least_as_well():
+    similarity = np.array([[0.9, 0.1, 0.5], [0.9, 0.1, 0.5], [0.3, 0.3, 0.3]], np.float32)
+    assert retrieval.ranks(similarity, np.array([0, 1, 2])).tolist() == [0, 2, 2]
+
+
+@given(st.integers(0, 10**6), st.integers(1, 12), st.integers(1, 12))
+def test_ranks_are_those_of_a_loop(seed, captions, photos):
+    random = np.random.default_rng(seed)
+    similarity = random.integers(-3, 4, (captions, photos)).astype(np.float32) / 4  # many ties
+    own = random.integers(photos, size=captions)
+    expected = [
+        sum(similarity[n, p] >= similarity[n, own[n]] for p in range(photos) if p != own[n]) for n in range(captions)
+    ]
+    assert retrieval.ranks(similarity, own).tolist() == expected
+
+
+def test_what_is_no_number_is_refused():
+    for bad in (np.nan, np.inf):
+        with pytest.raises(ValueError, match="finite"):
+            retrieval.ranks(np.array([[0.5, bad]], np.float32), np.array([0]))
+        with pytest.raises(ValueError, match="finite"):
+            retrieval.gallery(np.array([[0.5, bad]], np.float32), alone(1))
+
+
+def test_copies_of_a_photo_tie_however_the_product_is_rounded():
+    """500 photos and a copy of each: the copy fits as well, so that no caption finds its photo first."""
+    random = np.random.default_rng(0)
+    photos = unit(random, 500, 96)
+    both = np.concatenate([photos, photos])
+    found = retrieval.find(photos, np.arange(500), retrieval.gallery(both, alone(1000)), "")
+    assert (found.ranks == 1).all()
+
+
+def test_a_caption_without_words_ties_with_everything_and_is_wrong_by_every_measure():
+    photos = unit(np.random.default_rng(0), 120, 8)
+    among = retrieval.gallery(photos, alone(120))
+    found = retrieval.find(np.zeros((1, 8), np.float32), np.array([3]), among, "")
+    assert found.ranks.tolist() == [119]
+    statistics, lacks = retrieval.measured(found, among, "r")
+    assert lacks == {}
+    assert values(statistics) == pytest.approx(dict.fromkeys(values(statistics), 0.0))
+    references = retrieval.text_to_text(
+        np.zeros((1, 8), np.float32), np.array([3]), photos, np.ones(120, int), of_people=False
+    )
+    assert references.tolist() == [119]
+
+
+# Every measure against loops
+
+
+def slow(captions, photos, own, copies, pools, below=None):
+    """All measures by their definitions, one caption and one photo at a time."""
+    similarity = captions.astype(np.float64) @ photos.T.astype(np.float64)
+    alike = photos.astype(np.float64) @ photos.T.astype(np.float64)
+    scores = {}
+
+    def add(name, photo, score):
+        scores.setdefault(name, {}).setdefault(photo, []).append(score)
+
+    for n, p in enumerate(own):
+        others = sorted((q for q in range(len(photos)) if copies[q] != copies[p]), key=lambda q: -alike[p, q])
+        place = sum(similarity[n, q] >= similarity[n, p] for q in range(len(photos)) if q != p)
+        for k in (1, 5, 10):
+            add(f"R@{k}[r]", p, place < k)
+        hard = [q for q in others if below is None or alike[p, q] <= below][:99]
+        if len(hard) == 99:
+            add("P@1/100-hard[r]", p, all(similarity[n, p] > similarity[n, q] for q in hard))
+        group = [similarity[n, q] for q in others[:5]]
+        add("GEG-Avg[r]", p, similarity[n, p] - sum(group) / len(group))
+        add("GEG-Min[r]", p, similarity[n, p] - max(group))
+    for shuffle in pools:
+        for pool in shuffle:
+            for n, p in enumerate(own):
+                if p in pool:
+                    right = all(similarity[n, p] > similarity[n, q] for q in pool if q != p)
+                    scores.setdefault("P@1/100[r]", []).append(right)
+    pooled = np.mean(scores.pop("P@1/100[r]"))  # every caption weighs the same here: one or two for each photo
+    means = {name: np.mean([np.mean(of) for of in of_photos.values()]) for name, of_photos in scores.items()}
+    return means | {"P@1/100[r]": pooled}
+
+
+@pytest.mark.parametrize("below", [None, 0.9])
+def test_every_measure_is_what_a_loop_over_captions_and_photos_finds(below):
+    random = np.random.default_rng(1)
+    photos = unit(random, 230, 6)
+    copies = alone(230)
+    photos[7], copies[7] = photos[3], copies[3]
+    own = np.flatnonzero(random.random(230) < 0.8)  # the others have no caption, and remain distractors
+    captions = photos[own] + 0.5 * unit(random, len(own), 6)
+    captions /= np.linalg.norm(captions, axis=1, keepdims=True)
+    among = retrieval.gallery(photos, copies, near_duplicates=below)
+    statistics, lacks = retrieval.measured(retrieval.find(captions, own, among, ""), among, "r")
+    assert lacks == {}
+    expected = slow(captions, photos, own, copies, among.pools, below)
+    assert values(statistics) == pytest.approx(expected, abs=1e-6)
+    assert 0.05 < expected["P@1/100-hard[r]"] < expected["P@1/100[r]"] < 0.95  # the test would see a constant
+
+
+def test_blocks_change_nothing(monkeypatch):
+    random = np.random.default_rng(2)
+    photos = unit(random, 130, 6)
+    captions, own = unit(random, 300, 6), random.integers(130, size=300)
+    whole = retrieval.find(captions, own, retrieval.gallery(photos, alone(130)), "")
+    monkeypatch.setattr(retrieval, "_BLOCK", 130 * 7)
+    parts = retrieval.find(captions, own, retrieval.gallery(photos, alone(130)), "")
+    for name in ("ranks", "picked", "hard", "best"):
+        np.testing.assert_array_equal(getattr(whole, name), getattr(parts, name))
+    np.testing.assert_allclose(whole.least, parts.least, atol=1e-6)
+
+
+def test_the_own_photo_stands_at_its_rank_among_the_best():
+    random = np.random.default_rng(3)
+    similarity = (random.integers(-9, 10, (40, 60)) / 10).astype(np.float32)  # many ties
+    own = random.integers(60, size=40)
+    places = retrieval.ranks(similarity, own)
+    chosen, scores = retrieval.best(similarity, own, 60)
+    assert [list(row).index(p) for row, p in zip(chosen, own, strict=True)] == places.tolist()
+    assert (np.diff(scores, axis=1) <= 0).all()
+    assert (np.sort(chosen, axis=1) == np.arange(60)).all()
+    few, _ = retrieval.best(similarity, own, 5)
+    assert [p in row for row, p in zip(few, own, strict=True)] == (places < 5).tolist()
+
+
+def test_pools_are_cut_from_shuffles_and_the_rest_is_dropped():
+    cut = retrieval.pools(1234, seed=5)
+    assert cut.shape == (5, 12, 100)
+    assert all(len(set(shuffle.ravel().tolist())) == 1200 for shuffle in cut)
+    assert (cut[0] != cut[1]).any()
+    np.testing.assert_array_equal(cut, retrieval.pools(1234, seed=5))
+    assert (cut != retrieval.pools(1234, seed=6)).any()
+
+
+def test_a_photo_outside_the_pools_of_a_shuffle_has_no_part_in_it():
+    """130 photos, one pool of 100: a caption that is always right scores 1 though it was not always asked."""
+    photos = unit(np.random.default_rng(4), 130, 16)
+    among = retrieval.gallery(photos, alone(130))
+    found = retrieval.find(photos, alone(130), among, "")
+    assert found.pooled.sum() == 500
+    statistics, _ = retrieval.measured(found, among, "r")
+    assert values(statistics)["P@1/100[r]"] == 1.0
+
+
+def test_few_photos_have_no_pools_and_a_single_one_no_look_alikes():
+    photos = unit(np.random.default_rng(5), 99, 8)
+    for count, absent in (
+        (99, {"P@1/100[r]", "P@1/100-hard[r]"}),
+        (1, {"P@1/100[r]", "P@1/100-hard[r]", "GEG-Avg[r]", "GEG-Min[r]"}),
+    ):
+        among = retrieval.gallery(photos[:count], alone(count))
+        found = retrieval.find(photos[:count], alone(count), among, "")
+        statistics, lacks = retrieval.measured(found, among, "r")
+        assert lacks.keys() == absent
+        assert not absent & values(statistics).keys()
+        assert values(statistics)["R@1[r]"] == 1.0
+    assert lacks["P@1/100[r]"] == "a pool has 100 photos, and there are 1."
+
+
+def test_no_caption_at_all_is_refused():
+    photos = unit(np.random.default_rng(5), 9, 8)
+    with pytest.raises(ValueError, match="no caption"):
+        retrieval.find(photos[:0], alone(0), retrieval.gallery(photos, alone(9)), "")
+
+
+def test_with_three_photos_a_group_has_two():
+    photos = np.eye(3, dtype=np.float32)
+    among = retrieval.gallery(photos, alone(3))
+    assert np.sort(among.groups[0])[-2:].tolist() == [1, 2]
+    found = retrieval.find(np.array([[0.8, 0.6, 0]], np.float32), np.array([0]), among, "")
+    assert found.average.tolist() == pytest.approx([0.8 - 0.3])
+    assert found.least.tolist() == pytest.approx([0.2])
+
+
+def test_copies_are_nobodys_look_alikes_and_near_duplicates_no_hard_distractors():
+    photos = np.array([[1, 0], [1, 0], [0.96, 0.28], [0.6, 0.8]], np.float32)
+    copies = np.array([0, 0, 1, 2])
+    assert retrieval.neighbours(photos, copies, 3).tolist() == [[2, 3, -1], [2, 3, -1], [0, 1, 3], [2, 0, 1]]
+    assert retrieval.neighbours(photos, copies, 2, below=0.75).tolist() == [[3, -1], [3, -1], [-1, -1], [0, 1]]
+
+
+def test_several_captions_of_a_photo_count_as_their_mean():
+    photos = np.eye(4, dtype=np.float32)
+    captions, own = photos[[0, 1, 1, 2]], np.array([0, 0, 1, 2])  # one of two is right; right; right; photo 3: none
+    among = retrieval.gallery(photos, alone(4))
+    statistics, _ = retrieval.measured(retrieval.find(captions, own, among, ""), among, "r")
+    assert statistics["R"].per_photo()[:, 0].tolist() == [0.5, 1, 1, 0]
+    assert values(statistics)["R@1[r]"] == pytest.approx(2.5 / 3)
+
+
+def test_a_difference_between_models_has_an_interval():
+    random = np.random.default_rng(6)
+    photos = unit(random, 300, 8)
+    among = retrieval.gallery(photos, alone(300))
+    measured = []
+    for noise in (0.3, 2.0):
+        captions = photos + noise * unit(random, 300, 8)
+        captions /= np.linalg.norm(captions, axis=1, keepdims=True)
+        measured.append(retrieval.measured(retrieval.find(captions, alone(300), among, ""), among, "r")[0].values())
+    found = bootstrap.differences(*map(list, measured))
+    assert all(difference.low > 0 and difference.p < 0.01 for difference in found.values())
+    assert len(found) == 7
+
+
+# Text to text
+
+
+def test_text_to_text_is_the_mean_cosine_over_references():
+    random = np.random.default_rng(7)
+    references = [unit(random, count, 5) for count in (1, 3, 2, 4, 2, 2)]
+    means = np.stack([vectors.mean(0) for vectors in references])
+    captions, own = unit(random, 20, 5), random.integers(6, size=20)
+    expected = []
+    for caption, photo in zip(captions, own, strict=True):
+        scores = [np.mean([caption @ vector for vector in vectors]) for vectors in references]
+        expected.append(sum(score >= scores[photo] for score in scores) - 1)
+    counts = np.array([len(vectors) for vectors in references])
+    assert retrieval.text_to_text(captions, own, means, counts, of_people=False).tolist() == expected
+
+
+def test_what_a_person_said_is_left_out_of_its_own_photos_references():
+    random = np.random.default_rng(8)
+    references = [unit(random, count, 4) for count in (3, 2, 5, 2)]
+    means = np.stack([vectors.mean(0) for vectors in references])
+    counts = np.array([len(vectors) for vectors in references])
+    own = np.repeat(np.arange(4), counts)
+    expected = []
+    for photo, vectors in enumerate(references):
+        for i, caption in enumerate(vectors):
+            scores = [
+                np.mean([caption @ vector for j, vector in enumerate(others) if (q, j) != (photo, i)])
+                for q, others in enumerate(references)
+            ]
+            expected.append(sum(score >= scores[photo] for score in scores) - 1)
+    found = retrieval.text_to_text(np.concatenate(references), own, means, counts, of_people=True)
+    assert found.tolist() == expected
+    assert len(set(expected)) > 1
+
+
+def test_a_photo_without_a_reference_has_no_part_in_text_to_text():
+    means, captions = np.eye(2, dtype=np.float32), np.eye(2, dtype=np.float32)
+    with pytest.raises(ValueError, match="no reference"):
+        retrieval.text_to_text(captions, np.array([0, 1]), means, np.array([1, 0]), of_people=False)
+    with pytest.raises(ValueError, match="no reference"):
+        retrieval.text_to_text(captions, np.array([0, 1]), means, np.array([2, 1]), of_people=True)
+    assert retrieval.text_to_text(captions[:0], np.zeros(0, int), means, np.array([1, 1]), of_people=False).size == 0
+    assert replace(Name("TT R", 1), k=5) == parse("TT R@5")
