@@ -20,7 +20,7 @@ TYPED = [
 
 
 def test_the_readme_shows_commands():
-    assert {words[0] for words in TYPED} >= {"caption", "train", "prepare", "models", "doctor"}
+    assert {words[0] for words in TYPED} >= {"caption", "train", "prepare", "models", "doctor", "evaluate", "lookalikes", "lint"}
 
 
 @pytest.mark.parametrize("words", TYPED, ids=" ".join)
@@ -38,7 +38,7 @@ def test_each_command_of_the_readme_is_understood(words, monkeypatch):
         assert arguments == []
 
 
-def test_the_python_of_the_readme_runs(small_model, photo_folder, monkeypatch, capsys):
+def test_the_python_of_the_readme_runs(small_model, photo_folder, own_cache, monkeypatch, capsys):
     (code,) = [block for block in re.findall(r"```python\n(.*?)```", README, re.S) if "import tellapart" in block]
     for name, photo in (("photo.jpg", "0.png"), ("one.jpg", "1.png"), ("two.jpg", "2.png")):
         (photo_folder / photo).rename(photo_folder / name)

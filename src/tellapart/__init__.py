@@ -4,6 +4,8 @@ import tellapart
 
 captioner = tellapart.load()
 captioner.caption("photo.jpg").text
+captioner.caption(photos, among=photos)  # told apart from each other
+tellapart.look_alikes(photos, k=5)
 tellapart.score(captions, references)
 """
 
@@ -18,8 +20,19 @@ if TYPE_CHECKING:
     from tellapart.captioning import PhotoCaptioner, load
     from tellapart.errors import BadPhoto, UserError
     from tellapart.metrics.scoring import measure, score
+    from tellapart.neighbours.collection import look_alikes
 
-__all__ = ["BadPhoto", "Caption", "PhotoCaptioner", "UserError", "__version__", "load", "measure", "score"]
+__all__ = [
+    "BadPhoto",
+    "Caption",
+    "PhotoCaptioner",
+    "UserError",
+    "__version__",
+    "load",
+    "look_alikes",
+    "measure",
+    "score",
+]
 
 _HOME = {
     "BadPhoto": "tellapart.errors",
@@ -27,6 +40,7 @@ _HOME = {
     "PhotoCaptioner": "tellapart.captioning",
     "UserError": "tellapart.errors",
     "load": "tellapart.captioning",
+    "look_alikes": "tellapart.neighbours.collection",
     "measure": "tellapart.metrics.scoring",
     "score": "tellapart.metrics.scoring",
 }

@@ -26,6 +26,7 @@ from tellapart.caption import Candidate, Caption, Proposed
 from tellapart.data.tokenizers import Tokenizer, split_words
 from tellapart.decoding.contrast import Listener
 from tellapart.decoding.repeats import repeated_words
+from tellapart.errors import UserError
 from tellapart.parallel import batched
 from tellapart.retrievers.embeddings import Embedded, embed_photos
 from tellapart.retrievers.retriever import Retriever
@@ -64,6 +65,8 @@ class Collection:
 
     @classmethod
     def of(cls, retriever: Retriever, files: Sequence[str]) -> Collection:
+        if retriever.sees != "photos":
+            raise UserError(f"the retriever {retriever.name!r} knows photos by their references and sees none.")
         return cls(retriever, embed_photos(retriever, files))
 
     @property

@@ -73,18 +73,17 @@ class CaptionsFile:
             return []
         whole = data[: data.rfind(b"\n") + 1].decode("utf-8", "surrogateescape")
         header, *lines = csv.reader(io.StringIO(whole, newline=""))
-        if tuple(header) != _COLUMNS:
+        if tuple(header) not in (_COLUMNS, _COLUMNS[:-2]):  # tables of earlier versions tell of no look-alikes
             raise ValueError
-        return [self._from_csv(line) for line in lines if len(line) == len(_COLUMNS)]
+        return [self._from_csv(dict(zip(header, line, strict=True))) for line in lines if len(line) == len(header)]
 
     @staticmethod
-    def _from_csv(line: list[str]) -> Row:
-        cells = dict(zip(_COLUMNS, line, strict=True))
+    def _from_csv(cells: dict[str, str]) -> Row:
         row: Row = {"file": cells["file"]} | ({"id": cells["id"]} if cells["id"] else {})
         if not cells["key"]:  # a row with a caption has a key, even where the caption is empty
             return row | {"error": cells["error"]}
         row |= {"caption": cells["caption"], "logprob": _number(cells["logprob"])}
-        if cells["look_alikes"]:
+        if cells.get("look_alikes"):
             row |= {"look_alikes": json.loads(cells["look_alikes"]), "gap": _number(cells["gap"])}
         return row | {"key": cells["key"]}
 

@@ -210,8 +210,8 @@ def test_a_process_that_is_killed_again_and_again_loses_nothing(start_tellapart,
 
 
 def test_ctrl_c_says_that_the_run_can_go_on(start_tellapart, small_model, photo_folder, tmp_path):
-    for i in range(6, 300):
-        Image.new("RGB", (300, 300), (i % 256, 0, 0)).save(photo_folder / f"{i:03}.png")
+    for i in range(6, 1200):  # so many that a tester who is kept waiting still finds it at work
+        Image.new("RGB", (30, 30), (i % 256, 0, 0)).save(photo_folder / f"{i:04}.png")
     process = start_tellapart("caption", photo_folder, "--model", small_model, "--out", tmp_path / "o.jsonl")
     deadline = time.monotonic() + 180
     while (

@@ -125,6 +125,14 @@ def test_a_table_keeps_look_alikes_and_gap(among, tmp_path):
     assert "6 of them from before" in err
 
 
+def test_contrast_at_each_word_is_the_other_method(among, tmp_path):
+    code, _, err = among("--contrast", "words", "--out", tmp_path / "out.jsonl")
+    assert code == 0, err
+    found = rows(tmp_path / "out.jsonl")
+    assert len(found) == 6
+    assert all(row["caption"] and len(row["look_alikes"]) == 5 for row in found)
+
+
 # captions made elsewhere
 
 
@@ -194,6 +202,9 @@ def test_a_damaged_file_of_candidates_is_one_sentence(choose, tmp_path, line, ab
         (["--k", "3"], "--k needs --among"),
         (["--strength", "1"], "--strength needs --among"),
         (["--candidates", "f.jsonl"], "--candidates needs --among"),
+        (["--contrast", "words"], "--contrast needs --among"),
+        (["--among", ".", "--contrast", "words", "--candidates", "f"], "word by word"),
+        (["--among", ".", "--contrast", "letters"], "invalid choice"),
         (["--endpoint", "http://localhost:1"], "go together"),
         (["--endpoint-model", "m"], "go together"),
         (["--among", ".", "--strength", "much"], "must be a number"),
@@ -206,6 +217,25 @@ def test_a_wrong_request_is_one_sentence(tellapart, photo_folder, arguments, abo
     code, out, err = tellapart("caption", photo_folder, *arguments)
     assert (code, out) == (2, "")
     assert about in err
+
+
+def test_a_retriever_that_sees_no_photos_is_refused(tellapart, photo_folder, retriever_of_text):
+    code, _, err = tellapart("caption", photo_folder, "--among", photo_folder, "--retriever", retriever_of_text)
+    assert code == 2
+    assert "knows photos by their references" in err
+
+
+@pytest.fixture
+def retriever_of_text(tmp_path):
+    from tellapart import models
+    from tellapart.data.tokenizers import WordTokenizer
+    from tellapart.retrievers import RETRIEVERS
+    from tellapart.retrievers.text_tower import TINY
+
+    network = models.build(RETRIEVERS, "retriever", "text_tower", TINY | {"vocab_size": 5})
+    models.describe(tmp_path / "text", "text_tower", network, WordTokenizer(["a"]), {}, "retriever")
+    models.save_weights(tmp_path / "text" / "model.safetensors", network)
+    return tmp_path / "text"
 
 
 def test_a_captioner_is_no_retriever(tellapart, small_model, photo_folder):

@@ -7,9 +7,11 @@ import pytest
 import torch
 from PIL import Image
 
+from tellapart import places
+from tellapart.data import photos
 from tellapart.data.examples import Example
 from tellapart.encoders import EncoderConfig
-from tellapart.encoders.encoder import Encoder
+from tellapart.encoders.encoder import Encoder, Features
 from tellapart.neighbours import vectors
 
 
@@ -33,6 +35,16 @@ def embed(captions):
     return torch.tensor([table.get(text, [0.0, 0.0]) for text in captions]).view(-1, 2)
 
 
+class Corner:
+    """In an encoder's place: the red and the blue of a photo's first pixel."""
+
+    config, fit, pooled_size, identity = EncoderConfig(image_size=32), photos.SQUEEZE, 2, {"name": "corner"}
+
+    def __call__(self, pixels):
+        corner = torch.as_tensor(pixels)[:, 0, 0, ::2].float() / 255
+        return Features(corner[:, None], corner)
+
+
 def colours(sees="photos"):
     """What a source asks of a retriever."""
     return SimpleNamespace(
@@ -40,8 +52,8 @@ def colours(sees="photos"):
         sha256="0123456789abcdef",
         sees=sees,
         size=2,
-        encoder=SimpleNamespace(config=EncoderConfig(image_size=32)),
-        embed_pixels=lambda pixels: torch.nn.functional.normalize(torch.as_tensor(pixels)[:, 0, 0, ::2].float()),
+        encoder=Corner(),
+        embed_images=lambda pooled: torch.nn.functional.normalize(pooled),
         embed_captions=embed,
         embed_references=lambda references: torch.stack([embed(texts).mean(0) for texts in references]),
     )
@@ -53,6 +65,7 @@ def test_a_retriever_gives_a_vector_to_each_photo_that_can_be_read(examples):
     np.testing.assert_allclose(known.vectors, [[1, 0], [0, 1], [1, 0]], atol=1e-3)
     assert known.sha256[0] == known.sha256[2] != known.sha256[1]
     assert list(known.failed) == [str(examples[1].file)]
+    np.testing.assert_allclose(known.looks, [[1, 0], [0, 1], [1, 0]], atol=1e-3)
 
 
 def test_a_text_to_text_retriever_knows_a_photo_by_its_captions(examples):
@@ -85,7 +98,7 @@ def test_an_encoder_gives_its_pooled_features_with_and_without_a_cache(examples,
     pixels[..., 0] = 255
     red = encoder(pixels).pooled.numpy()[0]
     for folder in (None, tmp_path / "cache"):
-        monkeypatch.setattr(vectors.places, "cache", lambda folder=folder: folder)
+        monkeypatch.setattr(places, "cache", lambda folder=folder: folder)
         known = source.of_photos(examples)
         assert known.positions.tolist() == [0, 2, 3]
         np.testing.assert_allclose(known.vectors[0], red, atol=1e-2, rtol=1e-2)  # half precision on disk

@@ -9,7 +9,7 @@ import yaml
 from tellapart.commands.train import parse
 from tellapart.errors import UserError
 from tellapart.recipe import OptimConfig, Recipe
-from tellapart.training.build import claim, plain, run, shrink
+from tellapart.training.build import check, claim, plain, run, shrink
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").rglob("*.yaml"))
 
@@ -36,11 +36,13 @@ def test_every_recipe_that_ships_can_be_read(file):
     recipe, _, _ = parse([str(file)])
     assert isinstance(recipe, Recipe)
     assert recipe.optim.lr > 0
+    check(recipe)
     assert f"tellapart train recipes/{file.parent.name}/{file.name}" in file.read_text()
 
 
 def test_there_are_recipes():
     assert len(RECIPES) >= 3
+    assert {file.parent.name for file in RECIPES} >= {"album", "retrievers", "tiny"}
 
 
 def test_a_recipe_says_only_what_differs_and_the_rest_is_as_by_default(tmp_path):

@@ -52,6 +52,11 @@ def parser() -> Parser:
     among.add_argument(
         "--strength", type=strength, metavar="S", help="weight of being told apart against being likely (default: 0.4)"
     )
+    among.add_argument(
+        "--contrast",
+        choices=("captions", "words"),
+        help="choose among whole captions, or let the retriever have a say at each word (default: captions)",
+    )
     among.add_argument("--candidates", metavar="F.jsonl", type=Path, help="choose among captions made elsewhere")
     server = parser.add_argument_group("captions from a server that speaks the OpenAI protocol")
     server.add_argument("--endpoint", metavar="URL", help="such as http://localhost:8080/v1")
@@ -89,7 +94,7 @@ def main(arguments: list[str]) -> int:
 def _check(request: argparse.Namespace) -> None:
     """What the arguments cannot say of each other by themselves."""
     told_apart = {"--retriever": request.retriever, "--k": request.k, "--strength": request.strength}
-    told_apart["--candidates"] = request.candidates
+    told_apart |= {"--contrast": request.contrast, "--candidates": request.candidates}
     for name, value in told_apart.items():
         if value is not None and not request.among:
             raise UserError(f"{name} needs --among, the collection that photos are told apart from.")
@@ -98,6 +103,8 @@ def _check(request: argparse.Namespace) -> None:
     given = [name for name in ("model", "candidates", "endpoint") if getattr(request, name)]
     if len(given) > 1:
         raise UserError(f"--{given[0]} and --{given[1]} cannot both be where captions come from.")
+    if request.contrast == "words" and (request.candidates or request.endpoint):
+        raise UserError("--contrast words needs a captioner that can be asked word by word: a --model.")
     if request.out and request.candidates and request.out.resolve() == request.candidates.resolve():
         raise UserError(f"--out {request.out}: this is the file of candidates; choose another name.")
 
@@ -124,7 +131,7 @@ def _speaker(request: argparse.Namespace, collection: Collection | None) -> Spea
     from tellapart.among import Choosing
     from tellapart.speakers import of_candidates, of_captioner, of_endpoint
 
-    chosen = {"k": request.k, "strength": request.strength}
+    chosen = {"k": request.k, "strength": request.strength, "contrast": request.contrast}
     how = Choosing(**{name: value for name, value in chosen.items() if value is not None})
     if request.candidates:
         from tellapart.candidates_file import CandidatesFile

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,8 +39,8 @@ def pooled_features(encoder: PhotoEncoder, files: Sequence[str]) -> Pooled:
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
         try:
             return _read(encoder, files, {"format": 1, "encoder": identity}, root / "photos" / digest)
-        except UserError:  # no room, no right to write, or another process is at it: then without a cache
-            pass
+        except UserError as error:  # no room, no right to write, damage, or another process is at it
+            print(f"Nothing is kept of the photos for the next time: {error}", file=sys.stderr)
     with TemporaryDirectory(prefix="tellapart-") as folder:
         return _read(encoder, files, {"format": 1, "encoder": identity}, Path(folder))
 

@@ -6,6 +6,7 @@ of its own, so they depend neither on the batch that it is in nor on what was ca
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,43 +33,52 @@ def candidates(
     max_words: int,
     seeds: Sequence[int],
 ) -> list[list[Candidate]]:
-    """Of each photo at most `beam` + `samples` different captions, the beam's best first; without samples only that one.
+    """Of each photo at most `beam` + `samples` different captions, the beam's best first; without samples that one.
 
     seeds  of the samples, one per photo
     """
     n_best = beam if samples else 1  # of one caption nothing is to be chosen
     words = {"bos": tokenizer.bos, "eos": tokenizer.eos, "pad": tokenizer.pad, "banned": tokenizer.never_said}
     best = beam_search(captioner, memory, beam=beam, n_best=n_best, max_words=max_words, **words)  # type: ignore[arg-type]
-    found: list[dict[str, Candidate]] = [{} for _ in seeds]
-    _gather(found, best.tokens, best.logp, best.mask, tokenizer)
-    if samples:
-        uniform = torch.stack([_uniform(seed, samples, max_words) for seed in seeds]).flatten(0, 1)  # (B*samples, T)
-        drawn = sample(
-            captioner,
-            memory,
-            samples=samples,
-            temperature=temperature,
-            max_words=max_words,
-            uniform=uniform,
-            **words,  # type: ignore[arg-type]
-        )
-        # what was drawn is tempered, and some words are never said: candidates compare by the captioner's own log p
-        logp = score(captioner, memory, drawn.tokens, drawn.mask, bos=tokenizer.bos).sum(1)
-        shape = (len(seeds), samples)
-        _gather(found, drawn.tokens.view(*shape, -1), logp.view(shape), drawn.mask.view(*shape, -1), tokenizer)
-    return [list(of_photo.values()) for of_photo in found]
+    found = in_words(best.tokens, best.logp, best.mask, tokenizer)
+    if not samples:
+        return found
+    uniform = torch.stack([_uniform(seed, samples, max_words) for seed in seeds]).flatten(0, 1)  # (B*samples, T)
+    drawn = sample(
+        captioner,
+        memory,
+        samples=samples,
+        temperature=temperature,
+        max_words=max_words,
+        uniform=uniform,
+        **words,  # type: ignore[arg-type]
+    )
+    # what was drawn is tempered, and some words are never said: candidates compare by the captioner's own log p
+    logp = score(captioner, memory, drawn.tokens, drawn.mask, bos=tokenizer.bos).sum(1)
+    shape = (len(seeds), samples)
+    more = in_words(drawn.tokens.view(*shape, -1), logp.view(shape), drawn.mask.view(*shape, -1), tokenizer)
+    return [_once([*old, *new]) for old, new in zip(found, more, strict=True)]
 
 
-def _gather(
-    found: list[dict[str, Candidate]], tokens: Tensor, logp: Tensor, mask: Tensor, tokenizer: Tokenizer
-) -> None:
-    """tokens, mask (B, K, T), logp (B, K); captions without words and those found before are left out"""
-    rows = zip(found, tokens.tolist(), logp.tolist(), mask.sum(2).tolist(), strict=True)
-    for of_photo, captions, likely, lengths in rows:
-        for caption, value, length in zip(captions, likely, lengths, strict=True):
-            text = tokenizer.decode(caption[:length])
-            if text and value > float("-inf"):
-                of_photo.setdefault(text, Candidate(text, value, length))
+def _once(candidates: list[Candidate]) -> list[Candidate]:
+    """Each text where it stands first; one without a word only if there is no other."""
+    found: dict[str, Candidate] = {}
+    for one in candidates:
+        found.setdefault(one.text, one)
+    return [one for one in found.values() if one.text] or candidates[:1]
+
+
+def in_words(tokens: Tensor, logp: Tensor, mask: Tensor, tokenizer: Tokenizer) -> list[list[Candidate]]:
+    """The captions of each photo: tokens, mask (B, K, T), logp (B, K), -inf where there is none"""
+    rows = zip(tokens.tolist(), logp.tolist(), mask.sum(2).tolist(), strict=True)
+    return [
+        [
+            Candidate(tokenizer.decode(caption[:length]), value, length)
+            for caption, value, length in zip(captions, likely, lengths, strict=True)
+            if value > -math.inf
+        ]
+        for captions, likely, lengths in rows
+    ]
 
 
 def _uniform(seed: int, samples: int, max_words: int) -> Tensor:

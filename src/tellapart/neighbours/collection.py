@@ -104,6 +104,6 @@ def group(collection: Collection, vectors: Source, rule: Rule) -> Groups:
     if rule.by == "caption":
         of_photo = np.repeat(np.arange(len(examples)), [len(example.captions) for example in examples])
         captions = Captions(vectors.of_captions([text for example in examples for text in example.captions]), of_photo)
-    groups = mine(photos, known.vectors, rule, captions)
+    groups = mine(photos, known.vectors, rule, captions, looks=known.looks)
     groups.failed = known.failed
     return groups

@@ -4,7 +4,9 @@ By image: the photos whose vectors are nearest to the target's.
 By caption (the similar groups of GEG): the score of a photo is the best fit of any of its captions to the target.
 
 Photos are compared within their split only.  Photos with the same bytes count as one, by the name of the first; the
-others are its exact copies.  What is more alike than `duplicates_above` is a near-duplicate and no look-alike.
+others are its exact copies.  What is more alike than `duplicates_above` is a near-duplicate and no look-alike: by
+`looks`, features that know what a photo looks like, for a retriever's vectors know what it is about, and two bathrooms
+are as near to each other there as two copies of one photo.
 """
 
 from __future__ import annotations
@@ -32,8 +34,18 @@ class Captions:
     photo: NDArray[np.int64]  # (M,) the position of the photo of which it is said
 
 
-def mine(photos: Sequence[Photo], vectors: Vectors, rule: Rule, captions: Captions | None = None) -> Groups:
-    """The groups of photos whose vectors (P, E) are given; `captions` for the rule by caption."""
+def mine(
+    photos: Sequence[Photo],
+    vectors: Vectors,
+    rule: Rule,
+    captions: Captions | None = None,
+    *,
+    looks: Vectors | None = None,
+) -> Groups:
+    """The groups of photos whose vectors (P, E) are given; `captions` for the rule by caption.
+
+    looks  (P, D) what near-duplicates are known by; default: the vectors
+    """
     if not len(photos) == len(vectors):
         raise ValueError(f"{len(photos)} photos and {len(vectors)} vectors")
     if (rule.by == "caption") != (captions is not None):
@@ -48,18 +60,24 @@ def mine(photos: Sequence[Photo], vectors: Vectors, rule: Rule, captions: Captio
     for position, photo in enumerate(photos):
         by_split.setdefault(photo.split, []).append(position)
     for members in by_split.values():
-        _mine_split(groups, np.array(members), vectors, captions)
+        _mine_split(groups, np.array(members), vectors, captions, looks)
     return groups
 
 
-def _mine_split(groups: Groups, members: NDArray[np.int64], vectors: Vectors, captions: Captions | None) -> None:
+def _mine_split(
+    groups: Groups,
+    members: NDArray[np.int64],
+    vectors: Vectors,
+    captions: Captions | None,
+    looks: Vectors | None,
+) -> None:
     same: dict[str, list[int]] = {}
     for position in members.tolist():
         same.setdefault(groups.photos[position].sha256, []).append(position)
     copies = list(same.values())
     first = np.array([positions[0] for positions in copies])  # (U,) the photo that stands for its copies
     rule = groups.rule
-    alike = Search(vectors[first], rule.k + _MORE)
+    alike = Search((vectors if looks is None else looks)[first], rule.k + _MORE)
     duplicates = _near_duplicates(alike, rule.duplicates_above)
     if captions is not None:
         number = np.full(len(groups), -1)  # of each photo among the different ones
@@ -71,7 +89,8 @@ def _mine_split(groups: Groups, members: NDArray[np.int64], vectors: Vectors, ca
         fitting = Search(captions.vectors[here], usual * (rule.k + 1), queries=vectors[first])
     else:
         of_photo = np.arange(len(first))
-        fitting = alike if rule.metric == "cosine" else Search(vectors[first], rule.k + _MORE, metric=rule.metric)
+        reuse = rule.metric == "cosine" and looks is None
+        fitting = alike if reuse else Search(vectors[first], rule.k + _MORE, metric=rule.metric)
     indices, scores = _look_alikes(fitting, of_photo, rule.k, duplicates)
     if rule.metric == "cosine":  # zeros, such as of a photo known by captions that has none: equally like everything
         indices[~vectors[first].any(1)] = -1

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tellapart import places
 from tellapart.data import photos
 from tellapart.data.examples import Example
-from tellapart.data.features import extract
+from tellapart.data.pooled import Pooled, pooled_features
 from tellapart.encoders import ENCODERS, EncoderConfig
 from tellapart.encoders.encoder import Encoder
 from tellapart.errors import BadPhoto, UserError
@@ -24,7 +21,7 @@ from tellapart.numerics import choose_device
 from tellapart.parallel import batched
 from tellapart.progress import Progress
 from tellapart.retrievers import DEFAULT
-from tellapart.retrievers.embeddings import embed_photos
+from tellapart.retrievers.embeddings import embed
 from tellapart.retrievers.loading import load
 from tellapart.retrievers.retriever import Retriever
 
@@ -39,6 +36,7 @@ class Known:
     vectors: Vectors  # (P, E)
     sha256: list[str]  # of each photo's bytes
     failed: dict[str, str]  # file -> why not
+    looks: Vectors | None = None  # (P, D) what near-duplicates are known by, if not by these vectors
 
 
 class Source(Protocol):
@@ -67,25 +65,7 @@ class EncoderSource:
         self.encoder, self.name, self.sha256 = encoder, encoder.config.name, encoder.weights_sha256
 
     def of_photos(self, examples: Sequence[Example]) -> Known:
-        root = places.cache()
-        if root is not None:
-            try:
-                return self._read(examples, root / "embeddings" / f"{self.name}-{self.sha256[:16]}")
-            except UserError:  # no room, no right to write, or another process is at it: then without a cache
-                pass
-        with TemporaryDirectory(prefix="tellapart-") as folder:
-            return self._read(examples, Path(folder))
-
-    def _read(self, examples: Sequence[Example], folder: Path) -> Known:
-        names = [str(example.file.absolute()) for example in examples]
-        extracted = extract([Example(name, Path(name)) for name in dict.fromkeys(names)], self.encoder, folder)
-        there = [position for position, name in enumerate(names) if name not in extracted.failed]
-        lines = [extracted.store.lines[names[position]] for position in there]
-        pooled = extracted.store.pooled([int(line["row"]) for line in lines])
-        failed = {
-            str(e.file): extracted.failed[n] for e, n in zip(examples, names, strict=True) if n in extracted.failed
-        }
-        return Known(np.array(there, np.int64), pooled.numpy(), [str(line["sha256"]) for line in lines], failed)
+        return _known(examples, pooled_features(self.encoder, [str(example.file) for example in examples]))
 
     def of_captions(self, captions: Sequence[str]) -> Vectors:
         raise UserError(f"{self.name} reads no captions; give --by caption a retriever.")
@@ -99,10 +79,9 @@ class RetrieverSource:
     def of_photos(self, examples: Sequence[Example]) -> Known:
         if not self.sees_photos:
             return self._by_references(examples)
-        names = [str(example.file) for example in examples]
-        found = embed_photos(self.retriever, names)
-        there = [position for position, name in enumerate(names) if name not in found.failed]
-        return Known(np.array(there, np.int64), found.vectors, found.sha256, found.failed)
+        assert self.retriever.encoder is not None
+        seen = pooled_features(self.retriever.encoder, [str(example.file) for example in examples])
+        return replace(_known(examples, seen), vectors=embed(self.retriever, seen).vectors, looks=seen.vectors)
 
     def _by_references(self, examples: Sequence[Example]) -> Known:
         """A text-to-text retriever: the mean of the captions' vectors.  The photo is opened for its hash alone."""
@@ -127,6 +106,11 @@ class RetrieverSource:
                 parts.append(_numpy(self.retriever.embed_captions(batch)))
                 bar.advance(len(batch))
         return np.concatenate(parts)
+
+
+def _known(examples: Sequence[Example], found: Pooled) -> Known:
+    there = [position for position, example in enumerate(examples) if str(example.file) not in found.failed]
+    return Known(np.array(there, np.int64), found.vectors, found.sha256, found.failed)
 
 
 def _numpy(tensor: Tensor) -> Vectors:

@@ -95,6 +95,9 @@ class ClipReader:
         tokens: Tensor = padded["input_ids"]
         return tokens
 
+    def require_words_of(self, words: Tokenizer) -> None:
+        """It reads text, whatever the words."""
+
     def read_tokens(self, tokens: Tensor, words: Tokenizer) -> Tensor:
         return self.read([words.decode(caption) for caption in tokens.tolist()])
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tellapart.data.pooled import pooled_features
+from tellapart.data.pooled import Pooled, pooled_features
 from tellapart.retrievers.retriever import Retriever
 
 _BATCH = 4096
@@ -27,7 +27,11 @@ def embed_photos(retriever: Retriever, files: Sequence[str]) -> Embedded:
     """The vectors of photos.  Features, which are what costs, are kept: all retrievers on an encoder share them."""
     if retriever.encoder is None:
         raise ValueError(f"{retriever.name} sees references, not photos")
-    seen = pooled_features(retriever.encoder, files)
+    return embed(retriever, pooled_features(retriever.encoder, files))
+
+
+def embed(retriever: Retriever, seen: Pooled) -> Embedded:
+    """The vectors of photos whose features are at hand."""
     parts = [retriever.embed_images(part).float().cpu() for part in torch.from_numpy(seen.vectors).split(_BATCH)]  # type: ignore[no-untyped-call]
     vectors: NDArray[np.float32] = torch.cat(parts).numpy() if seen.files else np.zeros((0, retriever.size), np.float32)
     return Embedded(seen.files, vectors, seen.sha256, seen.failed)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
 
 
 @dataclass
@@ -49,9 +50,9 @@ class VSE(nn.Module):
     def embed_captions(self, captions: Tensor) -> Tensor:
         """captions (N, T): words and EOS, then padding"""
         lengths = (captions != _PADDING).sum(1).clamp(min=1)
-        states, _ = self.gru(self.words(captions))  # (N, T, E); what comes after EOS changes nothing before it
-        last = states[torch.arange(len(captions), device=captions.device), lengths - 1]
-        return F.normalize(self.linear(last), dim=1)
+        words = pack_padded_sequence(self.words(captions), lengths.cpu(), batch_first=True, enforce_sorted=False)
+        _, last = self.gru(words)  # (1, N, E): nothing is computed at padding
+        return F.normalize(self.linear(last[0]), dim=1)
 
     def forward(self, pooled: Tensor, captions: Tensor) -> tuple[Tensor, Tensor]:
         return self.embed_captions(captions), self.embed_images(pooled)

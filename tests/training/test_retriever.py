@@ -1,0 +1,386 @@
+"""Retrievers are trained by recipes, as captioners are: they learn, resume, load, and refuse what makes no sense."""
+
+import json
+import signal
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+from safetensors.torch import load_file
+
+from tellapart.commands.train import parse
+from tellapart.data import photos
+from tellapart.data.examples import Example
+from tellapart.data.pairs import Pairs
+from tellapart.retrievers import RETRIEVERS, loading, sentences
+from tellapart.training import build
+from tellapart.training.retrieval_validation import validate
+
+COLOURS = {"red": (220, 30, 30), "green": (30, 180, 40), "blue": (30, 50, 220), "yellow": (240, 220, 40)}
+PATTERNS = {"striped": (8, 64), "checked": (8, 8), "plain": (64, 64), "halved": (64, 32)}  # height and width of a field
+MADE = [
+    pytest.param(
+        name,
+        marks=pytest.mark.skipif(
+            RETRIEVERS[name].reads == "sentences" and sentences.lacks() is not None, reason=str(sentences.lacks())
+        ),
+    )
+    for name in RETRIEVERS
+]
+OBJECTIVES = {"vse": "max_violation"}
+PHRASES = {"size": 32, "word_size": 32, "channels": 32}
+MODELS = {
+    "word_tower": PHRASES,
+    "text_tower": PHRASES,
+    "vse": {"size": 64, "word_size": 300},
+    "dual": {"size": 32, "hidden": 32},
+}
+
+
+def draw(colour, pattern, seed):
+    """A field of a colour and of a darker one, with a little noise."""
+    height, width = PATTERNS[pattern]
+    rows, columns = np.mgrid[:64, :64]
+    dark = (rows // height + columns // width) % 2
+    noise = np.random.default_rng(seed).normal(0, 8, (64, 64, 3))
+    pixels = np.array(COLOURS[colour]) * (1 - 0.7 * dark[..., None]) + noise
+    return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
+
+
+@pytest.fixture(scope="session")
+def flags(tmp_path_factory):
+    """16 kinds of flags, three of each to learn from and one for validation; no caption fits two kinds."""
+    folder = tmp_path_factory.mktemp("flags")
+    records = []
+    for kind, (colour, pattern) in enumerate(product(COLOURS, PATTERNS)):
+        captions = [
+            f"a {pattern} {colour} flag",
+            f"the flag is {colour} and {pattern}",
+            f"{pattern} cloth that is all {colour}",
+        ]
+        for i in range(4):
+            name = f"{kind}-{i}.png"
+            draw(colour, pattern, seed=10 * kind + i).save(folder / name)
+            split = "val" if i == 3 else "train"
+            records.append({"id": len(records), "file": name, "split": split, "captions": captions})
+    (folder / "flags.json").write_text(json.dumps({"dataset": "flags", "images": records}))
+    return folder
+
+
+@pytest.fixture
+def recipe_of(flags, tmp_path):
+    """The recipe file of a retriever that trains on the flags in seconds."""
+
+    def write(name, **changed):
+        recipe = {
+            "retriever": name,
+            "model": MODELS.get(name, {}),
+            "encoder": {"image_size": 64, "grid": 1},
+            "data": {
+                "files": [str(flags / "flags.json")],
+                "features": str(flags / "features"),
+                "min_count": 1,
+                "captions_per_photo": 2,
+            },
+            "objective": {"name": OBJECTIVES.get(name, "info_nce")},
+            "optim": {"lr": 0.003, "schedule": "cosine", "warmup": 3, "clip_norm": 1.0},
+            "validation": {"every": 5, "metric": "R@1"},
+            "batch_size": 8,
+            "epochs": 10,
+            "log_steps": 6,
+            "dtype": "fp32",
+            "threads": 1,
+        }
+        (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe | changed))
+        return tmp_path / "recipe.yaml"
+
+    return write
+
+
+@pytest.fixture
+def refused(tellapart, recipe_of, tmp_path):
+    """What a wrong request is answered with: exit code 2 and one line."""
+
+    def run(name, *arguments):
+        code, out, err = tellapart("train", recipe_of(name), "--out", tmp_path / "run", *arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1), err
+        assert not (tmp_path / "run" / "last.safetensors").exists()
+        return err
+
+    return run
+
+
+def log_of(run):
+    return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+
+
+# --- training ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_retriever_learns_and_what_it_learned_can_be_loaded(tellapart, recipe_of, flags, tmp_path, name):
+    code, out, err = tellapart("train", recipe_of(name), "--out", tmp_path / "run")
+    assert code == 0, err
+    assert "all epochs done after 60 steps" in out
+    lines = log_of(tmp_path / "run")
+    assert {key for line in lines for key in line if key.startswith("val/")} == {
+        "val/R@1",
+        "val/R@5",
+        "val/R@10",
+        "val/recall",
+    }
+    best = max(line["val/R@1"] for line in lines if "val/R@1" in line)
+    assert best > 0.5  # chance is 1/16
+    assert (tmp_path / "run" / "vocabulary.json").exists() == (RETRIEVERS[name].reads == "words")
+
+    loaded = loading.load(tmp_path / "run")
+    assert (loaded.name, loaded.sees, loaded.size) == ("run", RETRIEVERS[name].sees, MODELS[name]["size"])
+    records = [r for r in json.loads((flags / "flags.json").read_text())["images"] if r["split"] == "val"]
+    captions = loaded.embed_captions([text for record in records for text in record["captions"]])
+    if loaded.sees == "photos":
+        pixels = np.stack([photos.read(flags / record["file"], 64).pixels for record in records])
+        found = loaded.similarity(captions, loaded.embed_pixels(pixels)).argmax(1)
+        share = (found == torch.arange(16).repeat_interleave(3)).float().mean().item()
+        assert share == pytest.approx(best, abs=0.03)  # features that validation used are of half precision
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_tiny_run_fits_together(tellapart, recipe_of, tmp_path, name):
+    code, out, err = tellapart("train", recipe_of(name), "--out", tmp_path / "run", "--tiny")
+    assert code == 0, err
+    assert "after 10 steps" in out
+    assert loading.load(tmp_path / "run").embed_captions(["a red flag"]).shape == (1, 32)
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_run_that_was_stopped_and_resumed_is_the_run_that_was_never_stopped(
+    tellapart, recipe_of, tmp_path, monkeypatch, name
+):
+    recipe = recipe_of(name, epochs=2, validation={"every": 1, "metric": "recall"})
+    assert tellapart("train", recipe, "--out", tmp_path / "whole")[0] == 0
+    step, calls = build.contrastive_step, []
+
+    def stopped(*arguments):
+        calls.append(None)
+        if len(calls) == 8:
+            signal.raise_signal(signal.SIGINT)
+        return step(*arguments)
+
+    monkeypatch.setattr(build, "contrastive_step", stopped)
+    code, _, err = tellapart("train", recipe, "--out", tmp_path / "run")
+    assert code == 130, err
+    assert len(log_of(tmp_path / "run")) < len(log_of(tmp_path / "whole"))
+    assert tellapart("train", recipe, "--out", tmp_path / "run", "--resume")[0] == 0
+    for file in ("last.safetensors", "best.safetensors"):
+        whole, resumed = load_file(tmp_path / "whole" / file), load_file(tmp_path / "run" / file)
+        assert whole.keys() == resumed.keys()
+        assert [key for key in whole if not whole[key].equal(resumed[key])] == []
+
+
+def test_a_text_tower_needs_no_photos(tellapart, recipe_of, flags, tmp_path):
+    content = json.loads((flags / "flags.json").read_text())
+    for record in content["images"]:
+        del record["file"]
+    content["images"][0]["captions"] = ["only one caption"]
+    (tmp_path / "texts.json").write_text(json.dumps(content))
+    arguments = ["--out", tmp_path / "run", "--data", tmp_path / "texts.json", "--max_steps", 2]
+    code, _, err = tellapart("train", recipe_of("text_tower"), *arguments, "--data.features", tmp_path / "features")
+    assert code == 0, err
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["encoder"] == {}
+    assert "only" not in (tmp_path / "run" / "vocabulary.json").read_text()  # a single caption has none to meet
+    assert not (tmp_path / "features").exists()
+
+
+def test_who_looks_at_photos_does_need_them(tellapart, recipe_of, tmp_path):
+    (tmp_path / "texts.json").write_text(
+        json.dumps({"images": [{"id": 1, "split": "train", "captions": ["a dog"] * 2}]})
+    )
+    code, _, err = tellapart("train", recipe_of("vse"), "--out", tmp_path / "run", "--data", tmp_path / "texts.json")
+    assert code == 2
+    assert "no photos with captions in the splits" in err
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("parrot", [], "there is no retriever 'parrot'; there are word_tower, dual, vse, text_tower."),
+        (
+            "vse",
+            ["--objective.name=cross_entropy"],
+            "a retriever learns by info_nce or max_violation, not by cross_entropy.",
+        ),
+        ("", ["--validation.metric=loss"], "objective.name: a captioner learns by cross_entropy, not by info_nce."),
+        ("vse", ["--validation.metric=CIDEr-D"], "there is no 'CIDEr-D' here; there are R@1, R@5, R@10, recall."),
+        ("", ["--objective.name=cross_entropy"], "validation.metric: there is no 'R@1' here; there are loss, "),
+        (
+            "vse",
+            ["--model={wings: 2}"],
+            "model.wings: vse has no such setting; it has linear_captions, size, word_size.",
+        ),
+        ("dual", ["--model={wings: 2}"], "model.wings: dual has no such setting; it has dropout, hidden, size."),
+        ("vse", ["--model={size: large}"], "model: vse cannot be built with these settings"),
+        ("vse", ["--model={vocab_size: 7}"], "model.vocab_size: follows from the data and cannot be set."),
+        ("text_tower", ["--model={feature_size: 7}"], "model.feature_size: follows from the data and cannot be set."),
+        ("dual", ["--model={sentence_size: 7}"], "model.sentence_size: follows from the data and cannot be set."),
+        ("vse", ["--init_from=somewhere"], "init_from: a retriever starts from fresh weights."),
+        ("text_tower", ["--data.captions_per_photo=3"], "data.captions_per_photo must be 2: text_tower brings two"),
+        ("vse", ["--objective.margin=-0.1"], "objective.margin must be at least 0, not -0.1."),
+        ("vse", ["--data.without=[nowhere.json]"], "nowhere.json: there is no such file."),
+        ("vse", ["--data.val_split=train"], "data.train_split and data.val_split"),
+        ("vse", ["--data.train_split=train+val"], "data.train_split and data.val_split"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_a_wrong_request_is_answered_in_one_line(refused, name, arguments, message):
+    assert message in refused(name, *arguments)
+
+
+# --- photos that must not be learned from -----------------------------------------------------------------------------
+
+
+LONG = ("a small dog runs on the wet grass", "the dog is running beside a fence")
+
+
+@pytest.fixture
+def left_out(tmp_path):
+    """Whether a photo is left out for the sake of the records of another data file."""
+
+    def ask(example, *records, dataset="mine"):
+        (tmp_path / "test.json").write_text(json.dumps({"dataset": "theirs", "images": list(records)}))
+        return build.Without([str(tmp_path / "test.json")]).has(example, dataset)
+
+    return ask
+
+
+def photo(id=1, file="/photos/dog.jpg", captions=()):
+    return Example(id, Path(file) if file else Path(), "train", captions)
+
+
+@pytest.mark.parametrize(
+    ("example", "record", "expected"),
+    [
+        (photo(7), {"id": 3, "file": "elsewhere/dog.png"}, True),  # by the file's name
+        (photo(7), {"id": 3, "file": "elsewhere/cat.jpg"}, False),
+        (photo(7), {"id": "dog.jpg"}, True),  # where a file's name serves as the id
+        (photo("dog", file=""), {"id": "dog"}, True),
+        (photo("dog", file=""), {"id": "cat"}, False),
+        (photo(3), {"id": 3, "file": "cat.jpg"}, False),  # running numbers of two data sets say nothing
+        (photo(7, captions=LONG), {"id": 3, "captions": [LONG[1] + ".", LONG[0].upper()]}, True),
+        (photo(7, captions=(*LONG, "wet grass")), {"id": 3, "captions": ["wet grass", "another thing"]}, False),
+        (photo(7, captions=LONG), {"id": 3, "captions": ["something else", "nothing else"]}, False),
+        (photo(7), {"id": 3, "captions": []}, False),
+    ],
+)
+def test_a_photo_is_known_by_its_name_or_by_what_is_said_of_it(left_out, example, record, expected):
+    assert left_out(example, {"file": "other.jpg", "captions": [], **record}) is expected
+
+
+def test_records_without_files_are_known_too(left_out):
+    assert left_out(photo(7, captions=LONG), {"id": 3, "captions": list(LONG)})
+    assert not left_out(photo(7, captions=LONG), {"id": 3, "captions": []})
+
+
+def test_the_same_number_in_the_same_data_set_is_the_same_photo(left_out):
+    assert left_out(photo(3), {"id": 3, "file": "cat.jpg"}, dataset="theirs")
+    assert not left_out(photo(4), {"id": 3, "file": "cat.jpg"}, dataset="theirs")
+
+
+def test_photos_are_left_out_of_a_run(flags, recipe_of, tmp_path):
+    content = json.loads((flags / "flags.json").read_text())
+    unwanted = [{"id": f"x{i}", "file": record["file"]} for i, record in enumerate(content["images"][:5])]
+    (tmp_path / "test.json").write_text(json.dumps({"dataset": "test", "images": unwanted}))
+    recipe, _, _ = parse([str(recipe_of("text_tower")), "--data.without", f"[{tmp_path / 'test.json'}]"])
+    ((_, kept),), problems = build.gather(recipe, None)
+    assert problems == []
+    assert sorted(example.id for example in kept) == list(range(5, 64))
+
+
+# --- validation -------------------------------------------------------------------------------------------------------
+
+
+class Given:
+    """Captions that are vectors already."""
+
+    def __init__(self, vectors):
+        self.vectors = torch.nn.functional.normalize(torch.as_tensor(vectors).float(), dim=1)
+
+    def __call__(self, captions):
+        return self
+
+    def __getitem__(self, captions):
+        return self.vectors[torch.as_tensor(captions)]
+
+    def embed_captions(self, captions):
+        return captions
+
+    def embed_images(self, pooled):
+        return pooled
+
+
+class Kept:
+    def __init__(self, vectors):
+        self.vectors = torch.nn.functional.normalize(torch.as_tensor(vectors).float(), dim=1)
+
+    def row(self, example):
+        return example.id
+
+    def pooled(self, rows):
+        return self.vectors[rows]
+
+
+def examples(*counts):
+    return [photo(i, captions=("caption",) * count) for i, count in enumerate(counts)]
+
+
+def test_recalls_are_what_a_loop_over_captions_finds():
+    draw = np.random.default_rng(0)
+    sets, said = [], []
+    for size in (30, 12):
+        counts = draw.integers(1, 4, size)
+        images = draw.normal(size=(size, 5)).astype(np.float16)
+        sets.append((Kept(images), examples(*counts)))
+        said.append(np.repeat(images, counts, 0) + draw.normal(0, 1.0, (counts.sum(), 5)))
+    reader = Given(np.concatenate(said))
+    pairs = Pairs(sets, reader)
+    recalls = []
+    for number, (store, photos_) in enumerate(sets):
+        ranks = []
+        images = store.vectors.half().float().numpy()
+        captions = iter(torch.nn.functional.normalize(torch.tensor(said[number]).float(), dim=1).numpy())
+        for own, example in enumerate(photos_):
+            for _ in example.captions:
+                cosines = images @ next(captions)
+                ranks.append(sum(cosines[other] >= cosines[own] for other in range(len(images)) if other != own))
+        recalls.append([np.mean([rank < k for rank in ranks]) for k in (1, 5, 10)])
+    expected = np.mean(recalls, axis=0)
+    found = validate(reader, pairs, torch.device("cpu"))
+    assert [found[f"R@{k}"] for k in (1, 5, 10)] == pytest.approx(expected.tolist())
+    assert found["recall"] == pytest.approx(expected.mean())
+    assert 0 < found["R@1"] < found["R@5"] < found["R@10"]
+
+
+def test_a_tie_does_not_count_as_found():
+    alike = Given(np.ones((3, 2)))
+    found = validate(alike, Pairs([(Kept(np.ones((3, 2))), examples(1, 1, 1))], alike), torch.device("cpu"))
+    assert (found["R@1"], found["R@5"]) == (0.0, 1.0)
+
+
+def test_a_caption_is_not_among_the_references_that_it_is_judged_by():
+    """Each caption is its photo's only support: without it the photo's other caption, which is far, is all there is."""
+    vectors = np.array([[1, 0, 0, 0.0], [0, 1, 0, 0], [1, 0.1, 0, 0], [0, 1, 0.1, 0], [0, 0, 1, 0], [0, 0, 1, 0.1]])
+    reader = Given(vectors)
+    pairs = Pairs([(None, examples(2, 2, 2))], reader)
+    unit = reader.vectors.numpy()
+    right = []
+    for n, caption in enumerate(unit):
+        cosines = [np.mean([caption @ unit[m] for m in (2 * p, 2 * p + 1) if m != n]) for p in range(3)]
+        right.append(int(np.argmax(cosines)) == n // 2)
+    assert right == [False, False, False, False, True, True]
+    assert validate(reader, pairs, torch.device("cpu"))["R@1"] == pytest.approx(np.mean(right))
