@@ -35,3 +35,6 @@ bench: $(READY)
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/decoding.py
 	$(BIN)/python benchmarks/metrics.py $(CAPTIONS)
+	$(BIN)/python benchmarks/retrievers.py
+	$(BIN)/python benchmarks/neighbours.py
+	$(BIN)/python benchmarks/self_retrieval.py $(PHOTOS)

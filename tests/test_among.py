@@ -38,7 +38,8 @@ def test_the_caption_that_picks_its_photo_out_is_chosen_over_a_likelier_one_that
     assert likely.text == "dog ball"
 
 
-def test_the_worth_of_a_candidate_is_what_the_formula_says(collection):
+@pytest.mark.parametrize("length", [1.0, 0.75])
+def test_the_worth_of_a_candidate_is_what_the_formula_says(collection, length):
     """Where likelihood and listener cancel out two candidates are equally good; there the choice turns."""
     said = proposed("1", ("dog ball", -3.0), ("dog red ball", -4.4))
 
@@ -50,10 +51,10 @@ def test_the_worth_of_a_candidate_is_what_the_formula_says(collection):
         return scaled[0] - math.log(sum(map(math.exp, scaled)))
 
     gain = log_found(["dog", "red", "ball"]) - log_found(["dog", "ball"])
-    loss = -3.0 / 3 - -4.4 / 4
+    loss = -3.0 / 3**length - -4.4 / 4**length
     turning = loss / gain
     for strength, text in ((turning * 0.99, "dog ball"), (turning * 1.01, "dog red ball")):
-        (chosen,) = choose([said], own(collection, "1"), collection, Choosing(strength=strength))
+        (chosen,) = choose([said], own(collection, "1"), collection, Choosing(strength=strength, length=length))
         assert chosen.text == text
 
 
@@ -135,6 +136,14 @@ def test_captions_made_elsewhere_have_no_log_p_and_are_chosen_by_the_listener(co
     (told,) = choose([said], own(collection, "1"), collection, Choosing())
     assert told.text == "dog red ball"
     assert told.row()["logprob"] is None
+
+
+def test_where_only_some_candidates_have_a_log_p_none_counts(collection):
+    said = Proposed(
+        "1", [Candidate("dog", -0.1, 2), Candidate("dog red ball"), Candidate("dog blue", -0.1, 3)], sha256="1"
+    )
+    (told,) = choose([said], own(collection, "1"), collection, Choosing())
+    assert told.text == "dog red ball"
 
 
 def test_of_equally_good_candidates_the_first_is_taken(collection):

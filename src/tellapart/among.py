@@ -57,11 +57,12 @@ class Collection:
     """Photos, as a listener sees them, among which others are to be told apart."""
 
     def __init__(self, retriever: Retriever, photos: Embedded):
-        self.retriever, self.photos = retriever, photos
-        self.vectors = torch.from_numpy(photos.vectors).to(retriever.device)  # (P, E)
-        self._copies: dict[str, list[int]] = {}
+        first: dict[str, int] = {}
         for place, sha256 in enumerate(photos.sha256):
-            self._copies.setdefault(sha256, []).append(place)
+            first.setdefault(sha256, place)
+        self.retriever, self.photos = retriever, part_of(photos, list(first.values()))  # copies of a photo count once
+        self.vectors = torch.from_numpy(self.photos.vectors).to(retriever.device)  # (P, E)
+        self._place = {sha256: place for place, sha256 in enumerate(self.photos.sha256)}
 
     @classmethod
     def of(cls, retriever: Retriever, files: Sequence[str]) -> Collection:
@@ -79,7 +80,8 @@ class Collection:
         """(B, P) True where a photo of the collection is neither the photo itself nor an exact copy of it"""
         mask = torch.ones(len(sha256), len(self.vectors), dtype=torch.bool, device=self.vectors.device)
         for row, name in enumerate(sha256):
-            mask[row, self._copies.get(name, [])] = False
+            if name in self._place:
+                mask[row, self._place[name]] = False
         return mask
 
     def look_alikes(self, own: Tensor, others: Tensor, k: int) -> list[list[int]]:
@@ -119,14 +121,12 @@ class Collection:
 
     def only(self, places: Sequence[int]) -> Collection:
         """A part of the collection."""
-        photos = self.photos
-        part = Embedded(
-            [photos.files[place] for place in places],
-            photos.vectors[places],
-            [photos.sha256[place] for place in places],
-            {},
-        )
-        return Collection(self.retriever, part)
+        return Collection(self.retriever, part_of(self.photos, places))
+
+
+def part_of(photos: Embedded, places: Sequence[int]) -> Embedded:
+    files, sha256 = [photos.files[place] for place in places], [photos.sha256[place] for place in places]
+    return Embedded(files, photos.vectors[list(places)], sha256, photos.failed)
 
 
 def tell_apart(
@@ -171,10 +171,11 @@ def _best(candidates: Sequence[Candidate], found: NDArray[np.float64], how: Choo
     """Of equally good candidates the first, which is the captioner's own choice."""
     fluency = np.array([one.logp / max(one.tokens, 1) ** how.length for one in candidates])
     each_token = np.array([one.logp / max(one.tokens, 1) for one in candidates])
-    unknown = np.isnan(fluency)  # captions made elsewhere have no log p
+    if np.isnan(fluency).any():  # captions made elsewhere: one without a log p cannot be compared with one that has it
+        fluency, each_token = np.zeros(len(candidates)), np.zeros(len(candidates))
     repeats = np.array([repeated_words(split_words(one.text)) for one in candidates])
-    worth = np.where(unknown, 0.0, fluency) + how.strength * found - repeats
-    likely = unknown | (each_token >= np.nanmax(each_token, initial=-np.inf) - how.unlikely)
+    worth = fluency + how.strength * found - repeats
+    likely = each_token >= each_token.max() - how.unlikely
     for allowed in ((repeats == 0) & likely, likely):
         if allowed.any():
             return int(np.where(allowed, worth, -np.inf).argmax())

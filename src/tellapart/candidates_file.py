@@ -19,6 +19,8 @@ from tellapart.data.examples import clean
 from tellapart.data.tokenizers import split_words
 from tellapart.errors import BadPhoto, UserError
 
+_LONGEST = 2000  # characters of a caption
+
 
 class CandidatesFile:
     def __init__(self, path: Path):
@@ -35,7 +37,11 @@ class CandidatesFile:
                 self._candidates[name] = candidates
         if not self._candidates:
             raise UserError(f"{path}: there are no captions in it.")
-        self._real = {self._place(name): name for name in self._candidates}
+        self._real: dict[str, str] = {}
+        for name in self._candidates:
+            same = self._real.setdefault(self._place(name), name)
+            if same != name:
+                raise UserError(f"{path}: {same!r} and {name!r} are the same photo.")
 
     def propose(self, wanted: Iterable[str]) -> Iterator[Proposed]:
         """The candidates of each photo, in order; a photo without any has an error."""
@@ -78,7 +84,9 @@ def _row(row: Any, where: str) -> tuple[str, list[Candidate]]:
         raise UserError(f'{where}: "logprobs" must be a list of numbers up to 0, one for each caption.')
     texts: dict[str, Candidate] = {}
     for caption, logp in zip(map(clean, captions), logprobs, strict=True):
-        if caption:
+        if len(caption) > _LONGEST:
+            raise UserError(f"{where}: a caption has {len(caption)} characters; {_LONGEST} is the most we read.")
+        if any(map(str.isalnum, caption)):
             tokens = len(split_words(caption)) + 1
             texts.setdefault(caption, Candidate(caption, math.nan if logp is None else float(logp), tokens))
     return name, list(texts.values())

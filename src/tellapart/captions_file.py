@@ -10,7 +10,9 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +33,22 @@ class CaptionsFile:
         self.path, self._csv = path, path.suffix == ".csv"
         self.rows = self._read()
 
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Only one process may add rows; what a kill left of the last one is cut off first."""
+        with files.held_file(self.path, "another process writes to this file."):
+            self.rows = self._read()  # again: another process may have added to it before we held it
+            data = self.path.read_bytes()
+            os.truncate(self.path, data.rfind(b"\n") + 1)
+            if not self.rows:
+                files.append(self.path, self._header()[len(data) :])
+            yield
+
     def keep(self, rows: Iterable[Row]) -> None:
         """Make these, and only these, the rows of the file, in one step."""
         self.rows = list(rows)
         data = self._header() + b"".join(map(self._line, self.rows))
-        if not self.path.exists() or self.path.read_bytes() != data:
+        if not files.is_file(self.path) or self.path.read_bytes() != data:
             files.replace(self.path, data)
 
     def append(self, rows: Iterable[Row]) -> None:
@@ -57,7 +70,7 @@ class CaptionsFile:
     def _read(self) -> list[Row]:
         if files.is_folder(self.path):
             raise UserError(f"--out {self.path}: this is a folder; give the name of a file.")
-        if not self.path.exists():
+        if not files.is_file(self.path):
             return []
         try:
             rows = self._read_csv() if self._csv else [json.loads(line) for line in files.read_lines(self.path)]

@@ -16,8 +16,11 @@ from typing import Any
 from tellapart.errors import UserError
 
 
-def read_text(path: Path) -> str:
-    """The text of a UTF-8 file, plain or gzipped (by its first bytes, whatever its name is)."""
+def read_text(path: Path, *, errors: str = "strict") -> str:
+    """The text of a UTF-8 file, plain or gzipped (by its first bytes, whatever its name is).
+
+    errors  "surrogateescape" takes bytes that are not UTF-8, such as of file names
+    """
     try:
         data = path.read_bytes()
         if data.startswith(b"\x1f\x8b"):
@@ -33,7 +36,7 @@ def read_text(path: Path) -> str:
     except ValueError as error:
         raise UserError(f"{str(path)!r}: this cannot be the name of a file ({error}).") from None
     try:
-        return data.decode("utf-8").removeprefix("\ufeff")  # some editors begin a file with a byte order mark
+        return data.decode("utf-8", errors).removeprefix("\ufeff")  # some editors begin a file with a byte order mark
     except UnicodeDecodeError as error:
         byte = f"0x{data[error.start]:02x} at byte {error.start + 1}"
         raise UserError(f"{path}: the file is not UTF-8 text ({byte}, counted from 1).") from None
@@ -138,6 +141,30 @@ def held(folder: Path, busy: str) -> Iterator[None]:
         except OSError:
             raise UserError(f"{folder}: {busy}") from None
         yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def held_file(path: Path, busy: str) -> Iterator[None]:
+    """The same for a file that rows are added to: made if need be, and gone again if nothing was put into it.
+
+    Whoever holds it may `replace` it as the last thing: the new file is held by nobody.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise UserError(f"{path}: the file cannot be written ({error.strerror}).") from None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(f"{path}: {busy}") from None
+        yield
+        with suppress(OSError):
+            if path.stat().st_size == 0:
+                path.unlink()
     finally:
         os.close(handle)
 

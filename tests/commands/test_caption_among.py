@@ -84,7 +84,7 @@ def test_an_exact_copy_is_no_look_alike(among, photo_folder, tmp_path):
     assert not any("copy.png" in other for other in by_name["0.png"]["look_alikes"])
     assert by_name["0.png"]["caption"] == by_name["copy.png"]["caption"]
     assert len(by_name["0.png"]["look_alikes"]) == 5
-    assert len(by_name["1.png"]["look_alikes"]) == 6
+    assert len(by_name["1.png"]["look_alikes"]) == 5  # the two count once
 
 
 def test_a_collection_of_one_photo_is_no_error(tellapart, small_model, small_retriever, photo_folder, tmp_path):
@@ -190,6 +190,71 @@ def test_a_damaged_file_of_candidates_is_one_sentence(choose, tmp_path, line, ab
     assert (code, out) == (2, "")
     assert about in err
     assert len(err.splitlines()) == 1
+
+
+def test_captions_that_say_nothing_are_not_chosen(choose, candidates, tmp_path):
+    said = {f"{i}.png": ["", "  ", "\u200b", "...", "a cat"] for i in range(6)}
+    code, _, err = choose(candidates(said), "--out", tmp_path / "out.jsonl")
+    assert code == 0, err
+    assert {row["caption"] for row in rows(tmp_path / "out.jsonl")} == {"a cat"}
+
+
+def test_one_photo_under_two_names_is_refused(choose, photo_folder, tmp_path):
+    names = [str(photo_folder / "0.png"), str(photo_folder / ".." / photo_folder.name / "0.png")]
+    lines = [json.dumps({"file": name, "captions": ["a cat"]}) for name in names]
+    (tmp_path / "candidates.jsonl").write_text("\n".join(lines))
+    code, _, err = choose(tmp_path / "candidates.jsonl")
+    assert code == 2
+    assert "are the same photo" in err
+
+
+# what was there before
+
+
+def test_a_request_that_fails_leaves_the_captions_that_are_there(
+    among, photo_folder, tmp_path, tellapart, small_retriever
+):
+    out = tmp_path / "out.jsonl"
+    among("--out", out)
+    before = out.read_bytes()
+    server = ("--endpoint", "http://127.0.0.1:9", "--endpoint-model", "m", "--timeout", "1")
+    code, _, _ = tellapart(
+        "caption", photo_folder, "--among", photo_folder, "--retriever", small_retriever, *server, "--out", out
+    )
+    assert code == 2
+    assert out.read_bytes() == before
+
+
+def test_a_photo_that_has_gone_bad_keeps_the_caption_that_it_had(among, photo_folder, tmp_path):
+    out = tmp_path / "out.jsonl"
+    among("--out", out)
+    had = {row["file"]: row["caption"] for row in rows(out)}
+    (photo_folder / "3.png").write_bytes(b"")
+    code, _, err = among("--strength", "2", "--out", out)
+    assert code == 1
+    assert "3.png: the file is empty" in err
+    found = {row["file"]: row for row in rows(out)}
+    bad = str(photo_folder / "3.png")
+    assert found[bad]["caption"] == had[bad]
+    assert len(found) == 6
+
+
+def test_two_runs_do_not_write_to_one_file(among, tmp_path):
+    from tellapart.captions_file import CaptionsFile
+
+    out = tmp_path / "out.jsonl"
+    with CaptionsFile(out).writing():
+        code, _, err = among("--out", out)
+    assert code == 2
+    assert "another process writes to this file" in err
+    assert not out.exists()
+
+
+def test_a_name_that_no_file_can_have_is_one_sentence(among, tmp_path):
+    code, _, err = among("--out", tmp_path / f"{'a' * 300}.jsonl")
+    assert code == 2
+    assert "cannot be written" in err
+    assert len(err.splitlines()) <= 2  # and the progress of seeing photos
 
 
 # requests that are wrong

@@ -85,12 +85,12 @@ def test_without_samples_there_is_only_the_beams_best(captioner):
     assert [p[0] for p in found] == [p[0] for p in propose(captioner, features, mask, range(3))]
 
 
-def test_who_says_nothing_has_no_candidates():
+@pytest.mark.parametrize("samples", [0, 5])
+def test_who_has_nothing_else_to_say_says_nothing(samples):
     table = table_of({}, len(WORDS))  # EOS is certain
-    for samples in (0, 5):
-        assert candidates(TableCaptioner(), (table[None],), WORDS, seeds=[0], **{**SETTINGS, "samples": samples}) == [
-            []
-        ]
+    ((only,),) = candidates(TableCaptioner(), (table[None],), WORDS, seeds=[0], **{**SETTINGS, "samples": samples})
+    assert (only.text, only.tokens) == ("", 1)
+    assert only.logp == pytest.approx(0.0, abs=1e-6)
 
 
 def test_only_captions_that_can_be_said_and_say_something_are_candidates():

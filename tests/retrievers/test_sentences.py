@@ -33,6 +33,7 @@ def no_network(encoder, monkeypatch):
         raise AssertionError("the network was asked")
 
     def stop():
+        sentences._remembered.clear()
         monkeypatch.setattr(encoder, "_network", run)
 
     return stop

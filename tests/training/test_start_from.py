@@ -56,7 +56,7 @@ def test_two_data_sets_of_one_name_do_not_mix_their_features(recipe, small_world
 
 
 def test_a_run_is_not_judged_by_what_it_learned_from(recipe):
-    with pytest.raises(UserError, match=r"data\.train_split and data\.val_split are the same"):
+    with pytest.raises(UserError, match=r"data\.train_split and data\.val_split share 'train'"):
         run(*recipe("--data.val_split=train"))
 
 

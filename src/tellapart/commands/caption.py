@@ -16,9 +16,12 @@ from tellapart.progress import Progress
 
 if TYPE_CHECKING:
     from tellapart.among import Collection
+    from tellapart.candidates_file import CandidatesFile
     from tellapart.caption import Caption
+    from tellapart.captioning import PhotoCaptioner
     from tellapart.captions_file import CaptionsFile, Row
     from tellapart.data.inputs import Input
+    from tellapart.endpoint import Endpoint
     from tellapart.speakers import Speaker
 
 _SAVED_TOGETHER = 16  # rows; a kill loses at most so many
@@ -82,9 +85,10 @@ def main(arguments: list[str]) -> int:
     from tellapart.data.inputs import gather
 
     out = CaptionsFile(request.out) if request.out else None
+    source = _source(request)  # before any photo is looked at: a wrong file or address should not cost an hour
     inputs, problems = gather(request.paths, request.split)
     collection, problems_there = _collection(request, {photo.file for photo in inputs})
-    speaker = _speaker(request, collection)
+    speaker = _speaker(request, source, collection)
     failed = write(speaker, inputs, out) if out else show(speaker, inputs)
     for problem in dict.fromkeys([*problems, *problems_there, *speaker.leftovers(inputs)]):
         print(problem, file=sys.stderr)
@@ -127,33 +131,45 @@ def _collection(request: argparse.Namespace, captioned: set[str]) -> tuple[Colle
     return collection, problems
 
 
-def _speaker(request: argparse.Namespace, collection: Collection | None) -> Speaker:
-    from tellapart.among import Choosing
-    from tellapart.speakers import of_candidates, of_captioner, of_endpoint
-
-    chosen = {"k": request.k, "strength": request.strength, "contrast": request.contrast}
-    how = Choosing(**{name: value for name, value in chosen.items() if value is not None})
+def _source(request: argparse.Namespace) -> CandidatesFile | Endpoint | PhotoCaptioner:
+    """Where captions come from."""
     if request.candidates:
         from tellapart.candidates_file import CandidatesFile
 
-        return of_candidates(CandidatesFile(request.candidates), collection, how)
+        return CandidatesFile(request.candidates)
     if request.endpoint:
         from tellapart.endpoint import Endpoint
 
         key = os.environ.get("TELLAPART_API_KEY") or os.environ.get("OPENAI_API_KEY", "")
-        server = Endpoint(
+        return Endpoint(
             request.endpoint,
             request.endpoint_model,
-            candidates=5 if collection else 1,
+            candidates=5 if request.among else 1,
             timeout=request.timeout,
             at_once=request.requests,
             api_key=key.strip(),
         )
-        return of_endpoint(server, collection, how)
     from tellapart.album import DEFAULT
     from tellapart.captioning import load
 
-    return of_captioner(load(request.model or DEFAULT, device=request.device), request.beam, collection, how)
+    return load(request.model or DEFAULT, device=request.device)
+
+
+def _speaker(
+    request: argparse.Namespace, source: CandidatesFile | Endpoint | PhotoCaptioner, collection: Collection | None
+) -> Speaker:
+    from tellapart.among import Choosing
+    from tellapart.candidates_file import CandidatesFile
+    from tellapart.endpoint import Endpoint
+    from tellapart.speakers import of_candidates, of_captioner, of_endpoint
+
+    chosen = {"k": request.k, "strength": request.strength, "contrast": request.contrast}
+    how = Choosing(**{name: value for name, value in chosen.items() if value is not None})
+    if isinstance(source, CandidatesFile):
+        return of_candidates(source, collection, how)
+    if isinstance(source, Endpoint):
+        return of_endpoint(source, collection, how)
+    return of_captioner(source, request.beam, collection, how)
 
 
 def show(speaker: Speaker, inputs: list[Input]) -> int:
@@ -170,11 +186,16 @@ def show(speaker: Speaker, inputs: list[Input]) -> int:
 
 def write(speaker: Speaker, inputs: list[Input], out: CaptionsFile) -> int:
     """Rows in a file, those that are there already left as they are.  Returns how many photos failed."""
+    with out.writing():
+        return _write(speaker, inputs, out)
+
+
+def _write(speaker: Speaker, inputs: list[Input], out: CaptionsFile) -> int:
     settings = speaker.settings
     wanted = {photo.file: photo for photo in inputs}
     others = [row for row in out.rows if row["file"] not in wanted]  # of earlier requests: not ours to throw away
+    before = {row["file"]: row for row in out.rows if row["file"] in wanted and "caption" in row}
     there = {row["file"]: row for row in out.rows if row["file"] in wanted and _is_done(row, settings)}
-    out.keep([*others, *there.values()])
     todo = [file for file in wanted if file not in there]
     failed = 0
     with Progress("captions", len(wanted), done=len(there)) as bar:
@@ -185,9 +206,12 @@ def write(speaker: Speaker, inputs: list[Input], out: CaptionsFile) -> int:
                     failed += 1
                     bar.message(f"{one_line(caption.file)}: {caption.error}")
             bar.advance(len(batch))
-    rows = {row["file"]: row for row in out.rows}
+    # What was made of a photo before, with other settings, stays until there is something better than an error.
+    made = {row["file"]: row for row in out.rows if row["file"] in wanted} | there
+    rows = {file: row if "caption" in row else before.get(file, row) for file, row in made.items()}
     out.keep([*others, *(rows[file] for file in wanted)])
-    counts = [f"{len(wanted) - failed} captions in {out.path}"]
+    captions = len(wanted) - failed
+    counts = [f"{captions} caption{'' if captions == 1 else 's'} in {out.path}"]
     counts += [f"{len(there)} of them from before"] if there else []
     counts += [f"{failed} photos could not be used"] if failed else []
     counts += [f"{len(others)} rows of other photos kept"] if others else []

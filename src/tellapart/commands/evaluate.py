@@ -37,7 +37,7 @@ def parser() -> Parser:
         "details.json (intervals, differences, signatures), report.html, TREC run and qrels files, and the captions.\n"
         "A run that is started again with the same DIR goes on where it stopped.\n"
         "Exit 1: some photos or captions could not be used; each is named.",
-        "tellapart evaluate plain human --data flickr8k.json coco.json --retriever word judge --out evaluation",
+        "tellapart evaluate plain human --data flickr8k.json coco.json --retriever word runs/judge --out evaluation",
     )
     parser.add_argument("models", metavar="MODEL", nargs="+", help="a row of the table")
     parser.add_argument(
@@ -192,12 +192,12 @@ class Captioners:
 
 
 def _retrievers(given: Sequence[str] | None, device: str) -> list[Retriever]:
-    """Those asked for, or the embedded ones: the default first, beside it the judge that rewards nothing."""
+    """Those asked for, or the default."""
     from tellapart.errors import UserError
-    from tellapart.retrievers import DEFAULT, EMBEDDED
+    from tellapart.retrievers import DEFAULT
     from tellapart.retrievers.loading import load
 
-    names = given or [DEFAULT, *(name for name in ("judge",) if name in EMBEDDED)]
+    names = given or [DEFAULT]
     retrievers = [load(name, device=device) for name in names]
     called = [retriever.name for retriever in retrievers]
     if twice := next((name for name in called if called.count(name) > 1), None):

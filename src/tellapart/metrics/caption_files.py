@@ -211,7 +211,7 @@ def _lines(path: Path) -> Iterator[Any]:
 
 def _cells(path: Path) -> Iterator[Any]:
     """Rows of a table with a line of names; an empty cell is none, but for the caption."""
-    text = files.read_text(path)
+    text = files.read_text(path, errors="surrogateescape")
     csv.field_size_limit(max(len(text), 1 << 17))
     try:
         for row in csv.DictReader(io.StringIO(text, newline="")):

@@ -27,7 +27,7 @@ class Projection(nn.Module):
 
     def __init__(self, inputs: int, hidden: int, size: int, dropout: float):
         super().__init__()
-        self.dropout, self.linear = nn.Dropout(dropout), nn.Linear(inputs, size)
+        self.linear = nn.Linear(inputs, size)
         self.bent = (
             nn.Sequential(nn.Linear(inputs, hidden), nn.GELU(), nn.Dropout(dropout), nn.Linear(hidden, size))
             if hidden
@@ -37,7 +37,7 @@ class Projection(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(rows, inputs) -> (rows, size) unit norm"""
         straight = self.linear(x)
-        return F.normalize(straight if self.bent is None else straight + self.bent(self.dropout(x)), dim=1)
+        return F.normalize(straight if self.bent is None else straight + self.bent(x), dim=1)
 
 
 class Dual(nn.Module):
