@@ -64,12 +64,14 @@ class ObjectiveConfig:
         label_smoothing: share of the target that is spread over all words
         scheduled_sampling: the captioner's own words among the reference's
         margin: of max_violation
+        all_negatives: first epochs of max_violation, in which all others count and not the hardest alone
     """
 
     name: Literal["cross_entropy", "info_nce", "max_violation"] = "cross_entropy"
     label_smoothing: float = 0.0
     scheduled_sampling: ScheduledSampling = field(default_factory=ScheduledSampling)
     margin: float = 0.2
+    all_negatives: int = 0
 
 
 @dataclass

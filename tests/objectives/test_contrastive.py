@@ -136,3 +136,18 @@ def test_a_step_reports_the_loss_and_how_many_captions_found_their_photo():
     assert line["loss"] == loss.item()
     assert line["accuracy"] == pytest.approx(4 / 6)
     assert line["scale"] == pytest.approx(math.exp(2))
+
+
+@pytest.mark.parametrize("per_photo", [1, 3])
+def test_at_first_every_other_photo_and_caption_may_count(per_photo):
+    captions, images = unit(4 * per_photo, 6, 0), unit(4, 6, 1)
+    own = [i // per_photo for i in range(len(captions))]
+    margin, total = 0.3, 0.0
+    for photo, image in enumerate(images):
+        mean = sum(cosine(captions[c], image) for c in range(len(captions)) if own[c] == photo) / per_photo
+        for c, caption in enumerate(captions):
+            if own[c] != photo:
+                total += max(0.0, margin + cosine(caption, image) - cosine(caption, images[own[c]]))
+                total += max(0.0, margin + cosine(caption, image) - mean)
+    loss = max_violation(captions, images, torch.tensor(1.0), margin=margin, hardest=False)
+    assert loss.item() == pytest.approx(total / (len(captions) * len(images)), abs=1e-6)

@@ -29,8 +29,13 @@ def info_nce(captions: Tensor, images: Tensor, scale: Tensor) -> Tensor:
     return (finds_photo + finds_caption) / 2
 
 
-def max_violation(captions: Tensor, images: Tensor, scale: Tensor, *, margin: float = 0.2) -> Tensor:
+def max_violation(
+    captions: Tensor, images: Tensor, scale: Tensor, *, margin: float = 0.2, hardest: bool = True
+) -> Tensor:
     """VSE++: a pair must beat its hardest other photo and its hardest other caption in the batch by a margin.
+
+    hardest  False: it must beat every other one, and the shortfalls are averaged: a start from which the hardest are
+             worth looking at, for at first they are hard by chance
 
     Mean over pairs, so that the learning rate need not follow the batch size; the authors' program has the sum.
     """
@@ -38,6 +43,11 @@ def max_violation(captions: Tensor, images: Tensor, scale: Tensor, *, margin: fl
     own = own_photo(captions, images)
     match = similarity.gather(1, own[:, None]).squeeze(1)  # (N,)
     others = similarity.scatter(1, own[:, None], -torch.inf)
+    if not hardest:
+        by_photo = (margin + others - match[:, None]).clamp(min=0).mean()
+        least = match.view(len(images), -1).mean(1)  # (B,) of a photo's captions together
+        by_caption = (margin + others - least[None]).clamp(min=0).mean()
+        return by_photo + by_caption
     hardest_photo, hardest_caption = others.amax(1), others.amax(0)[own]
     shortfall = (margin + hardest_photo - match).clamp(min=0) + (margin + hardest_caption - match).clamp(min=0)
     return shortfall.mean()

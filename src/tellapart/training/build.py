@@ -48,6 +48,7 @@ _RANGES: dict[str, tuple[int, float]] = {  # least and most
     **dict.fromkeys(("optim.betas", "optim.final", "objective.label_smoothing"), (0, 1)),
     **dict.fromkeys(("objective.scheduled_sampling.increase", "objective.scheduled_sampling.most"), (0, 1)),
     "objective.margin": (0, 2),
+    "objective.all_negatives": (0, math.inf),
     "seed": (0, 2**63 - 1),
 }
 
@@ -337,10 +338,11 @@ RETRIEVAL_LOSSES = ("info_nce", "max_violation")
 
 def retrieval_objective(recipe: Recipe, network: torch.nn.Module) -> Step:
     """The step of a retriever's objective."""
-    hinge = partial(max_violation, margin=recipe.objective.margin)
-    loss = hinge if recipe.objective.name == "max_violation" else info_nce
+    config = recipe.objective
 
     def step(batch: PairBatch, epoch: int) -> tuple[Tensor, dict[str, float]]:
+        hinge = partial(max_violation, margin=config.margin, hardest=epoch >= config.all_negatives)
+        loss = hinge if config.name == "max_violation" else info_nce
         return contrastive_step(network, batch, loss)  # type: ignore[arg-type]
 
     return step
