@@ -31,7 +31,8 @@ def main(queue: Path, values: dict[str, str]) -> int:
         began = time.monotonic()
         print(f"{time.strftime('%H:%M:%S')} {command}", flush=True)
         code = subprocess.run(with_resume(shlex.split(command)), check=False).returncode
-        print(f"{time.strftime('%H:%M:%S')} exit {code} after {(time.monotonic() - began) / 60:.1f} minutes", flush=True)
+        minutes = (time.monotonic() - began) / 60
+        print(f"{time.strftime('%H:%M:%S')} exit {code} after {minutes:.1f} minutes", flush=True)
         if code == 0:
             with DONE.open("a", encoding="utf-8") as file:
                 file.write(command + "\n")
