@@ -46,10 +46,10 @@ def test_results_have_the_shape_that_is_promised(evaluate, files, tmp_path):
     out = tmp_path / "out"
     code, text, err = evaluate(exact, vague, "human", "--data", data, *QUICK, "--out", out)
     assert code == 0
-    assert err.splitlines() == [
+    assert err.splitlines()[-1] == (  # before it, perhaps, the progress of a machine that is slow or has to compile
         "world: P@1/100[word], P@1/100-hard[word], P@1/100[judge], P@1/100-hard[judge] are left out: a pool has 100 "
         "photos, and there are 12."
-    ]
+    )
     results = json.loads((out / "results.json").read_text())
     assert list(results) == ["world"]
     assert list(results["world"]) == ["exact", "vague", "human"]
