@@ -1,8 +1,10 @@
 """Shared by all tests."""
 
 import os
+import signal
 import subprocess
 import sys
+from functools import partial
 
 # Two threads in a test process cost more than they bring; set for child processes too, and before torch is loaded.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -106,7 +108,10 @@ def start_tellapart():
 
     def start(*arguments, **options):
         command = [sys.executable, "-m", "tellapart", *map(str, arguments)]
+        # A shell's background jobs ignore Ctrl-C, and so would what they start.
+        heeds_ctrl_c = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
+        options["preexec_fn"] = heeds_ctrl_c
         process = subprocess.Popen(command, **options)
         running.append(process)
         return process

@@ -3,10 +3,12 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -326,13 +328,15 @@ def test_java_ends_when_the_run_is_interrupted(java):
     )
     command = [sys.executable, "-c", code, str(java.folder / "site")]
     path = f"{java.folder / 'bin'}{os.pathsep}/usr/bin{os.pathsep}/bin"
-    run = subprocess.Popen(command, env=os.environ | {"PATH": path}, stderr=subprocess.DEVNULL)
+    heeds_ctrl_c = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # which a shell's background jobs do not
+    environment = os.environ | {"PATH": path}
+    run = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, preexec_fn=heeds_ctrl_c)
     try:
         pid = java.folder / "pid"
         deadline = time.monotonic() + 30
         while not (pid.exists() and pid.read_text()) and time.monotonic() < deadline:
             time.sleep(0.02)
-        run.send_signal(2)
+        run.send_signal(signal.SIGINT)
         run.wait(timeout=20)
         with pytest.raises(ProcessLookupError):
             os.kill(int(pid.read_text()), 0)
