@@ -132,14 +132,14 @@ def part_of(photos: Embedded, places: Sequence[int]) -> Embedded:
 def tell_apart(
     proposed: Iterable[Proposed], photos: Mapping[str, Tensor], collection: Collection, how: Choosing
 ) -> Iterator[Caption]:
-    """The chosen caption of each photo, in order.  photos: each as the listener sees it (E,), by file"""
+    """The chosen caption of each photo, in order.  photos: each as the listener sees it (E,), by its hash"""
     for batch in batched(proposed, _BATCH):
-        good = [one for one in batch if not one.error and one.candidates and one.file in photos]
-        chosen = iter(choose(good, torch.stack([photos[one.file] for one in good]), collection, how) if good else [])
+        good = [one for one in batch if not one.error and one.candidates and one.sha256 in photos]
+        chosen = iter(choose(good, torch.stack([photos[one.sha256] for one in good]), collection, how) if good else [])
         for one in batch:
             if one.error or not one.candidates:
                 yield Caption(one.file, error=one.error or "nothing was said of it")
-            elif one.file not in photos:
+            elif one.sha256 not in photos:
                 yield Caption(one.file, error="could not be seen by the retriever")
             else:
                 yield next(chosen)

@@ -123,19 +123,17 @@ class PhotoCaptioner:
     ) -> Iterator[Proposed]:
         """One caption of each photo, contrasted at each word: the best that does not repeat itself, if there is one."""
         for batch in batched(ordered_map(self._read, sources), _BATCH):
-            good = {file: photo for file, photo in batch if isinstance(photo, photos.Photo) and file in seen}
-            said = (
-                self._contrast(list(good.values()), torch.stack([seen[f] for f in good]), beam, among, how)
-                if good
-                else []
-            )
-            by_file = dict(zip(good, said, strict=True))
+            good = [photo for _, photo in batch if isinstance(photo, photos.Photo) and photo.sha256 in seen]
+            own = [seen[photo.sha256] for photo in good]
+            said = self._contrast(good, torch.stack(own), beam, among, how) if good else []
+            by_photo = dict(zip((photo.sha256 for photo in good), said, strict=True))
             for file, photo in batch:
                 if isinstance(photo, BadPhoto):
                     yield Proposed(file, error=photo.reason)
                 else:
-                    steady = [one for one in by_file.get(file, []) if not repeated_words(split_words(one.text))]
-                    yield Proposed(file, (steady or by_file.get(file, []))[:1], sha256=photo.sha256)
+                    found = by_photo.get(photo.sha256, [])
+                    steady = [one for one in found if not repeated_words(split_words(one.text))]
+                    yield Proposed(file, (steady or found)[:1], sha256=photo.sha256)
 
     @torch.inference_mode()
     def _contrast(
@@ -197,15 +195,18 @@ def likeliest(proposed: Proposed) -> Caption:
 
 
 def see(retriever: Retriever, sources: Sequence[Source]) -> dict[str, Tensor]:
-    """Photos as a retriever sees them: (E,) each, by file; those that cannot be read are left out."""
+    """Photos as a retriever sees them: (E,) each, by the hash of the photo, for pictures in memory have no names.
+
+    Those that cannot be read are left out.
+    """
     files = [os.fspath(source) for source in sources if not isinstance(source, Image.Image)]
     embedded = embed_photos(retriever, files)
-    seen = dict(zip(embedded.files, torch.from_numpy(embedded.vectors).to(retriever.device), strict=True))
+    seen = dict(zip(embedded.sha256, torch.from_numpy(embedded.vectors).to(retriever.device), strict=True))
     for source in sources:
         if isinstance(source, Image.Image) and retriever.encoder is not None:
             encoder = retriever.encoder
-            pixels = photos.from_image(source, encoder.config.image_size, encoder.fit).pixels
-            seen[_name(source)] = retriever.embed_pixels(pixels[None])[0]
+            photo = photos.from_image(source, encoder.config.image_size, encoder.fit)
+            seen[photo.sha256] = retriever.embed_pixels(photo.pixels[None])[0]
     return seen
 
 

@@ -133,6 +133,24 @@ def test_contrast_at_each_word_is_the_other_method(among, tmp_path):
     assert all(row["caption"] and len(row["look_alikes"]) == 5 for row in found)
 
 
+@pytest.mark.parametrize("contrast", ["captions", "words"])
+def test_pictures_in_memory_are_told_apart_as_their_files_are(contrast, small_model, small_retriever, photo_folder):
+    from PIL import Image
+
+    from tellapart import load
+    from tellapart.among import Choosing
+
+    files = sorted(photo_folder.iterdir())
+    settings = {"among": files, "retriever": small_retriever, "how": Choosing(contrast=contrast, k=6)}
+    captioner = load(small_model)
+    of_files = list(captioner.caption(files, **settings))
+    pictures = [Image.open(file).copy() for file in files]  # none of which has a name
+    for caption, picture in zip(of_files, captioner.caption(pictures, **settings), strict=True):
+        assert set(picture.look_alikes) - set(caption.look_alikes) == {caption.file}  # the file is no copy of a picture
+        nearest = picture.look_alikes[0]
+        assert nearest == caption.file
+
+
 # captions made elsewhere
 
 
