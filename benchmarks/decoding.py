@@ -22,15 +22,16 @@ from tellapart.album import DEFAULT, HERE
 from tellapart.captioners import Captioner
 from tellapart.captioning import MAX_WORDS
 from tellapart.data import photos
-from tellapart.decoding.text import most_likely
+from tellapart.decoding.candidates import candidates
 from tellapart.models import Model, encoder_of, load
 
 BEAM = 3
 
 
 def texts(model: Model, captioner: Captioner, grid: Tensor) -> list[str]:
-    said = most_likely(captioner, model.tokenizer, grid, everywhere(grid), beam=BEAM, max_words=MAX_WORDS)
-    return [text for text, _ in said]
+    memory = captioner.encode(grid, everywhere(grid))
+    said = candidates(captioner, memory, model.tokenizer, beam=BEAM, max_words=MAX_WORDS)
+    return [best.text for best, *_ in said]
 
 
 def ours(model: Model, grid: Tensor) -> list[str]:

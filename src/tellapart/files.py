@@ -135,14 +135,8 @@ def held(folder: Path, busy: str) -> Iterator[None]:
         handle = os.open(folder, os.O_RDONLY)
     except OSError as error:
         raise UserError(f"{folder}: the folder cannot be made or opened ({error.strerror}).") from None
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UserError(f"{folder}: {busy}") from None
+    with _locked(handle, f"{folder}: {busy}"):
         yield
-    finally:
-        os.close(handle)
 
 
 @contextmanager
@@ -156,15 +150,24 @@ def held_file(path: Path, busy: str) -> Iterator[None]:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
         raise UserError(f"{path}: the file cannot be written ({error.strerror}).") from None
+    with _locked(handle, f"{path}: {busy}"):
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                if path.stat().st_size == 0:
+                    path.unlink()
+
+
+@contextmanager
+def _locked(handle: int, busy: str) -> Iterator[None]:
+    """An open file or folder for this process alone, until it is closed here."""
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise UserError(f"{path}: {busy}") from None
+            raise UserError(busy) from None
         yield
-        with suppress(OSError):
-            if path.stat().st_size == 0:
-                path.unlink()
     finally:
         os.close(handle)
 

@@ -241,6 +241,9 @@ def test_a_request_that_fails_leaves_the_captions_that_are_there(
     )
     assert code == 2
     assert out.read_bytes() == before
+    code, _, _ = tellapart("caption", photo_folder, *server, "--out", tmp_path / "new.jsonl")
+    assert code == 2
+    assert not (tmp_path / "new.jsonl").exists()
 
 
 def test_a_photo_that_has_gone_bad_keeps_the_caption_that_it_had(among, photo_folder, tmp_path):

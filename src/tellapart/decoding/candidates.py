@@ -28,14 +28,14 @@ def candidates(
     tokenizer: Tokenizer,
     *,
     beam: int,
-    samples: int,
-    temperature: float,
     max_words: int,
-    seeds: Sequence[int],
+    samples: int = 0,
+    temperature: float = 1.0,
+    seeds: Sequence[int] = (),
 ) -> list[list[Candidate]]:
     """Of each photo at most `beam` + `samples` different captions, the beam's best first; without samples that one.
 
-    seeds  of the samples, one per photo
+    seeds  of the samples, one per photo; none are needed without samples
     """
     n_best = beam if samples else 1  # of one caption nothing is to be chosen
     words = {"bos": tokenizer.bos, "eos": tokenizer.eos, "pad": tokenizer.pad, "banned": tokenizer.never_said}

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tellapart.captioners import Captioner
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.tokenizers import Tokenizer
-from tellapart.decoding.text import most_likely
+from tellapart.decoding.candidates import candidates
 from tellapart.metrics.cider import cider_d
 from tellapart.metrics.material import Material
 from tellapart.objectives.cross_entropy import cross_entropy_step
@@ -31,8 +31,9 @@ def validate(
     losses: list[tuple[float, float, float]] = []  # words, loss, accuracy of a batch
     for photos in _chunks(len(data)):
         batch = data.batch(photos, [_as_many(data.captions[photo]) for photo in photos]).to(device)
-        said = most_likely(captioner, tokenizer, batch.features, batch.mask, beam=beam, max_words=max_words)
-        captions += [text for text, _ in said]
+        memory = captioner.encode(batch.features, batch.mask)
+        said = candidates(captioner, memory, tokenizer, beam=beam, max_words=max_words)
+        captions += [best.text for best, *_ in said]
         _, line = cross_entropy_step(captioner, batch, bos=tokenizer.bos, pad=tokenizer.pad)
         losses.append((line["words"], line["loss"], line["accuracy"]))
     words, loss, accuracy = torch.tensor(losses, dtype=torch.double).unbind(1)
