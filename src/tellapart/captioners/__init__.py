@@ -67,4 +67,19 @@ CAPTIONERS = {
         "Transformer",
         "Transformer over a grid or regions, with a key-value cache (Vaswani et al., 2017)",
     ),
+    "up_down": Entry(
+        "tellapart.captioners.up_down",
+        "UpDown",
+        "Up-Down, Top-Down Attention (TDA): one LSTM looks, another speaks (Anderson et al., 2018)",
+    ),
+    "attention": Entry(
+        "tellapart.captioners.attention",
+        "Attention",
+        "Show, Attend and Tell with soft attention: an LSTM that looks at each word (Xu et al., 2015)",
+    ),
+    "show_tell": Entry(
+        "tellapart.captioners.show_tell",
+        "ShowTell",
+        "Show-Tell (ST): an LSTM that sees the photo once, as one vector (Vinyals et al., 2015)",
+    ),
 }

@@ -1,0 +1,92 @@
+"""Show, Attend and Tell (Xu et al., 2015) with soft attention: each word looks at the photo anew.
+
+Deviations from the original: features are projected to the width of the words first (2,048 numbers a region would make
+what is seen the largest part of the LSTM), and the penalty that makes all words together look everywhere is left out,
+as the programs that the papers compare with do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from tellapart.captioners.recurrent import AdditiveAttention, at_words, captions_of, lstm, mean_region, unroll
+
+
+@dataclass
+class AttentionConfig:
+    vocab_size: int
+    feature_size: int = 1280
+    word_width: int = 512  # of words, and of regions once they are projected
+    width: int = 512  # of the LSTM
+    attention_width: int = 512
+    dropout: float = 0.5
+
+
+TINY = {"word_width": 24, "width": 32, "attention_width": 16}
+
+
+class Memory(NamedTuple):
+    """What the words may look at, computed once per photo."""
+
+    regions: Tensor  # (B, R, word_width)
+    keys: Tensor  # (B, R, attention_width)
+    mean: Tensor  # (B, word_width)
+    hidden: Tensor  # (B, R) True where there is no region
+
+
+class State(NamedTuple):
+    output: Tensor  # (N, width)
+    cell: Tensor  # (N, width)
+
+
+class Attention(nn.Module):
+    def __init__(self, config: AttentionConfig):
+        super().__init__()
+        c = self.config = config
+        self.project = nn.Sequential(nn.Linear(c.feature_size, c.word_width), nn.ReLU(), nn.Dropout(c.dropout))
+        self.embed, self.dropout = nn.Embedding(c.vocab_size, c.word_width), nn.Dropout(c.dropout)
+        self.first_output, self.first_cell = nn.Linear(c.word_width, c.width), nn.Linear(c.word_width, c.width)
+        self.look, self.gate = AdditiveAttention(c.width, c.word_width, c.attention_width), nn.Linear(c.width, 1)
+        self.heard = nn.Linear(c.word_width, 4 * c.width)
+        self.seen_and_before = nn.Linear(c.word_width + c.width, 4 * c.width, bias=False)
+        self.said, self.saw = nn.Linear(c.width, c.word_width), nn.Linear(c.word_width, c.word_width, bias=False)
+        self.word = nn.Linear(c.word_width, c.vocab_size)
+        nn.init.uniform_(self.embed.weight, -0.1, 0.1)
+
+    def encode(self, features: Tensor, mask: Tensor) -> Memory:
+        regions = self.project(features)
+        return Memory(regions, self.look.key(regions), mean_region(regions, mask), ~mask)
+
+    def start(self, memory: Memory) -> State:
+        return State(self.first_output(memory.mean).tanh(), self.first_cell(memory.mean).tanh())
+
+    def step(self, token: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
+        """One word: token (N,) in, logits (N, V) and the next state out."""
+        word = self.dropout(self.embed(token))
+        output, state = self._advance(self.heard(word), state, memory)
+        return self._speak(word, output), state
+
+    def forward(self, tokens: Tensor, memory: Memory, spoken: Tensor | None = None) -> Tensor:
+        """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words where `spoken` is True."""
+        words = self.dropout(self.embed(tokens))  # (N, T, word_width)
+        state = State(*(captions_of(part, len(tokens)) for part in self.start(memory)))
+        outputs = unroll(
+            state, iter(self.heard(words).unbind(1)), lambda heard, state: self._advance(heard, state, memory)
+        )
+        return self._speak(at_words(words, spoken), at_words(outputs, spoken))
+
+    def _advance(self, heard: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
+        """The LSTM's output beside what it saw (N, width + word_width), and its next state."""
+        seen = self.look(state.output, memory.regions, memory.keys, memory.hidden)
+        seen = self.gate(state.output).sigmoid() * seen  # how much of the photo this word needs (Xu et al., 4.2.1)
+        state = State(*lstm(heard + self.seen_and_before(torch.cat([seen, state.output], 1)), state.cell))
+        return torch.cat([state.output, seen], 1), state
+
+    def _speak(self, word: Tensor, output: Tensor) -> Tensor:
+        """Logits from the last word, the LSTM and what it saw together (Xu et al., Eq. 7)."""
+        said, seen = output.split([self.config.width, self.config.word_width], dim=-1)
+        return self.word(self.dropout(word + self.said(self.dropout(said)) + self.saw(seen)))  # type: ignore[no-any-return]

@@ -1,0 +1,68 @@
+"""What captioners with an LSTM share: its cell, additive attention to regions, and a photo's regions as one vector.
+
+The gates of a cell are a sum of products, one for each thing that the cell hears.  Captioners compute them apart, so
+that what does not depend on the word before (the photo, and in training all words of a caption) is multiplied once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+State = TypeVar("State")
+
+
+def lstm(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+    """gates (N, 4 * width): input, forget, new, output; cell (N, width) -> the next hidden state and cell."""
+    write, keep, new, show = gates.chunk(4, dim=1)
+    cell = keep.sigmoid() * cell + write.sigmoid() * new.tanh()
+    return show.sigmoid() * cell.tanh(), cell
+
+
+class AdditiveAttention(nn.Module):
+    """A question weighs the regions of its photo (Bahdanau et al., 2015): softmax of score . tanh(key + query)."""
+
+    def __init__(self, question: int, regions: int, width: int):
+        super().__init__()
+        self.key, self.query = nn.Linear(regions, width), nn.Linear(question, width, bias=False)
+        self.score = nn.Linear(width, 1, bias=False)  # a bias would add the same to every region
+
+    def forward(self, question: Tensor, regions: Tensor, keys: Tensor, hidden: Tensor) -> Tensor:
+        """What each question sees: the K questions of a photo stand together.
+
+        question  (N, question), N = B*K
+        regions   (B, R, regions), keys (B, R, width) from `key`, hidden (B, R) True where there is no region
+        returns   (N, regions)
+        """
+        asked = self.query(question).view(len(regions), -1, 1, keys.shape[2])  # (B, K, 1, width)
+        weight = self.score(torch.tanh(keys[:, None] + asked)).squeeze(3)  # (B, K, R)
+        weight = weight.masked_fill(hidden[:, None], -torch.inf).softmax(2)
+        return (weight @ regions).view(len(question), -1)
+
+
+def mean_region(regions: Tensor, mask: Tensor) -> Tensor:
+    """The mean of the regions that there are: regions (B, R, C), mask (B, R) -> (B, C)"""
+    there = mask[..., None].to(regions.dtype)
+    return (regions * there).sum(1) / there.sum(1)
+
+
+def captions_of(rows: Tensor, captions: int) -> Tensor:
+    """What photos share, for each of their captions: rows (B, C) -> (N, C), grouped by photo"""
+    return rows[:, None].expand(-1, captions // len(rows), -1).reshape(captions, -1)
+
+
+def unroll(state: State, inputs: Iterator[Tensor], advance: Callable[[Tensor, State], tuple[Tensor, State]]) -> Tensor:
+    """The outputs (N, T, C) of a cell that is fed one input (N, ...) after another."""
+    outputs = []
+    for given in inputs:
+        output, state = advance(given, state)
+        outputs.append(output)
+    return torch.stack(outputs, 1)
+
+
+def at_words(outputs: Tensor, spoken: Tensor | None) -> Tensor:
+    """(N, T, C), or with `spoken` (N, T) only the M words: (M, C)"""
+    return outputs if spoken is None else outputs[spoken]

@@ -1,0 +1,90 @@
+"""Up-Down (Anderson et al., 2018), the GLD paper's Top-Down Attention (TDA): one LSTM looks, a second one speaks.
+
+Over any regions: boxes of a detector (bottom-up), or the cells of a grid, as the GLD paper has it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from tellapart.captioners.recurrent import AdditiveAttention, at_words, captions_of, lstm, mean_region, unroll
+
+
+@dataclass
+class UpDownConfig:
+    vocab_size: int
+    feature_size: int = 1280
+    word_width: int = 512  # of words, and of regions once they are projected
+    width: int = 512  # of both LSTMs
+    attention_width: int = 512
+    dropout: float = 0.5
+
+
+TINY = {"word_width": 24, "width": 32, "attention_width": 16}
+
+
+class Memory(NamedTuple):
+    """What the words may look at, computed once per photo."""
+
+    regions: Tensor  # (B, R, word_width)
+    keys: Tensor  # (B, R, attention_width)
+    mean: Tensor  # (B, 4 * width): what the mean region says to the gates of the LSTM that looks
+    hidden: Tensor  # (B, R) True where there is no region
+
+
+class State(NamedTuple):
+    """Of the LSTM that looks and of the one that speaks."""
+
+    look: Tensor  # (N, width)
+    look_cell: Tensor  # (N, width)
+    speak: Tensor  # (N, width)
+    speak_cell: Tensor  # (N, width)
+
+
+class UpDown(nn.Module):
+    def __init__(self, config: UpDownConfig):
+        super().__init__()
+        c = self.config = config
+        self.project = nn.Sequential(nn.Linear(c.feature_size, c.word_width), nn.ReLU(), nn.Dropout(c.dropout))
+        self.embed = nn.Embedding(c.vocab_size, c.word_width)
+        self.read = nn.Sequential(nn.ReLU(), nn.Dropout(c.dropout))
+        # The LSTM that looks hears the word, the mean region, and what both LSTMs said before.
+        self.heard, self.mean = nn.Linear(c.word_width, 4 * c.width), nn.Linear(c.word_width, 4 * c.width, bias=False)
+        self.before = nn.Linear(2 * c.width, 4 * c.width, bias=False)
+        self.attend = AdditiveAttention(c.width, c.word_width, c.attention_width)
+        # The LSTM that speaks hears what was seen, the other one, and what it said before.
+        self.seen = nn.Linear(c.word_width + 2 * c.width, 4 * c.width)
+        self.dropout, self.word = nn.Dropout(c.dropout), nn.Linear(c.width, c.vocab_size)
+
+    def encode(self, features: Tensor, mask: Tensor) -> Memory:
+        regions = self.project(features)
+        return Memory(regions, self.attend.key(regions), self.mean(mean_region(regions, mask)), ~mask)
+
+    def start(self, memory: Memory) -> State:
+        nothing = memory.regions.new_zeros(len(memory.regions), self.config.width)
+        return State(nothing, nothing, nothing, nothing)
+
+    def step(self, token: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
+        """One word: token (N,) in, logits (N, V) and the next state out."""
+        heard = self.heard(self.read(self.embed(token))) + captions_of(memory.mean, len(token))
+        output, state = self._advance(heard, state, memory)
+        return self.word(self.dropout(output)), state
+
+    def forward(self, tokens: Tensor, memory: Memory, spoken: Tensor | None = None) -> Tensor:
+        """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words where `spoken` is True."""
+        heard = self.heard(self.read(self.embed(tokens))) + captions_of(memory.mean, len(tokens))[:, None]
+        state = State(*(captions_of(part, len(tokens)) for part in self.start(memory)))
+        outputs = unroll(state, iter(heard.unbind(1)), lambda heard, state: self._advance(heard, state, memory))
+        return self.word(self.dropout(at_words(outputs, spoken)))  # type: ignore[no-any-return]
+
+    def _advance(self, heard: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
+        """heard (N, 4 * width): what word and photo say to the gates of the LSTM that looks"""
+        before = self.before(torch.cat([state.speak, state.look], 1))
+        look, look_cell = lstm(heard + before, state.look_cell)
+        seen = self.attend(look, memory.regions, memory.keys, memory.hidden)
+        speak, speak_cell = lstm(self.seen(torch.cat([seen, look, state.speak], 1)), state.speak_cell)
+        return speak, State(look, look_cell, speak, speak_cell)
