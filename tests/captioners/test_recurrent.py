@@ -1,0 +1,101 @@
+"""The recurrent captioners against their papers' formulas, written with torch's own LSTM cells or word by word."""
+
+import torch
+from torch import nn
+
+from captioners.every import FEATURES, tiny
+from tellapart.captioners.recurrent import lstm
+
+B, R, T, V = 2, 4, 5, 11
+
+
+def photos_and_words():
+    draw = torch.Generator().manual_seed(1)
+    features = torch.randn(B, R, FEATURES, generator=draw)
+    return features, torch.ones(B, R, dtype=torch.bool), torch.randint(V, (B, T), generator=draw)
+
+
+def cell(inputs, before, width):
+    """torch's cell with our weights.  inputs: a layer for each part of the input; before: the recurrent weight"""
+    made = nn.LSTMCell(sum(layer.shape[1] for layer in inputs), width)
+    made.weight_ih.data = torch.cat(inputs, 1)
+    made.weight_hh.data = before
+    made.bias_hh.data.zero_()
+    return made
+
+
+def test_the_cell_is_that_of_torch():
+    torch.manual_seed(0)
+    theirs = nn.LSTMCell(3, 4)
+    x, output, before = torch.randn(5, 3), torch.randn(5, 4), torch.randn(5, 4)
+    gates = x @ theirs.weight_ih.T + theirs.bias_ih + output @ theirs.weight_hh.T + theirs.bias_hh
+    torch.testing.assert_close(lstm(gates, before), theirs(x, (output, before)))
+
+
+def test_show_tell_is_an_lstm_that_hears_the_photo_and_then_the_words():
+    model = tiny("show_tell")
+    features, mask, words = photos_and_words()
+    width = model.config.width
+    theirs = nn.LSTM(width, width, batch_first=True)
+    theirs.weight_ih_l0.data, theirs.bias_ih_l0.data = model.heard.weight.data, model.heard.bias.data
+    theirs.weight_hh_l0.data = model.before.weight.data
+    theirs.bias_hh_l0.data.zero_()
+    photo = model.photo(features.mean(1))
+    outputs, _ = theirs(torch.cat([photo[:, None], model.embed(words)], 1))
+    torch.testing.assert_close(
+        model.forward(words, model.encode(features, mask)), model.word(outputs[:, 1:]), atol=1e-5, rtol=0
+    )
+
+
+def test_up_down_is_that_of_its_paper():
+    """Anderson et al., Eqs. 1-6: x1 = [h2, mean, word]; a = v . tanh(W_v v + W_h h1); x2 = [seen, h1]."""
+    model = tiny("up_down")
+    features, mask, words = photos_and_words()
+    width, seen_width = model.config.width, model.config.word_width
+    by_speech, by_look = model.before.weight.split(width, dim=1)
+    look = cell([by_speech, model.mean.weight, model.heard.weight], by_look, width)
+    look.bias_ih.data = model.heard.bias.data
+    by_photo, by_other, by_itself = model.seen.weight.split([seen_width, width, width], dim=1)
+    speak = cell([by_photo, by_other], by_itself, width)
+    speak.bias_ih.data = model.seen.bias.data
+
+    regions = torch.relu(model.project[0](features))
+    h1 = c1 = h2 = c2 = torch.zeros(B, width)
+    expected = []
+    for t in range(T):
+        word = torch.relu(model.embed(words[:, t]))
+        h1, c1 = look(torch.cat([h2, regions.mean(1), word], 1), (h1, c1))
+        attention = []
+        for i in range(R):
+            key = model.attend.key(regions[:, i])
+            attention.append(model.attend.score(torch.tanh(key + model.attend.query(h1))))
+        weight = torch.softmax(torch.cat(attention, 1), 1)
+        seen = sum(weight[:, i : i + 1] * regions[:, i] for i in range(R))
+        h2, c2 = speak(torch.cat([seen, h1], 1), (h2, c2))
+        expected.append(model.word(h2))
+    torch.testing.assert_close(
+        model.forward(words, model.encode(features, mask)), torch.stack(expected, 1), atol=1e-5, rtol=0
+    )
+
+
+def test_attention_is_that_of_its_paper():
+    """Xu et al., Eqs. 1-7 and 13 with the gate of 4.2.1: z = beta(h) * sum of alpha a; p of E y + L_h h + L_z z."""
+    model = tiny("attention")
+    features, mask, words = photos_and_words()
+    by_photo, by_itself = model.seen_and_before.weight.split([model.config.word_width, model.config.width], dim=1)
+    theirs = cell([model.heard.weight, by_photo], by_itself, model.config.width)
+    theirs.bias_ih.data = model.heard.bias.data
+
+    regions = torch.relu(model.project[0](features))
+    h, c = torch.tanh(model.first_output(regions.mean(1))), torch.tanh(model.first_cell(regions.mean(1)))
+    expected = []
+    for t in range(T):
+        word = model.embed(words[:, t])
+        keys = [model.look.key(regions[:, i]) + model.look.query(h) for i in range(R)]
+        weight = torch.softmax(torch.cat([model.look.score(torch.tanh(key)) for key in keys], 1), 1)
+        seen = torch.sigmoid(model.gate(h)) * sum(weight[:, i : i + 1] * regions[:, i] for i in range(R))
+        h, c = theirs(torch.cat([word, seen], 1), (h, c))
+        expected.append(model.word(word + model.said(h) + model.saw(seen)))
+    torch.testing.assert_close(
+        model.forward(words, model.encode(features, mask)), torch.stack(expected, 1), atol=1e-5, rtol=0
+    )
