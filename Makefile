@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test lint format bench
+.PHONY: setup demo test lint format bench runs
 
 setup: $(READY)
 
@@ -38,3 +38,10 @@ bench: $(READY)
 	$(BIN)/python benchmarks/retrievers.py
 	$(BIN)/python benchmarks/neighbours.py
 	$(BIN)/python benchmarks/self_retrieval.py $(PHOTOS)
+	$(if $(PHOTOS),$(BIN)/python benchmarks/collection.py $(PHOTOS))
+
+# DATA=DIR is the folder with flickr8k/ and coco/.  Hours on a CPU; started again, it goes on where it was stopped.
+QUEUE ?= recipes/small/queue.txt
+runs: $(READY)
+	$(if $(DATA),,$(error give the folder with flickr8k/ and coco/: make runs DATA=DIR))
+	$(BIN)/python scripts/run_queue.py $(QUEUE) DATA=$(DATA)
