@@ -21,7 +21,11 @@ DONE = Path("runs/queue.done")
 
 def main(queue: Path, values: dict[str, str]) -> int:
     lines = [line.split("#")[0].strip() for line in queue.read_text(encoding="utf-8").splitlines()]
-    commands = [Template(line).substitute(values) for line in lines if line]
+    try:
+        commands = [Template(line).substitute(values) for line in lines if line]
+    except KeyError as missing:
+        print(f"{queue} needs a value: give {missing.args[0]}=VALUE after it.", file=sys.stderr)
+        return 2
     DONE.parent.mkdir(parents=True, exist_ok=True)
     failed = []
     for command in commands:
