@@ -39,6 +39,29 @@ def test_captions_come_with_their_log_p_and_words(write, photo):
     assert [(c.text, c.logp, c.tokens) for c in found.candidates] == [("A dog.", -1.5, 3), ("a cat's bed", 0.0, 5)]
 
 
+def test_the_rows_of_an_n_best_list_are_read_and_a_photo_that_failed_has_none(write, photo, tmp_path):
+    listed = [{"caption": "a dog", "logprob": -1.5}, {"caption": "a cat", "logprob": None}]
+    good = {"file": str(photo), "caption": "a dog", "logprob": -1.5, "captions": listed, "key": "k"}
+    bad = {"file": str(tmp_path / "bad.jpg"), "error": "the file is empty"}
+    found, failed = proposed(write(good, bad), str(photo), bad["file"])
+    assert [(c.text, c.tokens) for c in found.candidates] == [("a dog", 3), ("a cat", 3)]
+    assert found.candidates[0].logp == -1.5
+    assert math.isnan(found.candidates[1].logp)
+    assert "there is no caption of it" in failed.error
+
+
+@pytest.mark.parametrize("wrong", [[{"logprob": -1}], [{"caption": 3}], ["a dog", {"caption": "a cat"}], [{}]])
+def test_a_list_of_other_objects_is_refused(write, photo, wrong):
+    with pytest.raises(UserError, match='"captions" must be a list of strings, or of objects with a "caption"'):
+        CandidatesFile(write({"file": str(photo), "captions": wrong}))
+
+
+@pytest.mark.parametrize("logprob", [0.5, "high", True])
+def test_a_log_p_in_an_object_is_checked_as_any(write, photo, logprob):
+    with pytest.raises(UserError, match='"logprobs" must be a list of numbers up to 0'):
+        CandidatesFile(write({"file": str(photo), "captions": [{"caption": "a dog", "logprob": logprob}]}))
+
+
 @pytest.mark.parametrize("more", [{}, {"logprobs": None}, {"logprobs": [None, None]}])
 def test_log_p_may_be_unknown(write, photo, more):
     (found,) = proposed(write({"file": str(photo), "captions": ["a dog", "a cat"], **more}), str(photo))

@@ -12,6 +12,7 @@ AMONG = [
     {"look_alikes": [], "gap": None},
     {"look_alikes": ["x\n.jpg", "\udcff.jpg"], "gap": -0.25},
 ]
+LISTED = [{"caption": "a cat", "logprob": -1.5}, {"caption": 'a "big", cat', "logprob": None}]
 ROWS = [
     {"file": "a.jpg", "caption": "a dog", "logprob": -1.2345678901234567, "key": "k1"},
     {"file": "b.jpg", "caption": "a dog", "logprob": -2.5, **AMONG[0], "key": "k2"},
@@ -19,6 +20,7 @@ ROWS = [
     {"file": "d.jpg", "caption": 'a "red", bus', "logprob": None, **AMONG[2], "key": "k4"},
     {"file": "e.jpg", "error": "there is no such file"},
     {"file": "f.jpg", "id": "12", "caption": "a cat", "logprob": 0.0, "key": "k5"},
+    {"file": "g.jpg", "caption": "a cat", "logprob": -1.5, "captions": LISTED, "key": "k6"},
 ]
 
 
@@ -47,9 +49,10 @@ def test_a_row_that_a_kill_cut_off_does_not_count(tmp_path, suffix):
 @pytest.mark.parametrize(
     "line",
     [
-        "a.jpg,a dog,-1,,,key,{,0.5",
-        "a.jpg,a dog,quick,,,key,,",
-        "a.jpg,a dog,-1,,,key,[],wide",
+        "a.jpg,a dog,-1,,,key,{,0.5,",
+        "a.jpg,a dog,quick,,,key,,,",
+        "a.jpg,a dog,-1,,,key,[],wide,",
+        "a.jpg,a dog,-1,,,key,,,[",
     ],
 )
 def test_a_csv_file_with_other_things_in_its_cells_is_left_alone(tmp_path, line):
@@ -66,5 +69,14 @@ def test_the_look_alikes_of_a_csv_row_are_one_cell_of_json(tmp_path):
     file = CaptionsFile(tmp_path / "captions.csv")
     file.keep(ROWS[1:2])
     header, _ = file.path.read_text().splitlines()
-    assert header == "file,caption,logprob,error,id,key,look_alikes,gap"
+    assert header == "file,caption,logprob,error,id,key,look_alikes,gap,captions"
     assert json.dumps(ROWS[1]["look_alikes"]).replace('"', '""') in file.path.read_text()
+
+
+@pytest.mark.parametrize("columns", [6, 8])
+def test_tables_of_earlier_versions_are_read(tmp_path, columns):
+    file = CaptionsFile(tmp_path / "captions.csv")
+    file.keep([ROWS[0], *ROWS[4:6]])
+    kept = [",".join(line.split(",")[:columns]) for line in file.path.read_text().splitlines()]
+    file.path.write_text("\n".join(kept) + "\n")
+    assert CaptionsFile(file.path).rows == [ROWS[0], *ROWS[4:6]]

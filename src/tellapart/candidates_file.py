@@ -1,6 +1,7 @@
 """Captions made elsewhere, to choose from: JSON lines of {"file", "captions": [...], "logprobs": [...]}.
 
 `logprobs` may be absent.  A `file` is named as in the request, or relative to the candidates file.
+The rows of `caption --n-best` are read too: their captions are {"caption", "logprob"}, and a photo may have an "error".
 """
 
 from __future__ import annotations
@@ -76,8 +77,13 @@ def _row(row: Any, where: str) -> tuple[str, list[Candidate]]:
     name, captions, logprobs = row.get("file"), row.get("captions"), row.get("logprobs")
     if not isinstance(name, str) or not name:
         raise UserError(f'{where}: "file" must be the name of a photo.')
+    if captions is None and isinstance(row.get("error"), str):
+        return name, []
+    if captions and isinstance(captions, list) and all(isinstance(caption, dict) for caption in captions):
+        logprobs = [caption.get("logprob") for caption in captions]
+        captions = [caption.get("caption") for caption in captions]
     if not isinstance(captions, list) or not all(isinstance(caption, str) for caption in captions):
-        raise UserError(f'{where}: "captions" must be a list of strings.')
+        raise UserError(f'{where}: "captions" must be a list of strings, or of objects with a "caption".')
     if logprobs is None:
         logprobs = [math.nan] * len(captions)
     if not isinstance(logprobs, list) or len(logprobs) != len(captions) or not all(map(_is_logprob, logprobs)):

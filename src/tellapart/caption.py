@@ -35,12 +35,15 @@ class Caption:
     sha256: str = ""  # of the photo's bytes
     look_alikes: tuple[str, ...] | None = None  # files that it was told apart from, the most similar first
     gap: float = math.nan  # how much better the caption fits the photo than them, by the retriever's cosine (GEG-Avg)
+    candidates: tuple[Candidate, ...] = ()  # where several were asked for: all of them, the best (`text`) first
 
     def row(self) -> dict[str, Any]:
-        """As commands write it: file, caption and log p (and what it was told apart from), or file and error."""
+        """As commands write it: file, caption and log p (and what else was asked for), or file and error."""
         if self.error:
             return {"file": self.file, "error": self.error}
         row: dict[str, Any] = {"file": self.file, "caption": self.text, "logprob": _or_none(self.logprob)}
+        if self.candidates:
+            row["captions"] = [{"caption": one.text, "logprob": _or_none(one.logp)} for one in self.candidates]
         if self.look_alikes is not None:
             row |= {"look_alikes": list(self.look_alikes), "gap": _or_none(self.gap)}
         return row

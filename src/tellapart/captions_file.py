@@ -19,10 +19,13 @@ from typing import Any
 from tellapart import files
 from tellapart.errors import UserError
 
-# "file" and "caption", "logprob", "key" (and "look_alikes", "gap"), or "file" and "error"; "id" where there is one
+# "file" and "caption", "logprob", "key" (and "captions", or "look_alikes", "gap"), or "file" and "error"; "id" where
+# there is one
 Row = dict[str, Any]
 
-_COLUMNS = ("file", "caption", "logprob", "error", "id", "key", "look_alikes", "gap")
+_COLUMNS = ("file", "caption", "logprob", "error", "id", "key", "look_alikes", "gap", "captions")
+_BEFORE = (_COLUMNS[:6], _COLUMNS[:8])  # tables of earlier versions
+_LISTS = ("look_alikes", "captions")  # JSON in a cell
 
 
 class CaptionsFile:
@@ -63,7 +66,7 @@ class CaptionsFile:
         if not self._csv:  # ASCII: a file name need not be UTF-8, and JSON can escape what UTF-8 cannot write
             return (json.dumps(row) + "\n").encode("ascii")
         text = io.StringIO()
-        cells = row | ({"look_alikes": json.dumps(row["look_alikes"])} if "look_alikes" in row else {})
+        cells = row | {name: json.dumps(row[name]) for name in _LISTS if name in row}
         csv.writer(text, lineterminator="\n").writerow([cells.get(column, "") for column in _COLUMNS])
         return text.getvalue().encode("utf-8", "surrogateescape")
 
@@ -86,7 +89,7 @@ class CaptionsFile:
             return []
         whole = data[: data.rfind(b"\n") + 1].decode("utf-8", "surrogateescape")
         header, *lines = csv.reader(io.StringIO(whole, newline=""))
-        if tuple(header) not in (_COLUMNS, _COLUMNS[:-2]):  # tables of earlier versions tell of no look-alikes
+        if tuple(header) not in (_COLUMNS, *_BEFORE):
             raise ValueError
         return [self._from_csv(dict(zip(header, line, strict=True))) for line in lines if len(line) == len(header)]
 
@@ -98,6 +101,8 @@ class CaptionsFile:
         row |= {"caption": cells["caption"], "logprob": _number(cells["logprob"])}
         if cells.get("look_alikes"):
             row |= {"look_alikes": json.loads(cells["look_alikes"]), "gap": _number(cells["gap"])}
+        if cells.get("captions"):
+            row |= {"captions": json.loads(cells["captions"])}
         return row | {"key": cells["key"]}
 
 

@@ -6,9 +6,12 @@ import torch
 from captioners.every import FEATURES, tiny
 from tellapart import models
 from tellapart.captioners import CAPTIONERS, select
+from tellapart.captioners.ensemble import Ensemble
 from tellapart.data.batches import Batch
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.decoding import beam_search, greedy, sample, score
+from tellapart.export import compare, graphs
+from tellapart.exported import ExportedCaptioner
 from tellapart.objectives.cross_entropy import cross_entropy_step
 
 WORDS = WordTokenizer(["a", "red", "bus", "cat", "on", "the", "bed"])
@@ -219,3 +222,33 @@ def test_a_saved_captioner_speaks_as_before(name, captioner, photos, tokens, tmp
         atol=1e-6,
         rtol=0,
     )
+
+
+def test_two_of_a_kind_speak_as_one(name, captioner, photos, tokens):
+    """Ensembles: the mean of the two probabilities at each word, whole captions or step by step."""
+    other = tiny(name, V, seed=1)
+    both = Ensemble([captioner, other])
+    memory = both.encode(*photos)
+    said = both.forward(tokens, memory)
+    mean = sum(one.forward(tokens, one.encode(*photos)).softmax(-1) for one in (captioner, other)) / 2
+    torch.testing.assert_close(said.exp(), mean, atol=1e-5, rtol=0)
+    torch.testing.assert_close(by_steps(both, tokens, memory), said, atol=1e-5, rtol=0)
+    best = beam_search(both, memory, beam=3, max_words=T, **SAID)
+    again = score(both, memory, best.tokens[:, 0], best.mask[:, 0], bos=WORDS.bos).sum(1)
+    torch.testing.assert_close(best.logp[:, 0], again, atol=1e-5, rtol=0)
+
+
+def test_captioners_of_all_kinds_speak_as_one(photos):
+    everyone = Ensemble([tiny(name, V) for name in CAPTIONERS])
+    memory = everyone.encode(*photos)
+    best = beam_search(everyone, memory, beam=3, max_words=T, **SAID)
+    again = score(everyone, memory, best.tokens[:, 0], best.mask[:, 0], bos=WORDS.bos).sum(1)
+    torch.testing.assert_close(best.logp[:, 0], again, atol=1e-5, rtol=0)
+
+
+def test_as_onnx_it_says_the_same(captioner):
+    """Its step among others, over several numbers of photos, captions, regions and words."""
+    made = graphs(captioner, FEATURES)
+    runs = ExportedCaptioner(made.encode.SerializeToString(), made.step.SerializeToString())
+    difference = compare(captioner, runs, FEATURES)
+    assert difference.largest < 1e-5 * difference.scale

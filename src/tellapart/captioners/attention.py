@@ -88,5 +88,5 @@ class Attention(nn.Module):
 
     def _speak(self, word: Tensor, output: Tensor) -> Tensor:
         """Logits from the last word, the LSTM and what it saw together (Xu et al., Eq. 7)."""
-        said, seen = output.split([self.config.width, self.config.word_width], dim=-1)
+        said, seen = output.tensor_split([self.config.width], dim=-1)
         return self.word(self.dropout(word + self.said(self.dropout(said)) + self.saw(seen)))  # type: ignore[no-any-return]

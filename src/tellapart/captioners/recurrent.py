@@ -40,7 +40,8 @@ class AdditiveAttention(nn.Module):
         asked = self.query(question).view(len(regions), -1, 1, keys.shape[2])  # (B, K, 1, width)
         weight = self.score(torch.tanh(keys[:, None] + asked)).squeeze(3)  # (B, K, R)
         weight = weight.masked_fill(hidden[:, None], -torch.inf).softmax(2)
-        return (weight @ regions).view(len(question), -1)
+        seen: Tensor = weight @ regions  # (B, K, regions)
+        return seen.view(len(question), -1)
 
 
 def mean_region(regions: Tensor, mask: Tensor) -> Tensor:

@@ -13,6 +13,12 @@ hypotheses by their summed log p, or by what a `Rescore` makes of it:
 The bank keeps the `n_best` best.  It never steers the live hypotheses, so a wider bank would only delay the end.
 A photo is done when no live hypothesis can still beat the worst in its bank; done photos leave the batch.
 
+Diverse beam search (Vijayakumar et al., 2018, arXiv 1610.02424) is the same search with the beam divided into groups,
+each with a bank of its own.  At each step the groups choose in turn, and a word ranks lower by `diversity` for each
+hypothesis of an earlier group that has just gone on with it (their Hamming diversity).  As in their equations the
+penalty counts at that step only: a caption's score stays its own, and by it the banks are ranked and joined at the
+end.  Ending is no word and costs nothing, or later groups would speak longer just for being later.
+
 Equal scores: found first, then from the better hypothesis, then the lower word id.  Where more words tie than fit
 in the beam, `torch.topk` picks; it sees one photo at a time, so neither the batch nor the run changes its pick.
 """
@@ -27,8 +33,9 @@ import torch
 from torch import Tensor
 
 from tellapart.captioners import Captioner, select
+from tellapart.decoding.constraints import Constraints
 from tellapart.decoding.score import caption_mask
-from tellapart.decoding.words import log_probabilities, never_said, opening
+from tellapart.decoding.words import log_probabilities, opening
 
 # What a search may rank captions by in place of their log p; asked once a step, for all photos still searched:
 #   tokens   (A, H, t)  the beginnings said so far, without BOS
@@ -60,83 +67,114 @@ def beam_search(
     pad: int,
     max_words: int = 20,
     banned: Iterable[int] = (),
+    min_words: int = 0,
+    no_repeat: int = 0,
     length_penalty: float = 0.0,
     n_best: int = 1,
+    groups: int = 1,
+    diversity: float = 0.5,
     rescore: Rescore | None = None,
 ) -> Hypotheses:
     """The `n_best` captions of each photo.  `max_words` counts EOS; log p is over the whole vocabulary, as in `greedy`.
 
+    banned, min_words, no_repeat  as in `constraints`
     length_penalty  0 ranks by the sum of log p, 1 by its mean over words and EOS; the higher, the longer the captions
+    groups          that the beam is divided into.  Each gives its best, as many as the others; two may find the same
+    diversity       what it costs a word to be said at the same place by a hypothesis of an earlier group, in log p
     rescore         puts another score in the place of log p in all of the ranking; `Hypotheses.logp` stays log p
 
     No gradients: `score` gives the log p of the captions found, with them.
     """
-    if min(beam, n_best, max_words) < 1:
-        raise ValueError(f"beam, n_best and max_words must be at least 1, not {beam}, {n_best} and {max_words}")
+    if min(beam, n_best, groups) < 1:
+        raise ValueError(f"beam, n_best and groups must be at least 1, not {beam}, {n_best} and {groups}")
+    if beam % groups:
+        raise ValueError(f"beam must be a multiple of groups, not {beam} with {groups}")
+    if not diversity >= 0:
+        raise ValueError(f"diversity must be 0 or more, not {diversity}")
     token = opening(memory, bos)
-    forbidden = never_said(banned, eos, token.device)
-    logp, state = _step(captioner, token, captioner.start(memory), memory, forbidden)  # (B, V)
+    rules = Constraints.of(
+        banned, eos=eos, max_words=max_words, min_words=min_words, no_repeat=no_repeat, device=token.device
+    )
+    width = beam // groups
     photos = torch.arange(len(token), device=token.device)  # (A,) still searched, by their place in the batch
+    logits, state = captioner.step(token, captioner.start(memory), memory)  # (B, V)
+    logp = rules.rule_out_(log_probabilities(logits), token.new_empty(len(token), 0))
     unspoken, certain = token.new_full((len(token), 1, max_words), pad), logp.new_zeros(len(token), 1)
-    live = _Beam(unspoken, certain, certain, photos[:, None])
-    bank = _Bank.empty(live, n_best)
+    live = [_Beam(unspoken, certain, certain, photos[:, None])] * groups
+    banks = [_Bank.empty(live[0], -(-n_best // groups)) for _ in live]
     for length in range(1, max_words + 1):
-        total = live.logp[:, :, None] + logp.view(*live.logp.shape, -1)  # (A, H, V)
-        ranked = total if rescore is None else rescore(live.tokens[:, :, : length - 1], total, photos)
-        found = live.continuations(total, ranked, at=length - 1, count=2 * beam)
-        ends = found.tokens[:, :, length - 1] == eos  # (A, 2*beam)
-        finished = ends | (length == max_words)
-        bank.add(photos, found.first(beam), finished[:, :beam], divisor=length**length_penalty)
+        # (A, groups, H, V); before the first word all groups share one row
+        following = logp.view(len(photos), -1, live[0].logp.shape[1], logp.shape[1]).expand(-1, groups, -1, -1)
+        rows = torch.arange(len(logp), device=logp.device).view(following.shape[0], -1, following.shape[2])
+        rows = rows.expand(-1, groups, -1)  # (A, groups, H) of the state
+        taken = None if groups == 1 else logp.new_zeros(len(photos), logp.shape[1])  # (A, V) what words cost
+        for group, bank in enumerate(banks):
+            total = live[group].logp[:, :, None] + following[:, group]  # (A, H, V)
+            ranked = total if rescore is None else rescore(live[group].tokens[:, :, : length - 1], total, photos)
+            found = live[group].continuations(total, ranked, taken, rows[:, group], at=length - 1, count=2 * width)
+            ends = found.tokens[:, :, length - 1] == eos  # (A, 2*width)
+            finished = ends | (length == max_words)
+            bank.add(photos, found.first(width), finished[:, :width], divisor=length**length_penalty)
+            # A hypothesis has one ending, so of 2*width continuations at least `width` go on (or as many as there are).
+            live[group] = found.without(ends).first(width)
+            if taken is not None:
+                alive = live[group].logp.isfinite()
+                taken.scatter_add_(1, live[group].tokens[:, :, length - 1], diversity * alive.to(taken.dtype))
         if length == max_words:
             break
 
-        # A hypothesis has one ending, so of 2*beam continuations at least `beam` go on (or as many as there are).
-        live = found.without(ends).first(beam)
         furthest = max_words if length_penalty > 0 else length + 1  # the length at which a given log p scores best
-        likeliest = live.logp.amax(dim=1)  # (A,): log p can only fall, and no score is above it
-        done = likeliest / furthest**length_penalty <= bank.score[photos, -1]  # (A,)
+        # Log p can only fall, and no score is above it.
+        likeliest = torch.stack([one.logp.amax(dim=1) for one in live])  # (groups, A)
+        worst = torch.stack([bank.score[photos, -1] for bank in banks])  # (groups, A)
+        done = (likeliest / furthest**length_penalty <= worst).all(dim=0)  # (A,)
         count = int(done.sum())  # the one wait for the device in a step
         if count == len(photos):
             break
         if 4 * count >= len(photos):  # a quarter or more each time: all copies of the memory together are below 3
             keep = done.byte().argsort(stable=True)[: len(photos) - count]
-            photos, memory, live = photos[keep], select(memory, keep), live.of(keep)
-        token, state = live.tokens[:, :, length - 1].flatten(), select(state, live.row.flatten())
-        logp, state = _step(captioner, token, state, memory, forbidden)
-    return bank.hypotheses(eos)
-
-
-def _step(captioner: Captioner, token: Tensor, state: Any, memory: Any, forbidden: Tensor) -> tuple[Tensor, Any]:
-    """log p (N, V) of the next word, -inf where it may not be said, and the next state."""
-    logits, state = captioner.step(token, state, memory)
-    return log_probabilities(logits).index_fill_(1, forbidden, -torch.inf), state
+            photos, memory, live = photos[keep], select(memory, keep), [one.of(keep) for one in live]
+        said = torch.stack([one.tokens[:, :, :length] for one in live], 1).flatten(0, 2)  # (A*beam, length)
+        row = torch.stack([one.row for one in live], 1).flatten()
+        logits, state = captioner.step(said[:, -1], select(state, row), memory)
+        logp = rules.rule_out_(log_probabilities(logits), said)
+    return _Bank.joined(banks, n_best).hypotheses(eos)
 
 
 @dataclass
 class _Beam:
-    """H hypotheses of each of the A photos still searched, all equally long, best first."""
+    """H hypotheses of each of the A photos still searched, all equally long, in the order of choice."""
 
     tokens: Tensor  # (A, H, max_words)
     logp: Tensor  # (A, H) -inf where there is none
-    score: Tensor  # (A, H) what they are ranked by, -inf where there is none
+    score: Tensor  # (A, H) what captions are ranked by, -inf where there is none
     row: Tensor  # (A, H) of the state that each goes on from
 
-    def continuations(self, logp: Tensor, score: Tensor, *, at: int, count: int) -> _Beam:
-        """The `count` best ways to add one word at the place `at`.  logp, score (A, H, V) of the longer hypotheses."""
-        photos, width, words = score.shape
-        logp, score = logp.flatten(1), score.flatten(1)  # (A, H*V)
-        choice = score.topk(min(count, score.shape[1]), dim=1, sorted=False).indices.sort(dim=1).values
-        best, order = score.gather(1, choice).sort(dim=1, descending=True, stable=True)  # equals stay in index order
+    def continuations(
+        self, logp: Tensor, score: Tensor, cost: Tensor | None, rows: Tensor, *, at: int, count: int
+    ) -> _Beam:
+        """The `count` best ways to add one word at the place `at`.
+
+        logp, score  (A, H, V)  of the longer hypotheses
+        cost         (A, V)     of a word, which counts in this choice only
+        rows         (A, H)     of the state that each hypothesis has led to
+        """
+        words = score.shape[2]
+        ranked = (score if cost is None else score - cost[:, None]).flatten(1)  # (A, H*V)
+        choice = ranked.topk(min(count, ranked.shape[1]), dim=1, sorted=False).indices.sort(dim=1).values
+        order = ranked.gather(1, choice).sort(dim=1, descending=True, stable=True).indices  # equals stay in index order
         choice = choice.gather(1, order)
-        likely = logp.gather(1, choice).masked_fill(best == -torch.inf, -torch.inf)
+        best = score.flatten(1).gather(1, choice)
+        likely = logp.flatten(1).gather(1, choice).masked_fill(best == -torch.inf, -torch.inf)
         parent, word = choice // words, choice % words
         tokens = _take(self.tokens, parent)
         tokens[:, :, at] = word
-        return _Beam(tokens, likely, best, parent + width * torch.arange(photos, device=parent.device)[:, None])
+        return _Beam(tokens, likely, best, rows.gather(1, parent))
 
     def without(self, gone: Tensor) -> _Beam:
         """Those where `gone` (A, H) is True moved behind the others, as if they had never been."""
-        score, order = self.score.masked_fill(gone, -torch.inf).sort(dim=1, descending=True, stable=True)
+        order = gone.byte().argsort(dim=1, stable=True)
+        score = self.score.masked_fill(gone, -torch.inf).gather(1, order)
         logp = self.logp.masked_fill(gone, -torch.inf).gather(1, order)
         return _Beam(_take(self.tokens, order), logp, score, self.row.gather(1, order))
 
@@ -168,6 +206,16 @@ class _Bank:
         self.score[photos] = score[:, : self.score.shape[1]]
         self.logp[photos] = torch.cat([self.logp[photos], found.logp], 1).gather(1, order)
         self.tokens[photos] = _take(torch.cat([self.tokens[photos], found.tokens], 1), order)
+
+    @classmethod
+    def joined(cls, banks: list[_Bank], n_best: int) -> _Bank:
+        """The best of all; of equals, those of the earlier bank."""
+        if len(banks) == 1:
+            return banks[0]
+        score, order = torch.cat([bank.score for bank in banks], 1).sort(dim=1, descending=True, stable=True)
+        logp = torch.cat([bank.logp for bank in banks], 1).gather(1, order)
+        tokens = _take(torch.cat([bank.tokens for bank in banks], 1), order)
+        return cls(tokens[:, :n_best], logp[:, :n_best], score[:, :n_best])
 
     def hypotheses(self, eos: int) -> Hypotheses:
         mask = caption_mask(self.tokens, eos) & self.logp.isfinite()[:, :, None]

@@ -29,29 +29,42 @@ def candidates(
     *,
     beam: int,
     max_words: int,
+    n_best: int = 1,
+    min_words: int = 0,
+    no_repeat: int = 0,
+    groups: int = 1,
+    diversity: float = 0.5,
     samples: int = 0,
     temperature: float = 1.0,
     seeds: Sequence[int] = (),
 ) -> list[list[Candidate]]:
-    """Of each photo at most `beam` + `samples` different captions, the beam's best first; without samples that one.
+    """Different captions of each photo, the best first: the beam's `n_best`, or its whole beam and the samples.
 
-    seeds  of the samples, one per photo; none are needed without samples
+    beam .. diversity  as in `beam_search`; the constraints hold for samples too
+    seeds              of the samples, one per photo; none are needed without samples
     """
-    n_best = beam if samples else 1  # of one caption nothing is to be chosen
     words = {"bos": tokenizer.bos, "eos": tokenizer.eos, "pad": tokenizer.pad, "banned": tokenizer.never_said}
-    best = beam_search(captioner, memory, beam=beam, n_best=n_best, max_words=max_words, **words)  # type: ignore[arg-type]
+    rules = {"max_words": max_words, "min_words": min_words, "no_repeat": no_repeat, **words}
+    best = beam_search(
+        captioner,
+        memory,
+        beam=beam,
+        n_best=beam if samples else n_best,
+        groups=groups,
+        diversity=diversity,
+        **rules,  # type: ignore[arg-type]
+    )
     found = in_words(best.tokens, best.logp, best.mask, tokenizer)
     if not samples:
-        return found
+        return list(map(_once, found))
     uniform = torch.stack([_uniform(seed, samples, max_words) for seed in seeds]).flatten(0, 1)  # (B*samples, T)
     drawn = sample(
         captioner,
         memory,
         samples=samples,
         temperature=temperature,
-        max_words=max_words,
         uniform=uniform,
-        **words,  # type: ignore[arg-type]
+        **rules,  # type: ignore[arg-type]
     )
     # what was drawn is tempered, and some words are never said: candidates compare by the captioner's own log p
     logp = score(captioner, memory, drawn.tokens, drawn.mask, bos=tokenizer.bos).sum(1)

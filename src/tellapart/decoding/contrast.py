@@ -49,6 +49,8 @@ def contrastive_search(
     pad: int,
     max_words: int = 20,
     banned: Iterable[int] = (),
+    min_words: int = 0,
+    no_repeat: int = 0,
     n_best: int = 1,
 ) -> Hypotheses:
     """The `n_best` captions of each photo by captioner and listener together; the search is that of `beam_search`.
@@ -56,6 +58,7 @@ def contrastive_search(
     weight      of the listener, from 0 (`beam_search`, but for the floor) to below 1
     floor       words below this share of the likeliest word's p are not said; 0 allows all, 1 the likeliest only
     most_words  the listener is asked about this many words of a hypothesis at most, the likeliest
+    banned, min_words, no_repeat  as in `constraints`
     returns     `logp` is the captioner's own, summed as everywhere; `score` is the worth given above
 
     The listener is called once a step, with the candidates of all photos.
@@ -89,6 +92,8 @@ def contrastive_search(
         pad=pad,
         max_words=max_words,
         banned=banned,
+        min_words=min_words,
+        no_repeat=no_repeat,
         n_best=n_best,
         rescore=rescore,
     )

@@ -3,10 +3,10 @@
 One pass gives the captions and their log-probabilities, with gradients where they are enabled, so a policy gradient
 needs no second one.  Which log p that is depends on the choice:
 
-greedy    the captioner's own, over the whole vocabulary; banned words just cannot be chosen.
-sample    the distribution drawn from: tempered, truncated, banned words removed, renormalised.  It is the policy whose
-          expected reward REINFORCE climbs; the captioner's own log p would weight words by a chance they never had.
-          Without temperature, truncation and bans the two are the same, and `score` gives either the captioner's own.
+greedy    the captioner's own, over the whole vocabulary; words that `constraints` rule out just cannot be chosen.
+sample    the distribution drawn from: tempered, truncated, what constraints rule out removed, renormalised.  It is the
+          policy whose expected reward REINFORCE climbs; the captioner's own log p would weight words by a chance they
+          never had.  Without any of these the two are the same, and `score` gives either the captioner's own.
 
 Finished captions ride along, fed with padding, until the last one of the batch ends.
 """
@@ -22,9 +22,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tellapart.captioners import Captioner, select
-from tellapart.decoding.words import log_probabilities, never_said, opening
+from tellapart.decoding.constraints import Constraints
+from tellapart.decoding.words import log_probabilities, opening
 
-Choose = Callable[[Tensor], tuple[Tensor, Tensor]]  # logits (N, V) -> the next word (N,) and its log p (N,)
+# logits (N, V) and the words so far (N, t) -> the next word (N,) and its log p (N,)
+Choose = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 @dataclass
@@ -45,13 +47,20 @@ def greedy(
     pad: int,
     max_words: int = 20,
     banned: Iterable[int] = (),
+    min_words: int = 0,
+    no_repeat: int = 0,
 ) -> Rollout:
-    """The likeliest next word, again and again: one caption per photo.  `max_words` counts EOS."""
-    start = opening(memory, bos)
-    forbidden = never_said(banned, eos, start.device)
+    """The likeliest next word, again and again: one caption per photo.  `max_words` counts EOS, `min_words` not.
 
-    def choose(logits: Tensor) -> tuple[Tensor, Tensor]:
-        word = logits.detach().index_fill(1, forbidden, -torch.inf).argmax(dim=1)
+    banned, min_words, no_repeat  as in `constraints`
+    """
+    start = opening(memory, bos)
+    rules = Constraints.of(
+        banned, eos=eos, max_words=max_words, min_words=min_words, no_repeat=no_repeat, device=start.device
+    )
+
+    def choose(logits: Tensor, said: Tensor) -> tuple[Tensor, Tensor]:
+        word = rules.rule_out_(logits.detach().clone(), said).argmax(dim=1)
         return word, _of(word, log_probabilities(logits))
 
     return _roll_out(captioner, memory, choose, start, samples=1, eos=eos, pad=pad, max_words=max_words)
@@ -67,14 +76,17 @@ def sample(
     pad: int,
     max_words: int = 20,
     banned: Iterable[int] = (),
+    min_words: int = 0,
+    no_repeat: int = 0,
     temperature: float = 1.0,
     top_k: int = 0,
     top_p: float = 1.0,
     generator: torch.Generator | None = None,
     uniform: Tensor | None = None,
 ) -> Rollout:
-    """Independent random captions, `samples` per photo, grouped by photo.  `max_words` counts EOS.
+    """Independent random captions, `samples` per photo, grouped by photo.  `max_words` counts EOS, `min_words` not.
 
+    banned, min_words, no_repeat  as in `constraints`
     temperature  divides the logits, before truncation
     top_k        draw among the k likeliest words only; 0 is all
     top_p        draw among the fewest likeliest words that together reach this probability (of what top_k left);
@@ -83,12 +95,14 @@ def sample(
     """
     _check(samples, temperature, top_k, top_p)
     start = opening(memory, bos)
-    forbidden = never_said(banned, eos, start.device)
-
+    rules = Constraints.of(
+        banned, eos=eos, max_words=max_words, min_words=min_words, no_repeat=no_repeat, device=start.device
+    )
     numbers = iter(uniform.to(start.device).unbind(1)) if uniform is not None else None
 
-    def choose(logits: Tensor) -> tuple[Tensor, Tensor]:
-        policy = log_probabilities(_truncate(logits.index_fill(1, forbidden, -torch.inf) / temperature, top_k, top_p))
+    def choose(logits: Tensor, said: Tensor) -> tuple[Tensor, Tensor]:
+        allowed = rules.rule_out_(logits.clone(), said)
+        policy = log_probabilities(_truncate(allowed / temperature, top_k, top_p))
         probability = policy.detach().exp()
         word = _draw(probability, generator) if numbers is None else _invert(probability, next(numbers)[:, None])
         return word, _of(word, policy)
@@ -107,23 +121,23 @@ def _roll_out(
     pad: int,
     max_words: int,
 ) -> Rollout:
-    if max_words < 1:
-        raise ValueError(f"max_words must be at least 1, not {max_words}")
     logits, state = captioner.step(token, captioner.start(memory), memory)  # (B, V): all samples share the first step
     if samples > 1:
         rows = torch.arange(len(token), device=token.device).repeat_interleave(samples)  # (N,)
         logits, state = logits.index_select(0, rows), select(state, rows)
     finished = torch.zeros(len(logits), dtype=torch.bool, device=token.device)  # (N,)
-    tokens, logps, mask = [], [], []
+    tokens = token.new_full((len(logits), max_words), pad)
+    logps: list[Tensor] = []
+    mask: list[Tensor] = []
     while True:
-        word, logp = choose(logits)
-        token = word.masked_fill(finished, pad)
-        tokens.append(token)
+        length = len(mask)
+        word, logp = choose(logits, tokens[:, :length])
+        token = tokens[:, length] = word.masked_fill(finished, pad)
         logps.append(logp.masked_fill(finished, 0.0))
         mask.append(~finished)
         finished = finished | (token == eos)
-        if len(tokens) == max_words or bool(finished.all()):
-            return Rollout(torch.stack(tokens, 1), torch.stack(logps, 1), torch.stack(mask, 1))
+        if length + 1 == max_words or bool(finished.all()):
+            return Rollout(tokens[:, : length + 1].contiguous(), torch.stack(logps, 1), torch.stack(mask, 1))
         logits, state = captioner.step(token, state, memory)
 
 

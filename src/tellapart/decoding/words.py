@@ -1,8 +1,7 @@
-"""What every decoder shares: the first word, the words never said, and what counts as a log-probability."""
+"""What every decoder shares: the first word, and what counts as a log-probability."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -16,14 +15,6 @@ def opening(memory: Any, bos: int) -> Tensor:
     while not isinstance(leaf, Tensor):
         leaf = leaf[0]
     return torch.full((len(leaf),), bos, device=leaf.device)
-
-
-def never_said(banned: Iterable[int], eos: int, device: torch.device) -> Tensor:
-    """The banned word ids as an index.  EOS stays allowed, so that a caption always has a way on."""
-    words = sorted(set(banned))
-    if eos in words:
-        raise ValueError(f"EOS ({eos}) cannot be banned")
-    return torch.tensor(words, dtype=torch.long, device=device)
 
 
 def log_probabilities(logits: Tensor) -> Tensor:

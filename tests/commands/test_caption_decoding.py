@@ -1,0 +1,219 @@
+"""`caption` with n-best lists, constraints, diverse groups and ensembles."""
+
+import csv
+import json
+import shutil
+
+import pytest
+import torch
+
+from tellapart import models
+from tellapart.captioning import load
+from tellapart.commands import evaluate
+from tellapart.data.tokenizers import split_words
+from tellapart.decoding.search import Search
+
+
+@pytest.fixture(autouse=True)
+def cache(own_cache):
+    return own_cache
+
+
+@pytest.fixture
+def caption(tellapart, small_model):
+    return lambda *arguments: tellapart("caption", "--model", small_model, *arguments)
+
+
+@pytest.fixture(scope="module")
+def other_model(small_model, tmp_path_factory):
+    """The same words and the same encoder, other weights."""
+    folder = tmp_path_factory.mktemp("other") / "model"
+    shutil.copytree(small_model, folder)
+    model = models.load(small_model, torch.device("cpu"))
+    for weight in model.captioner.parameters():
+        weight += 0.2 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
+    models.save_weights(folder / "model.safetensors", model.captioner)
+    return folder
+
+
+def rows_of(file):
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+# --- n-best lists ---
+
+
+def test_a_row_lists_the_captions_best_first(caption, photo_folder, tmp_path, small_model):
+    code, _, _ = caption(photo_folder, "--n-best", 4, "--out", tmp_path / "o.jsonl")
+    assert code == 0
+    for row in rows_of(tmp_path / "o.jsonl"):
+        listed = row["captions"]
+        assert len(listed) == len({one["caption"] for one in listed}) == 4
+        assert (row["caption"], row["logprob"]) == (listed[0]["caption"], listed[0]["logprob"])
+        assert [one["logprob"] for one in listed] == sorted((one["logprob"] for one in listed), reverse=True)
+    found = load(small_model).caption(photo_folder / "0.png", search=Search(n_best=4))
+    listed = rows_of(tmp_path / "o.jsonl")[0]["captions"]
+    assert [one.text for one in found.candidates] == [one["caption"] for one in listed]
+    assert [one.logp for one in found.candidates] == pytest.approx([one["logprob"] for one in listed], abs=1e-4)
+
+
+def test_the_list_of_a_csv_row_is_one_cell_of_json(caption, photo_folder, tmp_path):
+    caption(photo_folder, "--n-best", 3, "--out", tmp_path / "o.jsonl")
+    caption(photo_folder, "--n-best", 3, "--out", tmp_path / "o.csv")
+    with (tmp_path / "o.csv").open(newline="") as file:
+        cells = [json.loads(row["captions"]) for row in csv.DictReader(file)]
+    assert cells == [row["captions"] for row in rows_of(tmp_path / "o.jsonl")]
+
+
+def test_as_many_lines_are_printed(caption, photo_folder, tmp_path):
+    _, out, _ = caption(photo_folder / "0.png", photo_folder / "1.png", "--n-best", 3)
+    files, texts = zip(*(line.split("\t") for line in out.splitlines()), strict=True)
+    assert files == (str(photo_folder / "0.png"),) * 3 + (str(photo_folder / "1.png"),) * 3
+    caption(photo_folder / "0.png", "--n-best", 3, "--out", tmp_path / "o.jsonl")
+    assert list(texts[:3]) == [one["caption"] for one in rows_of(tmp_path / "o.jsonl")[0]["captions"]]
+
+
+def test_one_caption_is_no_list(caption, photo_folder, tmp_path, small_model):
+    caption(photo_folder / "0.png", "--out", tmp_path / "o.jsonl")
+    assert rows_of(tmp_path / "o.jsonl")[0].keys() == {"file", "caption", "logprob", "key"}
+    assert load(small_model).caption(photo_folder / "0.png").candidates == ()
+
+
+def test_a_list_made_once_can_be_chosen_from_later(tellapart, caption, photo_folder, tmp_path, small_retriever):
+    (photo_folder / "broken.png").write_bytes(b"no photo")
+    code, _, _ = caption(photo_folder, "--n-best", 5, "--out", tmp_path / "list.jsonl")
+    assert code == 1
+    code, _, err = tellapart(
+        *("caption", photo_folder, "--candidates", tmp_path / "list.jsonl", "--among", photo_folder),
+        *("--retriever", small_retriever, "--out", tmp_path / "chosen.jsonl"),
+    )
+    assert code == 1
+    assert "broken.png" in err
+    listed = {row["file"]: row for row in rows_of(tmp_path / "list.jsonl")}
+    chosen = [row for row in rows_of(tmp_path / "chosen.jsonl") if "error" not in row]
+    assert len(chosen) == 6
+    for row in chosen:
+        said = {one["caption"]: one["logprob"] for one in listed[row["file"]]["captions"]}
+        assert row["logprob"] == said[row["caption"]]
+        assert len(row["look_alikes"]) == 5
+
+
+# --- constraints and groups ---
+
+
+def test_captions_keep_to_the_constraints(caption, photo_folder):
+    _, out, _ = caption(photo_folder, "--min-words", 7, "--no-repeat", 1, "--n-best", 3)
+    said = [split_words(line.split("\t")[1]) for line in out.splitlines()]
+    assert len(said) == 18
+    assert all(len(words) >= 7 for words in said)
+    assert all(len(set(words)) == len(words) for words in said)
+
+
+def test_constraints_hold_for_what_is_chosen_among(caption, photo_folder, small_retriever):
+    request = (photo_folder, "--among", photo_folder, "--retriever", small_retriever, "--min-words", 8)
+    for more in ((), ("--contrast", "words"), ("--diverse", 2)):
+        code, out, _ = caption(*request, *more)
+        assert code == 0
+        assert all(len(split_words(line.split("\t")[1])) >= 8 for line in out.splitlines())
+
+
+def test_strict_groups_begin_differently(caption, photo_folder, small_model):
+    code, out, _ = caption(photo_folder / "0.png", "--n-best", 4, "--diverse", 4, "--diversity", 100)
+    assert code == 0
+    first = [line.split("\t")[1].split()[0] for line in out.splitlines()]
+    assert len(first) == len(set(first)) == 4
+    search = Search(n_best=4, groups=4, diversity=100.0)
+    found = load(small_model).caption(photo_folder / "0.png", search=search)
+    assert [one.text for one in found.candidates] == [line.split("\t")[1] for line in out.splitlines()]
+
+
+def test_a_beam_is_made_wide_enough_for_lists_and_groups():
+    assert Search().width == 3
+    assert Search(beam=2, n_best=5).width == 5
+    assert Search(beam=3, groups=2).width == 4
+    assert Search(beam=6, n_best=4, groups=3).width == 6
+
+
+def test_other_settings_make_rows_anew_and_the_same_ones_do_not(caption, photo_folder, tmp_path):
+    out, kinds = tmp_path / "o.jsonl", set()
+    asked = [(), ("--n-best", 3), ("--min-words", 7), ("--no-repeat", 1), ("--n-best", 3, "--diverse", 3)]
+    asked += [("--n-best", 3, "--diverse", 3, "--diversity", 2)]
+    for settings in asked:
+        _, _, err = caption(photo_folder / "0.png", *settings, "--out", out)
+        assert "from before" not in err
+        kinds.add(rows_of(out)[0]["key"])
+        _, _, err = caption(photo_folder / "0.png", *settings, "--out", out)
+        assert "1 of them from before" in err
+    assert len(kinds) == len(asked)
+
+
+def test_settings_as_ever_are_known_by_the_beam_alone():
+    """Rows that earlier versions made have this in their key."""
+    assert str(Search(beam=5)) == "beam=5"
+    assert str(Search(n_best=2, no_repeat=3)) == "beam=3 n_best=2 no_repeat=3"
+
+
+@pytest.mark.parametrize(
+    ("request_", "sentence"),
+    [
+        (("--n-best", 3, "--among", "."), "--n-best lists captions and --among chooses one"),
+        (("--diversity", 1), "--diversity needs --diverse"),
+        (("--diverse", 2), "it needs --n-best, to list them, or --among"),
+        (("--diverse", 2, "--among", ".", "--contrast", "words"), "two ways to search"),
+        (("--min-words", 20), "captions have room for 19 words"),
+        (("--min-words", 0), "must be a whole number above 0"),
+        (("--n-best", "many"), "must be a whole number above 0"),
+    ],
+)
+def test_requests_that_contradict_themselves_are_one_sentence(caption, photo_folder, request_, sentence):
+    code, _, err = caption(photo_folder, *request_)
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert sentence in err
+
+
+@pytest.mark.parametrize("option", ["--n-best", "--min-words", "--no-repeat", "--diverse"])
+def test_captions_made_elsewhere_are_as_they_are(tellapart, photo_folder, tmp_path, option):
+    (tmp_path / "c.jsonl").write_text("")
+    for source in (
+        ("--candidates", tmp_path / "c.jsonl", "--among", photo_folder),
+        ("--endpoint", "http://localhost:1/v1", "--endpoint-model", "m"),
+    ):
+        code, _, err = tellapart("caption", photo_folder, *source, option, 2)
+        assert code == 2
+        assert f"{option} says how a --model looks for captions, not {source[0]}" in err
+
+
+# --- ensembles ---
+
+
+def test_an_ensemble_captions_and_its_rows_depend_on_all_members(
+    tellapart, small_model, other_model, photo_folder, tmp_path
+):
+    said = {}
+    for name in (small_model, other_model, f"{small_model}+{other_model}", f"{small_model}+{small_model}"):
+        code, _, err = tellapart("caption", photo_folder, "--model", name, "--out", tmp_path / "o.jsonl")
+        assert code == 0, err
+        assert "from before" not in err
+        said[name] = [(row["caption"], row["logprob"]) for row in rows_of(tmp_path / "o.jsonl")]
+    one, other, both, twice = said.values()
+    assert both not in (one, other)
+    assert [text for text, _ in twice] == [text for text, _ in one]
+    assert [logprob for _, logprob in twice] == pytest.approx([logprob for _, logprob in one], abs=1e-4)
+    found = load(f"{small_model}+{other_model}").caption(photo_folder / "0.png")
+    assert (found.text, found.logprob) == (both[0][0], pytest.approx(both[0][1], abs=1e-4))
+
+
+def test_an_ensemble_is_evaluated_under_the_names_of_its_members(
+    tellapart, small_model, other_model, small_retriever, photo_folder, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(evaluate, "_reader", lambda *_: (None, {}))  # text to text loads a network and is another story
+    photos = [{"id": i, "file": f"photos/{i}.png", "split": "test", "captions": ["a red bus"]} for i in range(6)]
+    (tmp_path / "data.json").write_text(json.dumps({"dataset": "d", "images": photos}))
+    request = ("evaluate", f"{small_model}+{other_model}", other_model, "--data", tmp_path / "data.json")
+    code, _, err = tellapart(
+        *request, "--retriever", small_retriever, "--metrics", "AvgLen", "--self-retrieval", "--out", tmp_path / "e"
+    )
+    assert code == 0, err
+    results = json.loads((tmp_path / "e" / "results.json").read_text())
+    assert set(results["d"]) == {f"{small_model.name}+{other_model.name}", other_model.name}
+    assert all("self R@1" in scores for scores in results["d"].values())

@@ -1,0 +1,177 @@
+"""Minimum length and no-repeat: what may follow is worked out from the words alone, caption by caption."""
+
+import math
+
+import pytest
+import torch
+
+from decoding.toy_captioner import (
+    BOS,
+    EOS,
+    IDS,
+    PAD,
+    UNK,
+    TableCaptioner,
+    ToyCaptioner,
+    every_caption,
+    log_probability,
+    photos,
+    table_of,
+    unpadded,
+)
+from tellapart.decoding import beam_search, greedy, sample
+from tellapart.decoding.constraints import Constraints
+from tellapart.decoding.contrast import contrastive_search
+
+CAT, DOG = 4, 5
+WORDS = (UNK, CAT, DOG)
+RULES = [{"min_words": 2}, {"no_repeat": 1}, {"no_repeat": 2}, {"no_repeat": 3}, {"min_words": 3, "no_repeat": 2}]
+
+
+def repeats(words: tuple[int, ...], length: int) -> bool:
+    """Whether the last words, so many, were said before."""
+    sequences = [words[i : i + length] for i in range(len(words) - length + 1)]
+    return bool(sequences) and sequences[-1] in sequences[:-1]
+
+
+def may_follow(said: tuple[int, ...], words: tuple[int, ...], min_words: int = 0, no_repeat: int = 0) -> set[int]:
+    """Of words and EOS, with the way on where there is no other."""
+    found = {word for word in words if not (no_repeat and repeats((*said, word), no_repeat))}
+    return found | {EOS} if len(said) >= min_words or not found else found
+
+
+def keeps_to(caption: tuple[int, ...], words: tuple[int, ...], rules: dict[str, int]) -> bool:
+    return all(word in may_follow(caption[:i], words, **rules) for i, word in enumerate(caption))
+
+
+# --- which words may follow ---
+
+
+@pytest.mark.parametrize("rules", RULES)
+def test_the_words_ruled_out_are_those_of_the_definition(rules):
+    draw = torch.Generator().manual_seed(0)
+    constraints = Constraints.of(
+        (PAD, BOS), eos=EOS, max_words=9, device=torch.device("cpu"), **{"min_words": 0, "no_repeat": 0} | rules
+    )
+    for length in range(8):
+        said = torch.randint(UNK, DOG + 1, (40, length), generator=draw)
+        left = constraints.rule_out_(torch.randn(40, 6, generator=draw), said) > -torch.inf
+        for row, allowed in zip(said.tolist(), left, strict=True):
+            assert set(allowed.nonzero().flatten().tolist()) == may_follow(tuple(row), WORDS, **rules)
+
+
+def test_without_constraints_only_banned_words_change():
+    logits = torch.randn(3, 6, generator=torch.Generator().manual_seed(0))
+    constraints = Constraints.of((PAD,), eos=EOS, max_words=9, min_words=0, no_repeat=0, device=torch.device("cpu"))
+    left = constraints.rule_out_(logits.clone(), torch.full((3, 5), CAT))
+    assert (left[:, PAD] == -torch.inf).all()
+    assert torch.equal(left[:, 1:], logits[:, 1:])
+
+
+# --- the decoders keep to them ---
+
+
+@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_wide_beam_finds_the_best_of_all_captions_that_keep_to_them(rules, seed):
+    captioner = ToyCaptioner(vocab_size=6, seed=seed)
+    memory = captioner.encode(*photos(3, seed=seed))
+    captions = [one for one in every_caption(list(WORDS), max_words=5) if keeps_to(one, WORDS, rules)]
+    logp, order = log_probability(captioner, memory, captions).sort(1, descending=True)
+
+    best = beam_search(captioner, memory, **IDS, beam=3**5, n_best=6, max_words=5, banned=(PAD, BOS), **rules)
+    torch.testing.assert_close(best.logp, logp[:, :6])
+    for photo in range(3):
+        found = unpadded(best.tokens[photo], best.mask[photo])
+        assert found == [captions[place] for place in order[photo, :6].tolist()]
+
+
+@pytest.mark.parametrize("rules", RULES)
+def test_greedy_takes_the_likeliest_word_that_may_follow(rules):
+    captioner = ToyCaptioner(vocab_size=6, seed=1)
+    features, regions = photos(8)
+    rollout = greedy(captioner, captioner.encode(features, regions), **IDS, max_words=8, banned=(PAD, BOS), **rules)
+    assert rollout.logp.isfinite().all()
+    for photo, caption in enumerate(unpadded(rollout.tokens, rollout.mask)):
+        memory = captioner.encode(features[photo, None], regions[photo, None])
+        for i, word in enumerate(caption):
+            logits = captioner.forward(torch.tensor([[BOS, *caption[:i]]]), memory)[0, -1]
+            assert word == max(may_follow(caption[:i], WORDS, **rules), key=lambda one: logits[one])
+            assert rollout.logp[photo, i].item() == pytest.approx(logits.log_softmax(0)[word].item())
+
+
+@pytest.mark.parametrize("rules", RULES)
+def test_the_log_p_of_a_sample_is_that_of_what_may_follow_renormalised(rules):
+    captioner = ToyCaptioner(vocab_size=6, seed=2, sharpness=0.5)
+    memory = captioner.encode(*photos(1))
+    options = {"max_words": 6, "banned": (PAD, BOS), "generator": torch.Generator().manual_seed(0)}
+    rollout = sample(captioner, memory, samples=60, **IDS, **options, **rules)
+    rollout.logp.sum().backward()
+    assert captioner.word.grad.isfinite().all()
+    captions = unpadded(rollout.tokens, rollout.mask)
+    assert len(set(captions)) > 10
+    for row, caption in enumerate(captions):
+        for i, word in enumerate(caption):
+            allowed = sorted(may_follow(caption[:i], WORDS, **rules))
+            assert word in allowed
+            policy = captioner.forward(torch.tensor([[BOS, *caption[:i]]]), memory)[0, -1, allowed].log_softmax(0)
+            assert rollout.logp[row, i].item() == pytest.approx(policy[allowed.index(word)].item())
+
+
+def test_contrast_at_each_word_keeps_to_them():
+    captioner = ToyCaptioner(vocab_size=7, seed=3)
+    rules = {"min_words": 3, "no_repeat": 1}
+    best = contrastive_search(
+        captioner,
+        captioner.encode(*photos(6)),
+        lambda tokens, _: -(tokens == EOS).any(1).double(),
+        **IDS,
+        max_words=7,
+        banned=(PAD, BOS),
+        **rules,
+    )
+    for caption in unpadded(best.tokens[:, 0], best.mask[:, 0]):
+        assert keeps_to(caption, (UNK, CAT, DOG, 6), rules)
+
+
+# --- the way on ---
+
+
+def test_where_nothing_else_may_be_said_a_short_caption_ends():
+    captioner = ToyCaptioner(vocab_size=5)  # with PAD, BOS and UNK banned, the one word is CAT
+    memory = captioner.encode(*photos(2))
+    rules = {"banned": (PAD, BOS, UNK), "min_words": 4, "no_repeat": 1, "max_words": 9}
+    rollout = greedy(captioner, memory, **IDS, **rules)
+    best = beam_search(captioner, memory, **IDS, **rules)
+    drawn = sample(captioner, memory, samples=3, **IDS, **rules)
+    for tokens in (rollout.tokens, best.tokens[:, 0], drawn.tokens):
+        assert tokens.tolist() == [[CAT, EOS]] * len(tokens)
+
+
+def test_a_minimum_as_long_as_the_room_fills_it():
+    captioner = ToyCaptioner(vocab_size=6)
+    best = beam_search(
+        captioner, captioner.encode(*photos(3)), **IDS, max_words=4, min_words=4, banned=(PAD, BOS), n_best=3
+    )
+    assert best.mask.all()
+    assert (best.tokens != EOS).all()
+
+
+def test_by_hand():
+    again = {CAT: 0.8, DOG: 0.15, EOS: 0.05}
+    memory = (table_of({BOS: again, CAT: again, DOG: again}, vocab_size=6)[None],)
+    assert greedy(TableCaptioner(), memory, **IDS, max_words=5).tokens.tolist() == [[CAT] * 5]
+    once = greedy(TableCaptioner(), memory, **IDS, max_words=5, no_repeat=1, min_words=2)
+    assert once.tokens.tolist() == [[CAT, DOG, EOS]]
+    assert once.logp[0].tolist() == pytest.approx([math.log(0.8), math.log(0.15), math.log(0.05)])
+    pairs = greedy(TableCaptioner(), memory, **IDS, max_words=5, no_repeat=2)
+    assert pairs.tokens.tolist() == [[CAT, CAT, DOG, CAT, EOS]]
+
+
+@pytest.mark.parametrize("wrong", [{"min_words": -1}, {"min_words": 21}, {"no_repeat": -1}])
+def test_constraints_that_mean_nothing_are_refused(wrong):
+    captioner = ToyCaptioner()
+    memory = captioner.encode(*photos(1))
+    for decode in (greedy, beam_search):
+        with pytest.raises(ValueError, match="must be"):
+            decode(captioner, memory, **IDS, **wrong)
