@@ -47,7 +47,7 @@ if __name__ == "__main__":
     batch = Batch(np.arange(PHOTOS), features, mask, said.tokens.clone())
 
     def step() -> None:
-        loss, _ = cross_entropy_step(learner, batch, bos=words.bos, pad=words.pad)  # type: ignore[arg-type]
+        loss = cross_entropy_step(learner, batch, bos=words.bos, pad=words.pad).loss  # type: ignore[arg-type]
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -45,7 +45,7 @@ if __name__ == "__main__":
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 
         def step() -> None:
-            loss, _ = cross_entropy_step(model, batch, bos=1, pad=0, label_smoothing=0.1)
+            loss = cross_entropy_step(model, batch, bos=1, pad=0, label_smoothing=0.1).loss
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()

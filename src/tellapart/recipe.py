@@ -139,7 +139,7 @@ class Recipe:
         optim: how
         validation: how the best checkpoint is found
         init_from: run or model folder whose weights and vocabulary this run starts with
-        batch_size: photos in a batch
+        batch_size: photos in a batch, of all processes together
         epochs: passes over the photos
         max_steps: optimiser steps at most; 0: no limit
         save_minutes: minutes between checkpoints; one is also written at each validation

@@ -26,8 +26,11 @@ class Store:
     def row(self, example):
         return self.ids.index(example.id)
 
-    def grid(self, rows):
-        return torch.tensor([float(self.ids[row]) for row in rows])[:, None, None].expand(-1, *self.shape)
+    def count(self, example):
+        return self.shape[0]
+
+    def grid(self, rows, most):
+        return torch.tensor([float(self.ids[row]) for row in rows])[:, None, None].expand(-1, most, self.shape[1])
 
 
 def photos(count, captions=3, first=0):

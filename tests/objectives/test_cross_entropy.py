@@ -53,11 +53,11 @@ def step(given, captioner=None, **options):
 
 
 def test_the_loss_is_the_mean_of_minus_log_p_over_all_words_and_the_end():
-    loss, line = step(batch([A, B, EOS], [B, EOS]))
+    loss, weight, line = step(batch([A, B, EOS], [B, EOS]))
     p = [0.5, 0.5, 0.6, 0.4, 0.6]  # A B EOS, B EOS
     assert loss.item() == pytest.approx(-sum(map(math.log, p)) / 5)
     assert line["loss"] == pytest.approx(loss.item())
-    assert line["words"] == 5
+    assert line["words"] == weight == 5
     assert line["accuracy"] == pytest.approx(4 / 5)  # only B at the beginning is not the likeliest
 
 
@@ -65,8 +65,8 @@ def test_padding_has_no_influence():
     short = batch([A, EOS], [B, EOS])
     padded = batch([A, EOS], [B, EOS])
     padded.tokens = torch.cat([padded.tokens, torch.full((2, 7), PAD)], 1)
-    assert step(padded)[0].item() == pytest.approx(step(short)[0].item(), abs=1e-7)
-    assert step(padded)[1]["words"] == 4
+    assert step(padded).loss.item() == pytest.approx(step(short).loss.item(), abs=1e-7)
+    assert step(padded).line["words"] == 4
 
 
 def test_padding_has_no_influence_on_a_transformer_and_its_gradient():
@@ -80,7 +80,7 @@ def test_padding_has_no_influence_on_a_transformer_and_its_gradient():
         captioner.zero_grad()
         padding = torch.full((4, width), PAD)
         more = Batch(given.photos, given.features, given.mask, torch.cat([tokens, padding], 1))
-        loss, _ = step(more, captioner)
+        loss = step(more, captioner).loss
         loss.backward()
         found.append([loss.detach(), *(p.grad.clone() for p in captioner.parameters())])
     for short, long in zip(*found, strict=True):
@@ -90,7 +90,7 @@ def test_padding_has_no_influence_on_a_transformer_and_its_gradient():
 def test_label_smoothing_spreads_its_share_over_all_words():
     """(1 - e) * -log p(word) + e * mean over the vocabulary of -log p (Szegedy et al., 2016)."""
     p = torch.tensor([[0.1, 0.2, 0.3, 0.2, 0.2]]).repeat(5, 1)
-    loss, _ = step(batch([EOS]), Bigrams(p), label_smoothing=0.2)
+    loss = step(batch([EOS]), Bigrams(p), label_smoothing=0.2).loss
     spread = -sum(math.log(x) for x in (0.1, 0.2, 0.3, 0.2, 0.2)) / 5
     assert loss.item() == pytest.approx(0.8 * -math.log(0.3) + 0.2 * spread)
 
@@ -104,7 +104,7 @@ def test_without_own_words_the_captioner_is_given_the_reference():
 def test_own_words_at_a_chance_that_never_comes_give_the_same_loss():
     given = batch([A, B, EOS], [B, EOS], [A, A, EOS], [EOS], photos=2)
     torch.manual_seed(0)
-    assert step(given, own_words=1e-12)[0].item() == pytest.approx(step(given)[0].item())
+    assert step(given, own_words=1e-12).loss.item() == pytest.approx(step(given).loss.item())
 
 
 def test_with_only_own_words_every_word_given_was_drawn_from_the_answer_before():
@@ -134,7 +134,7 @@ def test_about_as_many_words_are_the_captioners_own_as_the_chance_says():
 def test_with_own_words_the_target_is_still_the_reference():
     certain = torch.full((5, 5), 0.1)
     certain[:, B] = 0.6
-    loss, _ = step(batch([A, EOS]), Bigrams(certain), own_words=1.0)
+    loss = step(batch([A, EOS]), Bigrams(certain), own_words=1.0).loss
     assert loss.item() == pytest.approx(-math.log(0.1))
 
 
@@ -145,7 +145,7 @@ def test_own_words_of_a_transformer_at_chance_nought_are_teacher_forcing():
     tokens = torch.tensor([[5, 6, EOS, PAD], [7, EOS, PAD, PAD], [8, 4, 5, EOS], [EOS, PAD, PAD, PAD]])
     given = Batch(range(2), torch.randn(2, 3, 4), torch.ones(2, 3, dtype=torch.bool), tokens)
     with torch.no_grad():
-        forced, free = step(given, captioner)[0], step(given, captioner, own_words=1e-12)[0]
+        forced, free = step(given, captioner).loss, step(given, captioner, own_words=1e-12).loss
     torch.testing.assert_close(free, forced, atol=1e-5, rtol=0)
 
 
@@ -159,7 +159,7 @@ def test_a_captioner_learns_to_say_of_two_photos_what_was_said_of_them():
     optimizer = torch.optim.Adam(captioner.parameters(), lr=0.01)
     losses = []
     for _ in range(60):
-        loss, line = step(given, captioner)
+        loss, _, line = step(given, captioner)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -12,6 +12,7 @@ from torch import nn
 from tellapart.captioners.transformer import Transformer, TransformerConfig
 from tellapart.data.batches import Batch
 from tellapart.errors import UserError
+from tellapart.objectives import StepResult
 from tellapart.objectives.cross_entropy import cross_entropy_step
 from tellapart.recipe import OptimConfig, Recipe, ValidationConfig
 from tellapart.training.loop import Log, Position, build_optimizer, clip, fit, judge
@@ -55,7 +56,7 @@ def train(out, *, losses=lambda number: 1.0, metrics=({"loss": 1.0},), resume=Fa
         seen.append(batch.number)
         loss = model.weight.sum() * 1.0
         value = losses(batch.number)
-        return loss + (value - loss.item()), {"loss": value, "words": 1}
+        return StepResult(loss + (value - loss.item()), 1, {"loss": value, "words": 1})
 
     def validate():
         return waiting.pop(0) if len(waiting) > 1 else waiting[0]
@@ -100,7 +101,7 @@ def test_an_epoch_is_all_its_batches_however_many_make_a_step(tmp_path):
 def gradients(batches, captioner):
     captioner.zero_grad()
     for batch in batches:
-        loss, _ = cross_entropy_step(captioner, batch, bos=1, pad=0)
+        loss = cross_entropy_step(captioner, batch, bos=1, pad=0).loss
         (loss / len(batches)).backward()
     return {name: p.grad.clone() for name, p in captioner.named_parameters()}
 
@@ -232,7 +233,7 @@ def test_a_gradient_that_is_no_number_never_reaches_the_weights(tmp_path):
 
     def step(batch, _epoch):
         loss = (model.weight * 0).sum().sqrt() if batch.number == 2 else model.weight.sum()
-        return loss, {"loss": loss.item()}
+        return StepResult(loss, 1, {"loss": loss.item()})
 
     recipe = Recipe(dtype="fp32", epochs=1, save_minutes=0)
     with pytest.raises(UserError, match=r"gradient is (nan|inf) at step 3; .* photo-4, photo-5\."):

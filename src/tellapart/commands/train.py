@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import yaml
 from jsonargparse import ArgumentError, ArgumentParser, DefaultHelpFormatter
@@ -14,10 +16,14 @@ from tellapart import files
 from tellapart.errors import UserError
 from tellapart.recipe import Recipe
 
+if TYPE_CHECKING:
+    from tellapart.training.distributed import World
+
 EXAMPLE = """examples:
   tellapart train recipes/tiny/toy_xe.yaml --data toy/captions.json --out runs/toy_xe
   tellapart train recipes/album/plain_xe.yaml --data DATA.json --out runs/plain --optim.lr 4e-4
   tellapart train recipes/album/plain_xe.yaml --data DATA.json --out runs/plain --resume
+  torchrun --nproc-per-node 2 -m tellapart train recipes/album/plain_xe.yaml --data DATA.json --out runs/plain
 """
 
 
@@ -82,12 +88,28 @@ def _readable(recipe: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    recipe, out, resume = parse(arguments)
+    if os.environ.get("WORLD_SIZE", "1") == "1":
+        return train(*parse(arguments))
 
-    from tellapart.training.build import run
+    from tellapart.training.distributed import SharedError, World
 
     try:
-        outcome = run(recipe, out, resume=resume)
+        with World.from_environment() as world:
+            with world.together():
+                request = parse(arguments)
+            return train(*request, world)
+    except SharedError:
+        if os.environ["RANK"] == "0":
+            raise
+        return 2
+
+
+def train(recipe: Recipe, out: Path, resume: bool, world: World | None = None) -> int:
+    from tellapart.training.build import run
+    from tellapart.training.distributed import ALONE
+
+    try:
+        outcome = run(recipe, out, resume=resume, world=world or ALONE)
     except KeyboardInterrupt:
         print("\ntellapart train: stopped; the same command with --resume goes on from here", file=sys.stderr)
         return 130

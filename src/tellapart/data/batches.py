@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tellapart.data.examples import Example
-from tellapart.data.features import FeatureStore
+from tellapart.data.features import StoredFeatures
 from tellapart.data.tokenizers import Tokenizer
 
 
@@ -34,12 +34,14 @@ class Batch:
 class CaptionedPhotos:
     """Photos with features and tokenised captions, from one or several data sets."""
 
-    def __init__(self, sources: Sequence[tuple[FeatureStore, Sequence[Example]]], tokenizer: Tokenizer, max_words: int):
+    def __init__(
+        self, sources: Sequence[tuple[StoredFeatures, Sequence[Example]]], tokenizer: Tokenizer, max_words: int
+    ):
         self.examples: list[Example] = []
         self.captions: list[list[list[int]]] = []  # photo, caption, token; EOS at the end
         self.pad = tokenizer.pad
         self._stores = [store for store, _ in sources]
-        store_of, rows = [], []
+        store_of, rows, counts = [], [], []
         for number, (store, examples) in enumerate(sources):
             for example in examples:
                 self.examples.append(example)
@@ -48,20 +50,24 @@ class CaptionedPhotos:
                 )
                 store_of.append(number)
                 rows.append(store.row(example))
+                counts.append(store.count(example))
         self._store_of, self._rows = np.array(store_of, np.int64), np.array(rows, np.int64)
+        self._counts = np.array(counts, np.int64)  # regions of each photo
 
     def __len__(self) -> int:
         return len(self.examples)
 
     def features(self, photos: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """(B, R, D) and the mask (B, R)"""
-        first = self._stores[0]
-        features = torch.empty(len(photos), *first.shape)
+        """(B, R, D) with R the most regions that one of the photos has, and the mask (B, R)"""
+        counts = self._counts[photos]
+        most = int(counts.max(initial=1))
+        features = torch.zeros(len(photos), most, self._stores[0].shape[1])
         for number, store in enumerate(self._stores):
             here = np.flatnonzero(self._store_of[photos] == number)
             if len(here):
-                features[here] = store.grid(self._rows[photos[here]])
-        return features, torch.ones(features.shape[:2], dtype=torch.bool)
+                found = store.grid(self._rows[photos[here]], most)
+                features[here, : found.shape[1]] = found
+        return features, torch.arange(most) < torch.from_numpy(counts)[:, None]
 
     def batch(self, photos: NDArray[np.int64], chosen: Sequence[Sequence[int]]) -> Batch:
         """The photos with the chosen ones of their captions."""
@@ -97,13 +103,18 @@ class Data(Protocol[OneBatch]):
 
 @dataclass
 class BatchStream(Generic[OneBatch]):
-    """Batches without end, shuffled anew each epoch.  `consumed` is its whole state: set it to go on from there."""
+    """Batches without end, shuffled anew each epoch.  `consumed` is its whole state: set it to go on from there.
+
+    share  (rank, size): of each batch the part of one of several processes, which together have the batch that one
+           alone would have; a part may be empty
+    """
 
     data: Data[OneBatch]
     batch_size: int
     captions_per_photo: int
     seed: int
     consumed: int = 0
+    share: tuple[int, int] = (0, 1)
 
     @property
     def batches_per_epoch(self) -> int:
@@ -114,9 +125,13 @@ class BatchStream(Generic[OneBatch]):
             epoch, position = divmod(self.consumed, self.batches_per_epoch)
             order, ranks = self._epoch(epoch)
             for start in range(position * self.batch_size, len(order), self.batch_size):
-                photos = order[start : start + self.batch_size]
+                photos = self._own(order[start : start + self.batch_size])
                 self.consumed += 1
                 yield self.data.batch(photos, [self._choose(photo, ranks[photo]) for photo in photos])
+
+    def _own(self, photos: NDArray[np.int64]) -> NDArray[np.int64]:
+        rank, size = self.share
+        return photos[len(photos) * rank // size : len(photos) * (rank + 1) // size]
 
     def _epoch(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """An order of the photos, and for each photo a random number per caption."""

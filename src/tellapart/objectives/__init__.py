@@ -1,0 +1,20 @@
+"""Objectives: what a captioner or a retriever learns from a batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class StepResult(NamedTuple):
+    """What a step makes of a batch, or of this process's share of one.
+
+    The loss of the whole batch is the mean of the shares' by weight.  A share without photos weighs nothing, but its
+    log line has the same names as any other.
+    """
+
+    loss: Tensor
+    weight: float  # words, say, where the loss is a mean over words
+    line: dict[str, float]  # for the log

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tellapart.data.pairs import PairBatch
+from tellapart.objectives import StepResult
 from tellapart.retrievers import Towers
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # captions (N, E), images (B, E), scale -> loss
@@ -58,10 +59,19 @@ def own_photo(captions: Tensor, images: Tensor) -> Tensor:
     return torch.arange(len(captions), device=captions.device) // (len(captions) // len(images))
 
 
-def contrastive_step(retriever: Towers, batch: PairBatch, loss: Loss) -> tuple[Tensor, dict[str, float]]:
-    """Loss and log line for one batch."""
-    captions, images = retriever(batch.images, batch.captions)
+def contrastive_step(
+    retriever: Towers, batch: PairBatch, loss: Loss, join: Callable[[Tensor], Tensor] = lambda rows: rows
+) -> StepResult:
+    """The loss of the whole batch, of which this may be one process's share: `join` adds the others' embeddings.
+
+    It is the same for all processes, and so is its weight.
+    """
+    if len(batch.photos):
+        captions, images = map(join, retriever(batch.images, batch.captions))
+    else:
+        captions, images = (join(torch.zeros(0, 0, device=retriever.log_scale.device)) for _ in range(2))
     value = loss(captions, images, retriever.log_scale.exp())
     best = (captions.detach() @ images.detach().T).argmax(1)
     right = (best == own_photo(captions, images)).float().mean()
-    return value, {"loss": value.item(), "accuracy": right.item(), "scale": retriever.log_scale.exp().item()}
+    line = {"loss": value.item(), "accuracy": right.item(), "scale": retriever.log_scale.exp().item()}
+    return StepResult(value, 1.0, line)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from tellapart.captioners import Captioner, select
 from tellapart.data.batches import Batch
+from tellapart.objectives import StepResult
 
 
 def cross_entropy_step(
@@ -18,12 +19,14 @@ def cross_entropy_step(
     pad: int,
     label_smoothing: float = 0.0,
     own_words: float = 0.0,
-) -> tuple[Tensor, dict[str, float]]:
-    """Loss and log line for one batch: the mean over all words, EOS included.
+) -> StepResult:
+    """The mean over all words, EOS included; their number is its weight.
 
     own_words: scheduled sampling (Bengio et al., 2015), the chance that a word is followed not by the reference's
     next word but by one that the captioner drew itself.
     """
+    if not len(batch.photos):
+        return StepResult(batch.features.new_zeros(()), 0.0, {"loss": 0.0, "accuracy": 0.0, "words": 0})
     memory = captioner.encode(batch.features, batch.mask)
     spoken = batch.tokens != pad  # (N, T)
     said_before = torch.cat([torch.full_like(batch.tokens[:, :1], bos), batch.tokens[:, :-1]], 1)
@@ -34,7 +37,7 @@ def cross_entropy_step(
     words = batch.tokens[spoken]  # (M,)
     loss = F.cross_entropy(logits, words, label_smoothing=label_smoothing)
     right = (logits.detach().argmax(1) == words).float().mean()
-    return loss, {"loss": loss.item(), "accuracy": right.item(), "words": len(words)}
+    return StepResult(loss, len(words), {"loss": loss.item(), "accuracy": right.item(), "words": len(words)})
 
 
 def _with_own_words(captioner: Captioner, said_before: Tensor, memory: object, photos: int, chance: float) -> Tensor:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import random
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib import import_module
@@ -14,23 +17,26 @@ from typing import Any
 import numpy as np
 import torch
 import yaml
-from torch import Tensor
 
-from tellapart import files, models, numerics
+from tellapart import files, models
 from tellapart.captioners import CAPTIONERS
 from tellapart.data import examples as data_files
 from tellapart.data.batches import Batch, BatchStream, CaptionedPhotos, Data
 from tellapart.data.examples import Example
-from tellapart.data.features import FeatureStore, extract, store_folder
-from tellapart.data.pairs import PairBatch, Pairs
+from tellapart.data.features import StoredFeatures
+from tellapart.data.pairs import PairBatch, Pairs, Prepared
+from tellapart.data.regions import Elsewhere, features_of, find
 from tellapart.data.tokenizers import WordTokenizer, split_words
-from tellapart.encoders.encoder import Encoder
+from tellapart.encoders import ENCODERS, PhotoEncoder
+from tellapart.encoders.loading import load as load_encoder
 from tellapart.errors import UserError
+from tellapart.objectives import StepResult
 from tellapart.objectives.contrastive import contrastive_step, info_nce, max_violation
 from tellapart.objectives.cross_entropy import cross_entropy_step
 from tellapart.recipe import Recipe
 from tellapart.retrievers import RETRIEVERS
 from tellapart.retrievers.loading import reader_of
+from tellapart.training.distributed import ALONE, World
 from tellapart.training.loop import Position, Step, Validate, fit
 from tellapart.training.retrieval_validation import METRICS as RETRIEVAL_METRICS
 from tellapart.training.retrieval_validation import validate as validate_retriever
@@ -59,29 +65,39 @@ class Outcome:
     problems: list[str] = field(default_factory=list)  # photos and captions that could not be used
 
 
-def run(recipe: Recipe, out: Path, *, resume: bool = False) -> Outcome:
-    """Train as the recipe says, into the folder `out`."""
-    check(recipe)
-    with files.held(out, "another process is training in this folder."):
-        return _run(recipe, out, resume)
-
-
-def _run(recipe: Recipe, out: Path, resume: bool) -> Outcome:
-    resume = claim(recipe, out, resume)
-    if recipe.threads:
-        torch.set_num_threads(recipe.threads)
-    device = numerics.choose_device(recipe.device)
-    parts = (_retriever_parts if recipe.retriever else _captioner_parts)(recipe, out, resume, device)
-    position = fit(
-        recipe,
-        out,
-        model=parts.network,
-        step=parts.step,
-        validate=parts.validate,
-        stream=BatchStream(parts.data, recipe.batch_size, recipe.data.captions_per_photo, recipe.seed),
-        device=device,
-        resume=resume,
-    )
+def run(recipe: Recipe, out: Path, *, resume: bool = False, world: World = ALONE) -> Outcome:
+    """Train as the recipe says, into the folder `out`: alone, or as one of the processes of a world."""
+    with ExitStack() as held:
+        with world.together():
+            check(recipe)
+            if world.is_first:
+                held.enter_context(files.held(out, "another process is training in this folder."))
+            resume = world.from_first(partial(claim, recipe, out, resume))
+            if recipe.threads:
+                torch.set_num_threads(recipe.threads)
+            device = world.choose_device(recipe.device)
+            build_parts = _retriever_parts if recipe.retriever else _captioner_parts
+            parts = build_parts(recipe, out, resume, device, world)
+            world.require_same("the photos and words", partial(_digest, parts))
+        if not world.is_first:
+            seed_everything(own_seed(recipe.seed, world.rank))
+        position = fit(
+            recipe,
+            out,
+            model=parts.network,
+            step=parts.step,
+            validate=parts.validate,
+            stream=BatchStream(
+                parts.data,
+                recipe.batch_size,
+                recipe.data.captions_per_photo,
+                recipe.seed,
+                share=(world.rank, world.size),
+            ),
+            device=device,
+            resume=resume,
+            world=world,
+        )
     return Outcome(position, parts.problems)
 
 
@@ -96,9 +112,16 @@ class Parts:
     problems: list[str]
 
 
-def _captioner_parts(recipe: Recipe, out: Path, resume: bool, device: torch.device) -> Parts:
-    encoder = Encoder(recipe.encoder, device)
-    sources, problems = gather(recipe, encoder)
+def _digest(parts: Parts) -> str:
+    """What all processes must agree on: which photos there are, with which captions, and the sizes of the network."""
+    photos = [[str(example.id), *example.captions] for example in parts.data.examples]
+    sizes = [[name, *tensor.shape] for name, tensor in parts.network.state_dict().items()]
+    return hashlib.sha256(json.dumps([photos, sizes]).encode()).hexdigest()
+
+
+def _captioner_parts(recipe: Recipe, out: Path, resume: bool, device: torch.device, world: World) -> Parts:
+    encoder = seen_by(recipe, device)
+    sources, problems = gather(recipe, encoder, world)
     training = split(sources, recipe.data.train_split, recipe.data.limit)
     judged_by = split(sources, recipe.data.val_split, held_out(recipe))
     tokenizer = find_tokenizer(recipe, training, out, resume)
@@ -109,7 +132,8 @@ def _captioner_parts(recipe: Recipe, out: Path, resume: bool, device: torch.devi
     ).to(device)
     if recipe.init_from:
         models.start_from(recipe.init_from, captioner, encoder.identity)
-    models.describe(out, recipe.captioner, captioner, tokenizer, encoder.identity)
+    if world.is_first:
+        models.describe(out, recipe.captioner, captioner, tokenizer, encoder.identity)
     judge = partial(
         validate,
         captioner,
@@ -118,15 +142,16 @@ def _captioner_parts(recipe: Recipe, out: Path, resume: bool, device: torch.devi
         device,
         beam=recipe.validation.beam,
         max_words=recipe.data.max_words,
+        world=world,
     )
     photos = CaptionedPhotos(training, tokenizer, recipe.data.max_words)
     return Parts(captioner, objective(recipe, captioner, tokenizer), judge, photos, problems)
 
 
-def _retriever_parts(recipe: Recipe, out: Path, resume: bool, device: torch.device) -> Parts:
+def _retriever_parts(recipe: Recipe, out: Path, resume: bool, device: torch.device, world: World) -> Parts:
     entry = RETRIEVERS[recipe.retriever]
-    encoder = Encoder(recipe.encoder, device) if entry.sees == "photos" else None
-    sources, problems = gather(recipe, encoder)
+    encoder = seen_by(recipe, device) if entry.sees == "photos" else None
+    sources, problems = gather(recipe, encoder, world)
     training = split(sources, recipe.data.train_split, recipe.data.limit)
     judged_by = split(sources, recipe.data.val_split, held_out(recipe))
     tokenizer = find_tokenizer(recipe, training, out, resume) if entry.reads == "words" else None
@@ -136,11 +161,16 @@ def _retriever_parts(recipe: Recipe, out: Path, resume: bool, device: torch.devi
 
     seed_everything(recipe.seed)
     network = models.build(RETRIEVERS, "retriever", recipe.retriever, settings).to(device)
-    models.describe(out, recipe.retriever, network, tokenizer, encoder.identity if encoder else {}, "retriever")
+    if world.is_first:
+        models.describe(out, recipe.retriever, network, tokenizer, encoder.identity if encoder else {}, "retriever")
     reader = reader_of(recipe.retriever, tokenizer, device)
-    prepare = partial(reader.prepare, max_words=recipe.data.max_words, cache=Path(recipe.data.features))
+
+    def prepare(captions: Sequence[str]) -> Prepared:
+        cache = Path(recipe.data.features)
+        return world.in_turn(partial(reader.prepare, captions, max_words=recipe.data.max_words, cache=cache))
+
     judge = partial(validate_retriever, network, Pairs(judged_by, prepare), device)  # type: ignore[arg-type]
-    return Parts(network, retrieval_objective(recipe, network), judge, Pairs(training, prepare), problems)
+    return Parts(network, retrieval_objective(recipe, network, world), judge, Pairs(training, prepare), problems)
 
 
 def claim(recipe: Recipe, out: Path, resume: bool) -> bool:
@@ -204,10 +234,17 @@ def check(recipe: Recipe) -> None:
         )
 
 
-Source = tuple[FeatureStore | None, list[Example]]  # examples of a data file, with their features if photos are seen
+Source = tuple[StoredFeatures | None, list[Example]]  # examples of a data file, with their features if photos are seen
 
 
-def gather(recipe: Recipe, encoder: Encoder | None) -> tuple[list[Source], list[str]]:
+def seen_by(recipe: Recipe, device: torch.device) -> PhotoEncoder | Elsewhere:
+    """What the recipe's features come from: an encoder, or elsewhere."""
+    return find(Path(recipe.data.features), recipe.encoder.name) or load_encoder(recipe.encoder, device)
+
+
+def gather(
+    recipe: Recipe, encoder: PhotoEncoder | Elsewhere | None, world: World = ALONE
+) -> tuple[list[Source], list[str]]:
     """The examples of every data file, with their features; those that have none are left out and named.
 
     Without an encoder only captions count, and records need no photo.
@@ -249,7 +286,8 @@ def gather(recipe: Recipe, encoder: Encoder | None) -> tuple[list[Source], list[
         if encoder is None:
             sources.append((None, wanted))
             continue
-        result = extract(wanted, encoder, store_folder(Path(recipe.data.features), dataset.name, encoder))
+        root = Path(recipe.data.features)
+        result = world.in_turn(partial(features_of, wanted, encoder, root, dataset.name))
         problems += [f"{file}: image {id_}: {reason}" for id_, reason in result.failed.items()]
         sources.append((result.store, [example for example in wanted if example in result.store]))
     return sources, problems
@@ -320,7 +358,7 @@ def objective(recipe: Recipe, captioner: torch.nn.Module, tokenizer: WordTokeniz
     """The step of the recipe's objective."""
     config = recipe.objective
 
-    def step(batch: Batch, epoch: int) -> tuple[Tensor, dict[str, float]]:
+    def step(batch: Batch, epoch: int) -> StepResult:
         return cross_entropy_step(
             captioner,  # type: ignore[arg-type]
             batch,
@@ -336,14 +374,14 @@ def objective(recipe: Recipe, captioner: torch.nn.Module, tokenizer: WordTokeniz
 RETRIEVAL_LOSSES = ("info_nce", "max_violation")
 
 
-def retrieval_objective(recipe: Recipe, network: torch.nn.Module) -> Step:
+def retrieval_objective(recipe: Recipe, network: torch.nn.Module, world: World) -> Step:
     """The step of a retriever's objective."""
     config = recipe.objective
 
-    def step(batch: PairBatch, epoch: int) -> tuple[Tensor, dict[str, float]]:
+    def step(batch: PairBatch, epoch: int) -> StepResult:
         hinge = partial(max_violation, margin=config.margin, hardest=epoch >= config.all_negatives)
         loss = hinge if config.name == "max_violation" else info_nce
-        return contrastive_step(network, batch, loss)  # type: ignore[arg-type]
+        return contrastive_step(network, batch, loss, world.join)  # type: ignore[arg-type]
 
     return step
 
@@ -356,7 +394,7 @@ def shrink(recipe: Recipe) -> Recipe:
         recipe,
         model=recipe.model | tiny,
         data=replace(recipe.data, limit=32, min_count=1),
-        encoder=replace(recipe.encoder, image_size=64, grid=2),
+        encoder=replace(recipe.encoder, image_size=64, grid=2) if recipe.encoder.name in ENCODERS else recipe.encoder,
         batch_size=4,
         max_steps=10,
         log_steps=1,
@@ -367,6 +405,11 @@ def seed_everything(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
+
+
+def own_seed(seed: int, rank: int) -> int:
+    """Of what a process draws that is not the first, such as dropout."""
+    return int(np.random.SeedSequence((seed, rank)).generate_state(1)[0])
 
 
 def plain(recipe: Recipe) -> dict[str, object]:

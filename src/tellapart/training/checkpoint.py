@@ -1,6 +1,8 @@
 """Training checkpoints: one safetensors file with weights, optimiser state, random state and position.
 
 One file, replaced in one step, so that its parts always belong together; and no pickle, so that reading one is safe.
+Weights and optimiser are the same in all processes of a run; the random state is each one's own, `random/cpu` that of
+the first and `random/1/cpu` that of the second.
 """
 
 from __future__ import annotations
@@ -16,21 +18,43 @@ from torch import Tensor, nn
 from tellapart import files
 from tellapart.errors import UserError
 from tellapart.models import put_weights, read_tensors
+from tellapart.training.distributed import ALONE, World
 
 
-def save(file: Path, model: nn.Module, optimizer: torch.optim.Optimizer, position: dict[str, Any]) -> None:
+def save(
+    file: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    position: dict[str, Any],
+    world: World = ALONE,
+) -> None:
+    """The first process writes; the others go on when it has."""
+    states = world.gather({name: state.numpy().tobytes().hex() for name, state in _random_states().items()})
+    world.from_first(lambda: _write(file, model, optimizer, position, states))
+
+
+def _write(
+    file: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    position: dict[str, Any],
+    states: list[dict[str, str]],
+) -> None:
     tensors = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
     for index, state in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer/{index}/{key}": torch.as_tensor(value) for key, value in state.items()}
-    tensors["random/cpu"] = torch.get_rng_state()
-    if torch.cuda.is_available():
-        tensors["random/cuda"] = torch.cuda.get_rng_state()
+    for rank, own in enumerate(states):
+        for name, state in own.items():
+            tensors[_random_name(rank, name)] = torch.frombuffer(bytearray.fromhex(state), dtype=torch.uint8)
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     files.replace(file, save_tensors(contiguous, metadata={"position": json.dumps(position)}))
 
 
-def load(file: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Puts everything back and returns the position."""
+def load(file: Path, model: nn.Module, optimizer: torch.optim.Optimizer, rank: int = 0) -> dict[str, Any]:
+    """Puts everything back and returns the position.
+
+    A process that the run did not have when it was saved keeps its random state.
+    """
     tensors, metadata = read_tensors(file)
     try:
         position: dict[str, Any] = json.loads(metadata["position"])
@@ -42,12 +66,20 @@ def load(file: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict
         for name, tensor in parts["optimizer"].items():
             index, _, key = name.partition("/")
             state.setdefault(int(index), {})[key] = tensor
-        random_state = parts["random"]["cpu"]
+        first = parts["random"]["cpu"]
     except (KeyError, ValueError):
         raise UserError(f"{file} is not a training checkpoint.") from None
     put_weights(file, model, parts["model"])
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
-    torch.set_rng_state(random_state)
-    if "cuda" in parts["random"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state(parts["random"]["cuda"])
+    torch.set_rng_state(tensors.get(_random_name(rank, "cpu"), torch.get_rng_state() if rank else first))
+    if torch.cuda.is_available() and (cuda := tensors.get(_random_name(rank, "cuda"))) is not None:
+        torch.cuda.set_rng_state(cuda)
     return position
+
+
+def _random_states() -> dict[str, Tensor]:
+    return {"cpu": torch.get_rng_state()} | ({"cuda": torch.cuda.get_rng_state()} if torch.cuda.is_available() else {})
+
+
+def _random_name(rank: int, name: str) -> str:
+    return f"random/{rank}/{name}" if rank else f"random/{name}"

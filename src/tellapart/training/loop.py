@@ -1,7 +1,8 @@
 """The training loop: one for every objective.
 
 It owns the optimiser, clipping, accumulation, number type, logging, validation, saving and stopping; an objective owns
-only a step, from a batch to a loss and a log line.
+only a step, from a batch to a loss and a log line.  Several processes go through it side by side: each has its share of
+every batch, their gradients are added up, and whatever one of them decides all decide.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
@@ -21,14 +23,16 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from tellapart import files, models, numerics
 from tellapart.data.batches import BatchStream
 from tellapart.errors import UserError
+from tellapart.objectives import StepResult
 from tellapart.progress import Progress
 from tellapart.recipe import Recipe
 from tellapart.training import checkpoint
+from tellapart.training.distributed import ALONE, SharedError, World
 from tellapart.training.schedule import learning_rate
 
 
@@ -38,10 +42,11 @@ class AnyBatch(Protocol):
     def to(self, device: torch.device) -> AnyBatch: ...
 
 
-Step = Callable[[Any, int], tuple[Tensor, dict[str, float]]]  # batch, epoch -> loss, log line
+Step = Callable[[Any, int], StepResult]  # batch, epoch -> loss, weight, log line
 Validate = Callable[[], dict[str, float]]
 
 LOWER_IS_BETTER = {"loss"}  # of the validation metrics; of all others more is better
+COUNTED = {"words"}  # in a log line: adds up over processes; of all else there is the mean
 
 
 @dataclass
@@ -68,26 +73,29 @@ def fit(
     stream: BatchStream[AnyBatch],
     device: torch.device,
     resume: bool,
+    world: World = ALONE,
 ) -> Position:
     """Train until the epochs are over, the validation metric stops getting better, or somebody interrupts."""
     optimizer = build_optimizer(model, recipe)
     position = Position()
-    if resume:
-        position = Position(**checkpoint.load(out / "last.safetensors", model, optimizer))
-        stream.consumed = position.consumed
+    with world.together():
+        if resume:
+            position = Position(**checkpoint.load(out / "last.safetensors", model, optimizer, world.rank))
+            stream.consumed = position.consumed
+    world.share_weights(model)
     if position.finished:
         return position
-    position.dtype = position.dtype or numerics.choose_dtype(device, recipe.dtype)
+    position.dtype = position.dtype or world.from_first(partial(numerics.choose_dtype, device, recipe.dtype))
     steps_per_epoch = stream.batches_per_epoch / recipe.optim.accumulate  # a step may end in the next epoch
     total = max(1, recipe.epochs * stream.batches_per_epoch // recipe.optim.accumulate)
     total = min(total, recipe.max_steps) if recipe.max_steps else total
     validate_steps = max(1, round(recipe.validation.every * steps_per_epoch))
-    log = Log(out / "log.jsonl", after=position.step)
+    log = Log(out / "log.jsonl" if world.is_first else None, after=position.step)
     batches, began, saved = iter(stream), time.monotonic() - position.seconds, time.monotonic()
 
     def save() -> None:
         position.consumed, position.seconds = stream.consumed, time.monotonic() - began
-        checkpoint.save(out / "last.safetensors", model, optimizer, asdict(position))
+        checkpoint.save(out / "last.safetensors", model, optimizer, asdict(position), world)
 
     if not resume:
         save()  # finds a full or read-only disk now, not after an hour
@@ -101,12 +109,16 @@ def fit(
             for _ in range(recipe.optim.accumulate):
                 had.append(next(batches).to(device))
                 with numerics.autocast(device, position.dtype):
-                    loss, line = step(had[-1], epoch)
-                _require_finite("loss", line["loss"], position.step + 1, had[-1:], stream)
-                (loss / recipe.optim.accumulate).backward()  # type: ignore[no-untyped-call]
+                    result = step(had[-1], epoch)
+                share, line = joined(world, result)
+                suspects = had[-1:] if not math.isfinite(result.line["loss"]) else []
+                _require_finite("loss", line["loss"], position.step + 1, suspects, stream, world)
+                if result.loss.requires_grad:  # not where this process has nothing of the batch
+                    (share * result.loss / recipe.optim.accumulate).backward()  # type: ignore[no-untyped-call]
                 log.add(line)
+            world.add_gradients(model)
             gradient = clip(model, recipe.optim.clip_norm, recipe.optim.clip_value)
-            _require_finite("gradient", gradient, position.step + 1, had, stream)
+            _require_finite("gradient", gradient, position.step + 1, had, stream, world)
             log.add({"gradient": gradient})
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
@@ -117,25 +129,34 @@ def fit(
 
             if position.step % validate_steps == 0 or position.step == total:
                 model.eval()
-                metrics = validate()
+                metrics = world.gather(validate())[0]  # the first one's, so that all decide alike
                 model.train()
                 improved = judge(position, metrics, recipe.validation.metric)
                 log.write(position.step, {f"val/{name}": value for name, value in metrics.items()})
                 bar.message(f"step {position.step}: " + ", ".join(f"{k} {v:.4g}" for k, v in metrics.items()))
                 if improved:
-                    models.save_weights(out / "best.safetensors", model)
+                    world.from_first(partial(models.save_weights, out / "best.safetensors", model))
                 if recipe.validation.patience and position.stale >= recipe.validation.patience:
                     position.finished = f"{recipe.validation.metric} has not improved for {position.stale} validations"
                 saved = -math.inf  # is due
             if position.step >= total:
                 position.finished = position.finished or "all epochs done"
-            stop = interrupted()  # asked once: a signal after this gets a step of its own, and that is saved as well
-            if position.finished or stop or time.monotonic() - saved > 60 * recipe.save_minutes:
+            # Asked once: a signal after this gets a step of its own, and that is saved as well.
+            stop, due = world.any(interrupted(), time.monotonic() - saved > 60 * recipe.save_minutes)
+            if position.finished or stop or due:
                 save()
                 saved = time.monotonic()
             if stop and not position.finished:
                 raise KeyboardInterrupt
     return position
+
+
+def joined(world: World, result: StepResult) -> tuple[float, dict[str, float]]:
+    """What part of the batch's loss this process's is, and the log line of the whole batch."""
+    factors = {name: 1.0 if name in COUNTED else result.weight for name in result.line}
+    weight, *sums = world.sum([result.weight, *(factor * result.line[name] for name, factor in factors.items())])
+    line = {name: total if name in COUNTED else total / weight for name, total in zip(factors, sums, strict=True)}
+    return result.weight / weight, line
 
 
 def judge(position: Position, metrics: dict[str, float], metric: str) -> bool:
@@ -176,11 +197,17 @@ def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
 
 
 class Log:
-    """log.jsonl: a line every few steps with the means since the last one."""
+    """log.jsonl: a line every few steps with the means since the last one.  Without a file nothing is written."""
 
-    def __init__(self, file: Path, after: int):
+    def __init__(self, file: Path | None, after: int):
         """Lines behind the checkpoint that a run goes on from belong to steps that it will do again."""
         self.file = file
+        self._values: dict[str, list[float]] = defaultdict(list)
+        self._since = time.monotonic()
+        if file is not None:
+            self._cut(file, after)
+
+    def _cut(self, file: Path, after: int) -> None:
         kept = []
         for number, line in enumerate(files.read_lines(file), 1):
             try:
@@ -189,8 +216,6 @@ class Log:
             except (ValueError, KeyError, TypeError):
                 raise UserError(f"{file}: line {number} is damaged; take it out, or choose another --out.") from None
         files.replace(file, b"".join(line + b"\n" for line in kept))
-        self._values: dict[str, list[float]] = defaultdict(list)
-        self._since = time.monotonic()
 
     def add(self, line: dict[str, float]) -> None:
         for name, value in line.items():
@@ -202,7 +227,8 @@ class Log:
             line[name] = sum(values) / len(values)
         if words := self._values.get("words"):
             line["words_per_second"] = sum(words) / (time.monotonic() - self._since)
-        files.append(self.file, (json.dumps(line | more) + "\n").encode())
+        if self.file is not None:
+            files.append(self.file, (json.dumps(line | more) + "\n").encode())
         self._values.clear()
         self._since = time.monotonic()
 
@@ -228,9 +254,12 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def _require_finite(what: str, value: float, step: int, batches: list[AnyBatch], stream: BatchStream[AnyBatch]) -> None:
+def _require_finite(
+    what: str, value: float, step: int, suspects: list[AnyBatch], stream: BatchStream[AnyBatch], world: World
+) -> None:
     """Stop before such a number reaches the weights, and say which photos it came from."""
     if not math.isfinite(value):
-        ids = [str(stream.data.examples[photo].id) for batch in batches for photo in batch.photos]
+        own = [str(stream.data.examples[photo].id) for batch in suspects for photo in batch.photos]
+        ids = [id for of_one in world.gather(own) for id in of_one]
         photos = f"{', '.join(ids[:20])}{' ...' if len(ids) > 20 else ''}"
-        raise UserError(f"the {what} is {value} at step {step}; the batch has the photos {photos}.")
+        raise SharedError(f"the {what} is {value} at step {step}; the batch has the photos {photos}.")

@@ -16,6 +16,7 @@ from tellapart.decoding.candidates import candidates
 from tellapart.metrics.cider import cider_d
 from tellapart.metrics.material import Material
 from tellapart.objectives.cross_entropy import cross_entropy_step
+from tellapart.training.distributed import ALONE, World
 
 METRICS = ("loss", "accuracy", "CIDEr-D", "unique", "length")  # what `validate` reports
 
@@ -24,19 +25,28 @@ _BATCH = 32
 
 @torch.inference_mode()
 def validate(
-    model: nn.Module, data: CaptionedPhotos, tokenizer: Tokenizer, device: torch.device, *, beam: int, max_words: int
+    model: nn.Module,
+    data: CaptionedPhotos,
+    tokenizer: Tokenizer,
+    device: torch.device,
+    *,
+    beam: int,
+    max_words: int,
+    world: World = ALONE,
 ) -> dict[str, float]:
+    """Every process of a world takes some of the batches, and all get the result."""
     captioner: Captioner = model  # type: ignore[assignment]
-    captions: list[str] = []
-    losses: list[tuple[float, float, float]] = []  # words, loss, accuracy of a batch
-    for photos in _chunks(len(data)):
+    own = []  # of each batch its captions, and its words, loss and accuracy
+    for photos in list(_chunks(len(data)))[world.rank :: world.size]:
         batch = data.batch(photos, [_as_many(data.captions[photo]) for photo in photos]).to(device)
         memory = captioner.encode(batch.features, batch.mask)
         said = candidates(captioner, memory, tokenizer, beam=beam, max_words=max_words)
-        captions += [best.text for best, *_ in said]
-        _, line = cross_entropy_step(captioner, batch, bos=tokenizer.bos, pad=tokenizer.pad)
-        losses.append((line["words"], line["loss"], line["accuracy"]))
-    words, loss, accuracy = torch.tensor(losses, dtype=torch.double).unbind(1)
+        line = cross_entropy_step(captioner, batch, bos=tokenizer.bos, pad=tokenizer.pad).line
+        own.append(([best.text for best, *_ in said], (line["words"], line["loss"], line["accuracy"])))
+    of_all = world.gather(own)
+    batches = [of_all[i % world.size][i // world.size] for i in range(sum(map(len, of_all)))]
+    captions = [caption for said, _ in batches for caption in said]
+    words, loss, accuracy = torch.tensor([numbers for _, numbers in batches], dtype=torch.double).unbind(1)
     scored = Material([[caption] for caption in captions], [example.captions for example in data.examples])
     return {
         "loss": _mean(loss, words),

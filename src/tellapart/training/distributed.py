@@ -1,0 +1,242 @@
+"""Several processes that train as one: who they are, and what they tell each other.
+
+torchrun starts them and says by environment variables who is who.  Small things travel as JSON, numbers as tensors, and
+nothing is pickled.  A world of one process does nothing of all this, so the loop is the same for one and for many.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
+
+from tellapart import numerics
+from tellapart.errors import UserError
+
+_PATIENCE = timedelta(days=1)  # for one process to compute features or to validate while the others wait
+_BUCKET = 2**23  # gradients that travel at once: enough to keep a network busy, little beside a model
+
+Answer = TypeVar("Answer")
+
+
+class SharedError(UserError):
+    """What all processes end with at once; the first one says it."""
+
+
+@dataclass(frozen=True)
+class World:
+    """The processes of a run; by default one alone."""
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0  # among the processes of this machine
+    waiting: dist.ProcessGroup | None = None  # for what may take long; a step of the loop uses the default group
+
+    @classmethod
+    @contextmanager
+    def from_environment(cls) -> Iterator[World]:
+        """The world that torchrun made.  Within, only the first process is heard."""
+        try:
+            size, rank, local_rank = (int(os.environ[name]) for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK"))
+        except (KeyError, ValueError):
+            raise UserError(
+                "WORLD_SIZE, RANK and LOCAL_RANK do not say which process this is; start several by "
+                "torchrun --nproc-per-node 2 -m tellapart train RECIPE.yaml, and a single one without them."
+            ) from None
+        try:
+            store, _, _ = next(rendezvous("env://"))
+            # After a restart by torchrun the addresses of the dead are still in the store.
+            store = PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+            backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size)
+            waiting = dist.new_group(backend="gloo", timeout=_PATIENCE)
+        except (RuntimeError, ValueError) as error:
+            raise UserError(f"the processes do not find each other ({str(error).splitlines()[0]}).") from None
+        world = cls(rank, size, local_rank, waiting)
+        with Path(os.devnull).open("w") as nowhere:
+            if world.is_first:
+                yield world
+            else:
+                with redirect_stdout(nowhere), redirect_stderr(nowhere):
+                    yield world
+        dist.destroy_process_group()
+
+    @property
+    def is_first(self) -> bool:
+        """The one that writes and speaks."""
+        return self.rank == 0
+
+    def choose_device(self, wanted: str) -> torch.device:
+        """The recipe's device; of several graphics cards each process of a machine has its own."""
+        if self.size > 1 and (wanted == "cuda" or (wanted == "auto" and torch.cuda.is_available())):
+            device = numerics.choose_device(f"cuda:{self.local_rank}")
+            torch.cuda.set_device(device)
+            return device
+        return numerics.choose_device(wanted)
+
+    # --- small things, as JSON ----------------------------------------------------------------------------------------
+
+    def gather(self, value: Any) -> list[Any]:
+        """What every process gives here, by rank."""
+        return [value] if self.size == 1 else self._exchange({"value": value})
+
+    def _exchange(self, message: dict[str, Any]) -> list[Any]:
+        """All processes meet here, however they came: where one brings an error, none goes on."""
+        sent = torch.frombuffer(bytearray(json.dumps(message).encode()), dtype=torch.uint8)
+        messages = [json.loads(bytes(heard.tolist())) for heard in _of_all(sent, self.waiting)]
+        for heard in messages:
+            if "error" in heard:
+                raise SharedError(heard["error"])
+        return [heard["value"] for heard in messages]
+
+    def from_first(self, function: Callable[[], Answer]) -> Answer:
+        """The first process calls the function while the others wait; all get its answer."""
+        answer: Answer = self.gather(function() if self.is_first else None)[0]
+        return answer
+
+    def in_turn(self, function: Callable[[], Answer]) -> Answer:
+        """All call the function, one after the other: what the first one puts on the disk the others find there."""
+        self.gather(None)  # whoever has failed already says so before somebody begins an hour of work
+        answers = []
+        for rank in range(self.size):
+            if rank == self.rank:
+                answers.append(function())
+            self.gather(None)
+        return answers[0]
+
+    def require_same(self, what: str, digest: Callable[[], str]) -> None:
+        """Processes that do not learn from the same must not learn together."""
+        values = [""] if self.size == 1 else self.gather(digest())
+        if different := [rank for rank, other in enumerate(values) if other != values[0]]:
+            raise SharedError(
+                f"{what} of process {different[0]} are not those of process 0: give all machines the same files."
+            )
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Within, a process that cannot go on takes the others with it; they hear of it when they meet next."""
+        try:
+            yield
+        except SharedError:
+            raise
+        except UserError as error:
+            if self.size > 1:
+                self._exchange({"error": str(error)})
+            raise
+        self.gather(None)
+
+    # --- numbers --------------------------------------------------------------------------------------------------
+
+    def sum(self, values: Sequence[float]) -> list[float]:
+        """Each of the values, added up over the processes."""
+        if self.size == 1:
+            return list(values)
+        total = torch.tensor(values, dtype=torch.double)
+        with _listening():
+            dist.all_reduce(total)
+        return total.tolist()
+
+    def any(self, *flags: bool) -> list[bool]:
+        """Which of the flags some process has raised."""
+        return [count > 0 for count in self.sum([float(flag) for flag in flags])]
+
+    def join(self, rows: Tensor) -> Tensor:
+        """The rows (n, E) of all processes, one after the other; some may have none, and then need not know E.
+
+        For a loss of all rows together, which every process computes for itself and counts for 1/size of: that is why
+        a process's own rows get size times the gradient that they have here.
+        """
+        return rows if self.size == 1 else _Joined.apply(rows, self)  # type: ignore[no-untyped-call]
+
+    def add_gradients(self, model: nn.Module) -> None:
+        """Give all processes the sum of their gradients; what none has a gradient of stays without."""
+        if self.size == 1:
+            return
+        for bucket in _buckets(p for p in model.parameters() if p.requires_grad):
+            had = bucket[0].new_tensor([p.grad is not None for p in bucket])
+            for p in bucket:
+                p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+            flat = torch.cat([had, *(p.grad.flatten() for p in bucket if p.grad is not None)])
+            with _listening():
+                dist.all_reduce(flat)
+            had, *sums = flat.split_with_sizes([len(bucket), *(p.numel() for p in bucket)])
+            for p, count, gradient in zip(bucket, had.tolist(), sums, strict=True):
+                p.grad = p.grad.copy_(gradient.view_as(p)) if count and p.grad is not None else None
+
+    @torch.no_grad()
+    def share_weights(self, model: nn.Module) -> None:
+        """All processes get those of the first."""
+        if self.size == 1:
+            return
+        for tensor in model.state_dict().values():
+            sent = tensor.contiguous()
+            with _listening():
+                dist.broadcast(sent, 0)
+            tensor.copy_(sent)
+
+
+ALONE = World()
+
+
+class _Joined(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, world: World) -> Tensor:
+        widths = _of_all(torch.tensor([rows.shape[1]], device=rows.device))
+        parts = _of_all(rows.detach().float().flatten())
+        size = max(int(width) for width in widths)
+        ctx.counts = [part.numel() // size for part in parts]
+        ctx.rank, ctx.size = world.rank, world.size
+        return torch.cat(parts).view(-1, size)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        own = gradients[0].split_with_sizes(ctx.counts)[ctx.rank]
+        return ctx.size * own, None
+
+
+def _of_all(flat: Tensor, group: dist.ProcessGroup | None = None) -> list[Tensor]:
+    """The tensors (n,) of all processes, by rank; each may have its own length."""
+    with _listening():
+        lengths = [torch.zeros(1, dtype=torch.long, device=flat.device) for _ in range(dist.get_world_size())]
+        dist.all_gather(lengths, torch.tensor([len(flat)], device=flat.device), group=group)
+        most = max(int(length) for length in lengths)
+        heard = [flat.new_empty(most) for _ in lengths]
+        dist.all_gather(heard, torch.cat([flat, flat.new_zeros(most - len(flat))]), group=group)
+    return [tensor[: int(length)] for tensor, length in zip(heard, lengths, strict=True)]
+
+
+def _buckets(parameters: Iterable[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
+    """Parameters together until there are enough of their numbers."""
+    bucket: list[nn.Parameter] = []
+    for parameter in parameters:
+        bucket.append(parameter)
+        if sum(p.numel() for p in bucket) >= _BUCKET:
+            yield bucket
+            bucket = []
+    if bucket:
+        yield bucket
+
+
+@contextmanager
+def _listening() -> Iterator[None]:
+    """A process that was killed closes its connections, and the others find out here."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = re.sub(r"^\[[^]]*\] ", "", str(error)).split(". ")[0]  # without gloo's source file and advice
+        raise SharedError(
+            f"another process of this run has ended, or cannot be reached ({' '.join(reason.split())}); "
+            "the same command with --resume goes on from the last checkpoint."
+        ) from None

@@ -1,0 +1,268 @@
+"""Several processes train as one: they end with its weights, speak with one voice, and survive the death of one."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file
+
+from tellapart.commands.train import parse
+from tellapart.training.build import run
+
+SCRIPT = Path(__file__).with_name("world_of_two.py")
+# 29 photos in batches of 7: shares of 3 and 4, and a last batch of one photo, of which one process has nothing.  At a
+# higher learning rate AdamW makes more than 1e-5 of the rounding in gradients that are 0, such as those of key biases.
+COMMON = (
+    "--data.limit=29",
+    "--batch_size=7",
+    "--epochs=3",
+    "--validation.every=2",
+    "--save_minutes=60",
+    "--optim.lr=3e-4",
+)
+NO_DRAWS = ("--model.dropout=0", "--objective.scheduled_sampling.start=-1")
+RETRIEVER = (
+    "--retriever=word_tower",
+    "--model={size: 32, word_size: 16, channels: 16, dropout: 0, word_dropout: 0}",
+    "--validation.metric=R@1",
+    "--optim.accumulate=1",
+)
+RUNS = {
+    "cross_entropy": (*NO_DRAWS, "--optim.clip_norm=0.5"),
+    "info_nce": (*RETRIEVER, "--objective.name=info_nce"),
+    "max_violation": (*RETRIEVER, "--objective.name=max_violation", "--objective.all_negatives=2"),
+}
+
+
+def two_processes(*arguments):
+    """Start Python twice, as torchrun does: exit code, stdout and stderr of each."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    shared = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
+    command = [sys.executable, *map(str, arguments)]
+    started = [
+        subprocess.Popen(
+            command,
+            env=shared | {"RANK": rank, "LOCAL_RANK": rank},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in ("0", "1")
+    ]
+    said = [process.communicate(timeout=300) for process in started]
+    return [(process.returncode, out, err) for process, (out, err) in zip(started, said, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def two(small_world, tmp_path_factory):
+    """What two processes made of all these runs: their folder, and how they ended for each process."""
+    folder = tmp_path_factory.mktemp("two")
+
+    def one(name, *arguments, fault=None, out=None):
+        given = [str(small_world / "recipe.yaml"), f"--out={folder / (out or name)}", *COMMON, *arguments]
+        return {"name": name, "arguments": given, "fault": fault}
+
+    runs = [one(name, *arguments, f"--data.features={folder / 'features'}") for name, arguments in RUNS.items()]
+    runs += [
+        one("left", *RUNS["cross_entropy"], fault="interrupted"),
+        one("whole"),
+        one("interrupted", fault="interrupted"),
+        one("resumed", "--resume", out="interrupted"),
+        one("taken", out="whole"),
+        one("nan", fault="nan"),
+        one("different", fault="fewer photos"),
+    ]
+    (folder / "runs.json").write_text(json.dumps(runs))
+    for code, _, err in two_processes(SCRIPT, folder):
+        assert code == 0, err
+
+    def ended(name):
+        return [json.loads((folder / f"{name}.{rank}.json").read_text()) for rank in range(2)]
+
+    return folder, ended
+
+
+def assert_same_run(run, other, logged):
+    for name in ("last.safetensors", "best.safetensors"):
+        tensors, others = load_file(run / name), load_file(other / name)
+        assert tensors.keys() == others.keys()
+        assert [key for key in tensors if not tensors[key].equal(others[key])] == []
+    assert logged(run) == logged(other)
+    assert sorted(file.name for file in run.iterdir()) == sorted(file.name for file in other.iterdir())
+
+
+# --- two are as one ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_two_processes_end_with_the_weights_of_one_that_has_the_joined_batches(
+    two, small_world, tmp_path, logged, name
+):
+    recipe, out, _ = parse([str(small_world / "recipe.yaml"), f"--out={tmp_path / 'one'}", *COMMON, *RUNS[name]])
+    position = run(recipe, out).position
+    folder, ended = two
+    for other in ended(name):
+        assert (other["step"], other["best_step"]) == (position.step, position.best_step)
+    expected = load_file(out / "last.safetensors")
+    found = load_file(folder / name / "last.safetensors")
+    assert expected.keys() | {"random/1/cpu"} == found.keys()
+    for key, tensor in expected.items():
+        if key.startswith("model/"):
+            assert (found[key] - tensor).abs().max() < 1e-5, key
+        if key.endswith("exp_avg"):  # the mean gradient, in which AdamW has hidden nothing
+            assert (found[key] - tensor).abs().max() < 2e-5 * tensor.abs().max() + 1e-9, key
+    lines, others = logged(out), logged(folder / name)
+    assert [other.keys() for other in others] == [line.keys() for line in lines]
+    for line, other in zip(lines, others, strict=True):
+        assert other == pytest.approx(line, rel=1e-4, abs=1e-6)
+
+
+def test_features_are_computed_by_one_process_alone(two, small_world):
+    (store,), (expected,) = ((folder / "features").iterdir() for folder in (two[0], small_world))
+    rows, others = ((folder / "rows.jsonl").read_text().splitlines() for folder in (store, expected))
+    ids = [json.loads(row)["id"] for row in rows]
+    assert len(ids) == len(set(ids)) == 29 + 5
+    assert set(ids) < {json.loads(row)["id"] for row in others}
+
+
+def test_each_process_has_draws_of_its_own(two):
+    first, second = (ended["drawn"] for ended in two[1]("whole"))
+    assert first != second
+
+
+def test_one_process_under_torchrun_is_one_process(
+    tellapart, small_world, uninterrupted, tmp_path, logged, monkeypatch
+):
+    for name, value in {"WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    assert tellapart("train", small_world / "recipe.yaml", "--out", tmp_path / "run")[0] == 0
+    assert_same_run(tmp_path / "run", uninterrupted, logged)
+
+
+# --- stopping ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_signal_to_one_process_stops_both_and_both_go_on_as_if_nothing_had_been(two, logged):
+    folder, ended = two
+    assert ended("interrupted") == [{"error": "interrupted"}] * 2
+    resumed, whole = ended("resumed"), ended("whole")
+    assert [one["drawn"] for one in resumed] == [one["drawn"] for one in whole]
+    assert_same_run(folder / "interrupted", folder / "whole", logged)
+
+
+def test_one_process_goes_on_with_what_two_began(two, small_world):
+    folder, ended = two
+    assert ended("left") == [{"error": "interrupted"}] * 2
+    arguments = [f"--out={folder / 'left'}", *COMMON, *RUNS["cross_entropy"]]
+    recipe, out, _ = parse([str(small_world / "recipe.yaml"), *arguments])
+    assert run(recipe, out, resume=True).position.step == 7
+    found, expected = (load_file(folder / name / "best.safetensors") for name in ("left", "cross_entropy"))
+    for key, tensor in expected.items():
+        assert (found[key] - tensor).abs().max() < 1e-5, key
+
+
+def test_a_loss_that_is_no_number_stops_both_with_the_photos_of_the_one_that_had_it(two, small_world):
+    first, second = two[1]("nan")
+    assert first == second
+    said = first["error"]
+    assert said.startswith("the loss is nan at step 3; the batch has the photos ")
+    # The fifth batch of 29 photos in sevens has the one photo that is left.
+    order = np.random.default_rng((0, 0)).permutation(29)
+    photos = [
+        image["id"]
+        for image in json.loads((small_world / "toy" / "captions.json").read_text())["images"]
+        if image["split"] == "train"
+    ][:29]
+    assert said.endswith(f"the photos {photos[order[28]]}.")
+
+
+def test_what_only_the_first_process_can_see_stops_both(two):
+    first, second = two[1]("taken")
+    assert first == second
+    assert "holds a run already" in first["error"]
+
+
+def test_processes_that_do_not_learn_from_the_same_photos_do_not_learn_together(two):
+    folder, ended = two
+    first, second = ended("different")
+    assert first == second
+    assert "of process 1 are not those of process 0" in first["error"]
+    assert not (folder / "different" / "last.safetensors").exists()
+
+
+def test_a_mistake_in_a_recipe_is_told_once(small_world, tmp_path):
+    arguments = ("train", small_world / "recipe.yaml", "--out", tmp_path / "run", "--optim.lr=-1")
+    first, second = two_processes("-m", "tellapart", *arguments)
+    assert (first[0], first[1]) == (2, "")
+    assert first[2].count("tellapart train: optim.lr must be at least 0, not -1.0.") == 1
+    assert "Traceback" not in first[2]
+    assert second[0] == 2
+    assert "optim.lr" not in second[2]
+    assert "Traceback" not in second[2]
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_variable_that_is_not_torchruns_is_named(tellapart, small_world, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.delenv("RANK", raising=False)
+    code, _, err = tellapart("train", small_world / "recipe.yaml", "--out", tmp_path / "run")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "torchrun --nproc-per-node 2" in err
+
+
+# --- death ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def torchrun():
+    """Start a command as two processes that are started again if one fails; the launcher and its children."""
+    started = []
+
+    def start(*arguments):
+        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
+        command = [sys.executable, *launcher, "-m", "tellapart", *map(str, arguments)]
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.terminate()  # it ends its children
+        process.communicate()
+
+
+def worker(launcher, rank):
+    """The process of that rank."""
+    for pid in Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split():
+        if f"RANK={rank}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            return int(pid)
+    raise LookupError(rank)
+
+
+def test_a_run_goes_on_after_one_of_its_processes_was_killed(two, small_world, tmp_path, logged, torchrun):
+    out = tmp_path / "run"
+    launcher = torchrun("train", small_world / "recipe.yaml", "--out", out, *COMMON, "--save_minutes=0", "--resume")
+    deadline = time.monotonic() + 120
+    while not (out / "log.jsonl").exists() or (out / "log.jsonl").read_bytes().count(b"\n") < 3:
+        assert launcher.poll() is None, launcher.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    first, second = (worker(launcher, rank) for rank in range(2))
+    os.kill(second, signal.SIGKILL)
+    killed = time.monotonic()
+    while Path(f"/proc/{first}").exists():
+        assert time.monotonic() - killed < 25, "the process that is left waits for the one that is dead"
+        time.sleep(0.01)
+    said, err = launcher.communicate(timeout=300)
+    assert launcher.returncode == 0, err
+    assert "Traceback" not in err
+    assert said.count("all epochs done after 7 steps") == 1
+    assert_same_run(out, two[0] / "whole", logged)
