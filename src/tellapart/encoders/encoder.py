@@ -6,9 +6,8 @@ S pixels a side, B photos, R = grid * grid regions, D feature size.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -18,7 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from tellapart.data import photos
-from tellapart.encoders import ENCODERS, EncoderConfig, efficientnet_lite, weights_file
+from tellapart.encoders import ENCODERS, EncoderConfig, Pooling, Published, efficientnet_lite, unknown, weights_file
 from tellapart.errors import UserError
 
 
@@ -28,23 +27,19 @@ class Features(NamedTuple):
 
 
 class Encoder:
-    """A frozen network with its settings.  Call it with pixels."""
+    """A frozen EfficientNet-Lite with its settings.  Call it with pixels."""
 
     fit = photos.SQUEEZE
 
     def __init__(self, config: EncoderConfig, device: str | torch.device = "cpu"):
-        if config.name not in ENCODERS:
-            raise UserError(f"there is no encoder {config.name!r}; there are {', '.join(ENCODERS)}.")
-        for field, value, least, most in (
-            ("image_size", config.image_size, efficientnet_lite.STRIDE, 2048),
-            ("grid", config.grid, 1, 64),
-        ):
-            if not least <= value <= most:
-                raise UserError(f"encoder: {field} must be from {least} to {most}, not {value}.")
+        entry = ENCODERS.get(config.name)
+        if not isinstance(entry, Published):
+            raise unknown(config.name)
+        check(config, least_size=efficientnet_lite.STRIDE)
         self.config, self.device = config, torch.device(device)
-        file = weights_file(config.name)
+        file = weights_file(config.name, entry)
         self.weights_sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
-        self.network = efficientnet_lite.EfficientNetLite(ENCODERS[config.name].variant)
+        self.network = efficientnet_lite.EfficientNetLite(entry.variant)
         self.network.load_state_dict(_read_weights(file))
         self.network.eval().requires_grad_(False).to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
 
@@ -63,17 +58,34 @@ class Encoder:
     @property
     def identity(self) -> dict[str, Any]:
         """What features must share to be used together: kept in manifests and model folders, and compared."""
-        return asdict(self.config) | {"weights_sha256": self.weights_sha256}
+        return self.config.identity | {"weights_sha256": self.weights_sha256}
 
     @torch.inference_mode()
     def __call__(self, pixels: NDArray[np.uint8] | Tensor) -> Features:
         """pixels (B, S, S, 3) in 0..255"""
         images = torch.as_tensor(pixels).to(self.device).permute(0, 3, 1, 2)  # channels last in memory, as it came
         feature_map = self.network((images.float() - 127) / 128)
-        grid = feature_map
-        if grid.shape[-1] != self.config.grid:
-            grid = F.adaptive_avg_pool2d(feature_map, self.config.grid)
-        return Features(grid.flatten(2).transpose(1, 2), feature_map.mean((2, 3)))
+        return pool(feature_map, self.config)
+
+
+def check(config: EncoderConfig, least_size: int) -> None:
+    """What the types of the settings cannot say."""
+    for field, value, least, most in (
+        ("image_size", config.image_size, least_size, 2048),
+        ("grid", config.grid, 1, 64),
+    ):
+        if not least <= value <= most:
+            raise UserError(f"encoder: {field} must be from {least} to {most}, not {value}.")
+    if config.pooling not in get_args(Pooling):
+        raise UserError(f"encoder: pooling must be {' or '.join(get_args(Pooling))}, not {config.pooling!r}.")
+
+
+def pool(feature_map: Tensor, config: EncoderConfig) -> Features:
+    """A network's own map (B, D, H, W) as the cells that a captioner looks at: fewer, as many, or more."""
+    grid = feature_map
+    if grid.shape[2:] != (config.grid, config.grid):
+        grid = (F.adaptive_max_pool2d if config.pooling == "max" else F.adaptive_avg_pool2d)(grid, config.grid)
+    return Features(grid.flatten(2).transpose(1, 2), feature_map.mean((2, 3)))
 
 
 def _read_weights(file: Path) -> dict[str, Tensor]:

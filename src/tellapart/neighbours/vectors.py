@@ -13,8 +13,8 @@ from torch import Tensor
 from tellapart.data import photos
 from tellapart.data.examples import Example
 from tellapart.data.pooled import Pooled, pooled_features
-from tellapart.encoders import ENCODERS, EncoderConfig
-from tellapart.encoders.encoder import Encoder
+from tellapart.encoders import ENCODERS, EncoderConfig, PhotoEncoder
+from tellapart.encoders.loading import load as load_encoder
 from tellapart.errors import BadPhoto, UserError
 from tellapart.neighbours.search import Vectors
 from tellapart.numerics import choose_device
@@ -52,7 +52,7 @@ class Source(Protocol):
 def source(name: str | None, device: str = "auto") -> Source:
     """By the name of an encoder or of a retriever; none: the default retriever."""
     if name in ENCODERS:
-        return EncoderSource(Encoder(EncoderConfig(str(name), grid=1), choose_device(device)))
+        return EncoderSource(load_encoder(EncoderConfig(str(name), grid=1), choose_device(device)))
     return RetrieverSource(load(name or DEFAULT, device=device))
 
 
@@ -61,7 +61,7 @@ class EncoderSource:
 
     sees_photos = True
 
-    def __init__(self, encoder: Encoder):
+    def __init__(self, encoder: PhotoEncoder):
         self.encoder, self.name, self.sha256 = encoder, encoder.config.name, encoder.weights_sha256
 
     def of_photos(self, examples: Sequence[Example]) -> Known:

@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 import atexit
-import re
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tellapart import files
 from tellapart.data.tokenizers import Tokenizer
 from tellapart.encoders import clip
 from tellapart.errors import UserError
+from tellapart.hub import reason
 from tellapart.retrievers.retriever import Retriever
 
-_HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "spiece.model", "tokenizer.model")
 _BATCH = 64  # captions through the text tower at once
-
-
-def could_be(name: str) -> bool:
-    """Whether this is a folder in the form of transformers, or may be the name of a model on the hub."""
-    folder = Path(name)
-    if not files.is_folder(folder):
-        return _HUB_ID.fullmatch(name) is not None
-    try:
-        return "model_type" in files.read_json(folder / "config.json")
-    except UserError:
-        return False
 
 
 def load(source: str, device: torch.device, *, prompt: str = "") -> Retriever:
@@ -128,7 +114,7 @@ def _tokenizer(pretrained: clip.Pretrained) -> Any:
             f"{folder}: its tokenizer is made for sentencepiece, which is not installed; `{clip.INSTALL}` brings it."
         ) from None
     except Exception as error:  # a damaged file fails in as many ways as there are fields
-        raise UserError(f"{folder}: the tokenizer cannot be loaded ({clip.reason(error)}).") from None
+        raise UserError(f"{folder}: the tokenizer cannot be loaded ({reason(error)}).") from None
     if tokenizer.pad_token_id is None:
         raise UserError(f"{folder}: the tokenizer has no token to fill up short captions with (pad_token).")
     if max(tokenizer.get_vocab().values(), default=0) >= text.vocab_size:

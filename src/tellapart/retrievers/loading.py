@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from tellapart import files, models, numerics
 from tellapart.data.tokenizers import WordTokenizer
+from tellapart.encoders import pretrained
 from tellapart.errors import UserError
 from tellapart.retrievers import DEFAULT, EMBEDDED, MINILM, RETRIEVERS, clip
 from tellapart.retrievers.readers import Reader, SentenceReader, WordReader
@@ -20,7 +21,7 @@ def load(name: str | Path = DEFAULT, *, device: str = "auto", prompt: str = "") 
     """`prompt` is what CLIP finds at the beginning of every caption, such as "A photo depicts"."""
     chosen = numerics.choose_device(device)
     known = str(name) in EMBEDDED or str(name) == MINILM
-    if not known and clip.could_be(str(name)):
+    if not known and pretrained.could_be(str(name)):
         return clip.load(str(name), chosen, prompt=prompt)
     if prompt:
         raise UserError(f"a prompt is for CLIP; the retriever {str(name)!r} takes captions as they are.")

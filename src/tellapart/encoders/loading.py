@@ -1,0 +1,20 @@
+"""From a name to an encoder: one of the table, or a vision backbone of transformers by folder or hub id."""
+
+from __future__ import annotations
+
+import torch
+
+from tellapart.encoders import ENCODERS, EncoderConfig, OnHub, PhotoEncoder, pretrained, unknown
+from tellapart.encoders.backbone import Backbone
+from tellapart.encoders.encoder import Encoder
+
+
+def load(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
+    entry = ENCODERS.get(config.name)
+    if isinstance(entry, OnHub):
+        return Backbone(config, entry.hub, device)
+    if entry is not None:
+        return Encoder(config, device)
+    if pretrained.could_be(config.name):
+        return Backbone(config, config.name, device)
+    raise unknown(config.name)

@@ -1,0 +1,140 @@
+"""Networks in the form of transformers, from a folder or the Hugging Face hub: what all that are loaded so share.
+
+Weights are read from safetensors only, and no code that comes with a model is run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from tellapart import files, hub, places
+from tellapart.errors import UserError
+from tellapart.hub import reason
+
+_PARTS = ("*.json", "*.txt", "*.model", "model*.safetensors")  # of a model on the hub; never programs or pickles
+
+
+def could_be(name: str) -> bool:
+    """Whether this is a folder in the form of transformers, or may be the name of a model on the hub."""
+    folder = Path(name)
+    if not files.is_folder(folder):
+        return hub.could_be(name)
+    try:
+        return "model_type" in files.read_json(folder / "config.json")
+    except UserError:
+        return False
+
+
+def find(source: str, install: str) -> Path:
+    """The folder of a model that is given as a folder or as a hub id; fetched if need be.
+
+    install  the command that brings what such models need
+    """
+    if places.package("transformers") is None:
+        raise UserError(f"{source}: it is loaded with transformers, which is not installed; `{install}` brings it.")
+    _quiet()
+    return Path(source) if files.is_folder(Path(source)) else hub.fetch(source, _PARTS)
+
+
+def _quiet() -> None:
+    """No reports or bars of transformers; a download shows its own bar on a terminal."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    from huggingface_hub.utils import enable_progress_bars
+    from huggingface_hub.utils import logging as hub_logging
+    from transformers.utils import logging
+
+    hub_logging.set_verbosity_error()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    if sys.stderr.isatty() and "HF_HUB_DISABLE_PROGRESS_BARS" not in os.environ:
+        enable_progress_bars()
+
+
+def read_network(source: str, folder: Path, model: str, title: str) -> tuple[Any, list[str]]:
+    """A network with the weights that the folder has, and the names of those that it lacks.
+
+    model  the class in transformers
+    title  what to call the network when it cannot be loaded
+    """
+    import transformers
+
+    where, lacks_weights = str(folder), not any(folder.glob("*.safetensors"))
+    if lacks_weights:
+        if files.is_folder(Path(source)):
+            others = "; others are not read, because they can carry programs" if any(folder.glob("*.bin")) else ""
+            raise UserError(f"{source} has no weights in the safetensors format{others}.")
+        where = source  # of older models the hub keeps a copy in that format, which transformers finds
+    try:
+        network, found = getattr(transformers, model).from_pretrained(
+            where, use_safetensors=True, trust_remote_code=False, dtype=torch.float32, output_loading_info=True
+        )
+    except Exception as error:  # a damaged file or config fails in as many ways as there are fields
+        if lacks_weights:
+            raise UserError(
+                f"{source}: model.safetensors was wanted, and neither this machine nor the Hugging Face hub gave it; "
+                "a local folder with the files of the model can be given instead."
+            ) from None
+        raise UserError(f"{source}: the {title} cannot be loaded ({reason(error)}).") from None
+    return network, sorted(found["missing_keys"])
+
+
+def refuse_incomplete(source: str, missing: list[str]) -> None:
+    """transformers would go on with random numbers."""
+    if missing:
+        raise UserError(f"{source}: the weights are not complete: {missing[0]} is not there ({len(missing)} in all).")
+
+
+def sha256(weights: Mapping[str, Tensor]) -> str:
+    """Of the tensors, not of files: a model may lie in one or in several."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(weights.items()):
+        digest.update(f"{name} {tuple(tensor.shape)}\n".encode())
+        array: Any = tensor.cpu().contiguous().numpy()
+        digest.update(memoryview(array).cast("B") if tensor.numel() else b"")
+    return digest.hexdigest()
+
+
+def processor(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """What the folder says of how photos are made ready, and the file that says so; nothing where there is none."""
+    if (file := folder / "preprocessor_config.json").exists():
+        return file, files.read_json(file)
+    if (file := folder / "processor_config.json").exists():
+        return file, files.read_json(file).get("image_processor") or {}
+    return file, {}
+
+
+def resampling(said: dict[str, Any]) -> Image.Resampling:
+    return Image.Resampling(said.get("resample", Image.Resampling.BICUBIC))
+
+
+def colours(said: dict[str, Any], mean: tuple[float, ...], std: tuple[float, ...]) -> tuple[list[float], list[float]]:
+    """The mean and deviation of red, green and blue; those given, where the folder does not say."""
+    said_mean, said_std = (
+        [float(red), float(green), float(blue)]
+        for red, green, blue in (said.get("image_mean", mean), said.get("image_std", std))
+    )
+    if not min(said_std) > 0:
+        raise ValueError("image_std must be above 0")
+    return said_mean, said_std
+
+
+def not_ready(file: Path, error: Exception) -> UserError:
+    return UserError(f"{file}: photos cannot be made ready as this file says ({reason(error)}).")
+
+
+def normalised(pixels: NDArray[np.uint8] | Tensor, mean: list[float], std: list[float], device: torch.device) -> Tensor:
+    """pixels (B, S, S, 3) in 0..255 as networks take them, (B, 3, S, S)"""
+    images = torch.as_tensor(pixels).to(device).permute(0, 3, 1, 2).float() / 255
+    middle, spread = (torch.tensor(values, device=device)[:, None, None] for values in (mean, std))
+    return (images - middle) / spread

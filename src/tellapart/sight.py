@@ -1,0 +1,144 @@
+"""What a captioner sees of a photo: an encoder looks at it, or features that came from elsewhere are remembered."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from tellapart import files, models
+from tellapart.data import examples, photos
+from tellapart.data.readers import folder
+from tellapart.data.regions import Elsewhere, RegionStore, from_identity, store_of
+from tellapart.encoders import PhotoEncoder
+from tellapart.errors import BadPhoto, UserError
+
+Source = str | os.PathLike[str] | Image.Image
+
+
+@dataclass(frozen=True)
+class Look:
+    """A photo as it comes to a captioner's eyes."""
+
+    content: NDArray[Any]  # pixels (S, S, 3), or features (R, D)
+    sha256: str  # of the photo
+
+
+class Sight(Protocol):
+    @property
+    def identity(self) -> str:
+        """What captions depend on beside the photo and the captioner."""
+
+    def look(self, source: Source) -> Look:
+        """One photo; may be called from several threads.  Raises BadPhoto."""
+
+    def features(self, looks: Sequence[Look]) -> tuple[Tensor, Tensor]:
+        """(B, R, D) and the mask (B, R)"""
+
+
+def sight_of(
+    model: models.Model, device: torch.device, features: Path | None = None, paths: Iterable[str] = ()
+) -> PhotoEncoder | Memory:
+    """What a model sees with.
+
+    features  for a model that cannot look: the folder that features were imported into
+    paths     the data files and folders of photos that it is to remember
+    """
+    try:
+        elsewhere = from_identity(model.encoder)
+    except ValueError:
+        raise UserError("the model's config.json does not say which features it was trained with.") from None
+    if elsewhere is None:
+        if features is not None:
+            raise UserError(
+                f"--features {features}: this model looks at photos itself, with {model.encoder.get('name')}."
+            )
+        return models.encoder_of(model, device)
+    if features is None:
+        raise UserError(
+            f"this model learned from {elsewhere.name}, features that were made elsewhere, and cannot look at photos; "
+            "give it a data file whose features were imported, and their folder: --features DIR."
+        )
+    return Memory(elsewhere, features, paths, device)
+
+
+class Eyes:
+    """An encoder looks."""
+
+    def __init__(self, encoder: PhotoEncoder):
+        self.encoder = encoder
+
+    @property
+    def identity(self) -> str:
+        return self.encoder.weights_sha256
+
+    def look(self, source: Source) -> Look:
+        size, fit = self.encoder.config.image_size, self.encoder.fit
+        if isinstance(source, Image.Image):
+            photo = photos.from_image(source, size, fit)
+        else:
+            photo = photos.read(source, size, fit)
+        return Look(photo.pixels, photo.sha256)
+
+    def features(self, looks: Sequence[Look]) -> tuple[Tensor, Tensor]:
+        grid = self.encoder(np.stack([look.content for look in looks])).grid
+        return grid, torch.ones(grid.shape[:2], dtype=torch.bool, device=grid.device)
+
+
+class Memory:
+    """A store remembers what another program saw; the photo itself need not be there."""
+
+    def __init__(self, elsewhere: Elsewhere, root: Path, paths: Iterable[str], device: torch.device):
+        """paths  data files, and folders of photos"""
+        self.device = device
+        self._places: dict[str, tuple[RegionStore, str]] = {}  # file -> where its features are, and its id there
+        digests = set()
+        for dataset, photos_there in _data_sets(paths):
+            store = store_of(elsewhere, root, dataset)
+            digests.add(store.digest)
+            self._places |= {file: (store, id) for file, id in photos_there}
+        if not self._places:
+            raise UserError(f"--features {root}: features are known by data set; give a data file, or a whole folder.")
+        self.identity = " ".join(sorted(digests))
+
+    def look(self, source: Source) -> Look:
+        if isinstance(source, Image.Image) or os.fspath(source) not in self._places:
+            name = getattr(source, "filename", "image") if isinstance(source, Image.Image) else source
+            raise BadPhoto(name, "is of no data set whose features were imported")
+        store, id = self._places[os.fspath(source)]
+        if id not in store.lines:
+            raise BadPhoto(source, f"has no features in {store.folder}")
+        line = store.lines[id]
+        features = store.grid([line["row"]], line["regions"])[0].numpy()
+        try:
+            sha256 = photos.sha256(source)
+        except BadPhoto:
+            sha256 = hashlib.sha256(f"{store.digest} {id}".encode()).hexdigest()
+        return Look(features, sha256)
+
+    def features(self, looks: Sequence[Look]) -> tuple[Tensor, Tensor]:
+        counts = torch.tensor([len(look.content) for look in looks])
+        features = pad_sequence([torch.from_numpy(look.content) for look in looks], batch_first=True)
+        mask = torch.arange(features.shape[1]) < counts[:, None]
+        return features.to(self.device), mask.to(self.device)
+
+
+def _data_sets(paths: Iterable[str]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """The name of each data set, and of its photos the files, as `inputs.gather` names them, and the ids."""
+    for path in paths:
+        if files.is_folder(Path(path)):
+            found = folder.read(Path(path))
+            yield found.name, [(str(Path(path, str(example.id))), str(example.id)) for example in found.examples]
+        elif path.endswith((".json", ".json.gz")):
+            found = examples.read(path)
+            yield found.name, [(str(example.file), str(example.id)) for example in found.examples]

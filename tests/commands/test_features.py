@@ -1,0 +1,189 @@
+"""Features from elsewhere, from the archive over the training to captions."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from data import region_archives as archives
+from tellapart.captioners.transformer import TINY
+from tellapart.data import examples
+from tellapart.data.regions import open_store
+
+SUBJECTS = ["dog", "cat", "bus", "horse"]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """Twelve photos that are not there, whose regions say what is on them, and a recipe that learns from those."""
+    folder = tmp_path_factory.mktemp("world")
+    photos, records = {}, []
+    for i in range(12):
+        arrays = archives.photo(i, 1 + i % 3)
+        arrays["features"][:] = 0
+        arrays["features"][:, i % 4] = 8  # every region shows the subject
+        photos[str(i)] = arrays
+        captions = [f"a {SUBJECTS[i % 4]} on the grass", f"the {SUBJECTS[i % 4]} on the grass"]
+        split = "val" if i >= 8 else "train"
+        records.append({"id": i, "file": f"photos/{i}.jpg", "split": split, "captions": captions})
+    archives.as_tsv(folder / "regions", photos)
+    (folder / "data.json").write_text(json.dumps({"dataset": "pets", "images": records}))
+    recipe = {
+        "model": TINY | {"dropout": 0.0},
+        "encoder": {"name": "bottom_up"},
+        "data": {"files": [str(folder / "data.json")], "features": str(folder / "features"), "min_count": 1},
+        "optim": {"lr": 0.01},
+        "validation": {"metric": "loss", "every": 25},
+        "batch_size": 4,
+        "epochs": 25,
+        "dtype": "fp32",
+        "threads": 1,
+    }
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    return folder
+
+
+def import_into(tellapart, world, out="features", *more):
+    archive = ("--from", world / "regions.tsv", "--name", "bottom_up", "--cap", 3, *more)
+    return tellapart("features", world / "data.json", *archive, "--out", world / out)
+
+
+def test_photos_are_added_once_and_need_not_be_there(tellapart, world):
+    store = world / "once" / "pets.bottom_up"
+    for added, there in ((12, 0), (0, 12)):
+        code, out, err = import_into(tellapart, world, "once")
+        assert (code, out, err) == (0, f"{store}: {added} photos added, {there} were there\n", "")
+    assert open_store(store).rows == 12
+
+
+def test_what_an_archive_lacks_is_counted_and_some_of_it_named(tellapart, world, tmp_path):
+    lines = (world / "regions.tsv").read_text().splitlines(keepends=True)
+    (tmp_path / "few.tsv").write_text("".join(lines[:5]) + lines[5][:100])
+    arguments = ("--from", tmp_path / "few.tsv", "--name", "few", "--out", tmp_path)
+    code, out, err = tellapart("features", world / "data.json", *arguments)
+    assert (code, out) == (1, f"{tmp_path / 'pets.few'}: 5 photos added, 0 were there, 7 have none\n")
+    assert f"{tmp_path / 'few.tsv'}: line 6: image 5: " in err
+    assert "7 of 12 photos have no features there: 5, 6, 7 ...\n" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--from", "regions.tsv"], "--from needs --name"),
+        (["--name", "bottom_up"], "--name needs --from."),
+        (["--cap", "3"], "--cap needs --from."),
+        (["--from", "regions.tsv", "--name", "bu", "--grid", "3"], "--grid is for an encoder"),
+        (["--from", "regions.tsv", "--name", "../away"], "--name '../away': letters, digits"),
+        (["--from", "regions.tsv", "--name", "resnet50"], "--name resnet50: this is the name of an encoder."),
+        (["--from", "nowhere.tsv", "--name", "bu"], "nowhere.tsv: there is no such file or folder."),
+        (["--from", "data.json", "--name", "bu"], "data.json: features are read from .npz"),
+        (["--from", "empty", "--name", "bu"], "empty: there are no features in this folder"),
+        (["--from", "other.tsv", "--name", "bu"], "'flickr-1' there and '0' here"),
+        (["--encoder", "eye"], "there is no encoder 'eye'"),
+        (["--pooling", "median"], "median"),
+    ],
+    ids=lambda value: None if isinstance(value, str) else " ".join(value),
+)
+def test_a_wrong_request_is_answered_with_one_sentence(arguments, sentence, tellapart, world, monkeypatch, tmp_path):
+    monkeypatch.chdir(world)
+    (world / "empty").mkdir(exist_ok=True)
+    archives.as_tsv(world / "other", {"flickr-1": archives.photo(0, 2)})
+    code, out, err = tellapart("features", "data.json", *arguments, "--out", tmp_path / "out")
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert err.count("\n") == 1
+
+
+@pytest.fixture(scope="module")
+def trained(world):
+    """The run folder of a captioner that learned from the imported regions."""
+    from tellapart.commands.train import parse
+    from tellapart.data.regions_import import bring_in
+    from tellapart.training.build import run
+
+    data = examples.read(world / "data.json")
+    folder = world / "features" / "pets.bottom_up"
+    bring_in(data.examples, [world / "regions.tsv"], folder, "bottom_up", cap=3)
+    recipe, out, _ = parse([str(world / "recipe.yaml"), f"--out={world / 'run'}"])
+    assert run(recipe, out).problems == []
+    return out
+
+
+def test_a_captioner_of_imported_regions_says_what_it_learned_from(trained):
+    encoder = json.loads((trained / "config.json").read_text())["encoder"]
+    assert encoder == {"name": "bottom_up", "from": "elsewhere", "feature_size": 8}
+
+
+def test_its_captions_are_made_of_the_stored_features(trained, world, tellapart):
+    code, out, _ = tellapart(
+        "caption", world / "data.json", "--split", "val", "--model", trained, "--features", world / "features"
+    )
+    lines = [line.split("\t") for line in out.splitlines()]
+    assert code == 0
+    assert [file for file, _ in lines] == [str(world / "photos" / f"{i}.jpg") for i in range(8, 12)]
+    assert [text.split()[1] for _, text in lines] == [SUBJECTS[i % 4] for i in range(8, 12)]
+
+
+def test_captions_of_a_second_run_are_kept(trained, world, tellapart, tmp_path):
+    """Photos that are there are known by their bytes, as always."""
+    from PIL import Image
+
+    Image.new("RGB", (8, 8)).save(tmp_path / "0.png")
+    data = {"dataset": "pets", "images": [{"id": 0, "file": str(tmp_path / "0.png")}]}
+    (tmp_path / "data.json").write_text(json.dumps(data))
+    arguments = ("--model", trained, "--features", world / "features", "--out", tmp_path / "captions.jsonl")
+    for said in ("1 caption in", "1 of them from before"):
+        code, _, err = tellapart("caption", tmp_path / "data.json", *arguments)
+        assert code == 0
+        assert said in err
+
+
+def test_a_photo_whose_features_are_not_there_is_named(trained, world, tellapart, tmp_path):
+    data = {"dataset": "pets", "images": [{"id": id, "file": f"{id}.jpg"} for id in (0, 99)]}
+    (tmp_path / "data.json").write_text(json.dumps(data))
+    code, out, err = tellapart("caption", tmp_path / "data.json", "--model", trained, "--features", world / "features")
+    assert (code, out.count("\n")) == (1, 1)
+    assert f"{tmp_path / '99.jpg'}: has no features in {world / 'features' / 'pets.bottom_up'}\n" in err
+
+
+def test_it_cannot_caption_photos_that_it_is_shown(trained, world, tellapart, photo_folder):
+    code, out, err = tellapart("caption", photo_folder, "--model", trained)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "learned from bottom_up, features that were made elsewhere" in err
+    assert "--features DIR" in err
+
+
+@pytest.mark.parametrize("what", ["photos", "0.png", "nothing"])
+def test_features_that_are_not_of_these_photos_are_refused(trained, world, tellapart, photo_folder, what, tmp_path):
+    paths = {"photos": photo_folder, "0.png": photo_folder / "0.png", "nothing": world / "data.json"}
+    features = tmp_path if what == "nothing" else world / "features"
+    code, out, err = tellapart("caption", paths[what], "--model", trained, "--features", features)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    said = {"photos": "no features 'bottom_up' of the data set 'photos'", "0.png": "features are known by data set"}
+    assert said.get(what, "no features 'bottom_up' of the data set 'pets'") in err
+
+
+def test_a_captioner_that_looks_itself_takes_no_features(small_model, world, tellapart, photo_folder):
+    code, _, err = tellapart("caption", photo_folder, "--model", small_model, "--features", world / "features")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "this model looks at photos itself, with efficientnet_lite2" in err
+
+
+def test_photos_that_have_no_features_are_named_and_left_out_of_training(trained, world, tellapart, tmp_path):
+    data = json.loads((world / "data.json").read_text())
+    data["images"].append({"id": 99, "file": "99.jpg", "split": "train", "captions": ["a dog"]})
+    (tmp_path / "data.json").write_text(json.dumps(data))
+    arguments = ("--data", tmp_path / "data.json", "--out", tmp_path / "run", "--max_steps", 2)
+    code, _, err = tellapart("train", world / "recipe.yaml", *arguments)
+    assert code == 1
+    assert f"image 99: has no features in {world / 'features' / 'pets.bottom_up'}" in err
+
+
+def test_a_recipe_whose_features_nobody_imported_says_how_to(world, tellapart, tmp_path):
+    arguments = ("--out", tmp_path / "run", "--data.features", tmp_path / "none")
+    code, _, err = tellapart("train", world / "recipe.yaml", *arguments)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "there is no encoder 'bottom_up'" in err
+    assert "tellapart features DATA.json --from ARCHIVE --name bottom_up" in err
