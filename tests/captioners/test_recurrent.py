@@ -63,7 +63,7 @@ def test_up_down_is_that_of_its_paper():
     h1 = c1 = h2 = c2 = torch.zeros(B, width)
     expected = []
     for t in range(T):
-        word = torch.relu(model.embed(words[:, t]))
+        word = model.embed(words[:, t])
         h1, c1 = look(torch.cat([h2, regions.mean(1), word], 1), (h1, c1))
         attention = []
         for i in range(R):

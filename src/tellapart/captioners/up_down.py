@@ -50,15 +50,15 @@ class UpDown(nn.Module):
         super().__init__()
         c = self.config = config
         self.project = nn.Sequential(nn.Linear(c.feature_size, c.word_width), nn.ReLU(), nn.Dropout(c.dropout))
-        self.embed = nn.Embedding(c.vocab_size, c.word_width)
-        self.read = nn.Sequential(nn.ReLU(), nn.Dropout(c.dropout))
+        self.embed, self.dropout = nn.Embedding(c.vocab_size, c.word_width), nn.Dropout(c.dropout)
         # The LSTM that looks hears the word, the mean region, and what both LSTMs said before.
         self.heard, self.mean = nn.Linear(c.word_width, 4 * c.width), nn.Linear(c.word_width, 4 * c.width, bias=False)
         self.before = nn.Linear(2 * c.width, 4 * c.width, bias=False)
         self.attend = AdditiveAttention(c.width, c.word_width, c.attention_width)
         # The LSTM that speaks hears what was seen, the other one, and what it said before.
         self.seen = nn.Linear(c.word_width + 2 * c.width, 4 * c.width)
-        self.dropout, self.word = nn.Dropout(c.dropout), nn.Linear(c.width, c.vocab_size)
+        self.word = nn.Linear(c.width, c.vocab_size)
+        nn.init.uniform_(self.embed.weight, -0.1, 0.1)
 
     def encode(self, features: Tensor, mask: Tensor) -> Memory:
         regions = self.project(features)
@@ -70,13 +70,13 @@ class UpDown(nn.Module):
 
     def step(self, token: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
         """One word: token (N,) in, logits (N, V) and the next state out."""
-        heard = self.heard(self.read(self.embed(token))) + captions_of(memory.mean, len(token))
+        heard = self.heard(self.dropout(self.embed(token))) + captions_of(memory.mean, len(token))
         output, state = self._advance(heard, state, memory)
         return self.word(self.dropout(output)), state
 
     def forward(self, tokens: Tensor, memory: Memory, spoken: Tensor | None = None) -> Tensor:
         """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words where `spoken` is True."""
-        heard = self.heard(self.read(self.embed(tokens))) + captions_of(memory.mean, len(tokens))[:, None]
+        heard = self.heard(self.dropout(self.embed(tokens))) + captions_of(memory.mean, len(tokens))[:, None]
         state = State(*(captions_of(part, len(tokens)) for part in self.start(memory)))
         outputs = unroll(state, iter(heard.unbind(1)), lambda heard, state: self._advance(heard, state, memory))
         return self.word(self.dropout(at_words(outputs, spoken)))  # type: ignore[no-any-return]
