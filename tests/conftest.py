@@ -17,7 +17,7 @@ from PIL import Image
 
 torch.set_num_threads(1)
 
-pytest_plugins = ["chat_server"]
+pytest_plugins = ["chat_server", "exports"]
 
 # A first call may compile a kernel, and the machine may be busy: time says nothing of what is tested.
 settings.register_profile("tellapart", deadline=None)

@@ -12,11 +12,16 @@ from tellapart.commands.train import parse
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-TYPED = [
-    shlex.split(line, comments=True)
-    for line in re.findall(r"^tellapart (.*)$", README, re.M)
-    if not line.startswith("COMMAND")
-]
+SCALING = (ROOT / "docs" / "scaling.md").read_text()
+
+
+def typed(text):
+    """The commands in a text, but for those that only show a form: COMMAND, RECIPE.yaml."""
+    lines = re.findall(r"^(?:torchrun .* -m )?tellapart (.*)$", text, re.M)
+    return [shlex.split(line, comments=True) for line in lines if not re.search(r"\bCOMMAND\b|\bRECIPE\b", line)]
+
+
+TYPED = typed(README)
 
 
 def test_the_readme_shows_commands():
@@ -24,7 +29,7 @@ def test_the_readme_shows_commands():
     assert shown >= {"caption", "train", "prepare", "models", "doctor", "evaluate", "lookalikes", "lint"}
 
 
-@pytest.mark.parametrize("words", TYPED, ids=" ".join)
+@pytest.mark.parametrize("words", [*TYPED, *typed(SCALING)], ids=" ".join)
 def test_each_command_of_the_readme_is_understood(words, monkeypatch):
     monkeypatch.chdir(ROOT)
     command, *arguments = words

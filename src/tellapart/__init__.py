@@ -18,6 +18,7 @@ from tellapart.version import __version__
 if TYPE_CHECKING:
     from tellapart.caption import Caption
     from tellapart.captioning import PhotoCaptioner, load
+    from tellapart.decoding.search import Search
     from tellapart.errors import BadPhoto, UserError
     from tellapart.metrics.scoring import measure, score
     from tellapart.neighbours.collection import look_alikes
@@ -26,6 +27,7 @@ __all__ = [
     "BadPhoto",
     "Caption",
     "PhotoCaptioner",
+    "Search",
     "UserError",
     "__version__",
     "load",
@@ -38,6 +40,7 @@ _HOME = {
     "BadPhoto": "tellapart.errors",
     "Caption": "tellapart.caption",
     "PhotoCaptioner": "tellapart.captioning",
+    "Search": "tellapart.decoding.search",
     "UserError": "tellapart.errors",
     "load": "tellapart.captioning",
     "look_alikes": "tellapart.neighbours.collection",

@@ -20,6 +20,7 @@ COMMANDS = {  # name: (module with `main(arguments) -> exit code`, what it does)
     "lookalikes": ("tellapart.commands.lookalikes", "find photos that look alike, near-duplicates and copies"),
     "lint": ("tellapart.commands.lint", "find what accessibility checkers flag in captions"),
     "prepare": ("tellapart.commands.prepare", "turn a data set into the one schema"),
+    "export": ("tellapart.commands.export", "write a captioner as ONNX for onnxruntime"),
     "features": ("tellapart.commands.features", "compute a data set's features once and keep them"),
     "models": ("tellapart.commands.models", "list captioners, retrievers, encoders and recipes"),
     "doctor": ("tellapart.commands.doctor", "check this machine and the installation"),

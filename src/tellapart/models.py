@@ -2,7 +2,8 @@
 
 config.json         which network with which settings, and the encoder that its features must come from
 vocabulary.json     its words
-model.safetensors   its weights (a run folder has best.safetensors and last.safetensors instead)
+model.safetensors   its weights (a run folder has best.safetensors and last.safetensors instead; an exported one,
+                    encode.onnx and step.onnx)
 README.md           the model card, where there is one
 """
 
@@ -12,6 +13,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, astuple, dataclass, fields
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
@@ -21,18 +23,20 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
-from tellapart import files
+from tellapart import exported, files, hub
 from tellapart.album import EMBEDDED
 from tellapart.captioners import CAPTIONERS, Captioner
+from tellapart.captioners.ensemble import Ensemble
 from tellapart.data.tokenizers import Tokenizer, WordTokenizer
-from tellapart.encoders import EncoderConfig
-from tellapart.encoders.encoder import Encoder
+from tellapart.encoders import EncoderConfig, PhotoEncoder
+from tellapart.encoders.loading import load as load_encoder
 from tellapart.errors import UserError
 
 Kind = Literal["captioner", "retriever"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 _FORMAT = 1
 WEIGHTS = ("model.safetensors", "best.safetensors", "last.safetensors")  # the first that a folder has is used
+PARTS = ("config.json", "vocabulary.json", "README.md", "*.safetensors", "*.onnx")  # of a model on the hub
 
 
 @dataclass
@@ -102,8 +106,10 @@ def save_weights(file: Path, network: nn.Module, dtype: torch.dtype = torch.floa
 
 
 def find(name: str | Path) -> Path:
-    """The folder that a name stands for: an embedded captioner, or a model or run folder."""
+    """The folder that a name stands for: an embedded captioner, a model or run folder, or a hub id (then fetched)."""
     folder = EMBEDDED.get(str(name), Path(name))
+    if not files.is_folder(folder) and hub.could_be(str(name)):
+        return hub.fetch(str(name), PARTS)
     if not files.is_folder(folder):
         raise UserError(f"there is no model {str(name)!r}: neither a folder nor one of {', '.join(EMBEDDED)}.")
     return folder
@@ -136,10 +142,58 @@ def read_config(folder: Path, kind: Kind) -> Config:
 
 
 def load(name: str | Path, device: torch.device) -> Model:
+    """A captioner; or several as one, if they are named as A+B."""
+    names = members(str(name))
+    if len(names) > 1 and not all(names):
+        raise UserError(f"{str(name)!r}: there must be a model on both sides of a plus.")
+    loaded = [_load_one(one, device) for one in names]
+    return loaded[0] if len(loaded) == 1 else _ensemble(names, loaded)
+
+
+def members(name: str) -> list[str]:
+    """The models that A+B names.  What is a model as a whole is that: a folder's name may have a plus in it."""
+    parts = name.split("+")
+    lengths = range(len(parts), 0, -1)
+    length = next((length for length in lengths if _is_there("+".join(parts[:length]))), 1)
+    others = parts[length:]
+    return ["+".join(parts[:length]), *(members("+".join(others)) if others else [])]
+
+
+def _is_there(name: str) -> bool:
+    return name in EMBEDDED or files.is_folder(Path(name))
+
+
+def _ensemble(names: list[str], loaded: list[Model]) -> Model:
+    first = loaded[0]
+    words = [[model.tokenizer.decode([token]) for token in range(len(model.tokenizer))] for model in loaded]
+    for name, model, own in zip(names, loaded, words, strict=True):
+        for place, (one, other) in enumerate(zip_longest(words[0], own)):
+            if one != other:
+                raise UserError(
+                    f"{names[0]} and {name} have different vocabularies: word {place} is {_quoted(one)} in the first "
+                    f"and {_quoted(other)} in the second."
+                )
+        if model.encoder != first.encoder:
+            raise UserError(
+                f"{names[0]} and {name} learned from features of different encoders; models that speak together must "
+                "share theirs."
+            )
+    sha256 = hashlib.sha256(" ".join(model.sha256 for model in loaded).encode()).hexdigest()
+    return Model(Ensemble([model.captioner for model in loaded]), first.tokenizer, first.encoder, sha256)
+
+
+def _quoted(word: str | None) -> str:
+    return "absent" if word is None else repr(word)
+
+
+def _load_one(name: str, device: torch.device) -> Model:
     folder = find(name)
     config = read_config(folder, "captioner")
-    captioner = build(CAPTIONERS, "captioner", config.name, config.settings)
     tokenizer = load_words(folder, config.settings)
+    if exported.is_exported(folder):
+        runs, sha256 = exported.load(folder, config.settings)
+        return Model(runs, tokenizer, config.encoder, sha256)
+    captioner = build(CAPTIONERS, "captioner", config.name, config.settings)
     sha256 = load_weights(folder, captioner)
     captioner = for_inference(captioner.to(device))
     return Model(captioner, tokenizer, config.encoder, sha256)  # type: ignore[arg-type]
@@ -217,25 +271,40 @@ def read_tensors(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         raise UserError(f"{file} cannot be read ({error.strerror}).") from None
 
 
-def encoder_of(model: Model, device: torch.device) -> Encoder:
+def encoder_of(model: Model, device: torch.device) -> PhotoEncoder:
     """The encoder that a model was trained with."""
     return encoder_from(model.encoder, device)
 
 
-def encoder_from(identity: dict[str, Any], device: torch.device) -> Encoder:
-    """The encoder that config.json names; refuses if its weights here are others."""
+def encoder_from(identity: dict[str, Any], device: torch.device) -> PhotoEncoder:
+    """The encoder that config.json names; refuses if its weights here, or its ways of looking, are others."""
+    if identity.get("from") == "elsewhere":
+        name = identity.get("name")
+        raise UserError(f"the model learned from {name}, features that were made elsewhere, and cannot look at photos.")
     identity = dict(identity)
     try:
         sha256 = str(identity.pop("weights_sha256"))
+        looking = {key: identity.pop(key) for key in ("fit", "mean", "std") if key in identity}
         config = EncoderConfig(**identity)
         if list(map(type, astuple(config))) != list(map(type, astuple(EncoderConfig()))):
             raise TypeError
     except (KeyError, TypeError):
         raise UserError("the model's config.json does not say which encoder it was trained with.") from None
-    encoder = Encoder(config, device)
+    if Path(config.name).is_absolute() and not files.is_folder(Path(config.name)):
+        raise UserError(
+            f"the model was trained on features of the network in {config.name}, which is not there; where it lies "
+            "now can be said in the model's config.json (encoder, name)."
+        )
+    encoder = load_encoder(config, device)
     if encoder.weights_sha256 != sha256:
         raise UserError(
             f"the model was trained on features of {encoder.config.name} with weights {sha256[:8]}, "
             f"but the weights installed here are {encoder.weights_sha256[:8]}."
+        )
+    here = json.loads(json.dumps(encoder.identity))
+    if changed := [key for key, value in looking.items() if value != here.get(key)]:
+        raise UserError(
+            f"the model was trained on photos that {config.name} saw otherwise: {changed[0]} was {looking[changed[0]]} "
+            f"and is {here.get(changed[0])} now."
         )
     return encoder

@@ -10,6 +10,7 @@ from tellapart.candidates_file import CandidatesFile
 from tellapart.caption import Candidate, Caption, Proposed
 from tellapart.captioning import PhotoCaptioner, likeliest, see
 from tellapart.data.inputs import Input
+from tellapart.decoding.search import Search
 from tellapart.endpoint import Endpoint
 
 
@@ -20,11 +21,11 @@ class Speaker:
     leftovers: Callable[[Sequence[Input]], list[str]] = lambda _: []  # sentences on what was not used
 
 
-def of_captioner(captioner: PhotoCaptioner, beam: int, collection: Collection | None, how: Choosing) -> Speaker:
+def of_captioner(captioner: PhotoCaptioner, search: Search, collection: Collection | None, how: Choosing) -> Speaker:
     def caption(photos: Sequence[str]) -> Iterator[Caption]:
-        return captioner.caption(photos, beam=beam, among=collection, how=how)
+        return captioner.caption(photos, search=search, among=collection, how=how)
 
-    made_by = f"{captioner.model.sha256} {captioner.encoder.weights_sha256} beam={beam}"
+    made_by = f"{captioner.model.sha256} {captioner.sight.identity} {search}"
     return Speaker(caption, made_by + _told_apart(collection, how))
 
 

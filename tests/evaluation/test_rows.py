@@ -26,6 +26,11 @@ def test_names_that_two_would_share_are_made_longer():
     assert names("runs/one", "said/one.json") == ["runs/one", "one.json"]
 
 
+def test_an_ensemble_is_called_as_its_members_are():
+    assert names("plain+runs/gld/one", "runs/gld/two") == ["plain+one", "two"]
+    assert names("a/one+a/two", "b/one+b/two", "c/d+e.json") == ["a/one+a/two", "b/one+b/two", "d+e"]
+
+
 def test_a_model_named_twice_is_refused(tmp_path):
     for given in (["plain", "plain"], ["a.json", "./a.json"], ["human", "plain", "human"]):
         with pytest.raises(UserError, match="is named twice"):

@@ -7,8 +7,9 @@ import hashlib
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tellapart.cluster import HELP, LOCAL, Cluster
 from tellapart.commands.arguments import Parser, number, positive
 from tellapart.errors import UserError
 from tellapart.parallel import batched
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from tellapart.endpoint import Endpoint
     from tellapart.speakers import Speaker
 
+_DECODING = ("n_best", "min_words", "no_repeat", "diverse", "diversity")
 _SAVED_TOGETHER = 16  # rows; a kill loses at most so many
 
 
@@ -35,17 +37,47 @@ def parser() -> Parser:
         "on where it stopped.  Exit 1: some photos could not be used; each is named with its reason.\n"
         "\n"
         "With --among, a photo's caption is the one, of several, that best tells it apart from its look-alikes\n"
-        "in a collection; rows then name those look-alikes, and the gap between them and the photo.",
+        "in a collection; rows then name those look-alikes, and the gap between them and the photo.\n"
+        "\n"
+        "With --n-best N, rows list N captions of a photo, and N lines are printed; --candidates reads such rows.",
         "tellapart caption holiday/ --among holiday/ --out captions.jsonl",
     )
     parser.add_argument("paths", metavar="PATH", nargs="+", help="a photo, a folder of photos, or DATA.json")
     parser.add_argument(
-        "--model", default="", help="from `tellapart models`, or a run folder (default: the embedded one)"
+        "--model",
+        default="",
+        help="from `tellapart models`, or a run folder; A+B averages their words' probabilities (default: the "
+        "embedded one)",
     )
-    parser.add_argument("--beam", type=positive, default=3, help="width of the beam search; 1: greedy (default: 3)")
     parser.add_argument("--split", metavar="NAME", help="the part of a data file to caption (default: all)")
     parser.add_argument("--out", metavar="F", type=Path, help="write rows to F.jsonl or F.csv")
+    parser.add_argument(
+        "--features",
+        metavar="DIR",
+        type=Path,
+        help="for a model that learned from features made elsewhere: where those of DATA.json were imported",
+    )
     parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
+    parser.add_argument("--ray", metavar="ADDRESS", nargs="?", const=LOCAL, help=f"{HELP}; lines come as they are done")
+    decoding = parser.add_argument_group("decoding")
+    decoding.add_argument("--beam", type=positive, default=3, help="width of the beam search; 1: greedy (default: 3)")
+    decoding.add_argument(
+        "--n-best", type=positive, metavar="N", help="list the N best captions; the beam is at least N wide"
+    )
+    decoding.add_argument("--min-words", type=positive, metavar="N", help="captions have N words at least")
+    decoding.add_argument(
+        "--no-repeat", type=positive, metavar="N", help="no sequence of N words is said twice; 1: no word is"
+    )
+    decoding.add_argument(
+        "--diverse",
+        type=positive,
+        metavar="GROUPS",
+        help="search in groups that avoid each other's words, for --n-best or --among; the beam, if need be wider, is "
+        "shared out evenly",
+    )
+    decoding.add_argument(
+        "--diversity", type=strength, metavar="S", help="how much they avoid them, in log p (default: 0.5)"
+    )
     among = parser.add_argument_group("told apart")
     among.add_argument("--among", metavar="PATH", nargs="+", help="the collection: photos, folders, or DATA.json")
     among.add_argument(
@@ -107,10 +139,43 @@ def _check(request: argparse.Namespace) -> None:
     given = [name for name in ("model", "candidates", "endpoint") if getattr(request, name)]
     if len(given) > 1:
         raise UserError(f"--{given[0]} and --{given[1]} cannot both be where captions come from.")
+    _check_decoding(request)
+    if request.ray:
+        _check_cluster(request)
+    if request.features and (request.candidates or request.endpoint):
+        raise UserError("--features is what a --model remembers of photos; nothing else needs it.")
     if request.contrast == "words" and (request.candidates or request.endpoint):
         raise UserError("--contrast words needs a captioner that can be asked word by word: a --model.")
     if request.out and request.candidates and request.out.resolve() == request.candidates.resolve():
         raise UserError(f"--out {request.out}: this is the file of candidates; choose another name.")
+
+
+def _check_decoding(request: argparse.Namespace) -> None:
+    asked = [name for name in _DECODING if getattr(request, name) is not None]
+    if asked and (request.candidates or request.endpoint):
+        source = "--candidates" if request.candidates else "--endpoint"
+        raise UserError(f"--{asked[0].replace('_', '-')} says how a --model looks for captions, not {source}.")
+    if request.n_best and request.among:
+        raise UserError("--n-best lists captions and --among chooses one: list them first, then give --candidates.")
+    if request.diversity is not None and not request.diverse:
+        raise UserError("--diversity needs --diverse, the number of groups.")
+    if request.diverse and not (request.n_best or request.among):
+        raise UserError("--diverse finds captions that differ: it needs --n-best, to list them, or --among, to choose.")
+    if request.diverse and request.contrast == "words":
+        raise UserError("--diverse and --contrast words are two ways to search; choose one.")
+    if request.min_words:
+        from tellapart.captioning import MAX_WORDS
+
+        if request.min_words >= MAX_WORDS:
+            raise UserError(f"--min-words {request.min_words}: captions have room for {MAX_WORDS - 1} words.")
+
+
+def _check_cluster(request: argparse.Namespace) -> None:
+    for name in ("candidates", "endpoint", "features"):
+        if getattr(request, name):
+            raise UserError(f"--ray and --{name} do not go together: workers look at photos and caption them.")
+    if request.contrast == "words":
+        raise UserError("--ray and --contrast words do not go together: workers do not know the collection.")
 
 
 def _collection(request: argparse.Namespace, captioned: set[str]) -> tuple[Collection | None, list[str]]:
@@ -152,7 +217,11 @@ def _source(request: argparse.Namespace) -> CandidatesFile | Endpoint | PhotoCap
     from tellapart.album import DEFAULT
     from tellapart.captioning import load
 
-    return load(request.model or DEFAULT, device=request.device)
+    if request.ray:
+        from tellapart.workers import ClusterCaptioner
+
+        return ClusterCaptioner(request.model or DEFAULT, Cluster(request.ray), device=request.device)
+    return load(request.model or DEFAULT, device=request.device, features=request.features, paths=request.paths)
 
 
 def _speaker(
@@ -160,16 +229,24 @@ def _speaker(
 ) -> Speaker:
     from tellapart.among import Choosing
     from tellapart.candidates_file import CandidatesFile
+    from tellapart.decoding.search import Search
     from tellapart.endpoint import Endpoint
     from tellapart.speakers import of_candidates, of_captioner, of_endpoint
 
     chosen = {"k": request.k, "strength": request.strength, "contrast": request.contrast}
-    how = Choosing(**{name: value for name, value in chosen.items() if value is not None})
+    how = Choosing(**_given(chosen))
     if isinstance(source, CandidatesFile):
         return of_candidates(source, collection, how)
     if isinstance(source, Endpoint):
         return of_endpoint(source, collection, how)
-    return of_captioner(source, request.beam, collection, how)
+    searched = {"n_best": request.n_best, "min_words": request.min_words, "no_repeat": request.no_repeat}
+    searched |= {"beam": request.beam, "groups": request.diverse, "diversity": request.diversity}
+    return of_captioner(source, Search(**_given(searched)), collection, how)
+
+
+def _given(settings: dict[str, Any]) -> dict[str, Any]:
+    """Without what was not asked for, which has defaults."""
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def show(speaker: Speaker, inputs: list[Input]) -> int:
@@ -180,7 +257,8 @@ def show(speaker: Speaker, inputs: list[Input]) -> int:
             failed += 1
             print(f"{one_line(caption.file)}: {caption.error}", file=sys.stderr)
         else:
-            print(f"{one_line(caption.file)}\t{caption.text}", flush=True)
+            for text in [one.text for one in caption.candidates] or [caption.text]:
+                print(f"{one_line(caption.file)}\t{text}", flush=True)
     return failed
 
 

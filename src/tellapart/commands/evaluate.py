@@ -174,6 +174,7 @@ class Captioners:
         from tellapart.captions_file import CaptionsFile
         from tellapart.commands.caption import write
         from tellapart.data.inputs import Input
+        from tellapart.decoding.search import Search
         from tellapart.evaluation import rows
         from tellapart.evaluation.trec import file_name
         from tellapart.speakers import of_captioner
@@ -185,7 +186,7 @@ class Captioners:
         self._folder.mkdir(parents=True, exist_ok=True)
         file = CaptionsFile(self._folder / f"{file_name(split.name)}.{file_name(model.name)}.jsonl")
         inputs = {str(photo.file): Input(str(photo.file), photo.id) for photo in split.photos}
-        write(of_captioner(self.load(model), _BEAM, None, Choosing()), list(inputs.values()), file)
+        write(of_captioner(self.load(model), Search(_BEAM), None, Choosing()), list(inputs.values()), file)
         texts = {row["file"]: row["caption"] for row in file.rows if "caption" in row}
         photos = enumerate(split.photos)
         return rows.Said(model, {row: [texts[str(photo.file)]] for row, photo in photos if str(photo.file) in texts})

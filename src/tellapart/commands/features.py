@@ -1,13 +1,21 @@
-"""tellapart features: compute a data set's features once and keep them."""
+"""tellapart features: compute a data set's features once and keep them, or import those made elsewhere."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, get_args
 
+from tellapart.cluster import HELP, LOCAL, Cluster
 from tellapart.commands.arguments import Parser, positive
-from tellapart.encoders import ENCODERS, EncoderConfig
+from tellapart.encoders import ENCODERS, EncoderConfig, Pooling
 from tellapart.errors import UserError
+
+if TYPE_CHECKING:
+    from tellapart.data.examples import DataSet
+
+_SHOWN = 3  # photos that a sentence names
 
 
 def parser() -> Parser:
@@ -15,48 +23,109 @@ def parser() -> Parser:
     parser = Parser(
         "features",
         "Compute the features of a data set's photos once and keep them for training.\n"
-        "A run that was stopped goes on where it was; photos that have not changed cost nothing.",
-        "tellapart features coco.json --encoder efficientnet_lite2 --out features",
+        "A run that was stopped goes on where it was; photos that have not changed cost nothing.\n"
+        "\n"
+        "With --from, region features that another program computed are imported instead: a folder with a .npz, .npy\n"
+        "or .safetensors file for each photo, one such file for all, or the .tsv archives of bottom-up attention.\n"
+        "A recipe then names them: encoder: {name: NAME}.",
+        "tellapart features coco.json --encoder resnet101 --image-size 448 --grid 14\n"
+        "  tellapart features coco.json --from trainval_36.tsv test2014_36.tsv --name bottom_up_36 --cap 36",
     )
     parser.add_argument("data", metavar="DATA", help="a data file, or a folder of photos")
-    parser.add_argument("--encoder", default=defaults.name, choices=ENCODERS, help=f"default: {defaults.name}")
     parser.add_argument("--out", metavar="DIR", type=Path, default=Path("features"), help="default: features")
-    parser.add_argument(
-        "--image-size",
-        type=positive,
-        default=defaults.image_size,
-        help=f"pixels a side (default: {defaults.image_size})",
+    looking = parser.add_argument_group("an encoder looks at the photos")
+    looking.add_argument(
+        "--encoder",
+        metavar="E",
+        help=f"{', '.join(ENCODERS)}, or a vision backbone of transformers by folder or hub id "
+        f"(default: {defaults.name})",
     )
-    parser.add_argument(
-        "--grid",
-        type=positive,
-        default=defaults.grid,
-        help=f"cells a side of the feature map (default: {defaults.grid})",
+    looking.add_argument("--image-size", type=positive, help=f"pixels a side (default: {defaults.image_size})")
+    looking.add_argument("--grid", type=positive, help=f"cells a side of the feature map (default: {defaults.grid})")
+    looking.add_argument(
+        "--pooling",
+        choices=get_args(Pooling),
+        help=f"what a cell is of the network's own (default: {defaults.pooling})",
     )
-    parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
+    looking.add_argument("--device", help="cpu, cuda ... (default: a GPU if there is one)")
+    looking.add_argument("--ray", metavar="ADDRESS", nargs="?", const=LOCAL, help=HELP)
+    elsewhere = parser.add_argument_group("features from elsewhere")
+    elsewhere.add_argument("--from", dest="sources", metavar="SOURCE", nargs="+", type=Path, help="archives or folders")
+    elsewhere.add_argument("--name", help="what recipes will call them, such as bottom_up_36")
+    elsewhere.add_argument("--cap", type=positive, help="regions of a photo that are kept (default: 100)")
     return parser
 
 
 def main(arguments: list[str]) -> int:
     request = parser().parse_args(arguments)
+    _check(request)
 
-    from tellapart import files, numerics
+    from tellapart import files
     from tellapart.data import examples
-    from tellapart.data.features import extract, store_folder
     from tellapart.data.readers import folder
-    from tellapart.encoders.encoder import Encoder
 
     source = Path(request.data)
-    dataset = folder.read(source) if files.is_folder(source) else examples.read(source)
+    dataset = folder.read(source) if files.is_folder(source) else examples.read(source, needs_files=not request.sources)
     if dataset.kind != "images":
         raise UserError(f"{source}: has {dataset.kind}; features are made of photos.")
-    config = EncoderConfig(request.encoder, request.image_size, request.grid)
-    encoder = Encoder(config, numerics.choose_device(request.device))
-    store = store_folder(request.out, dataset.name, encoder)
-    result = extract(dataset.examples, encoder, store)
+    failed = _import(request, dataset) if request.sources else _compute(request, dataset)
     for problem in dataset.problems:
         print(problem, file=sys.stderr)
+    return 1 if failed or dataset.problems else 0
+
+
+def _check(request: argparse.Namespace) -> None:
+    """What the arguments cannot say of each other by themselves."""
+    if request.sources and not request.name:
+        raise UserError("--from needs --name, which recipes will call these features by.")
+    looking, elsewhere = ("encoder", "image_size", "grid", "pooling", "device", "ray"), ("name", "cap")
+    for option in looking if request.sources else elsewhere:
+        if getattr(request, option) is not None:
+            why = "is for an encoder, and with --from none looks" if request.sources else "needs --from"
+            raise UserError(f"--{option.replace('_', '-')} {why}.")
+
+
+def _compute(request: argparse.Namespace, dataset: DataSet) -> bool:
+    """Returns whether some photos have no features now."""
+    from tellapart import numerics
+    from tellapart.data.features import extract, store_folder
+    from tellapart.encoders.loading import load
+
+    cluster = Cluster(request.ray) if request.ray else None
+    given = {
+        "name": request.encoder,
+        "image_size": request.image_size,
+        "grid": request.grid,
+        "pooling": request.pooling,
+    }
+    config = EncoderConfig(**{key: value for key, value in given.items() if value is not None})
+    device = request.device or "auto"
+    encoder = load(config, numerics.choose_device(device))
+    store = store_folder(request.out, dataset.name, encoder)
+    looking = None
+    if cluster:
+        from tellapart.workers import looking_on
+
+        looking = looking_on(cluster, encoder, device)
+    result = extract(dataset.examples, encoder, store, looking)
     before = len(dataset.examples) - len(result.failed) - result.computed
     failed = f", {len(result.failed)} could not be used" if result.failed else ""
     print(f"{store}: {result.computed} photos added, {before} were there{failed}")
-    return 1 if result.failed or dataset.problems else 0
+    return bool(result.failed)
+
+
+def _import(request: argparse.Namespace, dataset: DataSet) -> bool:
+    """Returns whether some photos have no features now."""
+    from tellapart.data.regions import folder_of
+    from tellapart.data.regions_import import CAP, bring_in
+
+    store = folder_of(request.out, dataset.name, request.name)
+    result = bring_in(dataset.examples, request.sources, store, request.name, request.cap or CAP)
+    for note in result.notes:
+        print(note, file=sys.stderr)
+    if missing := result.missing:
+        shown = ", ".join(missing[:_SHOWN]) + (" ..." if len(missing) > _SHOWN else "")
+        print(f"{len(missing)} of {len(dataset.examples)} photos have no features there: {shown}", file=sys.stderr)
+    without = f", {len(missing)} have none" if missing else ""
+    print(f"{store}: {result.added} photos added, {result.there} were there{without}")
+    return bool(missing or result.failed)

@@ -153,20 +153,6 @@ def look(
         yield Looked(arrays, [photo.entry for photo in good], failed)
 
 
-def fill(
-    store: Store,
-    examples: Sequence[Example],
-    image_size: int,
-    make: Callable[[NDArray[np.uint8]], Sequence[Tensor]],
-    title: str,
-    *,
-    fit: photos.Fit = photos.SQUEEZE,
-    quiet: bool = False,
-) -> tuple[dict[str, str], int]:
-    """`add_missing`, with the photos looked at by this process."""
-    return add_missing(store, examples, partial(look, image_size, make, fit), title, quiet=quiet)
-
-
 def add_missing(
     store: Store, examples: Sequence[Example], looking: Looking, title: str, *, quiet: bool = False
 ) -> tuple[dict[str, str], int]:

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from tellapart import places
 from tellapart.data.examples import Example
-from tellapart.data.features import PHOTO_KEYS, fill
+from tellapart.data.features import PHOTO_KEYS, add_missing, look
 from tellapart.data.store import Store
 from tellapart.encoders import PhotoEncoder
 from tellapart.errors import UserError
@@ -54,8 +55,9 @@ def _read(encoder: PhotoEncoder, files: Sequence[str], manifest: dict[str, objec
         return [encoder(pixels).pooled]
 
     title = f"photos through {encoder.config.name}"
-    size, wanted = encoder.config.image_size, list(examples.values())
-    reasons, _ = fill(store, wanted, size, make, title, fit=encoder.fit, quiet=True)
+    wanted = list(examples.values())
+    looking = partial(look, encoder.config.image_size, make, encoder.fit)
+    reasons, _ = add_missing(store, wanted, looking, title, quiet=True)
     for example in wanted:  # its vector may be here still, but whether a photo is there must not depend on a cache
         if str(example.id) not in reasons and not is_file(example.file):
             reasons[str(example.id)] = "there is no such file"

@@ -19,6 +19,9 @@ hypothesis of an earlier group that has just gone on with it (their Hamming dive
 penalty counts at that step only: a caption's score stays its own, and by it the banks are ranked and joined at the
 end.  Ending is no word and costs nothing, or later groups would speak longer just for being later.
 
+Only the next words are ranked where the captioner is.  What is kept of them is a few numbers a photo, and the books on
+those are kept with numpy: at one photo, dozens of torch's small operations a step took longer than a captioner's step.
+
 Equal scores: found first, then from the better hypothesis, then the lower word id.  Where more words tie than fit
 in the beam, `torch.topk` picks; it sees one photo at a time, so neither the batch nor the run changes its pick.
 """
@@ -29,7 +32,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tellapart.captioners import Captioner, select
@@ -92,66 +97,75 @@ def beam_search(
     if not diversity >= 0:
         raise ValueError(f"diversity must be 0 or more, not {diversity}")
     token = opening(memory, bos)
+    device = token.device
     rules = Constraints.of(
-        banned, eos=eos, max_words=max_words, min_words=min_words, no_repeat=no_repeat, device=token.device
+        banned, eos=eos, max_words=max_words, min_words=min_words, no_repeat=no_repeat, device=device
     )
     width = beam // groups
-    photos = torch.arange(len(token), device=token.device)  # (A,) still searched, by their place in the batch
     logits, state = captioner.step(token, captioner.start(memory), memory)  # (B, V)
     logp = rules.rule_out_(log_probabilities(logits), token.new_empty(len(token), 0))
-    unspoken, certain = token.new_full((len(token), 1, max_words), pad), logp.new_zeros(len(token), 1)
-    live = [_Beam(unspoken, certain, certain, photos[:, None])] * groups
+    photos = np.arange(len(token))  # (A,) still searched, by their place in the batch
+    live = [_Beam.unspoken(photos, max_words, pad, logp)] * groups
     banks = [_Bank.empty(live[0], -(-n_best // groups)) for _ in live]
     for length in range(1, max_words + 1):
         # (A, groups, H, V); before the first word all groups share one row
         following = logp.view(len(photos), -1, live[0].logp.shape[1], logp.shape[1]).expand(-1, groups, -1, -1)
-        rows = torch.arange(len(logp), device=logp.device).view(following.shape[0], -1, following.shape[2])
-        rows = rows.expand(-1, groups, -1)  # (A, groups, H) of the state
+        rows = np.arange(len(logp)).reshape(len(photos), -1, following.shape[2])  # (A, groups or 1, H) of the state
         taken = None if groups == 1 else logp.new_zeros(len(photos), logp.shape[1])  # (A, V) what words cost
         for group, bank in enumerate(banks):
-            total = live[group].logp[:, :, None] + following[:, group]  # (A, H, V)
-            ranked = total if rescore is None else rescore(live[group].tokens[:, :, : length - 1], total, photos)
-            found = live[group].continuations(total, ranked, taken, rows[:, group], at=length - 1, count=2 * width)
+            total = torch.from_numpy(live[group].logp).to(device)[:, :, None] + following[:, group]  # (A, H, V)
+            ranked = total
+            if rescore is not None:
+                said = torch.from_numpy(live[group].tokens[:, :, : length - 1]).to(device)
+                ranked = rescore(said, total, torch.from_numpy(photos).to(device))
+            own_rows = rows[:, min(group, rows.shape[1] - 1)]
+            found = live[group].continuations(total, ranked, taken, own_rows, at=length - 1, count=2 * width)
             ends = found.tokens[:, :, length - 1] == eos  # (A, 2*width)
             finished = ends | (length == max_words)
             bank.add(photos, found.first(width), finished[:, :width], divisor=length**length_penalty)
             # A hypothesis has one ending, so of 2*width continuations at least `width` go on (or as many as there are).
             live[group] = found.without(ends).first(width)
             if taken is not None:
-                alive = live[group].logp.isfinite()
-                taken.scatter_add_(1, live[group].tokens[:, :, length - 1], diversity * alive.to(taken.dtype))
+                word = torch.from_numpy(live[group].tokens[:, :, length - 1].copy()).to(device)
+                alive = torch.from_numpy(np.isfinite(live[group].logp)).to(device)
+                taken.scatter_add_(1, word, diversity * alive.to(taken.dtype))
         if length == max_words:
             break
 
         furthest = max_words if length_penalty > 0 else length + 1  # the length at which a given log p scores best
-        # Log p can only fall, and no score is above it.
-        likeliest = torch.stack([one.logp.amax(dim=1) for one in live])  # (groups, A)
-        worst = torch.stack([bank.score[photos, -1] for bank in banks])  # (groups, A)
-        done = (likeliest / furthest**length_penalty <= worst).all(dim=0)  # (A,)
-        count = int(done.sum())  # the one wait for the device in a step
+        done = np.ones(len(photos), dtype=bool)  # (A,)
+        for one, bank in zip(live, banks, strict=True):  # log p can only fall, and no score is above it
+            done &= one.logp.max(axis=1) / furthest**length_penalty <= bank.score[photos, -1]
+        count = int(done.sum())
         if count == len(photos):
             break
         if 4 * count >= len(photos):  # a quarter or more each time: all copies of the memory together are below 3
-            keep = done.byte().argsort(stable=True)[: len(photos) - count]
-            photos, memory, live = photos[keep], select(memory, keep), [one.of(keep) for one in live]
-        said = torch.stack([one.tokens[:, :, :length] for one in live], 1).flatten(0, 2)  # (A*beam, length)
-        row = torch.stack([one.row for one in live], 1).flatten()
+            keep = np.flatnonzero(~done)
+            photos, live = photos[keep], [one.of(keep) for one in live]
+            memory = select(memory, torch.from_numpy(keep).to(device))
+        said = torch.from_numpy(np.stack([one.tokens[:, :, :length] for one in live], 1).reshape(-1, length)).to(device)
+        row = torch.from_numpy(np.stack([one.row for one in live], 1).ravel()).to(device)
         logits, state = captioner.step(said[:, -1], select(state, row), memory)
         logp = rules.rule_out_(log_probabilities(logits), said)
-    return _Bank.joined(banks, n_best).hypotheses(eos)
+    return _Bank.joined(banks, n_best).hypotheses(eos, device)
 
 
 @dataclass
 class _Beam:
     """H hypotheses of each of the A photos still searched, all equally long, in the order of choice."""
 
-    tokens: Tensor  # (A, H, max_words)
-    logp: Tensor  # (A, H) -inf where there is none
-    score: Tensor  # (A, H) what captions are ranked by, -inf where there is none
-    row: Tensor  # (A, H) of the state that each goes on from
+    tokens: NDArray[np.int64]  # (A, H, max_words)
+    logp: NDArray[np.floating]  # (A, H) -inf where there is none
+    score: NDArray[np.floating]  # (A, H) what captions are ranked by, -inf where there is none
+    row: NDArray[np.int64]  # (A, H) of the state that each goes on from
+
+    @classmethod
+    def unspoken(cls, photos: NDArray[np.int64], max_words: int, pad: int, like: Tensor) -> _Beam:
+        certain = like.new_zeros(len(photos), 1).cpu().numpy()
+        return cls(np.full((len(photos), 1, max_words), pad), certain, certain, photos[:, None])
 
     def continuations(
-        self, logp: Tensor, score: Tensor, cost: Tensor | None, rows: Tensor, *, at: int, count: int
+        self, logp: Tensor, score: Tensor, cost: Tensor | None, rows: NDArray[np.int64], *, at: int, count: int
     ) -> _Beam:
         """The `count` best ways to add one word at the place `at`.
 
@@ -161,27 +175,31 @@ class _Beam:
         """
         words = score.shape[2]
         ranked = (score if cost is None else score - cost[:, None]).flatten(1)  # (A, H*V)
-        choice = ranked.topk(min(count, ranked.shape[1]), dim=1, sorted=False).indices.sort(dim=1).values
-        order = ranked.gather(1, choice).sort(dim=1, descending=True, stable=True).indices  # equals stay in index order
-        choice = choice.gather(1, order)
-        best = score.flatten(1).gather(1, choice)
-        likely = logp.flatten(1).gather(1, choice).masked_fill(best == -torch.inf, -torch.inf)
-        parent, word = choice // words, choice % words
-        tokens = _take(self.tokens, parent)
+        values, places = ranked.topk(min(count, ranked.shape[1]), dim=1, sorted=False)
+        scores = values if cost is None else score.flatten(1).gather(1, places)
+        logps = scores if logp is score else logp.flatten(1).gather(1, places)
+        value, choice, best, likely = (part.cpu().numpy() for part in (values, places, scores, logps))
+        photo = np.arange(len(choice))[:, None]
+        order = photo, np.lexsort((choice, -value))  # of equals, the lower index
+        choice, best, likely = choice[order], best[order], likely[order]
+        likely[best == -np.inf] = -np.inf
+        parent, word = np.divmod(choice, words)
+        tokens = self.tokens[photo, parent]
         tokens[:, :, at] = word
-        return _Beam(tokens, likely, best, rows.gather(1, parent))
+        return _Beam(tokens, likely, best, rows[photo, parent])
 
-    def without(self, gone: Tensor) -> _Beam:
+    def without(self, gone: NDArray[np.bool_]) -> _Beam:
         """Those where `gone` (A, H) is True moved behind the others, as if they had never been."""
-        order = gone.byte().argsort(dim=1, stable=True)
-        score = self.score.masked_fill(gone, -torch.inf).gather(1, order)
-        logp = self.logp.masked_fill(gone, -torch.inf).gather(1, order)
-        return _Beam(_take(self.tokens, order), logp, score, self.row.gather(1, order))
+        order = np.arange(len(gone))[:, None], gone.argsort(axis=1, kind="stable")
+        behind = gone[order]
+        logp, score = self.logp[order], self.score[order]
+        logp[behind] = score[behind] = -np.inf
+        return _Beam(self.tokens[order], logp, score, self.row[order])
 
     def first(self, count: int) -> _Beam:
         return _Beam(self.tokens[:, :count], self.logp[:, :count], self.score[:, :count], self.row[:, :count])
 
-    def of(self, photos: Tensor) -> _Beam:
+    def of(self, photos: NDArray[np.int64]) -> _Beam:
         return _Beam(self.tokens[photos], self.logp[photos], self.score[photos], self.row[photos])
 
 
@@ -189,40 +207,40 @@ class _Beam:
 class _Bank:
     """The best finished captions of all B photos, in the order of the batch; best first, -inf where there is none."""
 
-    tokens: Tensor  # (B, n_best, max_words)
-    logp: Tensor  # (B, n_best)
-    score: Tensor  # (B, n_best)
+    tokens: NDArray[np.int64]  # (B, n_best, max_words)
+    logp: NDArray[np.floating]  # (B, n_best)
+    score: NDArray[np.floating]  # (B, n_best)
 
     @classmethod
     def empty(cls, live: _Beam, n_best: int) -> _Bank:
-        nothing = live.logp.new_full((len(live.logp), n_best), -torch.inf)
-        return cls(live.tokens.repeat(1, n_best, 1), nothing, nothing.clone())
+        nothing = np.full((len(live.logp), n_best), -np.inf, dtype=live.logp.dtype)
+        return cls(live.tokens.repeat(n_best, axis=1), nothing, nothing.copy())
 
-    def add(self, photos: Tensor, found: _Beam, finished: Tensor, *, divisor: float) -> None:
+    def add(self, photos: NDArray[np.int64], found: _Beam, finished: NDArray[np.bool_], *, divisor: float) -> None:
         """Put in those of `found` (A, H) that are `finished`, where they are better than what is there."""
-        offered = (found.score / divisor).masked_fill(~finished, -torch.inf)
-        score, order = torch.cat([self.score[photos], offered], 1).sort(dim=1, descending=True, stable=True)
-        order = order[:, : self.score.shape[1]]
-        self.score[photos] = score[:, : self.score.shape[1]]
-        self.logp[photos] = torch.cat([self.logp[photos], found.logp], 1).gather(1, order)
-        self.tokens[photos] = _take(torch.cat([self.tokens[photos], found.tokens], 1), order)
+        some = finished.any(axis=1)
+        if not some.any():
+            return
+        photos, found, finished = photos[some], found.of(np.flatnonzero(some)), finished[some]
+        offered = np.where(finished, found.score / divisor, -np.inf).astype(self.score.dtype, copy=False)
+        score = np.concatenate([self.score[photos], offered], axis=1)
+        order = np.arange(len(photos))[:, None], (-score).argsort(axis=1, kind="stable")[:, : self.score.shape[1]]
+        self.score[photos] = score[order]
+        self.logp[photos] = np.concatenate([self.logp[photos], found.logp], axis=1)[order]
+        self.tokens[photos] = np.concatenate([self.tokens[photos], found.tokens], axis=1)[order]
 
     @classmethod
     def joined(cls, banks: list[_Bank], n_best: int) -> _Bank:
         """The best of all; of equals, those of the earlier bank."""
         if len(banks) == 1:
             return banks[0]
-        score, order = torch.cat([bank.score for bank in banks], 1).sort(dim=1, descending=True, stable=True)
-        logp = torch.cat([bank.logp for bank in banks], 1).gather(1, order)
-        tokens = _take(torch.cat([bank.tokens for bank in banks], 1), order)
-        return cls(tokens[:, :n_best], logp[:, :n_best], score[:, :n_best])
+        score = np.concatenate([bank.score for bank in banks], axis=1)
+        order = np.arange(len(score))[:, None], (-score).argsort(axis=1, kind="stable")[:, :n_best]
+        logp = np.concatenate([bank.logp for bank in banks], axis=1)[order]
+        return cls(np.concatenate([bank.tokens for bank in banks], axis=1)[order], logp, score[order])
 
-    def hypotheses(self, eos: int) -> Hypotheses:
-        mask = caption_mask(self.tokens, eos) & self.logp.isfinite()[:, :, None]
+    def hypotheses(self, eos: int, device: torch.device) -> Hypotheses:
+        tokens, logp, score = (torch.from_numpy(part).to(device) for part in (self.tokens, self.logp, self.score))
+        mask = caption_mask(tokens, eos) & logp.isfinite()[:, :, None]
         longest = int(mask.sum(-1).max())
-        return Hypotheses(self.tokens[:, :, :longest], mask[:, :, :longest], self.logp, self.score)
-
-
-def _take(tokens: Tensor, index: Tensor) -> Tensor:
-    """tokens (A, H, T), index (A, J) -> (A, J, T)"""
-    return tokens.gather(1, index[:, :, None].expand(-1, -1, tokens.shape[2]))
+        return Hypotheses(tokens[:, :, :longest], mask[:, :, :longest], logp, score)

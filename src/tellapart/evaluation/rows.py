@@ -15,6 +15,7 @@ from tellapart.data.examples import Example
 from tellapart.data.readers import folder
 from tellapart.errors import UserError
 from tellapart.metrics import caption_files
+from tellapart.models import members
 
 HUMAN = "human"
 _FILES = (".json", ".jsonl", ".csv")
@@ -49,6 +50,9 @@ def _names(given: str) -> list[str]:
     """What a model could be called, from short to long."""
     if _is_named(given):
         return [given]
+    if _kind(given) == "captioner" and len(together := members(given)) > 1:
+        own = [_names(one) for one in together]
+        return ["+".join(names[min(i, len(names) - 1)] for names in own) for i in range(max(map(len, own)))]
     parts = files.real(Path(given)).parts[1:]
     longer = ["/".join(parts[-length:]) for length in range(1, len(parts) + 1)]
     return [Path(parts[-1].removesuffix(".gz")).stem, *longer] if _kind(given) == "file" else longer

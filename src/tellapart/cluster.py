@@ -1,0 +1,187 @@
+"""Work for the workers of a Ray cluster: batches go out, what is made of them comes back as it is done.
+
+The one place that knows Ray.  Workers are not brought back to life by Ray: a worker that is to start again waits for
+free processors, and where its whole machine has gone there are none, so that its batches would wait for ever.  Instead
+a dataset ends with the first worker that it loses, and the batches that are not done go out once more, as another
+dataset, to the workers that there are then.  Everything that came back before is kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import re
+import socket
+import textwrap
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from tellapart.errors import UserError
+from tellapart.parallel import cores
+
+Batch = TypeVar("Batch")
+Made = TypeVar("Made")
+
+LOCAL = "local"
+HELP = (
+    "share the work out to the workers of a Ray cluster: auto, or HOST:PORT of its head node; alone, one is started on "
+    "this machine for the run.  Every node must see photos, and models that are folders, under the same paths"
+)
+INSTALL = "pip install 'tellapart[ray]'"
+_ANSWERS_WITHIN = 10.0  # seconds
+_ATTEMPTS = 3  # datasets in a row of which nothing came back, before we give up
+_BLOCKS_A_WORKER = 8  # tasks of a worker in a dataset: more even out the end, fewer cost less
+_MEMORY = 2**28  # bytes that a cluster of our own shares between processes: results on their way
+
+# An HTTP/2 client's first words (RFC 9113, 3.4) with empty settings.  Ray's servers speak gRPC, hence HTTP/2, and
+# answer with their own settings, a frame of type 4.  Ray itself would try for two minutes before it gives up.
+_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+_SETTINGS = 4
+
+
+class Cluster:
+    """`LOCAL`: one of our own, on this machine and for one call.  Or one that is there: "auto", HOST:PORT."""
+
+    def __init__(self, address: str):
+        """Refuses an address where no Ray cluster answers."""
+        self.address = (os.environ.get("RAY_ADDRESS") or address) if address == "auto" else address
+        if self.address not in (LOCAL, "auto"):
+            _knock(self.address)
+        _import_ray()
+
+    def map_batches(
+        self, batches: Sequence[Batch], make: Callable[[], Callable[[Batch], Made]], *, gpus: bool = False
+    ) -> Iterator[tuple[int, Made]]:
+        """The number of a batch and what was made of it, in the order in which they are done.
+
+        make  runs once in each worker: gives what makes something of a batch.  What is a UserError there is one here
+        gpus  a worker for each GPU of the cluster, if it has any; else one for each processor
+        """
+        from ray.exceptions import RayError, RayTaskError
+
+        if not batches:  # a cluster takes a while to start
+            return
+        with self._connected():
+            todo = dict(enumerate(batches))
+            in_vain = 0
+            while todo:
+                before, lost = len(todo), ""
+                try:
+                    for number, made in _one_dataset(todo, make, gpus):
+                        del todo[number]
+                        yield number, made
+                except RayTaskError:  # not that a worker was lost: something is wrong in what it does
+                    raise
+                except RayError as error:
+                    lost = _in_one_line(str(error).strip().rpartition("\n")[2])  # above it are ids, or a traceback
+                in_vain = in_vain + 1 if len(todo) == before else 0
+                if in_vain == _ATTEMPTS:
+                    raise UserError(
+                        f"Ray lost its workers {_ATTEMPTS} times in a row, and nothing came back ({lost}); what was "
+                        "done before is kept.  Every node needs tellapart in the same version, and memory for a model."
+                    )
+
+    @contextmanager
+    def _connected(self) -> Iterator[None]:
+        ray = _import_ray()
+        from ray.exceptions import RayError
+
+        of_our_own = {"num_cpus": cores(), "include_dashboard": False, "object_store_memory": _MEMORY}
+        try:
+            ray.init(
+                address=self.address,
+                log_to_driver=False,
+                logging_level=logging.CRITICAL,
+                **(of_our_own if self.address == LOCAL else {}),
+            )
+        except (OSError, RuntimeError, ValueError, RayError) as error:
+            raise UserError(f"--ray {self.address}: {_in_one_line(str(error))}") from None
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+def _import_ray() -> Any:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")  # there is one of ours
+    try:
+        import ray
+        import ray._private.worker
+        import ray.data
+    except ImportError:
+        raise UserError(f"--ray needs Ray Data: {INSTALL}.") from None
+    ray._private.worker._worker_logs_enabled = False  # it tells of lost workers on stdout, among our results
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
+    return ray
+
+
+def _knock(address: str) -> None:
+    """Refuses an address where nobody answers, or somebody else than Ray does."""
+    if address.startswith("ray://"):  # Ray Data is not made for Ray's client protocol
+        raise UserError(f"--ray {address}: give HOST:PORT of the head node, or auto, on a machine of the cluster.")
+    found = re.fullmatch(r"\[?([^/]+?)\]?:(\d{1,5})", address)
+    if found is None or not 0 < int(found[2]) < 65536:
+        raise UserError(f"--ray {address}: an address is HOST:PORT, such as localhost:6379, or auto, or {LOCAL}.")
+    try:
+        with socket.create_connection((found[1], int(found[2])), _ANSWERS_WITHIN) as connection:
+            connection.sendall(_GREETING)
+            answer = connection.recv(9)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error) or "no answer"
+        raise UserError(f"--ray {address}: no Ray cluster answers there ({reason}).") from None
+    if len(answer) < 9 or answer[3] != _SETTINGS:
+        raise UserError(f"--ray {address}: what answers there is no Ray cluster.")
+
+
+def _one_dataset(
+    batches: Mapping[int, Batch], make: Callable[[], Callable[[Batch], Made]], gpus: bool
+) -> Iterator[tuple[int, Made]]:
+    """Ends with a RayError as soon as a worker is lost."""
+    ray = _import_ray()
+    there = ray.cluster_resources()
+    gpus = gpus and there.get("GPU", 0) >= 1
+    workers = min(max(1, int(there.get("GPU" if gpus else "CPU", 1))), len(batches))
+    # Bytes, for Arrow would guess at types, and a file's name need not be UTF-8.
+    rows = [{"number": number, "batch": pickle.dumps(batch)} for number, batch in batches.items()]
+    ray.data.DataContext.get_current().target_max_block_size = 1  # a batch's result is sent off when it is done
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that ray.remote's arguments, such as max_restarts, have other names one day
+        made = ray.data.from_items(rows, override_num_blocks=min(len(rows), _BLOCKS_A_WORKER * workers)).map_batches(
+            _Worker,
+            batch_size=1,
+            fn_constructor_args=(make,),
+            compute=ray.data.ActorPoolStrategy(size=workers),
+            num_cpus=1,
+            num_gpus=1 if gpus else 0,
+            max_restarts=0,
+            max_task_retries=0,
+        )
+    for row in made.iter_rows():
+        refused, result = pickle.loads(row["made"])
+        if refused:
+            raise UserError(f"a worker of the Ray cluster: {refused}")
+        yield int(row["number"]), result
+
+
+class _Worker:
+    """Lives in a process of the cluster: is made once, and given batch after batch."""
+
+    def __init__(self, make: Callable[[], Callable[[Any], Any]]):
+        self._refused = ""
+        try:
+            self._work = make()
+        except UserError as error:  # an exception here would be taken for a worker that was lost
+            self._refused = str(error)
+
+    def __call__(self, rows: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+        (number,), (batch,) = rows["number"], rows["batch"]
+        made = None if self._refused else self._work(pickle.loads(batch))
+        return {"number": [number], "made": [pickle.dumps((self._refused, made))]}
+
+
+def _in_one_line(text: str) -> str:
+    return textwrap.shorten(text, 300, placeholder=" ...")

@@ -1,0 +1,39 @@
+"""tellapart export: a captioner as ONNX, checked against the original."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tellapart.commands.arguments import Parser
+
+
+def parser() -> Parser:
+    parser = Parser(
+        "export",
+        "Write a captioner as ONNX graphs for onnxruntime, in a folder that --model takes like any other.\n"
+        "The graphs are run beside the original on random photos; if they differ, nothing is written.",
+        "tellapart export plain --out plain_int8 --int8",
+    )
+    parser.add_argument("model", metavar="MODEL", help="from `tellapart models`, a run folder, or a hub id")
+    parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="the new folder")
+    parser.add_argument(
+        "--int8",
+        action="store_true",
+        help="matrices in 8 bits: smaller and quicker, and now and then another word (default: single precision)",
+    )
+    return parser
+
+
+def main(arguments: list[str]) -> int:
+    request = parser().parse_args(arguments)
+
+    from tellapart.export import export
+
+    difference = export(request.model, request.out, int8=request.int8)
+    for file in sorted(request.out.glob("*.onnx")):
+        print(f"{file}\t{file.stat().st_size / 1e6:.1f} MB")
+    print(
+        f"largest difference from {request.model}: {difference.largest:.2g} in numbers up to {difference.scale:.2g}; "
+        f"logits {100 * difference.relative:.2g} % off"
+    )
+    return 0

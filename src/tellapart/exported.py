@@ -1,0 +1,127 @@
+"""A captioner that onnxruntime runs: the folder that `tellapart export` writes, behind the protocol of all captioners.
+
+Tensors of torch and arrays of onnxruntime lie in the same memory, so that nothing is copied between the two.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tellapart import places
+from tellapart.captioners import select
+from tellapart.errors import UserError
+from tellapart.hub import reason
+
+ENCODE, STEP = "encode.onnx", "step.onnx"
+INSTALL = "pip install 'tellapart[export]'"
+
+Leaves = tuple[Tensor, ...]
+Memory = tuple[Leaves, Leaves]  # what the words may look at, and the state before the first of them
+
+
+class ExportedCaptioner:
+    """`encode`, `start`, `step` and `forward` by two graphs, on the CPU."""
+
+    def __init__(self, encode: bytes, step: bytes):
+        self._encode, self._step = _session(encode, ENCODE), _session(step, STEP)
+        self._encoded = [output.name for output in self._encode.get_outputs()]
+        self._heard = [given.name for given in self._step.get_inputs()]  # a captioner need not use all of its memory
+        states = [name for name in self._encoded if name.startswith("state_")]
+        memories = [name for name in self._encoded if name.startswith("memory_")]
+        said = [output.name for output in self._step.get_outputs()]
+        if (
+            not set(self._heard) <= {"token", *states, *memories}
+            or said != ["logits", *(name.replace("state", "next") for name in states)]
+            or [given.name for given in self._encode.get_inputs()] != ["features", "mask"]
+        ):
+            raise UserError(f"{ENCODE} and {STEP} are not of the same captioner.")
+        self._states, self._memories = len(states), len(memories)
+
+    @property
+    def vocab_size(self) -> Any:
+        return self._step.get_outputs()[0].shape[1]
+
+    @property
+    def feature_size(self) -> Any:
+        return self._encode.get_inputs()[0].shape[2]
+
+    def encode(self, features: Tensor, mask: Tensor) -> Memory:
+        given = {"features": features.float().cpu().contiguous().numpy(), "mask": mask.cpu().contiguous().numpy()}
+        leaves = tuple(map(torch.from_numpy, self._encode.run(None, given)))
+        return leaves[: self._memories], leaves[self._memories :]
+
+    def start(self, memory: Memory) -> Leaves:
+        return memory[1]
+
+    def step(self, token: Tensor, state: Leaves, memory: Memory) -> tuple[Tensor, Leaves]:
+        seen = memory[0]
+        several = (len(seen[0]), len(token) // len(seen[0]))  # B, K
+        given = {"token": token.reshape(several).numpy()}
+        for i, leaf in enumerate(state):
+            given[f"state_{i}"] = leaf.reshape(*several, *leaf.shape[1:]).numpy()
+        for i, leaf in enumerate(seen):
+            given[f"memory_{i}"] = leaf.numpy()
+        logits, *following = self._step.run(None, {name: given[name] for name in self._heard})
+        return torch.from_numpy(logits), tuple(map(torch.from_numpy, following))
+
+    def forward(self, tokens: Tensor, memory: Memory, spoken: Tensor | None = None) -> Tensor:
+        """Teacher forcing, word by word: tokens (N, T) -> logits (N, T, V), or (M, V) at the words."""
+        rows = torch.arange(len(memory[0][0])).repeat_interleave(len(tokens) // len(memory[0][0]))
+        state, logits = select(self.start(memory), rows), []
+        for token in tokens.unbind(1):
+            following, state = self.step(token, state, memory)
+            logits.append(following)
+        every = torch.stack(logits, 1)
+        return every if spoken is None else every[spoken]
+
+
+def is_exported(folder: Path) -> bool:
+    return (folder / STEP).exists() or (folder / ENCODE).exists()
+
+
+def load(folder: Path, settings: dict[str, Any]) -> tuple[ExportedCaptioner, str]:
+    """The captioner of an exported folder and the hash of its graphs; refuses one of other sizes than it says."""
+    if places.package("onnxruntime") is None:
+        raise UserError(f"{folder} is run with onnxruntime, which is not installed; `{INSTALL}` brings it.")
+    encode, step = _read(folder / ENCODE), _read(folder / STEP)
+    try:
+        captioner = ExportedCaptioner(encode, step)
+    except UserError as error:
+        raise UserError(f"{folder}: {error}") from None
+    for name, file, size in (
+        ("vocab_size", STEP, captioner.vocab_size),
+        ("feature_size", ENCODE, captioner.feature_size),
+    ):
+        if size != settings.get(name):
+            raise UserError(f"{folder / file} is of another model: its {name} is {size}, not {settings.get(name)}.")
+    return captioner, hashlib.sha256(encode + step).hexdigest()
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        raise UserError(f"{file}: there is no such file; {ENCODE} and {STEP} go together.") from None
+    except OSError as error:
+        raise UserError(f"{file} cannot be read ({error.strerror}).") from None
+
+
+def _session(graph: bytes, name: str) -> Any:
+    """Runs a graph with as many threads as torch has; they do not spin while torch works in between."""
+    import onnxruntime  # type: ignore[import-untyped]
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.log_severity_level = 3  # errors: they are raised as well
+    try:
+        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime has a class of its own for each way to be damaged
+        said = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", reason(error))[:200]
+        raise UserError(f"{name} is damaged, or is no ONNX file that onnxruntime can run ({said}).") from None

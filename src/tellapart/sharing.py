@@ -1,0 +1,132 @@
+"""Model folders that others can use: written whole, described by a model card, and put onto the Hugging Face hub.
+
+A folder has config.json, vocabulary.json, model.safetensors and README.md, the card.  `tellapart.load` takes such a
+folder, or its name on the hub.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from tellapart import files, hub, models
+from tellapart.captioners import CAPTIONERS
+from tellapart.errors import UserError
+
+CARD = "README.md"
+
+
+def save(model: models.Model, folder: Path, *, card: str = "", metrics: Mapping[str, float] | None = None) -> None:
+    """Write a model folder.
+
+    card     the whole model card; default: one that says what is known
+    metrics  figures that such a card shows, by name
+    """
+    network = _network(model)
+    name = _name(network)
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is not a folder.")
+    config = models.Config(name, vars(network.config), model.encoder)
+    models.describe(folder, name, network, model.tokenizer, model.encoder)
+    models.save_weights(folder / "model.safetensors", network, torch.float32)
+    text = card or model_card(config, title=folder.resolve().name, words=len(model.tokenizer), metrics=metrics)
+    files.replace(folder / CARD, text.encode())
+
+
+def push(
+    model: models.Model,
+    name: str,
+    *,
+    private: bool = False,
+    token: str | None = None,
+    card: str = "",
+    metrics: Mapping[str, float] | None = None,
+) -> str:
+    """Put a model onto the hub as owner/name; returns the address of the commit.
+
+    token  of the hub's user; default: the one that `hf auth login` keeps, or HF_TOKEN
+    """
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary, name.rsplit("/")[-1] or "model")
+        save(model, folder, card=card, metrics=metrics)
+        return hub.push(folder, name, models.PARTS, private=private, token=token)
+
+
+def read_card(folder: Path) -> str:
+    """The model card that a folder has, or nothing."""
+    file = folder / CARD
+    return files.read_text(file) if files.is_file(file) else ""
+
+
+def model_card(config: models.Config, *, title: str, words: int, metrics: Mapping[str, float] | None = None) -> str:
+    """What is known of a model without asking who made it."""
+    encoder = config.encoder
+    settings = ", ".join(f"{key} {value}" for key, value in config.settings.items() if key not in models.SIZES)
+    network, sees = f"{config.name}: {settings}", f"{encoder.get('name')} {_looking(encoder)}".strip()
+    rows = [("captioner", network), ("vocabulary", f"{words} words"), ("photos are seen by", sees)]
+    if sha256 := encoder.get("weights_sha256"):
+        rows.append(("with weights", f"sha256 {sha256}"))
+    rows += [(name, f"{value:.4g}") for name, value in (metrics or {}).items()]
+    table = "\n".join(f"| {_cell(name)} | {_cell(value)} |" for name, value in rows)
+    return f"""---
+library_name: tellapart
+pipeline_tag: image-to-text
+license: other
+language: en
+tags: [image-captioning, tellapart, {json.dumps(config.name)}]
+---
+# {title}
+
+An image captioner, made with tellapart.
+
+| | |
+|---|---|
+{table}
+
+## Use
+
+```python
+import tellapart
+
+captioner = tellapart.load("THIS_FOLDER_OR_HUB_ID")
+captioner.caption("photo.jpg").text
+```
+
+The image encoder's weights are not in this folder; tellapart knows where they come from, and refuses others.
+
+## What it was trained on
+
+Not said by whoever shared it.  Photos and captions have licences of their own, which the weights may inherit.
+"""
+
+
+def _looking(encoder: Mapping[str, Any]) -> str:
+    size, grid = encoder.get("image_size"), encoder.get("grid")
+    return f"at {size} x {size} pixels, {grid} x {grid} cells" if size and grid else ""
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _network(model: models.Model) -> nn.Module:
+    if not isinstance(model.captioner, nn.Module):
+        raise UserError("only a captioner with weights of its own can be shared so: no ensemble and nothing exported.")
+    return model.captioner
+
+
+def _name(network: nn.Module) -> str:
+    """The captioner's name in the table."""
+    kind = type(network)
+    found = [
+        name for name, entry in CAPTIONERS.items() if (entry.module, entry.name) == (kind.__module__, kind.__name__)
+    ]
+    if not found:
+        raise UserError(f"{kind.__name__} is not one of the captioners that there are: {', '.join(CAPTIONERS)}.")
+    return found[0]
