@@ -141,6 +141,16 @@ def test_only_the_parts_of_a_model_are_fetched_and_a_missing_one_is_named(on_hub
         assert "a local folder" in sentence
 
 
+def test_where_the_hub_does_not_answer_what_was_fetched_before_is_used(on_hub, small_model, photo_folder):
+    with hub_server.running() as server:
+        server.repos["me/tiny"] = {file.name: file.read_bytes() for file in small_model.iterdir()}
+        _, before, _ = on_hub(server.url, "-c", FETCH, photo_folder / "0.png")
+    code, after, err = on_hub(server.url, "-c", FETCH, photo_folder / "0.png")
+    assert code == 0, err
+    assert after.splitlines()[0] == before.splitlines()[0]
+    assert "config.json of me/other was wanted (127.0.0.1 does not answer: Connection refused)" in after
+
+
 def test_a_folder_that_is_not_there_is_no_hub_id_where_others_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert hub.could_be("runs/mistyped")

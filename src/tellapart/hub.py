@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-import sys
+import socket
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from tellapart import files, places
 from tellapart.errors import UserError
 
 INSTALL = "pip install 'tellapart[hub]'"
+_ANSWERS_WITHIN = 10.0  # seconds
 _ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
@@ -25,18 +28,36 @@ def fetch(name: str, parts: Sequence[str]) -> Path:
     parts  patterns of the files that are taken; others are left where they are
     """
     _require(name)
-    from huggingface_hub import hf_hub_download, snapshot_download, try_to_load_from_cache
+    from huggingface_hub import hf_hub_download, snapshot_download
 
+    silence = _silence()  # of the hub; then only what is on this machine already can be had
+    here_only = bool(silence)
     try:
-        if try_to_load_from_cache(name, "config.json") is None:
-            print(f"{name}: asking the Hugging Face hub ...", file=sys.stderr)  # without a network it tries for long
-        hf_hub_download(name, "config.json")  # first, because it is small and every model has one
-        return Path(snapshot_download(name, allow_patterns=list(parts)))
+        # First config.json, because it is small and every model has one.
+        hf_hub_download(name, "config.json", local_files_only=here_only)
+        return Path(snapshot_download(name, allow_patterns=list(parts), local_files_only=here_only))
     except Exception as error:  # a network fails in many ways
         raise UserError(
             f"there is no folder {name!r}, and the Hugging Face hub gave no model of this name: config.json of {name} "
-            f"was wanted ({reason(error)}); a local folder with the files of the model can be given instead."
+            f"was wanted ({silence or reason(error)}); a local folder with the files of the model can be given instead."
         ) from None
+
+
+def _silence() -> str:
+    """Why the hub cannot be asked, or nothing: huggingface_hub itself would try for half a minute."""
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return "HF_HUB_OFFLINE is set"
+    address = urlsplit(constants.ENDPOINT)
+    if address.scheme in getproxies() and not proxy_bypass(address.hostname or ""):
+        return ""  # whom a proxy reaches, only it knows
+    try:
+        port = address.port or (443 if address.scheme == "https" else 80)
+        socket.create_connection((address.hostname or "", port), timeout=_ANSWERS_WITHIN).close()
+    except OSError as error:
+        return f"{address.hostname} does not answer: {error.strerror or error}"
+    return ""
 
 
 def push(folder: Path, name: str, parts: Sequence[str], *, private: bool, token: str | None) -> str:
