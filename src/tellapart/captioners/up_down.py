@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tellapart.captioners.recurrent import AdditiveAttention, at_words, captions_of, lstm, mean_region, unroll
+from tellapart.captioners.recurrent import AdditiveAttention, at_words, captions_of, lstm, mean_region, unroll, wake
 
 
 @dataclass
@@ -59,6 +59,7 @@ class UpDown(nn.Module):
         self.seen = nn.Linear(c.word_width + 2 * c.width, 4 * c.width)
         self.word = nn.Linear(c.width, c.vocab_size)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
+        wake([self.heard, self.mean, self.before, self.seen], self.word)
 
     def encode(self, features: Tensor, mask: Tensor) -> Memory:
         regions = self.project(features)
