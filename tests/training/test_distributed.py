@@ -247,19 +247,29 @@ def worker(launcher, rank):
     raise LookupError(rank)
 
 
+def steps_done(run):
+    log = run / "log.jsonl"
+    lines = log.read_text().split("\n")[:-1] if log.exists() else []  # the last may be being written
+    return max((json.loads(line)["step"] for line in lines), default=0)
+
+
 def test_a_run_goes_on_after_one_of_its_processes_was_killed(two, small_world, tmp_path, logged, torchrun):
-    out = tmp_path / "run"
-    launcher = torchrun("train", small_world / "recipe.yaml", "--out", out, *COMMON, "--save_minutes=0", "--resume")
-    deadline = time.monotonic() + 120
-    while not (out / "log.jsonl").exists() or (out / "log.jsonl").read_bytes().count(b"\n") < 3:
-        assert launcher.poll() is None, launcher.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    for attempt in range(5):  # a busy machine may let it end before we have seen that it began
+        out = tmp_path / f"run{attempt}"
+        launcher = torchrun("train", small_world / "recipe.yaml", "--out", out, *COMMON, "--save_minutes=0", "--resume")
+        deadline = time.monotonic() + 240
+        while not steps_done(out):
+            assert launcher.poll() is None, launcher.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        if launcher.poll() is None and steps_done(out) < 5:
+            break
+        launcher.communicate(timeout=300)
     first, second = (worker(launcher, rank) for rank in range(2))
     os.kill(second, signal.SIGKILL)
     killed = time.monotonic()
     while Path(f"/proc/{first}").exists():
-        assert time.monotonic() - killed < 25, "the process that is left waits for the one that is dead"
+        assert time.monotonic() - killed < 100, "the process that is left waits for the one that is dead"
         time.sleep(0.01)
     said, err = launcher.communicate(timeout=300)
     assert launcher.returncode == 0, err
