@@ -97,3 +97,27 @@ def test_the_model_that_is_given_stays_as_it_is(draw):
     before = model.SerializeToString()
     onnx.checker.check_model(int8.quantised(model))
     assert model.SerializeToString() == before
+
+
+def test_products_of_the_same_rows_are_one_product(draw):
+    weights, bias, rows = [numbers(draw, 64, size) for size in (100, 80, 60)], numbers(draw, 80), numbers(draw, 7, 64)
+    nodes = [
+        helper.make_node("MatMul", ["rows", "first"], ["a"]),
+        helper.make_node("Gemm", ["rows", "second", "bias"], ["b"]),
+        helper.make_node("MatMul", ["rows", "third"], ["c"]),
+        helper.make_node("Concat", ["a", "b", "c"], ["out"], axis=1),
+    ]
+    model = graph(nodes, dict(zip(("first", "second", "third"), weights, strict=True)) | {"bias": bias}, 240)
+    small = int8.quantised(model)
+    assert [node.op_type for node in small.graph.node].count("MatMulIntegerToFloat") == 1
+    expected = rows @ np.concatenate(weights, axis=1) + np.concatenate([np.zeros(100), bias, np.zeros(60)])
+    assert np.sqrt(np.mean((run(small, rows) - expected) ** 2)) < 0.02 * expected.std()
+
+
+def test_rows_that_are_never_negative(draw):
+    weight, rows = numbers(draw, 64, 100), numbers(draw, 7, 64)
+    rows[2] = -np.abs(rows[2])
+    nodes = [helper.make_node("Relu", ["rows"], ["up"]), helper.make_node("MatMul", ["up", "w"], ["out"])]
+    said, expected = run(int8.quantised(graph(nodes, {"w": weight}, 100)), rows), rows.clip(0) @ weight
+    assert np.sqrt(np.mean((said - expected) ** 2)) < 0.02 * expected.std()
+    assert not said[2].any()

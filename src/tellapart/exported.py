@@ -61,10 +61,11 @@ class ExportedCaptioner:
 
     def step(self, token: Tensor, state: Leaves, memory: Memory) -> tuple[Tensor, Leaves]:
         seen = memory[0]
-        several = (len(seen[0]), len(token) // len(seen[0]))  # B, K
-        given = {"token": token.reshape(several).numpy()}
+        photos = seen[0].shape[0]
+        several = (photos, token.shape[0] // photos)  # B, K
+        given = {"token": token.numpy().reshape(several)}
         for i, leaf in enumerate(state):
-            given[f"state_{i}"] = leaf.reshape(*several, *leaf.shape[1:]).numpy()
+            given[f"state_{i}"] = leaf.numpy().reshape(*several, *leaf.shape[1:])
         for i, leaf in enumerate(seen):
             given[f"memory_{i}"] = leaf.numpy()
         logits, *following = self._step.run(None, {name: given[name] for name in self._heard})

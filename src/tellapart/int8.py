@@ -12,13 +12,14 @@ first matrix that a photo's features meet: a few of them are so large that 8 bit
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto, TensorProto
+    from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 SMALLEST = 4096  # numbers in a matrix; below it there is nothing to gain
 _LEVELS = 127  # either side of 0
@@ -34,7 +35,7 @@ def quantised(model: ModelProto, *, but_rows: int = 0) -> ModelProto:
 
     model = onnx.ModelProto.FromString(model.SerializeToString())
     graph = model.graph
-    rewriter = _Rewriter({tensor.name: tensor for tensor in graph.initializer}, but_rows)
+    rewriter = _Rewriter(graph, but_rows)
     nodes = [new for node in graph.node for new in rewriter.rewrite(node)]
     used = {name for node in nodes for name in node.input} | {output.name for output in graph.output}
     nodes = [node for node in nodes if used.intersection(node.output)]  # a transposed weight may be used no more
@@ -48,35 +49,94 @@ def quantised(model: ModelProto, *, but_rows: int = 0) -> ModelProto:
     return model
 
 
+class _Product(NamedTuple):
+    """A node that multiplies rows with a constant matrix, and may add a bias."""
+
+    rows: str
+    out: str
+    weight: NDArray[np.float32]  # (inputs, outputs)
+    bias: NDArray[np.float32]  # (outputs,)
+
+
 class _Rewriter:
-    def __init__(self, constants: dict[str, TensorProto], but_rows: int):
-        self.constants, self.but_rows = constants, but_rows
+    """Products of the same rows, such as queries, keys and values, are made as one and taken apart again."""
+
+    def __init__(self, graph: GraphProto, but_rows: int):
+        self.constants, self.but_rows = {tensor.name: tensor for tensor in graph.initializer}, but_rows
         self.tensors: list[TensorProto] = []
-        self.transposed: dict[str, str] = {}  # name of a transposed constant -> the constant
-        self.rows: set[str] = set()  # activations that are in 8 bits already
+        # name of a transposed constant -> the constant
+        self.transposed = {
+            node.output[0]: node.input[0]
+            for node in graph.node
+            if node.op_type == "Transpose" and node.input[0] in self.constants
+        }
+        self.positive = {node.output[0] for node in graph.node if node.op_type == "Relu"}
+        self.products: dict[str, list[_Product]] = defaultdict(list)  # by their rows
+        for node in graph.node:
+            if product := self.product(node):
+                self.products[product.rows].append(product)
+        self.made = {product.out for together in self.products.values() for product in together}
 
     def rewrite(self, node: NodeProto) -> list[NodeProto]:
         """The nodes in place of one."""
-        if node.op_type == "Transpose" and node.input[0] in self.constants:
-            self.transposed[node.output[0]] = node.input[0]
-        weight = self.weight(node)
-        if weight is None:
+        if node.output[0] not in self.made:
             return [node]
+        return self.in_8_bits(node.input[0], self.products.pop(node.input[0], []))
+
+    def in_8_bits(self, rows: str, products: list[_Product]) -> list[NodeProto]:
+        """Each row divided by its largest number, in steps either side of 0, times all matrices that it meets.
+
+        A row of zeros becomes some row of 8-bit numbers: its product is multiplied with its largest number, 0.
+        """
         from onnx.helper import make_node
 
-        rows, out = node.input[0], node.output[0]
-        bias = node.input[2] if len(node.input) > 2 else ""
+        if not products:  # the first of them made them all
+            return []
+        weight = np.concatenate([product.weight for product in products], axis=1)
         scale = np.maximum(np.abs(weight).max(0) / _LEVELS, np.float32(1e-30))
-        self.add(f"{out}/weight", (np.rint(weight / scale) + 128).astype(np.uint8))
-        self.add(f"{out}/scale", scale)
-        self.add(f"{out}/zero", np.full(len(scale), 128, np.uint8))
-        inputs = [f"{rows}/int8", f"{out}/weight", "int8/step", f"{out}/scale", "int8/zero", f"{out}/zero"]
-        nodes = self.in_8_bits(rows)
-        nodes.append(make_node("MatMulIntegerToFloat", inputs, [f"{out}/product"], domain=_DOMAIN))
-        nodes.append(make_node("Mul", [f"{out}/product", f"{rows}/largest"], [f"{out}/scaled" if bias else out]))
-        if bias:
-            nodes.append(make_node("Add", [f"{out}/scaled", bias], [out]))
+        step = self.constant("int8/step", np.array(1 / _LEVELS, np.float32))
+        zero = self.constant("int8/zero", np.array(128, np.uint8))
+        last = self.constant("int8/last", np.array([-1], np.int64))
+        inputs = [
+            f"{rows}/int8",
+            self.constant(f"{rows}/weight", (np.rint(weight / scale) + 128).astype(np.uint8)),
+            step,
+            self.constant(f"{rows}/scale", scale),
+            zero,
+            self.constant(f"{rows}/zero", np.full(len(scale), 128, np.uint8)),
+        ]
+        sizes = rows if rows in self.positive else f"{rows}/size"
+        nodes = [] if rows in self.positive else [make_node("Abs", [rows], [sizes])]
+        nodes += [
+            make_node("ReduceMax", [sizes, last], [f"{rows}/largest"], keepdims=1),
+            make_node("Div", [rows, f"{rows}/largest"], [f"{rows}/share"]),
+            make_node("QuantizeLinear", [f"{rows}/share", step, zero], [f"{rows}/int8"]),
+            make_node("MatMulIntegerToFloat", inputs, [f"{rows}/product"], domain=_DOMAIN),
+        ]
+        outs = [product.out for product in products]
+        whole = outs[0] if len(outs) == 1 else f"{rows}/whole"
+        bias = np.concatenate([product.bias for product in products])
+        scaled = f"{rows}/scaled" if bias.any() else whole
+        nodes.append(make_node("Mul", [f"{rows}/product", f"{rows}/largest"], [scaled]))
+        if bias.any():
+            nodes.append(make_node("Add", [scaled, self.constant(f"{rows}/bias", bias)], [whole]))
+        if len(outs) > 1:
+            widths = self.constant(f"{rows}/widths", np.array([len(product.bias) for product in products]))
+            nodes.append(make_node("Split", [whole, widths], outs, axis=-1))
         return nodes
+
+    def product(self, node: NodeProto) -> _Product | None:
+        from onnx.numpy_helper import to_array
+
+        weight = self.weight(node)
+        if weight is None:
+            return None
+        bias = np.zeros(weight.shape[1], np.float32)
+        if len(node.input) > 2 and node.input[2]:
+            if node.input[2] not in self.constants:
+                return None
+            bias = bias + to_array(self.constants[node.input[2]])
+        return _Product(node.input[0], node.output[0], weight, bias)
 
     def weight(self, node: NodeProto) -> NDArray[np.float32] | None:
         """The constant matrix (inputs, outputs) that a node multiplies rows with, if that is all it does."""
@@ -99,27 +159,10 @@ class _Rewriter:
         large = weight.dtype == np.float32 and weight.size >= SMALLEST and weight.shape[1] > 1
         return np.ascontiguousarray(weight) if large and len(weight) != self.but_rows else None
 
-    def in_8_bits(self, rows: str) -> list[NodeProto]:
-        """Each row divided by its largest number, in steps either side of 0."""
-        from onnx.helper import make_node
-
-        if not self.rows:
-            self.add("int8/step", np.array(1 / _LEVELS, np.float32))
-            self.add("int8/zero", np.array(128, np.uint8))
-            self.add("int8/last", np.array([-1], np.int64))
-            self.add("int8/least", np.array(1e-30, np.float32))  # a row of zeros stays one
-        if rows in self.rows:
-            return []
-        self.rows.add(rows)
-        return [
-            make_node("Abs", [rows], [f"{rows}/size"]),
-            make_node("ReduceMax", [f"{rows}/size", "int8/last"], [f"{rows}/most"], keepdims=1),
-            make_node("Max", [f"{rows}/most", "int8/least"], [f"{rows}/largest"]),
-            make_node("Div", [rows, f"{rows}/largest"], [f"{rows}/share"]),
-            make_node("QuantizeLinear", [f"{rows}/share", "int8/step", "int8/zero"], [f"{rows}/int8"]),
-        ]
-
-    def add(self, name: str, values: NDArray[np.generic]) -> None:
+    def constant(self, name: str, values: NDArray[np.generic]) -> str:
         from onnx.numpy_helper import from_array
 
-        self.tensors.append(from_array(values, name))
+        if name not in self.constants:
+            self.constants[name] = from_array(values, name)
+            self.tensors.append(self.constants[name])
+        return name

@@ -57,14 +57,13 @@ class Layout(NamedTuple):
     place: Tensor | None  # (M,) index of each word in N*T; None: every place has one
 
     def spread(self, words: Tensor) -> Tensor:
-        """(M, C) -> (N, T, C)"""
-        if self.place is not None:
-            empty = words.new_zeros(self.captions * self.length, words.shape[1])
-            words = empty.index_copy(0, self.place, words)
-        return words.view(self.captions, self.length, -1)
+        """(M, C) -> (N*T, C)"""
+        if self.place is None:
+            return words
+        return words.new_zeros(self.captions * self.length, words.shape[1]).index_copy(0, self.place, words)
 
     def gather(self, words: Tensor) -> Tensor:
-        """(N, T, C) -> (M, C)"""
+        """(N*T, C), in whatever shape -> (M, C)"""
         words = words.reshape(self.captions * self.length, -1)
         return words if self.place is None else words.index_select(0, self.place)
 
@@ -76,22 +75,22 @@ class Attention(nn.Module):
         self.query, self.key_value = nn.Linear(width, width), nn.Linear(width, 2 * width)
         self.out = nn.Linear(width, width)
 
-    def split(self, x: Tensor) -> Tensor:
-        """(rows, positions, width) -> (rows, heads, positions, width / heads)"""
-        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
+    def split(self, x: Tensor, rows: int) -> Tensor:
+        """(rows * positions, width), or with the two apart -> (rows, heads, positions, width / heads)"""
+        return x.view(rows, -1, self.heads, x.shape[-1] // self.heads).transpose(1, 2)
 
-    def remember(self, keys_values: Tensor) -> KeysValues:
-        """(rows, positions, 2 * width), from `key_value`"""
+    def remember(self, keys_values: Tensor, rows: int) -> KeysValues:
+        """(rows * positions, 2 * width), from `key_value`"""
         keys, values = keys_values.chunk(2, dim=-1)
-        return KeysValues(self.split(keys), self.split(values))
+        return KeysValues(self.split(keys, rows), self.split(values, rows))
 
     def look(self, queries: Tensor, memory: KeysValues, hidden: Tensor | None) -> Tensor:
-        """queries (rows, queries, width), from `query`, to the same shape, for `out`.
+        """queries (rows * queries, width), from `query`, to (rows, queries, width), for `out`.
 
         hidden: True where a query must not look; fits (rows, heads, queries, positions)
         """
         # Written out: at these sizes two matrix products and a softmax are quicker on a CPU than the fused kernel.
-        weight = self.split(queries * self.scale) @ memory.keys.transpose(2, 3)
+        weight: Tensor = self.split(queries, len(memory.keys)) @ memory.keys.transpose(2, 3) * self.scale
         if hidden is not None:
             weight = weight.masked_fill(hidden, -torch.inf)
         return (weight.softmax(-1) @ memory.values).transpose(1, 2).flatten(2)
@@ -115,7 +114,7 @@ class EncoderLayer(nn.Module):
     def forward(self, x: Tensor, hidden: Tensor) -> Tensor:
         """x (B, R, width), hidden (B, R)"""
         y, look = self.look_norm(x), self.look
-        seen = look.look(look.query(y), look.remember(look.key_value(y)), hidden[:, None, None])
+        seen = look.look(look.query(y), look.remember(look.key_value(y), len(x)), hidden[:, None, None])
         x = x + self.dropout(look.out(seen))
         return x + self.dropout(self.think(self.think_norm(x)))  # type: ignore[no-any-return]
 
@@ -132,23 +131,23 @@ class DecoderLayer(nn.Module):
 
     def remember(self, regions: Tensor) -> KeysValues:
         """What this layer's words may look at: regions (B, R, width)"""
-        return self.look.remember(self.look.key_value(regions))
+        return self.look.remember(self.look.key_value(regions), len(regions))
 
     def forward(
         self, x: Tensor, layout: Layout, said: KeysValues | None, photo: KeysValues, hidden: Tensor
     ) -> tuple[Tensor, KeysValues]:
         """x (M, width): new words; said: the words before them (N rows); photo (B rows), hidden (B, R)"""
         y, recall = self.recall_norm(x), self.recall
-        words = recall.remember(layout.spread(recall.key_value(y)))
+        words = recall.remember(layout.spread(recall.key_value(y)), layout.captions)
         if said is not None:
             words = KeysValues(torch.cat([said.keys, words.keys], 2), torch.cat([said.values, words.values], 2))
         past = recall.look(layout.spread(recall.query(y)), words, _future(layout.length, x.device))
         x = x + self.dropout(recall.out(layout.gather(past)))
 
         # The K captions of a photo stand in one row, as K*T questions to the same memory.
-        questions = layout.spread(self.look.query(self.look_norm(x))).view(len(hidden), -1, x.shape[1])
+        questions = layout.spread(self.look.query(self.look_norm(x)))
         seen = self.look.look(questions, photo, hidden[:, None, None])
-        x = x + self.dropout(self.look.out(layout.gather(seen.view(layout.captions, layout.length, -1))))
+        x = x + self.dropout(self.look.out(layout.gather(seen)))
         return x + self.dropout(self.think(self.think_norm(x))), words
 
 

@@ -110,7 +110,7 @@ def beam_search(
     for length in range(1, max_words + 1):
         # (A, groups, H, V); before the first word all groups share one row
         following = logp.view(len(photos), -1, live[0].logp.shape[1], logp.shape[1]).expand(-1, groups, -1, -1)
-        rows = np.arange(len(logp)).reshape(len(photos), -1, following.shape[2])  # (A, groups or 1, H) of the state
+        rows = np.arange(logp.shape[0]).reshape(len(photos), -1, following.shape[2])  # (A, groups or 1, H) of the state
         taken = None if groups == 1 else logp.new_zeros(len(photos), logp.shape[1])  # (A, V) what words cost
         for group, bank in enumerate(banks):
             total = torch.from_numpy(live[group].logp).to(device)[:, :, None] + following[:, group]  # (A, H, V)
@@ -143,8 +143,9 @@ def beam_search(
             keep = np.flatnonzero(~done)
             photos, live = photos[keep], [one.of(keep) for one in live]
             memory = select(memory, torch.from_numpy(keep).to(device))
-        said = torch.from_numpy(np.stack([one.tokens[:, :, :length] for one in live], 1).reshape(-1, length)).to(device)
-        row = torch.from_numpy(np.stack([one.row for one in live], 1).ravel()).to(device)
+        spoken = np.concatenate([one.tokens[:, :, :length] for one in live], axis=1)  # (A, beam, length)
+        said = torch.from_numpy(spoken.reshape(-1, length)).to(device)
+        row = torch.from_numpy(np.concatenate([one.row for one in live], axis=1).ravel()).to(device)
         logits, state = captioner.step(said[:, -1], select(state, row), memory)
         logp = rules.rule_out_(log_probabilities(logits), said)
     return _Bank.joined(banks, n_best).hypotheses(eos, device)
@@ -176,13 +177,15 @@ class _Beam:
         words = score.shape[2]
         ranked = (score if cost is None else score - cost[:, None]).flatten(1)  # (A, H*V)
         values, places = ranked.topk(min(count, ranked.shape[1]), dim=1, sorted=False)
-        scores = values if cost is None else score.flatten(1).gather(1, places)
-        logps = scores if logp is score else logp.flatten(1).gather(1, places)
-        value, choice, best, likely = (part.cpu().numpy() for part in (values, places, scores, logps))
+        choice, value = places.cpu().numpy(), values.cpu().numpy()
         photo = np.arange(len(choice))[:, None]
         order = photo, np.lexsort((choice, -value))  # of equals, the lower index
-        choice, best, likely = choice[order], best[order], likely[order]
-        likely[best == -np.inf] = -np.inf
+        choice = choice[order]
+        best = value[order] if cost is None else score.flatten(1).gather(1, places).cpu().numpy()[order]
+        likely = best
+        if logp is not score:
+            likely = logp.flatten(1).gather(1, places).cpu().numpy()[order]
+            likely[best == -np.inf] = -np.inf
         parent, word = np.divmod(choice, words)
         tokens = self.tokens[photo, parent]
         tokens[:, :, at] = word
@@ -190,6 +193,8 @@ class _Beam:
 
     def without(self, gone: NDArray[np.bool_]) -> _Beam:
         """Those where `gone` (A, H) is True moved behind the others, as if they had never been."""
+        if not gone.any():
+            return self
         order = np.arange(len(gone))[:, None], gone.argsort(axis=1, kind="stable")
         behind = gone[order]
         logp, score = self.logp[order], self.score[order]
