@@ -1,18 +1,23 @@
 """Rewards on sampled ids are the metrics of the same names."""
 
+import math
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from metrics.meteor import miniature
 from metrics.scored import prepared
+from metrics.test_cider import by_definition
+from tellapart.data.tokenizers import WordTokenizer
+from tellapart.metrics import meteor
 from tellapart.metrics.bleu import bleu
 from tellapart.metrics.cider import cider, cider_d
 from tellapart.metrics.rouge import rouge_l
-from tellapart.rewards.consensus import MEASURES, Consensus
+from tellapart.rewards.consensus import MEASURES, Consensus, MeteorConsensus
 
 END = 0
 WORDS = st.lists(st.integers(1, 5), max_size=6)
@@ -28,7 +33,10 @@ def rows(captions, width=7):
     return tokens
 
 
-@given(st.lists(st.tuples(WORDS, st.lists(WORDS, min_size=1, max_size=3)), min_size=2, max_size=5), st.booleans())
+WORLD = st.lists(st.tuples(WORDS, st.lists(WORDS, min_size=1, max_size=3)), min_size=2, max_size=5)
+
+
+@given(WORLD, st.booleans())
 def test_reward_and_metric_agree_on_the_same_tokens(world, count_end):
     captions, references = [said for said, _ in world], [texts for _, texts in world]
     tail = [END] if count_end else []
@@ -47,6 +55,58 @@ def test_reward_and_metric_agree_on_the_same_tokens(world, count_end):
         found = reward(rows(captions), torch.arange(len(captions)))
         assert found.dtype == torch.float32
         torch.testing.assert_close(found, torch.tensor(scores, dtype=torch.float32))
+
+
+@settings(max_examples=50)
+@given(WORLD, st.booleans(), st.data())
+def test_a_reference_is_compared_with_the_others_of_its_photo_alone(world, count_end, data):
+    """As with references that never had it, but for how rare n-grams are."""
+    captions, references = [said for said, _ in world], [texts for _, texts in world]
+    left_out = [data.draw(st.integers(-1, len(texts) - 1)) for texts in references]
+    remaining = [[text for k, text in enumerate(t) if k != out] for t, out in zip(references, left_out, strict=True)]
+    captions = [
+        said if out < 0 else texts[out] for said, texts, out in zip(captions, references, left_out, strict=True)
+    ]
+    tokens, photos = rows(captions), torch.arange(len(captions))
+    for measure in MEASURES:
+        reward = Consensus(references, end=END, measure=measure, count_end=count_end)
+        without = Consensus(remaining, end=END, measure=measure, count_end=count_end, frequencies=reward.frequencies)
+        found = reward(tokens, photos, torch.tensor(left_out))
+        torch.testing.assert_close(found, without(tokens, photos))
+        nothing_left = torch.tensor([not texts for texts in remaining])
+        assert found[nothing_left].tolist() == [0.0] * int(nothing_left.sum())
+
+
+def test_references_of_one_photo_by_hand_and_out_of_order():
+    """Left out, the only reference of photo 1 has nothing to agree with; those of photo 0 share one word of two."""
+    reward = Consensus([[[1, 2], [1, 3], [4, 5]], [[6]]], end=END, measure="ROUGE-L", count_end=False)
+    tokens, photos = rows([[6], [4, 5], [1, 2], [1, 3], [6], [1, 2]]), torch.tensor([1, 0, 0, 0, 1, 0])
+    found = reward(tokens, photos, torch.tensor([0, 2, 0, 1, -1, -1]))
+    assert found.tolist() == pytest.approx([0, 0, 0.5, 0.5, 1, 1])
+
+
+def test_a_reference_that_the_photo_does_not_have_cannot_be_left_out():
+    for measure in MEASURES:
+        reward = Consensus([[[1], [2]], [[3]]], end=END, measure=measure)
+        for but in ([0, 1], [-2, 0]):
+            with pytest.raises(IndexError, match="one of the photo's"):
+                reward(rows([[1], [3]]), torch.tensor([0, 1]), torch.tensor(but))
+        with pytest.raises(IndexError, match="between 0 and 1"):
+            reward(rows([[1]]), torch.tensor([2]), torch.tensor([0]))
+        with pytest.raises(ValueError, match="one a caption"):
+            reward(rows([[1], [3]]), torch.tensor([0, 1]), torch.tensor([0]))
+        with pytest.raises(ValueError, match="photos for"):
+            reward(rows([[1], [3]]), torch.tensor([0]), torch.tensor([0]))
+
+
+@settings(max_examples=50)
+@given(WORLD)
+def test_the_base_of_the_logarithm_in_the_idf_changes_nothing(world):
+    """ "Strengthen" of the GLD paper: all weights times 1 / ln 2."""
+    captions, references = [said for said, _ in world], [texts for _, texts in world]
+    found = cider_d(*prepared(captions, references)[:3]).tolist()
+    for base in (math.e, 2):
+        assert found == pytest.approx(by_definition(captions, references, clip=True, base=base), abs=1e-9)
 
 
 def test_several_samples_of_one_photo_and_none_of_another():
@@ -94,3 +154,41 @@ def test_a_misspelt_measure_and_a_photo_that_is_not_there_are_refused():
             reward(rows([[1]]), torch.tensor([[0]]).expand(1, 2))
         with pytest.raises(TypeError, match="whole numbers"):
             reward(rows([[1]]).float(), torch.tensor([0]))
+
+
+# METEOR
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("meteor")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TELLAPART_CACHE", str(folder / "cache"))
+        yield meteor.load(miniature.write(folder / "data"))
+
+
+def test_meteor_of_sampled_ids_is_meteor_of_their_words(small):
+    tokenizer = WordTokenizer(["a", "dog", "hound", "sat", "on", "the", "grass"])
+    references = [["A dog sat on the grass.", "the hound rested"], ["A bike."], []]
+    reward = MeteorConsensus(references, decode=tokenizer.decode, data=small)
+    said, photos = ["a hound sat on the grass", "a dog", "the hound", "a dog"], [0, 1, 0, 2]
+    tokens = torch.full((4, 9), tokenizer.encode("grass")[0])  # what follows the end is not looked at
+    for row, caption in enumerate(said):
+        ids = [*tokenizer.encode(caption), tokenizer.eos]
+        tokens[row, : len(ids)] = torch.tensor(ids)
+    words = [[["a", "dog", "sat", "on", "the", "grass"], ["the", "hound", "rested"]], [["a", "bike"]], []]
+
+    def expected(told):
+        scores = meteor.value(small.statistics([caption.split() for caption in said], told))
+        return torch.tensor(scores, dtype=torch.float32)
+
+    found = reward(tokens, torch.tensor(photos))
+    torch.testing.assert_close(found, expected([words[photo] for photo in photos]))
+    assert found[0] > found[1] > 0 == found[3]
+    torch.testing.assert_close(pickle.loads(pickle.dumps(reward))(tokens, torch.tensor(photos)), found)
+    found = reward(tokens, torch.tensor(photos), torch.tensor([0, 0, 1, -1]))
+    torch.testing.assert_close(found, expected([words[0][1:], [], words[0][:1], []]))
+    with pytest.raises(IndexError, match="between 0 and 2"):
+        reward(tokens[:1], torch.tensor([3]))
+    with pytest.raises(IndexError, match="one of the photo's"):
+        reward(tokens[:1], torch.tensor([1]), torch.tensor([1]))

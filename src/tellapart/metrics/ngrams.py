@@ -8,6 +8,7 @@ Everything here is read only once it is made: threads may share it, and processe
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +78,25 @@ class References:
         """Photos."""
         return len(self._first) - 1
 
+    @property
+    def sizes(self) -> Longs:
+        """(P,) how many references each photo has."""
+        return np.diff(self._first)
+
+    def without(self, photos: Longs, left_out: Longs) -> References:
+        """For each of N captions a photo of its own: the references of `photos[i]` but for the one that is left out.
+
+        photos    (N,)  the photo whose references caption i is compared with
+        left_out  (N,)  which of that photo's references caption i is, and must not be compared with; -1 if none
+
+        Weights stay those of all references.  Any measure then compares caption i with photo i.
+        """
+        chosen, first = others(self._first, photos, left_out)
+        view = copy(self)
+        view._edges, view._norms, view._lengths = self._edges[chosen], self._norms[chosen], self._lengths[chosen]
+        view._first = first
+        return view
+
     def frequencies(self) -> Frequencies:
         keys = self._slots[self._slots[:, 0] != _EMPTY]
         keys = keys[keys[:, 1].argsort(), 0]
@@ -122,6 +142,66 @@ class References:
         )
         return similarities
 
+    def word_gains(
+        self, captions: Sentences, photos: Longs, *, threshold: float, normalised: bool, sigma: float
+    ) -> tuple[Floats, Floats]:
+        """What the n-grams that a word is in earn with the references of the photo, and what the word itself weighs.
+
+        threshold   n-grams that weigh no more than this earn nothing
+        normalised  an n-gram weighs by its share of the sentence's n-grams of that length, and not by its count
+        sigma       width of the Gaussian penalty on a difference in length; infinity for none
+
+        Both (N, longest caption), 0 after the end: the parts of the cosine that the distinct n-grams with this word
+        add, summed over n and averaged over references; and the tf-idf weight of the word in the caption.
+        """
+        shape = len(captions), int(captions.lengths.max(initial=0))
+        gains, word_weights = np.zeros(shape), np.zeros(shape)
+        self._spread(
+            _word_gains,
+            captions,
+            photos,
+            self._first,
+            self._edges,
+            self._ids,
+            self._times,
+            self._weights,
+            np.log(max(self.documents, 1)),
+            self._norms,
+            self._lengths,
+            threshold,
+            normalised,
+            sigma,
+            gains,
+            word_weights,
+        )
+        return gains, word_weights
+
+    def occurrences(self, captions: Sentences, photos: Longs) -> Longs:
+        """(N, longest caption): the most often that any one reference of the photo has the word; 0 after the end."""
+        most = np.zeros((len(captions), int(captions.lengths.max(initial=0))), np.int64)
+        self._spread(_occurrences, captions, photos, self._first, self._edges, self._ids, self._times, most)
+        return most
+
+    def own_weights(self, order: int, *, normalised: bool) -> tuple[Ints, Floats]:
+        """(M,) the references' own n-grams of one length, (M,) their tf-idf weights; `normalised` as in `word_gains`.
+
+        Once for each time that a sentence has an n-gram.  `spelt` says which they are.
+        """
+        begin, counts = self._edges[:, order - 1], np.diff(self._edges)[:, order - 1]
+        entries, _ = _stretches(begin, counts)
+        ids, times = self._ids[entries], self._times[entries]
+        positions = np.repeat(self._lengths - order + 1, counts) if normalised else 1
+        return np.repeat(ids, times), np.repeat(times * self._weights[ids] / positions, times)
+
+    def spelt(self, ids: Ints, order: int) -> Ints:
+        """(M,) numbers of n-grams of one length → (M, order) their tokens."""
+        known = self.frequencies()
+        tokens = np.empty((len(ids), order), np.int32)
+        for place in reversed(range(order)):
+            tokens[:, place] = known.tokens[ids - 1]
+            ids = known.parents[ids - 1]
+        return tokens
+
     def _spread(self, kernel: Any, captions: Sentences, photos: Longs, *arguments: Any) -> None:
         check_photos(captions, photos, len(self))
 
@@ -129,6 +209,29 @@ class References:
             kernel(captions.tokens, captions.starts, captions.lengths, photos, start, stop, self._slots, *arguments)
 
         over_cores(work, len(captions))
+
+
+def others(first: Longs, photos: Longs, left_out: Longs) -> tuple[Longs, Longs]:
+    """Which sentences of photo `photos[i]` remain for caption i when one is left out: see `References.without`.
+
+    Returns their indices, caption after caption, and (N + 1,) where among these the ones of each caption begin.
+    """
+    if not left_out.shape == photos.shape == (len(photos),):
+        raise ValueError(f"photos {photos.shape} and references to leave out {left_out.shape} must be one a caption")
+    if len(photos) and not 0 <= photos.min() <= photos.max() < len(first) - 1:
+        raise IndexError(f"photos must be between 0 and {len(first) - 2}")
+    counts = first[photos + 1] - first[photos]
+    if ((left_out < -1) | (left_out >= counts)).any():
+        raise IndexError("the reference to leave out must be one of the photo's, or -1")
+    chosen, within = _stretches(first[photos], counts)
+    chosen = chosen[within != np.repeat(left_out, counts)]
+    return chosen, np.concatenate([[0], np.cumsum(counts - (left_out >= 0))])
+
+
+def _stretches(begin: Longs, counts: Longs) -> tuple[Longs, Longs]:
+    """begin[0], begin[0] + 1, ... counts[0] of them, then begin[1], ...; and how far each is from its beginning."""
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.repeat(begin, counts) + within, within
 
 
 # The kernels.  A *bag* is the distinct n-grams of one sentence: `ids` are their numbers in the table, `times` how often
@@ -392,6 +495,19 @@ def _clipped(tokens: Ints, starts: Longs, lengths: Longs, photos: Longs, begin: 
 
 
 @compiled
+def _weigh(ids: Longs, times: Longs, edges: Longs, weights: Floats, unknown_weight: float, bag_weights: Floats,
+           norm: Floats) -> None:  # fmt: skip
+    """Weights of a bag's n-grams, and for each order the length of its tf-idf vector."""
+    for order in range(ORDERS):
+        total = 0.0
+        for entry in range(edges[order], edges[order + 1]):
+            weight = unknown_weight if ids[entry] == UNKNOWN else weights[ids[entry]]
+            bag_weights[entry] = weight
+            total += (times[entry] * weight) ** 2
+        norm[order] = np.sqrt(total)
+
+
+@compiled
 def _cosines(tokens: Ints, starts: Longs, lengths: Longs, photos: Longs, begin: int, end: int, slots: Longs,
              first: Longs, edges: Longs, ids: Ints, times: Ints, weights: Floats, unknown_weight: float, norms: Floats,
              reference_lengths: Longs, clip: bool, sigma: float, similarities: Floats) -> None:  # fmt: skip
@@ -404,13 +520,7 @@ def _cosines(tokens: Ints, starts: Longs, lengths: Longs, photos: Longs, begin: 
     for i in range(begin, end):
         _bag(tokens, starts[i], lengths[i], local, at, parents, lasts, said, bag_edges)
         size = _index(slots, parents, lasts, bag_edges, bag_ids, places)
-        for order in range(ORDERS):
-            total = 0.0
-            for entry in range(bag_edges[order], bag_edges[order + 1]):
-                weight = unknown_weight if bag_ids[entry] == UNKNOWN else weights[bag_ids[entry]]
-                bag_weights[entry] = weight
-                total += (said[entry] * weight) ** 2
-            norm[order] = np.sqrt(total)
+        _weigh(bag_ids, said, bag_edges, weights, unknown_weight, bag_weights, norm)
         sentences = first[photos[i] + 1] - first[photos[i]]
         total = 0.0
         for s in range(first[photos[i]], first[photos[i] + 1]):
@@ -429,3 +539,85 @@ def _cosines(tokens: Ints, starts: Longs, lengths: Longs, photos: Longs, begin: 
             total += cosine * np.exp(-(difference**2) / (2 * sigma**2))
         if sentences > 0:
             similarities[i] = total / (ORDERS * sentences)
+
+
+@compiled
+def _word(lasts: Longs, edges: Longs, token: int) -> int:
+    """The entry of a word in the bag of its sentence.  A sentence has few: a table would take longer."""
+    for entry in range(edges[1]):
+        if lasts[entry] == token:
+            return entry
+    return UNKNOWN
+
+
+@compiled
+def _word_gains(tokens: Ints, starts: Longs, lengths: Longs, photos: Longs, begin: int, end: int, slots: Longs,
+                first: Longs, edges: Longs, ids: Ints, times: Ints, weights: Floats, unknown_weight: float,
+                norms: Floats, reference_lengths: Longs, threshold: float, normalised: bool, sigma: float,
+                gains: Floats, word_weights: Floats) -> None:  # fmt: skip
+    longest = _longest(lengths, begin, end)
+    local, at, parents, lasts, said = _scratch(longest)
+    places = np.empty((2 * _size(ORDERS * longest), 2), np.int32)
+    bag_edges = np.empty(ORDERS + 1, np.int64)
+    bag_ids, bag_weights = np.empty(ORDERS * longest, np.int64), np.empty(ORDERS * longest)
+    norm = np.empty(ORDERS)
+    earned, of_words = np.empty(ORDERS * longest), np.empty(longest)  # by n-grams; by words through them
+    members = np.empty(ORDERS, np.int64)
+    for i in range(begin, end):
+        _bag(tokens, starts[i], lengths[i], local, at, parents, lasts, said, bag_edges)
+        size = _index(slots, parents, lasts, bag_edges, bag_ids, places)
+        _weigh(bag_ids, said, bag_edges, weights, unknown_weight, bag_weights, norm)
+        earned[: bag_edges[ORDERS]] = 0
+        for s in range(first[photos[i]], first[photos[i] + 1]):
+            difference = max(lengths[i] - 1, 0) - max(reference_lengths[s] - 1, 0)
+            penalty = np.exp(-(difference**2) / (2 * sigma**2))
+            for order in range(ORDERS):
+                positions, reference_positions = lengths[i] - order, reference_lengths[s] - order
+                for reference in range(edges[s, order], edges[s, order + 1]):
+                    entry = _entry(places, ids[reference], size)
+                    if entry == UNKNOWN:
+                        continue
+                    share = positions if normalised else 1
+                    if said[entry] * bag_weights[entry] / share > threshold and bag_weights[entry] > 0:
+                        # shares of either sentence are multiples of counts, and but for this factor the norms undo it
+                        longer = positions / reference_positions if normalised else 1.0
+                        product = min(float(said[entry]), times[reference] * longer) * times[reference]
+                        earned[entry] += penalty * product * bag_weights[entry] ** 2 / (norm[order] * norms[s, order])
+        of_words[: bag_edges[1]] = 0
+        for order in range(ORDERS):
+            for entry in range(bag_edges[order], bag_edges[order + 1]):
+                if earned[entry] == 0:
+                    continue
+                step = entry
+                for place in range(order + 1):  # from its last word back to its first
+                    word = members[place] = _word(lasts, bag_edges, lasts[step])
+                    again = False
+                    for earlier in range(place):
+                        again |= members[earlier] == word
+                    if not again:
+                        of_words[word] += earned[entry]
+                    step = parents[step]
+        sentences = max(first[photos[i] + 1] - first[photos[i]], 1)
+        for place in range(lengths[i]):
+            word = _word(lasts, bag_edges, tokens[starts[i] + place])
+            gains[i, place] = of_words[word] / sentences
+            word_weights[i, place] = said[word] * bag_weights[word] / (lengths[i] if normalised else 1)
+
+
+@compiled
+def _occurrences(tokens: Ints, starts: Longs, lengths: Longs, photos: Longs, begin: int, end: int, slots: Longs,
+                 first: Longs, edges: Longs, ids: Ints, times: Ints, most: Longs) -> None:  # fmt: skip
+    longest = _longest(lengths, begin, end)
+    parents, lasts, numbers = np.empty(longest, np.int64), np.empty(longest, np.int64), np.empty(longest, np.int64)
+    parents[:] = -1
+    bag_edges = np.zeros(2, np.int64)
+    for i in range(begin, end):
+        bag_edges[1] = lengths[i]
+        for place in range(lengths[i]):
+            lasts[place] = tokens[starts[i] + place]
+        _look_up(slots, parents, lasts, bag_edges, 0, numbers)
+        for s in range(first[photos[i]], first[photos[i] + 1]):
+            for reference in range(edges[s, 0], edges[s, 1]):
+                for place in range(lengths[i]):
+                    if numbers[place] == ids[reference]:
+                        most[i, place] = max(most[i, place], times[reference])

@@ -63,7 +63,7 @@ class WordReader:
     def _translation(self, words: Tokenizer) -> Tensor:
         """The id here of each id there: (V,)"""
         known = self._translations.get(id(words))
-        if known is None:
+        if known is None or known[0] is not words:  # an id may be another's after a pickle
             known = (words, _translate(words, self.tokenizer))  # held, so that its id is not given to another
             self._translations[id(words)] = known
         return known[1]

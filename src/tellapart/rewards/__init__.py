@@ -1,1 +1,90 @@
-"""What a sampled caption is worth: tensors in, tensors out."""
+"""What a sampled caption is worth: tensors in, tensors out.  The types that all rewards share, and their table.
+
+B photos of a batch, N = B*K captions grouped by photo, T words, P photos of the data, E embedding size.
+
+A reward is called with captions as token ids and gives each of them a number, and where it can tell them apart each of
+its words one more.  What it needs besides (references, a frozen retriever, look-alikes) it closes over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Said:
+    """Captions of a batch of photos, grouped by photo."""
+
+    tokens: Tensor  # (N, T) without BOS, padding after the first EOS
+    mask: Tensor  # (N, T) True up to and including the first EOS; a caption that was cut has none, and all of it counts
+    photos: Tensor  # (N,) position in the data of each caption's photo
+    reference: Tensor | None = None  # (N,) which of its photo's references a caption is; -1 where it is none of them
+    progress: float = 0.0  # of the training, from 0 to 1: for rewards that grow harder
+
+    def of(self, rows: Tensor) -> Said:
+        """These captions alone: (n,) indices."""
+        reference = None if self.reference is None else self.reference[rows]
+        return replace(
+            self, tokens=self.tokens[rows], mask=self.mask[rows], photos=self.photos[rows], reference=reference
+        )
+
+
+@dataclass(frozen=True)
+class Reward:
+    """What captions are worth: a number each, and perhaps one more for each word, which that word alone gets."""
+
+    sentence: Tensor  # (N,)
+    words: Tensor | None = None  # (N, T) 0 at padding
+
+    def __add__(self, other: Reward) -> Reward:
+        words = self.words if other.words is None else other.words if self.words is None else self.words + other.words
+        return Reward(self.sentence + other.sentence, words)
+
+    def __mul__(self, factor: Tensor | float) -> Reward:
+        """`factor` is a number, or one for each caption (N,)."""
+        if self.words is None:
+            return Reward(self.sentence * factor)
+        return Reward(
+            self.sentence * factor, self.words * (factor if isinstance(factor, int | float) else factor[:, None])
+        )
+
+    def per_caption(self, mask: Tensor) -> Tensor:
+        """(N,) the sentence's number and the mean of its words': one figure for choosing and for logs.
+
+        mask  (N, T) True at the words that captions have
+        """
+        if self.words is None:
+            return self.sentence
+        return self.sentence + self.words.sum(1) / mask.sum(1).clamp(min=1)
+
+
+Term = Callable[[Said], Reward]
+
+REWARDS = {
+    "cider_d": "CIDEr-D against the photo's references (R_C)",
+    "cider_d_base2": "the same with logarithms of base 2 (Strengthen, GLD): a cosine does not see the difference",
+    "cider": "CIDEr against the references",
+    "bleu_4": "BLEU-4 against the references",
+    "rouge_l": "ROUGE-L against the references",
+    "meteor": "METEOR against the references; slow",
+    "gd": "global discriminability: R_H + R_B of the listener (GLD, Eqs. 5-8)",
+    "gd_neighbour": "R_H: the caption must fit its photo better than the photo most like it (GLD)",
+    "gd_batch": "R_B: the caption must fit its photo better than others of the batch do, or are fitted (Luo et al.)",
+    "ld": "CIDEr-D and, for each word, what rare n-grams around it add (R_LD; GLD, Eqs. 9-10)",
+    "ld_diff": "CIDEr-D and, for each word, what it adds to that (LD-Diff, GLD)",
+    "geg_avg": "how much better the caption fits its photo than the photo's look-alikes on average (G_avg; GEG, Eq. 3)",
+    "geg_min": "... than the look-alike that it fits best (G_min; GEG, Eq. 4)",
+    "similarity": "how well the caption fits its photo (ER, GEG)",
+    "log_probability": "log-probability of the own photo among those of the batch (DiscriTune)",
+    "image_rank": "rank of the own photo among all of its data set by the listener, bounded",
+    "text_rank": "rank of the own photo among all of its data set by their references, bounded",
+    "reference_gap": "CIDEr-D against the own references less that against the look-alikes' references",
+    "retrieved": "are the photos that the caption finds like each other and like its own? (CIM)",
+    "faithful": "share of content words that the references have (H)",
+    "repetition": "minus the content words and pairs that are said again",
+}  # name: one line; made in `training.rewards`

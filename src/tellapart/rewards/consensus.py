@@ -1,24 +1,30 @@
-"""Rewards for saying what people say: CIDEr-D, CIDEr, BLEU and ROUGE-L of sampled token ids.
+"""Rewards for saying what people say: CIDEr-D, CIDEr, BLEU, ROUGE-L and METEOR of sampled token ids.
 
-The same code as the metrics of these names, without text in between.  Sampling on a GPU, the ids are copied to the CPU
-(16 KB for 200 captions of 20 words) and the rewards back: the comparison takes a microsecond or two a caption, which no
-chain of tensor operations over n-grams comes near.
+The same code as the metrics of these names, and but for METEOR without text in between.  Sampling on a GPU, the ids are
+copied to the CPU (16 KB for 200 captions of 20 words) and the rewards back: the comparison takes a microsecond or two a
+caption, which no chain of tensor operations over n-grams comes near.
+
+"Strengthen" of the GLD paper, IDF with a logarithm of base 2, is CIDEr-D itself: another base multiplies all weights by
+one number, and a cosine does not change with the length of its vectors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tellapart.metrics import meteor
 from tellapart.metrics.bleu import bleu
 from tellapart.metrics.cider import cider, cider_d
-from tellapart.metrics.ngrams import Frequencies, References
+from tellapart.metrics.ngrams import Frequencies, References, others
 from tellapart.metrics.rouge import rouge_l
 from tellapart.metrics.sentences import Grouped, Sentences
+from tellapart.metrics.tokenize import tokenize
 
 
 class Consensus:
@@ -46,26 +52,87 @@ class Consensus:
             raise ValueError(f"measure must be one of {', '.join(MEASURES)}, not {measure!r}")
         tail = [end] if count_end else []
         self._grouped = Grouped.join([[[*caption, *tail] for caption in captions] for captions in references])
-        self._references = References(self._grouped, frequencies)
-        self._end, self._count_end, self._measure = end, count_end, measure
+        self.references = References(self._grouped, frequencies)
+        self.end, self.count_end, self.measure = end, count_end, measure
 
     @property
     def frequencies(self) -> Frequencies:
-        return self._references.frequencies()
+        return self.references.frequencies()
 
-    def __call__(self, tokens: Tensor, photos: Tensor) -> Tensor:
-        """tokens (N, T) sampled ids, photos (N,) which photo each is of → (N,) float32 on the device of `tokens`."""
-        captions = Sentences.rows(tokens.cpu().numpy(), self._end, keep_end=self._count_end)
-        of = photos.cpu().numpy().astype(np.int64)
-        scores = MEASURES[self._measure](captions, of, self._references, self._grouped)
+    def sentences(self, tokens: Tensor) -> Sentences:
+        """Sampled ids (N, T) up to their end, as they are compared with the references."""
+        return Sentences.rows(tokens.cpu().numpy(), self.end, keep_end=self.count_end)
+
+    def scores(self, captions: Sentences, photos: Tensor, but: Tensor | None = None) -> NDArray[np.float64]:
+        """(N,): what `__call__` gives, of captions that are prepared already."""
+        of, references, grouped = _numbers(photos), self.references, self._grouped
+        if but is not None:
+            left_out = _numbers(but)
+            chosen, first = others(grouped.first, of, left_out)
+            grouped = Grouped(grouped.sentences[chosen], first)
+            of, references = np.arange(len(of)), references.without(of, left_out)
+        return MEASURES[self.measure](captions, of, references, grouped)
+
+    def __call__(self, tokens: Tensor, photos: Tensor, but: Tensor | None = None) -> Tensor:
+        """(N,) float32 on the device of `tokens`; 0 where there is no reference to compare with.
+
+        tokens  (N, T)  sampled ids
+        photos  (N,)    which photo each is of
+        but     (N,)    which reference of its photo each is, and is not compared with; -1 if none
+        """
+        scores = self.scores(self.sentences(tokens), photos, but)
         return torch.from_numpy(scores).to(tokens.device, torch.float32)
+
+
+class MeteorConsensus:
+    """METEOR as a reward.  It compares words and not ids, and takes some thirty times as long as CIDEr-D.
+
+    references  captions of each photo, as people wrote them
+    decode      token ids up to the end as text: a tokenizer's `decode`
+    data        METEOR's synonyms and paraphrases: those of the installed pycocoevalcap unless others are given
+
+    It keeps no state between calls: threads may share it, and processes may pickle it if they can pickle `decode`.
+    """
+
+    def __init__(
+        self,
+        references: Sequence[Sequence[str]],
+        *,
+        decode: Callable[[Sequence[int]], str],
+        data: meteor.Meteor | None = None,
+    ):
+        self._words = tokenize([caption for captions in references for caption in captions])
+        self._first = np.cumsum([0, *map(len, references)])
+        self._decode = decode
+        self._meteor = data or meteor.load()
+
+    def __call__(self, tokens: Tensor, photos: Tensor, but: Tensor | None = None) -> Tensor:
+        """As that of `Consensus`."""
+        said = tokenize([self._decode(row) for row in tokens.tolist()])
+        of = _numbers(photos)
+        chosen, first = others(self._first, of, np.full_like(of, -1) if but is None else _numbers(but))
+        words = [self._words[sentence] for sentence in chosen.tolist()]
+        told = [words[begin:end] for begin, end in pairwise(first.tolist())]
+        scores = meteor.value(self._meteor.statistics(said, told))
+        return torch.from_numpy(scores).to(tokens.device, torch.float32)
+
+
+def _numbers(tensor: Tensor) -> NDArray[np.int64]:
+    return tensor.cpu().numpy().astype(np.int64)
 
 
 Score = Callable[[Sentences, NDArray[np.int64], References, Grouped], NDArray[np.float64]]
 
 
 def _bleu(n: int) -> Score:
-    return lambda captions, photos, references, _: bleu(captions, photos, references).per_photo()[:, n - 1]
+    def score(
+        captions: Sentences, photos: NDArray[np.int64], references: References, grouped: Grouped
+    ) -> NDArray[np.float64]:
+        scores = bleu(captions, photos, references).per_photo()[:, n - 1]
+        # what keeps its fractions from 0/0 is left of BLEU where there is no reference
+        return np.where(np.diff(grouped.first)[photos] > 0, scores, 0.0)
+
+    return score
 
 
 MEASURES: dict[str, Score] = {

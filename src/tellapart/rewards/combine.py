@@ -1,0 +1,137 @@
+"""Several rewards as one: their weighted sum, each term logged apart, and if asked for brought to the same scale.
+
+Terms differ in scale by orders of magnitude: of five captions of a photo, CIDEr-D varies by .3 and a gap of cosines by
+.05.  A policy gradient feels only how much a term varies within a photo, its *spread*: weights mean what they say once
+each term is divided by that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from math import isfinite
+from operator import add
+
+import torch
+from torch import Tensor
+
+from tellapart.errors import UserError
+from tellapart.rewards import Reward, Said, Term
+
+_ROUNDING = 1e-6  # a smaller spread is none: equal captions may differ by this much in a batch
+
+
+class Combined:
+    """The sum over terms of weight times reward.
+
+    terms       by name
+    weights     by the same names; below zero for a penalty, zero for a term that is only logged
+    balance     divide each term by its spread: sum_i weight_i * term_i / spread_i, times target / max(1, sum |w| / 2)
+    decay       of the running mean of spreads, by which terms are divided
+    target      the spread that a lone term of weight 1 gets: that of CIDEr-D, so that a learning rate carries over
+    unbalanced  terms that are added with their plain weight, after the balanced sum
+    total       of each of some numbers, the sum over all processes, so that all of them divide by the same
+
+    The running spreads are all that changes between calls.  A step in which a term is the same for all captions of a
+    photo says nothing of the term's scale, and leaves its running spread as it is.  A term that has always been so is
+    not divided: a baseline takes away whatever it adds.
+    """
+
+    def __init__(
+        self,
+        terms: Mapping[str, Term],
+        weights: Mapping[str, float],
+        *,
+        balance: bool = False,
+        decay: float = 0.95,
+        target: float = 0.30,
+        unbalanced: frozenset[str] = frozenset(),
+        total: Callable[[Sequence[float]], list[float]] = list,
+    ):
+        if not terms:
+            raise ValueError("a reward needs at least one term")
+        if terms.keys() != weights.keys() or not unbalanced <= terms.keys():
+            raise ValueError(f"weights and unbalanced must name the terms {', '.join(terms)}")
+        if not all(map(isfinite, weights.values())):
+            raise ValueError(f"weights must be numbers, not {dict(weights)}")
+        if not 0 <= decay < 1:
+            raise ValueError(f"decay must be from 0 to below 1, not {decay}")
+        self._terms = dict(terms)
+        self._weights = {name: float(weights[name]) for name in terms}
+        self._balanced = [name for name in terms if balance and name not in unbalanced]
+        self._decay, self._total = decay, total
+        self._target = target / max(1.0, sum(abs(self._weights[name]) for name in self._balanced) / 2)
+        # A row for each balanced term: the decaying sum of its spreads, and of the ones that it is to be divided by.
+        self._running = torch.zeros(len(self._balanced), 2, dtype=torch.double)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the log line: reward/NAME and spread/NAME before any weight, and the mean of the sum, `reward`."""
+        return [f"{what}/{name}" for what in ("reward", "spread") for name in self._terms] + ["reward"]
+
+    def __call__(self, said: Said, samples: int) -> tuple[Reward, dict[str, float]]:
+        """The sum for captions that are learned from, `samples` of each photo, and its log line."""
+        rewards = self._rewards(said)
+        values = torch.stack([reward.per_caption(said.mask) for reward in rewards.values()])  # (terms, N)
+        self._check_finite(values, said)
+        by_photo = values.view(len(values), -1, samples)
+        spreads = by_photo.std(2).mean(1) if samples > 1 else values.new_zeros(len(values))
+        means, told = torch.stack([values.mean(1), spreads]).tolist()  # one transfer
+        if self._balanced:
+            own = dict(zip(rewards, told, strict=True))
+            self._learn([own[name] for name in self._balanced], by_photo.shape[1])
+        total = self._sum(rewards)
+        figures = [*means, *told, total.per_caption(said.mask).mean().item()]
+        return total, dict(zip(self.names, figures, strict=True))
+
+    def worth(self, said: Said) -> Reward:
+        """The sum for captions that others are compared with, on the scale of those that were learned from last."""
+        rewards = self._rewards(said)
+        self._check_finite(torch.stack([reward.per_caption(said.mask) for reward in rewards.values()]), said)
+        return self._sum(rewards)
+
+    def absent(self) -> None:
+        """This process has no captions of the batch: the others' spreads are its own."""
+        if self._balanced:
+            self._learn([0.0] * len(self._balanced), 0)
+
+    def state(self) -> dict[str, Tensor]:
+        """What a checkpoint keeps: by name of a balanced term (2,)."""
+        return {name: row.clone() for name, row in zip(self._balanced, self._running, strict=True)}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        if state.keys() != set(self._balanced):
+            kept, here = (", ".join(sorted(names)) or "no reward" for names in (state, self._balanced))
+            raise UserError(f"the checkpoint has running spreads of {kept}, but the recipe balances {here}.")
+        for row, name in enumerate(self._balanced):
+            self._running[row] = state[name].cpu()
+
+    def _rewards(self, said: Said) -> dict[str, Reward]:
+        return {name: term(said) for name, term in self._terms.items()}
+
+    def _sum(self, rewards: Mapping[str, Reward]) -> Reward:
+        factors = self._factors()
+        return reduce(add, (reward * factors[name] for name, reward in rewards.items()))
+
+    def _learn(self, spreads: list[float], photos: int) -> None:
+        """Take the mean spread over the photos of all processes into the running one."""
+        count, *sums = self._total([photos, *(photos * spread for spread in spreads)])
+        latest = torch.tensor(sums, dtype=torch.double) / count
+        seen = latest > _ROUNDING
+        update = torch.stack([latest, torch.ones_like(latest)], 1)
+        self._running[seen] = (self._decay * self._running + (1 - self._decay) * update)[seen]
+
+    def _factors(self) -> dict[str, float]:
+        """What each term is multiplied with."""
+        factors = dict(self._weights)
+        for name, (spreads, ones) in zip(self._balanced, self._running.tolist(), strict=True):
+            factors[name] *= self._target * (ones / spreads if ones else 1.0)
+        return factors
+
+    def _check_finite(self, values: Tensor, said: Said) -> None:
+        finite = values.isfinite()
+        if not finite.all():
+            for name, row in zip(self._terms, finite, strict=True):
+                if not row.all():
+                    photos = ", ".join(map(str, sorted(set(said.photos[~row].tolist()))))
+                    raise FloatingPointError(f"reward {name} is not a finite number for the photos at {photos}")

@@ -1,0 +1,94 @@
+"""The group embedding gap (GEG, "CLIP-guided group optimisation", Eqs. 3 and 4) and what it is compared with.
+
+By how much does a caption fit its own photo better than the look-alikes of that photo?  Than they do on average, or
+than the one that it fits best.  The similarity f(I, c) alone, without a group, is the reward of the ablation ER.
+
+Ours: a curriculum.  A group can begin with photos that are easy to tell apart and end with the hardest.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from tellapart.rewards import Reward, Said
+from tellapart.rewards.listener import Listener, look_up
+
+Kind = Literal["average", "hardest"]
+
+
+def average_gap(own: Tensor, group: Tensor, there: Tensor) -> Tensor:
+    """G_avg (Eq. 3).
+
+    own      (N,)   similarity of each caption to its photo
+    group    (N, k) to the look-alikes of that
+    there    (N, k) False where there is no further look-alike
+    returns  (N,)   0 where there is none at all
+    """
+    mean = group.masked_fill(~there, 0).sum(1) / there.sum(1).clamp(min=1)
+    return (own - mean).masked_fill(~there.any(1), 0)
+
+
+def hardest_gap(own: Tensor, group: Tensor, there: Tensor) -> Tensor:
+    """G_min (Eq. 4); shapes as in `average_gap`."""
+    return (own - group.masked_fill(~there, -torch.inf).amax(1)).masked_fill(~there.any(1), 0)
+
+
+def at_progress(groups: Tensor, k: int, progress: float) -> Tensor:
+    """The k look-alikes that stand for a photo at this point of a training: the farthest at 0, the nearest at 1.
+
+    groups    (N, M) nearest first, -1 after the last
+    progress  the window of k moves linearly from the last of a photo's look-alikes to the first
+    returns   (N, k), or (N, M) if that is less
+    """
+    k = min(k, groups.shape[1])
+    farther = ((groups >= 0).sum(1) - k).clamp(min=0)  # look-alikes beyond the nearest k
+    first = (farther * (1 - min(max(progress, 0.0), 1.0))).round().long()
+    return groups.gather(1, first[:, None] + torch.arange(k, device=groups.device))
+
+
+class GroupGap:
+    """G of captions.
+
+    groups      (P, M) positions of each photo's look-alikes, nearest first, -1 after the last
+    kind        "average": G_avg; "hardest": G_min
+    k           how many of them are a group; the paper's 5
+    curriculum  the group moves from the farthest k to the nearest k as the training goes on; else: the nearest k
+    scale       the gap is multiplied with this
+    """
+
+    def __init__(
+        self,
+        listener: Listener,
+        groups: Tensor,
+        kind: Kind = "average",
+        *,
+        k: int = 5,
+        curriculum: bool = False,
+        scale: float = 1.0,
+    ):
+        if groups.ndim != 2 or len(groups) != len(listener) or not groups.shape[1]:
+            raise ValueError(f"{len(listener)} photos and groups of shape {tuple(groups.shape)}")
+        if kind not in ("average", "hardest") or k < 1:
+            raise ValueError(f"there is no gap of kind {kind!r} to {k} look-alikes")
+        self.listener, self.groups, self.kind, self.k = listener, groups, kind, k
+        self.curriculum, self.scale = curriculum, scale
+
+    def __call__(self, said: Said) -> Reward:
+        progress = said.progress if self.curriculum else 1.0
+        groups = at_progress(look_up(self.groups, said.photos).to(said.tokens.device), self.k, progress)
+        group = self.listener.to_photos(said, groups.clamp(min=0))
+        gap = average_gap if self.kind == "average" else hardest_gap
+        return Reward(gap(self.listener.to_own(said), group, groups >= 0) * self.scale)
+
+
+class OwnSimilarity:
+    """f(I, c): how well a caption fits its photo, whatever else it fits."""
+
+    def __init__(self, listener: Listener):
+        self.listener = listener
+
+    def __call__(self, said: Said) -> Reward:
+        return Reward(self.listener.to_own(said))

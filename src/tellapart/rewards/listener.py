@@ -1,0 +1,175 @@
+"""A frozen retriever that listens: it hears captions, and knows all photos of the data beforehand.
+
+Photos are embedded once.  Several rewards ask the same listener about the same captions, so it remembers the last ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tellapart.data.tokenizers import Tokenizer
+from tellapart.errors import UserError
+from tellapart.retrievers.retriever import Retriever
+from tellapart.rewards import Said
+
+_BATCH = 4096  # photos that are embedded at once
+
+
+class EmbedTokens:
+    """A captioner's tokens (N, T), which count up to EOS -> (N, E) as the retriever hears them; no word: zeros."""
+
+    def __init__(self, retriever: Retriever, words: Tokenizer):
+        retriever.reader.require_words_of(words)
+        self.retriever = replace(retriever, encoder=None)  # it only reads: a pickle without the encoder is smaller
+        self.words = words
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        return self.retriever.embed_tokens(tokens, self.words)
+
+
+class Listener:
+    """What a frozen retriever knows of the photos, and how it hears captions.
+
+    name        of the retriever, as logs show it
+    images      (P, E) unit norm; of a text-to-text retriever the mean of the references' vectors.  Zeros: a photo of
+                which nothing is known
+    pool        (P,) the number of the data set that each photo is from
+    scale       what a cosine is multiplied with before a softmax
+    embed       tokens (N, T) -> (N, E)
+    references  (P,) how many a photo is known by; none where it is seen.  A caption that is one of them is compared
+                with the others only: it would find itself
+
+    What it answers is on the device of the captions' tokens, wherever the photos are.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        images: Tensor,
+        pool: Tensor,
+        scale: float,
+        embed: Callable[[Tensor], Tensor],
+        references: Tensor | None = None,
+    ):
+        for what, numbers in (("pool", pool), ("references", references)):
+            if numbers is not None and numbers.shape != images.shape[:1]:
+                raise ValueError(f"{len(images)} photos and {what} of shape {tuple(numbers.shape)}")
+        finite = images.isfinite().all(1)
+        if not finite.all():
+            bad = int((~finite).nonzero()[0]) + 1
+            raise UserError(f"{name}: the vector of photo number {bad} has a value that is not a finite number.")
+        self.name, self.images, self.pool, self.scale, self.embed = name, images, pool, scale, embed
+        self.references = references
+        barrier = torch.where(images.any(1), 0.0, -torch.inf)
+        self._galleries = {number: _gallery(barrier, pool == number) for number in torch.unique(pool).tolist()}
+        self._heard: tuple[Said, Tensor] | None = None
+        self._similarities: tuple[Said, Tensor] | None = None
+
+    @classmethod
+    def of_photos(cls, retriever: Retriever, words: Tokenizer, pooled: Tensor, pool: Tensor) -> Listener:
+        """pooled (P, D) features of the retriever's own encoder; `words` are the captioner's"""
+        if retriever.sees != "photos":
+            raise UserError(f"{retriever.name} knows photos by their references; it cannot be shown photos.")
+        embed = EmbedTokens(retriever, words)
+        images = torch.cat([retriever.embed_images(part).float() for part in pooled.float().split(_BATCH)])  # type: ignore[no-untyped-call]
+        return cls(retriever.name, images, pool, retriever.scale, embed)
+
+    @classmethod
+    def of_references(
+        cls, retriever: Retriever, words: Tokenizer, references: Sequence[Sequence[str]], pool: Tensor
+    ) -> Listener:
+        """references of each of the P photos; `words` are the captioner's"""
+        embed = EmbedTokens(retriever, words)
+        images = retriever.embed_references(references).float().clone()  # a clone takes part in autograd again
+        counts = torch.tensor(list(map(len, references)), dtype=torch.long)
+        return cls(retriever.name, images, pool, retriever.scale, embed, counts)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def hear(self, said: Said) -> Tensor:
+        """(N, E) the captions; one without a word is zeros"""
+        last = self._heard
+        if last is None or last[0] is not said:
+            # What a retriever gives was made for inference only; a clone takes part in autograd again.
+            heard = self.embed(said.tokens).to(said.tokens.device, torch.float32).clone()
+            self._heard = last = said, heard
+        return last[1]
+
+    def similarities(self, said: Said) -> Tensor:
+        """(N, P) to all photos of the data set that a caption's own photo is from
+
+        -inf at photos of other data sets, among which nobody looks for it, and at those of which nothing is known.
+        """
+        last = self._similarities
+        if last is None or last[0] is not said:
+            self._similarities = last = said, self._to_galleries(said)
+        return last[1]
+
+    def to_own(self, said: Said) -> Tensor:
+        """(N,) similarity to the own photo"""
+        return self.to_photos(said, said.photos[:, None]).squeeze(1)
+
+    def to_photos(self, said: Said, photos: Tensor) -> Tensor:
+        """Similarity of each caption to photos of its own choice: positions (N, k) -> (N, k)"""
+        photos = photos.to(said.tokens.device)
+        similarity = torch.einsum("ne,nke->nk", self.hear(said), look_up(self.images, photos))
+        return self._without_itself(said, similarity, photos)
+
+    def to_batch(self, said: Said) -> tuple[Tensor, Tensor]:
+        """(N, B) similarity of each caption to the different photos of the batch, and (N,) which of them is its own"""
+        photos, own = torch.unique(said.photos.to(said.tokens.device), return_inverse=True)
+        similarity = self.hear(said) @ look_up(self.images, photos).T
+        return self._without_itself(said, similarity, photos), own
+
+    def _to_galleries(self, said: Said) -> Tensor:
+        """(N, P) by one product for each data set that occurs in the batch"""
+        heard, pool = self.hear(said).to(self.images.device), self.pool[said.photos.to(self.pool.device)]
+        found = heard.new_full((len(heard), len(self)), -torch.inf)
+        for number in torch.unique(pool).tolist():
+            rows = (pool == number).nonzero().squeeze(1).to(heard.device)
+            span, barrier = self._galleries[number]
+            found[rows, span] = torch.addmm(barrier, heard[rows], self.images[span].T)
+        found = found.to(said.tokens.device)
+        if self.references is not None and said.reference is not None:
+            rows = (said.reference >= 0).nonzero().squeeze(1).to(found.device)
+            found[rows, said.photos.to(found.device)[rows]] = self.to_own(said)[rows]
+        return found
+
+    def _without_itself(self, said: Said, similarity: Tensor, photos: Tensor) -> Tensor:
+        """A caption that is a reference of its photo, compared with that photo's others; the only one: 0.
+
+        similarity  (N, M)
+        photos      (M,) or (N, M) to which
+        """
+        if self.references is None or said.reference is None:
+            return similarity
+        device = similarity.device
+        count = look_up(self.references, said.photos.to(device))[:, None]
+        itself = self.hear(said).square().sum(1, keepdim=True)  # 1, or 0 for a caption without a word
+        others = torch.where(count > 1, (similarity * count - itself) / (count - 1).clamp(min=1), 0)
+        is_reference = (said.reference.to(device) >= 0)[:, None] & (photos == said.photos.to(device)[:, None])
+        return torch.where(is_reference, others, similarity)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_heard": None, "_similarities": None}
+
+
+def look_up(table: Tensor, photos: Tensor) -> Tensor:
+    """What a table (P, ...) of the photos says of these, where `photos` are."""
+    return table[photos.to(table.device)].to(photos.device)
+
+
+def _gallery(barrier: Tensor, members: Tensor) -> tuple[slice, Tensor]:
+    """Where the photos of a data set lie, and what to add to similarities there: -inf at those that do not belong.
+
+    The photos of a data set lie side by side in practice, so that a span of all vectors will do and none is copied.
+    """
+    places = members.nonzero()
+    span = slice(int(places[0]), int(places[-1]) + 1)
+    return span, barrier[span].masked_fill(~members[span].to(barrier.device), -torch.inf)

@@ -1,0 +1,200 @@
+"""LD, the local discriminative reward (GLD paper, Eq. 9-10): rare words that the references have too earn more.
+
+Every word of a caption gets the caption's CIDEr-D, R_C.  A word w whose own weight is above one threshold gets a bonus
+besides, from the distinct n-grams ω of the caption that contain it and weigh more than another:
+
+    10 / references · Σ_references Σ_n Σ_ω∋w  min(g_ω(caption), g_ω(reference)) · g_ω(reference) / (‖g‖ ‖g‖)
+
+g is the tf-idf weight, and the norms are those of all n-grams of one length.  As in the authors' program this is summed
+over n, where CIDEr-D takes the mean, and CIDEr-D's penalty on a difference in length applies.  Their program scores the
+captions of its first call for ever, since a list is never cleared; here nothing remains between calls.
+
+The bonus alone can make captions ever longer: the end token never gets it, and a word said twice is paid twice.
+`LocalConfig` has the remedies.  It also holds down informative words that are frequent; `qualify="contrast"` does not.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tellapart.metrics.cider import SIGMA
+from tellapart.metrics.ngrams import ORDERS
+from tellapart.metrics.sentences import Sentences
+from tellapart.rewards import Reward, Said
+from tellapart.rewards.consensus import Consensus
+from tellapart.rewards.local_config import Frequency, LocalConfig
+
+_SCALE = 10.0  # that of CIDEr-D
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Longs = NDArray[np.int64]
+
+
+class LocalDiscriminative:
+    """CIDEr-D for the sentence, and for each of its words the bonus of LD.
+
+    consensus    CIDEr-D with the references that words are compared with
+    look_alikes  (P, k)  for "contrast": photos that each photo is to be told from; -1 where there are fewer.  Those
+                         without references say nothing, and a photo without look-alikes has nothing to be told from:
+                         its words get no bonus
+    stop_words   (V,)    for "contrast": True at tokens that are no content words
+
+    A caption that is one of its photo's references (`Said.reference`) is compared with the others only.
+    """
+
+    def __init__(
+        self,
+        consensus: Consensus,
+        config: LocalConfig,
+        *,
+        look_alikes: NDArray[np.integer] | None = None,
+        stop_words: Tensor | None = None,
+    ):
+        if consensus.measure != "CIDEr-D":
+            raise ValueError(f"LD reweighs CIDEr-D, not {consensus.measure}")
+        if not config.share >= 0:
+            raise ValueError(f"share must not be negative, and is {config.share}")
+        self._consensus, self._config = consensus, config
+        self._look_alikes = _with_references(look_alikes, consensus) if config.qualify == "contrast" else None
+        self._stop_words = None if stop_words is None else stop_words.cpu().numpy().astype(np.bool_)
+
+    def __call__(self, said: Said) -> Reward:
+        """sentence (N,): R_C.  words (N, T): bonuses; 0 for words that do not qualify, the end and what follows it."""
+        consensus, config = self._consensus, self._config
+        captions = consensus.sentences(said.tokens)
+        sentence = consensus.scores(captions, said.photos, said.reference)
+        photos = own = said.photos.cpu().numpy().astype(np.int64)
+        references = consensus.references
+        if said.reference is not None:
+            references = references.without(photos, said.reference.cpu().numpy().astype(np.int64))
+            own = np.arange(len(photos))
+
+        gains, weights = references.word_gains(
+            captions,
+            own,
+            threshold=config.threshold if config.qualify == "rare" else -np.inf,
+            normalised=config.tf == "normalised",
+            sigma=SIGMA if config.length_penalty else np.inf,
+        )
+        width = gains.shape[1]
+        inside = np.arange(width) < captions.lengths[:, None]
+        tokens = np.where(inside, captions.tokens.reshape(said.tokens.shape)[:, :width], consensus.end)
+        if self._look_alikes is None:
+            qualifies = weights > config.word_threshold
+        else:
+            in_own = references.occurrences(captions, own) > 0
+            qualifies = in_own & self._content(tokens) & self._tells_apart(captions, self._look_alikes[photos])
+        qualifies &= tokens != consensus.end
+
+        bonus = np.where(qualifies, _SCALE * gains, 0.0)
+        if config.at_most_references:
+            bonus[_said_before(tokens) >= references.occurrences(captions, own)] = 0
+        if config.share:
+            total = bonus.sum(1)
+            bonus *= np.divide(config.share * sentence, total, out=np.zeros_like(total), where=total > 0)[:, None]
+        if config.centre and qualifies.any():
+            bonus[qualifies] -= bonus[qualifies].mean()
+
+        out = torch.zeros(said.tokens.shape, dtype=torch.float32)
+        out[:, :width] = torch.from_numpy(config.bonus * bonus)
+        device = said.tokens.device
+        return Reward(torch.from_numpy(sentence).to(device, torch.float32), out.to(device))
+
+    def _content(self, tokens: NDArray[np.int32]) -> Bools:
+        """(N, T)"""
+        return np.ones(tokens.shape, np.bool_) if self._stop_words is None else ~self._stop_words[tokens]
+
+    def _tells_apart(self, captions: Sentences, others: Longs) -> Bools:
+        """(N, T): do fewer than half of the photo's look-alikes have this word in a reference?
+
+        others  (N, k)  the look-alikes of each caption's photo
+        """
+        count, k = others.shape
+        each = captions[np.repeat(np.arange(count), k)]
+        have = self._consensus.references.occurrences(each, np.maximum(others, 0).ravel()) > 0
+        there = others >= 0
+        having = (have.reshape(count, k, captions.lengths.max(initial=0)) & there[:, :, None]).sum(1)
+        tells: Bools = 2 * having < there.sum(1)[:, None]
+        return tells
+
+
+class Differences:
+    """LD-Diff: word t gets what it adds, R_C of the first t words less that of the first t - 1; the sentence its R_C.
+
+    A prefix has no end token but for the last, the whole caption; that of no words is worth 0.  So a caption's words
+    sum up to its R_C.
+    """
+
+    def __init__(self, consensus: Consensus):
+        self._consensus = consensus
+
+    def __call__(self, said: Said) -> Reward:
+        """sentence (N,), words (N, T); 0 after the end."""
+        captions = self._consensus.sentences(said.tokens)
+        count, width = said.tokens.shape
+        owner = np.repeat(np.arange(count), captions.lengths)  # of each prefix that has a word
+        place = np.arange(len(owner)) - np.repeat(np.cumsum(captions.lengths) - captions.lengths, captions.lengths)
+        prefixes = Sentences(captions.tokens, captions.starts[owner], place + 1)
+        rows = torch.from_numpy(owner).to(said.photos.device)
+        reference = None if said.reference is None else said.reference[rows]
+        worth = np.zeros((count, width + 1))
+        worth[owner, place + 1] = self._consensus.scores(prefixes, said.photos[rows], reference)
+        words = np.zeros((count, width))
+        words[owner, place] = worth[owner, place + 1] - worth[owner, place]
+        whole = worth[np.arange(count), captions.lengths]
+        device = said.tokens.device
+        return Reward(
+            torch.from_numpy(whole).to(device, torch.float32), torch.from_numpy(words).to(device, torch.float32)
+        )
+
+
+def ngram_weights(consensus: Consensus, n: int, *, tf: Frequency = "count") -> tuple[NDArray[np.int32], Floats]:
+    """(M, n) n-grams of the references, (M,) their weights (Eq. 9): once for each time that a reference has one."""
+    ids, weights = consensus.references.own_weights(n, normalised=tf == "normalised")
+    return consensus.references.spelt(ids, n), weights
+
+
+def word_weights(consensus: Consensus, *, tf: Frequency = "count") -> tuple[NDArray[np.int32], Floats]:
+    """(M,) words of the references, (M,) their weights: as `ngram_weights`, without the end token."""
+    ngrams, weights = ngram_weights(consensus, 1, tf=tf)
+    words = ngrams[:, 0] != consensus.end
+    return ngrams[words, 0], weights[words]
+
+
+def thresholds(
+    consensus: Consensus, *, ngram_quantile: float, word_quantile: float, tf: Frequency = "count"
+) -> tuple[float, float]:
+    """λ and η by what the references' own n-grams (n = 1..4 together) and words weigh: this share weighs no more."""
+    normalised = tf == "normalised"
+    ngrams = [consensus.references.own_weights(n, normalised=normalised)[1] for n in range(1, ORDERS + 1)]
+    _, words = word_weights(consensus, tf=tf)
+    return _quantile(np.concatenate(ngrams), ngram_quantile), _quantile(words, word_quantile)
+
+
+def _quantile(weights: Floats, share: float) -> float:
+    """The smallest weight that at least this share of all does not exceed: one of them, so that `>` leaves it out."""
+    if not len(weights):
+        raise ValueError("there are no references to take thresholds from")
+    return float(np.quantile(weights, share, method="inverted_cdf"))
+
+
+def _with_references(look_alikes: NDArray[np.integer] | None, consensus: Consensus) -> Longs:
+    if look_alikes is None:
+        raise ValueError('qualify="contrast" needs look-alikes')
+    sizes = consensus.references.sizes
+    if look_alikes.ndim != 2 or len(look_alikes) != len(sizes):
+        raise ValueError(f"look-alikes {look_alikes.shape} must have a row for each of {len(sizes)} photos")
+    if look_alikes.size and not -1 <= look_alikes.min() <= look_alikes.max() < len(sizes):
+        raise IndexError(f"look-alikes must be between 0 and {len(sizes) - 1}, or -1")
+    return np.where((look_alikes >= 0) & (sizes[look_alikes] > 0), look_alikes, -1).astype(np.int64)
+
+
+def _said_before(tokens: NDArray[np.int32]) -> Longs:
+    """(N, T): how often the caption has had this word before."""
+    same = tokens[:, :, None] == tokens[:, None, :]
+    before: Longs = np.tril(same, -1).sum(2)
+    return before

@@ -1,0 +1,48 @@
+"""A listener whose beliefs can be worked out by hand: a caption is the direction in which its words point."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+from tellapart.rewards import Said
+from tellapart.rewards.listener import Listener
+
+PAD, BOS, EOS, FIRST = 0, 1, 2, 3  # word 0 of the tables below is token FIRST
+
+
+class Directions:
+    """The unit vector of the sum of the words' vectors (V, E), up to EOS; without a word zeros."""
+
+    def __init__(self, vectors):
+        self.vectors = vectors
+
+    def __call__(self, tokens):
+        counts = ((tokens == EOS).cumsum(1) == 0) & (tokens >= FIRST)
+        vectors = self.vectors[(tokens - FIRST).clamp(min=0)] * counts[..., None]
+        return F.normalize(vectors.sum(1), dim=1)
+
+
+def degrees(*angles):
+    """Unit vectors of the plane: the cosine of two is that of the angle between them."""
+    return torch.tensor([[math.cos(math.radians(angle)), math.sin(math.radians(angle))] for angle in angles])
+
+
+def listener(images, words, *, pool=None, scale=10.0, references=None):
+    pool = torch.zeros(len(images), dtype=torch.long) if pool is None else torch.tensor(pool)
+    return Listener("directions", images, pool, scale, Directions(words), references)
+
+
+def said(captions, photos, *, width=None, reference=None, progress=0.0):
+    """Captions as lists of words."""
+    rows = [[FIRST + word for word in caption] + [EOS] for caption in captions]
+    width = max(map(len, rows)) if width is None else width
+    tokens = torch.tensor([row + [PAD] * (width - len(row)) for row in rows])
+    mask = torch.tensor([[True] * len(row) + [False] * (width - len(row)) for row in rows])
+    reference = None if reference is None else torch.tensor(reference)
+    return Said(tokens, mask, torch.tensor(photos), reference, progress)
+
+
+def cosine(a, b):
+    """In double precision and without torch."""
+    return sum(x * y for x, y in zip(a.tolist(), b.tolist(), strict=True))

@@ -1,0 +1,393 @@
+"""LD by hand, by brute force and by what must not matter; LD-Diff; thresholds from the data."""
+
+import math
+import pickle
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metrics.scored import ngrams
+from tellapart.rewards import Reward, Said
+from tellapart.rewards.consensus import Consensus
+from tellapart.rewards.local_discriminative import (
+    Differences,
+    LocalConfig,
+    LocalDiscriminative,
+    ngram_weights,
+    thresholds,
+    word_weights,
+)
+
+END = 0
+EVERYTHING = LocalConfig(threshold=0.0, word_threshold=0.0)
+
+
+def said(captions, photos, reference=None, width=8, padding=3):
+    tokens = torch.full((len(captions), width), padding)
+    mask = torch.zeros(len(captions), width, dtype=torch.bool)
+    for row, caption in enumerate(captions):
+        tokens[row, : len(caption)] = torch.tensor(caption, dtype=torch.long)
+        if len(caption) < width:
+            tokens[row, len(caption)] = END
+        mask[row, : len(caption) + 1] = True
+    return Said(tokens, mask, torch.tensor(photos), None if reference is None else torch.tensor(reference))
+
+
+# By hand
+
+
+def test_a_bonus_by_hand():
+    """Four photos of one reference, the end not counted.  Word 1 is in two of four photos, the others in one.
+
+    Weights: word 1 ln 4 - ln 2 = L, words 2 and 3 2L, the pairs and the triple 2L, with L = ln 2.
+    Caption 1 2 of the photo told as 1 2 3.  Both norms are of single words and of pairs:
+    words: caption √(1 + 4) L, reference √(1 + 4 + 4) L; pairs: caption 2L, reference √(4 + 4) L.
+    In the cosine, word 1 earns 1 / (√5 · 3), word 2 4 / (√5 · 3) and the pair 4 / (2 · √8).
+    """
+    consensus = Consensus([[[1, 2, 3]], [[1]], [[4]], [[5]]], end=END, count_end=False)
+    one, two, pair = 1 / (5**0.5 * 3), 4 / (5**0.5 * 3), 4 / (2 * 8**0.5)
+    penalty = math.exp(-1 / 72)
+    weight = math.log(2)
+
+    def words(**settings):
+        reward = LocalDiscriminative(consensus, LocalConfig(**settings))(said([[1, 2]], [0], width=3))
+        assert reward.sentence.item() == pytest.approx(10 * penalty * (one + two + pair) / 4, abs=1e-5)
+        return reward.words.tolist()[0]
+
+    everything = {"threshold": 0.0, "word_threshold": 0.0}
+    assert words(**everything) == pytest.approx([10 * penalty * (one + pair), 10 * penalty * (two + pair), 0])
+    assert words(**everything, length_penalty=False) == pytest.approx([10 * (one + pair), 10 * (two + pair), 0])
+    # an n-gram must weigh more than λ, and a word more than η
+    assert words(threshold=1.5 * weight, word_threshold=0.0) == pytest.approx(
+        [10 * penalty * pair, 10 * penalty * (two + pair), 0]
+    )
+    assert words(threshold=0.0, word_threshold=1.5 * weight) == pytest.approx([0, 10 * penalty * (two + pair), 0])
+    assert words(threshold=2.5 * weight, word_threshold=0.0) == [0, 0, 0]
+    assert words(threshold=0.0, word_threshold=2.5 * weight) == [0, 0, 0]
+    # of shares: word 1 is half of the caption and a third of the reference, min(1/2, 1/3) instead of min(1, 1), over
+    # norms of vectors that are a half and a third as long: min(1, 2/3); the pair has min(1/1, 1/2), and so 1/2
+    assert words(**everything, tf="normalised") == pytest.approx(
+        [10 * penalty * (one * 2 / 3 + pair / 2), 10 * penalty * (two * 2 / 3 + pair / 2), 0]
+    )
+    # a share of the caption's CIDEr-D, in proportion
+    sentence, total = 10 * penalty * (one + two + pair) / 4, one + two + 2 * pair
+    assert words(**everything, share=0.5) == pytest.approx(
+        [0.5 * sentence * (one + pair) / total, 0.5 * sentence * (two + pair) / total, 0], abs=1e-6
+    )
+    # over two qualifying words
+    assert words(**everything, centre=True) == pytest.approx(
+        [10 * penalty * (one - two) / 2, 10 * penalty * (two - one) / 2, 0], abs=1e-5
+    )
+
+
+def test_a_word_that_is_said_again_gets_the_same_and_no_more_than_the_references_if_told_so():
+    consensus = Consensus([[[1, 2], [2, 2, 3]], [[4]], [[5]]], end=END)
+    captions = said([[2, 1, 2, 2]], [0])
+    (again,) = LocalDiscriminative(consensus, EVERYTHING)(captions).words.tolist()
+    assert again[0] == again[2] == again[3] > 0
+    config = LocalConfig(threshold=0.0, word_threshold=0.0, at_most_references=True)
+    (bounded,) = LocalDiscriminative(consensus, config)(captions).words.tolist()
+    assert bounded == [*again[:3], 0, 0, 0, 0, 0]
+
+
+def test_words_that_tell_a_photo_from_its_look_alikes_qualify_however_frequent_they_are():
+    """Word 1 is the most frequent of all, though not in photo 3; word 2 is in photo 0 alone; word 9 is nowhere."""
+    references = [[[1, 2, 7]], [[1, 3]], [[1, 4]], [[5, 7]], [[1, 6]], []]
+    consensus = Consensus(references, end=END)
+    config = LocalConfig(qualify="contrast", threshold=99.0, word_threshold=99.0)
+
+    def qualifying(look_alikes, stop_words=None):
+        groups = np.full((6, 3), -1)
+        groups[0, : len(look_alikes)] = look_alikes
+        reward = LocalDiscriminative(consensus, config, look_alikes=groups, stop_words=stop_words)
+        (words,) = reward(said([[1, 2, 7, 9]], [0])).words.tolist()
+        assert words[3:] == [0] * 5
+        return [word > 0 for word in words[:3]]
+
+    assert qualifying([1, 2]) == [False, True, True]
+    assert qualifying([3]) == [True, True, False]
+    assert qualifying([3, 1]) == [False, True, False]  # half of them is not fewer than half
+    assert qualifying([3, 3, 1]) == [True, True, False]
+    assert qualifying([3, 5]) == [True, True, False]  # of photo 5 nothing is known
+    assert qualifying([]) == qualifying([5]) == [False, False, False]
+    none = LocalDiscriminative(consensus, config, look_alikes=np.zeros((6, 0), int))
+    assert none(said([[1, 2]], [0])).words.abs().max() == 0
+    stop_words = torch.zeros(10, dtype=torch.bool)
+    stop_words[[1, 7]] = True
+    assert qualifying([3], stop_words) == [False, True, False]
+
+
+# By brute force
+
+WORDS = st.lists(st.integers(1, 5), max_size=6)
+PHOTO = st.tuples(st.lists(WORDS, max_size=3), st.lists(st.integers(-1, 3), min_size=2, max_size=2))
+CONFIGS = [
+    LocalConfig(threshold, word_threshold, tf, penalty, centre, at_most, share, qualify)
+    for (threshold, word_threshold), tf, penalty, centre, at_most, share, qualify in product(
+        [(0.5, 0.4), (0.0, 0.0)],
+        ["count", "normalised"],
+        [True, False],
+        [True, False],
+        [True, False],
+        [0.0, 0.7],
+        ["rare", "contrast"],
+    )
+]
+
+
+def by_definition(captions, photos, left_out, references, look_alikes, stop_words, config, tail):
+    """LD as the docstring writes it, with dictionaries: words of each caption, not of the end or what follows."""
+    told = [[text + tail for text in texts] for texts in references]
+    documents = [{g for text in texts for n in range(1, 5) for g in ngrams(text, n)} for texts in told]
+
+    def weigh(words, n):
+        counts = ngrams(words, n)
+        whole = sum(counts.values()) if config.tf == "normalised" else 1
+        idf = {g: math.log(len(told) / max(1, sum(g in document for document in documents))) for g in counts}
+        return {g: count / whole * idf[g] for g, count in counts.items()}
+
+    def norm(weights):
+        return math.sqrt(sum(weight**2 for weight in weights.values()))
+
+    def sentence_reward(caption, texts):
+        total = 0.0
+        for text, n in product(texts, range(1, 5)):
+            # CIDEr-D is always of counts
+            counts, others = ngrams(caption, n), ngrams(text, n)
+            idf = {
+                g: math.log(len(told) / max(1, sum(g in document for document in documents)))
+                for g in counts.keys() | others.keys()
+            }
+            mine, theirs = ({g: c * idf[g] for g, c in bag.items()} for bag in (counts, others))
+            if norm(mine) and norm(theirs):
+                dot = sum(min(mine[g], theirs[g]) * theirs[g] for g in mine if g in theirs)
+                total += dot / norm(mine) / norm(theirs) * math.exp(-((shift(caption) - shift(text)) ** 2) / 72)
+        return 10 * total / 4 / len(texts) if texts else 0.0
+
+    def shift(words):
+        return max(len(words) - 1, 0)
+
+    bonuses, qualifying, sentences = [], [], []
+    for caption, photo, out in zip(captions, photos, left_out, strict=True):
+        texts = [text for k, text in enumerate(told[photo]) if k != out]
+        whole = caption + tail
+        sentences.append(sentence_reward(whole, texts))
+        row, row_qualifies = [], []
+        for place, word in enumerate(caption):
+            if config.qualify == "rare":
+                qualifies = weigh(whole, 1)[(word,)] > config.word_threshold
+            else:
+                groups = [told[other] for other in look_alikes[photo] if other >= 0 and told[other]]
+                having = sum(any(word in text for text in group) for group in groups)
+                qualifies = any(word in text for text in texts) and word not in stop_words and having < len(groups) / 2
+            bonus = 0.0
+            for text, n in product(texts, range(1, 5)):
+                mine, theirs = weigh(whole, n), weigh(text, n)
+                penalty = math.exp(-((shift(whole) - shift(text)) ** 2) / 72) if config.length_penalty else 1
+                for g in mine:
+                    heavy = config.qualify == "contrast" or mine[g] > config.threshold
+                    if qualifies and word in g and heavy and g in theirs and mine[g] > 0:
+                        bonus += penalty * min(mine[g], theirs[g]) * theirs[g] / norm(mine) / norm(theirs)
+            bonus *= 10 / max(len(texts), 1)
+            most = max((text.count(word) for text in texts), default=0)
+            if config.at_most_references and caption[:place].count(word) >= most:
+                bonus = 0.0
+            row.append(bonus)
+            row_qualifies.append(qualifies)
+        if config.share:
+            scale = config.share * sentences[-1] / sum(row) if sum(row) > 0 else 0
+            row = [scale * bonus for bonus in row]
+        bonuses.append(row)
+        qualifying.append(row_qualifies)
+    if config.centre:
+        paid = [b for row, which in zip(bonuses, qualifying, strict=True) for b, q in zip(row, which, strict=True) if q]
+        mean = sum(paid) / len(paid) if paid else 0
+        bonuses = [
+            [b - mean if q else b for b, q in zip(row, which, strict=True)]
+            for row, which in zip(bonuses, qualifying, strict=True)
+        ]
+    return sentences, bonuses
+
+
+@pytest.mark.parametrize("leave_out", [False, True])
+@settings(max_examples=100)
+@given(
+    world=st.lists(PHOTO, min_size=4, max_size=4),
+    captions=st.lists(st.tuples(WORDS, st.integers(0, 3)), min_size=1, max_size=3),
+    config=st.sampled_from(CONFIGS),
+    count_end=st.booleans(),
+)
+def test_all_switches_are_those_of_the_definition(leave_out, world, captions, config, count_end):
+    references, look_alikes = [texts for texts, _ in world], [others for _, others in world]
+    photos = [photo for _, photo in captions]
+    captions = [words for words, _ in captions]
+    left_out = [len(references[photo]) - 1 if leave_out else -1 for photo in photos]
+    stop_words = torch.tensor([False, True, False, False, False, False])
+    sentences, bonuses = by_definition(
+        captions, photos, left_out, references, look_alikes, {1}, config, [END] if count_end else []
+    )
+    reward = LocalDiscriminative(
+        Consensus(references, end=END, count_end=count_end),
+        config,
+        look_alikes=np.array(look_alikes),
+        stop_words=stop_words,
+    )
+    found = reward(said(captions, photos, left_out if leave_out else None, width=7))
+    assert found.sentence.dtype == found.words.dtype == torch.float32
+    assert found.sentence.tolist() == pytest.approx(sentences, abs=1e-5)
+    for row, expected in zip(found.words.tolist(), bonuses, strict=True):
+        assert row == pytest.approx(expected + [0] * (7 - len(expected)), abs=1e-5)
+
+
+# What must not matter
+
+
+def drawn(seed, count=40):
+    torch.manual_seed(seed)
+    references = torch.randint(1, 30, (20, 3, 6)).tolist()
+    captions = [torch.randint(1, 30, (length,)).tolist() for length in torch.randint(0, 8, (count,)).tolist()]
+    return references, captions, torch.randint(20, (count,)).tolist()
+
+
+def rewards(references):
+    consensus = Consensus(references, end=END)
+    look_alikes = np.random.default_rng(0).integers(-1, len(references), (len(references), 4))
+    configs = [
+        EVERYTHING,
+        LocalConfig(0.5, 0.2, centre=True, at_most_references=True, share=1.0),
+        LocalConfig(qualify="contrast", tf="normalised"),
+    ]
+    stop_words = torch.arange(30) < 3
+    every = [LocalDiscriminative(consensus, c, look_alikes=look_alikes, stop_words=stop_words) for c in configs]
+    return [*every, Differences(consensus)]
+
+
+def same(one, other):
+    torch.testing.assert_close(one.sentence, other.sentence, rtol=0, atol=0)
+    torch.testing.assert_close(one.words, other.words, rtol=1e-6, atol=1e-6)
+
+
+def test_what_follows_the_end_and_the_order_of_captions_do_not_matter():
+    references, captions, photos = drawn(0)
+    order = torch.randperm(len(captions))
+    for reward in rewards(references):
+        expected = reward(said(captions, photos))
+        assert expected.words.abs().max() > 0
+        for padding in (0, 8, 10**6):
+            same(reward(said(captions, photos, padding=padding)), expected)
+        found = reward(said(captions, photos).of(order))
+        same(found, Reward(expected.sentence[order], expected.words[order]))
+
+
+def test_a_second_call_knows_nothing_of_the_first():
+    """The authors' program never clears its list of tokens: from its second call on it scores the first captions."""
+    references, captions, photos = drawn(1)
+    first, second = said(captions[:20], photos[:20]), said(captions[20:], photos[20:])
+    for reward, fresh in zip(rewards(references), rewards(references), strict=True):
+        reward(first)
+        same(reward(second), pickle.loads(pickle.dumps(fresh))(second))
+
+
+@pytest.mark.parametrize("count_end", [True, False])
+def test_the_end_is_never_paid_though_it_is_rare(count_end):
+    """With frequencies in which no reference ends, the end token has the largest weight of all."""
+    bare = Consensus([[[1, 2]], [[3]], [[4]]], end=END, count_end=False).frequencies
+    consensus = Consensus([[[1, 2]], [[3]], [[4]]], end=END, count_end=count_end, frequencies=bare)
+    (words,) = LocalDiscriminative(consensus, EVERYTHING)(said([[1, 2]], [0])).words.tolist()
+    assert min(words[:2]) > 0
+    assert words[2:] == [0] * 6
+
+
+def test_no_words_no_references_and_no_captions_at_all_are_worth_nothing():
+    references = [[[1, 2], [1, 3]], [], [[4, 5]]]
+    for reward in rewards(references):
+        found = reward(said([[], [1, 2], [4]], [1, 1, 1]))
+        assert found.sentence.tolist() == [0, 0, 0]
+        assert found.words.abs().max() == 0
+        wordless = reward(said([[]], [0]))
+        assert wordless.sentence.isfinite().all()
+        assert wordless.words[0, 1:].tolist() == [0] * 7
+        empty = reward(Said(torch.zeros(0, 5, dtype=torch.long), torch.zeros(0, 5) > 0, torch.zeros(0).long()))
+        assert empty.sentence.shape == (0,)
+        assert empty.words.shape == (0, 5)
+        narrow = reward(Said(torch.zeros(2, 0, dtype=torch.long), torch.zeros(2, 0) > 0, torch.zeros(2).long()))
+        assert narrow.sentence.tolist() == [0, 0]
+        assert narrow.words.shape == (2, 0)
+
+
+def test_what_cannot_be_is_refused():
+    consensus = Consensus([[[1]], [[2]]], end=END)
+    with pytest.raises(ValueError, match="LD reweighs CIDEr-D, not CIDEr"):
+        LocalDiscriminative(Consensus([[[1]]], end=END, measure="CIDEr"), LocalConfig())
+    with pytest.raises(ValueError, match="share must not be negative"):
+        LocalDiscriminative(consensus, LocalConfig(share=-1.0))
+    contrast = LocalConfig(qualify="contrast")
+    with pytest.raises(ValueError, match="needs look-alikes"):
+        LocalDiscriminative(consensus, contrast)
+    with pytest.raises(ValueError, match="a row for each of 2 photos"):
+        LocalDiscriminative(consensus, contrast, look_alikes=np.zeros((3, 1), int))
+    with pytest.raises(IndexError, match="between 0 and 1, or -1"):
+        LocalDiscriminative(consensus, contrast, look_alikes=np.array([[1], [2]]))
+
+
+# LD-Diff
+
+
+@pytest.mark.parametrize("count_end", [True, False])
+def test_each_word_gets_what_it_adds_to_the_sentence(count_end):
+    references, captions, photos = drawn(2, count=12)
+    consensus = Consensus(references, end=END, count_end=count_end)
+    found = Differences(consensus)(said(captions, photos, width=8, padding=END))
+    whole = torch.tensor(photos)
+    for row, caption in enumerate(captions):
+        worth = [0.0]
+        for length in range(1, len(caption) + 1):  # cut, without an end
+            worth.append(consensus(torch.tensor([caption[:length]]), whole[[row]]).item())
+        worth.append(consensus(torch.tensor([[*caption, END]]), whole[[row]]).item())
+        expected = [after - before for before, after in pairwise(worth)]
+        assert found.words[row].tolist() == pytest.approx(expected + [0] * (7 - len(caption)), abs=1e-5)
+        assert found.sentence[row].item() == pytest.approx(worth[-1], abs=1e-5)
+    torch.testing.assert_close(found.words.sum(1), found.sentence, atol=1e-5, rtol=0)
+
+
+def test_a_reference_is_not_compared_with_itself_word_by_word_either():
+    consensus = Consensus([[[1, 2], [1, 3]], [[4]], [[5]]], end=END)
+    alone = Consensus([[[1, 3]], [[4]], [[5]]], end=END, frequencies=consensus.frequencies)
+    same(Differences(consensus)(said([[1, 2]], [0], [0])), Differences(alone)(said([[1, 2]], [0])))
+
+
+# Weights of the data
+
+
+@pytest.mark.parametrize("tf", ["count", "normalised"])
+def test_weights_are_listed_once_for_each_time_that_a_reference_has_them(tf):
+    """Four photos; word 1 is in two of them, 2 and 3 in one: weights L, 2L, 2L with L = ln 2.  Word 2 is said twice."""
+    consensus = Consensus([[[1, 2, 2]], [[1], [1, 3]], [], []], end=END)
+    weight = math.log(2)
+    words, weights = word_weights(consensus, tf=tf)
+    four, two, three = (4, 2, 3) if tf == "normalised" else (1, 1, 1)  # lengths with the end
+    expected = [(1, 1 / four), (2, 4 / four), (2, 4 / four), (1, 1 / two), (1, 1 / three), (3, 2 / three)]
+    found = zip(words.tolist(), (weights / weight).tolist(), strict=True)
+    assert sorted(found) == [(word, pytest.approx(value)) for word, value in sorted(expected)]
+    pairs, weights = ngram_weights(consensus, 2, tf=tf)
+    assert len(weights) == 6
+    of_pair = {tuple(pair): value for pair, value in zip(pairs.tolist(), (weights / weight).tolist(), strict=True)}
+    assert set(of_pair) == {(1, 2), (2, 2), (2, END), (1, END), (1, 3), (3, END)}
+    assert of_pair[2, 2] == pytest.approx(2 / (3 if tf == "normalised" else 1))
+
+
+def test_thresholds_leave_out_the_share_that_was_asked_for():
+    references, _, _ = drawn(3)
+    consensus = Consensus(references, end=END)
+    for tf in ("count", "normalised"):
+        threshold, word_threshold = thresholds(consensus, ngram_quantile=0.3, word_quantile=0.8, tf=tf)
+        ngram = np.concatenate([ngram_weights(consensus, n, tf=tf)[1] for n in range(1, 5)])
+        word = word_weights(consensus, tf=tf)[1]
+        assert (ngram < threshold).mean() < 0.3 <= (ngram <= threshold).mean()
+        assert (word < word_threshold).mean() < 0.8 <= (word <= word_threshold).mean()
+    with pytest.raises(ValueError, match="no references"):
+        thresholds(Consensus([[]], end=END), ngram_quantile=0.5, word_quantile=0.5)
