@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tellapart.encoders import EncoderConfig
+from tellapart.objectives.policy import PolicyConfig
+from tellapart.rewards.local_config import LocalConfig
+from tellapart.training.watch import WatchConfig
 
 
 @dataclass
@@ -56,20 +59,58 @@ class ScheduledSampling:
 
 
 @dataclass
+class RewardsConfig:
+    """What captions are rewarded for.
+
+    Args:
+        terms: name of a reward, from `tellapart models`, and its weight
+        listener: the retriever that is asked whether captions fit their photos: a name or a run folder
+        reader: the retriever from text to text that is asked whether captions fit their photos' references
+        look_alikes: a file of `tellapart lookalikes`, or how they are found among the training photos: image, or
+            caption (the similar groups of GEG)
+        group: look-alikes of a photo
+        curriculum: photos that look less alike come first, and the nearest at the end
+        per_photo: rewards by comparison with other photos weigh more for photos whose look-alikes are near
+        margin: of the hinges of GD
+        local: of LD
+        rank_base: the rank from which on a bounded rank reward is 0
+        balance: each term is divided by how much it varies among the captions of a photo
+        count_end: the end of a caption counts as a word in rewards for saying what people say
+    """
+
+    terms: dict[str, float] = field(default_factory=lambda: {"cider_d": 1.0})
+    listener: str = "word"
+    reader: str = ""
+    look_alikes: str = "image"
+    group: int = 5
+    curriculum: bool = False
+    per_photo: bool = False
+    margin: float = 0.2
+    local: LocalConfig = field(default_factory=LocalConfig)
+    rank_base: int = 200
+    balance: bool = False
+    count_end: bool = True
+
+
+@dataclass
 class ObjectiveConfig:
     """What is optimised.
 
     Args:
-        name: cross_entropy for captioners; for retrievers info_nce or max_violation (VSE++)
+        name: cross_entropy or policy_gradient for captioners; for retrievers info_nce or max_violation (VSE++)
         label_smoothing: share of the target that is spread over all words
         scheduled_sampling: the captioner's own words among the reference's
+        policy: where the captions of a policy gradient come from, and what they are compared with
+        rewards: what they are worth
         margin: of max_violation
         all_negatives: first epochs of max_violation, in which all others count and not the hardest alone
     """
 
-    name: Literal["cross_entropy", "info_nce", "max_violation"] = "cross_entropy"
+    name: Literal["cross_entropy", "policy_gradient", "info_nce", "max_violation"] = "cross_entropy"
     label_smoothing: float = 0.0
     scheduled_sampling: ScheduledSampling = field(default_factory=ScheduledSampling)
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    rewards: RewardsConfig = field(default_factory=RewardsConfig)
     margin: float = 0.2
     all_negatives: int = 0
 
@@ -111,11 +152,13 @@ class ValidationConfig:
 
     Args:
         every: epochs between two validations
-        metric: what decides: of a captioner loss, accuracy, CIDEr-D, unique or length; of a retriever R@1, R@5, R@10
-            or recall, their mean
+        metric: what decides: of a captioner loss, accuracy, CIDEr-D, unique, length or Rep; of a retriever R@1, R@5,
+            R@10 or recall, their mean; "last": nothing, the last checkpoint is kept
         patience: validations without a better value before training stops; 0: never
         photos: at most so many photos of the validation split; 0: all
         beam: width of the beam that captions them; 1: greedy
+        judges: retrievers that are asked whether captions find their photos; they decide nothing
+        watch: for captions that collapse, in a policy gradient
     """
 
     every: float = 1.0
@@ -123,6 +166,8 @@ class ValidationConfig:
     patience: int = 0
     photos: int = 0
     beam: int = 1
+    judges: list[str] = field(default_factory=list)
+    watch: WatchConfig = field(default_factory=WatchConfig)
 
 
 @dataclass

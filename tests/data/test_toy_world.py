@@ -20,6 +20,7 @@ from tellapart.data.toy_world import (
     Scene,
     claims,
     describe,
+    finds,
     look_alike_groups,
     make,
     measure,
@@ -224,6 +225,17 @@ def test_a_caption_tells_apart_when_it_is_true_of_its_scene_alone():
     assert not tells_apart("", BALL, others)  # true of everybody
 
 
+def test_a_caption_finds_its_scene_when_more_is_right_of_it_than_of_any_other():
+    elsewhere = Scene("ball", "red", "sand", "box", "blue", 2)
+    more = Scene("ball", "red", "grass", "box", "blue", 3)
+    assert not finds("a red ball", BALL, [elsewhere, more])  # as right of all
+    assert not finds("a red ball on the grass", BALL, [elsewhere, more])
+    assert finds("a red ball on the grass", BALL, [elsewhere])
+    assert finds("a red ball on the grass next to two green boxes", BALL, [elsewhere, more])  # one wrong, of all alike
+    assert not finds("a red ball on the sand next to two boxes", BALL, [elsewhere, more])
+    assert finds("anything", BALL, [])
+
+
 # Look-alike groups and the data set
 
 
@@ -289,14 +301,14 @@ def test_a_plain_captioner_is_right_and_tells_nothing_apart_and_a_full_one_tells
     _, dataset = world
     plain = measure([describe(scene_of(e)) for e in dataset.examples], dataset.examples)
     full = measure([describe(scene_of(e), DETAILS) for e in dataset.examples], dataset.examples)
-    assert plain == {"object": 1, "details": 1, "details_true": 1, "true": 1, "tells_apart": 0}
-    assert full == {"object": 1, "details": 5, "details_true": 1, "true": 1, "tells_apart": 1}
+    assert plain == {"object": 1, "details": 1, "details_true": 1, "true": 1, "tells_apart": 0, "found": 0}
+    assert full == {"object": 1, "details": 5, "details_true": 1, "true": 1, "tells_apart": 1, "found": 1}
 
 
 def test_a_captioner_that_speaks_of_another_world_says_nothing_here(world):
     _, dataset = world
     result = measure(["a dog in the park"] * len(dataset.examples), dataset.examples)
-    assert result == {"object": 0, "details": 0, "details_true": 1, "true": 1, "tells_apart": 0}
+    assert result == {"object": 0, "details": 0, "details_true": 1, "true": 1, "tells_apart": 0, "found": 0}
 
 
 def test_a_captioner_that_makes_details_up_is_found_out(world):

@@ -170,8 +170,8 @@ def test_patience_survives_a_stop_after_every_single_step(begin, tmp_path, monke
 
     save = checkpoint.save
 
-    def save_and_stop(file, model, optimizer, position, world):
-        save(file, model, optimizer, position, world)
+    def save_and_stop(file, model, optimizer, position, *more):
+        save(file, model, optimizer, position, *more)
         if position["step"] > 0 and not position["finished"]:
             raise KeyboardInterrupt
 
@@ -193,10 +193,10 @@ def test_a_disk_that_fills_up_costs_no_more_than_the_steps_since_the_last_checkp
     arguments = ("train", small_world / "recipe.yaml", "--out", tmp_path / "run", "--resume")
     save, hard = checkpoint.save, resource.getrlimit(resource.RLIMIT_FSIZE)
 
-    def save_until_full(file, model, optimizer, position, world):
+    def save_until_full(file, model, optimizer, position, *more):
         if position["step"] == 7:
             resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard[1]))  # as good as a full disk
-        save(file, model, optimizer, position, world)
+        save(file, model, optimizer, position, *more)
 
     monkeypatch.setattr(checkpoint, "save", save_until_full)
     try:

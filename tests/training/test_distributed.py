@@ -36,6 +36,21 @@ RETRIEVER = (
 )
 RUNS = {
     "cross_entropy": (*NO_DRAWS, "--optim.clip_norm=0.5"),
+    "policy_gradient": (  # a beam draws nothing; spreads and running means are those of both processes
+        *NO_DRAWS,
+        "--objective.name=policy_gradient",
+        "--objective.policy={sampler: beam, samples: 3, baseline: leave_one_out}",
+        "--objective.rewards.terms={rouge_l: 1.0, faithful: 1.0}",
+        "--objective.rewards.balance=true",
+        "--validation.metric=last",
+    ),
+    "running_mean": (
+        *NO_DRAWS,
+        "--objective.name=policy_gradient",
+        "--objective.policy={sampler: greedy, samples: 1, baseline: running_mean, reduction: sentence_mean}",
+        "--objective.rewards.terms={faithful: 1.0}",
+        "--validation.metric=last",
+    ),
     "info_nce": (*RETRIEVER, "--objective.name=info_nce"),
     "max_violation": (*RETRIEVER, "--objective.name=max_violation", "--objective.all_negatives=2"),
 }

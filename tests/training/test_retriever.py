@@ -216,8 +216,12 @@ def test_who_looks_at_photos_does_need_them(tellapart, recipe_of, tmp_path):
             ["--objective.name=cross_entropy"],
             "a retriever learns by info_nce or max_violation, not by cross_entropy.",
         ),
-        ("", ["--validation.metric=loss"], "objective.name: a captioner learns by cross_entropy, not by info_nce."),
-        ("vse", ["--validation.metric=CIDEr-D"], "there is no 'CIDEr-D' here; there are R@1, R@5, R@10, recall."),
+        (
+            "",
+            ["--validation.metric=loss"],
+            "objective.name: a captioner learns by cross_entropy or policy_gradient, not by info_nce.",
+        ),
+        ("vse", ["--validation.metric=CIDEr-D"], "there is no 'CIDEr-D' here; there are R@1, R@5, R@10, recall, last."),
         ("", ["--objective.name=cross_entropy"], "validation.metric: there is no 'R@1' here; there are loss, "),
         (
             "vse",

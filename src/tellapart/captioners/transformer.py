@@ -152,6 +152,8 @@ class DecoderLayer(nn.Module):
 
 
 class Transformer(nn.Module):
+    all_words_at_once = True  # in `forward`: scoring captions there is quicker than keeping what `step` has computed
+
     def __init__(self, config: TransformerConfig):
         super().__init__()
         c = self.config = config

@@ -13,10 +13,13 @@ from tellapart.errors import UserError
 from tellapart.retrievers import DEFAULT as DEFAULT_RETRIEVER
 from tellapart.retrievers import EMBEDDED as EMBEDDED_RETRIEVERS
 from tellapart.retrievers import MINILM, RETRIEVERS
+from tellapart.rewards import REWARDS
 
 
 def main(arguments: list[str]) -> int:
-    Parser("models", "List captioners, retrievers, encoders and recipes.", "tellapart models").parse_args(arguments)
+    Parser("models", "List captioners, retrievers, rewards, encoders, recipes.", "tellapart models").parse_args(
+        arguments
+    )
     sections = {
         "captioners, ready to use (--model)": {
             name: _card(folder) + (" (the default)" if name == DEFAULT else "") for name, folder in EMBEDDED.items()
@@ -31,6 +34,7 @@ def main(arguments: list[str]) -> int:
             "CLIP or SigLIP": "a folder or hub id, such as openai/clip-vit-base-patch32; pip install 'tellapart[clip]'",
         },
         "retrievers, to train (recipe: retriever)": {name: entry.line for name, entry in RETRIEVERS.items()},
+        "rewards (recipe: objective.rewards.terms)": REWARDS,
         "encoders (--encoder)": {
             **{name: f"{entry.line}; {_where(name)}" for name, entry in ENCODERS.items()},
             "a folder or hub id": f"{ANY_BACKBONE}; pip install 'tellapart[backbones]'",

@@ -26,9 +26,11 @@ class Batch:
     features: Tensor  # (B, R, D)
     mask: Tensor  # (B, R) True where a region exists
     tokens: Tensor  # (B*K, T) grouped by photo; EOS at the end, then padding; no BOS
+    chosen: Tensor | None = None  # (B*K,) which of its photo's captions each is
 
     def to(self, device: torch.device) -> Batch:
-        return Batch(self.photos, self.features.to(device), self.mask.to(device), self.tokens.to(device))
+        chosen = None if self.chosen is None else self.chosen.to(device)
+        return Batch(self.photos, self.features.to(device), self.mask.to(device), self.tokens.to(device), chosen)
 
 
 class CaptionedPhotos:
@@ -72,7 +74,8 @@ class CaptionedPhotos:
     def batch(self, photos: NDArray[np.int64], chosen: Sequence[Sequence[int]]) -> Batch:
         """The photos with the chosen ones of their captions."""
         captions = [self.captions[photo][k] for photo, ks in zip(photos, chosen, strict=True) for k in ks]
-        return Batch(photos, *self.features(photos), pad_tokens(captions, self.pad))
+        which = torch.tensor([k for ks in chosen for k in ks], dtype=torch.long)
+        return Batch(photos, *self.features(photos), pad_tokens(captions, self.pad), which)
 
 
 def pad_tokens(captions: Sequence[Sequence[int]], pad: int) -> Tensor:

@@ -75,7 +75,7 @@ class FeatureStore(Store):
 
     def __init__(self, folder: Path, encoder: PhotoEncoder):
         """Opens a store, or makes an empty one.  Refuses one that another encoder filled."""
-        self.shape = (encoder.regions, encoder.feature_size)
+        self.shape, self.seen_by = (encoder.regions, encoder.feature_size), encoder.identity
         manifest = {"format": _FORMAT, "encoder": encoder.identity, "regions": self.shape[0], "features": self.shape[1]}
         super().__init__(folder, manifest, {"grid": self.shape, "pooled": (encoder.pooled_size,)}, PHOTO_KEYS)
 

@@ -239,6 +239,16 @@ def tells_apart(caption: str, scene: Scene, others: Collection[Scene]) -> bool:
     return truth_of(caption, scene).holds and not any(truth_of(caption, other).holds for other in others)
 
 
+def finds(caption: str, scene: Scene, others: Collection[Scene]) -> bool:
+    """More of what it says is right of the scene, less what is wrong, than of any of the others."""
+
+    def fit(picture: Scene) -> int:
+        truth = truth_of(caption, picture)
+        return len(truth.right) - len(truth.wrong)
+
+    return all(fit(scene) > fit(other) for other in others)
+
+
 def measure(captions: Sequence[str], examples: Sequence[Example]) -> dict[str, float]:
     """How good a captioner is, one caption per example; look-alikes are those of the same group, so give whole groups.
 
@@ -247,6 +257,8 @@ def measure(captions: Sequence[str], examples: Sequence[Example]) -> dict[str, f
     details_true  share of the stated details that are right; 1 if none is stated
     true          share of captions without a wrong claim
     tells_apart   share of captions that are true of their scene and of no look-alike
+    found         share of captions that find their scene among its look-alikes (R@1 in the group): a listener counts
+                  right claims less wrong ones, and a tie counts against the caption
     """
     scenes = [scene_of(example) for example in examples]
     names = [example.extra["group"] for example in examples]
@@ -255,6 +267,7 @@ def measure(captions: Sequence[str], examples: Sequence[Example]) -> dict[str, f
         groups[name].add(scene)
     truths = [truth_of(caption, scene) for caption, scene in zip(captions, scenes, strict=True)]
     apart = [tells_apart(c, scene, groups[n] - {scene}) for c, scene, n in zip(captions, scenes, names, strict=True)]
+    found = [finds(c, scene, groups[n] - {scene}) for c, scene, n in zip(captions, scenes, names, strict=True)]
     right = sum(len(truth.details_right) for truth in truths)
     wrong = sum(len(truth.details_wrong) for truth in truths)
     return {
@@ -263,6 +276,7 @@ def measure(captions: Sequence[str], examples: Sequence[Example]) -> dict[str, f
         "details_true": right / (right + wrong) if right + wrong else 1.0,
         "true": sum(truth.holds for truth in truths) / len(truths),
         "tells_apart": sum(apart) / len(apart),
+        "found": sum(found) / len(found),
     }
 
 

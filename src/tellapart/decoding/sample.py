@@ -8,7 +8,7 @@ sample    the distribution drawn from: tempered, truncated, what constraints rul
           policy whose expected reward REINFORCE climbs; the captioner's own log p would weight words by a chance they
           never had.  Without any of these the two are the same, and `score` gives either the captioner's own.
 
-Finished captions ride along, fed with padding, until the last one of the batch ends.
+Finished captions ride along, fed with padding, until they are more than half of the batch; then they leave it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from torch import Tensor
 
 from tellapart.captioners import Captioner, select
 from tellapart.decoding.constraints import Constraints
+from tellapart.decoding.score import caption_mask
 from tellapart.decoding.words import log_probabilities, opening
 
-# logits (N, V) and the words so far (N, t) -> the next word (N,) and its log p (N,)
-Choose = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+# logits (n, V), the words so far (n, t) and which captions these are (n,) -> the next word (n,) and its log p (n,)
+Choose = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 @dataclass
@@ -59,7 +60,7 @@ def greedy(
         banned, eos=eos, max_words=max_words, min_words=min_words, no_repeat=no_repeat, device=start.device
     )
 
-    def choose(logits: Tensor, said: Tensor) -> tuple[Tensor, Tensor]:
+    def choose(logits: Tensor, said: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
         word = rules.rule_out_(logits.detach().clone(), said).argmax(dim=1)
         return word, _of(word, log_probabilities(logits))
 
@@ -98,13 +99,16 @@ def sample(
     rules = Constraints.of(
         banned, eos=eos, max_words=max_words, min_words=min_words, no_repeat=no_repeat, device=start.device
     )
-    numbers = iter(uniform.to(start.device).unbind(1)) if uniform is not None else None
+    numbers = None if uniform is None else uniform.to(start.device)
 
-    def choose(logits: Tensor, said: Tensor) -> tuple[Tensor, Tensor]:
+    def choose(logits: Tensor, said: Tensor, captions: Tensor) -> tuple[Tensor, Tensor]:
         allowed = rules.rule_out_(logits.clone(), said)
-        policy = log_probabilities(_truncate(allowed / temperature, top_k, top_p))
+        policy = tempered(allowed, temperature, top_k, top_p)
         probability = policy.detach().exp()
-        word = _draw(probability, generator) if numbers is None else _invert(probability, next(numbers)[:, None])
+        if numbers is not None:
+            word = _invert(probability, numbers[captions, said.shape[1], None])
+        else:
+            word = _draw(probability, captions, samples * len(start), generator)
         return word, _of(word, policy)
 
     return _roll_out(captioner, memory, choose, start, samples=samples, eos=eos, pad=pad, max_words=max_words)
@@ -125,20 +129,33 @@ def _roll_out(
     if samples > 1:
         rows = torch.arange(len(token), device=token.device).repeat_interleave(samples)  # (N,)
         logits, state = logits.index_select(0, rows), select(state, rows)
-    finished = torch.zeros(len(logits), dtype=torch.bool, device=token.device)  # (N,)
-    tokens = token.new_full((len(logits), max_words), pad)
+    count = len(logits)
+    captions = torch.arange(count, device=token.device)  # (n,) those that are in the batch
+    finished = torch.zeros(count, dtype=torch.bool, device=token.device)  # (n,)
+    tokens = token.new_full((count, max_words), pad)
     logps: list[Tensor] = []
-    mask: list[Tensor] = []
+    looked_at = memory
     while True:
-        length = len(mask)
-        word, logp = choose(logits, tokens[:, :length])
-        token = tokens[:, length] = word.masked_fill(finished, pad)
-        logps.append(logp.masked_fill(finished, 0.0))
-        mask.append(~finished)
+        length = len(logps)
+        word, logp = choose(logits, tokens[captions, :length], captions)
+        token = word.masked_fill(finished, pad)
+        tokens[captions, length] = token
+        logps.append(logp.new_zeros(count).index_copy(0, captions, logp.masked_fill(finished, 0.0)))
         finished = finished | (token == eos)
-        if length + 1 == max_words or bool(finished.all()):
-            return Rollout(tokens[:, : length + 1].contiguous(), torch.stack(logps, 1), torch.stack(mask, 1))
-        logits, state = captioner.step(token, state, memory)
+        going_on = len(finished) - int(finished.sum())
+        if length + 1 == max_words or not going_on:
+            tokens = tokens[:, : length + 1].contiguous()
+            return Rollout(tokens, torch.stack(logps, 1), caption_mask(tokens, eos))
+        if 2 * going_on < len(captions):  # each time fewer than half: all copies together are as many as captions
+            rows = (~finished).nonzero().squeeze(1)
+            captions, token, finished, state = captions[rows], token[rows], finished[rows], select(state, rows)
+            looked_at = select(memory, captions // samples)  # a row for each caption: a photo's may be any number now
+        logits, state = captioner.step(token, state, looked_at)
+
+
+def tempered(logits: Tensor, temperature: float, top_k: int, top_p: float) -> Tensor:
+    """The log-probabilities (N, V) that `sample` draws from."""
+    return log_probabilities(_truncate(logits / temperature, top_k, top_p))
 
 
 def _of(word: Tensor, logp: Tensor) -> Tensor:
@@ -157,14 +174,15 @@ def _truncate(logits: Tensor, top_k: int, top_p: float) -> Tensor:
     return torch.full_like(logits, -torch.inf).scatter(1, word, kept.masked_fill(outside, -torch.inf))
 
 
-def _draw(probability: Tensor, generator: torch.Generator | None) -> Tensor:
-    """One word per row of probability (N, V), by inverting its cumulative sum.
+def _draw(probability: Tensor, captions: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
+    """One word per row of probability (n, V), by inverting its cumulative sum.
 
     One random number per caption; `torch.multinomial` draws one per word of the vocabulary and takes 20 times as long.
+    All `count` captions get one, so that what a seed draws does not depend on when finished ones leave the batch.
     """
     if probability.device.type != "cpu":  # a parallel cumulative sum may rise by rounding at a word of probability 0
         return torch.multinomial(probability, 1, generator=generator).squeeze(1)
-    return _invert(probability, 1.0 - torch.rand(len(probability), 1, generator=generator, dtype=probability.dtype))
+    return _invert(probability, 1.0 - torch.rand(count, 1, generator=generator, dtype=probability.dtype)[captions])
 
 
 def _invert(probability: Tensor, uniform: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,15 +21,24 @@ def caption_mask(tokens: Tensor, eos: int) -> Tensor:
     return ends.cumsum(-1) - ends.long() == 0  # no EOS strictly before
 
 
-def score(captioner: Captioner, memory: Any, tokens: Tensor, mask: Tensor, *, bos: int) -> Tensor:
+def score(
+    captioner: Captioner,
+    memory: Any,
+    tokens: Tensor,
+    mask: Tensor,
+    *,
+    bos: int,
+    policy: Callable[[Tensor], Tensor] = log_probabilities,
+) -> Tensor:
     """log p of every word of given captions; gradients flow, and no gradient passes through what `mask` leaves out.
 
     memory            B photos
     tokens    (N, T)  N = B*K captions grouped by photo, without BOS, padded with any word id
     mask      (N, T)  True at a caption's words and EOS, False at the padding behind them: see `caption_mask`
+    policy            logits (M, V) -> log p: the captioner's own, or what captions were drawn from
     returns   (N, T)  log p(word | the words before it, photo) over the whole vocabulary, 0 where `mask` is False
     """
     before = torch.cat([torch.full_like(tokens[:, :1], bos), tokens[:, :-1]], dim=1)
     logits = captioner.forward(before, memory, spoken=mask)  # (M, V): padding is never projected onto the vocabulary
-    logp = log_probabilities(logits).gather(1, tokens[mask][:, None]).squeeze(1)  # (M,)
+    logp = policy(logits).gather(1, tokens[mask][:, None]).squeeze(1)  # (M,)
     return logp.new_zeros(tokens.shape).masked_scatter(mask, logp)

@@ -8,6 +8,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+class Moment(NamedTuple):
+    """When in a run a step is taken."""
+
+    epoch: int  # counted from 0
+    progress: float  # from 0 to 1
+
+
 class StepResult(NamedTuple):
     """What a step makes of a batch, or of this process's share of one.
 
@@ -17,4 +24,7 @@ class StepResult(NamedTuple):
 
     loss: Tensor
     weight: float  # words, say, where the loss is a mean over words
-    line: dict[str, float]  # for the log
+    line: dict[
+        str, float
+    ]  # for the log: the loss, and means over the share's words, or over `captions` if there are any
+    captions: int | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import math
@@ -30,20 +31,28 @@ from tellapart.data.tokenizers import WordTokenizer, split_words
 from tellapart.encoders import ENCODERS, PhotoEncoder
 from tellapart.encoders.loading import load as load_encoder
 from tellapart.errors import UserError
-from tellapart.objectives import StepResult
+from tellapart.objectives import Moment, StepResult
 from tellapart.objectives.contrastive import contrastive_step, info_nce, max_violation
 from tellapart.objectives.cross_entropy import cross_entropy_step
+from tellapart.objectives.policy import PolicyConfig
+from tellapart.objectives.policy_gradient import PolicyGradient
 from tellapart.recipe import Recipe
 from tellapart.retrievers import RETRIEVERS
+from tellapart.retrievers.loading import load as load_retriever
 from tellapart.retrievers.loading import reader_of
+from tellapart.rewards.wording import content_words
+from tellapart.training import rewards
+from tellapart.training.checkpoint import Keeps
 from tellapart.training.distributed import ALONE, World
-from tellapart.training.loop import Position, Step, Validate, fit
+from tellapart.training.judges import Judge
+from tellapart.training.loop import LAST, Position, Step, Validate, fit
 from tellapart.training.retrieval_validation import METRICS as RETRIEVAL_METRICS
 from tellapart.training.retrieval_validation import validate as validate_retriever
 from tellapart.training.schedule import chance_of_own_words
 from tellapart.training.validation import METRICS, validate
+from tellapart.training.watch import Watch
 
-_RANGES: dict[str, tuple[int, float]] = {  # least and most
+_RANGES: dict[str, tuple[float, float]] = {  # least and most
     **dict.fromkeys(("batch_size", "epochs", "log_steps", "optim.accumulate", "optim.decay_epochs"), (1, math.inf)),
     **dict.fromkeys(("data.min_count", "data.max_words", "data.captions_per_photo"), (1, math.inf)),
     **dict.fromkeys(("validation.beam", "objective.scheduled_sampling.every"), (1, math.inf)),
@@ -53,6 +62,17 @@ _RANGES: dict[str, tuple[int, float]] = {  # least and most
     **dict.fromkeys(("optim.clip_norm", "optim.clip_value"), (0, math.inf)),
     **dict.fromkeys(("optim.betas", "optim.final", "objective.label_smoothing"), (0, 1)),
     **dict.fromkeys(("objective.scheduled_sampling.increase", "objective.scheduled_sampling.most"), (0, 1)),
+    **dict.fromkeys(("objective.policy.samples", "objective.policy.best", "objective.policy.groups"), (1, math.inf)),
+    **dict.fromkeys(("objective.policy.top_k", "objective.policy.no_repeat"), (0, math.inf)),
+    **dict.fromkeys(
+        ("objective.policy.diversity", "objective.policy.kl", "objective.policy.references"), (0, math.inf)
+    ),
+    **dict.fromkeys(("objective.rewards.group", "objective.rewards.rank_base"), (1, math.inf)),
+    **dict.fromkeys(("validation.watch.unique", "validation.watch.repetition"), (0, 1)),
+    "validation.watch.length": (1, math.inf),
+    "objective.policy.temperature": (1e-3, math.inf),
+    "objective.policy.top_p": (1e-6, 1),
+    "objective.rewards.margin": (0, 2),
     "objective.margin": (0, 2),
     "objective.all_negatives": (0, math.inf),
     "seed": (0, 2**63 - 1),
@@ -96,6 +116,8 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, world: World = ALONE
             ),
             device=device,
             resume=resume,
+            keeps=parts.keeps,
+            watch=parts.watch,
             world=world,
         )
     return Outcome(position, parts.problems)
@@ -110,6 +132,8 @@ class Parts:
     validate: Validate
     data: Data[Any]
     problems: list[str]
+    keeps: Keeps | None = None
+    watch: Watch | None = None
 
 
 def _digest(parts: Parts) -> str:
@@ -134,6 +158,7 @@ def _captioner_parts(recipe: Recipe, out: Path, resume: bool, device: torch.devi
         models.start_from(recipe.init_from, captioner, encoder.identity)
     if world.is_first:
         models.describe(out, recipe.captioner, captioner, tokenizer, encoder.identity)
+    photos = CaptionedPhotos(training, tokenizer, recipe.data.max_words)
     judge = partial(
         validate,
         captioner,
@@ -142,10 +167,50 @@ def _captioner_parts(recipe: Recipe, out: Path, resume: bool, device: torch.devi
         device,
         beam=recipe.validation.beam,
         max_words=recipe.data.max_words,
+        judges=world.in_turn(partial(judges, recipe.validation.judges, judged_by, device)),
         world=world,
     )
-    photos = CaptionedPhotos(training, tokenizer, recipe.data.max_words)
-    return Parts(captioner, objective(recipe, captioner, tokenizer), judge, photos, problems)
+    if recipe.objective.name == "cross_entropy":
+        return Parts(captioner, objective(recipe, captioner, tokenizer), judge, photos, problems)
+    scores = rewards.build(
+        recipe.objective.rewards,
+        training,
+        photos,
+        tokenizer,
+        features=Path(recipe.data.features),
+        device=device,
+        world=world,
+    )
+    learn = PolicyGradient(
+        captioner,
+        tokenizer,
+        scores,
+        recipe.objective.policy,
+        max_words=recipe.data.max_words,
+        content=content_words(tokenizer),
+        before=frozen(captioner) if recipe.objective.policy.kl else None,
+        total=world.sum,
+    )
+    return Parts(captioner, learn, judge, photos, problems, keeps=learn, watch=Watch(recipe.validation.watch))
+
+
+def frozen(captioner: torch.nn.Module) -> torch.nn.Module:
+    """A copy that stays as it is."""
+    return copy.deepcopy(captioner).eval().requires_grad_(False)
+
+
+def judges(names: Sequence[str], sources: Sequence[Any], device: torch.device) -> list[Judge]:
+    """Retrievers that know the photos of these sources, by what they look like or by their references."""
+    source = np.repeat(np.arange(len(sources)), [len(examples) for _, examples in sources])
+    found = []
+    for name in names:
+        retriever = load_retriever(name, device=str(device))
+        if retriever.sees == "photos":
+            photos = retriever.embed_images(rewards.pooled_of(retriever, sources))
+        else:
+            photos = retriever.embed_references([example.captions for _, examples in sources for example in examples])
+        found.append(Judge(retriever, photos, source))
+    return found
 
 
 def _retriever_parts(recipe: Recipe, out: Path, resume: bool, device: torch.device, world: World) -> Parts:
@@ -216,15 +281,18 @@ def check(recipe: Recipe) -> None:
                 raise UserError(f"{name} must be {meant}, not {number}.")
     if recipe.retriever and recipe.retriever not in RETRIEVERS:
         raise UserError(f"there is no retriever {recipe.retriever!r}; there are {', '.join(RETRIEVERS)}.")
-    metrics = RETRIEVAL_METRICS if recipe.retriever else METRICS
+    metrics = (*(RETRIEVAL_METRICS if recipe.retriever else METRICS), LAST)
     if recipe.validation.metric not in metrics:
         raise UserError(
             f"validation.metric: there is no {recipe.validation.metric!r} here; there are {', '.join(metrics)}."
         )
-    objectives = tuple(RETRIEVAL_LOSSES) if recipe.retriever else ("cross_entropy",)
+    objectives = RETRIEVAL_LOSSES if recipe.retriever else CAPTIONING
     if recipe.objective.name not in objectives:
         learns = f"a {'retriever' if recipe.retriever else 'captioner'} learns by {' or '.join(objectives)}"
         raise UserError(f"objective.name: {learns}, not by {recipe.objective.name}.")
+    if recipe.objective.name == "policy_gradient":
+        _check_policy(recipe.objective.policy)
+        rewards.check(recipe.objective.rewards)
     if recipe.retriever and recipe.init_from:
         raise UserError("init_from: a retriever starts from fresh weights.")
     by_text = recipe.retriever and RETRIEVERS[recipe.retriever].sees == "references"
@@ -232,6 +300,26 @@ def check(recipe: Recipe) -> None:
         raise UserError(
             f"data.captions_per_photo must be 2: {recipe.retriever} brings two captions of a photo together."
         )
+
+
+def _check_policy(policy: PolicyConfig) -> None:
+    where = "objective.policy"
+    if policy.baseline in ("leave_one_out", "mean", "best") and policy.samples + policy.references < 2:
+        raise UserError(
+            f"{where}.baseline: {policy.baseline} compares the captions of a photo; samples must be 2 or more."
+        )
+    if policy.sampler == "greedy" and policy.samples != 1:
+        raise UserError(f"{where}.samples must be 1 where captions are greedy, not {policy.samples}.")
+    if policy.baseline == "best" and policy.best > policy.samples + policy.references:
+        raise UserError(f"{where}.best: a photo has {policy.samples} captions, not {policy.best}.")
+    if policy.sampler == "diverse_beam" and policy.samples % policy.groups:
+        raise UserError(f"{where}.samples must be a multiple of groups, not {policy.samples} with {policy.groups}.")
+    if policy.baseline == "second_sample" and policy.sampler != "sample":
+        raise UserError(
+            f"{where}.baseline: a second sample is drawn where the first is; the sampler is {policy.sampler}."
+        )
+    if policy.passes == "two" and (policy.no_repeat or policy.dropout):
+        raise UserError(f"{where}.passes: with no_repeat or dropout, words are scored as they are drawn, in one pass.")
 
 
 Source = tuple[StoredFeatures | None, list[Example]]  # examples of a data file, with their features if photos are seen
@@ -358,19 +446,20 @@ def objective(recipe: Recipe, captioner: torch.nn.Module, tokenizer: WordTokeniz
     """The step of the recipe's objective."""
     config = recipe.objective
 
-    def step(batch: Batch, epoch: int) -> StepResult:
+    def step(batch: Batch, moment: Moment) -> StepResult:
         return cross_entropy_step(
             captioner,  # type: ignore[arg-type]
             batch,
             bos=tokenizer.bos,
             pad=tokenizer.pad,
             label_smoothing=config.label_smoothing,
-            own_words=chance_of_own_words(config.scheduled_sampling, epoch),
+            own_words=chance_of_own_words(config.scheduled_sampling, moment.epoch),
         )
 
     return step
 
 
+CAPTIONING = ("cross_entropy", "policy_gradient")
 RETRIEVAL_LOSSES = ("info_nce", "max_violation")
 
 
@@ -378,8 +467,8 @@ def retrieval_objective(recipe: Recipe, network: torch.nn.Module, world: World) 
     """The step of a retriever's objective."""
     config = recipe.objective
 
-    def step(batch: PairBatch, epoch: int) -> StepResult:
-        hinge = partial(max_violation, margin=config.margin, hardest=epoch >= config.all_negatives)
+    def step(batch: PairBatch, moment: Moment) -> StepResult:
+        hinge = partial(max_violation, margin=config.margin, hardest=moment.epoch >= config.all_negatives)
         loss = hinge if config.name == "max_violation" else info_nce
         return contrastive_step(network, batch, loss, world.join)  # type: ignore[arg-type]
 
@@ -387,7 +476,10 @@ def retrieval_objective(recipe: Recipe, network: torch.nn.Module, world: World) 
 
 
 def shrink(recipe: Recipe) -> Recipe:
-    """The same recipe with widths and steps for a test (`--tiny`): it shows that everything fits together."""
+    """The same recipe with widths and steps for a test (`--tiny`): it shows that everything fits together.
+
+    It starts from fresh weights, for those of another width do not fit.
+    """
     table, name = (RETRIEVERS, recipe.retriever) if recipe.retriever else (CAPTIONERS, recipe.captioner)
     tiny = import_module(table[name].module).TINY if name in table else {}
     return replace(
@@ -395,6 +487,7 @@ def shrink(recipe: Recipe) -> Recipe:
         model=recipe.model | tiny,
         data=replace(recipe.data, limit=32, min_count=1),
         encoder=replace(recipe.encoder, image_size=64, grid=2) if recipe.encoder.name in ENCODERS else recipe.encoder,
+        init_from="",
         batch_size=4,
         max_steps=10,
         log_steps=1,

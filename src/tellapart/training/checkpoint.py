@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors.torch import save as save_tensors
@@ -21,16 +21,25 @@ from tellapart.models import put_weights, read_tensors
 from tellapart.training.distributed import ALONE, World
 
 
+class Keeps(Protocol):
+    """What an objective remembers from step to step; the same in all processes of a run."""
+
+    def state(self) -> dict[str, Tensor]: ...
+
+    def restore(self, state: dict[str, Tensor]) -> None: ...
+
+
 def save(
     file: Path,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     position: dict[str, Any],
+    keeps: Keeps | None = None,
     world: World = ALONE,
 ) -> None:
     """The first process writes; the others go on when it has."""
     states = world.gather({name: state.numpy().tobytes().hex() for name, state in _random_states().items()})
-    world.from_first(lambda: _write(file, model, optimizer, position, states))
+    world.from_first(lambda: _write(file, model, optimizer, position, keeps.state() if keeps else {}, states))
 
 
 def _write(
@@ -38,9 +47,11 @@ def _write(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     position: dict[str, Any],
+    kept: dict[str, Tensor],
     states: list[dict[str, str]],
 ) -> None:
     tensors = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
+    tensors |= {f"objective/{name}": tensor for name, tensor in kept.items()}
     for index, state in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer/{index}/{key}": torch.as_tensor(value) for key, value in state.items()}
     for rank, own in enumerate(states):
@@ -50,7 +61,9 @@ def _write(
     files.replace(file, save_tensors(contiguous, metadata={"position": json.dumps(position)}))
 
 
-def load(file: Path, model: nn.Module, optimizer: torch.optim.Optimizer, rank: int = 0) -> dict[str, Any]:
+def load(
+    file: Path, model: nn.Module, optimizer: torch.optim.Optimizer, keeps: Keeps | None = None, rank: int = 0
+) -> dict[str, Any]:
     """Puts everything back and returns the position.
 
     A process that the run did not have when it was saved keeps its random state.
@@ -58,7 +71,7 @@ def load(file: Path, model: nn.Module, optimizer: torch.optim.Optimizer, rank: i
     tensors, metadata = read_tensors(file)
     try:
         position: dict[str, Any] = json.loads(metadata["position"])
-        parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}, "random": {}}
+        parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}, "objective": {}, "random": {}}
         for name, tensor in tensors.items():
             part, _, rest = name.partition("/")
             parts[part][rest] = tensor
@@ -70,6 +83,8 @@ def load(file: Path, model: nn.Module, optimizer: torch.optim.Optimizer, rank: i
     except (KeyError, ValueError):
         raise UserError(f"{file} is not a training checkpoint.") from None
     put_weights(file, model, parts["model"])
+    if keeps is not None:
+        keeps.restore(parts["objective"])
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
     torch.set_rng_state(tensors.get(_random_name(rank, "cpu"), torch.get_rng_state() if rank else first))
     if torch.cuda.is_available() and (cuda := tensors.get(_random_name(rank, "cuda"))) is not None:

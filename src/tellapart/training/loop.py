@@ -14,7 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -28,12 +28,13 @@ from torch import nn
 from tellapart import files, models, numerics
 from tellapart.data.batches import BatchStream
 from tellapart.errors import UserError
-from tellapart.objectives import StepResult
+from tellapart.objectives import Moment, StepResult
 from tellapart.progress import Progress
 from tellapart.recipe import Recipe
 from tellapart.training import checkpoint
 from tellapart.training.distributed import ALONE, SharedError, World
 from tellapart.training.schedule import learning_rate
+from tellapart.training.watch import Watch
 
 
 class AnyBatch(Protocol):
@@ -42,9 +43,10 @@ class AnyBatch(Protocol):
     def to(self, device: torch.device) -> AnyBatch: ...
 
 
-Step = Callable[[Any, int], StepResult]  # batch, epoch -> loss, weight, log line
+Step = Callable[[Any, Moment], StepResult]  # batch, when -> loss, weight, log line
 Validate = Callable[[], dict[str, float]]
 
+LAST = "last"  # the name of a validation metric by which the last checkpoint is the best
 LOWER_IS_BETTER = {"loss"}  # of the validation metrics; of all others more is better
 COUNTED = {"words"}  # in a log line: adds up over processes; of all else there is the mean
 
@@ -61,6 +63,7 @@ class Position:
     dtype: str = ""
     seconds: float = 0.0
     finished: str = ""  # why, once it is
+    first: dict[str, float] = field(default_factory=dict)  # the validation before the first step, where there was one
 
 
 def fit(
@@ -73,14 +76,19 @@ def fit(
     stream: BatchStream[AnyBatch],
     device: torch.device,
     resume: bool,
+    keeps: checkpoint.Keeps | None = None,
+    watch: Watch | None = None,
     world: World = ALONE,
 ) -> Position:
-    """Train until the epochs are over, the validation metric stops getting better, or somebody interrupts."""
+    """Train until the epochs are over, the validation metric stops getting better, or somebody interrupts.
+
+    watch  is told of the validations, and of one before the first step, and says what looks wrong
+    """
     optimizer = build_optimizer(model, recipe)
     position = Position()
     with world.together():
         if resume:
-            position = Position(**checkpoint.load(out / "last.safetensors", model, optimizer, world.rank))
+            position = Position(**checkpoint.load(out / "last.safetensors", model, optimizer, keeps, world.rank))
             stream.consumed = position.consumed
     world.share_weights(model)
     if position.finished:
@@ -95,21 +103,32 @@ def fit(
 
     def save() -> None:
         position.consumed, position.seconds = stream.consumed, time.monotonic() - began
-        checkpoint.save(out / "last.safetensors", model, optimizer, asdict(position), world)
+        checkpoint.save(out / "last.safetensors", model, optimizer, asdict(position), keeps, world)
+
+    def validated() -> dict[str, float]:
+        model.eval()
+        metrics: dict[str, float] = world.gather(validate())[0]  # the first one's, so that all decide alike
+        model.train()
+        log.write(position.step, {f"val/{name}": value for name, value in metrics.items()})
+        bar.message(f"step {position.step}: " + ", ".join(f"{k} {v:.4g}" for k, v in metrics.items()))
+        return metrics
 
     if not resume:
         save()  # finds a full or read-only disk now, not after an hour
     model.train()
     with Progress("training", total, unit="step", done=position.step) as bar, _interruptible() as interrupted:
+        if watch is not None and position.step == 0:
+            position.first = validated()
         while not position.finished:
             lr = learning_rate(recipe.optim, position.step, total, steps_per_epoch)
             for group in optimizer.param_groups:
                 group["lr"] = lr
             epoch, had = position.step * recipe.optim.accumulate // stream.batches_per_epoch, list[AnyBatch]()
+            moment = Moment(epoch, position.step / total)
             for _ in range(recipe.optim.accumulate):
                 had.append(next(batches).to(device))
                 with numerics.autocast(device, position.dtype):
-                    result = step(had[-1], epoch)
+                    result = step(had[-1], moment)
                 share, line = joined(world, result)
                 suspects = had[-1:] if not math.isfinite(result.line["loss"]) else []
                 _require_finite("loss", line["loss"], position.step + 1, suspects, stream, world)
@@ -128,16 +147,14 @@ def fit(
                 log.write(position.step, {"epoch": position.step / steps_per_epoch, "lr": lr})
 
             if position.step % validate_steps == 0 or position.step == total:
-                model.eval()
-                metrics = world.gather(validate())[0]  # the first one's, so that all decide alike
-                model.train()
-                improved = judge(position, metrics, recipe.validation.metric)
-                log.write(position.step, {f"val/{name}": value for name, value in metrics.items()})
-                bar.message(f"step {position.step}: " + ", ".join(f"{k} {v:.4g}" for k, v in metrics.items()))
-                if improved:
+                metrics = validated()
+                if judge(position, metrics, recipe.validation.metric):
                     world.from_first(partial(models.save_weights, out / "best.safetensors", model))
                 if recipe.validation.patience and position.stale >= recipe.validation.patience:
                     position.finished = f"{recipe.validation.metric} has not improved for {position.stale} validations"
+                if watch is not None and (wrong := watch.look(position.first, metrics)):
+                    bar.message(f"step {position.step}: {wrong}.")
+                    position.finished = position.finished or (f"stopped, for {wrong}" if watch.stops else "")
                 saved = -math.inf  # is due
             if position.step >= total:
                 position.finished = position.finished or "all epochs done"
@@ -153,14 +170,23 @@ def fit(
 
 def joined(world: World, result: StepResult) -> tuple[float, dict[str, float]]:
     """What part of the batch's loss this process's is, and the log line of the whole batch."""
-    factors = {name: 1.0 if name in COUNTED else result.weight for name in result.line}
-    weight, *sums = world.sum([result.weight, *(factor * result.line[name] for name, factor in factors.items())])
-    line = {name: total if name in COUNTED else total / weight for name, total in zip(factors, sums, strict=True)}
-    return result.weight / weight, line
+    captions = result.weight if result.captions is None else result.captions
+
+    def over(weight: float, captions: float) -> list[float]:
+        """What each number of the line is a mean over."""
+        return [weight if name == "loss" else 1.0 if name in COUNTED else captions for name in result.line]
+
+    own = zip(over(result.weight, captions), result.line.values(), strict=True)
+    weight, captions, *sums = world.sum([result.weight, captions, *(count * value for count, value in own)])
+    means = [total / count for total, count in zip(sums, over(weight, captions), strict=True)]
+    return result.weight / weight, dict(zip(result.line, means, strict=True))
 
 
 def judge(position: Position, metrics: dict[str, float], metric: str) -> bool:
-    """Note a validation in the position; True if it is the best so far."""
+    """Note a validation in the position; True if it is the best so far.  By the metric "last", every one is."""
+    if metric == LAST:
+        position.best_step = position.step
+        return True
     if metric not in metrics:
         raise UserError(f"validation.metric: there is no {metric!r} here; there are {', '.join(metrics)}.")
     value = metrics[metric]

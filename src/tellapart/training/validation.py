@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -14,11 +14,13 @@ from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.tokenizers import Tokenizer
 from tellapart.decoding.candidates import candidates
 from tellapart.metrics.cider import cider_d
+from tellapart.metrics.distinctiveness import repetition
 from tellapart.metrics.material import Material
 from tellapart.objectives.cross_entropy import cross_entropy_step
 from tellapart.training.distributed import ALONE, World
+from tellapart.training.judges import Judge
 
-METRICS = ("loss", "accuracy", "CIDEr-D", "unique", "length")  # what `validate` reports
+METRICS = ("loss", "accuracy", "CIDEr-D", "unique", "length", "Rep")  # what `validate` reports, with any judges
 
 _BATCH = 32
 
@@ -32,9 +34,13 @@ def validate(
     *,
     beam: int,
     max_words: int,
+    judges: Sequence[Judge] = (),
     world: World = ALONE,
 ) -> dict[str, float]:
-    """Every process of a world takes some of the batches, and all get the result."""
+    """Every process of a world takes some of the batches, and all get the result.
+
+    judges  retrievers that know the photos of `data`: how many captions find their own, R@1[judge]
+    """
     captioner: Captioner = model  # type: ignore[assignment]
     own = []  # of each batch its captions, and its words, loss and accuracy
     for photos in list(_chunks(len(data)))[world.rank :: world.size]:
@@ -54,6 +60,8 @@ def validate(
         "CIDEr-D": float(cider_d(scored.captions_split, scored.photos, scored.references).mean()),
         "unique": len(set(captions)) / len(captions),
         "length": float(scored.caption_ids.lengths.mean()),
+        "Rep": repetition(scored.said).corpus()["Rep"],
+        **{f"R@1[{judge.name}]": judge.found(captions) for judge in judges},
     }
 
 

@@ -1,0 +1,90 @@
+"""What a caption's reward is compared with.  Any of these leaves the expected gradient as it is, or nearly, and lessens
+its noise; which one matters for what captions have to compete with.
+
+B photos, K captions of each, N = B*K grouped by photo.  Rewards of words are compared place by place: past the end of
+a caption its words' rewards are 0, and its sentence's reward remains (GLD, Eq. 12).
+
+nothing, the greedy caption, a second sample, the references, the mean of all rewards so far: unbiased, for none of them
+knows the caption.  Leave-one-out: unbiased too.  The mean of all K: the gradient times (K - 1) / K.  The mean of the Q
+best (b2 of GL-RG): biased, as it depends on the caption whenever that is among the best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tellapart.rewards import Reward
+
+
+def leave_one_out(reward: Reward, samples: int) -> Reward:
+    """Of each caption, the mean of its K - 1 siblings."""
+
+    def others(values: Tensor) -> Tensor:
+        group = _grouped(values, samples)
+        return ((group.sum(1, keepdim=True) - group) / (samples - 1)).flatten(0, 1)
+
+    return _each(reward, others)
+
+
+def mean(reward: Reward, samples: int) -> Reward:
+    """Of each caption, the mean of all K of its photo, itself among them (b2 with Q = K)."""
+    return _each(reward, lambda values: _repeat(_grouped(values, samples).mean(1), samples))
+
+
+def mean_of_best(reward: Reward, mask: Tensor, samples: int, best: int) -> Reward:
+    """Of each caption, the mean of the Q best of its photo (b2, GL-RG).  mask (N, T): the words that captions have"""
+    chosen = reward.per_caption(mask).view(-1, samples).topk(best, dim=1).indices  # (B, Q)
+
+    def of_best(values: Tensor) -> Tensor:
+        group = _grouped(values, samples)
+        rows = torch.arange(len(group), device=values.device)[:, None]
+        return _repeat(group[rows, chosen].mean(1), samples)
+
+    return _each(reward, of_best)
+
+
+def of_photo(reward: Reward, photos: int, samples: int) -> Reward:
+    """Of each of B*K captions, the mean of what other captions of its photo got: the same number for each photo."""
+    return _each(reward, lambda values: _repeat(_grouped(values, len(values) // photos).mean(1), samples))
+
+
+def constant(value: float, reward: Reward) -> Reward:
+    return Reward(torch.full_like(reward.sentence, value))
+
+
+def advantage(reward: Reward, baseline: Reward, length: int) -> Tensor:
+    """(N, T): what each word's caption, and the word itself, got beyond the baseline at its place."""
+    above = (reward.sentence - baseline.sentence)[:, None].expand(-1, length)
+    for words, sign in ((reward.words, 1), (baseline.words, -1)):
+        if words is not None:
+            above = above + sign * F.pad(words, (0, length - words.shape[1]))
+    return above
+
+
+def whitened(advantage: Tensor, mask: Tensor, group: int) -> Tensor:
+    """Advantages (N, T) with mean 0 and spread 1 over the words of each `group` captions; equal ones become 0."""
+    values, spoken = (_grouped(part, group).flatten(1) for part in (advantage, mask))  # (N / group, group * T)
+    count = spoken.sum(1, keepdim=True).clamp(min=1)
+    centred = (values - (values * spoken).sum(1, keepdim=True) / count) * spoken
+    spread = (centred.square().sum(1, keepdim=True) / count).sqrt()
+    # Rounding alone gives equal rewards a spread: below a millionth of their size there is nothing to learn from.
+    floor = 1e-6 * values.abs().amax(1, keepdim=True).clamp(min=1)
+    white = torch.where(spread > floor, centred / spread.clamp(min=1e-30), 0.0)
+    return white.view(advantage.shape)
+
+
+def _each(reward: Reward, function: Callable[[Tensor], Tensor]) -> Reward:
+    return Reward(function(reward.sentence), None if reward.words is None else function(reward.words))
+
+
+def _grouped(values: Tensor, count: int) -> Tensor:
+    """(N, ...) -> (N / count, count, ...)"""
+    return values.view(-1, count, *values.shape[1:])
+
+
+def _repeat(values: Tensor, samples: int) -> Tensor:
+    return values.repeat_interleave(samples, 0)

@@ -1,0 +1,335 @@
+"""Policy gradient: what the captioner says becomes likelier by as much as it is worth more than what else it says.
+
+REINFORCE (Williams, 1992) for captions, self-critical training (SCST; Rennie et al., 2017) and what grew out of them:
+where captions come from, what they are compared with, how advantages are scaled and how the loss is summed up are
+choices that combine freely (`PolicyConfig`).
+
+What we leave out on purpose: ratios and clipping (PPO, GRPO), for every batch is learned from once, so that the ratio
+is 1; and a discount, for a caption is short and its reward comes at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, NamedTuple, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tellapart.captioners import Captioner
+from tellapart.data.batches import Batch
+from tellapart.data.tokenizers import Tokenizer
+from tellapart.decoding.beam import beam_search
+from tellapart.decoding.sample import Rollout, greedy, sample, tempered
+from tellapart.decoding.score import score
+from tellapart.decoding.words import log_probabilities
+from tellapart.objectives import Moment, StepResult, baselines
+from tellapart.objectives.policy import PolicyConfig, Reduction
+from tellapart.rewards import Reward, Said
+
+
+def policy_gradient(
+    logp: Tensor, advantage: Tensor, mask: Tensor, reduction: Reduction = "words"
+) -> tuple[Tensor, float]:
+    """REINFORCE: the loss, and its weight among the losses of other shares of a batch.
+
+    logp, advantage, mask  (N, T)  nothing where the mask is False is learned from
+
+    words          the mean over all words of the batch, so that long captions count more
+    sentence_mean  the mean over captions of the mean over their words (length-normalised)
+    sentence_sum   the mean over captions of the sum over their words: the gradient of the expected reward itself
+    """
+    each = -logp.masked_fill(~mask, 0.0) * advantage.detach().masked_fill(~mask, 0.0)
+    if reduction == "words":
+        count = int(mask.sum())
+        return each.sum() / max(count, 1), float(count)
+    sums = each.sum(1)
+    if reduction == "sentence_mean":
+        sums = sums / mask.sum(1).clamp(min=1)
+    return sums.mean(), float(len(mask))
+
+
+def divergence(logp: Tensor, before: Tensor, mask: Tensor) -> Tensor:
+    """How far the policy has gone from where it was, in nats a word: an estimate of KL(policy || before) from samples.
+
+    logp, before  (N, T)  of the words said, by the policy and by the model before
+
+    Schulman's third estimator, r - 1 - ln r with r = p_before / p: never negative, and with less noise than ln r.
+    """
+    log_ratio = (before - logp).masked_fill(~mask, 0.0)
+    return (log_ratio.exp() - 1 - log_ratio).sum() / mask.sum().clamp(min=1)
+
+
+class Scores(Protocol):
+    """What captions are worth."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Of the log line."""
+
+    def __call__(self, said: Said, samples: int) -> tuple[Reward, dict[str, float]]:
+        """Of captions that are learned from, `samples` of each photo; and a log line."""
+
+    def worth(self, said: Said) -> Reward:
+        """Of captions that others are compared with."""
+
+    def absent(self) -> None:
+        """This process has nothing of the batch; the others may want to hear so."""
+
+    def state(self) -> dict[str, Tensor]: ...
+
+    def restore(self, state: dict[str, Tensor]) -> None: ...
+
+
+class PolicyGradient:
+    """A step of a policy gradient: from a batch to a loss and a log line.
+
+    captioner  learns
+    content    (V,) True at the words that say something by themselves: the log tells how many captions repeat one
+    before     the captioner as it was when training began, frozen; needed where `config.kl` is not 0
+    total      of each of some numbers, the sum over all processes
+    """
+
+    def __init__(
+        self,
+        captioner: nn.Module,
+        words: Tokenizer,
+        scores: Scores,
+        config: PolicyConfig,
+        *,
+        max_words: int,
+        content: Tensor,
+        before: nn.Module | None = None,
+        total: Callable[[Sequence[float]], list[float]] = list,
+    ):
+        self._module, self._words, self._scores, self._config = captioner, words, scores, config
+        self._captioner: Captioner = captioner  # type: ignore[assignment]
+        self._before, self._content = before, content
+        self._so_far = RunningMean(total)
+        self._two_passes = config.passes == "two" or (
+            config.passes == "auto" and getattr(captioner, "all_words_at_once", False)
+        )
+        self._rules: dict[str, Any] = {
+            "bos": words.bos,
+            "eos": words.eos,
+            "pad": words.pad,
+            "banned": words.never_said,
+            "no_repeat": config.no_repeat,
+            "max_words": max_words,
+        }
+
+    def __call__(self, batch: Batch, moment: Moment) -> StepResult:
+        config, progress = self._config, moment.progress
+        if not len(batch.photos):
+            self._scores.absent()
+            if config.baseline == "running_mean":
+                self._so_far.then([])
+            names = ["loss", *self._scores.names, *Portrait._fields, *(["kl"] if self._before else [])]
+            return StepResult(batch.features.new_zeros(()), 0.0, dict.fromkeys(names, 0.0), captions=0)
+        with nullcontext() if config.dropout else _without_dropout(self._module):
+            memory = self._captioner.encode(batch.features, batch.mask)
+            rollout, reference = self._roll_out(memory), None
+            if config.references:
+                rollout, reference = self._beside_references(rollout, memory, batch)
+            samples = len(rollout.tokens) // len(batch.photos)
+            said = Said(rollout.tokens, rollout.mask, _photos(batch, samples), reference, progress)
+            with torch.no_grad():
+                reward, line = self._scores(said, samples)
+                baseline = self._baseline(reward, said, samples, memory, batch)
+        above = baselines.advantage(reward, baseline, said.tokens.shape[1])
+        if config.whiten != "none":
+            above = baselines.whitened(above, said.mask, len(above) if config.whiten == "batch" else samples)
+        loss, weight = policy_gradient(rollout.logp, above, said.mask, config.reduction)
+        line = {"loss": 0.0, **line, **portrait(said, samples, self._content, self._words.eos)._asdict()}
+        if self._before is not None:
+            gone = divergence(rollout.logp, self._logp_before(batch, rollout), said.mask)
+            loss, line["kl"] = loss + config.kl * gone, gone.item()
+        return StepResult(loss, weight, line | {"loss": loss.item()}, captions=len(said.tokens))
+
+    def state(self) -> dict[str, Tensor]:
+        """What a checkpoint keeps beside the weights."""
+        return {"so_far": self._so_far.state(), **{f"reward/{k}": v for k, v in self._scores.state().items()}}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        self._so_far.restore(state["so_far"])
+        self._scores.restore({k.removeprefix("reward/"): v for k, v in state.items() if k.startswith("reward/")})
+
+    def _roll_out(self, memory: Any) -> Rollout:
+        """Captions with their log p, through which gradients flow."""
+        config = self._config
+        if config.sampler in ("beam", "diverse_beam"):
+            return self._scored(memory, self._search(memory))
+        # With words that may not be repeated, what a word was drawn from depends on those before it.
+        if not self._two_passes or config.no_repeat or config.dropout:
+            return self._draw(memory, config.samples)
+        with torch.no_grad():
+            drawn = self._draw(memory, config.samples)
+        return self._scored(memory, drawn)
+
+    def _draw(self, memory: Any, samples: int) -> Rollout:
+        if self._config.sampler == "greedy":
+            return greedy(self._captioner, memory, **self._rules)
+        config = self._config
+        return sample(
+            self._captioner,
+            memory,
+            samples=samples,
+            temperature=config.temperature,
+            top_k=config.top_k,
+            top_p=config.top_p,
+            **self._rules,
+        )
+
+    def _search(self, memory: Any) -> Rollout:
+        config = self._config
+        found = beam_search(
+            self._captioner,
+            memory,
+            beam=config.samples,
+            n_best=config.samples,
+            groups=config.groups if config.sampler == "diverse_beam" else 1,
+            diversity=config.diversity,
+            **self._rules,
+        )
+        tokens, mask = found.tokens.flatten(0, 1), found.mask.flatten(0, 1)
+        return _unscored(tokens.masked_fill(~mask, self._words.pad), mask)
+
+    def _scored(self, memory: Any, rollout: Rollout, captioner: Captioner | None = None) -> Rollout:
+        """The same captions with their log p by the policy that they are learned with."""
+        logp = score(
+            captioner or self._captioner,
+            memory,
+            rollout.tokens,
+            rollout.mask,
+            bos=self._words.bos,
+            policy=self._policy if self._config.sampler == "sample" else log_probabilities,
+        )
+        return Rollout(rollout.tokens, logp, rollout.mask)
+
+    def _policy(self, logits: Tensor) -> Tensor:
+        """What drawn captions are drawn from."""
+        never = torch.tensor(sorted(self._words.never_said), device=logits.device)
+        config = self._config
+        return tempered(logits.index_fill(1, never, -torch.inf), config.temperature, config.top_k, config.top_p)
+
+    def _beside_references(self, rollout: Rollout, memory: Any, batch: Batch) -> tuple[Rollout, Tensor]:
+        """Of each photo its captions and then references, and which reference each is: (N,), -1 where it is none."""
+        photos, wanted = len(batch.photos), self._config.references
+        told = batch.tokens.view(photos, -1, batch.tokens.shape[1])[:, :wanted].flatten(0, 1)
+        given = self._scored(memory, _unscored(told, told != self._words.pad))
+        length = max(rollout.tokens.shape[1], given.tokens.shape[1])
+
+        def together(own: Tensor, theirs: Tensor, filler: float) -> Tensor:
+            longer = [F.pad(part, (0, length - part.shape[1]), value=filler) for part in (own, theirs)]
+            return torch.cat([part.view(photos, -1, length) for part in longer], 1).flatten(0, 1)
+
+        joined = Rollout(
+            together(rollout.tokens, given.tokens, self._words.pad),
+            together(rollout.logp, given.logp, 0.0),
+            together(rollout.mask, given.mask, False),
+        )
+        which = _chosen(batch).view(photos, -1)[:, :wanted]
+        none = which.new_full((photos, len(rollout.tokens) // photos), -1)
+        return joined, torch.cat([none, which], 1).flatten()
+
+    def _baseline(self, reward: Reward, said: Said, samples: int, memory: Any, batch: Batch) -> Reward:
+        """What each caption's reward is compared with."""
+        progress = said.progress
+        match self._config.baseline:
+            case "leave_one_out":
+                return baselines.leave_one_out(reward, samples)
+            case "mean":
+                return baselines.mean(reward, samples)
+            case "best":
+                return baselines.mean_of_best(reward, said.mask, samples, self._config.best)
+            case "running_mean":
+                return baselines.constant(self._so_far.then(reward.per_caption(said.mask).tolist()), reward)
+            case "none":
+                return baselines.constant(0.0, reward)
+            case "second_sample":
+                other = self._draw(memory, samples)
+                return self._scores.worth(Said(other.tokens, other.mask, _photos(batch, samples), None, progress))
+            case "greedy":
+                other = greedy(self._captioner, memory, **self._rules)
+                others = Said(other.tokens, other.mask, _photos(batch, 1), None, progress)
+            case "references":
+                count = len(batch.tokens) // len(batch.photos)
+                mask = batch.tokens != self._words.pad
+                others = Said(batch.tokens, mask, _photos(batch, count), _chosen(batch), progress)
+        return baselines.of_photo(self._scores.worth(others), len(batch.photos), samples)
+
+    @torch.no_grad()
+    def _logp_before(self, batch: Batch, rollout: Rollout) -> Tensor:
+        before: Captioner = self._before  # type: ignore[assignment]
+        return self._scored(before.encode(batch.features, batch.mask), rollout, before).logp
+
+
+class RunningMean:
+    """The mean of all rewards so far, of all processes, read before the new ones are added (DiscriTune)."""
+
+    def __init__(self, total: Callable[[Sequence[float]], list[float]]):
+        self._sum, self._count, self._total = 0.0, 0.0, total
+
+    def then(self, values: Sequence[float]) -> float:
+        before = self._sum / max(self._count, 1)
+        more, count = self._total([sum(values), len(values)])
+        self._sum, self._count = self._sum + more, self._count + count
+        return before
+
+    def state(self) -> Tensor:
+        return torch.tensor([self._sum, self._count], dtype=torch.double)
+
+    def restore(self, state: Tensor) -> None:
+        self._sum, self._count = state.tolist()
+
+
+class Portrait(NamedTuple):
+    """What sampled captions look like: a policy that goes astray shows it here first."""
+
+    length: float  # words, without EOS
+    unique: float  # different captions of a photo, as a share of its captions
+    repeats: float  # captions that say a content word twice, as a share of all
+    cut: float  # captions that were cut before they ended, as a share of all
+    words: float  # learned from, in all
+
+
+def portrait(said: Said, samples: int, content: Tensor, eos: int) -> Portrait:
+    tokens = said.tokens.masked_fill(~said.mask, eos)
+    same = (tokens[:, :, None] == tokens[:, None]) & content.to(tokens.device)[tokens][:, None]  # (N, T, T)
+    twice = same.triu(1).flatten(1).any(1)
+    ended = (tokens == eos).any(1)
+    lengths = (tokens != eos).sum(1)
+    return Portrait(
+        lengths.float().mean().item(),
+        len({(i // samples, *caption) for i, caption in enumerate(tokens.tolist())}) / len(tokens),
+        twice.float().mean().item(),
+        1 - ended.float().mean().item(),
+        float(said.mask.sum()),
+    )
+
+
+def _photos(batch: Batch, each: int) -> Tensor:
+    """(B*each,) the positions of the photos in the data"""
+    return torch.as_tensor(batch.photos, device=batch.tokens.device).repeat_interleave(each)
+
+
+def _chosen(batch: Batch) -> Tensor:
+    if batch.chosen is None:
+        raise ValueError("the batch does not say which references it has")
+    return batch.chosen
+
+
+def _unscored(tokens: Tensor, mask: Tensor) -> Rollout:
+    return Rollout(tokens, torch.zeros(tokens.shape, device=tokens.device), mask)
+
+
+@contextmanager
+def _without_dropout(module: nn.Module) -> Iterator[None]:
+    training = module.training
+    module.eval()
+    try:
+        yield
+    finally:
+        module.train(training)

@@ -1,0 +1,197 @@
+"""Baselines by arithmetic, and by calculus: what the estimator is on average, over all captions that there are."""
+
+from itertools import product
+
+import pytest
+import torch
+
+from tellapart.objectives import baselines
+from tellapart.objectives.policy_gradient import policy_gradient
+from tellapart.rewards import Reward
+
+EOS, LONGEST, WORDS = 0, 3, 3
+
+
+def numbers(*values):
+    return torch.tensor(values, dtype=torch.double)
+
+
+def reward(*sentence, words=None):
+    return Reward(numbers(*sentence), None if words is None else torch.tensor(words, dtype=torch.double))
+
+
+def test_leave_one_out_by_hand():
+    found = baselines.leave_one_out(reward(1, 2, 3, 0, 0, 9), 3)
+    assert found.sentence.tolist() == [2.5, 2, 1.5, 4.5, 4.5, 0]
+
+
+def test_leave_one_out_of_words_is_taken_place_by_place():
+    found = baselines.leave_one_out(reward(0, 0, 0, words=[[3, 1], [5, 0], [1, 4]]), 3)
+    assert found.words.tolist() == [[3, 2], [2, 2.5], [4, 0.5]]
+
+
+def test_means_by_hand():
+    got = reward(1, 2, 3, 0, 0, 9)
+    assert baselines.mean(got, 3).sentence.tolist() == [2, 2, 2, 3, 3, 3]
+    mask = torch.ones(6, 2, dtype=torch.bool)
+    assert baselines.mean_of_best(got, mask, 3, 2).sentence.tolist() == [2.5] * 3 + [4.5] * 3
+    assert baselines.mean_of_best(got, mask, 3, 1).sentence.tolist() == [3] * 3 + [9] * 3
+
+
+def test_the_best_are_those_with_the_best_sentence_and_words_together():
+    got = reward(1, 2, words=[[4, 4], [1, 1]])
+    found = baselines.mean_of_best(got, torch.ones(2, 2, dtype=torch.bool), 2, 1)
+    assert found.sentence.tolist() == [1, 1]
+    assert found.words.tolist() == [[4, 4], [4, 4]]
+
+
+def test_captions_of_a_photo_stand_for_it():
+    theirs = reward(1, 3, 10, 20)  # two captions of each of two photos
+    assert baselines.of_photo(theirs, 2, 3).sentence.tolist() == [2, 2, 2, 15, 15, 15]
+
+
+def test_past_the_end_of_the_baseline_its_sentence_remains():
+    """GLD, Eq. 12: the caption has three words, the baseline one."""
+    got = reward(5, words=[[1, 2, 3]])
+    other = reward(2, words=[[4]])
+    assert baselines.advantage(got, other, 3).tolist() == [[5 - 2 + 1 - 4, 5 - 2 + 2, 5 - 2 + 3]]
+
+
+def test_what_a_longer_baseline_says_past_the_end_of_the_captions_does_not_count():
+    got, other = reward(5, words=[[1]]), reward(2, words=[[4, 7]])
+    assert baselines.advantage(got, other, 1).tolist() == [[0]]
+
+
+def test_whitened_over_the_words_that_are_said():
+    advantage = torch.tensor([[1.0, 1.0], [3.0, 100.0]], dtype=torch.double)
+    mask = torch.tensor([[True, True], [True, False]])
+    found = baselines.whitened(advantage, mask, 2)
+    values = numbers(1, 1, 3)
+    white = (values - values.mean()) / values.std(correction=0)
+    torch.testing.assert_close(found[mask], white)
+    assert found[1, 1] == 0
+
+
+def test_whitened_by_photo():
+    advantage = torch.tensor([[0.0], [2.0], [10.0], [30.0]])
+    found = baselines.whitened(advantage, torch.ones(4, 1, dtype=torch.bool), 2)
+    torch.testing.assert_close(found, torch.tensor([[-1.0], [1.0], [-1.0], [1.0]]))
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e6])
+def test_equal_advantages_whiten_to_nothing(value):
+    advantage = torch.full((5, 3), value)
+    assert not baselines.whitened(advantage, torch.ones(5, 3, dtype=torch.bool), 5).any()
+
+
+# --- on average, over all captions ---
+
+
+def every_caption():
+    """All captions of up to LONGEST tokens, each with what its words were said after."""
+    captions = []
+    for length in range(1, LONGEST + 1):
+        for words in product(range(1, WORDS), repeat=length - 1):
+            captions.append((*words, EOS))
+            if length == LONGEST:
+                captions += [(*words, last) for last in range(1, WORDS)]
+    return captions
+
+
+@pytest.fixture
+def world():
+    draw = torch.Generator().manual_seed(3)
+    table = torch.randn(WORDS, WORDS, generator=draw, dtype=torch.double, requires_grad=True)  # last word by next
+    captions = every_caption()
+    tokens = torch.full((len(captions), LONGEST), EOS)
+    for row, caption in zip(tokens, captions, strict=True):
+        row[: len(caption)] = torch.tensor(caption)
+    before = torch.cat([torch.zeros_like(tokens[:, :1]), tokens[:, :-1]], 1)
+    mask = torch.zeros(tokens.shape, dtype=torch.bool)
+    for row, caption in zip(mask, captions, strict=True):
+        row[: len(caption)] = True
+    worth = torch.randn(len(captions), generator=draw, dtype=torch.double) * 3 + 5
+    logp = table.log_softmax(1)[before, tokens] * mask
+    probability = logp.sum(1).exp().detach()
+    torch.testing.assert_close(probability.sum(), torch.ones((), dtype=torch.double))
+    (exact,) = torch.autograd.grad((logp.sum(1).exp() * worth).sum(), table, retain_graph=True)
+    return table, logp, mask, worth, probability, exact
+
+
+def average(world, baseline, samples=2):
+    """The estimator's expectation: every tuple of captions of one photo, by its probability."""
+    table, logp, mask, worth, probability, _ = world
+    total = torch.zeros_like(table)
+    for drawn in product(range(len(worth)), repeat=samples):
+        rows = torch.tensor(drawn)
+        got = Reward(worth[rows])
+        above = baselines.advantage(got, baseline(got, rows), LONGEST)
+        loss, _ = policy_gradient(logp[rows], above, mask[rows], "sentence_sum")
+        (gradient,) = torch.autograd.grad(loss, table, retain_graph=True)
+        total -= probability[rows].prod() * gradient
+    return total
+
+
+@pytest.mark.parametrize(
+    ("name", "baseline"),
+    [
+        ("none", lambda got, rows: baselines.constant(0.0, got)),
+        ("running mean", lambda got, rows: baselines.constant(4.2, got)),
+        ("greedy or references", lambda got, rows: baselines.of_photo(reward(3.7), 1, len(rows))),
+        ("leave one out", lambda got, rows: baselines.leave_one_out(got, len(rows))),
+    ],
+)
+def test_the_estimator_is_the_gradient_of_the_expected_reward(world, name, baseline):
+    torch.testing.assert_close(average(world, baseline), world[-1])
+
+
+def test_the_mean_of_all_shrinks_the_gradient(world):
+    torch.testing.assert_close(average(world, lambda got, rows: baselines.mean(got, 2)), world[-1] / 2)
+
+
+def test_the_mean_of_the_best_is_biased(world):
+    """With the best of two as baseline, one of the two learns nothing; that is not the gradient, as the docs say."""
+
+    def best(got, rows):
+        return baselines.mean_of_best(got, torch.ones(2, 1, dtype=torch.bool), 2, 1)
+
+    assert not torch.allclose(average(world, best), world[-1], rtol=0.05)
+
+
+def test_a_second_sample_as_baseline(world):
+    table, logp, mask, worth, probability, exact = world
+    total = torch.zeros_like(table)
+    for own, other in product(range(len(worth)), repeat=2):
+        above = baselines.advantage(Reward(worth[[own]]), Reward(worth[[other]]), LONGEST)
+        loss, _ = policy_gradient(logp[[own]], above, mask[[own]], "sentence_sum")
+        (gradient,) = torch.autograd.grad(loss, table, retain_graph=True)
+        total -= probability[own] * probability[other] * gradient
+    torch.testing.assert_close(total, exact)
+
+
+# --- reductions ---
+
+
+def test_reductions_by_hand():
+    logp = torch.tensor([[-1.0, -2.0, -9.0], [-3.0, -9.0, -9.0]])
+    mask = torch.tensor([[True, True, False], [True, False, False]])
+    above = torch.tensor([[2.0, 2.0, 7.0], [-1.0, 7.0, 7.0]])
+    assert [part if isinstance(part, float) else part.item() for part in policy_gradient(logp, above, mask)] == [1.0, 3]
+    assert policy_gradient(logp, above, mask, "sentence_sum")[0].item() == (6 - 3) / 2
+    assert policy_gradient(logp, above, mask, "sentence_mean")[0].item() == (3 - 3) / 2
+    assert policy_gradient(logp, above, mask, "sentence_sum")[1] == 2
+
+
+def test_nothing_after_the_end_gets_a_gradient():
+    logp = torch.tensor([[-1.0, -2.0, -torch.inf]], requires_grad=True)
+    mask = torch.tensor([[True, True, False]])
+    loss, _ = policy_gradient(logp, torch.tensor([[1.0, 1.0, torch.nan]]), mask)
+    loss.backward()
+    assert logp.grad.tolist() == [[-0.5, -0.5, 0]]
+
+
+@pytest.mark.parametrize("reduction", ["words", "sentence_mean", "sentence_sum"])
+def test_captions_without_a_word_are_no_loss(reduction):
+    nothing = torch.zeros(2, 3, dtype=torch.bool)
+    loss, _ = policy_gradient(torch.zeros(2, 3), torch.ones(2, 3), nothing, reduction)
+    assert loss.item() == 0

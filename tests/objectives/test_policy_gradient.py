@@ -1,0 +1,257 @@
+"""The step: what is drawn, compared and learned from, with every captioner and all choices together."""
+
+import pytest
+import torch
+
+from captioners.every import FEATURES, tiny
+from tellapart.captioners import CAPTIONERS
+from tellapart.data.batches import Batch
+from tellapart.decoding.sample import greedy
+from tellapart.objectives import Moment
+from tellapart.objectives.policy import PolicyConfig
+from tellapart.objectives.policy_gradient import PolicyGradient, divergence, portrait
+from tellapart.rewards import Reward, Said
+
+PAD, BOS, EOS, UNK, CAT, DOG = range(6)
+VOCABULARY, START = 11, Moment(0, 0.0)
+
+
+class Words:
+    pad, bos, eos, unk, never_said = PAD, BOS, EOS, UNK, (PAD, BOS, UNK)
+
+
+class Says:
+    """Captions are worth the share of their words that are `word`; notes what it was asked for."""
+
+    names = ("reward",)
+
+    def __init__(self, word=CAT, per_word=False):
+        self.word, self.per_word, self.heard, self.compared, self.missed = word, per_word, [], [], 0
+
+    def __call__(self, said, samples):
+        self.heard.append(said)
+        reward = self._reward(said)
+        return reward, {"reward": reward.per_caption(said.mask).mean().item()}
+
+    def worth(self, said):
+        self.compared.append(said)
+        return self._reward(said)
+
+    def _reward(self, said):
+        right = ((said.tokens == self.word) & said.mask).float()
+        share = right.sum(1) / said.mask.sum(1).clamp(min=1)
+        return Reward(torch.zeros_like(share), right) if self.per_word else Reward(share)
+
+    def absent(self):
+        self.missed += 1
+
+    def state(self):
+        return {"seen": torch.tensor(len(self.heard))}
+
+    def restore(self, state):
+        self.restored = int(state["seen"])
+
+
+class Arbitrary(Says):
+    """Different captions are worth different numbers."""
+
+    def _reward(self, said):
+        places = torch.arange(1, said.tokens.shape[1] + 1)
+        return Reward((said.tokens * said.mask * places).sum(1) % 7.0)
+
+
+def batch(photos=3, references=2, seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(CAT, VOCABULARY, (photos * references, 4), generator=draw)
+    tokens[:, 2] = EOS
+    tokens[:, 3] = PAD
+    features = torch.randn(photos, 2, FEATURES, generator=draw)
+    mask = torch.ones(photos, 2, dtype=torch.bool)
+    positions = torch.arange(10, 10 + photos).numpy()
+    return Batch(positions, features, mask, tokens, torch.arange(references).repeat(photos))
+
+
+def learner(captioner, scores=None, before=None, **policy):
+    config = PolicyConfig(**policy)
+    content = torch.arange(VOCABULARY) >= CAT
+    return PolicyGradient(captioner, Words, scores or Says(), config, max_words=5, content=content, before=before)
+
+
+def gradients(captioner, result):
+    captioner.zero_grad()
+    result.loss.backward()
+    return torch.cat([p.grad.flatten() for p in captioner.parameters() if p.grad is not None])
+
+
+@pytest.mark.parametrize("name", CAPTIONERS)
+def test_rewarding_a_word_makes_it_likelier(name):
+    captioner = tiny(name, VOCABULARY)
+    learn, optimizer = learner(captioner), torch.optim.Adam(captioner.parameters(), lr=0.02)
+    torch.manual_seed(0)
+    seen = []
+    for _ in range(60):
+        result = learn(batch(), START)
+        optimizer.zero_grad()
+        result.loss.backward()
+        optimizer.step()
+        seen.append(result.line["reward"])
+    assert sum(seen[-5:]) / 5 > 0.6
+    assert seen[0] < 0.3
+
+
+@pytest.mark.parametrize("name", CAPTIONERS)
+@pytest.mark.parametrize("policy", [{}, {"temperature": 0.7}, {"top_k": 4}, {"top_p": 0.8}])
+def test_one_pass_and_two_give_the_same_gradient(name, policy):
+    captioner = tiny(name, VOCABULARY)
+    found = []
+    for passes in ("one", "two"):
+        torch.manual_seed(1)
+        result = learner(captioner, Arbitrary(), passes=passes, **policy)(batch(), START)
+        found.append((result.loss.detach(), gradients(captioner, result)))
+    torch.testing.assert_close(found[0][0], found[1][0], atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(found[0][1], found[1][1], atol=1e-6, rtol=1e-4)
+    assert found[0][1].abs().max() > 1e-4
+
+
+SAMPLERS = [
+    {"sampler": "sample"},
+    {"sampler": "beam"},
+    {"sampler": "diverse_beam", "samples": 4, "groups": 2},
+    {"sampler": "sample", "no_repeat": 1},
+    {"sampler": "sample", "references": 2},
+    {"sampler": "greedy", "samples": 1, "references": 2},
+]
+BASELINES = ["leave_one_out", "greedy", "second_sample", "mean", "best", "references", "running_mean", "none"]
+
+
+@pytest.mark.parametrize("per_word", [False, True])
+@pytest.mark.parametrize("reduction", ["words", "sentence_mean", "sentence_sum"])
+@pytest.mark.parametrize("whiten", ["none", "batch", "photo"])
+@pytest.mark.parametrize("baseline", BASELINES)
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
+def test_all_choices_combine(sampler, baseline, whiten, reduction, per_word):
+    if baseline == "second_sample" and sampler["sampler"] != "sample":
+        pytest.skip("a recipe that says so is refused")
+    captioner = tiny("show_tell", VOCABULARY)
+    torch.manual_seed(2)
+    scores = Says(per_word=per_word)
+    choices = {"samples": 3} | sampler
+    learn = learner(captioner, scores, baseline=baseline, whiten=whiten, reduction=reduction, **choices)
+    for _ in range(2):  # what runs along is 0 at first
+        result = learn(batch(), START)
+    assert gradients(captioner, result).isfinite().all()
+    each = choices["samples"] + choices.get("references", 0)
+    assert len(scores.heard[0].tokens) == 3 * each
+    assert scores.heard[0].photos.tolist() == [10] * each + [11] * each + [12] * each
+    compares = baseline in ("greedy", "second_sample", "references")
+    assert len(scores.compared) == 2 * compares
+
+
+def test_references_beside_samples_know_which_they_are():
+    scores = Says()
+    given = batch()
+    given.chosen = torch.tensor([4, 1, 0, 3, 2, 2])
+    learner(tiny("transformer", VOCABULARY), scores, samples=2, references=2)(given, START)
+    said = scores.heard[0]
+    assert said.reference.tolist() == [-1, -1, 4, 1, -1, -1, 0, 3, -1, -1, 2, 2]
+    for row, own in ((2, 0), (3, 1), (6, 2), (7, 3)):
+        assert said.tokens[row][said.mask[row]].tolist() == given.tokens[own][:3].tolist()
+
+
+def test_a_reference_that_is_worth_more_than_the_samples_becomes_likelier():
+    captioner = tiny("show_tell", VOCABULARY)
+    given = batch(photos=1, references=1)
+    given.tokens[0] = torch.tensor([DOG, DOG, EOS, PAD])
+    learn = learner(captioner, Says(DOG), samples=2, references=1, reduction="sentence_sum")
+    optimizer = torch.optim.Adam(captioner.parameters(), lr=0.02)
+    torch.manual_seed(0)
+    for _ in range(30):
+        optimizer.zero_grad()
+        learn(given, START).loss.backward()
+        optimizer.step()
+    ids = {"bos": BOS, "eos": EOS, "pad": PAD}
+    said = greedy(captioner, captioner.encode(given.features, given.mask), **ids, max_words=3).tokens
+    assert DOG in said[0].tolist()
+
+
+def test_equal_rewards_teach_nothing():
+    captioner = tiny("up_down", VOCABULARY)
+    torch.manual_seed(0)
+    result = learner(captioner, Says(word=-1))(batch(), START)
+    assert not gradients(captioner, result).any()
+
+
+def test_dropout_is_off_while_captions_are_drawn_and_learned_from():
+    captioner = tiny("transformer", VOCABULARY, dropout=0.5).train()
+    found = []
+    for _ in range(2):
+        torch.manual_seed(5)
+        torch.rand(3)
+        result = learner(captioner)(batch(), START)
+        found.append(gradients(captioner, result))
+        assert captioner.training
+    torch.testing.assert_close(*found)
+    torch.manual_seed(5)
+    with_dropout = gradients(captioner, learner(captioner, dropout=True)(batch(), START))
+    assert not torch.allclose(found[0], with_dropout)
+
+
+def test_no_divergence_at_the_start_and_some_after():
+    captioner, before = tiny("show_tell", VOCABULARY), tiny("show_tell", VOCABULARY).requires_grad_(False)
+    learn = learner(captioner, before=before, kl=0.1)
+    torch.manual_seed(0)
+    assert learn(batch(), START).line["kl"] == pytest.approx(0, abs=1e-6)
+    with torch.no_grad():
+        for p in captioner.parameters():
+            p.add_(0.3 * torch.randn_like(p))
+    assert learn(batch(), START).line["kl"] > 0.01
+
+
+def test_divergence_is_that_of_the_distributions():
+    """Over many draws, the estimate is the true KL."""
+    p, q = torch.tensor([0.7, 0.2, 0.1]).log(), torch.tensor([0.3, 0.3, 0.4]).log()
+    draws = torch.multinomial(p.exp(), 200_000, replacement=True, generator=torch.Generator().manual_seed(0))[None]
+    exact = (p.exp() * (p - q)).sum().item()
+    found = divergence(p[draws], q[draws], torch.ones_like(draws, dtype=torch.bool)).item()
+    assert found == pytest.approx(exact, rel=0.01)
+
+
+def test_the_running_mean_is_read_before_it_grows():
+    captioner, scores = tiny("show_tell", VOCABULARY), Says()
+    learn = learner(captioner, scores, baseline="running_mean", sampler="greedy", samples=1)
+    worth = []
+    for seed in range(3):
+        learn(batch(seed=seed), START)
+        worth.append(scores._reward(scores.heard[-1]).sentence)
+    total, count = learn.state()["so_far"].tolist()
+    assert count == 9
+    assert total == pytest.approx(torch.cat(worth).sum().item(), rel=1e-5)
+    again = learner(captioner, Says(), baseline="running_mean", sampler="greedy", samples=1)
+    again.restore(learn.state())
+    assert again.state()["so_far"].tolist() == [total, count]
+
+
+def test_a_share_without_photos_has_the_same_log_line():
+    captioner, scores = tiny("show_tell", VOCABULARY), Says()
+    learn = learner(captioner, scores, baseline="running_mean")
+    torch.manual_seed(0)
+    some = learn(batch(), START)
+    nothing = learn(batch(photos=0), START)
+    assert list(nothing.line) == list(some.line)
+    assert nothing.weight == 0
+    assert scores.missed == 1
+
+
+def test_rewards_know_how_far_training_is():
+    scores = Says()
+    learner(tiny("show_tell", VOCABULARY), scores)(batch(), Moment(3, 0.75))
+    assert scores.heard[0].progress == 0.75
+
+
+def test_portrait_by_hand():
+    tokens = torch.tensor([[CAT, DOG, EOS, CAT], [CAT, CAT, EOS, PAD], [CAT, DOG, EOS, PAD], [6, 7, 8, 9]])
+    mask = torch.tensor([[True, True, True, False]] * 3 + [[True] * 4])
+    content = torch.arange(VOCABULARY) >= CAT
+    said = Said(tokens, mask, torch.tensor([0, 0, 0, 0]))
+    assert portrait(said, 4, content, EOS) == (10 / 4, 3 / 4, 1 / 4, 1 / 4, 13)
+    assert portrait(said, 2, content, EOS).unique == 1  # the same caption of two photos

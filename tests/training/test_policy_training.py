@@ -1,0 +1,282 @@
+"""Policy gradients as recipes: every reward trains, runs go on where they stopped, and bad requests are answered."""
+
+import json
+import math
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tellapart.commands.train import parse
+from tellapart.data import examples
+from tellapart.metrics import meteor
+from tellapart.neighbours import groups
+from tellapart.neighbours.groups import Groups, Photo, Rule
+from tellapart.rewards import REWARDS, consensus
+from tellapart.training import checkpoint
+from tellapart.training.build import run
+from tellapart.training.rewards import BUILDERS
+from tellapart.training.watch import Watch, WatchConfig
+
+RETRIEVER = ("--model={size: 32, word_size: 16, channels: 16}", "--objective.name=info_nce", "--validation.metric=R@1")
+
+
+@pytest.fixture(scope="module")
+def listener(small_world):
+    recipe, out, _ = parse(
+        [str(small_world / "recipe.yaml"), f"--out={small_world / 'listener'}", "--retriever=word_tower", *RETRIEVER]
+    )
+    run(recipe, out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def reader(small_world):
+    two = ("--data.captions_per_photo=2",)
+    recipe, out, _ = parse(
+        [
+            str(small_world / "recipe.yaml"),
+            f"--out={small_world / 'reader'}",
+            "--retriever=text_tower",
+            *RETRIEVER,
+            *two,
+        ]
+    )
+    run(recipe, out)
+    return out
+
+
+@pytest.fixture
+def begin(small_world, uninterrupted, listener, reader, tmp_path):
+    """A policy gradient from the small world's captioner, in this process."""
+
+    def start(*arguments, terms="{cider_d: 1.0}", out=tmp_path / "run", resume=False):
+        given = (
+            f"--init_from={uninterrupted}",
+            "--objective.name=policy_gradient",
+            f"--objective.rewards.terms={terms}",
+            f"--objective.rewards.listener={listener}",
+            f"--objective.rewards.reader={reader}",
+            "--objective.policy.samples=3",
+            "--validation.metric=last",
+            "--max_steps=2",
+        )
+        recipe, _, _ = parse([str(small_world / "recipe.yaml"), *given, *arguments])
+        return run(recipe, out, resume=resume).position
+
+    return start
+
+
+@pytest.fixture
+def refused(tellapart, small_world, uninterrupted, tmp_path):
+    """What a wrong request is answered with: exit code 2 and one line."""
+
+    def ask(*arguments):
+        given = ("--init_from", uninterrupted, "--objective.name", "policy_gradient", "--out", tmp_path / "run")
+        code, printed, err = tellapart("train", small_world / "recipe.yaml", *given, *arguments)
+        assert (code, printed) == (2, "")
+        assert err.splitlines()[-1].startswith("tellapart train: ")
+        return err.splitlines()[-1]
+
+    return ask
+
+
+def log_of(out):
+    return [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+
+
+# --- rewards ---
+
+
+def test_every_reward_of_the_table_is_made():
+    assert BUILDERS.keys() == REWARDS.keys()
+
+
+@pytest.mark.parametrize("name", REWARDS)
+def test_every_reward_trains(begin, tmp_path, name):
+    if name == "meteor" and meteor.available() is not None:
+        pytest.skip("METEOR's data are not installed")
+    position = begin(terms=f"{{{name}: 1.0}}")
+    assert position.finished == "all epochs done"
+    steps = [line for line in log_of(tmp_path / "run") if "loss" in line]
+    assert len(steps) == 2
+    for line in steps:
+        assert math.isfinite(line[f"reward/{name}"])
+        assert line["reward"] == pytest.approx(line[f"reward/{name}"], abs=1e-5)
+        assert line["words"] >= 12
+
+
+def test_rewards_are_added_by_weight_and_logged_apart(begin, tmp_path):
+    begin(terms="{cider_d: 2.0, geg_avg: 10.0, repetition: 0.5}")
+    for line in [line for line in log_of(tmp_path / "run") if "loss" in line]:
+        weighted = 2 * line["reward/cider_d"] + 10 * line["reward/geg_avg"] + 0.5 * line["reward/repetition"]
+        assert line["reward"] == pytest.approx(weighted, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["--objective.rewards.look_alikes=caption"],
+        ["--objective.rewards.curriculum=true"],
+        ["--objective.rewards.per_photo=true"],
+        ["--objective.rewards.local={qualify: contrast}"],
+        ["--objective.rewards.local={ngram_quantile: 0.5, word_quantile: 0.3}"],
+        ["--objective.rewards.balance=true"],
+        ["--objective.policy.references=2", "--objective.policy.kl=0.1"],
+        ["--objective.policy.baseline=references"],
+        ["--objective.policy.sampler=beam", "--objective.policy.baseline=greedy"],
+    ],
+)
+def test_switches(begin, more):
+    assert begin(*more, terms="{ld: 1.0, gd: 1.0, geg_min: 1.0}").finished == "all epochs done"
+
+
+# --- runs ---
+
+
+def test_a_run_in_pieces_is_the_whole_run(begin, tmp_path, monkeypatch):
+    """Running means and spreads are kept: with another scale of a reward the weights would be others."""
+    arguments = ("--objective.rewards.balance=true", "--objective.policy.baseline=running_mean", "--max_steps=4")
+    terms = "{cider_d: 1.0, geg_avg: 1.0}"
+    whole = begin(*arguments, terms=terms, out=tmp_path / "whole")
+    save = checkpoint.save
+
+    def save_and_stop(file, model, optimizer, position, *more):
+        save(file, model, optimizer, position, *more)
+        if position["step"] > 0 and not position["finished"]:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoint, "save", save_and_stop)
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            begin(*arguments, terms=terms, out=tmp_path / "pieces", resume=True)
+    pieces = begin(*arguments, terms=terms, out=tmp_path / "pieces", resume=True)
+    pieces.seconds = whole.seconds
+    assert pieces == whole
+    expected, found = (load_file(tmp_path / folder / "last.safetensors") for folder in ("whole", "pieces"))
+    assert {"objective/so_far", "objective/reward/cider_d", "objective/reward/geg_avg"} <= expected.keys()
+    assert [key for key in expected if not expected[key].equal(found[key])] == []
+
+
+def test_the_first_validation_comes_before_the_first_step(begin, uninterrupted, tmp_path):
+    position = begin(f"--validation.judges=[{uninterrupted.parent / 'listener'}]")
+    first = log_of(tmp_path / "run")[0]
+    assert first["step"] == 0
+    assert 0 <= first["val/R@1[listener]"] <= 1
+    assert position.first == {name.removeprefix("val/"): value for name, value in first.items() if name != "step"}
+
+
+LONGER = ("--epochs=100", "--optim.lr=5e-3", "--optim.accumulate=1", "--optim.warmup=0")
+
+
+def test_a_policy_that_learns_gets_more_reward(begin, tmp_path):
+    begin(*LONGER, "--max_steps=80", "--validation.every=1000", terms="{faithful: 1.0}")
+    rewards = [line["reward"] for line in log_of(tmp_path / "run") if "reward" in line]
+    assert sum(rewards[-10:]) > 1.5 * sum(rewards[:10])
+
+
+def test_weights_that_are_not_numbers_stop_a_run_and_keep_the_last_good_ones(begin, tmp_path, monkeypatch):
+    scores, calls = consensus.Consensus.__call__, []
+
+    def broken(self, tokens, photos, but=None):
+        calls.append(1)
+        return scores(self, tokens, photos, but) * (math.nan if len(calls) > 2 else 1)
+
+    monkeypatch.setattr(consensus.Consensus, "__call__", broken)
+    with pytest.raises(FloatingPointError, match="reward cider_d is not a finite number for the photos at"):
+        begin("--max_steps=9", "--optim.accumulate=1")
+    kept = load_file(tmp_path / "run" / "last.safetensors")
+    assert all(tensor.isfinite().all() for tensor in kept.values() if tensor.is_floating_point())
+
+
+def test_a_collapse_is_seen_and_can_stop_a_run(begin, tmp_path):
+    """Captions are paid for saying again what they have said."""
+    arguments = ("--max_steps=200", "--validation.every=2", "--validation.watch.action=stop")
+    position = begin(*LONGER, *arguments, terms="{repetition: -1.0}")
+    assert position.finished.startswith("stopped, for captions collapse: ")
+    assert position.step < 200
+
+
+def test_what_a_watch_sees():
+    watch = Watch(WatchConfig())
+    first = {"unique": 0.8, "length": 10.0, "Rep": 0.1}
+    assert watch.look(first, first) == ""
+    assert watch.look(first, first | {"unique": 0.41, "length": 14.9, "Rep": 0.34}) == ""
+    assert "39 % of the captions are different (80 % before)" in watch.look(first, first | {"unique": 0.39})
+    assert "captions have 15.1 words (10.0 before)" in watch.look(first, first | {"length": 15.1})
+    assert "captions have 6.5 words" in watch.look(first, first | {"length": 6.5})
+    assert "36 % of the captions repeat a word (10 % before)" in watch.look(first, first | {"Rep": 0.36})
+    assert Watch(WatchConfig("off")).look(first, first | {"unique": 0.0}) == ""
+    assert [Watch(WatchConfig(action)).stops for action in ("warn", "stop", "off")] == [False, True, False]
+
+
+# --- look-alikes that were found before ---
+
+
+def look_alikes(small_world, split, file, k=2):
+    dataset = examples.read(small_world / "toy" / "captions.json")
+    photos = [Photo(str(e.file), str(i), e.id, e.split) for i, e in enumerate(dataset.examples) if e.split == split]
+    found = Groups.empty(Rule(k=k), photos)
+    for position in range(len(photos)):
+        found.indices[position] = [(position + 1) % len(photos), (position + 2) % len(photos)]
+        found.scores[position] = [0.9, 0.8]
+    groups.save(found, file)
+    return file
+
+
+def test_look_alikes_from_a_file(begin, small_world, tmp_path):
+    file = look_alikes(small_world, "train", tmp_path / "groups.json")
+    position = begin(f"--objective.rewards.look_alikes={file}", terms="{geg_avg: 1.0}")
+    assert position.finished == "all epochs done"
+
+
+def test_look_alikes_of_another_split_are_refused(refused, small_world, listener, tmp_path):
+    file = look_alikes(small_world, "test", tmp_path / "groups.json")
+    terms = ("--objective.rewards.terms", "{geg_avg: 1.0}", "--objective.rewards.listener", listener)
+    said = refused(*terms, "--objective.rewards.look_alikes", file)
+    assert str(file) in said
+    assert "another split" in said
+
+
+# --- what is refused ---
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (["--objective.rewards.terms", "{cidre: 1.0}"], "there is no reward 'cidre'; there are cider_d"),
+        (["--objective.rewards.terms", "{}"], "names no reward"),
+        (["--objective.rewards.terms", "{text_rank: 1.0}"], "objective.rewards.reader: text_rank needs a retriever"),
+        (["--objective.policy.samples", "1"], "leave_one_out compares the captions of a photo"),
+        (["--objective.policy.sampler", "greedy"], "objective.policy.samples must be 1 where captions are greedy"),
+        (["--objective.policy.baseline", "best", "--objective.policy.best", "9"], "a photo has 5 captions, not 9"),
+        (["--objective.policy.baseline", "greedyy"], "greedyy"),
+        (["--objective.policy.temperature", "0"], "objective.policy.temperature must be at least 0.001"),
+        (["--objective.policy.passes", "two", "--objective.policy.no_repeat", "1"], "in one pass"),
+        (["--objective.rewards.terms", "{geg_avg: 1.0}", "--objective.rewards.listener", "nowhere"], "no retriever"),
+        (["--validation.metric", "R@1[judge]"], "there is no 'R@1[judge]' here"),
+        (["--validation.judges", "[nowhere]"], "there is no retriever 'nowhere'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_request_is_answered_in_one_line(refused, arguments, answer):
+    assert answer in refused(*arguments)
+
+
+def test_a_listener_that_only_reads_is_refused(refused, reader):
+    terms = ("--objective.rewards.terms", "{geg_avg: 1.0}")
+    assert "knows photos by their references only" in refused(*terms, "--objective.rewards.listener", reader)
+
+
+def test_a_reader_that_looks_at_photos_is_refused(refused, listener):
+    terms = ("--objective.rewards.terms", "{text_rank: 1.0}")
+    assert "it must read references" in refused(*terms, "--objective.rewards.reader", listener)
+
+
+def test_dropout_off_is_as_no_dropout(begin, tmp_path):
+    """A policy gradient samples and learns without dropout unless it is asked for."""
+    begin("--model.dropout=0.5", out=tmp_path / "some")
+    begin("--model.dropout=0", out=tmp_path / "none")
+    some, none = (load_file(tmp_path / name / "last.safetensors") for name in ("some", "none"))
+    for name, tensor in some.items():
+        if name.startswith("model/"):
+            torch.testing.assert_close(tensor, none[name])
