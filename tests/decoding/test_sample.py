@@ -327,3 +327,21 @@ def test_settings_that_mean_nothing_are_refused(wrong):
     captioner, memory = one_word_photo()
     with pytest.raises(ValueError, match=r"must be|cannot"):
         sample(captioner, memory, **{"samples": 1, **IDS, **wrong})
+
+
+def test_captions_that_have_ended_leave_the_batch_and_nothing_else_changes():
+    captioner = ToyCaptioner(sharpness=0.3)
+    memory = captioner.encode(*photos(3))
+    captioner.steps.clear()
+    rollout = sample(captioner, memory, samples=20, **IDS, max_words=12, generator=generator(1))
+    rows = [captions for _, captions in captioner.steps]
+    assert rows[1] == 60
+    assert rows[-1] < 30
+    own = score(captioner, memory, rollout.tokens, rollout.mask, bos=BOS)
+    torch.testing.assert_close(rollout.logp, own)
+    gradients = [
+        torch.autograd.grad(logp.sum(), list(captioner.parameters()), retain_graph=True, allow_unused=True)
+        for logp in (rollout.logp, own)
+    ]
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other)
