@@ -17,6 +17,7 @@ COMMANDS = {  # name: (module with `main(arguments) -> exit code`, what it does)
     "train": ("tellapart.commands.train", "run a recipe"),
     "score": ("tellapart.commands.score", "compare captions with what people said: BLEU, METEOR, CIDEr-D and others"),
     "evaluate": ("tellapart.commands.evaluate", "measure how well captions tell photos apart, and how true they are"),
+    "compare": ("tellapart.commands.compare", "show training runs side by side: tables, curves, captions that changed"),
     "lookalikes": ("tellapart.commands.lookalikes", "find photos that look alike, near-duplicates and copies"),
     "lint": ("tellapart.commands.lint", "find what accessibility checkers flag in captions"),
     "prepare": ("tellapart.commands.prepare", "turn a data set into the one schema"),

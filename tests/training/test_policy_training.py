@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 
 from tellapart.commands.train import parse
 from tellapart.data import examples
+from tellapart.errors import UserError
 from tellapart.metrics import meteor
 from tellapart.neighbours import groups
 from tellapart.neighbours.groups import Groups, Photo, Rule
@@ -156,6 +157,13 @@ def test_a_run_in_pieces_is_the_whole_run(begin, tmp_path, monkeypatch):
     expected, found = (load_file(tmp_path / folder / "last.safetensors") for folder in ("whole", "pieces"))
     assert {"objective/so_far", "objective/reward/cider_d", "objective/reward/geg_avg"} <= expected.keys()
     assert [key for key in expected if not expected[key].equal(found[key])] == []
+
+
+def test_a_run_without_the_default_reward_goes_on(begin, tmp_path):
+    begin(terms="{repetition: 1.0}")
+    assert begin(terms="{repetition: 1.0}", resume=True).finished == "all epochs done"
+    with pytest.raises(UserError, match="was started with another recipe: objective"):
+        begin(terms="{faithful: 1.0}", resume=True)
 
 
 def test_the_first_validation_comes_before_the_first_step(begin, uninterrupted, tmp_path):

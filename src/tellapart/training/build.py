@@ -518,7 +518,7 @@ def _listed(value: object) -> object:
 
 
 def _flat(value: object, prefix: str = "") -> dict[str, object]:
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or prefix == "objective.rewards.terms":  # other terms are another whole, not more
         return {prefix: value}
     return {k: v for key, part in value.items() for k, v in _flat(part, f"{prefix}.{key}" if prefix else key).items()}
 

@@ -1,0 +1,183 @@
+"""tellapart compare: finished runs side by side."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from tellapart.commands.arguments import Parser, positive
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Callable, Sequence
+
+    from tellapart.evaluation.changes import Changes
+    from tellapart.evaluation.compare import Evaluation, Run
+    from tellapart.evaluation.compare_report import Findings
+    from tellapart.evaluation.rows import Split
+
+_PHOTOS = 200
+Found = TypeVar("Found")
+
+
+def parser() -> Parser:
+    parser = Parser(
+        "compare",
+        "Runs side by side: a table of what they are and reached, and where their recipes differ.\n"
+        "\n"
+        "  RUN   a folder that `tellapart train` wrote; changes are told from the first to the last\n"
+        "\n"
+        "In DIR: report.html and, as figures/*.svg, curves of validations and rewards and what n-grams weigh.\n"
+        "With --data also the captions that changed, where they fail, what their words earn, and a map of them;\n"
+        "with --evaluation, recall against batch size where runs differ in it.\n"
+        "Exit 1: some photos could not be used; each is named.",
+        "tellapart compare runs/plain_xe runs/plain_scst --data flickr8k.json --out comparison",
+    )
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="a column of the table")
+    parser.add_argument("--out", metavar="DIR", type=Path, help="folder to write to")
+    parser.add_argument("--data", metavar="DATA", help="a data file, whose photos each run captions")
+    parser.add_argument("--split", metavar="NAME", help="the part of the data file (default: test)")
+    parser.add_argument(
+        "--photos", metavar="N", type=positive, help=f"so many of its photos, drawn by chance (default: {_PHOTOS})"
+    )
+    parser.add_argument(
+        "--evaluation",
+        metavar="DIR",
+        nargs="+",
+        type=Path,
+        default=[],
+        help="folders of `tellapart evaluate --out`; captions that are there are not made again",
+    )
+    parser.add_argument(
+        "--time", action="store_true", help="measure the parts of a step of runs by policy gradient: takes a minute"
+    )
+    parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
+    return parser
+
+
+def main(arguments: list[str]) -> int:
+    request = parser().parse_args(arguments)
+    _check(request)
+
+    from tellapart import files
+    from tellapart.evaluation import compare, compare_report
+    from tellapart.evaluation.compare_report import Findings
+
+    findings = Findings(compare.read(request.runs))
+    findings.evaluations = [compare.read_evaluation(folder, findings.runs) for folder in request.evaluation]
+    _print(findings.runs)
+    if request.time:
+        findings.times = _times(findings.runs)
+    problems: list[str] = []
+    if request.out:
+        with files.held(request.out, "another comparison writes here; wait, or name another folder."):
+            problems = _look(request, findings)
+            compare_report.write(findings, request.out)
+        print(request.out / "report.html")
+    for sentence in [*findings.left_out, *problems]:
+        print(sentence, file=sys.stderr)
+    return 1 if problems else 0
+
+
+def _check(request: Namespace) -> None:
+    """What the arguments cannot say of each other by themselves."""
+    from tellapart.errors import UserError
+
+    for name in ("data", "evaluation"):
+        if getattr(request, name) and not request.out:
+            raise UserError(f"--{name} needs --out, the folder that figures are written to.")
+    for name in ("split", "photos"):
+        if getattr(request, name) and not request.data:
+            raise UserError(f"--{name} needs --data, the file that photos are taken from.")
+
+
+def _print(runs: Sequence[Run]) -> None:
+    from tellapart.evaluation import compare
+
+    names, width = [run.name for run in runs], shutil.get_terminal_size((100, 24)).columns
+    print(compare.text_table(compare.facts(runs), names, width))
+    if sentence := compare.caution(runs):
+        print(f"\n{sentence}")
+    if differ := compare.differences(runs):
+        print(f"\nwhere the recipes differ\n{compare.text_table(differ, names, width)}")
+
+
+def _times(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
+    from tellapart.errors import UserError
+    from tellapart.evaluation import compare, step_time
+
+    learning = [run for run in runs if run.rewards]
+    if not learning:
+        raise UserError("--time: none of the runs is trained by a policy gradient, whose parts could be measured.")
+    times = {run.name: step_time.measure(run) for run in learning}
+    width = shutil.get_terminal_size((100, 24)).columns
+    table = compare.text_table(step_time.time_table(times), list(times), width)
+    print(f"\nmilliseconds of a step\n{table}")
+    return times
+
+
+def _look(request: Namespace, findings: Findings) -> list[str]:
+    """Look at what the runs say and learned from; returns what could not be used."""
+    from tellapart.evaluation import changes, rows
+    from tellapart.evaluation.compare import by_batch_size
+    from tellapart.evaluation.local_reward import LocalReward
+    from tellapart.retrievers.loading import load
+
+    runs, problems = findings.runs, list[str]()
+    if request.data:
+        (split,) = rows.splits([request.data], request.split or "test")
+        findings.changes, problems = _captions(request, split, runs, findings.evaluations)
+        said = findings.changes.said
+
+        def plane() -> tuple[str, dict[str, changes.Floats]]:
+            retriever = load(device=request.device)
+            return retriever.name, changes.plane(said, retriever)
+
+        findings.plane = _unless(findings, "the map of captions", plane)
+    speaking = [run for run in runs if not run.recipe.retriever]
+    rewarded = [run for run in speaking if "ld" in run.rewards] or speaking
+    if rewarded:
+        findings.local = _unless(findings, "what words weigh and earn", lambda: LocalReward(rewarded[-1]))
+    if request.evaluation and not by_batch_size(runs, findings.evaluations):
+        findings.left_out.append(
+            "recall against batch size is left out: it takes evaluations of two runs that are trained for the same and "
+            "differ in batch_size."
+        )
+    return problems
+
+
+def _captions(
+    request: Namespace, split: Split, runs: Sequence[Run], evaluations: Sequence[Evaluation]
+) -> tuple[Changes, list[str]]:
+    """What each run says of some photos of a split: as it was evaluated, or made now and kept in DIR/captions."""
+    from tellapart.commands.evaluate import Captioners
+    from tellapart.evaluation import changes
+    from tellapart.evaluation.compare import evaluated
+    from tellapart.evaluation.rows import Model
+
+    drawn = changes.drawn(split, request.photos or _PHOTOS)
+    captioners = Captioners(request.out / "captions", request.device)
+    wanted = [str(photo.file) for photo in drawn.photos]
+    said, problems = dict[str, dict[str, str]](), list(split.problems)
+    for run in runs:
+        model = Model(str(run.folder), run.name, "captioner")
+        texts = evaluated(run, split.name, evaluations)
+        if not set(wanted) <= texts.keys():
+            made = captioners.said(model, drawn).of_photo
+            texts = {wanted[row]: texts[0] for row, texts in made.items()}
+        said[run.name] = {file: texts[file] for file in wanted if file in texts}
+        problems += [f"{file}: {run.name} has no caption of it." for file in wanted if file not in texts]
+    return changes.compare(split, drawn.photos, said), problems
+
+
+def _unless(findings: Findings, what: str, find: Callable[[], Found]) -> Found | None:
+    """A figure that cannot be made should not cost the others."""
+    from tellapart.errors import UserError
+
+    try:
+        return find()
+    except UserError as error:
+        findings.left_out.append(f"{what} left out: {error}")
+        return None

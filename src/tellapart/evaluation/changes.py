@@ -1,0 +1,122 @@
+"""What runs say of the same photos: whose captions got better or worse, and where their captions lie (Fig. 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tellapart.data.examples import Example
+from tellapart.data.tokenizers import split_words
+from tellapart.errors import UserError
+from tellapart.evaluation.rows import Split
+from tellapart.metrics.cider import cider_d
+from tellapart.metrics.material import Material
+from tellapart.progress import Progress
+
+if TYPE_CHECKING:
+    from tellapart.retrievers.retriever import Retriever
+
+Floats = NDArray[np.float64]
+
+INSTALL = "pip install 'tellapart[plots]'"
+_SEED = 0
+_FEWEST = 4  # captions that t-SNE can lay out
+_ITERATIONS = 750  # of t-SNE: 250 with exaggeration, as is usual, and then these less 250
+_EVERY = 25  # iterations between two signs of life
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Captions of the photos that all runs captioned.
+
+    photos  P of them, each with references
+    said    run -> P captions
+    scores  run -> (P,) CIDEr-D; document frequencies are those of the whole split
+    """
+
+    photos: list[Example]
+    said: dict[str, list[str]]
+    scores: dict[str, Floats]
+
+    @property
+    def gains(self) -> Floats:
+        """(P,) what the last run's captions score more than the first one's; of a single run, what they score."""
+        first, last = (list(self.scores.values())[place] for place in (0, -1))
+        return last - first if len(self.scores) > 1 else last
+
+    def improved(self, most: int) -> list[int]:
+        """Photos whose captions gained most, the largest gain first."""
+        order = np.argsort(-self.gains, kind="stable")
+        return [int(photo) for photo in order[:most] if len(self.scores) > 1 and self.gains[photo] > 0]
+
+    def failed(self, most: int) -> list[int]:
+        """Photos whose captions lost most, the largest loss first; of a single run, those that score least."""
+        order = np.argsort(self.gains, kind="stable")
+        return [int(photo) for photo in order[:most] if len(self.scores) == 1 or self.gains[photo] < 0]
+
+    def own_words(self, photo: int, run: str) -> set[str]:
+        """Words that no other run says of this photo."""
+        others = [said[photo] for name, said in self.said.items() if name != run]
+        return set(split_words(self.said[run][photo])) - {word for text in others for word in split_words(text)}
+
+
+def drawn(split: Split, count: int) -> Split:
+    """So many photos with references, drawn by a seed, in the order of the data."""
+    told = [photo for photo in split.photos if photo.captions]
+    if not told:
+        raise UserError(f"{split.source}: no photo of the split has captions to compare with.")
+    chosen = np.random.default_rng(_SEED).permutation(len(told))[:count]
+    return Split(split.name, split.source, [told[place] for place in sorted(chosen.tolist())], split.problems)
+
+
+def compare(split: Split, photos: Sequence[Example], said: Mapping[str, Mapping[str, str]]) -> Changes:
+    """split: all photos, whose references say how frequent words are.  said: run -> file of a photo -> caption."""
+    there = [photo for photo in photos if all(str(photo.file) in own for own in said.values())]
+    if not there:
+        raise UserError(f"{split.source}: there is no photo that all runs have a caption of.")
+    told = [photo for photo in split.photos if photo.captions]
+    row_of = {str(photo.file): row for row, photo in enumerate(told)}
+    at = np.array([row_of[str(photo.file)] for photo in there])
+    material = Material([[""] for _ in told], [photo.captions for photo in told])
+    scores = {}
+    for run, own in said.items():
+        texts = [""] * len(told)
+        for row, photo in zip(at.tolist(), there, strict=True):
+            texts[row] = own[str(photo.file)]
+        captioned = material.with_captions([[text] for text in texts])
+        scores[run] = cider_d(captioned.captions_split, captioned.photos, captioned.references)[at]
+    return Changes(there, {run: [own[str(photo.file)] for photo in there] for run, own in said.items()}, scores)
+
+
+def plane(said: Mapping[str, Sequence[str]], retriever: Retriever) -> dict[str, Floats]:
+    """run -> (P, 2): all captions as a retriever hears them, laid out by t-SNE so that like ones lie together."""
+    try:
+        from openTSNE import TSNE
+    except ImportError:
+        raise UserError(f"the map of captions needs openTSNE: {INSTALL}.") from None
+    texts = [text for captions in said.values() for text in captions]
+    vectors = retriever.embed_captions(texts).numpy(force=True)
+    if (different := len(np.unique(vectors, axis=0))) < _FEWEST:
+        raise UserError(f"a map needs {_FEWEST} different captions, and there are {different}.")
+    with Progress("t-SNE", _ITERATIONS, unit="iteration") as bar:
+
+        def alive(*_: Any) -> None:
+            bar.advance(_EVERY)
+
+        layout = TSNE(
+            perplexity=min(30, (len(vectors) - 1) / 3),
+            metric="euclidean",  # of unit vectors: as cosines, and defined where a caption says nothing
+            neighbors="exact",
+            negative_gradient_method="bh",
+            n_iter=_ITERATIONS - 250,
+            callbacks=alive,
+            callbacks_every_iters=_EVERY,
+            random_state=_SEED,
+            n_jobs=1,  # the sum over threads depends on their order
+        ).fit(vectors)
+    ends = np.cumsum([len(captions) for captions in said.values()])
+    return dict(zip(said, np.split(np.asarray(layout, np.float64), ends[:-1]), strict=True))

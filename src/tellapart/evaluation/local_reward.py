@@ -1,0 +1,165 @@
+"""LD on show: how much the n-grams of the training references weigh (Figs. 3-4), and what words earn by it (Fig. 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tellapart.data import examples as data_files
+from tellapart.data.batches import pad_tokens
+from tellapart.data.tokenizers import WordTokenizer, split_words
+from tellapart.decoding.score import caption_mask
+from tellapart.errors import UserError
+from tellapart.evaluation.compare import Run
+from tellapart.metrics.ngrams import ORDERS
+from tellapart.progress import Progress
+from tellapart.rewards import Said
+from tellapart.rewards.consensus import Consensus
+from tellapart.rewards.local_config import LocalConfig
+from tellapart.rewards.local_discriminative import LocalDiscriminative, ngram_weights, thresholds
+
+_SEED = 0
+_LOOKED_AT = 20_000  # n-grams among which examples are found
+_EXAMPLES = 6
+_SHOWN = 0.999  # of all n-grams of a length, the share that axes reach
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights of all n-grams of one length.  Of `edges` (M+1,) and `shares` (M,): how many lie between two.
+
+    What a reference says again and again can weigh twice as much as all else: the last share has that too.
+    """
+
+    order: int
+    edges: NDArray[np.float64]
+    shares: NDArray[np.float64]
+    examples: list[tuple[float, str]]  # frequent ones from light to heavy, and what each weighs
+
+
+@dataclass(frozen=True)
+class Earned:
+    """What the words of a caption get: CIDEr-D for all of them, and LD's bonus besides."""
+
+    words: list[str]
+    sentence: float
+    each: list[float]
+
+    @property
+    def most(self) -> float:
+        """The largest bonus."""
+        return max(self.each, default=self.sentence) - self.sentence
+
+
+class LocalReward:
+    """As the run's recipe has it, with the run's vocabulary and the references that it was trained on."""
+
+    def __init__(self, run: Run):
+        self.run = run
+        self._tokenizer = WordTokenizer.load(run.folder / "vocabulary.json")
+        told = self._training()
+        with Progress("references", len(told)) as bar:
+            self._consensus = self._consensus_of(told, advance=bar.advance)
+        if self.config.qualify == "contrast":
+            raise UserError(f"{run.name} rewards words by comparing with look-alikes, which only training photos have.")
+
+    @cached_property
+    def config(self) -> LocalConfig:
+        """With the thresholds that the references say, where the recipe asks for it."""
+        local = self.run.recipe.objective.rewards.local
+        if not (local.ngram_quantile or local.word_quantile):
+            return local
+        quantiles = {"ngram_quantile": local.ngram_quantile, "word_quantile": local.word_quantile}
+        ngrams, words = thresholds(self._consensus, **quantiles, tf=local.tf)
+        return replace(
+            local,
+            threshold=ngrams if local.ngram_quantile else local.threshold,
+            word_threshold=words if local.word_quantile else local.word_threshold,
+        )
+
+    @property
+    def is_used(self) -> bool:
+        return "ld" in self.run.rewards
+
+    def weights(self, bins: int = 40) -> list[Weights]:
+        """For n = 1..4, on the same edges."""
+        found = [ngram_weights(self._consensus, order, tf=self.config.tf) for order in range(1, ORDERS + 1)]
+        found = [(ngrams, weights) for ngrams, weights in found if len(weights)]
+        top = max(float(np.quantile(weights, _SHOWN)) for _, weights in found) + 1e-9
+        edges = np.linspace(0, top, bins + 1)
+        return [
+            Weights(
+                ngrams.shape[1],
+                edges,
+                np.histogram(np.minimum(weights, top), edges)[0] / len(weights),
+                self._examples(ngrams[weights <= top], weights[weights <= top]),
+            )
+            for ngrams, weights in found
+        ]
+
+    def earned(self, captions: Sequence[str], references: Sequence[Sequence[str]]) -> list[Earned]:
+        """What LD would give for captions of photos with these references."""
+        eos, pad = self._tokenizer.eos, self._tokenizer.pad
+        tokens = pad_tokens([[*self._encode(caption), eos] for caption in captions], pad)
+        said = Said(tokens, caption_mask(tokens, eos), torch.arange(len(captions)))
+        reward = LocalDiscriminative(self._consensus_of(references, self._consensus), self.config)(said)
+        each = reward.sentence[:, None] + (0 if reward.words is None else reward.words)
+        words = [split_words(caption)[: self.run.recipe.data.max_words] for caption in captions]
+        return [
+            Earned(own, sentence.item(), row[: len(own)].tolist())
+            for own, sentence, row in zip(words, reward.sentence, each, strict=True)
+        ]
+
+    def _training(self) -> list[tuple[str, ...]]:
+        data, told = self.run.recipe.data, []
+        splits = data.train_split.split("+")
+        for file in data.files:
+            photos = [e for e in data_files.read(Path(file), needs_files=False).examples if e.split in splits]
+            told += [example.captions for example in photos[: data.limit or None] if example.captions]
+        if not told:
+            raise UserError(f"{self.run.folder}: its recipe names no references that words could be weighed by.")
+        return told
+
+    def _consensus_of(
+        self,
+        references: Sequence[Sequence[str]],
+        known: Consensus | None = None,
+        advance: Callable[[], None] = lambda: None,
+    ) -> Consensus:
+        """Document frequencies are those that are `known`, or of the references themselves."""
+        tokens = []
+        for texts in references:
+            tokens.append([self._encode(text) for text in texts])
+            advance()
+        return Consensus(
+            tokens,
+            end=self._tokenizer.eos,
+            count_end=self.run.recipe.objective.rewards.count_end,
+            frequencies=known.frequencies if known else None,
+        )
+
+    def _encode(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text)[: self.run.recipe.data.max_words]
+
+    def _examples(self, ngrams: NDArray[np.int32], weights: NDArray[np.float64]) -> list[tuple[float, str]]:
+        """The most frequent n-gram of each sixth of the way from the lightest to the heaviest, by a drawn sample."""
+        known = np.flatnonzero(~np.isin(ngrams, [self._tokenizer.unk, self._tokenizer.eos]).any(1))
+        if len(known) > _LOOKED_AT:
+            known = np.random.default_rng(_SEED).choice(known, _LOOKED_AT, replace=False)
+        different, first, counts = np.unique(ngrams[known], axis=0, return_index=True, return_counts=True)
+        heavy = weights[known][first]
+        steps = np.linspace(heavy.min(initial=np.inf), heavy.max(initial=-np.inf), _EXAMPLES + 1)
+        chosen = []
+        for low, high in pairwise(steps):
+            here = np.flatnonzero((heavy >= low) & (heavy <= high))
+            if len(here):
+                best = here[counts[here].argmax()]
+                chosen.append((float(heavy[best]), " ".join(self._tokenizer.words[t] for t in different[best])))
+        return list(dict.fromkeys(chosen))

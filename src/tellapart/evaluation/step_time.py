@@ -1,0 +1,249 @@
+"""Where the time of a policy-gradient step goes (Table VI of the GLD paper), measured with a run's own parts."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tellapart import files, models, numerics
+from tellapart.data import examples as data_files
+from tellapart.data.batches import BatchStream, CaptionedPhotos
+from tellapart.data.examples import Example
+from tellapart.data.features import FeatureStore, StoredFeatures, store_folder
+from tellapart.data.regions import Elsewhere, store_of
+from tellapart.data.store import Rows
+from tellapart.data.tokenizers import WordTokenizer
+from tellapart.decoding.sample import Rollout
+from tellapart.encoders import PhotoEncoder
+from tellapart.errors import UserError
+from tellapart.evaluation.compare import Run
+from tellapart.objectives import Moment
+from tellapart.objectives.policy_gradient import PolicyGradient
+from tellapart.progress import Progress
+from tellapart.recipe import Recipe
+from tellapart.rewards import Reward, Said, Term
+from tellapart.rewards.combine import Combined
+from tellapart.rewards.wording import content_words
+from tellapart.training.build import frozen, in_split, seed_everything, seen_by
+from tellapart.training.distributed import ALONE
+from tellapart.training.rewards import BUILDERS, UNBALANCED, Material, check
+
+BATCHES = 5  # whose median is told, after one that pays for setting up
+TOTAL = "whole step"
+
+
+class Stopwatch:
+    """Seconds of each part.  A part within another counts as itself alone."""
+
+    def __init__(self) -> None:
+        self.took: dict[str, float] = defaultdict(float)
+        self._inside: list[str] = []
+        self._since = 0.0
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        self._turn()
+        self._inside.append(name)
+        try:
+            yield
+        finally:
+            self._turn()
+            self._inside.pop()
+
+    def _turn(self) -> None:
+        """What has passed belongs to the innermost part."""
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        now = time.perf_counter()
+        if self._inside:
+            self.took[self._inside[-1]] += now - self._since
+        self._since = now
+
+
+class TimedTerm:
+    """A reward that tells how long it takes."""
+
+    def __init__(self, name: str, term: Term, watch: Stopwatch):
+        self._name, self._term, self._watch = name, term, watch
+
+    def __call__(self, said: Said) -> Reward:
+        with self._watch.part(f"reward: {self._name}"):
+            return self._term(said)
+
+
+class TimedPolicyGradient(PolicyGradient):
+    """The step itself, with a watch on its parts; captions that others are compared with count as what they are."""
+
+    watch: Stopwatch
+
+    def _draw(self, memory: Any, samples: int) -> Rollout:
+        with self.watch.part("sample"):
+            return super()._draw(memory, samples)
+
+    def _search(self, memory: Any) -> Rollout:
+        with self.watch.part("sample"):
+            return super()._search(memory)
+
+    def _scored(self, memory: Any, rollout: Rollout, captioner: Any = None) -> Rollout:
+        with self.watch.part("score"):
+            return super()._scored(memory, rollout, captioner)
+
+    def _baseline(self, *arguments: Any) -> Reward:
+        with self.watch.part("baseline"):
+            return super()._baseline(*arguments)
+
+
+def measure(run: Run) -> dict[str, float]:
+    """Milliseconds of each part of a step with the run's batch size, in the order in which they come."""
+    recipe = run.recipe
+    if recipe.objective.name != "policy_gradient":
+        raise UserError(f"{run.folder}: the parts of a step are those of a policy gradient, not of a {run.label} run.")
+    if recipe.threads:
+        torch.set_num_threads(recipe.threads)
+    device = numerics.choose_device(recipe.device)
+    seed_everything(recipe.seed)
+    watch = Stopwatch()
+    with tempfile.TemporaryDirectory(prefix="tellapart-") as scratch:
+        step, captioner, stream = _parts(run, watch, device, Path(scratch))
+        dtype = numerics.choose_dtype(device, recipe.dtype)
+        turns: list[dict[str, float]] = []
+        with Progress(f"steps of {run.name}", BATCHES + 1, unit="step") as bar:
+            for batch in islice(iter(stream), BATCHES + 1):
+                watch.took.clear()
+                with watch.part("rest"), numerics.autocast(device, dtype):
+                    result = step(batch.to(device), Moment(0, 0.0))
+                    with watch.part("backward"):
+                        result.loss.backward()  # type: ignore[no-untyped-call]
+                captioner.zero_grad(set_to_none=True)
+                turns.append({**watch.took, TOTAL: sum(watch.took.values())})
+                bar.advance()
+    names = dict.fromkeys(name for turn in turns for name in turn)
+    order = ["encode", "sample", "score", *(name for name in names if name.startswith("reward: "))]
+    order += ["baseline", "backward", "rest", TOTAL]
+    return {
+        name: 1000 * statistics.median(turn.get(name, 0.0) for turn in turns[1:]) for name in order if name in names
+    }
+
+
+def time_table(times: Mapping[str, Mapping[str, float]]) -> dict[str, list[str]]:
+    """run -> part -> milliseconds, as a table with a row for each part."""
+    parts = dict.fromkeys(part for of_run in times.values() for part in of_run if part != TOTAL)
+    return {
+        part: [f"{of_run[part]:.1f}" if part in of_run else "-" for of_run in times.values()]
+        for part in (*parts, TOTAL)
+    }
+
+
+def _parts(
+    run: Run, watch: Stopwatch, device: torch.device, scratch: Path
+) -> tuple[TimedPolicyGradient, nn.Module, BatchStream[Any]]:
+    """The step, the captioner that it trains, and its batches."""
+    recipe, config = run.recipe, models.read_config(run.folder, "captioner")
+    tokenizer = models.load_words(run.folder, config.settings)
+    sources, cached = _sources(recipe, device)
+    data = CaptionedPhotos(sources, tokenizer, recipe.data.max_words)
+    captioner = models.build_captioner(
+        recipe.captioner, recipe.model, vocab_size=len(tokenizer), feature_size=sources[0][0].shape[1]
+    ).to(device)
+    models.load_weights(run.folder, captioner)
+    encode = captioner.encode
+
+    def timed_encode(*arguments: Any) -> Any:
+        with watch.part("encode"):
+            return encode(*arguments)  # type: ignore[operator]
+
+    captioner.encode = timed_encode  # type: ignore[assignment]
+    features = Path(recipe.data.features) if cached else scratch
+    step = TimedPolicyGradient(
+        captioner,
+        tokenizer,
+        _rewards(recipe, sources, data, tokenizer, features, device, watch),
+        recipe.objective.policy,
+        max_words=recipe.data.max_words,
+        content=content_words(tokenizer),
+        before=frozen(captioner) if recipe.objective.policy.kl else None,
+    )
+    step.watch = watch
+    return step, captioner.train(), BatchStream(data, recipe.batch_size, recipe.data.captions_per_photo, recipe.seed)
+
+
+def _rewards(
+    recipe: Recipe,
+    sources: Sequence[tuple[StoredFeatures, list[Example]]],
+    data: CaptionedPhotos,
+    tokenizer: WordTokenizer,
+    features: Path,
+    device: torch.device,
+    watch: Stopwatch,
+) -> Combined:
+    config = recipe.objective.rewards
+    check(config)
+    material = Material(config, sources, data, tokenizer, features, device, ALONE)
+    terms = {name: TimedTerm(name, BUILDERS[name](material), watch) for name in config.terms}
+    return Combined(terms, config.terms, balance=config.balance, unbalanced=UNBALANCED & terms.keys())
+
+
+def _sources(recipe: Recipe, device: torch.device) -> tuple[list[tuple[StoredFeatures, list[Example]]], bool]:
+    """Training photos with features: those that are kept; where none are, noise for as many as are needed."""
+    encoder = seen_by(recipe, device)
+    kept, without = list[tuple[StoredFeatures, list[Example]]](), list[Example]()
+    for file in recipe.data.files:
+        dataset = data_files.read(Path(file), needs_files=False)
+        photos = [e for e in in_split(dataset.examples, recipe.data.train_split) if e.captions]
+        photos = photos[: recipe.data.limit or None]
+        store = _store(encoder, Path(recipe.data.features), dataset.name)
+        there = [photo for photo in photos if store is not None and photo in store]
+        kept += [(store, there)] if store is not None and there else []
+        without += photos
+    if kept:
+        return kept, True
+    if not without:
+        raise UserError("the recipe's data have no training photo with captions to take a step with.")
+    if isinstance(encoder, Elsewhere):
+        raise UserError(f"there are no features {encoder.name!r} to take a step with.")
+    needed = recipe.batch_size * (BATCHES + 1)
+    return [(Noise((encoder.regions, encoder.feature_size), encoder.pooled_size), without[:needed])], False
+
+
+def _store(encoder: PhotoEncoder | Elsewhere, root: Path, dataset: str) -> StoredFeatures | None:
+    if isinstance(encoder, Elsewhere):
+        return store_of(encoder, root, dataset)
+    folder = store_folder(root, dataset, encoder)
+    return FeatureStore(folder, encoder) if files.is_file(folder / "manifest.json") else None
+
+
+class Noise:
+    """Features of the right size that mean nothing: the time of a step does not depend on what photos show."""
+
+    def __init__(self, shape: tuple[int, int], pooled: int):
+        self.shape, self._pooled = shape, pooled
+        self._rows: dict[int | str, int] = {}
+
+    def __contains__(self, example: Example) -> bool:
+        return True
+
+    def row(self, example: Example) -> int:
+        return self._rows.setdefault(example.id, len(self._rows))
+
+    def count(self, example: Example) -> int:
+        return self.shape[0]
+
+    def grid(self, rows: Rows, most: int | None = None) -> Tensor:
+        return torch.from_numpy(np.stack([self._draw(row, self.shape)[:most] for row in rows]))
+
+    def pooled(self, rows: Rows) -> Tensor:
+        return torch.from_numpy(np.stack([self._draw(row, (self._pooled,)) for row in rows]))
+
+    def _draw(self, row: int, shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.float32]]:
+        return np.random.default_rng(int(row)).standard_normal(shape, np.float32)
