@@ -37,7 +37,7 @@ def test_each_command_of_the_readme_is_understood(words, monkeypatch):
     if command == "train":
         recipe, out, _ = parse(arguments)
         assert recipe.data.files == ["flickr8k.json"]
-        assert out == Path("runs/mine")
+        assert out in (Path("runs/mine"), Path("runs/told_apart"))
     elif hasattr(module := import_module(COMMANDS[command][0]), "parser"):
         module.parser().parse_args(arguments)
     else:  # takes no arguments
