@@ -60,7 +60,8 @@ def world(tmp_path_factory):
 
 
 @pytest.fixture
-def compare(tellapart):
+def compare(tellapart, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")  # paths of the test's folders are long, and a narrow table is cut in two
     return lambda *arguments: tellapart("compare", *arguments)
 
 

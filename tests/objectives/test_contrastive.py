@@ -131,7 +131,7 @@ def test_a_step_reports_the_loss_and_how_many_captions_found_their_photo():
             return texts, pooled
 
     batch = PairBatch(torch.arange(3).numpy(), images, captions)
-    loss, _, line = contrastive_step(Fixed(), batch, info_nce)
+    loss, _, line, _ = contrastive_step(Fixed(), batch, info_nce)
     assert loss.item() == pytest.approx(slow_info_nce(captions, images, math.exp(2), 2), rel=1e-5)
     assert line["loss"] == loss.item()
     assert line["accuracy"] == pytest.approx(4 / 6)

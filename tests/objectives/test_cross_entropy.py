@@ -53,7 +53,7 @@ def step(given, captioner=None, **options):
 
 
 def test_the_loss_is_the_mean_of_minus_log_p_over_all_words_and_the_end():
-    loss, weight, line = step(batch([A, B, EOS], [B, EOS]))
+    loss, weight, line, _ = step(batch([A, B, EOS], [B, EOS]))
     p = [0.5, 0.5, 0.6, 0.4, 0.6]  # A B EOS, B EOS
     assert loss.item() == pytest.approx(-sum(map(math.log, p)) / 5)
     assert line["loss"] == pytest.approx(loss.item())
@@ -159,7 +159,7 @@ def test_a_captioner_learns_to_say_of_two_photos_what_was_said_of_them():
     optimizer = torch.optim.Adam(captioner.parameters(), lr=0.01)
     losses = []
     for _ in range(60):
-        loss, _, line = step(given, captioner)
+        loss, _, line, _ = step(given, captioner)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
