@@ -27,7 +27,7 @@ def values(statistics):
 
 # Names
 
-one_line = st.text(min_size=1).filter(lambda text: "\n" not in text and len(text.splitlines()) == 1)
+one_line = st.text(min_size=1).filter(lambda text: text.splitlines() == [text])
 retrievers = st.one_of(
     one_line, st.sampled_from(["judge", "openai/clip-vit-base-patch32", "runs/a.b", "x[1]", "]", "["])
 )
