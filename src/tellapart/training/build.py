@@ -292,6 +292,11 @@ def check(recipe: Recipe) -> None:
         raise UserError(f"objective.name: {learns}, not by {recipe.objective.name}.")
     if recipe.objective.name == "policy_gradient":
         _check_policy(recipe.objective.policy)
+        policy = recipe.objective.policy
+        if recipe.objective.rewards.balance and policy.samples + policy.references < 2:
+            raise UserError(
+                "objective.rewards.balance goes by how much captions of a photo differ; samples must be 2 or more."
+            )
         rewards.check(recipe.objective.rewards)
     if recipe.retriever and recipe.init_from:
         raise UserError("init_from: a retriever starts from fresh weights.")
