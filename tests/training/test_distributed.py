@@ -142,7 +142,8 @@ def test_two_processes_end_with_the_weights_of_one_that_has_the_joined_batches(
 
 
 def test_features_are_computed_by_one_process_alone(two, small_world):
-    (store,), (expected,) = ((folder / "features").glob("toy_world.*") for folder in (two[0], small_world))
+    (store,) = (two[0] / "features").glob("toy_world.*")
+    expected = small_world / "features" / store.name
     rows, others = ((folder / "rows.jsonl").read_text().splitlines() for folder in (store, expected))
     ids = [json.loads(row)["id"] for row in rows]
     assert len(ids) == len(set(ids)) == 29 + 5
