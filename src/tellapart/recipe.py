@@ -70,7 +70,7 @@ class RewardsConfig:
             caption (the similar groups of GEG)
         group: look-alikes of a photo
         curriculum: photos that look less alike come first, and the nearest at the end
-        per_photo: rewards by comparison with other photos weigh more for photos whose look-alikes are near
+        per_photo: GD weighs more for photos whose look-alikes are near
         margin: of the hinges of GD
         local: of LD
         rank_base: the rank from which on a bounded rank reward is 0

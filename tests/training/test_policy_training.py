@@ -9,14 +9,16 @@ from safetensors.torch import load_file
 
 from tellapart.commands.train import parse
 from tellapart.data import examples
+from tellapart.data.tokenizers import WordTokenizer
 from tellapart.errors import UserError
 from tellapart.metrics import meteor
 from tellapart.neighbours import groups
 from tellapart.neighbours.groups import Groups, Photo, Rule
+from tellapart.recipe import RewardsConfig
 from tellapart.rewards import REWARDS, consensus
 from tellapart.training import checkpoint
 from tellapart.training.build import run
-from tellapart.training.rewards import BUILDERS
+from tellapart.training.rewards import BUILDERS, Material
 from tellapart.training.watch import Watch, WatchConfig
 
 RETRIEVER = ("--model={size: 32, word_size: 16, channels: 16}", "--objective.name=info_nce", "--validation.metric=R@1")
@@ -221,6 +223,14 @@ def test_what_a_watch_sees():
 # --- look-alikes that were found before ---
 
 
+class Photos(list):
+    """Examples, as the data of a run has them."""
+
+    @property
+    def examples(self):
+        return list(self)
+
+
 def look_alikes(small_world, split, file, k=2):
     dataset = examples.read(small_world / "toy" / "captions.json")
     photos = [Photo(str(e.file), str(i), e.id, e.split) for i, e in enumerate(dataset.examples) if e.split == split]
@@ -236,6 +246,27 @@ def test_look_alikes_from_a_file(begin, small_world, tmp_path):
     file = look_alikes(small_world, "train", tmp_path / "groups.json")
     position = begin(f"--objective.rewards.look_alikes={file}", terms="{geg_avg: 1.0}")
     assert position.finished == "all epochs done"
+
+
+@pytest.mark.parametrize(("metric", "sign"), [("cosine", 1), ("euclidean", -1)])
+def test_how_close_look_alikes_are(small_world, tmp_path, metric, sign):
+    """The nearer, the larger, whatever the file is by; a photo that has none is the farthest."""
+    dataset = examples.read(small_world / "toy" / "captions.json")
+    own = dataset.split("train")[:3]
+    found = Groups.empty(
+        Rule(k=1, metric=metric), [Photo(str(e.file), str(i), e.id, e.split) for i, e in enumerate(own)]
+    )
+    found.indices[:2, 0], found.scores[:2, 0] = [1, 0], [0.4, 0.9]
+    groups.save(found, tmp_path / "groups.json")
+    material = Material(
+        RewardsConfig(look_alikes=str(tmp_path / "groups.json")),
+        [(None, own)],
+        Photos(own),
+        WordTokenizer.build(["a ball"], 1),
+        features=tmp_path,
+        device=torch.device("cpu"),
+    )
+    assert material.closeness.tolist() == pytest.approx([sign * 0.4, sign * 0.9, -math.inf])
 
 
 def test_look_alikes_of_another_split_are_refused(refused, small_world, listener, tmp_path):

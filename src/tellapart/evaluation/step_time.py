@@ -36,7 +36,6 @@ from tellapart.rewards import Reward, Said, Term
 from tellapart.rewards.combine import Combined
 from tellapart.rewards.wording import content_words
 from tellapart.training.build import frozen, in_split, seed_everything, seen_by
-from tellapart.training.distributed import ALONE
 from tellapart.training.rewards import BUILDERS, UNBALANCED, Material, check
 
 BATCHES = 5  # whose median is told, after one that pays for setting up
@@ -189,7 +188,7 @@ def _rewards(
 ) -> Combined:
     config = recipe.objective.rewards
     check(config)
-    material = Material(config, sources, data, tokenizer, features, device, ALONE)
+    material = Material(config, sources, data, tokenizer, features=features, device=device)
     terms = {name: TimedTerm(name, BUILDERS[name](material), watch) for name in config.terms}
     return Combined(terms, config.terms, balance=config.balance, unbalanced=UNBALANCED & terms.keys())
 

@@ -128,19 +128,18 @@ class References:
             _cosines,
             captions,
             photos,
-            self._first,
-            self._edges,
-            self._ids,
-            self._times,
-            self._weights,
-            np.log(max(self.documents, 1)),
-            self._norms,
-            self._lengths,
+            *self._counted,
             clip,
             sigma,
             similarities,
         )
         return similarities
+
+    @property
+    def _counted(self) -> tuple[Any, ...]:
+        """What the kernels that weigh n-grams take of the references."""
+        unknown = np.log(max(self.documents, 1))
+        return self._first, self._edges, self._ids, self._times, self._weights, unknown, self._norms, self._lengths
 
     def word_gains(
         self, captions: Sentences, photos: Longs, *, threshold: float, normalised: bool, sigma: float
@@ -160,14 +159,7 @@ class References:
             _word_gains,
             captions,
             photos,
-            self._first,
-            self._edges,
-            self._ids,
-            self._times,
-            self._weights,
-            np.log(max(self.documents, 1)),
-            self._norms,
-            self._lengths,
+            *self._counted,
             threshold,
             normalised,
             sigma,

@@ -172,19 +172,14 @@ def _captioner_parts(recipe: Recipe, out: Path, resume: bool, device: torch.devi
     )
     if recipe.objective.name == "cross_entropy":
         return Parts(captioner, objective(recipe, captioner, tokenizer), judge, photos, problems)
-    scores = rewards.build(
-        recipe.objective.rewards,
-        training,
-        photos,
-        tokenizer,
-        features=Path(recipe.data.features),
-        device=device,
-        world=world,
+    cache = Path(recipe.data.features)
+    material = rewards.Material(
+        recipe.objective.rewards, training, photos, tokenizer, features=cache, device=device, world=world
     )
     learn = PolicyGradient(
         captioner,
         tokenizer,
-        scores,
+        rewards.build(material),
         recipe.objective.policy,
         max_words=recipe.data.max_words,
         content=content_words(tokenizer),

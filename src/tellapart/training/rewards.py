@@ -48,30 +48,17 @@ UNBALANCED = frozenset({"repetition"})  # a penalty keeps its plain weight where
 _FARTHER = 10  # times as many look-alikes are looked for where a curriculum begins with the farther ones
 
 
-def build(
-    config: RewardsConfig,
-    sources: Sequence[Source],
-    data: CaptionedPhotos,
-    tokenizer: WordTokenizer,
-    *,
-    features: Path,
-    device: torch.device,
-    world: World = ALONE,
-) -> Combined:
-    """The weighted sum of the recipe's terms.
-
-    sources   the training photos with their features, data set by data set, as they are in `data`
-    features  the folder of the feature cache, where look-alikes that were found are kept as well
-    """
+def build(material: Material) -> Combined:
+    """The weighted sum of the recipe's terms."""
+    config = material.config
     check(config)
-    material = Material(config, sources, data, tokenizer, features, device, world)
     terms = {name: BUILDERS[name](material) for name in config.terms}
     return Combined(
         terms,
         config.terms,
         balance=config.balance,
         unbalanced=UNBALANCED & terms.keys(),
-        total=world.sum,
+        total=material.world.sum,
     )
 
 
@@ -90,7 +77,11 @@ def check(config: RewardsConfig) -> None:
 
 
 class Material:
-    """What rewards are made of, each part made when the first reward asks for it."""
+    """What rewards are made of, each part made when the first reward asks for it.
+
+    sources   the training photos with their features, data set by data set, as they are in `data`
+    features  the folder of the feature cache, where look-alikes that were found are kept as well
+    """
 
     def __init__(
         self,
@@ -98,12 +89,13 @@ class Material:
         sources: Sequence[Source],
         data: CaptionedPhotos,
         tokenizer: WordTokenizer,
+        *,
         features: Path,
         device: torch.device,
-        world: World,
+        world: World = ALONE,
     ):
-        self.config, self.data, self.tokenizer = config, data, tokenizer
-        self._sources, self._features, self._device, self._world = sources, features, device, world
+        self.config, self.data, self.tokenizer, self.world = config, data, tokenizer, world
+        self._sources, self._features, self._device = sources, features, device
         self.content = content_words(tokenizer)
         self.source = np.repeat(np.arange(len(sources)), [len(examples) for _, examples in sources])  # (P,)
 
@@ -149,8 +141,9 @@ class Material:
 
     @cached_property
     def closeness(self) -> Tensor:
-        """(P,) how much each photo is like the nearest of them"""
-        return torch.from_numpy(self._groups[1][:, 0].copy())
+        """(P,) how much each photo is like the nearest of them; -inf where there is none"""
+        indices, scores = self._groups
+        return torch.from_numpy(np.where(indices[:, 0] >= 0, scores[:, 0], -np.inf).astype(np.float32))
 
     @cached_property
     def _groups(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
@@ -203,7 +196,7 @@ class Material:
             with np.load(file, allow_pickle=False) as kept:
                 return kept["indices"], kept["scores"]
 
-        return self._world.in_turn(make)
+        return self.world.in_turn(make)
 
     def _from_file(self, file: Path, wanted: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Look-alikes that `tellapart lookalikes` found, of these photos among themselves."""
@@ -220,7 +213,7 @@ class Material:
         scores = np.zeros(indices.shape, np.float32)
         found = groups.indices[there]
         indices[number[there]] = np.where(found >= 0, number[found], -1)
-        scores[number[there]] = groups.scores[there]
+        scores[number[there]] = -groups.scores[there] if groups.rule.metric == "euclidean" else groups.scores[there]
         order = (indices < 0).argsort(1, kind="stable")  # those of other splits are left out, the rest move up
         rows = np.arange(len(indices))[:, None]
         return indices[rows, order][:, :wanted], scores[rows, order][:, :wanted]
