@@ -29,7 +29,7 @@ from tellapart.retrievers import DEFAULT as RETRIEVER
 from tellapart.retrievers.embeddings import embed_photos
 from tellapart.retrievers.loading import load as load_retriever
 from tellapart.retrievers.retriever import Retriever
-from tellapart.sight import Eyes, Look, Memory, Sight, sight_of
+from tellapart.sight import Eyes, Look, Sight, sight_of
 from tellapart.sight import Source as Source  # part of what `caption` takes
 
 MAX_WORDS = 20
@@ -41,9 +41,8 @@ DEFAULT_SEARCH = Search()
 class PhotoCaptioner:
     """A captioner with its words and what it sees with: the encoder that it was trained with, or a memory."""
 
-    def __init__(self, model: models.Model, encoder: PhotoEncoder | Memory, device: torch.device):
-        self.model, self.device = model, device
-        self.sight: Sight = encoder if isinstance(encoder, Memory) else Eyes(encoder)
+    def __init__(self, model: models.Model, sight: Sight, device: torch.device):
+        self.model, self.sight, self.device = model, sight, device
 
     @property
     def encoder(self) -> PhotoEncoder:
@@ -266,7 +265,7 @@ def load(
 ) -> PhotoCaptioner:
     """The embedded default, another embedded captioner, a model or run folder, an exported one, or a hub id.
 
-    features, paths   for one that learned from features from elsewhere: their folder, and the data files to caption
+    features, paths   stored features that it need not make, or cannot: their folder, and the data files to caption
     """
     chosen = numerics.choose_device(device)
     model = models.load(name, chosen)

@@ -1,10 +1,10 @@
-"""What a captioner sees of a photo: an encoder looks at it, or features that came from elsewhere are remembered."""
+"""What a captioner sees of a photo: an encoder looks at it, or features that were stored before are remembered."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,6 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from tellapart import files, models
 from tellapart.data import examples, photos
+from tellapart.data.features import FeatureStore, stored, unchanged
 from tellapart.data.readers import folder
 from tellapart.data.regions import Elsewhere, RegionStore, from_identity, store_of
 from tellapart.encoders import PhotoEncoder
@@ -48,22 +49,19 @@ class Sight(Protocol):
 
 def sight_of(
     model: models.Model, device: torch.device, features: Path | None = None, paths: Iterable[str] = ()
-) -> PhotoEncoder | Memory:
+) -> Sight:
     """What a model sees with.
 
-    features  for a model that cannot look: the folder that features were imported into
-    paths     the data files and folders of photos that it is to remember
+    features  the folder of stored features: a model that cannot look needs it, one that can need not look again
+    paths     the data files and folders of photos whose features may be there
     """
     try:
         elsewhere = from_identity(model.encoder)
     except ValueError:
         raise UserError("the model's config.json does not say which features it was trained with.") from None
     if elsewhere is None:
-        if features is not None:
-            raise UserError(
-                f"--features {features}: this model looks at photos itself, with {model.encoder.get('name')}."
-            )
-        return models.encoder_of(model, device)
+        encoder = models.encoder_of(model, device)
+        return Eyes(encoder, device, {} if features is None else _seen_before(encoder, features, paths))
     if features is None:
         raise UserError(
             f"this model learned from {elsewhere.name}, features that were made elsewhere, and cannot look at photos; "
@@ -73,26 +71,53 @@ def sight_of(
 
 
 class Eyes:
-    """An encoder looks."""
+    """An encoder looks, but for photos that it has seen before and that are what they were."""
 
-    def __init__(self, encoder: PhotoEncoder):
-        self.encoder = encoder
+    def __init__(self, encoder: PhotoEncoder, device: torch.device, before: Mapping[str, tuple[FeatureStore, str]]):
+        """before  file -> where its features are, and its id there"""
+        self.encoder, self.device, self._before = encoder, device, before
 
     @property
     def identity(self) -> str:
-        return self.encoder.weights_sha256
+        return self.encoder.weights_sha256 + (" stored in half precision" if self._before else "")
 
     def look(self, source: Source) -> Look:
         size, fit = self.encoder.config.image_size, self.encoder.fit
         if isinstance(source, Image.Image):
             photo = photos.from_image(source, size, fit)
+        elif (seen := self._remember(source)) is not None:
+            return seen
         else:
             photo = photos.read(source, size, fit)
         return Look(photo.pixels, photo.sha256)
 
+    def _remember(self, source: str | os.PathLike[str]) -> Look | None:
+        store, id = self._before.get(os.fspath(source), (None, ""))
+        line = None if store is None else store.lines.get(id)
+        if store is None or line is None or not unchanged(line, Path(source)):
+            return None
+        return Look(store.grid([line["row"]])[0].numpy(), line["sha256"])
+
     def features(self, looks: Sequence[Look]) -> tuple[Tensor, Tensor]:
-        grid = self.encoder(np.stack([look.content for look in looks])).grid
+        new = [look.content for look in looks if look.content.dtype == np.uint8]
+        seen = iter(self.encoder(np.stack(new)).grid if new else ())
+        grid = torch.stack(
+            [
+                next(seen) if look.content.dtype == np.uint8 else torch.from_numpy(look.content).to(self.device)
+                for look in looks
+            ]
+        )
         return grid, torch.ones(grid.shape[:2], dtype=torch.bool, device=grid.device)
+
+
+def _seen_before(encoder: PhotoEncoder, root: Path, paths: Iterable[str]) -> dict[str, tuple[FeatureStore, str]]:
+    if not files.is_folder(root):
+        raise UserError(f"--features {root}: there is no such folder.")
+    found: dict[str, tuple[FeatureStore, str]] = {}
+    for dataset, photos_there in _data_sets(paths):
+        if (store := stored(root, dataset, encoder)) is not None:
+            found |= {file: (store, id) for file, id in photos_there}
+    return found
 
 
 class Memory:

@@ -31,7 +31,7 @@ class ClusterCaptioner(PhotoCaptioner):
 
     def __init__(self, name: str, cluster: Cluster, *, device: str = "auto"):
         here = load(name, device=device)
-        super().__init__(here.model, here.encoder, here.device)
+        super().__init__(here.model, here.sight, here.device)
         self._name = "+".join(_known_everywhere(one, EMBEDDED) for one in models.members(name))
         self._cluster, self._wanted_device = cluster, device
 

@@ -165,10 +165,21 @@ def test_features_that_are_not_of_these_photos_are_refused(trained, world, tella
     assert said.get(what, "no features 'bottom_up' of the data set 'pets'") in err
 
 
-def test_a_captioner_that_looks_itself_takes_no_features(small_model, world, tellapart, photo_folder):
-    code, _, err = tellapart("caption", photo_folder, "--model", small_model, "--features", world / "features")
-    assert (code, err.count("\n")) == (2, 1)
-    assert "this model looks at photos itself, with efficientnet_lite2" in err
+def test_a_captioner_that_looks_itself_needs_no_features(small_model, world, tellapart, photo_folder):
+    code, out, _ = tellapart("caption", photo_folder, "--model", small_model, "--features", world / "features")
+    assert (code, out.count("\n")) == (0, 6)
+
+
+def test_a_captioner_of_imported_regions_is_evaluated(trained, world, tellapart, photo_folder, tmp_path, own_cache):
+    """The retriever looks at the photos themselves, and they must be there."""
+    said = json.loads((world / "data.json").read_text())
+    images = [image | {"file": str(photo_folder / f"{image['id'] - 8}.png")} for image in said["images"][8:]]
+    (tmp_path / "data.json").write_text(json.dumps(said | {"images": images}))
+    arguments = ("--data", tmp_path / "data.json", "--split", "val", "--features", world / "features")
+    code, _, err = tellapart("evaluate", trained, *arguments, "--metrics", "CIDEr-D", "--out", tmp_path / "evaluation")
+    assert code == 0, err
+    captions = (tmp_path / "evaluation" / "captions" / "pets.run.jsonl").read_text().splitlines()
+    assert [json.loads(line)["caption"].split()[1] for line in captions] == SUBJECTS
 
 
 def test_photos_that_have_no_features_are_named_and_left_out_of_training(trained, world, tellapart, tmp_path):

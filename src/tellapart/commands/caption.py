@@ -55,7 +55,8 @@ def parser() -> Parser:
         "--features",
         metavar="DIR",
         type=Path,
-        help="for a model that learned from features made elsewhere: where those of DATA.json were imported",
+        help="features of DATA.json that were cached or imported there; a model that learned from features made "
+        "elsewhere needs them, others save time",
     )
     parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
     parser.add_argument("--ray", metavar="ADDRESS", nargs="?", const=LOCAL, help=f"{HELP}; lines come as they are done")

@@ -53,6 +53,7 @@ def parser() -> Parser:
     parser.add_argument(
         "--time", action="store_true", help="measure the parts of a step of runs by policy gradient: takes a minute"
     )
+    parser.add_argument("--features", metavar="DIR", type=Path, help="what runs saw of DATA, cached or imported there")
     parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
     return parser
 
@@ -88,7 +89,7 @@ def _check(request: Namespace) -> None:
     for name in ("data", "evaluation"):
         if getattr(request, name) and not request.out:
             raise UserError(f"--{name} needs --out, the folder that figures are written to.")
-    for name in ("split", "photos"):
+    for name in ("split", "photos", "features"):
         if getattr(request, name) and not request.data:
             raise UserError(f"--{name} needs --data, the file that photos are taken from.")
 
@@ -158,7 +159,7 @@ def _captions(
     from tellapart.evaluation.rows import Model
 
     drawn = changes.drawn(split, request.photos or _PHOTOS)
-    captioners = Captioners(request.out / "captions", request.device)
+    captioners = Captioners(request.out / "captions", request.device, request.features, [request.data])
     wanted = [str(photo.file) for photo in drawn.photos]
     said, problems = dict[str, dict[str, str]](), list(split.problems)
     for run in runs:

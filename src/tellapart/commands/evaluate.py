@@ -66,6 +66,9 @@ def parser() -> Parser:
         "--self-retrieval", action="store_true", help="let each captioner find its own photos too: takes minutes"
     )
     parser.add_argument("--all-columns", action="store_true", help="print every measure, not just the main ones")
+    parser.add_argument(
+        "--features", metavar="DIR", type=Path, help="what captioners saw of DATA, cached or imported there: saves time"
+    )
     parser.add_argument("--out", metavar="DIR", type=Path, help="folder to write to")
     parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
     return parser
@@ -92,7 +95,7 @@ def main(arguments: list[str]) -> int:
                 files.held(request.out, "another evaluation writes here; wait, or name another folder.")
             )
         out = request.out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tellapart-")))
-        captioners = Captioners(out / "captions", request.device)
+        captioners = Captioners(out / "captions", request.device, request.features, request.data)
         for model in models:
             captioners.check(model)
         retrievers = _retrievers(request.retriever, request.device)
@@ -149,8 +152,9 @@ def _row_of(given: str, models: Sequence[Model]) -> str:
 class Captioners:
     """Captions of models; those that are made are kept in a folder, so that a second run need not make them again."""
 
-    def __init__(self, folder: Path, device: str):
-        self._folder, self._device = folder, device
+    def __init__(self, folder: Path, device: str, features: Path | None, data: Sequence[str]):
+        """features  where features of these data are stored"""
+        self._folder, self._device, self._features, self._data = folder, device, features, data
         self._loaded: dict[str, PhotoCaptioner] = {}
 
     def check(self, model: Model) -> None:
@@ -166,7 +170,7 @@ class Captioners:
         from tellapart.captioning import load
 
         if model.name not in self._loaded:
-            self._loaded[model.name] = load(model.given, device=self._device)
+            self._loaded[model.name] = load(model.given, device=self._device, features=self._features, paths=self._data)
         return self._loaded[model.name]
 
     def said(self, model: Model, split: Split) -> Said:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tellapart import files
 from tellapart.data import photos
 from tellapart.data.examples import Example
 from tellapart.data.store import Rows, Store
@@ -95,6 +96,12 @@ class FeatureStore(Store):
     def pooled(self, rows: Rows) -> Tensor:
         """(len(rows), D)"""
         return self.read("pooled", rows)
+
+
+def stored(root: Path, dataset: str, encoder: PhotoEncoder) -> FeatureStore | None:
+    """What an encoder has seen of a data set, if it has seen any."""
+    folder = store_folder(root, dataset, encoder)
+    return FeatureStore(folder, encoder) if files.is_file(folder / "manifest.json") else None
 
 
 @dataclass
@@ -182,7 +189,20 @@ def add_missing(
 
 def missing_from(store: Store, examples: Sequence[Example]) -> list[Example]:
     """Photos that are not in the store, or are not what they were."""
-    return [e for e in examples if str(e.id) not in store.lines or not _unchanged(store.lines[str(e.id)], e.file)]
+    return [e for e in examples if str(e.id) not in store.lines or not unchanged(store.lines[str(e.id)], e.file)]
+
+
+def unchanged(entry: dict[str, Any], file: Path) -> bool:
+    """Whether the photo is still the one whose features we have.  Its date and place may change; its bytes decide."""
+    stamp = _stamp(file)
+    if stamp is None:
+        return bool(entry["file"] == str(file))  # the photo has gone; its features are right, unless of another photo
+    if (str(file), *stamp) == (entry["file"], entry["bytes"], entry["mtime_ns"]):
+        return True
+    try:
+        return bool(stamp[0] == entry["bytes"] and photos.sha256(file) == entry["sha256"])
+    except BadPhoto:
+        return False  # it is there and cannot be read: to be tried, and named, like any other
 
 
 @dataclass
@@ -206,16 +226,3 @@ def _stamp(file: Path) -> tuple[int, int] | None:
     except (OSError, ValueError):
         return None
     return status.st_size, status.st_mtime_ns
-
-
-def _unchanged(entry: dict[str, Any], file: Path) -> bool:
-    """Whether the photo is still the one whose features we have.  Its date and place may change; its bytes decide."""
-    stamp = _stamp(file)
-    if stamp is None:
-        return bool(entry["file"] == str(file))  # the photo has gone; its features are right, unless of another photo
-    if (str(file), *stamp) == (entry["file"], entry["bytes"], entry["mtime_ns"]):
-        return True
-    try:
-        return bool(stamp[0] == entry["bytes"] and photos.sha256(file) == entry["sha256"])
-    except BadPhoto:
-        return False  # it is there and cannot be read: to be tried, and named, like any other

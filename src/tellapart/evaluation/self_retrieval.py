@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from tellapart.data import photos
 from tellapart.decoding.all_pairs import log_probabilities_of_pairs
 from tellapart.evaluation.rows import Split
 from tellapart.evaluation.run import Row, queries
@@ -45,8 +43,6 @@ def add(row: Row, captioner: PhotoCaptioner, split: Split, measured: list[int]) 
 
 
 def _features(captioner: PhotoCaptioner, split: Split) -> Iterator[tuple[Tensor, Tensor]]:
-    size, fit = captioner.encoder.config.image_size, captioner.encoder.fit
-    pixels = ordered_map(lambda photo: photos.read(photo.file, size, fit).pixels, split.photos)
-    for batch in batched(pixels, _BATCH):
-        grid = captioner.encoder(np.stack(batch)).grid
-        yield grid, torch.ones(grid.shape[:2], dtype=torch.bool, device=grid.device)
+    sight = captioner.sight
+    for batch in batched(ordered_map(lambda photo: sight.look(photo.file), split.photos), _BATCH):
+        yield sight.features(batch)

@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tellapart import files, models, numerics
+from tellapart import models, numerics
 from tellapart.data import examples as data_files
 from tellapart.data.batches import BatchStream, CaptionedPhotos
 from tellapart.data.examples import Example
-from tellapart.data.features import FeatureStore, StoredFeatures, store_folder
+from tellapart.data.features import StoredFeatures, stored
 from tellapart.data.regions import Elsewhere, store_of
 from tellapart.data.store import Rows
 from tellapart.data.tokenizers import WordTokenizer
@@ -216,10 +216,7 @@ def _sources(recipe: Recipe, device: torch.device) -> tuple[list[tuple[StoredFea
 
 
 def _store(encoder: PhotoEncoder | Elsewhere, root: Path, dataset: str) -> StoredFeatures | None:
-    if isinstance(encoder, Elsewhere):
-        return store_of(encoder, root, dataset)
-    folder = store_folder(root, dataset, encoder)
-    return FeatureStore(folder, encoder) if files.is_file(folder / "manifest.json") else None
+    return store_of(encoder, root, dataset) if isinstance(encoder, Elsewhere) else stored(root, dataset, encoder)
 
 
 class Noise:
