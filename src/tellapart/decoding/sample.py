@@ -8,7 +8,7 @@ sample    the distribution drawn from: tempered, truncated, what constraints rul
           policy whose expected reward REINFORCE climbs; the captioner's own log p would weight words by a chance they
           never had.  Without any of these the two are the same, and `score` gives either the captioner's own.
 
-Finished captions ride along, fed with padding, until they are more than half of the batch; then they leave it.
+Finished captions ride along, fed with padding, until they are more than an eighth of the batch; then they leave it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tellapart.captioners import Captioner, select
+from tellapart.captioners.weights import AtOnce
 from tellapart.decoding.constraints import Constraints
 from tellapart.decoding.score import caption_mask
 from tellapart.decoding.words import log_probabilities, opening
@@ -111,7 +112,8 @@ def sample(
             word = _draw(probability, captions, samples * len(start), generator)
         return word, _of(word, policy)
 
-    return _roll_out(captioner, memory, choose, start, samples=samples, eos=eos, pad=pad, max_words=max_words)
+    with AtOnce():
+        return _roll_out(captioner, memory, choose, start, samples=samples, eos=eos, pad=pad, max_words=max_words)
 
 
 def _roll_out(
@@ -146,7 +148,7 @@ def _roll_out(
         if length + 1 == max_words or not going_on:
             tokens = tokens[:, : length + 1].contiguous()
             return Rollout(tokens, torch.stack(logps, 1), caption_mask(tokens, eos))
-        if 2 * going_on < len(captions):  # each time fewer than half: all copies together are as many as captions
+        if 8 * going_on < 7 * len(captions):  # to copy what goes on costs less than to speak for what has ended
             rows = (~finished).nonzero().squeeze(1)
             captions, token, finished, state = captions[rows], token[rows], finished[rows], select(state, rows)
             looked_at = select(memory, captions // samples)  # a row for each caption: a photo's may be any number now
