@@ -93,6 +93,26 @@ def test_two_data_sets_make_a_grid_and_a_file_is_a_row_of_its_own(evaluate, file
     assert text.count("CIDEr-D") == 2
 
 
+def test_runs_of_one_recipe_are_a_row_with_their_means(evaluate, files, tmp_path):
+    data, exact, vague = files
+    (tmp_path / "run_0.json").write_bytes(exact.read_bytes())
+    (tmp_path / "run_1.json").write_bytes(vague.read_bytes())
+    runs = f"{tmp_path / 'run_0.json'},{tmp_path / 'run_1.json'}"
+    code, text, _ = evaluate(vague, runs, "--data", data, *QUICK, "--against", runs, "--out", tmp_path / "out")
+    assert code == 0
+    assert [line.split()[0] for line in text.splitlines()[2:4]] == ["vague", "run"]
+    assert "run: the mean of run_0, run_1." in text
+    results = json.loads((tmp_path / "out" / "results.json").read_text())["world"]
+    assert set(results) == {"vague", "run_0", "run_1", "run"}
+    for name in ("R@1[judge]", "TT R@1", "CIDEr-D", "AvgLen", "UniCap"):
+        assert results["run"][name] == pytest.approx((results["run_0"][name] + results["run_1"][name]) / 2)
+    details = json.loads((tmp_path / "out" / "details.json").read_text())["world"]
+    assert details["against"] == "run"
+    assert details["models"]["run"]["given"] == runs
+    half = details["models"]["run_0"]["difference"]["AvgLen"]["difference"]
+    assert half == pytest.approx(-details["models"]["vague"]["difference"]["AvgLen"]["difference"])
+
+
 def test_captions_are_made_once_and_kept(evaluate, files, small_model, tmp_path):
     data, exact, _ = files
     out = tmp_path / "out"

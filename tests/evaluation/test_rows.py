@@ -31,8 +31,21 @@ def test_an_ensemble_is_called_as_its_members_are():
     assert names("a/one+a/two", "b/one+b/two", "c/d+e.json") == ["a/one+a/two", "b/one+b/two", "d+e"]
 
 
+def test_runs_of_one_recipe_are_called_by_what_their_names_begin_with():
+    found = rows.models(["runs/geg_10,runs/geg_11", "a/plain.json", "x.json,y.json", "gld_0,gld_1", "gld"])
+    assert [model.given for model in found][:2] == ["runs/geg_10", "runs/geg_11"]
+    recipes = ["geg", "geg", "", "x,y", "x,y", "gld_0,gld_1", "gld_0,gld_1", ""]
+    assert [model.recipe for model in found] == recipes
+
+
+def test_a_file_whose_name_has_a_comma_is_one_model(tmp_path):
+    (tmp_path / "a,b.json").write_text("{}")
+    (model,) = rows.models([str(tmp_path / "a,b.json")])
+    assert (model.name, model.recipe) == ("a,b", "")
+
+
 def test_a_model_named_twice_is_refused(tmp_path):
-    for given in (["plain", "plain"], ["a.json", "./a.json"], ["human", "plain", "human"]):
+    for given in (["plain", "plain"], ["a.json", "./a.json"], ["human", "plain", "human"], ["a,b", "a"]):
         with pytest.raises(UserError, match="is named twice"):
             rows.models(given)
 

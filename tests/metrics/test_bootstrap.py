@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tellapart.metrics import bootstrap
-from tellapart.metrics.statistics import Statistics, mean_of, ratio_of
+from tellapart.metrics.statistics import Statistics, mean_of, mean_of_runs, ratio_of
 
 
 def test_the_interval_of_a_mean_is_that_of_the_central_limit_theorem():
@@ -76,3 +76,18 @@ def test_scores_that_one_side_lacks_are_left_out():
 
 def test_one_photo_shows_no_difference():
     assert bootstrap.differences([mean_of("m", np.array([1.0]))], [mean_of("m", np.array([0.0]))])["m"].p == 1
+
+
+def test_the_mean_of_runs_is_resampled_on_the_same_photos():
+    """Two runs that are right on different halves of the photos: their mean does not depend on the photos at all."""
+    right = np.array([1.0] * 50 + [0.0] * 50)
+    runs = [mean_of("found", right), mean_of("found", 1 - right)]
+    together = mean_of_runs(runs)
+    assert together.corpus() == {"found": 0.5}
+    assert bootstrap.intervals([together]) == {"found": (0.5, 0.5)}
+    assert bootstrap.intervals(runs[:1])["found"][1] > 0.55
+
+
+def test_the_mean_of_runs_is_of_their_scores_and_not_of_their_photos():
+    few, many = ratio_of("share", np.array([1.0, 0.0]), np.array([1.0, 1.0])), ratio_of("share", *np.full((2, 2), 9.0))
+    assert mean_of_runs([few, many]).corpus() == {"share": 0.75}  # (1/2 + 18/18) / 2, not 19/20

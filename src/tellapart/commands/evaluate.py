@@ -31,7 +31,7 @@ def parser() -> Parser:
         "the captions right?\n"
         "\n"
         "  MODEL   from `tellapart models`, a run folder, a file of captions (as `tellapart score` reads them), or\n"
-        "          human: what people said\n"
+        "          human: what people said; A,B,C are runs of one recipe with several seeds: a row with their means\n"
         "\n"
         "Prints a table for each data set.  In DIR: results.json ({data: {model: {metric: value}}}, fractions),\n"
         "details.json (intervals, differences, signatures), report.html, TREC run and qrels files, and the captions.\n"
@@ -84,7 +84,7 @@ def main(arguments: list[str]) -> int:
 
     scoring.chosen(request.metrics)  # a misspelt name should not cost minutes
     models = rows.models(request.models)
-    against = _row_of(request.against, models) if request.against else models[0].name
+    against = _row_of(request.against, models) if request.against else models[0].recipe or models[0].name
     splits = rows.splits(request.data, request.split)
     problems: list[str] = []
     if request.self_retrieval and not any(model.kind == "captioner" for model in models):
@@ -109,7 +109,7 @@ def main(arguments: list[str]) -> int:
             problems += readable.problems + sentences
             if there:
                 listeners = run.listen(seeing, embedded, readable, request.near_duplicates)
-                names = [one.model.name for one in there]
+                names = [name for one in there for name in (one.model.recipe, one.model.name) if name]
                 base = against if against in names else names[0]
                 grid = run.measure(readable, there, measured, listeners, reader, against=base, metrics=request.metrics)
                 grid.skipped.update(left_out)
@@ -146,7 +146,14 @@ def _row_of(given: str, models: Sequence[Model]) -> str:
     for model in models:
         if given in (model.given, model.name):
             return model.name
+        if model.recipe and given in (model.recipe, _together(model.recipe, models)):
+            return model.recipe
     raise UserError(f"--against {given}: this is none of the models: {', '.join(model.given for model in models)}.")
+
+
+def _together(recipe: str, models: Sequence[Model]) -> str:
+    """Runs of a recipe as they were given."""
+    return ",".join(model.given for model in models if model.recipe == recipe)
 
 
 class Captioners:

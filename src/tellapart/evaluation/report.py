@@ -26,7 +26,7 @@ _SMALL = "Below a figure: its 95 % interval; \N{GREEK CAPITAL LETTER DELTA}, the
 def write(grids: Sequence[Grid], differences: Sequence[Differences], out: Path) -> None:
     """The page in one step."""
     parts = [_grid(grid, found) for grid, found in zip(grids, differences, strict=True)]
-    models = {name for grid in grids for name in grid.rows}
+    models = {name for grid in grids for name in grid.lines}
     subtitle = f"{counted(len(models), 'model')} on {counted(len(grids), 'data set')}"
     files.replace(out, page("Evaluation", subtitle, "".join(parts), style=_STYLE))
 
@@ -58,17 +58,17 @@ def _table(grid: Grid, differences: Differences, intervals: Intervals, columns: 
         f'<tr><th scope="row" dir="auto">{escaped(name)}</th>'
         + "".join(_cell(grid, differences, intervals, name, column) for column in columns)
         + "</tr>\n"
-        for name in grid.rows
+        for name in grid.lines
     )
     return f'<div class="wide"><table>\n<thead><tr><td></td>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>\n'
 
 
 def _turned(grid: Grid, differences: Differences, intervals: Intervals, columns: Sequence[str]) -> str:
     """A row for each measure: there are more of them than a page is wide."""
-    head = "".join(f'<th scope="col" dir="auto">{escaped(name)}</th>' for name in grid.rows)
+    head = "".join(f'<th scope="col" dir="auto">{escaped(name)}</th>' for name in grid.lines)
     body = "".join(
         f'<tr><th scope="row">{escaped(column)}</th>'
-        + "".join(_cell(grid, differences, intervals, name, column) for name in grid.rows)
+        + "".join(_cell(grid, differences, intervals, name, column) for name in grid.lines)
         + "</tr>\n"
         for column in columns
     )
@@ -81,7 +81,7 @@ def _heading(column: str) -> str:
 
 
 def _cell(grid: Grid, differences: Differences, intervals: Intervals, name: str, column: str) -> str:
-    value = grid.rows[name].scores.get(column)
+    value = grid.figures[name].scores.get(column)
     if value is None:
         return "<td></td>"
     low, high = intervals[name][column]
@@ -103,19 +103,21 @@ def _examples(grid: Grid) -> str:
     draw = np.random.default_rng(_SEED)
     count = min(EXAMPLES, len(grid.measured))
     drawn = sorted(draw.choice(grid.measured, count, replace=False).tolist())
-    places = {name: _places(row) for name, row in grid.rows.items()}
+    shown_rows = [grid.speaker(line) for line in grid.lines]
+    places = {name: _places(grid.rows[name]) for name in shown_rows}
     among = counted(len(grid.split.photos), "photo")
     note = f"Beside a caption is its photo's place among the {among} by each retriever, 1 if it is found."
     parts = [
         f'<h3>{count} photos, drawn by chance</h3>\n<p class="notes">{note}</p>\n',
         *(_photo(grid, photo, places) for photo in drawn),
     ]
-    for name, row in grid.rows.items():
-        if name == grid.against or row.said.of_people or not grid.retrievers:
+    base = grid.speaker(grid.against)
+    for name in shown_rows:
+        if name == base or grid.rows[name].said.of_people or not grid.retrievers:
             continue
         by = next(iter(grid.retrievers))
-        if chosen := _changes(places[name][by], places[grid.against][by]):
-            title = f"{name}: the largest changes of rank against {grid.against}, by {by}"
+        if chosen := _changes(places[name][by], places[base][by]):
+            title = f"{name}: the largest changes of rank against {base}, by {by}"
             parts += [f"<h3>{escaped(title)}</h3>\n", *(_photo(grid, photo, places) for photo in chosen)]
     return "".join(parts)
 
@@ -145,10 +147,10 @@ def _photo(grid: Grid, photo: int, places: dict[str, Places]) -> str:
     figures = [_figure(grid, photo, "")] + ([_figure(grid, alike, "looks most like it")] if alike >= 0 else [])
     head = "".join(f'<th scope="col">{escaped(retriever)}</th>' for retriever in grid.retrievers)
     lines = []
-    for name, row in grid.rows.items():
+    for name in places:
         found = [places[name][retriever][photo] for retriever in grid.retrievers]
         cells = "".join(f'<td class="{"found" if place == 1 else ""}">{place}</td>' for place in found)
-        said = escaped(row.said.of_photo[photo][0])
+        said = escaped(grid.rows[name].said.of_photo[photo][0])
         lines.append(
             f'<tr><th scope="row" dir="auto">{escaped(name)}</th><td class="said" dir="auto">{said}</td>{cells}</tr>\n'
         )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
@@ -27,10 +28,31 @@ class Model:
     given: str  # as the user named it
     name: str  # of its row
     kind: Literal["captioner", "file", "human"]
+    recipe: str = ""  # what it and others are runs of, which have a row together
 
 
 def models(given: Sequence[str]) -> list[Model]:
-    """Each with the shortest name that no other could have: its file's or folder's, longer where that is not enough."""
+    """Each with the shortest name that no other could have: its file's or folder's, longer where that is not enough.
+
+    A,B,C are runs of one recipe, which is called by what their names begin with.
+    """
+    runs = [[text] if "," not in text or files.is_file(Path(text)) else text.split(",") for text in given]
+    found = _named([text for together in runs for text in together])
+    names, left = {model.name for model in found}, iter(found)
+    result: list[Model] = []
+    for together in runs:
+        own = [next(left) for _ in together]
+        if len(own) > 1:
+            alike = takewhile(lambda letters: len(set(letters)) == 1, zip(*(model.name for model in own), strict=False))
+            recipe = "".join(letters[0] for letters in alike).rstrip("0123456789_-. ")
+            recipe = recipe if recipe and recipe not in names else ",".join(model.name for model in own)
+            names.add(recipe)
+            own = [replace(model, recipe=recipe) for model in own]
+        result += own
+    return result
+
+
+def _named(given: Sequence[str]) -> list[Model]:
     real = [text if _is_named(text) else str(files.real(Path(text))) for text in given]
     if twice := next((text for text, path in zip(given, real, strict=True) if real.count(path) > 1), None):
         raise UserError(f"{twice} is named twice.")

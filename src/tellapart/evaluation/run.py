@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from tellapart.evaluation.rows import Said, Split
 from tellapart.metrics import bootstrap, retrieval, scoring
 from tellapart.metrics.retrieval import Found, Gallery
-from tellapart.metrics.statistics import Statistics
+from tellapart.metrics.statistics import Statistics, mean_of_runs
 from tellapart.progress import Progress
 from tellapart.retrievers import MINILM
 from tellapart.retrievers.embeddings import Embedded, embed_photos
@@ -36,13 +37,11 @@ BY_TEXT_ALONE = [
 
 
 @dataclass
-class Row:
-    """One model on one split.  The statistics have a row for every photo of the split, 0 where it has no part."""
+class Figures:
+    """On one split.  The statistics have a row for every photo of the split, 0 where it has no part."""
 
-    said: Said
     statistics: list[Statistics]
     signature: dict[str, str]  # of each score, in the order of tables
-    found: dict[str, Found]  # by each retriever that sees photos
 
     @property
     def scores(self) -> dict[str, float]:
@@ -55,6 +54,25 @@ class Row:
         self.signature.update({name: f"{name}|{signature}|v:{__version__}" for name in statistics.names})
 
 
+@dataclass
+class Row(Figures):
+    """One model."""
+
+    said: Said
+    found: dict[str, Found]  # by each retriever that sees photos
+
+
+def mean_of(runs: Sequence[Row]) -> Figures:
+    """Of several runs of one recipe: the means of the scores that all of them have."""
+    names = [name for name in runs[0].signature if all(name in run.signature for run in runs)]
+    measures = [
+        mean_of_runs([next(m for m in run.statistics if m.names == one.names) for run in runs])
+        for one in runs[0].statistics
+        if set(one.names) & set(names)
+    ]
+    return Figures(measures, {name: f"{runs[0].signature[name]}|runs:{len(runs)}" for name in names})
+
+
 @dataclass(frozen=True)
 class Grid:
     """Models side by side on one split."""
@@ -62,24 +80,40 @@ class Grid:
     split: Split
     measured: list[int]  # photos on which all are measured
     rows: dict[str, Row]  # by the model's name
-    against: str  # the row that the others are compared with
+    runs: dict[str, list[str]]  # rows that are runs of one recipe, by the name that they have together
+    against: str  # the model or the recipe that the others are compared with
     retrievers: dict[str, str]  # those that see photos, and the hashes of their weights
     look_alike: NDArray[np.int64]  # (P,) the photo most like each, by the first retriever; -1: there is none
     skipped: dict[str, str]  # measures that could not be taken, and why
 
+    @cached_property
+    def figures(self) -> dict[str, Figures]:
+        """Of every model, and of every recipe."""
+        return {**self.rows, **{name: mean_of([self.rows[run] for run in runs]) for name, runs in self.runs.items()}}
+
+    @property
+    def lines(self) -> list[str]:
+        """The names that a table has: in the place of its runs stands a recipe."""
+        recipe = {run: name for name, runs in self.runs.items() for run in runs}
+        return list(dict.fromkeys(recipe.get(name, name) for name in self.rows))
+
+    def speaker(self, line: str) -> str:
+        """The row whose captions are shown for a line of the table: of a recipe, the first run's."""
+        return self.runs[line][0] if line in self.runs else line
+
     @property
     def scores(self) -> dict[str, dict[str, float]]:
-        return {name: row.scores for name, row in self.rows.items()}
+        return {name: row.scores for name, row in self.figures.items()}
 
     def intervals(self) -> dict[str, dict[str, tuple[float, float]]]:
         """95 % intervals of every score."""
-        found = {name: bootstrap.intervals(row.statistics) for name, row in self.rows.items()}
-        return {name: {score: found[name][score] for score in row.signature} for name, row in self.rows.items()}
+        found = {name: bootstrap.intervals(row.statistics) for name, row in self.figures.items()}
+        return {name: {score: found[name][score] for score in row.signature} for name, row in self.figures.items()}
 
     def differences(self) -> Differences:
-        """Of every other row from `against`, by a paired bootstrap."""
-        base, found = self.rows[self.against], Differences()
-        for name, row in self.rows.items():
+        """Of everything else from `against`, by a paired bootstrap."""
+        base, found = self.figures[self.against], Differences()
+        for name, row in self.figures.items():
             if row is not base:
                 both = bootstrap.differences(row.statistics, base.statistics)
                 found[name] = {score: both[score] for score in row.signature if score in base.signature}
@@ -96,7 +130,7 @@ class Grid:
             "skipped": self.skipped,
             "models": {
                 name: {
-                    "given": row.said.model.given,
+                    "given": ",".join(self.rows[run].said.model.given for run in self.runs.get(name, [name])),
                     "interval": {score: list(ends) for score, ends in intervals[name].items()},
                     "difference": {
                         score: {"difference": found.value, "interval": [found.low, found.high], "p": found.p}
@@ -104,7 +138,7 @@ class Grid:
                     },
                     "signature": row.signature,
                 }
-                for name, row in self.rows.items()
+                for name, row in self.figures.items()
             },
         }
 
@@ -162,7 +196,7 @@ def measure(
     metrics: str | None = None,
 ) -> Grid:
     """`measured` are photos that everybody speaks of; `reader` is the text-to-text encoder, if there is one."""
-    rows = {one.model.name: Row(one, [], {}, {}) for one in said}
+    rows = {one.model.name: Row([], {}, one, {}) for one in said}
     skipped: dict[str, str] = {}
     for listener in listeners:
         for row in rows.values():
@@ -176,7 +210,11 @@ def measure(
     skipped |= _text(rows, split, measured, metrics)
     look_alike = listeners[0].gallery.groups[:, 0] if listeners else np.full(len(split.photos), -1)
     by_name = {listener.retriever.name: listener.retriever.sha256 for listener in listeners}
-    return Grid(split, measured, rows, against, by_name, look_alike, skipped)
+    runs: dict[str, list[str]] = {}
+    for name, row in rows.items():
+        if row.said.model.recipe:
+            runs.setdefault(row.said.model.recipe, []).append(name)
+    return Grid(split, measured, rows, runs, against, by_name, look_alike, skipped)
 
 
 def _retrieve(row: Row, listener: Listener, measured: list[int]) -> dict[str, str]:

@@ -59,7 +59,7 @@ def heading(name: str) -> tuple[str, str]:
 
 def table(grid: Grid, differences: Differences, *, columns: Sequence[str], width: int = 100) -> str:
     """The columns below each other in as many parts as the width asks for."""
-    names = list(grid.rows)
+    names = grid.lines
     first = max(map(len, names))
     cells = {column: list(_cells(grid, differences, column)) for column in columns}
     parts: list[list[str]] = [[]]
@@ -91,8 +91,8 @@ def _part(names: list[str], first: int, columns: list[str], cells: dict[str, lis
 
 def _cells(grid: Grid, differences: Differences, column: str) -> Iterator[str]:
     """A figure and a place for the mark."""
-    for name, row in grid.rows.items():
-        value = row.scores.get(column)
+    for name in grid.lines:
+        value = grid.figures[name].scores.get(column)
         mark = verdict(column, differences.get(name, {}).get(column))
         yield "   " if value is None else shown(column, value) + (MARKS[mark] if mark else " ")
 
@@ -102,11 +102,12 @@ def notes(grid: Grid, columns: Sequence[str]) -> list[str]:
     every = len(grid.measured) == len(grid.split.photos)
     photos = f"{len(grid.split.photos)} photos" if every else f"{len(grid.measured)} of {len(grid.split.photos)} photos"
     lines = [f"{grid.split.name}: {photos}; figures times 100, but for lengths and counts."]
-    if len(grid.rows) > 1:
+    if len(grid.lines) > 1:
         lines.append(
             f"{MARKS['better']} better, {MARKS['worse']} worse, {MARKS['other']} other than {grid.against}: "
             f"paired bootstrap of the photos, p < {SIGNIFICANT:g}, each figure by itself."
         )
+    lines += [f"{name}: the mean of {', '.join(runs)}." for name, runs in grid.runs.items()]
     if any(name.startswith("TT ") for name in columns):
         lines.append("TT is independent only of captions that no MiniLM-based retriever rewarded or chose.")
     if any(row.said.of_people for row in grid.rows.values()):

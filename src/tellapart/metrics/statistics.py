@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,6 +40,17 @@ def mean_of(name: str, scores: Floats) -> Statistics:
 def ratio_of(name: str, above: Floats, below: Floats) -> Statistics:
     """A measure that is one total over another, such as a share of all words of all captions."""
     return Statistics((name,), np.stack([above, below], 1).astype(np.float64), quotients)
+
+
+def mean_of_runs(runs: Sequence[Statistics]) -> Statistics:
+    """The same measure of several runs on the same photos: the mean of their scores, resampled together."""
+
+    def value(sums: Floats) -> Floats:
+        parts = np.split(sums, len(runs), axis=-1)
+        mean: Floats = np.mean([run.value(part) for run, part in zip(runs, parts, strict=True)], axis=0)
+        return mean
+
+    return Statistics(runs[0].names, np.concatenate([run.rows for run in runs], axis=1), value)
 
 
 def quotients(sums: Floats) -> Floats:
