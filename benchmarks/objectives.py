@@ -10,11 +10,14 @@ Transformer of `plain` on photos of the album.
 parts   of one step, in milliseconds and as a share: Table VI of the GLD paper for all of it.  "reward" is every term;
         all hear the same captions once, so that the first term that asks the listener pays for it.
 steps   whole steps of `PolicyGradient` with the rewards of the papers' rows, beside that of SCST.
-script  a step of SCST, and one with GD beside CIDEr-D, as scripts for self-critical training write them: the features
-        of a photo are copied for each of its captions, words are drawn by torch.multinomial, the greedy caption is
-        decoded for every copy, tokens become strings, CIDEr-D is computed from dictionaries of n-grams that are made
-        anew for every caption and every reference, and the retriever hears one caption at a time.  The captioner is
-        ours in both.  The rewards and the loss of the same captions must agree, or the timing means nothing.
+weights a step of cross-entropy and one of SCST, with the gradient of a weight that every word uses made in one product
+        over all words, and made by autograd word by word.
+script  a step of SCST, one with GD beside CIDEr-D and one of GLD, as scripts for self-critical training write them:
+        the features of a photo are copied for each of its captions, words are drawn by torch.multinomial, the greedy
+        caption (in GLD's program a second sample) is decoded for every copy, tokens become strings, CIDEr-D and LD are
+        computed from dictionaries of n-grams that are made anew for every caption and every reference, and the
+        retriever hears one caption at a time.  The captioner is ours in both.  The rewards and the loss of the same
+        captions must agree, or the timing means nothing.
 
 The learning rate is 0, so that every repetition has the same captioner; each repetition has another seed, and all that
 is compared within it has the same one.
@@ -30,10 +33,11 @@ import statistics
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import torch
@@ -41,10 +45,12 @@ from timing import side_by_side, table
 from torch import Tensor, nn
 
 from tellapart.album import HERE
+from tellapart.captioners import recurrent
 from tellapart.captioners.up_down import UpDown, UpDownConfig
 from tellapart.data import photos as photo_files
 from tellapart.data.batches import Batch, pad_tokens
 from tellapart.data.tokenizers import WordTokenizer, split_words
+from tellapart.decoding import sample as sampling
 from tellapart.decoding.sample import greedy, sample
 from tellapart.decoding.score import caption_mask, score
 from tellapart.metrics.caption_files import read_references
@@ -260,14 +266,41 @@ def steps(setting: Setting, baseline: str, repeats: int) -> dict[str, str]:
     return row | {f"{name} / SCST": f"{took[name] / took['SCST']:.3f}" for name in ("GLD", "GEG")}
 
 
+# What it saves to make the gradients of weights at once
+
+
+@contextmanager
+def word_by_word() -> Iterator[None]:
+    """Autograd, left to itself."""
+    with mock.patch.object(recurrent, "AtOnce", nullcontext), mock.patch.object(sampling, "AtOnce", nullcontext):
+        yield
+
+
+def weights(setting: Setting, repeats: int) -> list[dict[str, str]]:
+    references = [[*caption, setting.words.eos] for p in setting.references[:PHOTOS] for caption in p[:SAMPLES]]
+    batch = Batch(np.arange(PHOTOS), setting.features, setting.mask, pad_tokens(references, setting.words.pad))
+
+    def cross_entropy() -> None:
+        setting.learn(cross_entropy_step(setting.captioner, batch, bos=setting.words.bos, pad=setting.words.pad).loss)
+
+    rows = []
+    for name, step in (("cross-entropy", cross_entropy), ("SCST", setting.step(ROWS["SCST"], "leave_one_out"))):
+        ways = {"at once": step, "word by word": word_by_word()(step)}
+        took = side_by_side(seeded(ways), repeats=repeats, clock=time.process_time)
+        row = {"captioner": setting.name, "step": name}
+        row |= {f"{way}, ms": f"{1000 * seconds:.0f}" for way, seconds in took.items()}
+        rows.append(row | {"word by word / at once": f"{took['word by word'] / took['at once']:.2f}"})
+    return rows
+
+
 # A step as the field's scripts write it
 
 
 class Script:
     """Self-critical training with strings, dictionaries and two decoding passes."""
 
-    def __init__(self, setting: Setting, with_gd: bool):
-        self.setting, self.with_gd = setting, with_gd
+    def __init__(self, setting: Setting, row: str):
+        self.setting, self.row = setting, row
         self.told = [[_string([*caption, setting.words.eos], setting) for caption in p] for p in setting.references]
         self.frequency = Counter(gram for p in self.told for gram in set().union(*map(_grams, p)))
         self.log_photos = math.log(len(self.told))
@@ -276,15 +309,19 @@ class Script:
         self.setting.learn(self.loss()[0])
 
     def loss(self) -> tuple[Tensor, Tensor, Tensor]:
-        """And the captions it is of: drawn and greedy."""
+        """And the captions it is of: drawn, and those that they are compared with."""
         setting = self.setting
         features, mask = (part.repeat_interleave(SAMPLES, 0) for part in (setting.features, setting.mask))
         drawn, logp = self._decode(features, mask, draw=True)
         with torch.no_grad():
-            likeliest, _ = self._decode(features, mask, draw=False)
-        above = torch.tensor(self.rewards(drawn)) - torch.tensor(self.rewards(likeliest))
+            others, _ = self._decode(features, mask, draw=self.row == "GLD")
+        length = drawn.shape[1]
+        above = [
+            [sentence - other + _at(words, t) - _at(other_words, t) for t in range(length)]
+            for (sentence, words), (other, other_words) in zip(self.rewards(drawn), self.rewards(others), strict=True)
+        ]
         spoken = caption_mask(drawn, setting.words.eos)
-        return -(logp * above[:, None] * spoken).sum() / spoken.sum(), drawn, likeliest
+        return -(logp * torch.tensor(above) * spoken).sum() / spoken.sum(), drawn, others
 
     def _decode(self, features: Tensor, mask: Tensor, draw: bool) -> tuple[Tensor, Tensor]:
         captioner, words = self.setting.captioner, self.setting.words
@@ -305,17 +342,39 @@ class Script:
                 break
         return tokens[:, : len(logps)], torch.stack(logps, 1)
 
-    def rewards(self, tokens: Tensor) -> list[float]:
+    def rewards(self, tokens: Tensor) -> list[tuple[float, list[float]]]:
+        """Of each caption, and of each of its words beside that."""
         said = {i: _string(row, self.setting) for i, row in enumerate(tokens.tolist())}
         told = {i: self.told[i // SAMPLES] for i in said}
-        scores = [self._cider_d(said[i], told[i]) for i in said]
-        if not self.with_gd:
-            return scores
-        return [one + other for one, other in zip(scores, self._global(tokens), strict=True)]
+        sentences = [self._cider_d(said[i], told[i]) for i in said]
+        if self.row != "SCST":
+            sentences = [one + other for one, other in zip(sentences, self._global(tokens), strict=True)]
+        return [(sentences[i], self._local(said[i], told[i]) if self.row == "GLD" else []) for i in said]
 
     def _cider_d(self, caption: str, references: list[str]) -> float:
         own = self._weighed(_grams(caption))
         return 10 * statistics.fmean(self._alike(own, self._weighed(_grams(text))) for text in references)
+
+    def _local(self, caption: str, references: list[str]) -> list[float]:
+        """The bonus of LD, word by word."""
+        config, end = LocalConfig(), str(self.setting.words.eos)
+        vectors, norms, pairs = self._weighed(_grams(caption))
+        others = [self._weighed(_grams(text)) for text in references]
+        bonuses = []
+        for word in caption.split():
+            bonus = 0.0
+            if word != end and vectors[0][word,] > config.word_threshold:
+                for their_vectors, their_norms, their_pairs in others:
+                    shorter = math.exp(-((pairs - their_pairs) ** 2) / (2 * 6.0**2))
+                    for mine, theirs, my_norm, their_norm in zip(
+                        vectors, their_vectors, norms, their_norms, strict=True
+                    ):
+                        for gram, weight in mine.items():
+                            if word in gram and weight > config.threshold and my_norm and their_norm:
+                                other = theirs.get(gram, 0.0)
+                                bonus += shorter * min(weight, other) * other / (my_norm * their_norm)
+            bonuses.append(10 * bonus / len(references))
+        return bonuses
 
     def _weighed(self, counts: Counter[tuple[str, ...]]) -> tuple[list[dict[tuple[str, ...], float]], list[float], int]:
         vectors: list[dict[tuple[str, ...], float]] = [{} for _ in range(4)]
@@ -353,6 +412,10 @@ class Script:
         return rewards
 
 
+def _at(words: list[float], place: int) -> float:
+    return words[place] if place < len(words) else 0.0
+
+
 def _string(row: Sequence[int], setting: Setting) -> str:
     """Token ids as text, up to and with the end."""
     text = ""
@@ -368,33 +431,43 @@ def _grams(text: str) -> Counter[tuple[str, ...]]:
     return Counter(tuple(words[i : i + n]) for n in range(1, 5) for i in range(len(words) - n + 1))
 
 
-def script(setting: Setting, with_gd: bool, repeats: int) -> dict[str, str]:
-    theirs = Script(setting, with_gd)
-    terms = ("cider_d", "gd") if with_gd else ("cider_d",)
+SCRIPTS = {"SCST": ("cider_d",), "GD": ("cider_d", "gd"), "GLD": ("ld", "gd")}
+
+
+def script(setting: Setting, row: str, repeats: int) -> dict[str, str]:
+    theirs, terms = Script(setting, row), SCRIPTS[row]
     must_agree(setting, theirs, terms)
-    ours = {f"ours, {baseline}": setting.step(terms, baseline) for baseline in ("greedy", "leave_one_out")}
-    took = side_by_side(seeded({"script": theirs, **ours}), repeats=repeats, clock=time.process_time)
-    row = {"captioner": setting.name, "reward": " + ".join(terms)}
-    row |= {f"{name}, ms": f"{1000 * seconds:.0f}" for name, seconds in took.items()}
-    return row | {f"script / {name}": f"{took['script'] / took[name]:.2f}" for name in ours}
+    same = "second_sample" if row == "GLD" else "greedy"
+    ways = {"script": theirs, "same baseline": setting.step(terms, same), "ours": setting.step(terms, "leave_one_out")}
+    took = side_by_side(seeded(ways), repeats=repeats, clock=time.process_time)
+    line = {"captioner": setting.name, "row": row, "rewards": " + ".join(terms)}
+    line |= {f"{name}, ms": f"{1000 * seconds:.0f}" for name, seconds in took.items()}
+    return line | {f"script / {name}": f"{took['script'] / took[name]:.2f}" for name in list(ways)[1:]}
 
 
 def must_agree(setting: Setting, theirs: Script, terms: Sequence[str]) -> None:
     """The same greedy captions, the same rewards and the same loss of what the script has drawn."""
     torch.manual_seed(0)
     with torch.no_grad():
-        loss, drawn, likeliest = theirs.loss()
+        loss, drawn, others = theirs.loss()
         memory = setting.captioner.encode(setting.features, setting.mask)
-        found = greedy(setting.captioner, memory, **setting.rules)
-        assert torch.equal(found.tokens, likeliest[::SAMPLES, : found.tokens.shape[1]])
+        if theirs.row != "GLD":
+            found = greedy(setting.captioner, memory, **setting.rules)
+            assert torch.equal(found.tokens, others[::SAMPLES, : found.tokens.shape[1]])
 
         def worth(tokens: Tensor) -> Reward:
             said = setting.said(tokens)
-            reward = Reward(sum(setting.terms[name](said).sentence for name in terms))  # type: ignore[arg-type]
-            np.testing.assert_allclose(reward.sentence.numpy(), theirs.rewards(tokens), rtol=1e-4, atol=1e-4)
+            parts = [setting.terms[name](said) for name in terms]
+            words = [part.words for part in parts if part.words is not None]
+            reward = Reward(sum(part.sentence for part in parts), words[0] if words else None)  # type: ignore[arg-type]
+            expected = theirs.rewards(tokens)
+            np.testing.assert_allclose(reward.sentence.numpy(), [one for one, _ in expected], rtol=1e-4, atol=1e-4)
+            if words:
+                bonuses = [[_at(of, place) for place in range(tokens.shape[1])] for _, of in expected]
+                np.testing.assert_allclose(words[0].numpy(), bonuses, rtol=1e-4, atol=1e-4)
             return reward
 
-        reward, baseline = worth(drawn), worth(likeliest)
+        reward, baseline = worth(drawn), worth(others)
         said, never = setting.said(drawn), torch.tensor(setting.words.never_said)
         logp = score(
             setting.captioner,
@@ -427,5 +500,6 @@ if __name__ == "__main__":
         for baseline in ("leave_one_out", "second_sample")
     ]
     table("Whole steps: SCST (CIDEr-D), GLD (LD + GD), GEG (CIDEr-D + G_avg)", rows)
-    rows = [script(setting, with_gd, request.repeats) for setting in settings for with_gd in (False, True)]
+    table("Gradients of weights that every word uses", weights(settings[0], request.repeats))
+    rows = [script(setting, row, request.repeats) for setting in settings for row in SCRIPTS]
     table("A step of a script and ours", rows)
