@@ -23,6 +23,7 @@ def test_the_measures_that_belong_together_stand_side_by_side(example):
         "R@1[a/long.name[of] one]",
         "TT R@1",
         "Rep",
+        "BadEnd",
         "Prec",
         "CIDEr-D",
         "UniCap",

@@ -54,6 +54,11 @@ def test_words_of_few_photos_and_unknown_ones_are_rare():
     assert corpus(distinctiveness.rare_words([["axolotl"]], table, 17_721)) == 1.0
 
 
+def test_a_caption_breaks_off_whose_last_word_no_sentence_ends_with():
+    said = [["a", "dog", "on", "a"], ["a", "dog", "on", "grass"], ["a", "wall", "to", "lean", "on"], [], ["the"]]
+    assert distinctiveness.broken_off(said).per_photo()[:, 0].tolist() == [1, 0, 0, 0, 1]
+
+
 def test_a_content_word_said_twice_is_repetition_and_a_stop_word_is_not():
     said = [text.split() for text in ["a man with a hat", "a red bus and a red car", "", "dog dog"]]
     assert distinctiveness.repetition(said).per_photo()[:, 0].tolist() == [0, 1, 0, 1]

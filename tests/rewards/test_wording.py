@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.metrics.distinctiveness import precision, repetition
+from tellapart.metrics.distinctiveness import broken_off, precision, repetition
 from tellapart.rewards import Said
-from tellapart.rewards.wording import Faithful, Repetition, content_words
+from tellapart.rewards.wording import Ending, Faithful, Repetition, content_words, never_last
 
 TOKENIZER = WordTokenizer(["a", "dog", "and", "red", "in", "cat", "two", "n't", "-", "runs"])
 CONTENT = content_words(TOKENIZER)
 END = TOKENIZER.eos
+ENDING = Ending(never_last(TOKENIZER), end=END)
 TEXTS = st.lists(st.sampled_from(TOKENIZER.words[4:]), max_size=6).map(" ".join)
 
 
@@ -125,9 +126,27 @@ def test_what_the_evaluation_calls_repetition_is_penalised_and_nothing_else():
     assert (found < 0).float().mean().item() == repetition([words(caption) for caption in captions]).corpus()["Rep"]
 
 
-@pytest.mark.parametrize("reward", [faithful([["a red dog"], ["a cat runs"]]), Repetition(CONTENT, end=END)])
+def test_a_caption_that_breaks_off_is_penalised_once():
+    captions = [
+        "a dog and",
+        "a dog in a",
+        "a dog in",
+        "a dog",
+        "",
+        "a",
+        "a dog and a cat",
+        "dog dog dog dog dog dog dog a",
+    ]
+    found = ENDING(said(captions))
+    assert found.words is None
+    assert found.sentence.tolist() == [-1, -1, 0, 0, 0, -1, 0, 0]  # the last one was cut
+    measured = broken_off([words(caption) for caption in captions[:-1]])
+    assert (found.sentence[:-1] < 0).float().mean().item() == pytest.approx(measured.corpus()["BadEnd"])
+
+
+@pytest.mark.parametrize("reward", [faithful([["a red dog"], ["a cat runs"]]), Repetition(CONTENT, end=END), ENDING])
 def test_neither_padding_nor_order_nor_company_changes_a_caption_s_reward(reward):
-    captions, photos = ["a dog and a dog", "a cat", "", "red runs red runs in"], [0, 1, 1, 1]
+    captions, photos = ["a dog and a dog", "a cat", "", "red runs red in a"], [0, 1, 1, 1]
     expected = reward(said(captions, photos)).sentence
     assert len(expected.unique()) > 1
     for width, filler in [(6, 5), (20, TOKENIZER.pad), (20, -7), (20, 10**6)]:

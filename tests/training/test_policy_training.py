@@ -209,13 +209,14 @@ def test_a_collapse_is_seen_and_can_stop_a_run(begin, tmp_path):
 
 def test_what_a_watch_sees():
     watch = Watch(WatchConfig())
-    first = {"unique": 0.8, "length": 10.0, "Rep": 0.1}
+    first = {"unique": 0.8, "length": 10.0, "Rep": 0.1, "BadEnd": 0.01}
     assert watch.look(first, first) == ""
     assert watch.look(first, first | {"unique": 0.41, "length": 14.9, "Rep": 0.34}) == ""
     assert "39 % of the captions are different (80 % before)" in watch.look(first, first | {"unique": 0.39})
     assert "captions have 15.1 words (10.0 before)" in watch.look(first, first | {"length": 15.1})
     assert "captions have 6.5 words" in watch.look(first, first | {"length": 6.5})
     assert "36 % of the captions repeat a word (10 % before)" in watch.look(first, first | {"Rep": 0.36})
+    assert "7 % of the captions break off (1 % before)" in watch.look(first, first | {"BadEnd": 0.07})
     assert Watch(WatchConfig("off")).look(first, first | {"unique": 0.0}) == ""
     assert [Watch(WatchConfig(action)).stops for action in ("warn", "stop", "off")] == [False, True, False]
 

@@ -22,7 +22,7 @@ from tellapart.recipe import Recipe
 from tellapart.training.build import plain
 
 _AS_THEY_ARE = ("loss", "length")  # the others are shares, and people read them times 100
-_LOWER_IS_BETTER = ("loss", "Rep")
+_LOWER_IS_BETTER = ("loss", "Rep", "BadEnd")
 _NEITHER = ("length",)
 _UNSEEN = ("step", "epoch", "words")  # of a log line: where it is, and how much it is about
 _CHECKPOINT = "last.safetensors"

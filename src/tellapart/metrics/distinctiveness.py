@@ -16,7 +16,7 @@ from tellapart.metrics.cider import cider_d
 from tellapart.metrics.ngrams import References
 from tellapart.metrics.sentences import Sentences
 from tellapart.metrics.statistics import Statistics, mean_of, ratio_of
-from tellapart.metrics.stop_words import content
+from tellapart.metrics.stop_words import NEVER_LAST, content
 
 Captions = Sequence[Sequence[str]]  # the words of one caption for each photo
 Told = Sequence[Sequence[Sequence[str]]]  # the words of each photo's references
@@ -65,6 +65,11 @@ def rare_words(captions: Captions, frequencies: Mapping[str, int], documents: in
 def repetition(captions: Captions) -> Statistics:
     """Rep: captions in which a content word occurs twice, as a share of all."""
     return mean_of("Rep", np.array([max(Counter(content(words)).values(), default=0) > 1 for words in captions], float))
+
+
+def broken_off(captions: Captions) -> Statistics:
+    """BadEnd: captions whose last word cannot be the last of a sentence, such as "a dog on a", as a share of all."""
+    return mean_of("BadEnd", np.array([bool(words) and words[-1] in NEVER_LAST for words in captions], float))
 
 
 def precision(captions: Captions, references: Told) -> Statistics:

@@ -88,6 +88,7 @@ MEASURES: dict[str, Measure] = {
         ("rare", "tok"),
     ),
     "Rep": Measure(("Rep",), lambda m: distinctiveness.repetition(m.said), ("tok",)),
+    "BadEnd": Measure(("BadEnd",), lambda m: distinctiveness.broken_off(m.said), ("tok",)),
     "Prec": Measure(("Prec",), lambda m: distinctiveness.precision(m.said, m.told)),
     "CIDErBtw": Measure(
         ("CIDErBtw",),

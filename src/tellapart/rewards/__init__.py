@@ -87,4 +87,5 @@ REWARDS = {
     "retrieved": "are the photos that the caption finds like each other and like its own? (CIM)",
     "faithful": "share of content words that the references have (H)",
     "repetition": "minus the content words and pairs that are said again",
+    "ending": 'minus 1 for a caption that breaks off, as "a dog on a" does',
 }  # name: one line; made in `training.rewards`

@@ -1,6 +1,6 @@
-"""Rewards about single words: those that the photo's references have too (H), and those that are said twice.
+"""Rewards about single words: those that the photo's references have too (H), those that are said twice, the last one.
 
-A content word is any word that is not in the stop list.  Both rewards count over token ids, in compiled loops.
+A content word is any word that is not in the stop list.  The first two rewards count over token ids, in compiled loops.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.metrics.compiled import compiled, over_cores
 from tellapart.metrics.sentences import Grouped, Sentences, check_photos
-from tellapart.metrics.stop_words import STOP_WORDS
+from tellapart.metrics.stop_words import NEVER_LAST, STOP_WORDS
 from tellapart.rewards import Reward, Said
 
 Bools = NDArray[np.bool_]
@@ -31,6 +31,11 @@ def content_words(tokenizer: WordTokenizer) -> Tensor:
     is_content = [word not in STOP_WORDS and any(map(str.isalnum, word)) for word in tokenizer.words]
     is_content[: len(tokenizer.specials)] = [False] * len(tokenizer.specials)
     return torch.tensor(is_content)
+
+
+def never_last(tokenizer: WordTokenizer) -> Tensor:
+    """(V,) bool: words that no sentence ends with."""
+    return torch.tensor([word in NEVER_LAST for word in tokenizer.words])
 
 
 class Faithful:
@@ -87,6 +92,27 @@ class Repetition:
 
         over_cores(work, len(captions))
         return Reward(torch.from_numpy(penalties).to(said.tokens.device))
+
+
+class Ending:
+    """-1 for a caption whose last word no sentence ends with, else 0.
+
+    Rewards that go by what is mentioned do not see it, and a penalty on repetition invites it: "a dog on a" says
+    nothing twice.
+
+    never_last  (V,) bool: such words
+    end         the end token; a caption without one was cut, and its last word is as good as any
+    """
+
+    def __init__(self, never_last: Tensor, *, end: int):
+        self._never_last, self._end = never_last, end
+
+    def __call__(self, said: Said) -> Reward:
+        place = said.mask.sum(1, keepdim=True) - 1  # of the end, or of the last word of a caption that was cut
+        ended = said.tokens.gather(1, place) == self._end
+        last = said.tokens.gather(1, (place - 1).clamp(min=0))  # of a caption without words, its end
+        breaks_off = ended & self._never_last.to(last.device)[last]
+        return Reward(torch.where(breaks_off.squeeze(1), -1.0, 0.0))
 
 
 def _told(references: Grouped, content: Bools) -> tuple[Longs, Ints, Ints]:

@@ -39,12 +39,12 @@ from tellapart.rewards.log_probability import InBatchLogProbability
 from tellapart.rewards.rank import BoundedRank
 from tellapart.rewards.reference_gap import ReferenceGap
 from tellapart.rewards.retrieved import Retrieved
-from tellapart.rewards.wording import Faithful, Repetition, content_words
+from tellapart.rewards.wording import Ending, Faithful, Repetition, content_words, never_last
 from tellapart.training.distributed import ALONE, World
 
 Source = tuple[StoredFeatures, Sequence[Example]]
 
-UNBALANCED = frozenset({"repetition"})  # a penalty keeps its plain weight where other terms are brought to one scale
+UNBALANCED = frozenset({"repetition", "ending"})  # penalties keep their plain weights where terms get one scale
 _FARTHER = 10  # times as many look-alikes are looked for where a curriculum begins with the farther ones
 
 
@@ -324,4 +324,5 @@ BUILDERS: dict[str, Callable[[Material], Term]] = {
     "retrieved": lambda m: Retrieved(m.listener),
     "faithful": lambda m: Faithful(m.references, m.content, end=m.tokenizer.eos),
     "repetition": lambda m: Repetition(m.content, end=m.tokenizer.eos),
+    "ending": lambda m: Ending(never_last(m.tokenizer), end=m.tokenizer.eos),
 }

@@ -14,13 +14,14 @@ from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.tokenizers import Tokenizer
 from tellapart.decoding.candidates import candidates
 from tellapart.metrics.cider import cider_d
-from tellapart.metrics.distinctiveness import repetition
+from tellapart.metrics.distinctiveness import broken_off, repetition
 from tellapart.metrics.material import Material
 from tellapart.objectives.cross_entropy import cross_entropy_step
 from tellapart.training.distributed import ALONE, World
 from tellapart.training.judges import Judge
 
-METRICS = ("loss", "accuracy", "CIDEr-D", "unique", "length", "Rep")  # what `validate` reports, with any judges
+# What `validate` reports, with any judges
+METRICS = ("loss", "accuracy", "CIDEr-D", "unique", "length", "Rep", "BadEnd")
 
 _BATCH = 32
 
@@ -60,7 +61,8 @@ def validate(
         "CIDEr-D": float(cider_d(scored.captions_split, scored.photos, scored.references).mean()),
         "unique": len(set(captions)) / len(captions),
         "length": float(scored.caption_ids.lengths.mean()),
-        "Rep": repetition(scored.said).corpus()["Rep"],
+        **repetition(scored.said).corpus(),
+        **broken_off(scored.said).corpus(),
         **{f"R@1[{judge.name}]": judge.found(captions) for judge in judges},
     }
 

@@ -15,12 +15,14 @@ class WatchConfig:
         unique: least share of different captions, of what it was
         length: most that captions may grow or shrink, as a factor
         repetition: most that the share of captions which repeat a content word may rise
+        ending: most that the share of captions which break off, as "a dog on a" does, may rise
     """
 
     action: Literal["warn", "stop", "off"] = "warn"
     unique: float = 0.5
     length: float = 1.5
     repetition: float = 0.25
+    ending: float = 0.05
 
 
 class Watch:
@@ -45,6 +47,8 @@ class Watch:
             found.append(f"captions have {now['length']:.1f} words ({first['length']:.1f} before)")
         if now["Rep"] > first["Rep"] + self._config.repetition:
             found.append(f"{_percent(now['Rep'])} of the captions repeat a word ({_percent(first['Rep'])} before)")
+        if now["BadEnd"] > first["BadEnd"] + self._config.ending:
+            found.append(f"{_percent(now['BadEnd'])} of the captions break off ({_percent(first['BadEnd'])} before)")
         return "captions collapse: " + ", ".join(found) if found else ""
 
 
