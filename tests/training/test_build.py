@@ -15,7 +15,9 @@ from tellapart.data.batches import CaptionedPhotos
 from tellapart.errors import UserError
 from tellapart.recipe import Recipe
 from tellapart.training import checkpoint
-from tellapart.training.build import claim, gather, run, split
+from tellapart.training.build import run
+from tellapart.training.gathering import gather, split
+from tellapart.training.run_folder import claim
 from tellapart.training.validation import METRICS, validate
 
 

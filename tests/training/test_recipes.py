@@ -9,7 +9,9 @@ import yaml
 from tellapart.commands.train import parse
 from tellapart.errors import UserError
 from tellapart.recipe import OptimConfig, Recipe
-from tellapart.training.build import check, claim, plain, run, shrink
+from tellapart.training.build import run, shrink
+from tellapart.training.checks import check
+from tellapart.training.run_folder import claim, plain
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").rglob("*.yaml"))
 

@@ -17,7 +17,7 @@ from tellapart.data import photos
 from tellapart.data.examples import Example
 from tellapart.data.pairs import Pairs
 from tellapart.retrievers import RETRIEVERS, loading, sentences
-from tellapart.training import build
+from tellapart.training import build, gathering
 from tellapart.training.retrieval_validation import validate
 
 COLOURS = {"red": (220, 30, 30), "green": (30, 180, 40), "blue": (30, 50, 220), "yellow": (240, 220, 40)}
@@ -258,7 +258,7 @@ def left_out(tmp_path):
 
     def ask(example, *records, dataset="mine"):
         (tmp_path / "test.json").write_text(json.dumps({"dataset": "theirs", "images": list(records)}))
-        return build.Without([str(tmp_path / "test.json")]).has(example, dataset)
+        return gathering.Without([str(tmp_path / "test.json")]).has(example, dataset)
 
     return ask
 
@@ -301,7 +301,7 @@ def test_photos_are_left_out_of_a_run(flags, recipe_of, tmp_path):
     unwanted = [{"id": f"x{i}", "file": record["file"]} for i, record in enumerate(content["images"][:5])]
     (tmp_path / "test.json").write_text(json.dumps({"dataset": "test", "images": unwanted}))
     recipe, _, _ = parse([str(recipe_of("text_tower")), "--data.without", f"[{tmp_path / 'test.json'}]"])
-    ((_, kept),), problems = build.gather(recipe, None)
+    ((_, kept),), problems = gathering.gather(recipe, None)
     assert problems == []
     assert sorted(example.id for example in kept) == list(range(5, 64))
 

@@ -19,7 +19,7 @@ from tellapart.errors import UserError
 from tellapart.evaluation import rows
 from tellapart.evaluation.trec import file_name
 from tellapart.recipe import Recipe
-from tellapart.training.build import plain
+from tellapart.training.run_folder import plain
 
 _AS_THEY_ARE = ("loss", "length")  # the others are shares, and people read them times 100
 _LOWER_IS_BETTER = ("loss", "Rep", "BadEnd")

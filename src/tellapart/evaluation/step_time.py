@@ -35,7 +35,8 @@ from tellapart.recipe import Recipe
 from tellapart.rewards import Reward, Said, Term
 from tellapart.rewards.combine import Combined
 from tellapart.rewards.wording import content_words
-from tellapart.training.build import frozen, in_split, seed_everything, seen_by
+from tellapart.training.build import frozen, seed_everything
+from tellapart.training.gathering import in_split, seen_by
 from tellapart.training.rewards import BUILDERS, UNBALANCED, Material, check
 
 BATCHES = 5  # whose median is told, after one that pays for setting up

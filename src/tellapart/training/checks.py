@@ -1,0 +1,100 @@
+"""What a recipe's types cannot say; found before anything is computed."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tellapart.errors import UserError
+from tellapart.objectives.policy import PolicyConfig
+from tellapart.recipe import Recipe
+from tellapart.retrievers import RETRIEVERS
+from tellapart.training import rewards
+from tellapart.training.loop import LAST
+from tellapart.training.retrieval_validation import METRICS as RETRIEVAL_METRICS
+from tellapart.training.run_folder import flat, plain
+from tellapart.training.validation import METRICS
+
+_CAPTIONING = ("cross_entropy", "policy_gradient")
+_RETRIEVAL = ("info_nce", "max_violation")
+_RANGES: dict[str, tuple[float, float]] = {  # least and most
+    **dict.fromkeys(("batch_size", "epochs", "log_steps", "optim.accumulate", "optim.decay_epochs"), (1, math.inf)),
+    **dict.fromkeys(("data.min_count", "data.max_words", "data.captions_per_photo"), (1, math.inf)),
+    **dict.fromkeys(("validation.beam", "objective.scheduled_sampling.every"), (1, math.inf)),
+    **dict.fromkeys(("max_steps", "save_minutes", "threads", "data.limit"), (0, math.inf)),
+    **dict.fromkeys(("validation.every", "validation.patience", "validation.photos"), (0, math.inf)),
+    **dict.fromkeys(("optim.lr", "optim.weight_decay", "optim.warmup", "optim.decay"), (0, math.inf)),
+    **dict.fromkeys(("optim.clip_norm", "optim.clip_value"), (0, math.inf)),
+    **dict.fromkeys(("optim.betas", "optim.final", "objective.label_smoothing"), (0, 1)),
+    **dict.fromkeys(("objective.scheduled_sampling.increase", "objective.scheduled_sampling.most"), (0, 1)),
+    **dict.fromkeys(("objective.policy.samples", "objective.policy.best", "objective.policy.groups"), (1, math.inf)),
+    **dict.fromkeys(("objective.policy.top_k", "objective.policy.no_repeat"), (0, math.inf)),
+    **dict.fromkeys(
+        ("objective.policy.diversity", "objective.policy.kl", "objective.policy.references"), (0, math.inf)
+    ),
+    **dict.fromkeys(("objective.rewards.group", "objective.rewards.rank_base"), (1, math.inf)),
+    **dict.fromkeys(("validation.watch.unique", "validation.watch.repetition", "validation.watch.ending"), (0, 1)),
+    "validation.watch.length": (1, math.inf),
+    "objective.policy.temperature": (1e-3, math.inf),
+    "objective.policy.top_p": (1e-6, 1),
+    "objective.rewards.margin": (0, 2),
+    "objective.margin": (0, 2),
+    "objective.all_negatives": (0, math.inf),
+    "seed": (0, 2**63 - 1),
+}
+
+
+def check(recipe: Recipe) -> None:
+    values: dict[str, Any] = flat(plain(recipe))
+    for name, (least, most) in _RANGES.items():
+        value = values[name]
+        for number in value if isinstance(value, list) else [value]:
+            if not least <= number <= most:
+                meant = f"at least {least}" if number < least else f"at most {most}"
+                raise UserError(f"{name} must be {meant}, not {number}.")
+    if recipe.retriever and recipe.retriever not in RETRIEVERS:
+        raise UserError(f"there is no retriever {recipe.retriever!r}; there are {', '.join(RETRIEVERS)}.")
+    metrics = (*(RETRIEVAL_METRICS if recipe.retriever else METRICS), LAST)
+    if recipe.validation.metric not in metrics:
+        raise UserError(
+            f"validation.metric: there is no {recipe.validation.metric!r} here; there are {', '.join(metrics)}."
+        )
+    objectives = _RETRIEVAL if recipe.retriever else _CAPTIONING
+    if recipe.objective.name not in objectives:
+        learns = f"a {'retriever' if recipe.retriever else 'captioner'} learns by {' or '.join(objectives)}"
+        raise UserError(f"objective.name: {learns}, not by {recipe.objective.name}.")
+    if recipe.objective.name == "policy_gradient":
+        _check_policy(recipe.objective.policy)
+        policy = recipe.objective.policy
+        if recipe.objective.rewards.balance and policy.samples + policy.references < 2:
+            raise UserError(
+                "objective.rewards.balance goes by how much captions of a photo differ; samples must be 2 or more."
+            )
+        rewards.check(recipe.objective.rewards)
+    if recipe.retriever and recipe.init_from:
+        raise UserError("init_from: a retriever starts from fresh weights.")
+    by_text = recipe.retriever and RETRIEVERS[recipe.retriever].sees == "references"
+    if by_text and recipe.data.captions_per_photo != 2:
+        raise UserError(
+            f"data.captions_per_photo must be 2: {recipe.retriever} brings two captions of a photo together."
+        )
+
+
+def _check_policy(policy: PolicyConfig) -> None:
+    where = "objective.policy"
+    if policy.baseline in ("leave_one_out", "mean", "best") and policy.samples + policy.references < 2:
+        raise UserError(
+            f"{where}.baseline: {policy.baseline} compares the captions of a photo; samples must be 2 or more."
+        )
+    if policy.sampler == "greedy" and policy.samples != 1:
+        raise UserError(f"{where}.samples must be 1 where captions are greedy, not {policy.samples}.")
+    if policy.baseline == "best" and policy.best > policy.samples + policy.references:
+        raise UserError(f"{where}.best: a photo has {policy.samples} captions, not {policy.best}.")
+    if policy.sampler == "diverse_beam" and policy.samples % policy.groups:
+        raise UserError(f"{where}.samples must be a multiple of groups, not {policy.samples} with {policy.groups}.")
+    if policy.baseline == "second_sample" and policy.sampler != "sample":
+        raise UserError(
+            f"{where}.baseline: a second sample is drawn where the first is; the sampler is {policy.sampler}."
+        )
+    if policy.passes == "two" and (policy.no_repeat or policy.dropout):
+        raise UserError(f"{where}.passes: with no_repeat or dropout, words are scored as they are drawn, in one pass.")
