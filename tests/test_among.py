@@ -114,10 +114,11 @@ def test_a_collection_of_copies_only_is_a_collection_of_one(listener):
     assert told.look_alikes == ()
 
 
-def test_a_candidate_that_repeats_itself_is_not_chosen_while_there_is_another(collection):
-    said = proposed("1", ("dog runs", -9.0), ("dog red red ball", -2.0))
-    (told,) = choose([said], own(collection, "1"), collection, Choosing(strength=5.0, unlikely=100))
-    assert told.text == "dog runs"
+def test_a_candidate_that_repeats_itself_or_breaks_off_is_not_chosen_while_there_is_another(collection):
+    for flawed in ("dog red red ball", "dog red ball with a"):
+        said = proposed("1", ("dog runs", -9.0), (flawed, -2.0))
+        (told,) = choose([said], own(collection, "1"), collection, Choosing(strength=5.0, unlikely=100))
+        assert told.text == "dog runs"
     only = proposed("1", ("dog red red ball", -2.0))
     (told,) = choose([only], own(collection, "1"), collection, Choosing())
     assert told.text == "dog red red ball"

@@ -2,11 +2,12 @@
 
 A candidate is worth
 
-    log p / tokens**length  +  strength * how well a listener finds the photo by it  -  content words said twice
+    log p / tokens**length  +  strength * how well a listener finds the photo by it  -  its flaws
 
 where the listener is a retriever that hears the caption and looks at the collection: either by the log of the
 probability it gives the photo (a softmax over the collection), or by the gap between the photo and its look-alikes.
-Candidates that repeat themselves or are far less likely than the best are not chosen while there are others.
+Flaws are content words that are said again, and breaking off, as "a dog on a" does.  Candidates that have any, or are
+far less likely than the best, are not chosen while there are others.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from torch import Tensor
 from tellapart.caption import Candidate, Caption, Proposed
 from tellapart.data.tokenizers import Tokenizer, split_words
 from tellapart.decoding.contrast import Listener
-from tellapart.decoding.repeats import repeated_words
+from tellapart.decoding.flaws import flaws
 from tellapart.errors import UserError
 from tellapart.parallel import batched
 from tellapart.retrievers.embeddings import Embedded, embed_photos
@@ -173,10 +174,10 @@ def _best(candidates: Sequence[Candidate], found: NDArray[np.float64], how: Choo
     each_token = np.array([one.logp / max(one.tokens, 1) for one in candidates])
     if np.isnan(fluency).any():  # captions made elsewhere: one without a log p cannot be compared with one that has it
         fluency, each_token = np.zeros(len(candidates)), np.zeros(len(candidates))
-    repeats = np.array([repeated_words(split_words(one.text)) for one in candidates])
-    worth = fluency + how.strength * found - repeats
+    flawed = np.array([flaws(split_words(one.text)) for one in candidates])
+    worth = fluency + how.strength * found - flawed
     likely = each_token >= each_token.max() - how.unlikely
-    for allowed in ((repeats == 0) & likely, likely):
+    for allowed in ((flawed == 0) & likely, likely):
         if allowed.any():
             return int(np.where(allowed, worth, -np.inf).argmax())
     return int(worth.argmax())

@@ -20,7 +20,7 @@ from tellapart.data import photos
 from tellapart.data.tokenizers import split_words
 from tellapart.decoding.candidates import candidates, in_words
 from tellapart.decoding.contrast import contrastive_search
-from tellapart.decoding.repeats import repeated_words
+from tellapart.decoding.flaws import flaws
 from tellapart.decoding.search import Search
 from tellapart.encoders import PhotoEncoder
 from tellapart.errors import BadPhoto, UserError
@@ -163,7 +163,7 @@ class PhotoCaptioner:
     def _propose_by_words(
         self, sources: list[Source], search: Search, seen: Mapping[str, Tensor], among: Collection, how: Choosing
     ) -> Iterator[Proposed]:
-        """One caption of each photo, contrasted at each word: the best that does not repeat itself, if there is one."""
+        """One caption of each photo, contrasted at each word: the best without a flaw, if there is one."""
         for batch in batched(ordered_map(self._read, sources), _BATCH):
             good = [photo for _, photo in batch if isinstance(photo, Look) and photo.sha256 in seen]
             own = [seen[photo.sha256] for photo in good]
@@ -174,8 +174,8 @@ class PhotoCaptioner:
                     yield Proposed(file, error=photo.reason)
                 else:
                     found = by_photo.get(photo.sha256, [])
-                    steady = [one for one in found if not repeated_words(split_words(one.text))]
-                    yield Proposed(file, (steady or found)[:1], sha256=photo.sha256)
+                    flawless = [one for one in found if not flaws(split_words(one.text))]
+                    yield Proposed(file, (flawless or found)[:1], sha256=photo.sha256)
 
     @torch.inference_mode()
     def _contrast(

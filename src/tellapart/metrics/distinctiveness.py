@@ -16,7 +16,7 @@ from tellapart.metrics.cider import cider_d
 from tellapart.metrics.ngrams import References
 from tellapart.metrics.sentences import Sentences
 from tellapart.metrics.statistics import Statistics, mean_of, ratio_of
-from tellapart.metrics.stop_words import NEVER_LAST, content
+from tellapart.metrics.stop_words import breaks_off, content
 
 Captions = Sequence[Sequence[str]]  # the words of one caption for each photo
 Told = Sequence[Sequence[Sequence[str]]]  # the words of each photo's references
@@ -69,7 +69,7 @@ def repetition(captions: Captions) -> Statistics:
 
 def broken_off(captions: Captions) -> Statistics:
     """BadEnd: captions whose last word cannot be the last of a sentence, such as "a dog on a", as a share of all."""
-    return mean_of("BadEnd", np.array([bool(words) and words[-1] in NEVER_LAST for words in captions], float))
+    return mean_of("BadEnd", np.array([breaks_off(words) for words in captions], float))
 
 
 def precision(captions: Captions, references: Told) -> Statistics:

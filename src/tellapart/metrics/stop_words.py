@@ -3,7 +3,7 @@
 Numbers, colours and places ("two", "red", "left") are content words.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 STOP_WORDS = frozenset(
     """
@@ -28,6 +28,11 @@ NEVER_LAST = frozenset(
     a an the and or as of with at for from into onto to his its their my our your is are while which very
     """.split()  # noqa: SIM905
 )
+
+
+def breaks_off(words: Sequence[str]) -> bool:
+    """Is its last word one that no sentence ends with, as in "a dog on a"?"""
+    return bool(words) and words[-1] in NEVER_LAST
 
 
 def content(words: Iterable[str]) -> list[str]:
