@@ -12,8 +12,6 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from tellapart.captioners.weights import AtOnce
-
 State = TypeVar("State")
 
 
@@ -77,10 +75,9 @@ def captions_of(rows: Tensor, captions: int) -> Tensor:
 def unroll(state: State, inputs: Iterator[Tensor], advance: Callable[[Tensor, State], tuple[Tensor, State]]) -> Tensor:
     """The outputs (N, T, C) of a cell that is fed one input (N, ...) after another."""
     outputs = []
-    with AtOnce():
-        for given in inputs:
-            output, state = advance(given, state)
-            outputs.append(output)
+    for given in inputs:
+        output, state = advance(given, state)
+        outputs.append(output)
     return torch.stack(outputs, 1)
 
 

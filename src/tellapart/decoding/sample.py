@@ -22,9 +22,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tellapart.captioners import Captioner, select
-from tellapart.captioners.weights import AtOnce
 from tellapart.decoding.constraints import Constraints
 from tellapart.decoding.score import caption_mask
+from tellapart.decoding.weights import AtOnce
 from tellapart.decoding.words import log_probabilities, opening
 
 # logits (n, V), the words so far (n, t) and which captions these are (n,) -> the next word (n,) and its log p (n,)

@@ -1,7 +1,8 @@
 """Gradients of weights that are used at every word, made in one product over all words.
 
 By itself autograd multiplies and adds up a whole weight matrix for each word of a caption, and for an embedding fills
-one with zeros first: on a CPU that is a large part of what a step of a recurrent captioner costs.
+one with zeros first: on a CPU that is a sixth of what a policy gradient of a recurrent captioner costs.  (Teacher
+forcing multiplies most weights once as it is, and gains nothing.)
 """
 
 from __future__ import annotations
