@@ -113,6 +113,14 @@ def test_runs_of_one_recipe_are_a_row_with_their_means(evaluate, files, tmp_path
     assert half == pytest.approx(-details["models"]["vague"]["difference"]["AvgLen"]["difference"])
 
 
+def test_a_run_of_a_recipe_can_be_what_others_are_compared_with(evaluate, files, tmp_path):
+    data, exact, vague = files
+    code, text, _ = evaluate(f"{exact},{vague}", "--data", data, *QUICK, "--against", vague, "--out", tmp_path / "out")
+    assert code == 0
+    assert "other than vague" in text
+    assert "exact: the largest changes of rank against vague" in (tmp_path / "out" / "report.html").read_text()
+
+
 def test_captions_are_made_once_and_kept(evaluate, files, small_model, tmp_path):
     data, exact, _ = files
     out = tmp_path / "out"

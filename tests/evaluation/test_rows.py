@@ -38,6 +38,12 @@ def test_runs_of_one_recipe_are_called_by_what_their_names_begin_with():
     assert [model.recipe for model in found] == recipes
 
 
+def test_a_run_without_a_name_is_refused():
+    for given in ("a,", ",", "a,,b"):
+        with pytest.raises(UserError, match="has no name before or after a comma"):
+            rows.models([given])
+
+
 def test_a_file_whose_name_has_a_comma_is_one_model(tmp_path):
     (tmp_path / "a,b.json").write_text("{}")
     (model,) = rows.models([str(tmp_path / "a,b.json")])

@@ -103,7 +103,8 @@ def _examples(grid: Grid) -> str:
     draw = np.random.default_rng(_SEED)
     count = min(EXAMPLES, len(grid.measured))
     drawn = sorted(draw.choice(grid.measured, count, replace=False).tolist())
-    shown_rows = [grid.speaker(line) for line in grid.lines]
+    base = grid.speaker(grid.against)
+    shown_rows = list(dict.fromkeys([*(grid.speaker(line) for line in grid.lines), base]))
     places = {name: _places(grid.rows[name]) for name in shown_rows}
     among = counted(len(grid.split.photos), "photo")
     note = f"Beside a caption is its photo's place among the {among} by each retriever, 1 if it is found."
@@ -111,7 +112,6 @@ def _examples(grid: Grid) -> str:
         f'<h3>{count} photos, drawn by chance</h3>\n<p class="notes">{note}</p>\n',
         *(_photo(grid, photo, places) for photo in drawn),
     ]
-    base = grid.speaker(grid.against)
     for name in shown_rows:
         if name == base or grid.rows[name].said.of_people or not grid.retrievers:
             continue

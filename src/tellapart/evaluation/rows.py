@@ -37,6 +37,9 @@ def models(given: Sequence[str]) -> list[Model]:
     A,B,C are runs of one recipe, which is called by what their names begin with.
     """
     runs = [[text] if "," not in text or files.is_file(Path(text)) else text.split(",") for text in given]
+    for text, together in zip(given, runs, strict=True):
+        if len(together) > 1 and not all(together):
+            raise UserError(f"{text}: a run has no name before or after a comma.")
     found = _named([text for together in runs for text in together])
     names, left = {model.name for model in found}, iter(found)
     result: list[Model] = []

@@ -102,7 +102,7 @@ def notes(grid: Grid, columns: Sequence[str]) -> list[str]:
     every = len(grid.measured) == len(grid.split.photos)
     photos = f"{len(grid.split.photos)} photos" if every else f"{len(grid.measured)} of {len(grid.split.photos)} photos"
     lines = [f"{grid.split.name}: {photos}; figures times 100, but for lengths and counts."]
-    if len(grid.lines) > 1:
+    if grid.lines != [grid.against]:
         lines.append(
             f"{MARKS['better']} better, {MARKS['worse']} worse, {MARKS['other']} other than {grid.against}: "
             f"paired bootstrap of the photos, p < {SIGNIFICANT:g}, each figure by itself."
