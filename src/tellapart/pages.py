@@ -1,12 +1,14 @@
-"""What our HTML pages share: one file each, no network, no scripts, no metadata of the photos.
+"""What our HTML pages share: one file each, no network, no metadata of the photos.
 
-Captions and file names may come from anybody, so every text is escaped, and a page forbids itself to load anything.
-Photos are drawn anew as thumbnails: what else is in a photo's file, such as where it was taken, does not get here.
+Captions and file names may come from anybody, so every text is escaped, and a page forbids itself to load anything and
+to run anything but the one script of ours that it may have.  Photos are drawn anew as thumbnails: what else is in a
+photo's file, such as where it was taken, does not get here.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import html
 import io
 from pathlib import Path
@@ -18,9 +20,15 @@ from tellapart.data import photos
 LONG_SIDE = 320  # pixels of a thumbnail
 
 
-def page(title: str, subtitle: str, body: str, *, footer: str = "", style: str = "") -> bytes:
-    """A whole page.  `title`, `subtitle` and `footer` are texts; `body` is HTML that the caller has made safe."""
+def page(title: str, subtitle: str, body: str, *, footer: str = "", style: str = "", script: str = "") -> bytes:
+    """A whole page.  `title`, `subtitle` and `footer` are texts; `body` is HTML that the caller has made safe.
+
+    script   what makes the page sort, search and the like; it must be readable without
+    """
+    hashed = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     filled = _PAGE.format(
+        policy=_POLICY + (f"; script-src 'sha256-{hashed}'" if script else ""),
+        script=f"<script>{script}</script>\n" if script else "",
         title=escaped(title),
         subtitle=escaped(subtitle),
         body=body,
@@ -49,11 +57,13 @@ def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title>
 <style>{style}</style>
@@ -62,7 +72,7 @@ _PAGE = """<!DOCTYPE html>
 <header><h1>{title}</h1><p>{subtitle}</p></header>
 <main>
 {body}</main>
-{footer}</body>
+{footer}{script}</body>
 </html>
 """
 

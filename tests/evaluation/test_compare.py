@@ -202,8 +202,6 @@ def test_changes_are_ordered_by_cider_d(tmp_path):
     assert found.improved(4)[0] == 0
     assert found.failed(1) == [1]
     assert 2 not in [*found.improved(4), *found.failed(4)]
-    assert found.own_words(1, "after") == {"cow"}
-    assert found.own_words(1, "before") == {"cat"}
 
 
 def test_photos_that_a_run_has_no_caption_of_are_not_compared(tmp_path):

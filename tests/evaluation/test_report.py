@@ -1,11 +1,13 @@
 """The page: what a browser would make of it."""
 
+import base64
+import hashlib
 from html.parser import HTMLParser
 
 import pytest
 
 from evaluation import world
-from tellapart.evaluation import report
+from tellapart.evaluation import cards, report
 
 HOSTILE = "<script>alert(1)</script> \"' onload='x' {grids} &lt;"
 
@@ -45,12 +47,16 @@ def test_every_model_stands_beside_every_photo(tmp_path, grid, page):
     data = world.make(tmp_path / "w", 40)
     exact, vague = captions(data)
     found = page(grid(data, {"exact": exact, "vague": vague}, retrievers=("word", "judge"), human=True))
-    assert len(found.of("article")) >= 24 + 1
-    assert len(found.of("img")) == 2 * len(found.of("article"))  # the photo and its look-alike
-    assert all(image["src"].startswith("data:image/webp;base64,") for image in found.of("img"))
+    articles = found.of("article")
+    assert len(articles) >= 24 + 1
+    assert [article["data-kinds"].split().count("0") for article in articles].count(1) == 24
+    pictures = [element for element in found.of("span") if element.get("role") == "img"]
+    assert len(pictures) == 6 * len(articles)  # the photo and its look-alikes
     text = "".join(found.texts)
-    assert "24 photos, drawn by chance" in text
-    assert "vague: the largest changes of rank against exact, by word" in text
+    assert "24 photos drawn by chance" in text
+    assert "vague: the largest changes of rank against exact, by judge" in text
+    assert text.count("data:image/webp;base64,") == 40  # each photo once
+    assert "exact, 1: 100" in text  # all are the first
     assert "TT is independent only of captions" in text
     assert "100.0 to 100.0" in text  # the interval of what is always right
     assert found.of("td")[0] == {}
@@ -60,11 +66,13 @@ def test_texts_from_anybody_are_texts(tmp_path, grid, page):
     data = world.make(tmp_path / "w", 5, name=HOSTILE)
     exact, _ = captions(data)
     found = page(grid(data, {HOSTILE: dict.fromkeys(exact, HOSTILE), "b": exact}, retrievers=(HOSTILE,)))
-    assert not found.of("script")
+    assert len(found.of("script")) == 1  # ours
     assert "".join(found.texts).count(HOSTILE) >= 7
-    assert all(key in ("src", "width", "height", "alt") for image in found.of("img") for key in image)
+    attributes = {key for _, own in found.elements for key in own}
+    assert not [key for key in attributes if key.startswith("on") or key in ("src", "href", "style")]
     policy = next(meta["content"] for meta in found.of("meta") if "http-equiv" in meta)
-    assert policy == "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+    digest = base64.b64encode(hashlib.sha256(cards.script().encode()).digest()).decode()
+    assert policy == f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
 
 
 def test_a_photo_that_went_away_and_one_without_a_look_alike(tmp_path, grid, page):
@@ -72,7 +80,7 @@ def test_a_photo_that_went_away_and_one_without_a_look_alike(tmp_path, grid, pag
     measured = grid(data, {"a": {0: "a cat"}})
     (data.parent / "cat-street.png").unlink()
     found = page(measured)
-    assert not found.of("img")
+    assert not [element for element in found.of("span") if element.get("role") == "img"]
     assert "no picture: there is no such file" in "".join(found.texts)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
     from tellapart.evaluation.changes import Changes
     from tellapart.evaluation.compare import Evaluation, Run
     from tellapart.evaluation.compare_report import Findings
+    from tellapart.evaluation.report import Looking
     from tellapart.evaluation.rows import Split
+    from tellapart.evaluation.run import Grid
+    from tellapart.retrievers.retriever import Retriever
 
 _PHOTOS = 200
 Found = TypeVar("Found")
@@ -129,14 +133,12 @@ def _look(request: Namespace, findings: Findings) -> list[str]:
     runs, problems = findings.runs, list[str]()
     if request.data:
         (split,) = rows.splits([request.data], request.split or "test")
-        findings.changes, problems = _captions(request, split, runs, findings.evaluations)
-        said = findings.changes.said
-
-        def plane() -> tuple[str, dict[str, changes.Floats]]:
-            retriever = load(device=request.device)
-            return retriever.name, changes.plane(said, retriever)
-
-        findings.plane = _unless(findings, "the map of captions", plane)
+        changed, findings.looked, problems = _captions(request, split, runs, findings.evaluations)
+        retriever = _unless(findings, "what a listener makes of captions", lambda: load(device=request.device))
+        findings.changes, findings.grid = changed, _heard(changed, split, runs, retriever, findings)
+        if retriever is not None:
+            plane = _unless(findings, "the map of captions", lambda: changes.plane(changed.said, retriever))
+            findings.plane = None if plane is None else (retriever.name, plane)
     speaking = [run for run in runs if not run.recipe.retriever]
     rewarded = [run for run in speaking if "ld" in run.rewards] or speaking
     if rewarded:
@@ -149,11 +151,44 @@ def _look(request: Namespace, findings: Findings) -> list[str]:
     return problems
 
 
+def _heard(
+    changes: Changes, split: Split, runs: Sequence[Run], retriever: Retriever | None, findings: Findings
+) -> Grid:
+    """The photos and what runs say of them, as a retriever sees and hears them; or as they are."""
+    from tellapart.errors import UserError
+    from tellapart.evaluation import rows, run
+
+    photos = rows.Split(split.name, split.source, changes.photos, [])
+    said = [
+        rows.Said(
+            rows.Model(str(one.folder), one.name, "captioner"),
+            {photo: [text] for photo, text in enumerate(changes.said[one.name])},
+        )
+        for one in runs
+    ]
+
+    def listen() -> list[run.Listener]:
+        if retriever is None:
+            return []
+        seen, embedded = run.embed([retriever], photos)
+        if len(seen.photos) < len(photos.photos):
+            raise UserError(seen.problems[0])
+        return run.listen([retriever], embedded, photos, None)
+
+    listeners = _unless(findings, "look-alikes, and places by a retriever,", listen) or []
+    everything = list(range(len(changes.photos)))
+    return run.measure(photos, said, everything, listeners, None, against=runs[0].name, metrics="CIDEr-D")
+
+
 def _captions(
     request: Namespace, split: Split, runs: Sequence[Run], evaluations: Sequence[Evaluation]
-) -> tuple[Changes, list[str]]:
-    """What each run says of some photos of a split: as it was evaluated, or made now and kept in DIR/captions."""
+) -> tuple[Changes, Looking, list[str]]:
+    """What each run says of some photos of a split: as it was evaluated, or made now and kept in DIR/captions.
+
+    Also who knows what the words rest on, and what could not be used.
+    """
     from tellapart.commands.evaluate import Captioners
+    from tellapart.errors import UserError
     from tellapart.evaluation import changes
     from tellapart.evaluation.compare import evaluated
     from tellapart.evaluation.rows import Model
@@ -168,9 +203,12 @@ def _captions(
         if not set(wanted) <= texts.keys():
             made = captioners.said(model, drawn).of_photo
             texts = {wanted[row]: texts[0] for row, texts in made.items()}
+        else:
+            with suppress(UserError):  # its captions are there; a captioner that cannot be loaded costs but the overlay
+                captioners.load(model)
         said[run.name] = {file: texts[file] for file in wanted if file in texts}
         problems += [f"{file}: {run.name} has no caption of it." for file in wanted if file not in texts]
-    return changes.compare(split, drawn.photos, said), problems
+    return changes.compare(split, drawn.photos, said), captioners.looked, problems
 
 
 def _unless(findings: Findings, what: str, find: Callable[[], Found]) -> Found | None:

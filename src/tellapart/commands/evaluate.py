@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tellapart.captioning import PhotoCaptioner
+    from tellapart.evaluation.cards import Looked
     from tellapart.evaluation.rows import Model, Said, Split
     from tellapart.evaluation.run import Differences, Grid
     from tellapart.retrievers.retriever import Retriever
@@ -123,7 +124,7 @@ def main(arguments: list[str]) -> int:
         differences = [grid.differences() for grid in grids]
         _print(grids, differences, all_columns=request.all_columns)
         if request.out:
-            _write(grids, differences, out)
+            _write(grids, differences, out, captioners)
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0
@@ -202,6 +203,12 @@ class Captioners:
         photos = enumerate(split.photos)
         return rows.Said(model, {row: [texts[str(photo.file)]] for row, photo in photos if str(photo.file) in texts})
 
+    def looked(self, speaker: str, photo: Path, caption: str) -> Looked | None:
+        """Which part of a photo the words of a caption rest on; nobody knows it of captions from a file."""
+        from tellapart.evaluation.looking import looked
+
+        return looked(self._loaded[speaker], photo, caption) if speaker in self._loaded else None
+
 
 def _retrievers(given: Sequence[str] | None, device: str) -> list[Retriever]:
     """Those asked for, or the default."""
@@ -256,7 +263,7 @@ def _print(grids: Sequence[Grid], differences: Sequence[Differences], *, all_col
             print(f"{grid.split.name}: {sentence}", file=sys.stderr)
 
 
-def _write(grids: Sequence[Grid], differences: Sequence[Differences], out: Path) -> None:
+def _write(grids: Sequence[Grid], differences: Sequence[Differences], out: Path, captioners: Captioners) -> None:
     from tellapart import files
     from tellapart.evaluation import report, trec
 
@@ -267,7 +274,7 @@ def _write(grids: Sequence[Grid], differences: Sequence[Differences], out: Path)
     for grid in grids:
         for name, lines in trec.of_grid(grid):
             files.replace(out / name, "".join(lines).encode("ascii"))
-    report.write(grids, differences, out / "report.html")
+    report.write(grids, differences, out / "report.html", captioners.looked)
     print(out / "report.html")
 
 

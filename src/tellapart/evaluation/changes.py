@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tellapart.data.examples import Example
-from tellapart.data.tokenizers import split_words
 from tellapart.errors import UserError
 from tellapart.evaluation.rows import Split
 from tellapart.metrics.cider import cider_d
@@ -57,11 +56,6 @@ class Changes:
         """Photos whose captions lost most, the largest loss first; of a single run, those that score least."""
         order = np.argsort(self.gains, kind="stable")
         return [int(photo) for photo in order[:most] if len(self.scores) == 1 or self.gains[photo] < 0]
-
-    def own_words(self, photo: int, run: str) -> set[str]:
-        """Words that no other run says of this photo."""
-        others = [said[photo] for name, said in self.said.items() if name != run]
-        return set(split_words(self.said[run][photo])) - {word for text in others for word in split_words(text)}
 
 
 def drawn(split: Split, count: int) -> Split:

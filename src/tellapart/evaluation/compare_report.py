@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,16 +11,18 @@ from numpy.typing import NDArray
 
 from tellapart import files
 from tellapart.data.examples import Example
-from tellapart.data.tokenizers import split_words
-from tellapart.errors import BadPhoto
+from tellapart.evaluation import cards as of_photos
 from tellapart.evaluation import plots
+from tellapart.evaluation.cards import Card, Columns, Order, Pictures, legend, section
 from tellapart.evaluation.changes import Changes
 from tellapart.evaluation.compare import Evaluation, Run, by_batch_size, caution, differences, facts, in_units
 from tellapart.evaluation.local_reward import Earned, LocalReward
 from tellapart.evaluation.plots import Mark, Series
+from tellapart.evaluation.report import Looking, Places, card, nowhere, places_of
+from tellapart.evaluation.run import Grid
 from tellapart.evaluation.step_time import time_table
 from tellapart.evaluation.trec import file_name
-from tellapart.pages import counted, escaped, page, thumbnail
+from tellapart.pages import LONG_SIDE, counted, escaped, page
 
 _CHANGED = 12  # photos whose captions gained most
 _FAILED = 8  # and lost most
@@ -34,6 +36,8 @@ class Findings:
     runs: list[Run]
     evaluations: list[Evaluation] = field(default_factory=list)
     changes: Changes | None = None
+    grid: Grid | None = None  # of the photos of `changes`: how a retriever sees and hears them, if there is one
+    looked: Looking = nowhere
     local: LocalReward | None = None
     plane: tuple[str, dict[str, NDArray[np.float64]]] | None = None  # the retriever, and run -> (P, 2)
     times: dict[str, dict[str, float]] = field(default_factory=dict)  # run -> part of a step -> milliseconds
@@ -42,13 +46,14 @@ class Findings:
 
 def write(findings: Findings, out: Path) -> None:
     drawn: dict[str, str] = {}
+    pictures = Pictures()
     sections = [
         _runs(findings.runs),
         _times(findings.runs, findings.times),
         _curves(findings.runs, drawn),
         _batch_sizes(findings.runs, findings.evaluations, drawn),
-        _changed(findings.runs, findings.changes),
-        _word_rewards(findings.runs, findings.changes, findings.local, drawn),
+        _changed(findings, pictures),
+        _word_rewards(findings.runs, findings.changes, findings.local, pictures, drawn),
         _weights(findings.local, drawn),
         _plane(findings.runs, findings.changes, findings.plane, drawn),
         "".join(f'<p class="notes">{escaped(sentence)}</p>\n' for sentence in findings.left_out),
@@ -57,7 +62,9 @@ def write(findings: Findings, out: Path) -> None:
         files.replace(out / "figures" / f"{file_name(name)}.svg", plots.standalone(chart))
     subtitle = ", ".join(run.name for run in findings.runs)
     body = "".join(sections)
-    files.replace(out / "report.html", page("Runs side by side", subtitle, body, style=plots.STYLE + _STYLE))
+    style = plots.STYLE + plots.LAYOUT + of_photos.TABLES + of_photos.STYLE + _STYLE + pictures.style
+    made = page("Runs side by side", subtitle, body, style=style, script=of_photos.script())
+    files.replace(out / "report.html", made)
 
 
 def _section(title: str, note: str, body: str) -> str:
@@ -163,59 +170,49 @@ def _batch_sizes(runs: Sequence[Run], evaluations: Sequence[Evaluation], drawn: 
 # Captions
 
 
-def _changed(runs: Sequence[Run], changes: Changes | None) -> str:
-    if changes is None:
+def _changed(findings: Findings, pictures: Pictures) -> str:
+    runs, changes, grid = findings.runs, findings.changes, findings.grid
+    if changes is None or grid is None:
         return ""
     count = counted(len(changes.photos), "photo")
     first, last = runs[0].name, runs[-1].name
     alone = len(runs) == 1
-    scored = "Behind each caption is its CIDEr-D, times 100."
-    marked = "" if alone else " Words that no other run says are marked: by a full line if a reference has them."
-    gained = _section(
-        "Captions that got better",
-        f"Of {count} drawn by chance, those whose CIDEr-D rose most from {first} to {last}. {scored}{marked}",
-        "".join(_photo(runs, changes, photo) for photo in changes.improved(_CHANGED)),
-    )
+    by, places = list(grid.retrievers), {run.name: places_of(grid.rows[run.name]) for run in runs}
+    columns = Columns(["CIDEr-D", *by], frozenset(by))
+    scored = f"Behind each caption is its CIDEr-D, times 100{''.join(f', and its place by {one}' for one in by)}."
+
+    def listed(photos: Sequence[int]) -> tuple[str, str]:
+        cards = [_card(findings, grid, changes, photo, places) for photo in photos]
+        orders = [Order(f"{run.name}: CIDEr-D", [-changes.scores[run.name][photo] for photo in photos]) for run in runs]
+        orders += [
+            Order(f"{run.name}: place by {one}", [places[run.name][one][photo] for photo in photos])
+            for one in by
+            for run in runs
+        ]
+        return f"{scored} {legend(cards)}", section(cards, pictures, columns, orders=orders) if cards else ""
+
+    legend_better, better = listed(changes.improved(_CHANGED))
+    legend_worse, worse = listed(changes.failed(_FAILED))
     fell = f"those that score least by {last}" if alone else f"those whose CIDEr-D fell most from {first} to {last}"
-    lost = _section(
-        "Where it fails",
-        f"Of {count} drawn by chance, {fell}. {scored}",
-        "".join(_photo(runs, changes, photo) for photo in changes.failed(_FAILED)),
-    )
-    return gained + lost
+    return _section(
+        "Captions that got better",
+        f"Of {count} drawn by chance, those whose CIDEr-D rose most from {first} to {last}. {legend_better}",
+        better,
+    ) + _section("Where it fails", f"Of {count} drawn by chance, {fell}. {legend_worse}", worse)
 
 
-def _photo(runs: Sequence[Run], changes: Changes, photo: int) -> str:
-    told = changes.photos[photo].captions
-    known = {word for text in told for word in split_words(text)}
-    lines = []
-    for number, run in enumerate(runs):
-        own = changes.own_words(photo, run.name) if len(runs) > 1 else set()
-        said = _marked(changes.said[run.name][photo], own, known)
-        score = f"{100 * changes.scores[run.name][photo]:.0f}"
-        name = f'<th scope="row" dir="auto">{_dot(number)}{escaped(run.name)}</th>'
-        lines.append(f'<tr>{name}<td class="said" dir="auto">{said}</td><td>{score}</td></tr>\n')
-    people = "".join(f'<li dir="auto">{escaped(text)}</li>' for text in told)
-    table = f'<div class="wide"><table>\n{"".join(lines)}</table></div>'
-    return f"<article>\n{_picture(changes.photos[photo].file)}<div>\n{table}\n<ul>{people}</ul>\n</div></article>\n"
-
-
-def _marked(caption: str, own: set[str], known: set[str]) -> str:
-    """A caption with the words that are a run's own marked, and whether a reference has them."""
-    parts = []
-    for text in caption.split():
-        words = set(split_words(text)) & own
-        kind = "told" if words <= known else "untold"
-        parts.append(f'<mark class="{kind}">{escaped(text)}</mark>' if words else escaped(text))
-    return " ".join(parts)
-
-
-def _picture(file: Path) -> str:
-    try:
-        width, height, url = thumbnail(file)
-    except BadPhoto as error:
-        return f'<span class="none">no picture: {escaped(error.reason)}</span>\n'
-    return f'<img src="{url}" width="{width}" height="{height}" alt="{escaped(file.name)}">\n'
+def _card(findings: Findings, grid: Grid, changes: Changes, photo: int, places: Mapping[str, Places]) -> Card:
+    """A photo of the grid, each caption with its score and its run's colour."""
+    bare = card(grid, photo, places, findings.looked)
+    lines = [
+        replace(
+            line,
+            colour=_dot(number),
+            figures={"CIDEr-D": 100 * float(changes.scores[line.name][photo]), **line.figures},
+        )
+        for number, line in enumerate(bare.lines)
+    ]
+    return replace(bare, lines=lines)
 
 
 def _plane(
@@ -269,7 +266,11 @@ def _whose(local: LocalReward) -> str:
 
 
 def _word_rewards(
-    runs: Sequence[Run], changes: Changes | None, local: LocalReward | None, drawn: dict[str, str]
+    runs: Sequence[Run],
+    changes: Changes | None,
+    local: LocalReward | None,
+    pictures: Pictures,
+    drawn: dict[str, str],
 ) -> str:
     if changes is None or local is None:
         return ""
@@ -279,7 +280,8 @@ def _word_rewards(
     parts = []
     for photo in sorted(range(len(last)), key=lambda photo: -last[photo].most)[:_WORD_REWARDS]:
         charts = dict(_earned(runs, changes.photos[photo], [earned[run.name][photo] for run in runs]))
-        parts.append(f"<article>\n{_picture(changes.photos[photo].file)}{_charts(charts, drawn)}</article>\n")
+        picture = f'<div class="photos">{pictures.show(changes.photos[photo].file, LONG_SIDE)}</div>'
+        parts.append(f"<article>\n{picture}{_charts(charts, drawn)}</article>\n")
     note = (
         "What LD, the local discriminative reward, gives each word of a caption; dashed: CIDEr-D, which all words get. "
         f"Shown are the photos where a word of {runs[-1].name} gets most; by the vocabulary of {local.run.name}. "
@@ -298,35 +300,14 @@ def _earned(runs: Sequence[Run], photo: Example, earned: Sequence[Earned]) -> It
 
 
 _STYLE = """
-:root { --good: #1a7a4c; --bad: #b3372f; }
-@media (prefers-color-scheme: dark) { :root { --good: #62c795; --bad: #ef8a80; } }
-body { max-width: 80rem; overflow-wrap: normal; }
-h3 { font-size: 1.05rem; font-weight: 600; margin: 1.6rem 0 .8rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { border-bottom: 1px solid var(--line); padding: .4rem .7rem; text-align: right; vertical-align: top; }
-th { font-weight: 600; white-space: nowrap; }
-tr th:first-child { padding-left: 0; text-align: left; }
 tbody tr:last-child > * { border-bottom: 0; }
+tr th:first-child { padding-left: 0; }
 section > .wide th:first-child { background: var(--paper); left: 0; position: sticky; }
 section > .wide td { max-width: 18rem; overflow-wrap: break-word; }
-td.said { min-width: 7rem; text-align: left; }
-.notes { color: var(--soft); font-size: .85rem; margin: 0 0 1rem; max-width: 60rem; }
-.charts { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 21rem), 1fr)); }
-.chart { display: block; width: 100%; }
 .dot-of { display: inline-block; height: .65em; margin-right: .4em; width: .65em; }
-article { align-items: start; background: var(--card); border: 1px solid var(--line); border-radius: .6rem;
-  display: grid; gap: 1rem; grid-template-columns: 15rem minmax(0, 1fr); margin-bottom: 1rem; padding: .8rem; }
-article > img { border-radius: .3rem; height: auto; max-height: 14rem; object-fit: contain; }
-article table { width: 100%; } article td.said { width: 100%; }
-article ul { color: var(--soft); font-size: .82rem; margin-top: .6rem; padding-left: 1.1rem; }
-article figure { border: 0; }
+article .charts figure { border: 0; }
 article .charts { grid-template-columns: repeat(auto-fill, minmax(min(100%, 19rem), 1fr)); }
 section > .charts:has(> figure:only-child) { grid-template-columns: minmax(0, 40rem); }
-mark { background: none; color: inherit; font-weight: 600; text-decoration: underline; text-decoration-thickness: 2px;
-  text-underline-offset: 3px; }
-mark.told { text-decoration-color: var(--good); }
-mark.untold { text-decoration-color: var(--bad); text-decoration-style: dashed; }
-@media (max-width: 48rem) { article { grid-template-columns: minmax(0, 1fr); } th, td { padding: .35rem .4rem; }
+@media (max-width: 48rem) {
   section > .wide td { max-width: 9rem; min-width: 7rem; overflow-wrap: anywhere; } }
 """

@@ -6,32 +6,48 @@ Which photos are shown is drawn by a seed, and nobody chooses; those whose ranks
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from tellapart import files
-from tellapart.errors import BadPhoto
+from tellapart.data.tokenizers import split_words
+from tellapart.evaluation import cards as of_photos
+from tellapart.evaluation import plots
+from tellapart.evaluation.cards import Card, Columns, Kind, Line, Looked, Order, Pictures, legend, section
+from tellapart.evaluation.plots import Series
 from tellapart.evaluation.run import Differences, Grid, Row
 from tellapart.evaluation.table import MARKS, all_columns, heading, left_out, main_columns, notes, shown, verdict
-from tellapart.pages import counted, escaped, page, thumbnail
+from tellapart.metrics.retrieval import recalls
+from tellapart.pages import counted, escaped, page
+from tellapart.progress import Progress
 
 EXAMPLES = 24
 CHANGES = 4  # photos whose rank rose most, and as many whose rank fell most, for each model
+_FIRST = (1, 2, 5, 10, 20, 50, 100)
 _SEED = 0
 _SMALL = "Below a figure: its 95 % interval; \N{GREEK CAPITAL LETTER DELTA}, the difference, with the same."
 
 
-def write(grids: Sequence[Grid], differences: Sequence[Differences], out: Path) -> None:
+Looking = Callable[[str, Path, str], Looked | None]  # speaker, photo, caption -> what its words rest on
+
+
+def nowhere(_speaker: str, _photo: Path, _caption: str) -> None:
+    """Of captions whose captioner is not at hand."""
+
+
+def write(grids: Sequence[Grid], differences: Sequence[Differences], out: Path, looked: Looking = nowhere) -> None:
     """The page in one step."""
-    parts = [_grid(grid, found) for grid, found in zip(grids, differences, strict=True)]
+    pictures = Pictures()
+    parts = [_grid(grid, found, pictures, looked) for grid, found in zip(grids, differences, strict=True)]
     models = {name for grid in grids for name in grid.lines}
     subtitle = f"{counted(len(models), 'model')} on {counted(len(grids), 'data set')}"
-    files.replace(out, page("Evaluation", subtitle, "".join(parts), style=_STYLE))
+    style = plots.STYLE + plots.LAYOUT + of_photos.TABLES + _STYLE + of_photos.STYLE + pictures.style
+    files.replace(out, page("Evaluation", subtitle, "".join(parts), style=style, script=of_photos.script()))
 
 
-def _grid(grid: Grid, differences: Differences) -> str:
+def _grid(grid: Grid, differences: Differences, pictures: Pictures, looked: Looking) -> str:
     intervals = grid.intervals()
     main = main_columns(grid)
     every = all_columns(grid)
@@ -42,7 +58,8 @@ def _grid(grid: Grid, differences: Differences) -> str:
         _table(grid, differences, intervals, main),
         f'<div class="notes">{legend}</div>\n',
         f"<details>{everything}</details>\n",
-        _examples(grid),
+        _recall(grid),
+        _examples(grid, pictures, looked),
         "</section>\n",
     ]
     return "".join(parts)
@@ -60,7 +77,8 @@ def _table(grid: Grid, differences: Differences, intervals: Intervals, columns: 
         + "</tr>\n"
         for name in grid.lines
     )
-    return f'<div class="wide"><table>\n<thead><tr><td></td>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>\n'
+    table = f'<table class="sortable">\n<thead><tr><td></td>{head}</tr></thead>\n<tbody>{body}</tbody></table>'
+    return f'<div class="wide">{table}</div>\n'
 
 
 def _turned(grid: Grid, differences: Differences, intervals: Intervals, columns: Sequence[str]) -> str:
@@ -93,33 +111,101 @@ def _cell(grid: Grid, differences: Differences, intervals: Intervals, name: str,
         sign = "+" if difference.value > 0 else ""
         small += f"<br>Δ {sign}{shown(column, difference.value)}<br>{ends}"
     figure = f"<b>{shown(column, value)}</b>{MARKS[mark] if mark else ''}"
-    return f'<td class="{mark}">{figure}<small>{small}</small></td>'
+    return f'<td class="{mark}" data-value="{value:.6g}">{figure}<small>{small}</small></td>'
+
+
+def _recall(grid: Grid) -> str:
+    """For each retriever, how many photos are among its first K."""
+    count, words = len(grid.split.photos), list(map(str, _FIRST))
+    charts = []
+    for by in grid.retrievers:
+        series = []
+        for colour, line in enumerate(grid.lines):
+            runs = [grid.rows[name].found[by] for name in grid.runs.get(line, [line])]
+            found = [recalls(run.ranks, run.own, count, "R", by, at=_FIRST).corpus().values() for run in runs]
+            means = (100 * sum(values) / len(runs) for values in zip(*found, strict=True))
+            series.append(Series(line, list(enumerate(means)), colour))
+        title = f"% of photos among the first K by {by}"
+        charts.append(f"<figure>{plots.lines(title, series, x='K', words=words)}</figure>\n")
+    return f'<div class="charts">\n{"".join(charts)}</div>\n' if charts else ""
 
 
 # Photos
 
 
-def _examples(grid: Grid) -> str:
-    draw = np.random.default_rng(_SEED)
+def _examples(grid: Grid, pictures: Pictures, looked: Looking) -> str:
+    """Those drawn by chance, and for each speaker those whose places changed most from the base's."""
     count = min(EXAMPLES, len(grid.measured))
-    drawn = sorted(draw.choice(grid.measured, count, replace=False).tolist())
-    base = grid.speaker(grid.against)
-    shown_rows = list(dict.fromkeys([*(grid.speaker(line) for line in grid.lines), base]))
-    places = {name: _places(grid.rows[name]) for name in shown_rows}
+    drawn = set(np.random.default_rng(_SEED).choice(grid.measured, count, replace=False).tolist())
+    base, names = grid.speaker(grid.against), speakers(grid)
+    places = {name: places_of(grid.rows[name]) for name in names}
+    by = list(grid.retrievers)[-1] if grid.retrievers else ""  # by custom the judge, which chose and rewarded nothing
+    ours = [name for name in names if not grid.rows[name].said.of_people]
+    changed = {name: _changes(places[name][by], places[base][by]) for name in ours if by and name != base}
+    photos = sorted(drawn.union(*changed.values()))
+
+    wanted = {(photo, name) for photo in drawn for name in ours}
+    wanted |= {(photo, one) for name, own in changed.items() for photo in own for one in (name, base)}
+    cards = _cards(grid, photos, places, looked, wanted)
+    kinds = [Kind(f"{counted(count, 'photo')} drawn by chance", frozenset(map(photos.index, drawn)))]
+    orders = []
+    for name, most in changed.items():
+        now, before = (np.array([places[one][by][photo] for photo in photos]) for one in (name, base))
+        found, rise = np.flatnonzero((now == 1) & (before > 1)), np.log(before / now)
+        kinds += [
+            Kind(f"{name}: the largest changes of rank against {base}, by {by}", frozenset(map(photos.index, most))),
+            Kind(f"found by {by} through {name}, not through {base}", frozenset(found.tolist())),
+        ]
+        orders += [
+            Order(f"{name}: rank risen most, by {by}", (-rise).tolist()),
+            Order(f"{name}: rank fallen most, by {by}", rise.tolist()),
+        ]
+    orders += [Order(f"{name}: rank, by {by}", [places[name][by][photo] for photo in photos]) for name in names if by]
+
     among = counted(len(grid.split.photos), "photo")
-    note = f"Beside a caption is its photo's place among the {among} by each retriever, 1 if it is found."
-    parts = [
-        f'<h3>{count} photos, drawn by chance</h3>\n<p class="notes">{note}</p>\n',
-        *(_photo(grid, photo, places) for photo in drawn),
-    ]
-    for name in shown_rows:
-        if name == base or grid.rows[name].said.of_people or not grid.retrievers:
-            continue
-        by = next(iter(grid.retrievers))
-        if chosen := _changes(places[name][by], places[base][by]):
-            title = f"{name}: the largest changes of rank against {base}, by {by}"
-            parts += [f"<h3>{escaped(title)}</h3>\n", *(_photo(grid, photo, places) for photo in chosen)]
-    return "".join(parts)
+    place = f" Behind a caption is its photo's place among the {among} by each retriever, 1 if it is found."
+    note = escaped(legend(cards) + (place if by else ""))
+    columns = Columns(list(grid.retrievers), frozenset(grid.retrievers), "place by" if by else "")
+    listed = section(cards, pictures, columns, orders=orders, kinds=kinds)
+    return f'<h3>Photos</h3>\n<p class="notes">{note}</p>\n{listed}'
+
+
+def _cards(
+    grid: Grid,
+    photos: Sequence[int],
+    places: Mapping[str, Places],
+    looked: Looking,
+    wanted: set[tuple[int, str]],
+) -> list[Card]:
+    """wanted  photos and speakers of whose words is shown what they rest on: it takes time"""
+    files = {(grid.split.photos[photo].file, name) for photo, name in wanted}
+    with Progress("what words rest on", len(files), unit="caption") as bar:
+
+        def look(name: str, file: Path, caption: str) -> Looked | None:
+            if (file, name) not in files:
+                return None
+            bar.advance()
+            return looked(name, file, caption)
+
+        return [card(grid, photo, places, look) for photo in photos]
+
+
+def speakers(grid: Grid) -> list[str]:
+    """The rows whose captions are shown: of a recipe, one run."""
+    return list(dict.fromkeys([*map(grid.speaker, grid.lines), grid.speaker(grid.against)]))
+
+
+def card(grid: Grid, photo: int, places: Mapping[str, Places], looked: Looking) -> Card:
+    """A photo of a grid: what the speakers that have places say of it, and not of its look-alikes."""
+    here = grid.split.photos[photo]
+    alike = [other for other in grid.look_alikes[photo].tolist() if other >= 0]
+    lines = []
+    for name, of_retrievers in places.items():
+        said = grid.rows[name].said.of_photo
+        elsewhere = frozenset(word for other in alike for text in said.get(other, [])[:1] for word in split_words(text))
+        figures = {by: float(own[photo]) for by, own in of_retrievers.items()}
+        lines.append(Line(name, said[photo][0], elsewhere, figures, looked(name, here.file, said[photo][0])))
+    return Card(here.file, [grid.split.photos[other].file for other in alike], lines, here.captions)
 
 
 def _changes(ours: dict[int, int], theirs: dict[int, int]) -> list[int]:
@@ -134,7 +220,7 @@ def _changes(ours: dict[int, int], theirs: dict[int, int]) -> list[int]:
 Places = dict[str, dict[int, int]]  # retriever -> photo -> the place, from 1, that its (first) caption gives it
 
 
-def _places(row: Row) -> Places:
+def places_of(row: Row) -> Places:
     found = {}
     for retriever, by in row.found.items():
         photos, first = np.unique(by.own, return_index=True)
@@ -142,63 +228,15 @@ def _places(row: Row) -> Places:
     return found
 
 
-def _photo(grid: Grid, photo: int, places: dict[str, Places]) -> str:
-    alike = int(grid.look_alike[photo])
-    figures = [_figure(grid, photo, "")] + ([_figure(grid, alike, "looks most like it")] if alike >= 0 else [])
-    head = "".join(f'<th scope="col">{escaped(retriever)}</th>' for retriever in grid.retrievers)
-    lines = []
-    for name in places:
-        found = [places[name][retriever][photo] for retriever in grid.retrievers]
-        cells = "".join(f'<td class="{"found" if place == 1 else ""}">{place}</td>' for place in found)
-        said = escaped(grid.rows[name].said.of_photo[photo][0])
-        lines.append(
-            f'<tr><th scope="row" dir="auto">{escaped(name)}</th><td class="said" dir="auto">{said}</td>{cells}</tr>\n'
-        )
-    table = f'<table>\n<thead><tr><td></td><td class="said">place by</td>{head}</tr></thead>\n{"".join(lines)}</table>'
-    return f'<article>\n<div class="photos">{"".join(figures)}</div>\n<div class="wide">{table}</div>\n</article>\n'
-
-
-def _figure(grid: Grid, photo: int, note: str) -> str:
-    file = grid.split.photos[photo].file
-    try:
-        width, height, url = thumbnail(file)
-        picture = f'<img src="{url}" width="{width}" height="{height}" alt="{escaped(file.name)}">'
-    except BadPhoto as error:
-        picture = f'<span class="none">no picture: {escaped(error.reason)}</span>'
-    below = f"<figcaption>{escaped(note)}</figcaption>" if note else ""
-    return f"<figure>{picture}{below}</figure>"
-
-
 _STYLE = """
-:root { --good: #1a7a4c; --bad: #b3372f; --other: #8a6a12; }
-@media (prefers-color-scheme: dark) { :root { --good: #62c795; --bad: #ef8a80; --other: #d8b75a; } }
-body { max-width: 80rem; overflow-wrap: normal; }
 h2::first-letter { text-transform: none; }
-h3 { font-size: 1.05rem; font-weight: 600; margin: 2rem 0 .8rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { border-bottom: 1px solid var(--line); padding: .45rem .6rem; text-align: right; vertical-align: top;
-  white-space: nowrap; }
-th { font-weight: 600; }
-thead th { vertical-align: bottom; }
-tr th:first-child { text-align: left; }
 td small, th small { display: block; font-size: .72rem; }
+section > .wide td, section > .wide th, details td { white-space: nowrap; }
+.sortable thead th[tabindex] { cursor: pointer; }
+.sortable th[aria-sort=descending]::after { content: "\\25BE"; }
+.sortable th[aria-sort=ascending]::after { content: "\\25B4"; }
 .better { color: var(--good); } .worse { color: var(--bad); } .other { color: var(--other); }
-.notes { color: var(--soft); font-size: .82rem; margin: .8rem 0; }
 details { margin: 1rem 0; } summary { cursor: pointer; margin-bottom: .6rem; }
-article { background: var(--card); border: 1px solid var(--line); border-radius: .6rem; display: grid; gap: 1rem;
-  grid-template-columns: 21rem minmax(0, 1fr); margin-bottom: 1rem; padding: .8rem; }
-.photos { align-items: start; display: grid; gap: .6rem; grid-template-columns: 1fr 1fr; }
-figure { background: none; border: 0; border-radius: 0; }
-figure img { border-radius: .3rem; height: auto; max-height: 11rem; object-fit: contain; }
-figcaption { color: var(--soft); font-size: .75rem; padding: .3rem 0 0; text-align: center; }
-article table { font-size: .9rem; width: 100%; }
-article tr:last-child th, article tr:last-child td { border-bottom: 0; }
-td.said { overflow-wrap: anywhere; text-align: left; white-space: normal; width: 100%; min-width: 7rem; }
-article thead th, article thead td { color: var(--soft); font-size: .75rem; font-weight: 400; }
-article thead td.said { text-align: right; vertical-align: bottom; }
-.found { color: var(--good); font-weight: 650; }
-@media (max-width: 48rem) { article { grid-template-columns: 1fr; } th, td { padding: .4rem .35rem; }
-  article th:first-child { overflow-wrap: anywhere; white-space: normal; min-width: 4.5rem; }
+@media (max-width: 48rem) {
   section > .wide th:first-child, details th:first-child { background: var(--paper); left: 0; position: sticky; } }
 """

@@ -83,7 +83,7 @@ class Grid:
     runs: dict[str, list[str]]  # rows that are runs of one recipe, by the name that they have together
     against: str  # the model or the recipe that the others are compared with
     retrievers: dict[str, str]  # those that see photos, and the hashes of their weights
-    look_alike: NDArray[np.int64]  # (P,) the photo most like each, by the first retriever; -1: there is none
+    look_alikes: NDArray[np.int64]  # (P, K) the photos most like each, by the first retriever; -1: there is none
     skipped: dict[str, str]  # measures that could not be taken, and why
 
     @cached_property
@@ -208,13 +208,13 @@ def measure(
     elif reader is not None:
         skipped["TT"] = "there are no references."
     skipped |= _text(rows, split, measured, metrics)
-    look_alike = listeners[0].gallery.groups[:, 0] if listeners else np.full(len(split.photos), -1)
+    look_alikes = listeners[0].gallery.groups if listeners else np.full((len(split.photos), 0), -1)
     by_name = {listener.retriever.name: listener.retriever.sha256 for listener in listeners}
     runs: dict[str, list[str]] = {}
     for name, row in rows.items():
         if row.said.model.recipe:
             runs.setdefault(row.said.model.recipe, []).append(name)
-    return Grid(split, measured, rows, runs, against, by_name, look_alike, skipped)
+    return Grid(split, measured, rows, runs, against, by_name, look_alikes, skipped)
 
 
 def _retrieve(row: Row, listener: Listener, measured: list[int]) -> dict[str, str]:

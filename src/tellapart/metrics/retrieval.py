@@ -19,7 +19,7 @@ which a folder of photos does not have.)
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -299,11 +299,17 @@ def measured(found: Found, among: Gallery, retriever: str) -> tuple[dict[Kind, S
 
 
 def recalls(
-    ranks: Numbers, own: Numbers, photos: int, kind: Literal["R", "TT R", "self R"], retriever: str = ""
+    ranks: Numbers,
+    own: Numbers,
+    photos: int,
+    kind: Literal["R", "TT R", "self R"],
+    retriever: str = "",
+    *,
+    at: Sequence[int] = RECALLS,
 ) -> Statistics:
-    """R@1, R@5 and R@10 of captions with these ranks (N,), in a row for each of all `photos`."""
-    names = [str(Name(kind, k, retriever)) for k in RECALLS]
-    return _means(names, ranks[:, None] < np.array(RECALLS), own, photos, np.ones(len(own)))
+    """R@1, R@5 and R@10, if not others, of captions with these ranks (N,), in a row for each of all `photos`."""
+    names = [str(Name(kind, k, retriever)) for k in at]
+    return _means(names, ranks[:, None] < np.array(at), own, photos, np.ones(len(own)))
 
 
 def _means(names: list[str], values: NDArray[Any], own: Numbers, photos: int, weights: NDArray[Any]) -> Statistics:

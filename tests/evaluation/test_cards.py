@@ -1,0 +1,172 @@
+"""Cards: what is marked in a caption, and what a person can do with a list of them in a browser."""
+
+import re
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+import browser
+from tellapart import pages
+from tellapart.evaluation import cards
+from tellapart.evaluation.cards import Card, Columns, Kind, Line, Looked, Order, Pictures
+
+
+def said(caption, of_look_alikes=(), references=(), looked=None):
+    """The caption as HTML."""
+    line = Line("x", caption, frozenset(of_look_alikes), looked=looked)
+    html = cards.section([Card(Path("x.png"), [], [line], references)], NoPictures(), Columns([]))
+    return re.search(r'<td class="said" dir="auto">(.*?)</td>', html)[1]
+
+
+class NoPictures:
+    style = ""
+
+    def show(self, file, long_side=0):
+        return ""
+
+
+def test_words_that_are_said_of_no_look_alike_are_marked():
+    html = said("a red bus on a bridge", ["a", "bus", "on", "street"], ["A bus crosses a bridge."])
+    assert html == 'a <mark class="untold">red</mark> bus on a <mark class="told">bridge</mark>'
+
+
+def test_nobody_knows_whether_it_is_true_where_nobody_said_anything():
+    assert said("a red bus", ["bus"]) == 'a <mark class="own">red</mark> bus'
+
+
+def test_words_carry_what_they_rest_on_if_it_is_of_these_words():
+    looked = Looked(["0000", "9310"])
+    assert said("the bus", looked=looked) == (
+        '<span data-at="0000">the</span> <mark class="own" data-at="9310">bus</mark>'
+    )
+    assert said("the old bus", ["old", "bus"], looked=looked) == "the old bus"
+
+
+def test_hostile_texts_are_texts():
+    assert "<script" not in said("<script>x</script>").replace("&lt;script", "")
+
+
+def test_a_photo_is_in_the_page_once_and_in_full_size_if_it_has_a_card(tmp_path):
+    for name, colour in (("one", "red"), ("two", "blue")):
+        Image.new("RGB", (800, 400), colour).save(tmp_path / f"{name}.png")
+    one, two = tmp_path / "one.png", tmp_path / "two.png"
+    pictures = Pictures()
+    html = cards.section([Card(one, [two], []), Card(two, [one], [])], pictures, Columns([]))
+    assert pictures.style.count("data:image/webp") == 2
+    assert html.count('aria-label="one.png"') == html.count('aria-label="two.png"') == 2
+    alone = Pictures()
+    cards.section([Card(one, [two], [])], alone, Columns([]))
+    assert len(alone.style) < len(pictures.style)
+
+
+@pytest.fixture(scope="module")
+def tab():
+    if not browser.CHROMIUM:
+        pytest.skip("Chromium is not installed")
+    with browser.tab() as opened:
+        yield opened
+
+
+WORDS = ["bus", "boat", "cat", "dog"]
+
+
+@pytest.fixture
+def opened(tab, tmp_path):
+    """Four photos; the boat and the cat are of the kind that is shown at first, and the dog is best by the order."""
+    made = []
+    for number, word in enumerate(WORDS):
+        file = tmp_path / f"{number} <b>.png"
+        Image.new("RGB", (300, 200), (60 * number, 100, 90)).save(file)
+        looked = Looked(["0000", "0009"])
+        made.append((file, Line("model", f"a {word}", frozenset({"a"}), {"judge": 4.0 - number}, looked)))
+    files = [file for file, _ in made]
+    listed = [Card(file, [one for one in files if one != file], [line], [f"the {line.caption}"]) for file, line in made]
+    pictures = Pictures()
+    body = cards.section(
+        listed,
+        pictures,
+        Columns(["judge"], frozenset({"judge"}), "place by"),
+        orders=[Order("rank", [4, 3, 2, 1])],
+        kinds=[Kind("at sea & home", frozenset({1, 2}))],
+    )
+    table = (
+        '<table class="sortable"><thead><tr><td></td><th>R@1</th></tr></thead><tbody>'
+        '<tr><th>low</th><td data-value="1">1</td></tr><tr><th>none</th><td></td></tr>'
+        '<tr><th>high</th><td data-value="10">10</td></tr></tbody></table>'
+    )
+    style = cards.TABLES + cards.STYLE + pictures.style
+    page = tmp_path / "page.html"
+    page.write_bytes(pages.page("T", "", table + body, style=style, script=cards.script()))
+    tab.problems.clear()
+    tab.open(page)
+    yield tab
+    assert tab.problems == []
+
+
+def shown(tab):
+    """The last words of the captions that can be seen, from top to bottom."""
+    return tab.run(
+        "[...document.querySelectorAll('article')].filter(one => one.getBoundingClientRect().height)"
+        ".sort((a, b) => a.getBoundingClientRect().y - b.getBoundingClientRect().y)"
+        ".map(one => one.querySelector('td.said[dir]').textContent.split(' ')[1])"
+    )
+
+
+def choose(tab, name, value):
+    tab.run(
+        f"(() => {{ const one = document.querySelector('[name={name}]'); one.value = {value!r};"
+        " one.dispatchEvent(new Event('input', {bubbles: true})); })()"
+    )
+
+
+def test_a_list_is_narrowed_down_sorted_and_searched(opened):
+    assert shown(opened) == ["boat", "cat"]
+    assert opened.run("document.querySelector('output').value") == "2 of 4 photos"
+    choose(opened, "kind", "")
+    assert shown(opened) == WORDS
+    choose(opened, "order", "0")
+    assert shown(opened) == WORDS[::-1]
+    choose(opened, "search", "THE  bO")
+    assert shown(opened) == ["boat"]
+    choose(opened, "search", "<b> 3")
+    assert shown(opened) == ["dog"]
+    choose(opened, "search", "")
+    choose(opened, "order", "")
+    assert shown(opened) == WORDS
+
+
+def test_a_word_that_is_pointed_at_shows_what_it_rests_on(opened):
+    card = "article:not([hidden])"
+    painted = (
+        "(() => { const one = document.querySelector('article:not([hidden]) canvas');"
+        " const data = one.getContext('2d').getImageData(0, 0, one.width, one.height).data;"
+        " return [...data].filter((_, n) => n % 4 == 3); })()"
+    )
+    opened.point(f"{card} mark[data-at]")
+    assert opened.run(painted) == [0, 0, 0, 205]
+    opened.point("h1")
+    assert opened.run(painted) == [0]
+    opened.point(f"{card} mark[data-at]", click=True)
+    opened.point("h1")
+    assert opened.run(painted) == [0, 0, 0, 205]
+    opened.point("h1", click=True)
+    assert opened.run(painted) == [0]
+
+
+def test_a_click_on_a_head_sorts_a_table_the_largest_first(opened):
+    names = "[...document.querySelectorAll('.sortable tbody th')].map(one => one.textContent)"
+    opened.point(".sortable thead th", click=True)
+    assert opened.run(names) == ["high", "low", "none"]
+    opened.point(".sortable thead th", click=True)
+    assert opened.run(names) == ["low", "high", "none"]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_phone_shows_all_of_it(opened, tmp_path, dark):
+    opened.open(tmp_path / "page.html", width=360, height=740, dark=dark)
+    assert opened.run("document.documentElement.scrollWidth") <= 360
+    light = opened.run("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0]")
+    assert (light < 60) == dark
+    box = "document.querySelector('article:not([hidden]) .own .picture').getBoundingClientRect()"
+    assert opened.run(f"{box}.width / {box}.height") == pytest.approx(1.5, abs=0.02)
