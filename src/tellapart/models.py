@@ -2,8 +2,8 @@
 
 config.json         which network with which settings, and the encoder that its features must come from
 vocabulary.json     its words
-model.safetensors   its weights (a run folder has best.safetensors and last.safetensors instead; an exported one,
-                    encode.onnx and step.onnx)
+model.safetensors   its weights, packed or not (a run folder has best.safetensors and last.safetensors instead; an
+                    exported one, encode.onnx and step.onnx)
 README.md           the model card, where there is one
 """
 
@@ -31,6 +31,7 @@ from tellapart.data.tokenizers import Tokenizer, WordTokenizer
 from tellapart.encoders import EncoderConfig, PhotoEncoder
 from tellapart.encoders.loading import load as load_encoder
 from tellapart.errors import UserError
+from tellapart.packing import unpacked
 
 Kind = Literal["captioner", "retriever"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -240,7 +241,7 @@ def load_weights(folder: Path, captioner: nn.Module) -> str:
             tensors, _ = read_tensors(file)
             if name == "last.safetensors":  # has the state of the training beside the weights
                 tensors = {key.removeprefix("model/"): t for key, t in tensors.items() if key.startswith("model/")}
-            put_weights(file, captioner, tensors)
+            put_weights(file, captioner, unpacked(tensors))
             return hashlib.sha256(file.read_bytes()).hexdigest()
     raise UserError(f"{folder} has no weights: none of {', '.join(WEIGHTS)}.")
 
