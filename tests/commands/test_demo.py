@@ -1,104 +1,101 @@
-from __future__ import annotations
+"""The demo on a small album, with small models in the place of the embedded ones."""
 
 import json
 import re
+import shutil
 
 import pytest
 
-from tellapart import album, captioning
-from tellapart.captioning import Caption
+from tellapart import album, captioning, retrievers
 from tellapart.data import examples
+from tellapart.data.examples import DataSet
+from tellapart.evaluation import rows
 
-PHOTOS = examples.read(album.HERE / "album.json").examples
+WHOLE = examples.read(album.HERE / "album.json").examples
+PHOTOS = [photo for photo in WHOLE if photo.extra["group"] in ("clock towers", "cats")] + [
+    photo for photo in WHOLE if photo.extra["license"] == 7
+]
 
 
 @pytest.fixture
-def demo(tellapart, small_model, monkeypatch):
-    """The command, with the small model in the place of the embedded one."""
-    monkeypatch.setitem(album.EMBEDDED, album.DEFAULT, small_model)
+def small(tmp_path, small_model, small_retriever, monkeypatch, own_cache):
+    """The folder of the small album."""
+    folder = tmp_path / "album"
+    (folder / "photos").mkdir(parents=True)
+    for photo in PHOTOS:
+        shutil.copy(photo.file, folder / "photos")
+    told = [
+        examples.Example(photo.id, folder / "photos" / photo.file.name, photo.split, photo.captions, photo.extra)
+        for photo in PHOTOS
+    ]
+    examples.write(DataSet("album", told), folder / "album.json")
+    monkeypatch.setattr(album, "HERE", folder)
+    other = shutil.copytree(small_model, tmp_path / "other")
+    for embedded in (album.EMBEDDED, retrievers.EMBEDDED):
+        for name in list(embedded):
+            monkeypatch.delitem(embedded, name)
+    monkeypatch.setitem(album.EMBEDDED, "plain", small_model)
+    monkeypatch.setitem(album.EMBEDDED, "other", other)
+    monkeypatch.setitem(retrievers.EMBEDDED, "word", small_retriever)
+    return folder
+
+
+@pytest.fixture
+def demo(small, tellapart):
     return lambda *arguments: tellapart("demo", *arguments)
 
 
-@pytest.fixture
-def says(monkeypatch):
-    """Put a captioner in place that says, of photo i, what `said(i)` returns: the fields of a Caption."""
-
-    class Stub:
-        def __init__(self, said):
-            self.said = said
-
-        def caption(self, photos):
-            return (Caption(str(file), **self.said(i)) for i, file in enumerate(photos))
-
-    return lambda said: monkeypatch.setattr(captioning, "load", lambda: Stub(said))
-
-
-def rows_of(path):
+def read(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def test_every_photo_of_the_album_is_captioned_and_on_the_page(demo, tmp_path, small_model):
+def test_the_whole_story(demo, small, small_model, tmp_path):
     out = tmp_path / "new" / "demo"
-    code, printed, _ = demo("--out", out)
-    assert code == 0
-    assert {file.name for file in out.iterdir()} == {"captions.jsonl", "report.html"}
-    rows = rows_of(out / "captions.jsonl")
-    assert [row["file"] for row in rows] == [str(photo.file) for photo in PHOTOS]
-    assert all(set(row) == {"file", "caption", "logprob"} and row["logprob"] < 0 for row in rows)
-    assert rows[7]["caption"] == captioning.load(small_model).caption(PHOTOS[7].file).text
+    code, printed, err = demo("--out", out)
+    assert code == 0, err
+    assert {file.name for file in (out / "captions").iterdir()} >= {"album.plain.jsonl", "album.other.jsonl"}
+    captions = read(out / "captions" / "album.plain.jsonl")
+    assert [row["file"] for row in captions] == [str(small / "photos" / photo.file.name) for photo in PHOTOS]
+    assert captions[3]["caption"] == captioning.load(small_model).caption(PHOTOS[3].file).text
+
+    towers = [photo for photo in PHOTOS if photo.extra["group"] == "clock towers"]
+    for photo in towers:  # each with what both captioners say of it, and what tells it apart
+        block = printed.split(f"  {photo.file.name}\n")[1].split("\n\n")[0].splitlines()
+        assert [line.split()[0] for line in block[:3]] == ["plain", "other", "told"]
+    assert re.search(r"^plain +[\d.]+", printed, re.MULTILINE)
+    assert "R@1" in printed
+    assert printed.splitlines()[-1] == str(out / "report.html")
+    assert re.fullmatch(r"\d+ seconds", printed.splitlines()[-2])
+
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert page.count("<figure>") == page.count("<img ") == len(PHOTOS)
-    for photo in PHOTOS:
-        assert page.count(f">{photo.file.name}<") == 1
-        assert printed.count(photo.file.name) == 1
-
-
-def test_captions_are_printed_in_groups_then_counted_then_the_page_is_named(says, tellapart, tmp_path):
-    says(lambda i: {"text": f"caption {i // 2}", "logprob": -1.5})
-    code, printed, err = tellapart("demo", "--out", tmp_path)
-    assert (code, err) == (0, "")
-    lines = printed.splitlines()
-    headings = [line for line in lines[:-2] if line and not line.startswith(" ")]
-    assert headings == [*dict.fromkeys(photo.extra["group"] or "other photos" for photo in PHOTOS)]
-    first = lines.index(headings[0])
-    assert lines[first + 2] == f"  {PHOTOS[1].file.name}  caption 0"
-    different = (len(PHOTOS) + 1) // 2
-    assert re.fullmatch(rf"{different} different captions for {len(PHOTOS)} photos, in \d+\.\d seconds", lines[-2])
-    assert lines[-1] == str(tmp_path / "report.html")
-
-
-def test_a_second_demo_replaces_the_first_and_leaves_the_rest_alone(says, tellapart, tmp_path):
-    (tmp_path / "mine.txt").write_text("mine")
-    for word in ("old", "new"):
-        says(lambda i, word=word: {"text": f"{word} {i}", "logprob": -1.0})
-        assert tellapart("demo", "--out", tmp_path)[0] == 0
-    assert [row["caption"] for row in rows_of(tmp_path / "captions.jsonl")] == [f"new {i}" for i in range(len(PHOTOS))]
-    assert ">old " not in (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert (tmp_path / "mine.txt").read_text() == "mine"
-
-
-def test_the_page_credits_the_photos(says, tellapart, tmp_path):
-    says(lambda i: {"text": "a photo", "logprob": -1.0})
-    tellapart("demo", "--out", tmp_path)
-    footer = (tmp_path / "report.html").read_text(encoding="utf-8").partition("<footer>")[2]
-    assert "via COCO" in footer
+    assert page.count("<article") == len(PHOTOS)
+    assert page.count("data:image/webp;base64,") == len(PHOTOS)
+    assert page.count("data-at=") > len(PHOTOS)
+    assert '<option value="1">cats</option>' in page
+    footer = page.partition("<footer>")[2]
     assert "CC BY 2.0 (creativecommons.org/licenses/by/2.0)" in footer
     assert all(str(photo.id) in footer for photo in PHOTOS if photo.extra["license"] == 7)
 
+    (out / "mine.txt").write_text("mine")
+    code, _, err = demo("--out", out)  # a second time, the captions are there
+    assert code == 0
+    assert f"{len(PHOTOS)} of them from before" in err
+    assert (out / "mine.txt").read_text() == "mine"
 
-def test_a_photo_that_fails_is_named_everywhere(says, tellapart, tmp_path):
-    says(lambda i: {"error": "is damaged (test)"} if i == 3 else {"text": "a photo", "logprob": -1.0})
-    code, printed, err = tellapart("demo", "--out", tmp_path)
+
+def test_a_photo_that_cannot_be_read_is_named_and_the_others_are_shown(demo, small, tmp_path):
+    broken = small / "photos" / PHOTOS[1].file.name
+    broken.write_bytes(b"no photo")
+    code, printed, err = demo("--out", tmp_path / "out")
     assert code == 1
-    assert err == f"{PHOTOS[3].file}: is damaged (test)\n"
-    assert f"1 different caption for {len(PHOTOS)} photos" in printed
-    assert rows_of(tmp_path / "captions.jsonl")[3] == {"file": str(PHOTOS[3].file), "error": "is damaged (test)"}
-    assert (tmp_path / "report.html").read_text(encoding="utf-8").count("is damaged (test)") == 1
+    assert f"{broken}: is not a photo" in err
+    assert printed.splitlines()[-1] == str(tmp_path / "out" / "report.html")
+    assert (tmp_path / "out" / "report.html").read_text().count("<article") == len(PHOTOS) - 1
 
 
 @pytest.mark.parametrize("out", ["file", "file/below"])
 def test_an_out_that_is_a_file_is_refused_before_the_work(out, tellapart, tmp_path, monkeypatch):
-    monkeypatch.setattr(captioning, "load", lambda: pytest.fail("worked"))
+    monkeypatch.setattr(rows, "splits", lambda *_: pytest.fail("worked"))
     (tmp_path / "file").write_text("mine")
     code, printed, err = tellapart("demo", "--out", tmp_path / out)
     assert (code, printed) == (2, "")

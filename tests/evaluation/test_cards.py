@@ -88,7 +88,7 @@ def opened(tab, tmp_path):
         pictures,
         Columns(["judge"], frozenset({"judge"}), "place by"),
         orders=[Order("rank", [4, 3, 2, 1])],
-        kinds=[Kind("at sea & home", frozenset({1, 2}))],
+        kinds=[Kind("at sea & home", frozenset({1, 2}), at_first=True)],
     )
     table = (
         '<table class="sortable"><thead><tr><td></td><th>R@1</th></tr></thead><tbody>'

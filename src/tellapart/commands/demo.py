@@ -1,8 +1,8 @@
-"""tellapart demo: caption the embedded album and make a page of it."""
+"""tellapart demo: the whole story on the embedded album."""
 
 from __future__ import annotations
 
-import json
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -10,18 +10,24 @@ from typing import TYPE_CHECKING
 
 from tellapart.commands.arguments import Parser
 from tellapart.errors import UserError
-from tellapart.progress import Progress
 
 if TYPE_CHECKING:
-    from tellapart.caption import Caption
+    from collections.abc import Mapping, Sequence
+
+    from tellapart.captioning import PhotoCaptioner
     from tellapart.data.examples import Example
+    from tellapart.evaluation.run import Grid
+
+_METRICS = "CIDEr-D,Rep,BadEnd,Prec,UniCap,AvgLen"
+_SHOWN = "clock towers"  # the look-alikes that the terminal shows
+_AMONG = "told apart"
 
 
 def parser() -> Parser:
     parser = Parser(
         "demo",
-        "Caption the embedded album, photos in groups that look alike.\n"
-        "Prints the captions and writes DIR/captions.jsonl and DIR/report.html.",
+        "Caption the embedded album, photos in groups that look alike, with each embedded captioner; find the photos\n"
+        "by their captions; tell one group apart.  Writes DIR/report.html, and the captions to DIR/captions.",
         "tellapart demo --out demo",
     )
     parser.add_argument(
@@ -32,51 +38,76 @@ def parser() -> Parser:
 
 def main(arguments: list[str]) -> int:
     out: Path = parser().parse_args(arguments).out
+    _make(out)  # before the work, so that a folder that cannot be does not cost it
+
+    from tellapart import album, files, retrievers
+    from tellapart.commands.evaluate import Captioners, grid_of, text_reader
+    from tellapart.evaluation import report, rows, table
+    from tellapart.retrievers.loading import load
+
+    began = time.monotonic()
+    with files.held(out, "another demo writes here; wait, or name another folder."):
+        (split,) = rows.splits([str(album.HERE / "album.json")], "test")
+        listening = [load(name) for name in retrievers.EMBEDDED]
+        reader, left_out = text_reader(listening, "auto")
+        captioners = Captioners(out / "captions", "auto", None, [])
+        models = rows.models(list(album.EMBEDDED))
+        grid, problems = grid_of(split, models, captioners, listening, reader, against=models[0].name, metrics=_METRICS)
+        if grid is None:  # which no photo of an album that is whole can be the reason of
+            raise UserError(f"{album.HERE}: nothing could be said of the album; install tellapart anew.")
+        grid.skipped.update(left_out)
+        _show(grid, _tell_apart(captioners.load(models[-1]), grid.split.photos))
+        differences, width = grid.differences(), shutil.get_terminal_size((100, 24)).columns
+        columns = table.main_columns(grid)
+        print(f"\n{table.table(grid, differences, columns=columns, width=width)}\n")
+        print("\n".join(table.notes(grid, columns)))
+        for why in left_out.values():
+            print(f"TT is left out: {why}")
+        report.write(
+            [grid],
+            [differences],
+            out / "report.html",
+            captioners.looked,
+            title="The album, told apart",
+            footer=credit(grid.split.photos),
+            examples=len(grid.split.photos),
+        )
+    print(f"\n{time.monotonic() - began:.0f} seconds")
+    print(out / "report.html")
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return 1 if problems else 0
+
+
+def _make(out: Path) -> None:
     try:
-        out.mkdir(parents=True, exist_ok=True)  # before the work, so that a folder that cannot be does not cost it
+        out.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise UserError(f"--out {out}: there is a file of this name, or on the way to it; name a folder.") from None
     except OSError as error:
         raise UserError(f"--out {out}: the folder cannot be made ({error.strerror}).") from None
 
-    from tellapart import album, files
-    from tellapart.album.page import Row, write_page
-    from tellapart.captioning import load
-    from tellapart.data import examples
 
-    photos = examples.read(album.HERE / "album.json").examples
-    began = time.monotonic()
-    captions: list[Caption] = []
-    with Progress("captions", len(photos)) as bar:
-        for caption in load().caption([photo.file for photo in photos]):
-            captions.append(caption)
-            bar.advance()
-    seconds = time.monotonic() - began
-
-    show(photos, captions)
-    rows = [Row(p.file, c.text, p.extra["group"], c.error) for p, c in zip(photos, captions, strict=True)]
-    files.replace(out / "captions.jsonl", "".join(json.dumps(caption.row()) + "\n" for caption in captions).encode())
-    write_page(rows, out / "report.html", title="The album, captioned", credit=credit(photos))
-    different = len({caption.text for caption in captions if not caption.error})
-    plural = "" if different == 1 else "s"
-    print(f"\n{different} different caption{plural} for {len(photos)} photos, in {seconds:.1f} seconds")
-    print(out / "report.html")
-    return 1 if any(caption.error for caption in captions) else 0
+def _tell_apart(captioner: PhotoCaptioner, photos: Sequence[Example]) -> dict[str, str]:
+    """One group, each photo told apart from the others of it: file -> caption."""
+    files = [str(photo.file) for photo in photos if photo.extra["group"] == _SHOWN]
+    return {row.file: row.text or row.error for row in captioner.caption(files, among=files)}
 
 
-def show(photos: list[Example], captions: list[Caption]) -> None:
-    """The captions in their groups on stdout; what went wrong on stderr."""
-    group = None
-    for photo, caption in zip(photos, captions, strict=True):
-        if photo.extra["group"] != group:
-            group = photo.extra["group"]
-            print(f"\n{group or 'other photos'}")
-        print(f"  {photo.file.name}  {caption.text}")
-        if caption.error:
-            print(f"{photo.file}: {caption.error}", file=sys.stderr)
+def _show(grid: Grid, told_apart: Mapping[str, str]) -> None:
+    """What is said of one group, photo by photo."""
+    width = max(map(len, [*grid.rows, _AMONG]))
+    print(f"{_SHOWN}, each by itself and told apart from the others (`tellapart caption PHOTOS --among PHOTOS`)")
+    for number in grid.measured:
+        photo = grid.split.photos[number]
+        if photo.extra["group"] == _SHOWN:
+            print(f"\n  {photo.file.name}")
+            for name, row in grid.rows.items():
+                print(f"    {name:<{width}}  {row.said.of_photo[number][0]}")
+            print(f"    {_AMONG:<{width}}  {told_apart[str(photo.file)]}")
 
 
-def credit(photos: list[Example]) -> str:
+def credit(photos: Sequence[Example]) -> str:
     """What the photos' licences ask for; the page may be handed on without the package's CREDITS.md."""
     free = ", ".join(str(photo.id) for photo in photos if photo.extra["license"] == 7)
     return (

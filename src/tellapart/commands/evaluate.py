@@ -80,7 +80,7 @@ def main(arguments: list[str]) -> int:
 
     from tellapart import files
     from tellapart.errors import UserError
-    from tellapart.evaluation import rows, run
+    from tellapart.evaluation import rows
     from tellapart.metrics import scoring
 
     scoring.chosen(request.metrics)  # a misspelt name should not cost minutes
@@ -100,19 +100,23 @@ def main(arguments: list[str]) -> int:
         for model in models:
             captioners.check(model)
         retrievers = _retrievers(request.retriever, request.device)
-        reader, left_out = _reader(retrievers, request.device)
+        reader, left_out = text_reader(retrievers, request.device)
         seeing = [retriever for retriever in retrievers if retriever.sees == "photos"]
         grids: list[Grid] = []
         for split in splits:
-            readable, embedded = run.embed(seeing, split)
-            said = [captioners.said(model, readable) for model in models]
-            there, measured, sentences = rows.taking_part(said, readable, alone=len(splits) == 1)
-            problems += readable.problems + sentences
-            if there:
-                listeners = run.listen(seeing, embedded, readable, request.near_duplicates)
-                names = [name for one in there for name in (one.model.recipe, one.model.name) if name]
-                base = against if against in names else names[0]
-                grid = run.measure(readable, there, measured, listeners, reader, against=base, metrics=request.metrics)
+            grid, sentences = grid_of(
+                split,
+                models,
+                captioners,
+                seeing,
+                reader,
+                against=against,
+                near_duplicates=request.near_duplicates,
+                metrics=request.metrics,
+                alone=len(splits) == 1,
+            )
+            problems += sentences
+            if grid is not None:
                 grid.skipped.update(left_out)
                 grids.append(grid)
                 if request.self_retrieval:
@@ -128,6 +132,37 @@ def main(arguments: list[str]) -> int:
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0
+
+
+def grid_of(
+    split: Split,
+    models: Sequence[Model],
+    captioners: Captioners,
+    retrievers: Sequence[Retriever],
+    reader: Retriever | None,
+    *,
+    against: str,
+    near_duplicates: float | None = None,
+    metrics: str | None = None,
+    alone: bool = True,
+) -> tuple[Grid | None, list[str]]:
+    """Caption a split with each model, and measure.  None where no model speaks of it; and what could not be used.
+
+    against  the row that others are compared with, or the first there is
+    alone    there is no other split that the captions of a file could be of
+    """
+    from tellapart.evaluation import rows, run
+
+    readable, embedded = run.embed(retrievers, split)
+    said = [captioners.said(model, readable) for model in models]
+    there, measured, sentences = rows.taking_part(said, readable, alone=alone)
+    problems = readable.problems + sentences
+    if not there:
+        return None, problems
+    listeners = run.listen(retrievers, embedded, readable, near_duplicates)
+    names = [name for one in there for name in (one.model.recipe, one.model.name) if name]
+    base = against if against in names else names[0]
+    return run.measure(readable, there, measured, listeners, reader, against=base, metrics=metrics), problems
 
 
 def _cosine(text: str) -> float:
@@ -224,7 +259,7 @@ def _retrievers(given: Sequence[str] | None, device: str) -> list[Retriever]:
     return retrievers
 
 
-def _reader(retrievers: list[Retriever], device: str) -> tuple[Retriever | None, dict[str, str]]:
+def text_reader(retrievers: list[Retriever], device: str) -> tuple[Retriever | None, dict[str, str]]:
     """The text-to-text encoder: one that was asked for, or MiniLM where it is installed; else why there is none."""
     from tellapart.errors import UserError
     from tellapart.retrievers import MINILM

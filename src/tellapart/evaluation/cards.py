@@ -66,6 +66,7 @@ class Kind:
 
     name: str
     cards: frozenset[int]
+    at_first: bool = False  # these are shown when the page is opened, not all
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def section(
     orders: Sequence[Order] = (),
     kinds: Sequence[Kind] = (),
 ) -> str:
-    """A list of cards below the tools that its script needs.  The first of `kinds` is what is shown at first."""
+    """A list of cards below the tools that its script needs."""
     for card in cards:  # before they are asked for as look-alikes of others
         pictures.show(card.file, LONG_SIDE)
     articles = "".join(_article(number, card, pictures, columns, orders, kinds) for number, card in enumerate(cards))
@@ -133,11 +134,14 @@ def script() -> str:
 
 def _tools(count: int, orders: Sequence[Order], kinds: Sequence[Kind]) -> str:
     every = f'<option value="">all of these {counted(count, "photo")}</option>'
-    which = "".join(f'<option value="{n}">{escaped(kind.name)}</option>' for n, kind in enumerate(kinds))
+    which = "".join(
+        f'<option value="{n}"{" selected" if kind.at_first else ""}>{escaped(kind.name)}</option>'
+        for n, kind in enumerate(kinds)
+    )
     how = "".join(f'<option value="{n}">{escaped(order.name)}</option>' for n, order in enumerate(orders))
     parts = [
         '<label>Search <input type="search" name="search" placeholder="a word, or a file"></label>',
-        f'<label>Show <select name="kind">{which}{every}</select></label>' if kinds else "",
+        f'<label>Show <select name="kind">{every}{which}</select></label>' if kinds else "",
         f'<label>Sort by <select name="order"><option value="">the order of the data</option>{how}</select></label>'
         if orders
         else "",

@@ -37,17 +37,26 @@ def nowhere(_speaker: str, _photo: Path, _caption: str) -> None:
     """Of captions whose captioner is not at hand."""
 
 
-def write(grids: Sequence[Grid], differences: Sequence[Differences], out: Path, looked: Looking = nowhere) -> None:
-    """The page in one step."""
+def write(
+    grids: Sequence[Grid],
+    differences: Sequence[Differences],
+    out: Path,
+    looked: Looking = nowhere,
+    *,
+    title: str = "Evaluation",
+    footer: str = "",
+    examples: int = EXAMPLES,
+) -> None:
+    """The page in one step.  `examples` photos of each data set are drawn by chance."""
     pictures = Pictures()
-    parts = [_grid(grid, found, pictures, looked) for grid, found in zip(grids, differences, strict=True)]
+    parts = [_grid(grid, found, pictures, looked, examples) for grid, found in zip(grids, differences, strict=True)]
     models = {name for grid in grids for name in grid.lines}
     subtitle = f"{counted(len(models), 'model')} on {counted(len(grids), 'data set')}"
     style = plots.STYLE + plots.LAYOUT + of_photos.TABLES + _STYLE + of_photos.STYLE + pictures.style
-    files.replace(out, page("Evaluation", subtitle, "".join(parts), style=style, script=of_photos.script()))
+    files.replace(out, page(title, subtitle, "".join(parts), footer=footer, style=style, script=of_photos.script()))
 
 
-def _grid(grid: Grid, differences: Differences, pictures: Pictures, looked: Looking) -> str:
+def _grid(grid: Grid, differences: Differences, pictures: Pictures, looked: Looking, examples: int) -> str:
     intervals = grid.intervals()
     main = main_columns(grid)
     every = all_columns(grid)
@@ -59,7 +68,7 @@ def _grid(grid: Grid, differences: Differences, pictures: Pictures, looked: Look
         f'<div class="notes">{legend}</div>\n',
         f"<details>{everything}</details>\n",
         _recall(grid),
-        _examples(grid, pictures, looked),
+        _examples(grid, pictures, looked, examples),
         "</section>\n",
     ]
     return "".join(parts)
@@ -133,9 +142,9 @@ def _recall(grid: Grid) -> str:
 # Photos
 
 
-def _examples(grid: Grid, pictures: Pictures, looked: Looking) -> str:
+def _examples(grid: Grid, pictures: Pictures, looked: Looking, examples: int) -> str:
     """Those drawn by chance, and for each speaker those whose places changed most from the base's."""
-    count = min(EXAMPLES, len(grid.measured))
+    count = min(examples, len(grid.measured))
     drawn = set(np.random.default_rng(_SEED).choice(grid.measured, count, replace=False).tolist())
     base, names = grid.speaker(grid.against), speakers(grid)
     places = {name: places_of(grid.rows[name]) for name in names}
@@ -147,7 +156,11 @@ def _examples(grid: Grid, pictures: Pictures, looked: Looking) -> str:
     wanted = {(photo, name) for photo in drawn for name in ours}
     wanted |= {(photo, one) for name, own in changed.items() for photo in own for one in (name, base)}
     cards = _cards(grid, photos, places, looked, wanted)
-    kinds = [Kind(f"{counted(count, 'photo')} drawn by chance", frozenset(map(photos.index, drawn)))]
+    kinds = []
+    if len(drawn) < len(photos):
+        chance = f"{counted(count, 'photo')} drawn by chance"
+        kinds.append(Kind(chance, frozenset(map(photos.index, drawn)), at_first=True))
+    kinds += [Kind(name, frozenset(map(photos.index, own))) for name, own in _groups(grid, photos).items()]
     orders = []
     for name, most in changed.items():
         now, before = (np.array([places[one][by][photo] for photo in photos]) for one in (name, base))
@@ -168,6 +181,15 @@ def _examples(grid: Grid, pictures: Pictures, looked: Looking) -> str:
     columns = Columns(list(grid.retrievers), frozenset(grid.retrievers), "place by" if by else "")
     listed = section(cards, pictures, columns, orders=orders, kinds=kinds)
     return f'<h3>Photos</h3>\n<p class="notes">{note}</p>\n{listed}'
+
+
+def _groups(grid: Grid, photos: Sequence[int]) -> dict[str, list[int]]:
+    """Photos that the data set itself puts together, by the key `group` of its records."""
+    found: dict[str, list[int]] = {}
+    for photo in photos:
+        if name := grid.split.photos[photo].extra.get("group"):
+            found.setdefault(str(name), []).append(photo)
+    return found
 
 
 def _cards(
