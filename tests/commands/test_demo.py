@@ -5,6 +5,7 @@ import re
 import shutil
 
 import pytest
+import yaml
 
 from tellapart import album, captioning, retrievers
 from tellapart.data import examples
@@ -81,6 +82,24 @@ def test_the_whole_story(demo, small, small_model, tmp_path):
     assert code == 0
     assert f"{len(PHOTOS)} of them from before" in err
     assert (out / "mine.txt").read_text() == "mine"
+
+
+def test_a_captioner_that_learned_from_the_album_is_a_row_of_its_own(demo, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    recipe = yaml.safe_load(album.TUNE.read_text()) | {"max_steps": 2, "batch_size": 4}
+    (tmp_path / "tune.yaml").write_text(yaml.safe_dump(recipe))
+    monkeypatch.setattr(album, "TUNE", tmp_path / "tune.yaml")
+    for _ in range(2):  # the second time it has learned already
+        code, printed, err = demo("--train", "--out", out)
+        assert code == 0, err
+        assert [line.split()[0] for line in printed.splitlines() if re.match(r"(plain|other|tuned) +\d", line)] == [
+            "plain",
+            "other",
+            "tuned",
+        ]
+    logged = read(out / "tuned" / "log.jsonl")
+    assert {"reward/log_probability", "reward/repetition"} <= set().union(*logged)
+    assert not any("reward/cider_d" in line for line in logged)
 
 
 def test_a_photo_that_cannot_be_read_is_named_and_the_others_are_shown(demo, small, tmp_path):

@@ -7,3 +7,4 @@ from pathlib import Path
 HERE = Path(__file__).parent
 EMBEDDED = {"plain": HERE / "plain"}  # name: model folder
 DEFAULT = "plain"
+TUNE = HERE / "tune.yaml"  # the recipe of `tellapart demo --train`

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 _METRICS = "CIDEr-D,Rep,BadEnd,Prec,UniCap,AvgLen"
 _SHOWN = "clock towers"  # the look-alikes that the terminal shows
 _AMONG = "told apart"
+_TUNED = "tuned"
 
 
 def parser() -> Parser:
@@ -33,11 +36,15 @@ def parser() -> Parser:
     parser.add_argument(
         "--out", metavar="DIR", type=Path, default=Path("demo"), help="folder to write to (default: demo)"
     )
+    parser.add_argument(
+        "--train", action="store_true", help="first train the default captioner on the album's photos: takes a minute"
+    )
     return parser
 
 
 def main(arguments: list[str]) -> int:
-    out: Path = parser().parse_args(arguments).out
+    request = parser().parse_args(arguments)
+    out: Path = request.out
     _make(out)  # before the work, so that a folder that cannot be does not cost it
 
     from tellapart import album, files, retrievers
@@ -51,7 +58,8 @@ def main(arguments: list[str]) -> int:
         listening = [load(name) for name in retrievers.EMBEDDED]
         reader, left_out = text_reader(listening, "auto")
         captioners = Captioners(out / "captions", "auto", None, [])
-        models = rows.models(list(album.EMBEDDED))
+        tuned = [str(_tune(split.photos, out))] if request.train else []
+        models = rows.models([*album.EMBEDDED, *tuned])
         grid, problems = grid_of(split, models, captioners, listening, reader, against=models[0].name, metrics=_METRICS)
         if grid is None:  # which no photo of an album that is whole can be the reason of
             raise UserError(f"{album.HERE}: nothing could be said of the album; install tellapart anew.")
@@ -86,6 +94,38 @@ def _make(out: Path) -> None:
         raise UserError(f"--out {out}: there is a file of this name, or on the way to it; name a folder.") from None
     except OSError as error:
         raise UserError(f"--out {out}: the folder cannot be made ({error.strerror}).") from None
+
+
+def _tune(photos: Sequence[Example], out: Path) -> Path:
+    """The default captioner, trained on the photos that have look-alikes: the folder of the run.
+
+    Its captions are rewarded by what a retriever makes of them; no reference takes part, but in the validation.
+    """
+    from tellapart import album, models
+    from tellapart.commands.train import parse, train
+    from tellapart.data import examples
+    from tellapart.data.examples import DataSet
+    from tellapart.encoders import EncoderConfig
+
+    run = out / _TUNED
+    there = [replace(photo, split="train" if photo.extra["group"] else "val") for photo in photos]
+    examples.write(DataSet("album", there), out / "album.json")
+    config = models.read_config(models.find(album.DEFAULT), "captioner")
+    settings = {key: value for key, value in config.settings.items() if key not in models.SIZES}
+    encoder = {key: value for key, value in config.encoder.items() if key in EncoderConfig.__dataclass_fields__}
+    recipe, _, _ = parse(
+        [
+            str(album.TUNE),
+            f"--data={out / 'album.json'}",
+            f"--data.features={out / 'features'}",
+            f"--init_from={album.DEFAULT}",
+            f"--captioner={config.name}",
+            f"--model={json.dumps(settings)}",
+            f"--encoder={json.dumps(encoder)}",
+        ]
+    )
+    train(recipe, run, resume=run.exists())
+    return run
 
 
 def _tell_apart(captioner: PhotoCaptioner, photos: Sequence[Example]) -> dict[str, str]:

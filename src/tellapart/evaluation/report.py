@@ -125,17 +125,18 @@ def _cell(grid: Grid, differences: Differences, intervals: Intervals, name: str,
 
 def _recall(grid: Grid) -> str:
     """For each retriever, how many photos are among its first K."""
-    count, words = len(grid.split.photos), list(map(str, _FIRST))
+    count = len(grid.split.photos)
+    first = [k for k in _FIRST if k < count]
     charts = []
-    for by in grid.retrievers:
+    for by in grid.retrievers if first else ():
         series = []
         for colour, line in enumerate(grid.lines):
             runs = [grid.rows[name].found[by] for name in grid.runs.get(line, [line])]
-            found = [recalls(run.ranks, run.own, count, "R", by, at=_FIRST).corpus().values() for run in runs]
+            found = [recalls(run.ranks, run.own, count, "R", by, at=first).corpus().values() for run in runs]
             means = (100 * sum(values) / len(runs) for values in zip(*found, strict=True))
             series.append(Series(line, list(enumerate(means)), colour))
         title = f"% of photos among the first K by {by}"
-        charts.append(f"<figure>{plots.lines(title, series, x='K', words=words)}</figure>\n")
+        charts.append(f"<figure>{plots.lines(title, series, x='K', words=list(map(str, first)))}</figure>\n")
     return f'<div class="charts">\n{"".join(charts)}</div>\n' if charts else ""
 
 
