@@ -99,6 +99,7 @@ class ObjectiveConfig:
     Args:
         name: cross_entropy or policy_gradient for captioners; for retrievers info_nce or max_violation (VSE++)
         label_smoothing: share of the target that is spread over all words
+        hide_regions: chance of a region of a photo to be hidden in a step of cross-entropy, against learning by heart
         scheduled_sampling: the captioner's own words among the reference's
         policy: where the captions of a policy gradient come from, and what they are compared with
         rewards: what they are worth
@@ -108,6 +109,7 @@ class ObjectiveConfig:
 
     name: Literal["cross_entropy", "policy_gradient", "info_nce", "max_violation"] = "cross_entropy"
     label_smoothing: float = 0.0
+    hide_regions: float = 0.0
     scheduled_sampling: ScheduledSampling = field(default_factory=ScheduledSampling)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     rewards: RewardsConfig = field(default_factory=RewardsConfig)

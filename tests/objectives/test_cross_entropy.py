@@ -95,6 +95,29 @@ def test_label_smoothing_spreads_its_share_over_all_words():
     assert loss.item() == pytest.approx(0.8 * -math.log(0.3) + 0.2 * spread)
 
 
+class Seeing(Bigrams):
+    def encode(self, features, mask):
+        self.seen = mask
+        return super().encode(features, mask)
+
+
+def test_regions_are_hidden_by_chance_and_never_all_of_them():
+    torch.manual_seed(0)
+    there = torch.ones(400, 50, dtype=torch.bool)
+    there[:, 40:] = False  # regions that these photos do not have
+    captioner, given = Seeing(), batch(*[[EOS]] * 400, photos=400)
+    given.mask, given.features = there, torch.zeros(400, 50, 1)
+    step(given, captioner, hide_regions=0.25)
+    assert not captioner.seen[:, 40:].any()
+    share = captioner.seen[:, :40].float().mean().item()
+    assert share == pytest.approx(0.75, abs=4 * (0.25 * 0.75 / 16_000) ** 0.5)
+    step(given, captioner, hide_regions=1.0)
+    assert (captioner.seen.sum(1) == 1).all()
+    assert len(captioner.seen.float().argmax(1).unique()) > 30  # any of them
+    step(given, captioner)
+    assert captioner.seen is there
+
+
 def test_without_own_words_the_captioner_is_given_the_reference():
     captioner = Bigrams()
     step(batch([A, B, EOS]), captioner, own_words=1e-12)

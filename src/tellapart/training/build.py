@@ -225,6 +225,7 @@ def objective(recipe: Recipe, captioner: torch.nn.Module, tokenizer: WordTokeniz
             bos=tokenizer.bos,
             pad=tokenizer.pad,
             label_smoothing=config.label_smoothing,
+            hide_regions=config.hide_regions,
             own_words=chance_of_own_words(config.scheduled_sampling, moment.epoch),
         )
 
