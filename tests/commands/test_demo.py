@@ -69,7 +69,7 @@ def test_the_whole_story(demo, small, small_model, tmp_path):
     assert re.fullmatch(r"\d+ seconds", printed.splitlines()[-2])
 
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert page.count("<article") == len(PHOTOS)
+    assert page.count("<article data-kinds") == len(PHOTOS)
     assert page.count("data:image/webp;base64,") == len(PHOTOS)
     assert page.count("data-at=") > len(PHOTOS)
     assert '<option value="1">cats</option>' in page
@@ -109,7 +109,7 @@ def test_a_photo_that_cannot_be_read_is_named_and_the_others_are_shown(demo, sma
     assert code == 1
     assert f"{broken}: is not a photo" in err
     assert printed.splitlines()[-1] == str(tmp_path / "out" / "report.html")
-    assert (tmp_path / "out" / "report.html").read_text().count("<article") == len(PHOTOS) - 1
+    assert (tmp_path / "out" / "report.html").read_text().count("<article data-kinds") == len(PHOTOS) - 1
 
 
 @pytest.mark.parametrize("out", ["file", "file/below"])

@@ -244,7 +244,7 @@ def local(tmp_path):
         }
         folder = make(tmp_path / f"run{next(numbers)}", LINES, recipe)
         WordTokenizer.build([text for told in TOLD for text in told], 1).save(tmp_path / folder / "vocabulary.json")
-        return LocalReward(compare.read([folder])[0])
+        return LocalReward.of_run(compare.read([folder])[0])
 
     return make_local
 

@@ -4,6 +4,7 @@ import base64
 import hashlib
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 
 from evaluation import world
@@ -47,11 +48,11 @@ def test_every_model_stands_beside_every_photo(tmp_path, grid, page):
     data = world.make(tmp_path / "w", 40)
     exact, vague = captions(data)
     found = page(grid(data, {"exact": exact, "vague": vague}, retrievers=("word", "judge"), human=True))
-    articles = found.of("article")
+    articles = [article for article in found.of("article") if "data-kinds" in article]
     assert len(articles) >= 24 + 1
     assert [article["data-kinds"].split().count("0") for article in articles].count(1) == 24
     pictures = [element for element in found.of("span") if element.get("role") == "img"]
-    assert len(pictures) == 6 * len(articles)  # the photo and its look-alikes
+    assert len(pictures) == 6 * len(articles) + 3  # the photo and its look-alikes; those whose words earn most
     text = "".join(found.texts)
     assert "24 photos drawn by chance" in text
     assert "vague: the largest changes of rank against exact, by judge" in text
@@ -60,6 +61,27 @@ def test_every_model_stands_beside_every_photo(tmp_path, grid, page):
     assert "TT is independent only of captions" in text
     assert "100.0 to 100.0" in text  # the interval of what is always right
     assert found.of("td")[0] == {}
+
+
+def test_what_words_earn_and_weigh_and_where_captions_lie(tmp_path, grid):
+    data = world.make(tmp_path / "w", 60)
+    exact, vague = captions(data)
+    measured = grid(data, {"vague": vague, "exact": exact}, human=True)
+    given = []
+
+    def plane(said):
+        given.append(said)
+        return "word", {name: np.arange(2 * len(texts)).reshape(-1, 2) for name, texts in said.items()}
+
+    report.write([measured], [measured.differences()], tmp_path / "page.html", plane=plane)
+    text = "".join(Page((tmp_path / "page.html").read_text(encoding="utf-8")).texts)
+    assert given == [{"vague": list(vague.values()), "exact": list(exact.values())}]
+    assert "vague: a cat" in text  # a point of the map says what it is
+    for title in ("What words earn", "What n-grams weigh", "Map of the captions"):
+        assert title in text
+    assert "By the references of these photos. The thresholds λ = 5 and η = 1 are the defaults." in text
+    # log(60 photos / 6 that have the word), a reference's share of it: the weight that the formula gives "cat"
+    assert f"{np.log(60 / 6):.2f}" in text
 
 
 def test_texts_from_anybody_are_texts(tmp_path, grid, page):

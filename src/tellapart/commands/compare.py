@@ -142,7 +142,7 @@ def _look(request: Namespace, findings: Findings) -> list[str]:
     speaking = [run for run in runs if not run.recipe.retriever]
     rewarded = [run for run in speaking if "ld" in run.rewards] or speaking
     if rewarded:
-        findings.local = _unless(findings, "what words weigh and earn", lambda: LocalReward(rewarded[-1]))
+        findings.local = _unless(findings, "what words weigh and earn", lambda: LocalReward.of_run(rewarded[-1]))
     if request.evaluation and not by_batch_size(runs, findings.evaluations):
         findings.left_out.append(
             "recall against batch size is left out: it takes evaluations of two runs that are trained for the same and "

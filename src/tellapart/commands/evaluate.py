@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tellapart.captioning import PhotoCaptioner
     from tellapart.evaluation.cards import Looked
+    from tellapart.evaluation.report import Plane
     from tellapart.evaluation.rows import Model, Said, Split
     from tellapart.evaluation.run import Differences, Grid
     from tellapart.retrievers.retriever import Retriever
@@ -128,7 +129,7 @@ def main(arguments: list[str]) -> int:
         differences = [grid.differences() for grid in grids]
         _print(grids, differences, all_columns=request.all_columns)
         if request.out:
-            _write(grids, differences, out, captioners)
+            _write(grids, differences, out, captioners, plane_of(seeing))
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0
@@ -298,7 +299,20 @@ def _print(grids: Sequence[Grid], differences: Sequence[Differences], *, all_col
             print(f"{grid.split.name}: {sentence}", file=sys.stderr)
 
 
-def _write(grids: Sequence[Grid], differences: Sequence[Differences], out: Path, captioners: Captioners) -> None:
+def plane_of(retrievers: Sequence[Retriever]) -> Plane | None:
+    """How the first of the retrievers lays out captions."""
+    from tellapart.evaluation.changes import plane
+
+    return (lambda said: (retrievers[0].name, plane(said, retrievers[0]))) if retrievers else None
+
+
+def _write(
+    grids: Sequence[Grid],
+    differences: Sequence[Differences],
+    out: Path,
+    captioners: Captioners,
+    plane: Plane | None,
+) -> None:
     from tellapart import files
     from tellapart.evaluation import report, trec
 
@@ -309,7 +323,7 @@ def _write(grids: Sequence[Grid], differences: Sequence[Differences], out: Path,
     for grid in grids:
         for name, lines in trec.of_grid(grid):
             files.replace(out / name, "".join(lines).encode("ascii"))
-    report.write(grids, differences, out / "report.html", captioners.looked)
+    report.write(grids, differences, out / "report.html", captioners.looked, plane)
     print(out / "report.html")
 
 

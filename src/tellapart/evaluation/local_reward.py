@@ -20,6 +20,7 @@ from tellapart.errors import UserError
 from tellapart.evaluation.compare import Run
 from tellapart.metrics.ngrams import ORDERS
 from tellapart.progress import Progress
+from tellapart.recipe import RewardsConfig
 from tellapart.rewards import Said
 from tellapart.rewards.consensus import Consensus
 from tellapart.rewards.local_config import LocalConfig
@@ -59,21 +60,64 @@ class Earned:
 
 
 class LocalReward:
-    """As the run's recipe has it, with the run's vocabulary and the references that it was trained on."""
+    """LD, with a vocabulary and the references that say how frequent n-grams are.
 
-    def __init__(self, run: Run):
-        self.run = run
-        self._tokenizer = WordTokenizer.load(run.folder / "vocabulary.json")
-        told = self._training()
+    source  whose references, a sentence
+    used    whose thresholds, behind "The thresholds are"
+    """
+
+    def __init__(
+        self,
+        tokenizer: WordTokenizer,
+        told: Sequence[Sequence[str]],
+        local: LocalConfig,
+        *,
+        source: str,
+        used: str,
+        max_words: int,
+        count_end: bool,
+    ):
+        self._tokenizer, self._local, self._max_words, self._count_end = tokenizer, local, max_words, count_end
+        self._source, self._used = source, used
         with Progress("references", len(told)) as bar:
             self._consensus = self._consensus_of(told, advance=bar.advance)
-        if self.config.qualify == "contrast":
+
+    @classmethod
+    def of_run(cls, run: Run) -> LocalReward:
+        """As the run's recipe has it, with the run's vocabulary and the references that it was trained on."""
+        rewards = run.recipe.objective.rewards
+        if rewards.local.qualify == "contrast":
             raise UserError(f"{run.name} rewards words by comparing with look-alikes, which only training photos have.")
+        return cls(
+            WordTokenizer.load(run.folder / "vocabulary.json"),
+            _trained_on(run),
+            rewards.local,
+            source=f"By the training references and the vocabulary of {run.name}.",
+            used="those of its reward"
+            if "ld" in run.rewards
+            else "those of its recipe, whose reward does not use them",
+            max_words=run.recipe.data.max_words,
+            count_end=rewards.count_end,
+        )
+
+    @classmethod
+    def of_references(cls, told: Sequence[Sequence[str]]) -> LocalReward:
+        """With the defaults of recipes, and all words of these references."""
+        rewards = RewardsConfig()
+        return cls(
+            WordTokenizer.build([text for texts in told for text in texts], min_count=1),
+            told,
+            rewards.local,
+            source="By the references of these photos.",
+            used="the defaults",
+            max_words=max((len(split_words(text)) for texts in told for text in texts), default=0),
+            count_end=rewards.count_end,
+        )
 
     @cached_property
     def config(self) -> LocalConfig:
         """With the thresholds that the references say, where the recipe asks for it."""
-        local = self.run.recipe.objective.rewards.local
+        local = self._local
         if not (local.ngram_quantile or local.word_quantile):
             return local
         quantiles = {"ngram_quantile": local.ngram_quantile, "word_quantile": local.word_quantile}
@@ -85,8 +129,10 @@ class LocalReward:
         )
 
     @property
-    def is_used(self) -> bool:
-        return "ld" in self.run.rewards
+    def whose(self) -> str:
+        """Two sentences: whose references, and whose thresholds."""
+        both = f"λ = {self.config.threshold:.3g} and η = {self.config.word_threshold:.3g}"
+        return f"{self._source} The thresholds {both} are {self._used}."
 
     def weights(self, bins: int = 40) -> list[Weights]:
         """For n = 1..4, on the same edges."""
@@ -111,21 +157,11 @@ class LocalReward:
         said = Said(tokens, caption_mask(tokens, eos), torch.arange(len(captions)))
         reward = LocalDiscriminative(self._consensus_of(references, self._consensus), self.config)(said)
         each = reward.sentence[:, None] + (0 if reward.words is None else reward.words)
-        words = [split_words(caption)[: self.run.recipe.data.max_words] for caption in captions]
+        words = [split_words(caption)[: self._max_words] for caption in captions]
         return [
             Earned(own, sentence.item(), row[: len(own)].tolist())
             for own, sentence, row in zip(words, reward.sentence, each, strict=True)
         ]
-
-    def _training(self) -> list[tuple[str, ...]]:
-        data, told = self.run.recipe.data, []
-        splits = data.train_split.split("+")
-        for file in data.files:
-            photos = [e for e in data_files.read(Path(file), needs_files=False).examples if e.split in splits]
-            told += [example.captions for example in photos[: data.limit or None] if example.captions]
-        if not told:
-            raise UserError(f"{self.run.folder}: its recipe names no references that words could be weighed by.")
-        return told
 
     def _consensus_of(
         self,
@@ -141,12 +177,12 @@ class LocalReward:
         return Consensus(
             tokens,
             end=self._tokenizer.eos,
-            count_end=self.run.recipe.objective.rewards.count_end,
+            count_end=self._count_end,
             frequencies=known.frequencies if known else None,
         )
 
     def _encode(self, text: str) -> list[int]:
-        return self._tokenizer.encode(text)[: self.run.recipe.data.max_words]
+        return self._tokenizer.encode(text)[: self._max_words]
 
     def _examples(self, ngrams: NDArray[np.int32], weights: NDArray[np.float64]) -> list[tuple[float, str]]:
         """The most frequent n-gram of each sixth of the way from the lightest to the heaviest, by a drawn sample."""
@@ -163,3 +199,14 @@ class LocalReward:
                 best = here[counts[here].argmax()]
                 chosen.append((float(heavy[best]), " ".join(self._tokenizer.words[t] for t in different[best])))
         return list(dict.fromkeys(chosen))
+
+
+def _trained_on(run: Run) -> list[tuple[str, ...]]:
+    data, told = run.recipe.data, []
+    splits = data.train_split.split("+")
+    for file in data.files:
+        photos = [e for e in data_files.read(Path(file), needs_files=False).examples if e.split in splits]
+        told += [example.captions for example in photos[: data.limit or None] if example.captions]
+    if not told:
+        raise UserError(f"{run.folder}: its recipe names no references that words could be weighed by.")
+    return told

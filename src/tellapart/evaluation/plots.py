@@ -216,9 +216,3 @@ STYLE = (
         f".chart .c{n} {{ stroke: var(--c{n}); }} .chart circle.c{n} {{ fill: var(--c{n}); }}\n" for n in range(COLOURS)
     )
 )
-
-LAYOUT = """
-.charts { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 21rem), 1fr)); }
-.charts figure { min-width: 0; }
-.chart { display: block; width: 100%; }
-"""

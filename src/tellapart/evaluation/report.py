@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tellapart import files
 from tellapart.data.tokenizers import split_words
+from tellapart.errors import UserError
 from tellapart.evaluation import cards as of_photos
-from tellapart.evaluation import plots
+from tellapart.evaluation import figures, plots
 from tellapart.evaluation.cards import Card, Columns, Kind, Line, Looked, Order, Pictures, legend, section
+from tellapart.evaluation.figures import Figure
+from tellapart.evaluation.local_reward import LocalReward
 from tellapart.evaluation.plots import Series
 from tellapart.evaluation.run import Differences, Grid, Row
 from tellapart.evaluation.table import MARKS, all_columns, heading, left_out, main_columns, notes, shown, verdict
@@ -25,12 +30,17 @@ from tellapart.progress import Progress
 
 EXAMPLES = 24
 CHANGES = 4  # photos whose rank rose most, and as many whose rank fell most, for each model
+_EARNING = 200  # photos among which those are whose words' rewards are shown
+_MAPPED = 1000  # captions on a map
+_FEWEST = 50  # photos that are worth one
 _FIRST = (1, 2, 5, 10, 20, 50, 100)
 _SEED = 0
 _SMALL = "Below a figure: its 95 % interval; \N{GREEK CAPITAL LETTER DELTA}, the difference, with the same."
 
 
 Looking = Callable[[str, Path, str], Looked | None]  # speaker, photo, caption -> what its words rest on
+Said = dict[str, list[str]]  # speaker -> captions of the same photos
+Plane = Callable[[Said], tuple[str, dict[str, NDArray[np.float64]]]]  # -> a retriever's name, where captions lie for it
 
 
 def nowhere(_speaker: str, _photo: Path, _caption: str) -> None:
@@ -42,6 +52,7 @@ def write(
     differences: Sequence[Differences],
     out: Path,
     looked: Looking = nowhere,
+    plane: Plane | None = None,
     *,
     title: str = "Evaluation",
     footer: str = "",
@@ -49,14 +60,23 @@ def write(
 ) -> None:
     """The page in one step.  `examples` photos of each data set are drawn by chance."""
     pictures = Pictures()
-    parts = [_grid(grid, found, pictures, looked, examples) for grid, found in zip(grids, differences, strict=True)]
+    parts = [
+        _grid(grid, found, pictures, looked, plane, examples) for grid, found in zip(grids, differences, strict=True)
+    ]
     models = {name for grid in grids for name in grid.lines}
     subtitle = f"{counted(len(models), 'model')} on {counted(len(grids), 'data set')}"
-    style = plots.STYLE + plots.LAYOUT + of_photos.TABLES + _STYLE + of_photos.STYLE + pictures.style
+    style = plots.STYLE + figures.STYLE + of_photos.TABLES + _STYLE + of_photos.STYLE + pictures.style
     files.replace(out, page(title, subtitle, "".join(parts), footer=footer, style=style, script=of_photos.script()))
 
 
-def _grid(grid: Grid, differences: Differences, pictures: Pictures, looked: Looking, examples: int) -> str:
+def _grid(
+    grid: Grid,
+    differences: Differences,
+    pictures: Pictures,
+    looked: Looking,
+    plane: Plane | None,
+    examples: int,
+) -> str:
     intervals = grid.intervals()
     main = main_columns(grid)
     every = all_columns(grid)
@@ -69,6 +89,7 @@ def _grid(grid: Grid, differences: Differences, pictures: Pictures, looked: Look
         f"<details>{everything}</details>\n",
         _recall(grid),
         _examples(grid, pictures, looked, examples),
+        _figures(grid, pictures, plane),
         "</section>\n",
     ]
     return "".join(parts)
@@ -211,6 +232,40 @@ def _cards(
             return looked(name, file, caption)
 
         return [card(grid, photo, places, look) for photo in photos]
+
+
+def _figures(grid: Grid, pictures: Pictures, plane: Plane | None) -> str:
+    """What words earn and weigh, and where captions lie; of some photos, drawn by chance."""
+    names = [name for name in speakers(grid) if not grid.rows[name].said.of_people]
+    if not names:
+        return ""
+    found: list[Figure] = []
+    told = [photo for photo in grid.measured if grid.split.photos[photo].captions]
+    if told:
+        local = LocalReward.of_references([grid.split.photos[photo].captions for photo in told])
+        chosen, base = _some(told, _EARNING), grid.speaker(grid.against)
+        two = list(dict.fromkeys([base if base in names else names[0], names[-1]]))
+        photos = [grid.split.photos[photo] for photo in chosen]
+        found = [
+            figures.word_rewards(local, photos, _said(grid, two, chosen), pictures, {}),
+            figures.weights(local, {}),
+        ]
+    if plane is not None and len(grid.measured) >= _FEWEST:
+        said = _said(grid, names, _some(grid.measured, max(_FEWEST, _MAPPED // len(names))))
+        with suppress(UserError):  # what it needs is installed apart, and captions may be too few or too alike
+            found.append(figures.plane(*plane(said), said, {}))
+    return "".join(
+        f'<h3>{escaped(one.title)}</h3>\n<p class="notes">{escaped(one.note)}</p>\n{one.body}' for one in found
+    )
+
+
+def _said(grid: Grid, names: Sequence[str], photos: Sequence[int]) -> Said:
+    return {name: [grid.rows[name].said.of_photo[photo][0] for photo in photos] for name in names}
+
+
+def _some(photos: Sequence[int], most: int) -> list[int]:
+    """So many of them, drawn by a seed, in their order."""
+    return sorted(np.random.default_rng(_SEED).permutation(photos)[:most].tolist())
 
 
 def speakers(grid: Grid) -> list[str]:
