@@ -6,17 +6,15 @@ Tensors of torch and arrays of onnxruntime lie in the same memory, so that nothi
 from __future__ import annotations
 
 import hashlib
-import re
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tellapart import places
+from tellapart import runtime
 from tellapart.captioners import select
 from tellapart.errors import UserError
-from tellapart.hub import reason
 
 ENCODE, STEP = "encode.onnx", "step.onnx"
 INSTALL = "pip install 'tellapart[export]'"
@@ -29,7 +27,7 @@ class ExportedCaptioner:
     """`encode`, `start`, `step` and `forward` by two graphs, on the CPU."""
 
     def __init__(self, encode: bytes, step: bytes):
-        self._encode, self._step = _session(encode, ENCODE), _session(step, STEP)
+        self._encode, self._step = runtime.session(encode, ENCODE), runtime.session(step, STEP)
         self._encoded = [output.name for output in self._encode.get_outputs()]
         self._heard = [given.name for given in self._step.get_inputs()]  # a captioner need not use all of its memory
         states = [name for name in self._encoded if name.startswith("state_")]
@@ -88,7 +86,7 @@ def is_exported(folder: Path) -> bool:
 
 def load(folder: Path, settings: dict[str, Any]) -> tuple[ExportedCaptioner, str]:
     """The captioner of an exported folder and the hash of its graphs; refuses one of other sizes than it says."""
-    if places.package("onnxruntime") is None:
+    if not runtime.is_installed():
         raise UserError(f"{folder} is run with onnxruntime, which is not installed; `{INSTALL}` brings it.")
     encode, step = _read(folder / ENCODE), _read(folder / STEP)
     try:
@@ -111,18 +109,3 @@ def _read(file: Path) -> bytes:
         raise UserError(f"{file}: there is no such file; {ENCODE} and {STEP} go together.") from None
     except OSError as error:
         raise UserError(f"{file} cannot be read ({error.strerror}).") from None
-
-
-def _session(graph: bytes, name: str) -> Any:
-    """Runs a graph with as many threads as torch has; they do not spin while torch works in between."""
-    import onnxruntime  # type: ignore[import-untyped]
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.log_severity_level = 3  # errors: they are raised as well
-    try:
-        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime has a class of its own for each way to be damaged
-        said = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", reason(error))[:200]
-        raise UserError(f"{name} is damaged, or is no ONNX file that onnxruntime can run ({said}).") from None

@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch import nn
 
 from tellapart import encoders
 from tellapart.encoders import EncoderConfig
+from tellapart.encoders import encoder as encoder_module
 from tellapart.encoders.efficientnet_lite import EfficientNetLite, SameConv, fold
 from tellapart.encoders.encoder import Encoder
 from tellapart.errors import UserError
@@ -259,6 +261,33 @@ def test_a_package_without_weights_in_it_does_not_count(monkeypatch, tmp_path):
         Encoder(EncoderConfig("efficientnet_lite0"))
 
 
-def test_the_network_is_frozen(encoder):
-    assert not any(parameter.requires_grad for parameter in encoder.network.parameters())
-    assert not encoder.network.training
+@pytest.mark.parametrize("size", [64, 97, 224])
+def test_the_bundled_graph_and_torch_see_the_same(size, monkeypatch):
+    """Two programs for one network; odd sizes are where paddings differ."""
+    config, pixels = EncoderConfig(image_size=size, grid=1), some_pictures(3, size)
+    by_graph = Encoder(config)
+    monkeypatch.setattr(encoder_module.runtime, "is_installed", lambda: False)
+    by_torch = Encoder(config)
+    assert by_graph.identity == by_torch.identity
+    seen, expected = by_graph(pixels), by_torch(pixels)
+    assert expected.pooled.std() > 0.1
+    torch.testing.assert_close(seen, expected, rtol=0, atol=1e-4)
+
+
+def test_without_a_graph_torch_looks(monkeypatch, tmp_path):
+    weights = "efficientnet_lite2.safetensors"
+    shutil.copyfile(encoders.BUNDLED / weights, tmp_path / weights)
+    pixels = some_pictures(2, 64)
+    expected = Encoder(EncoderConfig(image_size=64, grid=2))(pixels)
+    monkeypatch.setattr(encoders, "BUNDLED", tmp_path)
+    monkeypatch.setattr(encoder_module.runtime, "session", None)  # would fail if it were asked
+    torch.testing.assert_close(Encoder(EncoderConfig(image_size=64, grid=2))(pixels), expected, rtol=0, atol=1e-4)
+
+
+def test_a_damaged_graph_is_named(monkeypatch, tmp_path):
+    for file in encoders.BUNDLED.iterdir():
+        shutil.copyfile(file, tmp_path / file.name)
+    (tmp_path / "efficientnet_lite2.onnx").write_bytes(b"not a graph")
+    monkeypatch.setattr(encoders, "BUNDLED", tmp_path)
+    with pytest.raises(UserError, match=r"^efficientnet_lite2\.onnx is damaged, or is no ONNX file"):
+        Encoder(EncoderConfig(image_size=64, grid=2))

@@ -6,6 +6,7 @@ S pixels a side, B photos, R = grid * grid regions, D feature size.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor
 
+from tellapart import runtime
 from tellapart.data import photos
 from tellapart.encoders import ENCODERS, EncoderConfig, Pooling, Published, efficientnet_lite, unknown, weights_file
 from tellapart.errors import UserError
@@ -27,7 +29,11 @@ class Features(NamedTuple):
 
 
 class Encoder:
-    """A frozen EfficientNet-Lite with its settings.  Call it with pixels."""
+    """A frozen EfficientNet-Lite with its settings.  Call it with pixels.
+
+    On a CPU onnxruntime runs it, where it is installed and the network's graph is bundled: it is two to three times as
+    quick as torch, with the same numbers but for rounding.
+    """
 
     fit = photos.SQUEEZE
 
@@ -39,9 +45,11 @@ class Encoder:
         self.config, self.device = config, torch.device(device)
         file = weights_file(config.name, entry)
         self.weights_sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
-        self.network = efficientnet_lite.EfficientNetLite(entry.variant)
-        self.network.load_state_dict(_read_weights(file))
-        self.network.eval().requires_grad_(False).to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        graph = file.with_suffix(".onnx")
+        if self.device.type == "cpu" and graph.exists() and runtime.is_installed():
+            self._feature_map = _by_graph(graph)
+        else:
+            self._feature_map = _by_torch(entry.variant, file, self.device)
 
     @property
     def regions(self) -> int:
@@ -63,9 +71,31 @@ class Encoder:
     @torch.inference_mode()
     def __call__(self, pixels: NDArray[np.uint8] | Tensor) -> Features:
         """pixels (B, S, S, 3) in 0..255"""
-        images = torch.as_tensor(pixels).to(self.device).permute(0, 3, 1, 2)  # channels last in memory, as it came
-        feature_map = self.network((images.float() - 127) / 128)
-        return pool(feature_map, self.config)
+        return pool(self._feature_map(torch.as_tensor(pixels)), self.config)
+
+
+FeatureMap = Callable[[Tensor], Tensor]  # pixels (B, H, W, 3) -> (B, D, H / 32, W / 32)
+
+
+def _by_torch(variant: int, weights: Path, device: torch.device) -> FeatureMap:
+    network = efficientnet_lite.EfficientNetLite(variant)
+    network.load_state_dict(_read_weights(weights))
+    network.eval().requires_grad_(False).to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def feature_map(pixels: Tensor) -> Tensor:
+        images = pixels.to(device).permute(0, 3, 1, 2)  # channels last in memory, as it came
+        return network((images.float() - 127) / 128)  # type: ignore[no-any-return]
+
+    return feature_map
+
+
+def _by_graph(file: Path) -> FeatureMap:
+    session = runtime.session(file, file.name)
+
+    def feature_map(pixels: Tensor) -> Tensor:
+        return torch.from_numpy(session.run(None, {"pixels": pixels.contiguous().cpu().numpy()})[0])
+
+    return feature_map
 
 
 def check(config: EncoderConfig, least_size: int) -> None:
