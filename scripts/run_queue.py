@@ -53,7 +53,9 @@ def with_resume(words: list[str]) -> list[str]:
         folder = Path(words[words.index("--out") + 1])
         if (folder / "last.safetensors").exists():
             words = [*words, "--resume"]
-    return [sys.executable, "-m", *words] if words[0] == "tellapart" else words
+    if words[0] == "tellapart":
+        return [sys.executable, "-m", *words]
+    return [sys.executable, *words[1:]] if words[0] == "python" else words
 
 
 if __name__ == "__main__":

@@ -1,0 +1,44 @@
+"""Several captioners that grew from the same weights as one: the mean of their weights.
+
+Runs of one recipe with several seeds average to one that generalises better than any of them, at the cost of one (model
+soups, Wortsman et al., 2022).  Runs with different rewards average to what lies between them, and the shares choose
+where (rewarded soups, Ramé et al., 2023).  It works only for runs that began with the same weights: of others the mean
+means nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tellapart import models
+from tellapart.captioners import CAPTIONERS
+from tellapart.errors import UserError
+
+
+def average(folders: Sequence[Path], out: Path, shares: Sequence[float] | None = None) -> None:
+    """Write a model folder whose weights are the mean of those of the folders.
+
+    shares  how much each counts, in proportion; default: all alike
+    """
+    shares = [1.0] * len(folders) if shares is None else shares
+    if len(shares) != len(folders):
+        raise UserError(f"there are {len(folders)} models and {len(shares)} shares; each model has one.")
+    if sum(shares) <= 0:
+        raise UserError(f"the shares of all models together must be above 0, not {sum(shares):g}.")
+    first = models.read_config(folders[0], "captioner")
+    tokenizer = models.load_words(folders[0], first.settings)
+    mean, loaded = (models.build(CAPTIONERS, "captioner", first.name, first.settings) for _ in range(2))
+    for weight in mean.state_dict().values():
+        weight.zero_()
+    for folder, share in zip(folders, shares, strict=True):
+        if models.read_config(folder, "captioner") != first:
+            raise UserError(f"{folders[0]} and {folder} differ in their config.json: there is no mean of the two.")
+        if models.load_words(folder, first.settings).words != tokenizer.words:
+            raise UserError(f"{folders[0]} and {folder} have different vocabularies: there is no mean of the two.")
+        models.load_weights(folder, loaded)
+        for total, weight in zip(mean.state_dict().values(), loaded.state_dict().values(), strict=True):
+            total.add_(weight, alpha=share / sum(shares))
+    out.mkdir(parents=True, exist_ok=True)
+    models.describe(out, first.name, mean, tokenizer, first.encoder)
+    models.save_weights(out / "model.safetensors", mean)
