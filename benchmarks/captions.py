@@ -84,6 +84,5 @@ if __name__ == "__main__":
             for name, seconds in took.items()
         ],
     )
-    print(
-        f"\nthe same captions: {same} of {COUNT}; the first caption after {first_caption(request.model, found[0]):.1f} s"
-    )
+    first = first_caption(request.model, found[0])
+    print(f"\nthe same captions: {same} of {COUNT}; the first caption after {first:.1f} s")

@@ -99,7 +99,7 @@ class ObjectiveConfig:
     Args:
         name: cross_entropy or policy_gradient for captioners; for retrievers info_nce or max_violation (VSE++)
         label_smoothing: share of the target that is spread over all words
-        hide_regions: chance of a region of a photo to be hidden in a step of cross-entropy, against learning by heart
+        hide_regions: chance of a region of a photo to be hidden from a captioner in a step, against learning by heart
         scheduled_sampling: the captioner's own words among the reference's
         policy: where the captions of a policy gradient come from, and what they are compared with
         rewards: what they are worth

@@ -71,10 +71,10 @@ def batch(photos=3, references=2, seed=0):
     return Batch(positions, features, mask, tokens, torch.arange(references).repeat(photos))
 
 
-def learner(captioner, scores=None, before=None, **policy):
-    config = PolicyConfig(**policy)
+def learner(captioner, scores=None, before=None, hide_regions=0.0, **policy):
+    config, others = PolicyConfig(**policy), {"before": before, "hide_regions": hide_regions}
     content = torch.arange(VOCABULARY) >= CAT
-    return PolicyGradient(captioner, Words, scores or Says(), config, max_words=5, content=content, before=before)
+    return PolicyGradient(captioner, Words, scores or Says(), config, max_words=5, content=content, **others)
 
 
 def gradients(captioner, result):
@@ -194,6 +194,17 @@ def test_dropout_is_off_while_captions_are_drawn_and_learned_from():
     torch.manual_seed(5)
     with_dropout = gradients(captioner, learner(captioner, dropout=True)(batch(), START))
     assert not torch.allclose(found[0], with_dropout)
+
+
+def test_hidden_regions_are_hidden_from_the_model_before_too():
+    """What has not changed does not diverge, whatever the two see; and of each photo one region stays."""
+    captioner, before = tiny("up_down", VOCABULARY), tiny("up_down", VOCABULARY).requires_grad_(False)
+    learn = learner(captioner, before=before, kl=0.1, hide_regions=1.0)
+    seen = []
+    encode = captioner.encode
+    captioner.encode = lambda features, mask: seen.append(mask) or encode(features, mask)
+    assert learn(batch(), START).line["kl"] == pytest.approx(0, abs=1e-6)
+    assert [mask.sum(1).tolist() for mask in seen] == [[1, 1, 1]]
 
 
 def test_no_divergence_at_the_start_and_some_after():

@@ -9,6 +9,7 @@ from torch import Tensor
 from tellapart.captioners import Captioner, select
 from tellapart.data.batches import Batch
 from tellapart.objectives import StepResult
+from tellapart.objectives.hiding import visible
 
 
 def cross_entropy_step(
@@ -29,7 +30,7 @@ def cross_entropy_step(
     """
     if not len(batch.photos):
         return StepResult(batch.features.new_zeros(()), 0.0, {"loss": 0.0, "accuracy": 0.0, "words": 0})
-    memory = captioner.encode(batch.features, _visible(batch.mask, hide_regions))
+    memory = captioner.encode(batch.features, visible(batch.mask, hide_regions))
     spoken = batch.tokens != pad  # (N, T)
     said_before = torch.cat([torch.full_like(batch.tokens[:, :1], bos), batch.tokens[:, :-1]], 1)
     if own_words > 0:
@@ -40,14 +41,6 @@ def cross_entropy_step(
     loss = F.cross_entropy(logits, words, label_smoothing=label_smoothing)
     right = (logits.detach().argmax(1) == words).float().mean()
     return StepResult(loss, len(words), {"loss": loss.item(), "accuracy": right.item(), "words": len(words)})
-
-
-def _visible(mask: Tensor, hidden: float) -> Tensor:
-    """mask (B, R) without the regions that chance hides; of each photo at least one stays."""
-    if hidden == 0:
-        return mask
-    chance = torch.rand(mask.shape, device=mask.device).masked_fill(~mask, -1)
-    return mask & (chance >= chance.amax(1, keepdim=True).clamp(max=hidden))
 
 
 def _with_own_words(captioner: Captioner, said_before: Tensor, memory: object, photos: int, chance: float) -> Tensor:

@@ -26,6 +26,7 @@ from tellapart.decoding.sample import Rollout, greedy, sample, tempered
 from tellapart.decoding.score import score
 from tellapart.decoding.words import log_probabilities
 from tellapart.objectives import Moment, StepResult, baselines
+from tellapart.objectives.hiding import visible
 from tellapart.objectives.policy import PolicyConfig, Reduction
 from tellapart.rewards import Reward, Said
 
@@ -90,6 +91,7 @@ class PolicyGradient:
     content    (V,) True at the words that say something by themselves: the log tells how many captions repeat one
     before     the captioner as it was when training began, frozen; needed where `config.kl` is not 0
     total      of each of some numbers, the sum over all processes
+    hide_regions  the chance of a region that the captioner does not see it in a step
     """
 
     def __init__(
@@ -103,10 +105,11 @@ class PolicyGradient:
         content: Tensor,
         before: nn.Module | None = None,
         total: Callable[[Sequence[float]], list[float]] = list,
+        hide_regions: float = 0.0,
     ):
         self._module, self._words, self._scores, self._config = captioner, words, scores, config
         self._captioner: Captioner = captioner  # type: ignore[assignment]
-        self._before, self._content = before, content
+        self._before, self._content, self._hide_regions = before, content, hide_regions
         self._so_far = RunningMean(total)
         self._two_passes = config.passes == "two" or (
             config.passes == "auto" and getattr(captioner, "all_words_at_once", False)
@@ -129,7 +132,8 @@ class PolicyGradient:
             names = ["loss", *self._scores.names, *Portrait._fields, *(["kl"] if self._before else [])]
             return StepResult(batch.features.new_zeros(()), 0.0, dict.fromkeys(names, 0.0), captions=0)
         with nullcontext() if config.dropout else _without_dropout(self._module):
-            memory = self._captioner.encode(batch.features, batch.mask)
+            seen = visible(batch.mask, self._hide_regions)
+            memory = self._captioner.encode(batch.features, seen)
             rollout, reference = self._roll_out(memory), None
             if config.references:
                 rollout, reference = self._beside_references(rollout, memory, batch)
@@ -144,7 +148,7 @@ class PolicyGradient:
         loss, weight = policy_gradient(rollout.logp, above, said.mask, config.reduction)
         line = {"loss": 0.0, **line, **portrait(said, samples, self._content, self._words.eos)._asdict()}
         if self._before is not None:
-            gone = divergence(rollout.logp, self._logp_before(batch, rollout), said.mask)
+            gone = divergence(rollout.logp, self._logp_before(batch.features, seen, rollout), said.mask)
             loss, line["kl"] = loss + config.kl * gone, gone.item()
         return StepResult(loss, weight, line | {"loss": loss.item()}, captions=len(said.tokens))
 
@@ -261,9 +265,9 @@ class PolicyGradient:
         return baselines.of_photo(self._scores.worth(others), len(batch.photos), samples)
 
     @torch.no_grad()
-    def _logp_before(self, batch: Batch, rollout: Rollout) -> Tensor:
+    def _logp_before(self, features: Tensor, seen: Tensor, rollout: Rollout) -> Tensor:
         before: Captioner = self._before  # type: ignore[assignment]
-        return self._scored(before.encode(batch.features, batch.mask), rollout, before).logp
+        return self._scored(before.encode(features, seen), rollout, before).logp
 
 
 class RunningMean:

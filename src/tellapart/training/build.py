@@ -153,6 +153,7 @@ def _captioner_parts(recipe: Recipe, out: Path, resume: bool, device: torch.devi
         content=content_words(tokenizer),
         before=frozen(captioner) if recipe.objective.policy.kl else None,
         total=world.sum,
+        hide_regions=recipe.objective.hide_regions,
     )
     return Parts(captioner, learn, judge, photos, problems, keeps=learn, watch=Watch(recipe.validation.watch))
 
