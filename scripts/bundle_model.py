@@ -1,30 +1,34 @@
-"""Put a finished run's best weights into the package as an embedded captioner or retriever, in half precision.
+"""Put a model or a finished run's best weights into the package as an embedded captioner or retriever, in 8 bits.
 
-    python scripts/bundle_model.py runs/plain_xe plain
-    python scripts/bundle_model.py runs/word word
+    python scripts/bundle_model.py runs/plain plain
+    python scripts/bundle_model.py runs/judge judge
 
-The model card, README.md in the same folder, is written by hand.
+Its encoder is from then on the bundled one, whose weights are the published ones in half precision.  The model card,
+README.md in the same folder, is written by hand.
 """
 
-import shutil
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import torch
+from safetensors.torch import save
 
-from tellapart import album, models, retrievers
+from tellapart import album, files, models, packing, retrievers
 from tellapart.captioners import CAPTIONERS
+from tellapart.encoders import EncoderConfig
+from tellapart.encoders.loading import load
 
 run, name = Path(sys.argv[1]), sys.argv[2]
-if name in album.EMBEDDED:
-    config, folder = models.read_config(run, "captioner"), album.EMBEDDED[name]
-    network = models.build(CAPTIONERS, "captioner", config.name, config.settings)
-else:
-    config, folder = models.read_config(run, "retriever"), retrievers.EMBEDDED[name]
-    network = models.build(retrievers.RETRIEVERS, "retriever", config.name, config.settings)
+kind, table = ("captioner", CAPTIONERS) if name in album.EMBEDDED else ("retriever", retrievers.RETRIEVERS)
+folder = album.EMBEDDED.get(name) or retrievers.EMBEDDED[name]
+config = models.read_config(run, kind)
+network = models.build(table, kind, config.name, config.settings)
 models.load_weights(run, network)
+seen_with = {key: config.encoder[key] for key in (f.name for f in fields(EncoderConfig)) if key in config.encoder}
+encoder = load(EncoderConfig(**seen_with), torch.device("cpu"))
+
 folder.mkdir(exist_ok=True)
-for file in ("config.json", "vocabulary.json"):
-    shutil.copyfile(run / file, folder / file)
-models.save_weights(folder / "model.safetensors", network, torch.float16)
+models.describe(folder, config.name, network, models.load_words(run, config.settings), encoder.identity, kind)
+files.replace(folder / "model.safetensors", save(packing.packed(network.state_dict())))
 print(f"{folder}: {sum(file.stat().st_size for file in folder.iterdir()) / 1e6:.1f} MB from {run}")

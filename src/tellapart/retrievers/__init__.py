@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 HERE = Path(__file__).parent
-EMBEDDED = {"word": HERE / "word"}  # name: model folder
+EMBEDDED = {name: HERE / name for name in ("word", "judge")}  # name: model folder
 DEFAULT = "word"
 MINILM = "minilm"  # text to text, by a sentence encoder that is installed apart
 
