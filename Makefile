@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test lint format bench runs
+.PHONY: setup demo test lint format bench runs reproduce
 
 setup: $(READY)
 
@@ -47,3 +47,7 @@ QUEUE ?= recipes/small/queue.txt
 runs: $(READY)
 	$(if $(DATA),,$(error give the folder with flickr8k/ and coco/: make runs DATA=DIR))
 	$(BIN)/python scripts/run_queue.py $(QUEUE) DATA=$(DATA)
+
+# the embedded models from the beginning, into runs/; about eight hours on one core
+reproduce:
+	$(MAKE) runs QUEUE=recipes/album/queue.txt DATA=$(DATA)

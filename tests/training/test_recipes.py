@@ -1,11 +1,15 @@
 """Recipes and run folders, as a user meets them: `tellapart train`."""
 
+import shlex
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from string import Template
 
 import pytest
 import yaml
 
+from tellapart.__main__ import COMMANDS
 from tellapart.commands.train import parse
 from tellapart.errors import UserError
 from tellapart.recipe import OptimConfig, Recipe
@@ -13,7 +17,8 @@ from tellapart.training.build import run, shrink
 from tellapart.training.checks import check
 from tellapart.training.run_folder import claim, plain
 
-RECIPES = sorted((Path(__file__).parents[2] / "recipes").rglob("*.yaml"))
+RECIPES_FOLDER = Path(__file__).parents[2] / "recipes"
+RECIPES = sorted(RECIPES_FOLDER.rglob("*.yaml"))
 
 
 @pytest.fixture
@@ -40,6 +45,26 @@ def test_every_recipe_that_ships_can_be_read(file):
     assert recipe.optim.lr > 0
     check(recipe)
     assert f"tellapart train recipes/{file.parent.name}/{file.name}" in file.read_text()
+
+
+QUEUES = sorted(RECIPES_FOLDER.rglob("*.txt"))
+
+
+@pytest.mark.parametrize("file", QUEUES, ids=lambda file: f"{file.parent.name}/{file.name}")
+def test_every_command_of_a_queue_that_ships_is_understood(file, monkeypatch):
+    monkeypatch.chdir(RECIPES_FOLDER.parent)
+    lines = [line.split("#")[0].strip() for line in file.read_text().splitlines()]
+    commands = [shlex.split(Template(line).substitute(DATA="data")) for line in lines if line]
+    assert commands
+    for program, command, *arguments in commands:
+        if program == "python":
+            assert Path(command).exists()
+            continue
+        assert program == "tellapart"
+        if command == "train":
+            check(parse(arguments)[0])
+        else:
+            import_module(COMMANDS[command][0]).parser().parse_args(arguments)
 
 
 def test_there_are_recipes():
