@@ -24,6 +24,9 @@ def typed(text):
 TYPED = typed(README)
 
 
+PYTHON = re.findall(r"```python\n(.*?)```", README, re.S)
+
+
 def test_the_readme_shows_commands():
     shown = {words[0] for words in TYPED}
     assert shown >= {"caption", "train", "prepare", "models", "doctor", "evaluate", "lookalikes", "lint"}
@@ -45,7 +48,7 @@ def test_each_command_of_the_readme_is_understood(words, monkeypatch):
 
 
 def test_the_python_of_the_readme_runs(small_model, photo_folder, own_cache, monkeypatch, capsys):
-    (code,) = [block for block in re.findall(r"```python\n(.*?)```", README, re.S) if "import tellapart" in block]
+    (code,) = [block for block in PYTHON if "import tellapart" in block]
     for name, photo in (("photo.jpg", "0.png"), ("one.jpg", "1.png"), ("two.jpg", "2.png")):
         (photo_folder / photo).rename(photo_folder / name)
     monkeypatch.chdir(photo_folder)

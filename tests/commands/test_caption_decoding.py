@@ -206,7 +206,9 @@ def test_an_ensemble_captions_and_its_rows_depend_on_all_members(
 def test_an_ensemble_is_evaluated_under_the_names_of_its_members(
     tellapart, small_model, other_model, small_retriever, photo_folder, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(evaluate, "text_reader", lambda *_: (None, {}))  # text to text loads a network and is another story
+    monkeypatch.setattr(
+        evaluate, "text_reader", lambda *_: (None, {})
+    )  # text to text loads a network and is another story
     photos = [{"id": i, "file": f"photos/{i}.png", "split": "test", "captions": ["a red bus"]} for i in range(6)]
     (tmp_path / "data.json").write_text(json.dumps({"dataset": "d", "images": photos}))
     request = ("evaluate", f"{small_model}+{other_model}", other_model, "--data", tmp_path / "data.json")

@@ -2,11 +2,14 @@
 
 import json
 import math
+import re
+from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from tellapart import rewards
 from tellapart.commands.train import parse
 from tellapart.data import examples
 from tellapart.data.tokenizers import WordTokenizer
@@ -17,6 +20,7 @@ from tellapart.neighbours.groups import Groups, Photo, Rule
 from tellapart.recipe import RewardsConfig
 from tellapart.rewards import REWARDS, consensus
 from tellapart.training import checkpoint
+from tellapart.training import rewards as training_rewards
 from tellapart.training.build import run
 from tellapart.training.rewards import BUILDERS, Material
 from tellapart.training.watch import Watch, WatchConfig
@@ -323,3 +327,29 @@ def test_dropout_off_is_as_no_dropout(begin, tmp_path):
     for name, tensor in some.items():
         if name.startswith("model/"):
             torch.testing.assert_close(tensor, none[name])
+
+
+def test_the_reward_of_the_readme_trains(small_world, uninterrupted, listener, monkeypatch, tmp_path):
+    """As it stands there, but for the photos and models, which are small ones."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    (code,) = [block for block in re.findall(r"```python\n(.*?)```", readme, re.S) if "BUILDERS" in block]
+    assert len([line for line in code.splitlines() if line]) <= 10
+    monkeypatch.setattr(rewards, "REWARDS", dict(rewards.REWARDS))
+    monkeypatch.setattr(training_rewards, "REWARDS", rewards.REWARDS)
+    monkeypatch.setattr(training_rewards, "BUILDERS", dict(training_rewards.BUILDERS))
+    more = {
+        "--init_from": uninterrupted,
+        "--objective.name": "policy_gradient",
+        "--objective.rewards.listener": listener,
+        "--validation.metric": "last",
+        "--max_steps": 2,
+        "--log_steps": 1,
+        "--out": tmp_path / "run",
+    }
+    given = "".join(f", {option!r}, {str(value)!r}" for option, value in more.items())
+    code = code.replace('"recipes/tiny/photos_geg.yaml"', repr(str(small_world / "recipe.yaml")))
+    exec(compile(code.replace("])", given + "])"), "README.md", "exec"), {})
+    logged = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    steps = [line for line in logged if "reward/brief" in line]
+    assert [line["step"] for line in steps] == [1, 2]
+    assert all(line["reward/brief"] == pytest.approx(-line["length"] - 1, abs=1) for line in steps)  # the end is a word
