@@ -39,7 +39,7 @@ def parser() -> Parser:
         "details.json (intervals, differences, signatures), report.html, TREC run and qrels files, and the captions.\n"
         "A run that is started again with the same DIR goes on where it stopped.\n"
         "Exit 1: some photos or captions could not be used; each is named.",
-        "tellapart evaluate plain human --data flickr8k.json coco.json --retriever word runs/judge --out evaluation",
+        "tellapart evaluate plain human --data flickr8k.json coco.json --retriever word judge --out evaluation",
     )
     parser.add_argument("models", metavar="MODEL", nargs="+", help="a row of the table")
     parser.add_argument(
