@@ -5,6 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 HERE = Path(__file__).parent
-EMBEDDED = {"plain": HERE / "plain"}  # name: model folder
-DEFAULT = "plain"
+EMBEDDED = {name: HERE / name for name in ("plain", "distinctive")}  # name: model folder
+DEFAULT = "distinctive"
 TUNE = HERE / "tune.yaml"  # the recipe of `tellapart demo --train`
