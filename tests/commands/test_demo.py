@@ -73,7 +73,7 @@ def test_the_whole_story(demo, small, small_model, tmp_path):
     assert page.count("<article data-kinds") == len(PHOTOS)
     assert page.count("data:image/webp;base64,") == len(PHOTOS)
     assert page.count("data-at=") > len(PHOTOS)
-    assert '<option value="1">cats</option>' in page
+    assert '<option value="1">trains</option>' in page
     footer = page.partition("<footer>")[2]
     assert "CC BY 2.0 (creativecommons.org/licenses/by/2.0)" in footer
     assert all(str(photo.id) in footer for photo in PHOTOS if photo.extra["license"] == 7)
