@@ -34,9 +34,12 @@ from tellapart.encoders import weights_file
 COUNT = 96
 
 
-def plain_way(ways: Ways, encoder: encoders.Encoder, files: list[Path]) -> list[str]:
+def by_torch(encoder: encoders.Encoder) -> encoders.FeatureMap:
     entry = encoders.ENCODERS[encoder.config.name]
-    look = encoders._by_torch(entry.variant, weights_file(encoder.config.name, entry), torch.device("cpu"))
+    return encoders._by_torch(entry.variant, weights_file(encoder.config.name, entry), torch.device("cpu"))
+
+
+def plain_way(ways: Ways, encoder: encoders.Encoder, look: encoders.FeatureMap, files: list[Path]) -> list[str]:
     return [one_photo(ways, encoder, look, file) for file in files]
 
 
@@ -72,7 +75,7 @@ if __name__ == "__main__":
     files = [found[i % len(found)] for i in range(COUNT)]
     captioner = captioning.load(request.model, device="cpu")
     parts = {
-        "plain way": partial(plain_way, Ways.of(request.model), captioner.encoder, files),
+        "plain way": partial(plain_way, Ways.of(request.model), captioner.encoder, by_torch(captioner.encoder), files),
         "ours": partial(ours, captioner, files),
     }
     same = sum(one == other for one, other in zip(parts["plain way"](), parts["ours"](), strict=True))
