@@ -133,6 +133,8 @@ class OptimConfig:
         clip_norm: largest norm of all gradients together; 0: no limit
         clip_value: largest value of each gradient; 0: no limit
         accumulate: batches per optimiser step
+        average: what is validated and kept is a running mean of the weights, of which a step leaves so much, such as
+            0.99 for about a hundred steps; 0: the weights themselves
     """
 
     lr: float = 5e-4
@@ -146,6 +148,7 @@ class OptimConfig:
     clip_norm: float = 0.0
     clip_value: float = 0.0
     accumulate: int = 1
+    average: float = 0.0
 
 
 @dataclass

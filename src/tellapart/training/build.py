@@ -6,7 +6,7 @@ import copy
 import hashlib
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -100,7 +100,7 @@ class Parts:
     validate: Validate
     data: Data[Any]
     problems: list[str]
-    keeps: Keeps | None = None
+    keeps: Mapping[str, Keeps] = field(default_factory=dict)
     watch: Watch | None = None
 
 
@@ -155,7 +155,7 @@ def _captioner_parts(recipe: Recipe, out: Path, resume: bool, device: torch.devi
         total=world.sum,
         hide_regions=recipe.objective.hide_regions,
     )
-    return Parts(captioner, learn, judge, photos, problems, keeps=learn, watch=Watch(recipe.validation.watch))
+    return Parts(captioner, learn, judge, photos, problems, keeps={"objective": learn}, watch=Watch(recipe.validation.watch))
 
 
 def frozen(captioner: torch.nn.Module) -> torch.nn.Module:

@@ -8,7 +8,9 @@ the first and `random/1/cpu` that of the second.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import torch
@@ -22,11 +24,14 @@ from tellapart.training.distributed import ALONE, World
 
 
 class Keeps(Protocol):
-    """What an objective remembers from step to step; the same in all processes of a run."""
+    """What remembers something from step to step; the same in all processes of a run."""
 
     def state(self) -> dict[str, Tensor]: ...
 
     def restore(self, state: dict[str, Tensor]) -> None: ...
+
+
+NOTHING: Mapping[str, Keeps] = MappingProxyType({})
 
 
 def save(
@@ -34,12 +39,15 @@ def save(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     position: dict[str, Any],
-    keeps: Keeps | None = None,
+    keeps: Mapping[str, Keeps] = NOTHING,
     world: World = ALONE,
 ) -> None:
-    """The first process writes; the others go on when it has."""
+    """The first process writes; the others go on when it has.
+
+    keeps  what else there is to remember, by name; a name is the first part of its tensors' names
+    """
     states = world.gather({name: state.numpy().tobytes().hex() for name, state in _random_states().items()})
-    world.from_first(lambda: _write(file, model, optimizer, position, keeps.state() if keeps else {}, states))
+    world.from_first(lambda: _write(file, model, optimizer, position, keeps, states))
 
 
 def _write(
@@ -47,11 +55,12 @@ def _write(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     position: dict[str, Any],
-    kept: dict[str, Tensor],
+    keeps: Mapping[str, Keeps],
     states: list[dict[str, str]],
 ) -> None:
     tensors = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
-    tensors |= {f"objective/{name}": tensor for name, tensor in kept.items()}
+    for part, kept in keeps.items():
+        tensors |= {f"{part}/{name}": tensor for name, tensor in kept.state().items()}
     for index, state in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer/{index}/{key}": torch.as_tensor(value) for key, value in state.items()}
     for rank, own in enumerate(states):
@@ -62,7 +71,11 @@ def _write(
 
 
 def load(
-    file: Path, model: nn.Module, optimizer: torch.optim.Optimizer, keeps: Keeps | None = None, rank: int = 0
+    file: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    keeps: Mapping[str, Keeps] = NOTHING,
+    rank: int = 0,
 ) -> dict[str, Any]:
     """Puts everything back and returns the position.
 
@@ -71,7 +84,7 @@ def load(
     tensors, metadata = read_tensors(file)
     try:
         position: dict[str, Any] = json.loads(metadata["position"])
-        parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}, "objective": {}, "random": {}}
+        parts: dict[str, dict[str, Tensor]] = {part: {} for part in ("model", "optimizer", "random", *keeps)}
         for name, tensor in tensors.items():
             part, _, rest = name.partition("/")
             parts[part][rest] = tensor
@@ -80,11 +93,11 @@ def load(
             index, _, key = name.partition("/")
             state.setdefault(int(index), {})[key] = tensor
         first = parts["random"]["cpu"]
+        for part, keeper in keeps.items():
+            keeper.restore(parts[part])
     except (KeyError, ValueError):
         raise UserError(f"{file} is not a training checkpoint.") from None
     put_weights(file, model, parts["model"])
-    if keeps is not None:
-        keeps.restore(parts["objective"])
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
     torch.set_rng_state(tensors.get(_random_name(rank, "cpu"), torch.get_rng_state() if rank else first))
     if torch.cuda.is_available() and (cuda := tensors.get(_random_name(rank, "cuda"))) is not None:

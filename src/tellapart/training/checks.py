@@ -41,6 +41,7 @@ _RANGES: dict[str, tuple[float, float]] = {  # least and most
     "objective.rewards.margin": (0, 2),
     "objective.margin": (0, 2),
     "objective.all_negatives": (0, math.inf),
+    "optim.average": (0, 1 - 1e-9),
     "seed": (0, 2**63 - 1),
 }
 

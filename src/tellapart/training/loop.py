@@ -12,8 +12,8 @@ import math
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,7 @@ from tellapart.progress import Progress
 from tellapart.recipe import Recipe
 from tellapart.training import checkpoint
 from tellapart.training.distributed import ALONE, SharedError, World
+from tellapart.training.running_mean import RunningMean
 from tellapart.training.schedule import learning_rate
 from tellapart.training.watch import Watch
 
@@ -76,7 +77,7 @@ def fit(
     stream: BatchStream[AnyBatch],
     device: torch.device,
     resume: bool,
-    keeps: checkpoint.Keeps | None = None,
+    keeps: Mapping[str, checkpoint.Keeps] = checkpoint.NOTHING,
     watch: Watch | None = None,
     world: World = ALONE,
 ) -> Position:
@@ -86,6 +87,8 @@ def fit(
     """
     optimizer = build_optimizer(model, recipe)
     position = Position()
+    mean = RunningMean(model, recipe.optim.average) if recipe.optim.average else None
+    keeps = {**keeps, "mean": mean} if mean else keeps
     with world.together():
         if resume:
             position = Position(**checkpoint.load(out / "last.safetensors", model, optimizer, keeps, world.rank))
@@ -101,13 +104,18 @@ def fit(
     log = Log(out / "log.jsonl" if world.is_first else None, after=position.step)
     batches, began, saved = iter(stream), time.monotonic() - position.seconds, time.monotonic()
 
+    def as_kept() -> AbstractContextManager[None]:
+        """The model is what the run would end with if it ended now."""
+        return mean.in_place() if mean else nullcontext()
+
     def save() -> None:
         position.consumed, position.seconds = stream.consumed, time.monotonic() - began
         checkpoint.save(out / "last.safetensors", model, optimizer, asdict(position), keeps, world)
 
     def validated() -> dict[str, float]:
         model.eval()
-        metrics: dict[str, float] = world.gather(validate())[0]  # the first one's, so that all decide alike
+        with as_kept():
+            metrics: dict[str, float] = world.gather(validate())[0]  # the first one's, so that all decide alike
         model.train()
         log.write(position.step, {f"val/{name}": value for name, value in metrics.items()})
         bar.message(f"step {position.step}: " + ", ".join(f"{k} {v:.4g}" for k, v in metrics.items()))
@@ -141,6 +149,8 @@ def fit(
             log.add({"gradient": gradient})
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
+            if mean:
+                mean.update()
             position.step += 1
             bar.advance(note=f"loss {line['loss']:.3f}")
             if position.step % recipe.log_steps == 0 or position.step == total:
@@ -149,7 +159,8 @@ def fit(
             if position.step % validate_steps == 0 or position.step == total:
                 metrics = validated()
                 if judge(position, metrics, recipe.validation.metric):
-                    world.from_first(partial(models.save_weights, out / "best.safetensors", model))
+                    with as_kept():
+                        world.from_first(partial(models.save_weights, out / "best.safetensors", model))
                 if recipe.validation.patience and position.stale >= recipe.validation.patience:
                     position.finished = f"{recipe.validation.metric} has not improved for {position.stale} validations"
                 if watch is not None and (wrong := watch.look(position.first, metrics)):
