@@ -1,6 +1,7 @@
 """The command line of `evaluate`, with retrievers that see words instead of photos."""
 
 import json
+import shutil
 import os
 
 import pytest
@@ -135,6 +136,23 @@ def test_captions_are_made_once_and_kept(evaluate, files, small_model, tmp_path)
     assert "12 of them from before" in err
     second = json.loads((out / "results.json").read_text())["world"][small_model.name]
     assert second["AvgLen"] == pytest.approx(first["AvgLen"] + 1)
+
+
+@pytest.mark.parametrize(
+    ("log", "titled"),
+    [('{"step": 2, "val/CIDEr-D": 0.5}\n{"step": 4, "val/CIDEr-D": 0.6}\n', True), ("no JSON", False), ("", False)],
+)
+def test_the_page_shows_how_a_run_was_trained_if_its_log_can_be_read(
+    evaluate, files, small_model, tmp_path, log, titled
+):
+    data, _, vague = files
+    run = shutil.copytree(small_model, tmp_path / "runs" / "trained")
+    (run / "recipe.yaml").write_text("captioner: transformer\n")
+    (run / "log.jsonl").write_text(log)
+    assert evaluate(run, vague, "--data", data, *QUICK, "--out", tmp_path / "out")[0] == 0
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert ("Validation over steps" in page) is titled
+    assert ("trained, 4: 60" in page) is titled  # a point of the curve says what it is
 
 
 def test_a_captioner_can_look_for_its_own_photos(evaluate, files, small_model):

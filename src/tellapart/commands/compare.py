@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tellapart.evaluation.changes import Changes
-    from tellapart.evaluation.compare import Evaluation, Run
+    from tellapart.evaluation.compare import Evaluation
     from tellapart.evaluation.compare_report import Findings
     from tellapart.evaluation.report import Looking
     from tellapart.evaluation.rows import Split
     from tellapart.evaluation.run import Grid
+    from tellapart.evaluation.runs import Run
     from tellapart.retrievers.retriever import Retriever
 
 _PHOTOS = 200
@@ -67,10 +68,10 @@ def main(arguments: list[str]) -> int:
     _check(request)
 
     from tellapart import files
-    from tellapart.evaluation import compare, compare_report
+    from tellapart.evaluation import compare, compare_report, runs
     from tellapart.evaluation.compare_report import Findings
 
-    findings = Findings(compare.read(request.runs))
+    findings = Findings(runs.read(request.runs))
     findings.evaluations = [compare.read_evaluation(folder, findings.runs) for folder in request.evaluation]
     _print(findings.runs)
     if request.time:
@@ -100,10 +101,11 @@ def _check(request: Namespace) -> None:
 
 def _print(runs: Sequence[Run]) -> None:
     from tellapart.evaluation import compare
+    from tellapart.evaluation.runs import caution
 
     names, width = [run.name for run in runs], shutil.get_terminal_size((100, 24)).columns
     print(compare.text_table(compare.facts(runs), names, width))
-    if sentence := compare.caution(runs):
+    if sentence := caution(runs):
         print(f"\n{sentence}")
     if differ := compare.differences(runs):
         print(f"\nwhere the recipes differ\n{compare.text_table(differ, names, width)}")

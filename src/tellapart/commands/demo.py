@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
     _make(out)  # before the work, so that a folder that cannot be does not cost it
 
     from tellapart import album, files, retrievers
-    from tellapart.commands.evaluate import Captioners, grid_of, plane_of, text_reader
+    from tellapart.commands.evaluate import Captioners, grid_of, plane_of, text_reader, trained
     from tellapart.evaluation import report, rows, table
     from tellapart.retrievers.loading import load
 
@@ -80,6 +80,7 @@ def main(arguments: list[str]) -> int:
             title="The album, told apart",
             footer=credit(grid.split.photos),
             examples=len(grid.split.photos),
+            trained=trained(models),
         )
     print(f"\n{time.monotonic() - began:.0f} seconds")
     print(out / "report.html")

@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 from argparse import ArgumentTypeError
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tellapart.evaluation.report import Plane
     from tellapart.evaluation.rows import Model, Said, Split
     from tellapart.evaluation.run import Differences, Grid
+    from tellapart.evaluation.runs import Run
     from tellapart.retrievers.retriever import Retriever
 
 _BEAM = 3
@@ -129,7 +130,7 @@ def main(arguments: list[str]) -> int:
         differences = [grid.differences() for grid in grids]
         _print(grids, differences, all_columns=request.all_columns)
         if request.out:
-            _write(grids, differences, out, captioners, plane_of(seeing))
+            _write(grids, differences, out, models, captioners, plane_of(seeing))
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0
@@ -310,6 +311,7 @@ def _write(
     grids: Sequence[Grid],
     differences: Sequence[Differences],
     out: Path,
+    models: Sequence[Model],
     captioners: Captioners,
     plane: Plane | None,
 ) -> None:
@@ -323,8 +325,24 @@ def _write(
     for grid in grids:
         for name, lines in trec.of_grid(grid):
             files.replace(out / name, "".join(lines).encode("ascii"))
-    report.write(grids, differences, out / "report.html", captioners.looked, plane)
+    report.write(grids, differences, out / "report.html", captioners.looked, plane, trained=trained(models))
     print(out / "report.html")
+
+
+def trained(models: Sequence[Model]) -> list[Run]:
+    """Those of the models that are run folders with a log, under the names that they have here."""
+    from dataclasses import replace
+
+    from tellapart import files
+    from tellapart.errors import UserError
+    from tellapart.evaluation import runs
+
+    found = []
+    for model in models:
+        if all(files.is_file(Path(model.given) / name) for name in runs.NEEDED):
+            with suppress(UserError):  # a log that is damaged, or empty as yet, is no reason to have no page
+                found.append(replace(runs.read([model.given])[0], name=model.name))
+    return found
 
 
 def _json(content: Any) -> bytes:

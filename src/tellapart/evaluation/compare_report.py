@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,12 +14,13 @@ from tellapart.evaluation import cards as of_photos
 from tellapart.evaluation import figures, plots
 from tellapart.evaluation.cards import Card, Columns, Order, Pictures, legend, section
 from tellapart.evaluation.changes import Changes
-from tellapart.evaluation.compare import Evaluation, Run, by_batch_size, caution, differences, facts, in_units
+from tellapart.evaluation.compare import Evaluation, by_batch_size, differences, facts
 from tellapart.evaluation.figures import dot, side_by_side
 from tellapart.evaluation.local_reward import LocalReward
 from tellapart.evaluation.plots import Series
 from tellapart.evaluation.report import Looking, Places, card, nowhere, places_of
 from tellapart.evaluation.run import Grid
+from tellapart.evaluation.runs import Run, caution
 from tellapart.evaluation.step_time import time_table
 from tellapart.evaluation.trec import file_name
 from tellapart.pages import counted, escaped, page
@@ -49,7 +50,7 @@ def write(findings: Findings, out: Path) -> None:
     sections = [
         _runs(findings.runs),
         _times(findings.runs, findings.times),
-        _curves(findings.runs, drawn),
+        *(_section(*one) for one in figures.over_steps(findings.runs, drawn)),
         _batch_sizes(findings.runs, findings.evaluations, drawn),
         _changed(findings, pictures),
         _figures(findings, pictures, drawn),
@@ -91,7 +92,7 @@ def _figures(findings: Findings, pictures: Pictures, drawn: dict[str, str]) -> s
     if changes is not None and findings.plane is not None:
         retriever, layout = findings.plane
         found.append(figures.plane(retriever, layout, changes.said, drawn))
-    return "".join(_section(one.title, one.note, one.body) for one in found)
+    return "".join(_section(*one) for one in found)
 
 
 # Recipes and logs
@@ -113,43 +114,6 @@ def _times(runs: Sequence[Run], times: Mapping[str, Mapping[str, float]]) -> str
     colours = [number for number, run in enumerate(runs) if run.name in times]
     note = "Milliseconds for a batch, the median of a few, measured here and now; without the optimiser."
     return _section("Time per part of a step", note, _table(time_table(times), list(times), colours=colours))
-
-
-def _curves(runs: Sequence[Run], drawn: dict[str, str]) -> str:
-    def validations(run: Run) -> dict[str, list[tuple[int, float]]]:
-        return {
-            name: [(step, in_units(name, value)) for step, value in curve] for name, curve in run.validations.items()
-        }
-
-    def rewards(run: Run) -> dict[str, list[tuple[int, float]]]:
-        return {name: curve for name, curve in run.training.items() if name.split("/")[0] == "reward"}
-
-    return _section(
-        "Validation over steps", caution(runs), side_by_side(_over_steps(runs, validations, "validation"), drawn)
-    ) + _section(
-        "Rewards over steps",
-        "Of the captions that are learned from, before any weight; reward is the weighted sum.",
-        side_by_side(_over_steps(runs, rewards, "training"), drawn),
-    )
-
-
-def _over_steps(
-    runs: Sequence[Run], of: Callable[[Run], Mapping[str, Sequence[tuple[float, float]]]], prefix: str
-) -> dict[str, str]:
-    curves = [of(run) for run in runs]
-    names = dict.fromkeys(name for own in curves for name in own)
-    return {
-        f"{prefix}.{name.replace('/', '.')}": plots.lines(
-            name,
-            [
-                Series(run.name, own[name], n)
-                for n, (run, own) in enumerate(zip(runs, curves, strict=True))
-                if name in own
-            ],
-            x="step",
-        )
-        for name in names
-    }
 
 
 def _batch_sizes(runs: Sequence[Run], evaluations: Sequence[Evaluation], drawn: dict[str, str]) -> str:

@@ -1,9 +1,11 @@
-"""Figures that pages share: what words earn and weigh by the local discriminative reward, and where captions lie."""
+"""Figures that pages share: how runs went, what words earn and weigh by the local discriminative reward, and where
+captions lie.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +15,13 @@ from tellapart.evaluation import plots
 from tellapart.evaluation.cards import Pictures
 from tellapart.evaluation.local_reward import Earned, LocalReward
 from tellapart.evaluation.plots import Mark, Series
+from tellapart.evaluation.runs import Curves, Run, caution, in_units
 from tellapart.pages import LONG_SIDE, escaped
 
 _WORD_REWARDS = 3  # photos whose words' rewards are drawn
 
 
-@dataclass(frozen=True)
-class Figure:
+class Figure(NamedTuple):
     title: str
     note: str  # text
     body: str  # HTML
@@ -36,6 +38,45 @@ def dot(speaker: int) -> str:
     """A speaker's colour."""
     circle = f'<circle class="c{speaker % plots.COLOURS}" cx="5" cy="5" r="4"/>'
     return f'<svg class="chart dot-of" viewBox="0 0 10 10">{circle}</svg>'
+
+
+def over_steps(runs: Sequence[Run], drawn: dict[str, str]) -> list[Figure]:
+    """How runs went (Fig. 6 of the GLD paper), as far as their logs say."""
+
+    def validations(run: Run) -> Curves:
+        return {
+            name: [(step, in_units(name, value)) for step, value in curve] for name, curve in run.validations.items()
+        }
+
+    def rewards(run: Run) -> Curves:
+        return {name: curve for name, curve in run.training.items() if name.split("/")[0] == "reward"}
+
+    made = [
+        Figure("Validation over steps", caution(runs), side_by_side(_curves(runs, validations, "validation"), drawn)),
+        Figure(
+            "Rewards over steps",
+            "Of the captions that are learned from, before any weight; reward is the weighted sum.",
+            side_by_side(_curves(runs, rewards, "training"), drawn),
+        ),
+    ]
+    return [figure for figure in made if figure.body]
+
+
+def _curves(runs: Sequence[Run], of: Callable[[Run], Curves], prefix: str) -> dict[str, str]:
+    curves = [of(run) for run in runs]
+    names = dict.fromkeys(name for own in curves for name in own)
+    return {
+        f"{prefix}.{name.replace('/', '.')}": plots.lines(
+            name,
+            [
+                Series(run.name, own[name], n)
+                for n, (run, own) in enumerate(zip(runs, curves, strict=True))
+                if name in own
+            ],
+            x="step",
+        )
+        for name in names
+    }
 
 
 def weights(local: LocalReward, drawn: dict[str, str]) -> Figure:

@@ -17,7 +17,7 @@ from tellapart.data.batches import pad_tokens
 from tellapart.data.tokenizers import WordTokenizer, split_words
 from tellapart.decoding.score import caption_mask
 from tellapart.errors import UserError
-from tellapart.evaluation.compare import Run
+from tellapart.evaluation.runs import Run
 from tellapart.metrics.ngrams import ORDERS
 from tellapart.progress import Progress
 from tellapart.recipe import RewardsConfig

@@ -23,6 +23,7 @@ from tellapart.evaluation.figures import Figure
 from tellapart.evaluation.local_reward import LocalReward
 from tellapart.evaluation.plots import Series
 from tellapart.evaluation.run import Differences, Grid, Row
+from tellapart.evaluation.runs import Run
 from tellapart.evaluation.table import MARKS, all_columns, heading, left_out, main_columns, notes, shown, verdict
 from tellapart.metrics.retrieval import recalls
 from tellapart.pages import counted, escaped, page
@@ -57,12 +58,18 @@ def write(
     title: str = "Evaluation",
     footer: str = "",
     examples: int = EXAMPLES,
+    trained: Sequence[Run] = (),
 ) -> None:
-    """The page in one step.  `examples` photos of each data set are drawn by chance."""
+    """The page in one step.
+
+    examples  so many photos of each data set are drawn by chance
+    trained   those of the models whose training has a log
+    """
     pictures = Pictures()
     parts = [
         _grid(grid, found, pictures, looked, plane, examples) for grid, found in zip(grids, differences, strict=True)
     ]
+    parts.append(_training(trained))
     models = {name for grid in grids for name in grid.lines}
     subtitle = f"{counted(len(models), 'model')} on {counted(len(grids), 'data set')}"
     style = plots.STYLE + figures.STYLE + of_photos.TABLES + _STYLE + of_photos.STYLE + pictures.style
@@ -254,9 +261,18 @@ def _figures(grid: Grid, pictures: Pictures, plane: Plane | None) -> str:
         said = _said(grid, names, _some(grid.measured, max(_FEWEST, _MAPPED // len(names))))
         with suppress(UserError):  # what it needs is installed apart, and captions may be too few or too alike
             found.append(figures.plane(*plane(said), said, {}))
-    return "".join(
-        f'<h3>{escaped(one.title)}</h3>\n<p class="notes">{escaped(one.note)}</p>\n{one.body}' for one in found
-    )
+    return "".join(map(_figure, found))
+
+
+def _figure(figure: Figure) -> str:
+    note = f'<p class="notes">{escaped(figure.note)}</p>\n' if figure.note else ""
+    return f"<h3>{escaped(figure.title)}</h3>\n{note}{figure.body}"
+
+
+def _training(trained: Sequence[Run]) -> str:
+    """How those models went that are runs with a log."""
+    found = "".join(map(_figure, figures.over_steps(trained, {})))
+    return f"<section>\n<h2>How they were trained</h2>\n{found}</section>\n" if found else ""
 
 
 def _said(grid: Grid, names: Sequence[str], photos: Sequence[int]) -> Said:

@@ -27,7 +27,7 @@ from tellapart.data.tokenizers import WordTokenizer
 from tellapart.decoding.sample import Rollout
 from tellapart.encoders import PhotoEncoder
 from tellapart.errors import UserError
-from tellapart.evaluation.compare import Run
+from tellapart.evaluation.runs import Run
 from tellapart.objectives import Moment
 from tellapart.objectives.policy_gradient import PolicyGradient
 from tellapart.progress import Progress

@@ -155,7 +155,9 @@ def _captioner_parts(recipe: Recipe, out: Path, resume: bool, device: torch.devi
         total=world.sum,
         hide_regions=recipe.objective.hide_regions,
     )
-    return Parts(captioner, learn, judge, photos, problems, keeps={"objective": learn}, watch=Watch(recipe.validation.watch))
+    return Parts(
+        captioner, learn, judge, photos, problems, keeps={"objective": learn}, watch=Watch(recipe.validation.watch)
+    )
 
 
 def frozen(captioner: torch.nn.Module) -> torch.nn.Module:
