@@ -152,7 +152,7 @@ def test_the_page_shows_how_a_run_was_trained_if_its_log_can_be_read(
     assert evaluate(run, vague, "--data", data, *QUICK, "--out", tmp_path / "out")[0] == 0
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert ("Validation over steps" in page) is titled
-    assert ("trained, 4: 60" in page) is titled  # a point of the curve says what it is
+    assert ("<title>trained, step 4: 60<" in page) is titled  # a point of the curve says what it is
 
 
 def test_a_captioner_can_look_for_its_own_photos(evaluate, files, small_model):
