@@ -1,8 +1,8 @@
 """The command line of `evaluate`, with retrievers that see words instead of photos."""
 
 import json
-import shutil
 import os
+import shutil
 
 import pytest
 

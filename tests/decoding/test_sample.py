@@ -1,4 +1,5 @@
 import math
+from importlib import import_module
 
 import pytest
 import torch
@@ -17,7 +18,10 @@ from decoding.toy_captioner import (
     table_of,
     unpadded,
 )
+from tellapart.captioners import CAPTIONERS
+from tellapart.captioners.transformer import Transformer, TransformerConfig
 from tellapart.decoding import caption_mask, greedy, sample, score
+from tellapart.models import build_captioner
 
 CAT, DOG = 4, 5
 ONE_WORD = {CAT: 0.5, DOG: 0.3, UNK: 0.15, EOS: 0.05}  # what follows BOS; then EOS is certain
@@ -281,13 +285,57 @@ def test_a_caption_without_eos_is_cut_at_max_words():
         assert rollout.tokens.tolist() == [[CAT, DOG, CAT, DOG]] * len(rollout.tokens)
 
 
-def test_the_loop_ends_with_the_last_caption_and_shares_its_first_step():
+def test_captions_that_begin_alike_are_one_row_until_they_part():
     short = table_of({BOS: {CAT: 1.0}}, vocab_size=6)
-    long = table_of({BOS: {CAT: 1.0}, CAT: {DOG: 1.0}}, vocab_size=6)
+    long = table_of({BOS: {CAT: 1.0}, CAT: {DOG: 1.0}, DOG: {UNK: 0.5, CAT: 0.5}, UNK: {EOS: 1.0}}, vocab_size=6)
     captioner = TableCaptioner()
-    rollout = sample(captioner, (torch.stack([short, long]),), samples=5, **IDS, max_words=20)
-    assert rollout.tokens.shape == (10, 3)  # CAT DOG EOS
-    assert captioner.steps == [(2, 2), (2, 10), (5, 5)]  # those of the first photo have left
+    uniform = torch.full((10, 20), 0.25)
+    uniform[8, 2] = uniform[9, 2] = 0.75  # of the second photo's five captions, two say "dog cat"
+    rollout = sample(captioner, (torch.stack([short, long]),), samples=5, **IDS, max_words=4, uniform=uniform)
+    (first, last) = sorted([UNK, CAT])
+    second = [[CAT, DOG, first]] * 3 + [[CAT, DOG, last]] * 2
+    assert rollout.tokens[5:, :3].tolist() == second
+    # (rows of the memory, rows of the step): one a photo; the first photo's have ended; two ways to go on
+    assert captioner.steps == [(2, 2), (2, 2), (1, 1), (2, 2)]
+
+
+def drawn(captioner, memory, **more):
+    """What is drawn, and the gradients of its log p by the captioner's parameters."""
+    captioner.zero_grad()
+    rollout = sample(captioner, memory(), samples=5, **IDS, max_words=9, generator=generator(3), **more)
+    (rollout.logp * torch.linspace(-1, 1, rollout.logp.numel()).view_as(rollout.logp)).sum().backward()
+    return rollout, [parameter.grad.clone() for parameter in captioner.parameters() if parameter.grad is not None]
+
+
+@pytest.mark.parametrize("name", CAPTIONERS)
+@pytest.mark.parametrize("more", [{}, {"no_repeat": 2, "temperature": 0.6}], ids=["plain", "constrained"])
+def test_sharing_rows_changes_neither_captions_nor_gradients(name, more):
+    """The same captioner in training mode, but without dropout, shares nothing."""
+    torch.manual_seed(0)
+    tiny = import_module(CAPTIONERS[name].module).TINY
+    captioner = build_captioner(name, {**tiny, "dropout": 0.0}, vocab_size=9, feature_size=8)
+    features, regions = torch.randn(4, 5, 8), torch.ones(4, 5, dtype=torch.bool)
+
+    def memory():
+        return captioner.encode(features, regions)
+
+    shared, gradients = drawn(captioner.eval(), memory, **more)
+    alone, expected = drawn(captioner.train(), memory, **more)
+    assert shared.tokens.equal(alone.tokens)
+    assert len(set(map(tuple, shared.tokens[:, :2].tolist()))) < len(shared.tokens)  # some do begin alike
+    torch.testing.assert_close(shared.logp, alone.logp, rtol=1e-4, atol=1e-5)
+    for found, wanted in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-5)
+
+
+def test_with_dropout_every_caption_has_a_row_of_its_own():
+    captioner = Transformer(TransformerConfig(9, feature_size=8, width=16, heads=2, feed_forward=16, dropout=0.5))
+    memory = captioner.train().encode(torch.randn(1, 3, 8), torch.ones(1, 3, dtype=torch.bool))
+    nearly_sure = torch.full((40, 9), 1e-6)  # all draw the first word that may be
+    rollout = sample(captioner, memory, samples=40, **IDS, max_words=4, uniform=nearly_sure)
+    assert len(set(rollout.tokens[:, 0].tolist())) == 1
+    assert len(set(rollout.logp[:, 0].tolist())) == 1  # the first step is shared
+    assert len(set(rollout.logp[:, 1].tolist())) > 10
 
 
 def test_the_same_generator_draws_the_same_captions():

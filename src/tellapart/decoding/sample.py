@@ -8,7 +8,9 @@ sample    the distribution drawn from: tempered, truncated, what constraints rul
           policy whose expected reward REINFORCE climbs; the captioner's own log p would weight words by a chance they
           never had.  Without any of these the two are the same, and `score` gives either the captioner's own.
 
-Finished captions ride along, fed with padding, until they are more than an eighth of the batch; then they leave it.
+Captions of a photo that have begun alike are one row of a step until they part: what they have said so far, and so what
+they may say next, is the same.  (Not while dropout makes every caption another's.)  Rows whose captions have ended ride
+along, fed with padding, until they are more than an eighth; then they leave.
 """
 
 from __future__ import annotations
@@ -27,8 +29,9 @@ from tellapart.decoding.score import caption_mask
 from tellapart.decoding.weights import AtOnce
 from tellapart.decoding.words import log_probabilities, opening
 
-# logits (n, V), the words so far (n, t) and which captions these are (n,) -> the next word (n,) and its log p (n,)
-Choose = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+# logits (rows, V), the words so far (rows, t), and of each caption that goes on its row (n,) and which it is (n,)
+# -> its next word (n,) and log p (n,)
+Choose = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 @dataclass
@@ -61,9 +64,9 @@ def greedy(
         banned, eos=eos, max_words=max_words, min_words=min_words, no_repeat=no_repeat, device=start.device
     )
 
-    def choose(logits: Tensor, said: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
-        word = rules.rule_out_(logits.detach().clone(), said).argmax(dim=1)
-        return word, _of(word, log_probabilities(logits))
+    def choose(logits: Tensor, said: Tensor, row: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+        word = rules.rule_out_(logits.detach().clone(), said).argmax(dim=1)[row]
+        return word, _of(word, row, log_probabilities(logits))
 
     return _roll_out(captioner, memory, choose, start, samples=1, eos=eos, pad=pad, max_words=max_words)
 
@@ -102,15 +105,15 @@ def sample(
     )
     numbers = None if uniform is None else uniform.to(start.device)
 
-    def choose(logits: Tensor, said: Tensor, captions: Tensor) -> tuple[Tensor, Tensor]:
+    def choose(logits: Tensor, said: Tensor, row: Tensor, captions: Tensor) -> tuple[Tensor, Tensor]:
         allowed = rules.rule_out_(logits.clone(), said)
         policy = tempered(allowed, temperature, top_k, top_p)
         probability = policy.detach().exp()
         if numbers is not None:
-            word = _invert(probability, numbers[captions, said.shape[1], None])
+            word = _invert(probability, row, numbers[captions, said.shape[1]])
         else:
-            word = _draw(probability, captions, samples * len(start), generator)
-        return word, _of(word, policy)
+            word = _draw(probability, row, captions, samples * len(start), generator)
+        return word, _of(word, row, policy)
 
     with AtOnce():
         return _roll_out(captioner, memory, choose, start, samples=samples, eos=eos, pad=pad, max_words=max_words)
@@ -127,31 +130,38 @@ def _roll_out(
     pad: int,
     max_words: int,
 ) -> Rollout:
+    photos = len(token)
+    share = samples > 1 and not getattr(captioner, "training", False)
     logits, state = captioner.step(token, captioner.start(memory), memory)  # (B, V): all samples share the first step
-    if samples > 1:
-        rows = torch.arange(len(token), device=token.device).repeat_interleave(samples)  # (N,)
-        logits, state = logits.index_select(0, rows), select(state, rows)
-    count = len(logits)
-    captions = torch.arange(count, device=token.device)  # (n,) those that are in the batch
-    finished = torch.zeros(count, dtype=torch.bool, device=token.device)  # (n,)
-    tokens = token.new_full((count, max_words), pad)
+    captions = torch.arange(photos * samples, device=token.device)  # (n,) those that go on
+    row = captions // samples  # (n,) of the step
+    photo = torch.arange(photos, device=token.device)  # (rows,)
+    tokens = token.new_full((photos * samples, max_words), pad)
     logps: list[Tensor] = []
     looked_at = memory
     while True:
         length = len(logps)
-        word, logp = choose(logits, tokens[captions, :length], captions)
-        token = word.masked_fill(finished, pad)
-        tokens[captions, length] = token
-        logps.append(logp.new_zeros(count).index_copy(0, captions, logp.masked_fill(finished, 0.0)))
-        finished = finished | (token == eos)
-        going_on = len(finished) - int(finished.sum())
-        if length + 1 == max_words or not going_on:
+        one = row.new_zeros(len(photo)).index_copy_(0, row, captions)  # (rows,) a caption that stands in the row
+        word, logp = choose(logits, tokens[one, :length], row, captions)
+        tokens[captions, length] = word
+        logps.append(logp.new_zeros(len(tokens)).index_copy(0, captions, logp))
+        going_on = (word != eos).nonzero().squeeze(1)
+        if length + 1 == max_words or not len(going_on):
             tokens = tokens[:, : length + 1].contiguous()
             return Rollout(tokens, torch.stack(logps, 1), caption_mask(tokens, eos))
-        if 8 * going_on < 7 * len(captions):  # to copy what goes on costs less than to speak for what has ended
-            rows = (~finished).nonzero().squeeze(1)
-            captions, token, finished, state = captions[rows], token[rows], finished[rows], select(state, rows)
-            looked_at = select(memory, captions // samples)  # a row for each caption: a photo's may be any number now
+        captions, row, word = captions[going_on], row[going_on], word[going_on]
+        beginning = row * logits.shape[1] + word if share else captions
+        distinct, place = torch.unique(beginning, return_inverse=True)
+        before = row.new_zeros(len(distinct)).index_copy_(0, place, row)  # (rows of the next step,) whence it comes
+        alone = len(torch.unique(before)) == len(before)
+        if alone and 8 * len(before) >= 7 * len(photo):  # to speak for what has ended costs less than to copy the rest
+            token = word.new_full((len(photo),), pad).index_copy_(0, row, word)
+        else:
+            token = word.new_zeros(len(distinct)).index_copy_(0, place, word)
+            row, photo, state = place, photo[before], select(state, before)
+            each, rest = divmod(len(photo), photos)
+            grouped = not rest and bool((photo == torch.arange(len(photo), device=photo.device) // each).all())
+            looked_at = memory if grouped else select(memory, photo)
         logits, state = captioner.step(token, state, looked_at)
 
 
@@ -160,9 +170,9 @@ def tempered(logits: Tensor, temperature: float, top_k: int, top_p: float) -> Te
     return log_probabilities(_truncate(logits / temperature, top_k, top_p))
 
 
-def _of(word: Tensor, logp: Tensor) -> Tensor:
-    """word (N,), logp (N, V) -> (N,)"""
-    return logp.gather(1, word[:, None]).squeeze(1)
+def _of(word: Tensor, row: Tensor, logp: Tensor) -> Tensor:
+    """word (n,), row (n,), logp (rows, V) -> (n,)"""
+    return logp.flatten().index_select(0, row * logp.shape[1] + word)
 
 
 def _truncate(logits: Tensor, top_k: int, top_p: float) -> Tensor:
@@ -176,22 +186,28 @@ def _truncate(logits: Tensor, top_k: int, top_p: float) -> Tensor:
     return torch.full_like(logits, -torch.inf).scatter(1, word, kept.masked_fill(outside, -torch.inf))
 
 
-def _draw(probability: Tensor, captions: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
-    """One word per row of probability (n, V), by inverting its cumulative sum.
+def _draw(probability: Tensor, row: Tensor, captions: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
+    """A word for each caption from its row of probability (rows, V), by inverting the row's cumulative sum.
 
     One random number per caption; `torch.multinomial` draws one per word of the vocabulary and takes 20 times as long.
     All `count` captions get one, so that what a seed draws does not depend on when finished ones leave the batch.
     """
     if probability.device.type != "cpu":  # a parallel cumulative sum may rise by rounding at a word of probability 0
-        return torch.multinomial(probability, 1, generator=generator).squeeze(1)
-    return _invert(probability, 1.0 - torch.rand(count, 1, generator=generator, dtype=probability.dtype)[captions])
+        return torch.multinomial(probability[row], 1, generator=generator).squeeze(1)
+    return _invert(probability, row, 1.0 - torch.rand(count, generator=generator, dtype=probability.dtype)[captions])
 
 
-def _invert(probability: Tensor, uniform: Tensor) -> Tensor:
-    """The word at which the cumulative sum of probability (N, V) reaches uniform (N, 1)."""
+def _invert(probability: Tensor, row: Tensor, uniform: Tensor) -> Tensor:
+    """The word (n,) at which the cumulative sum of a row of probability (rows, V) reaches uniform (n,)."""
     reached = probability.cumsum(dim=1)
+    # The numbers of a row's captions stand beside each other: one search in the row finds the words of all.
+    order, several = row.argsort(stable=True), row.bincount(minlength=len(reached))
+    place = torch.empty_like(row)
+    place[order] = torch.arange(len(row), device=row.device) - (several.cumsum(0) - several)[row[order]]
+    wanted = reached.new_ones(len(reached), int(several.max()))
     # uniform is in (0, 1], so the word found always exists and the sum rises there: its probability is above 0
-    return torch.searchsorted(reached, uniform.to(reached.dtype) * reached[:, -1:]).squeeze(1)
+    wanted[row, place] = uniform.to(reached.dtype) * reached[row, -1]
+    return torch.searchsorted(reached, wanted)[row, place]
 
 
 def _check(samples: int, temperature: float, top_k: int, top_p: float) -> None:
