@@ -14,6 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from tellapart.captioners.beginnings import Beginnings
+
 
 @dataclass
 class TransformerConfig:
@@ -48,18 +50,21 @@ State = tuple[KeysValues, ...]  # per layer, what was said so far: N rows
 class Layout(NamedTuple):
     """Where words stand.
 
-    Layers take all words of a batch as one list (M, width), without the padding between captions; only attention needs
-    them in their captions (N, T, width).
+    Layers take all words of a batch as one list (M, width), without the padding between captions, and words that follow
+    the same beginning once; only attention needs them in their captions (N, T, width).
     """
 
     captions: int  # N
     length: int  # T
     place: Tensor | None  # (M,) index of each word in N*T; None: every place has one
+    word: Tensor | None = None  # (N*T,) the word at each place, where one word may stand at several
 
     def spread(self, words: Tensor) -> Tensor:
         """(M, C) -> (N*T, C)"""
         if self.place is None:
             return words
+        if self.word is not None:  # where there is no word stands any: words look only at those before them
+            return words.index_select(0, self.word)
         return words.new_zeros(self.captions * self.length, words.shape[1]).index_copy(0, self.place, words)
 
     def gather(self, words: Tensor) -> Tensor:
@@ -153,6 +158,7 @@ class DecoderLayer(nn.Module):
 
 class Transformer(nn.Module):
     all_words_at_once = True  # in `forward`: scoring captions there is quicker than keeping what `step` has computed
+    shares_beginnings = True  # `forward` takes `Beginnings` in place of `spoken`
 
     def __init__(self, config: TransformerConfig):
         super().__init__()
@@ -189,10 +195,17 @@ class Transformer(nn.Module):
         """One word: token (N,) in, logits (N, V) and the next state out."""
         return self._decode(token, Layout(len(token), 1, None), state, memory)
 
-    def forward(self, tokens: Tensor, memory: Memory, spoken: Tensor | None = None) -> Tensor:
-        """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words where `spoken` is True."""
-        place = None if spoken is None else spoken.flatten().nonzero().squeeze(1)
-        layout = Layout(tokens.shape[0], tokens.shape[1], place)
+    def forward(self, tokens: Tensor, memory: Memory, spoken: Tensor | Beginnings | None = None) -> Tensor:
+        """Teacher forcing: tokens (N, T) in, logits (N, T, V) out.
+
+        Or (M, V) at the words where `spoken` is True; or (M, V) after each of the beginnings.
+        """
+        if isinstance(spoken, Beginnings):
+            layout = Layout(tokens.shape[0], tokens.shape[1], spoken.place, spoken.which.flatten())
+        else:
+            layout = Layout(
+                tokens.shape[0], tokens.shape[1], None if spoken is None else spoken.flatten().nonzero().squeeze(1)
+            )
         logits, _ = self._decode(layout.gather(tokens).squeeze(1), layout, None, memory)
         return logits.view(*tokens.shape, -1) if spoken is None else logits
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from tellapart.captioners import Captioner
-from tellapart.decoding.words import log_probabilities
+from tellapart.captioners.beginnings import beginnings
+from tellapart.decoding.words import log_probabilities, opening
 
 
 def caption_mask(tokens: Tensor, eos: int) -> Tensor:
@@ -39,6 +40,14 @@ def score(
     returns   (N, T)  log p(word | the words before it, photo) over the whole vocabulary, 0 where `mask` is False
     """
     before = torch.cat([torch.full_like(tokens[:, :1], bos), tokens[:, :-1]], dim=1)
-    logits = captioner.forward(before, memory, spoken=mask)  # (M, V): padding is never projected onto the vocabulary
-    logp = policy(logits).gather(1, tokens[mask][:, None]).squeeze(1)  # (M,)
+    # Padding is never projected onto the vocabulary, and where it can be what follows the same beginning only once;
+    # with dropout every caption has a beginning of its own.
+    if getattr(captioner, "shares_beginnings", False) and not getattr(captioner, "training", False):
+        shared = beginnings(before, mask, len(opening(memory, bos)))
+        logits, row = captioner.forward(before, memory, spoken=shared), shared.which[mask]  # type: ignore[arg-type]
+    else:
+        logits = captioner.forward(before, memory, spoken=mask)
+        row = torch.arange(len(logits), device=tokens.device)
+    said = policy(logits)  # (rows, V)
+    logp = said.flatten().index_select(0, row * said.shape[1] + tokens[mask])  # (M,)
     return logp.new_zeros(tokens.shape).masked_scatter(mask, logp)
