@@ -155,6 +155,20 @@ def test_the_page_shows_how_a_run_was_trained_if_its_log_can_be_read(
     assert ("<title>trained, step 4: 60<" in page) is titled  # a point of the curve says what it is
 
 
+def test_some_photos_are_drawn_alike_every_time(evaluate, files, small_model, tmp_path):
+    data, exact, _ = files
+    told = []
+    for out in (tmp_path / "a", tmp_path / "b"):
+        request = (small_model, exact, "--data", data, "--photos", 5, *QUICK, "--out", out)
+        assert evaluate(*request)[0] == 0
+        (kept,) = (out / "captions").iterdir()
+        told.append([json.loads(line)["file"] for line in kept.read_text().splitlines()])
+    assert told[0] == told[1] == sorted(told[0])  # in the order of the data, whose names rise
+    assert len(set(told[0])) == 5
+    code, _, err = evaluate(exact, "--data", data, "--photos", 0)
+    assert (code, err.count("\n")) == (2, 1)
+
+
 def test_a_captioner_can_look_for_its_own_photos(evaluate, files, small_model):
     data, exact, _ = files
     code, text, _ = evaluate(small_model, exact, "--data", data, *QUICK, "--self-retrieval")

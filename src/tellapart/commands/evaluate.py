@@ -11,7 +11,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tellapart.commands.arguments import Parser
+from tellapart.commands.arguments import Parser, positive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +47,9 @@ def parser() -> Parser:
         "--data", metavar="DATA", nargs="+", required=True, help="data files, or folders of photos (no references)"
     )
     parser.add_argument("--split", default="test", metavar="NAME", help="the part of a data file (default: test)")
+    parser.add_argument(
+        "--photos", metavar="N", type=positive, help="at most so many of a data set's photos, drawn by chance"
+    )
     parser.add_argument(
         "--retriever",
         metavar="R",
@@ -89,6 +92,8 @@ def main(arguments: list[str]) -> int:
     models = rows.models(request.models)
     against = _row_of(request.against, models) if request.against else models[0].recipe or models[0].name
     splits = rows.splits(request.data, request.split)
+    if request.photos:
+        splits = [split.some(request.photos) for split in splits]
     problems: list[str] = []
     if request.self_retrieval and not any(model.kind == "captioner" for model in models):
         raise UserError("--self-retrieval: none of the models is a captioner.")

@@ -63,8 +63,7 @@ def drawn(split: Split, count: int) -> Split:
     told = [photo for photo in split.photos if photo.captions]
     if not told:
         raise UserError(f"{split.source}: no photo of the split has captions to compare with.")
-    chosen = np.random.default_rng(_SEED).permutation(len(told))[:count]
-    return Split(split.name, split.source, [told[place] for place in sorted(chosen.tolist())], split.problems)
+    return Split(split.name, split.source, told, split.problems).some(count)
 
 
 def compare(split: Split, photos: Sequence[Example], said: Mapping[str, Mapping[str, str]]) -> Changes:

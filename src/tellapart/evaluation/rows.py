@@ -9,6 +9,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from tellapart import files
 from tellapart.album import EMBEDDED
 from tellapart.data import examples
@@ -21,6 +23,7 @@ from tellapart.models import members
 HUMAN = "human"
 _FILES = (".json", ".jsonl", ".csv")
 _SHOWN = 5  # ids that a message lists
+_SEED = 0  # of photos that are drawn
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,11 @@ class Split:
             raise UserError(f"{self.source}: none of its photos can be read; the first is {file}: {why}")
         said = [f"{file}: {why}" for file, why in broken.items()]
         return Split(self.name, self.source, left, [*self.problems, *said])
+
+    def some(self, count: int) -> Split:
+        """At most so many photos, drawn by a seed, in the order of the data."""
+        chosen = np.random.default_rng(_SEED).permutation(len(self.photos))[:count]
+        return Split(self.name, self.source, [self.photos[place] for place in sorted(chosen.tolist())], self.problems)
 
 
 def splits(given: Sequence[str], split: str) -> list[Split]:
