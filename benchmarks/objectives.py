@@ -12,6 +12,7 @@ parts   of one step, in milliseconds and as a share: Table VI of the GLD paper f
 steps   whole steps of `PolicyGradient` with the rewards of the papers' rows, beside that of SCST.
 weights a step of SCST with the gradient of a weight that every word uses made in one product over all words, and by
         autograd word by word.
+sharing a step of SCST with captions that begin alike as one row until they part, and with a row for each.
 script  a step of SCST, one with GD beside CIDEr-D and one of GLD, as scripts for self-critical training write them:
         the features of a photo are copied for each of its captions, words are drawn by torch.multinomial, the greedy
         caption (in GLD's program a second sample) is decoded for every copy, tokens become strings, CIDEr-D and LD are
@@ -46,6 +47,7 @@ from timing import side_by_side, table
 from torch import Tensor, nn
 
 from tellapart.album import HERE
+from tellapart.captioners.transformer import Transformer
 from tellapart.captioners.up_down import UpDown, UpDownConfig
 from tellapart.data import photos as photo_files
 from tellapart.data.batches import Batch, pad_tokens
@@ -129,13 +131,13 @@ class Setting:
     def said(self, tokens: Tensor) -> Said:
         return Said(tokens, caption_mask(tokens, self.words.eos), self.photos)
 
-    def step(self, terms: Sequence[str], baseline: str) -> Callable[[], None]:
+    def step(self, terms: Sequence[str], baseline: str, temperature: float = 1.0) -> Callable[[], None]:
         """A whole step of ours."""
         objective = PolicyGradient(
             self.captioner,
             self.words,
             Combined({name: self.terms[name] for name in terms}, dict.fromkeys(terms, 1.0)),
-            PolicyConfig(samples=SAMPLES, baseline=baseline),  # type: ignore[arg-type]
+            PolicyConfig(samples=SAMPLES, baseline=baseline, temperature=temperature),  # type: ignore[arg-type]
             max_words=MAX_WORDS,
             content=content_words(self.words),
         )
@@ -285,6 +287,28 @@ def weights(setting: Setting, repeats: int) -> list[dict[str, str]]:
     took = side_by_side(seeded(ways), repeats=repeats, clock=time.process_time)
     row = {"captioner": setting.name} | {f"{way}, ms": f"{1000 * seconds:.0f}" for way, seconds in took.items()}
     return [row | {"word by word / at once": f"{took['word by word'] / took['at once']:.2f}"}]
+
+
+def apart(step: Callable[[], None]) -> Callable[[], None]:
+    """With a row of its own for every caption from its second word on."""
+    sampling = import_module("tellapart.decoding.sample")
+
+    def patched() -> None:
+        with (
+            mock.patch.object(sampling, "_same_for_all", lambda _: False),
+            mock.patch.object(Transformer, "shares_beginnings", False),
+        ):
+            step()
+
+    return patched
+
+
+def sharing(setting: Setting, temperature: float, repeats: int) -> dict[str, str]:
+    step = setting.step(ROWS["SCST"], "leave_one_out", temperature)
+    took = side_by_side(seeded({"shared": step, "apart": apart(step)}), repeats=repeats, clock=time.process_time)
+    row = {"captioner": setting.name, "temperature": f"{temperature:g}"}
+    row |= {f"{way}, ms": f"{1000 * seconds:.0f}" for way, seconds in took.items()}
+    return row | {"apart / shared": f"{took['apart'] / took['shared']:.2f}"}
 
 
 # A step as the field's scripts write it
@@ -495,5 +519,7 @@ if __name__ == "__main__":
     ]
     table("Whole steps: SCST (CIDEr-D), GLD (LD + GD), GEG (CIDEr-D + G_avg)", rows)
     table("Gradients of weights that every word uses", weights(settings[0], request.repeats))
+    rows = [sharing(setting, temperature, request.repeats) for setting in settings for temperature in (1.0, 0.7)]
+    table("Captions that begin alike: as one row until they part, and each by itself", rows)
     rows = [script(setting, row, request.repeats) for setting in settings for row in SCRIPTS]
     table("A step of a script and ours", rows)

@@ -131,7 +131,7 @@ def _roll_out(
     max_words: int,
 ) -> Rollout:
     photos = len(token)
-    share = samples > 1 and not getattr(captioner, "training", False)
+    share = samples > 1 and _same_for_all(captioner)
     logits, state = captioner.step(token, captioner.start(memory), memory)  # (B, V): all samples share the first step
     captions = torch.arange(photos * samples, device=token.device)  # (n,) those that go on
     row = captions // samples  # (n,) of the step
@@ -163,6 +163,11 @@ def _roll_out(
             grouped = not rest and bool((photo == torch.arange(len(photo), device=photo.device) // each).all())
             looked_at = memory if grouped else select(memory, photo)
         logits, state = captioner.step(token, state, looked_at)
+
+
+def _same_for_all(captioner: Captioner) -> bool:
+    """What follows a beginning is the same for all captions that have it: there is no dropout."""
+    return not getattr(captioner, "training", False)
 
 
 def tempered(logits: Tensor, temperature: float, top_k: int, top_p: float) -> Tensor:
