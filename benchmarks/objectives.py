@@ -295,7 +295,7 @@ def apart(step: Callable[[], None]) -> Callable[[], None]:
 
     def patched() -> None:
         with (
-            mock.patch.object(sampling, "_same_for_all", lambda _: False),
+            mock.patch.object(sampling, "_same_for_all", return_value=False),
             mock.patch.object(Transformer, "shares_beginnings", False),
         ):
             step()
