@@ -34,7 +34,6 @@ ROWS: dict[str, tuple[str, list[str]]] = {  # what is said of it: recipe, and wh
     ),
     "GLD, words that contrast": ("gld", ["--objective.rewards.local.qualify=contrast"]),
     "GLD, weight per photo": ("gld", ["--objective.rewards.per_photo=true"]),
-    "GLD, curriculum": ("gld", ["--objective.rewards.curriculum=true"]),
     "GLD, two references among the samples": ("gld", ["--objective.policy.references=2"]),
     "GLD, from SCST": ("gld", ["--init_from=SCST"]),
     "GLD, running mean of weights": ("gld", ["--optim.average=0.99"]),
