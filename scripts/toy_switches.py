@@ -15,10 +15,12 @@ from pathlib import Path
 from tellapart import captioning
 from tellapart.commands.train import parse
 from tellapart.data import examples, toy_world
+from tellapart.evaluation.trec import file_name
 from tellapart.training.build import run
 
 RECIPES = Path(__file__).parents[1] / "recipes" / "tiny"
-ROWS: dict[str, tuple[str, list[str]]] = {  # what is said of it: recipe, and what differs from it
+# What is said of a row: its recipe, and what differs from it.  "SCST" is the run of that row with the same seed.
+ROWS: dict[str, tuple[str, list[str]]] = {
     "SCST": ("scst", []),
     "SCST, baseline: greedy": ("scst", ["--objective.policy.baseline=greedy"]),
     "GLD": ("gld", []),
@@ -59,7 +61,7 @@ def main(out: Path, seeds: int) -> None:
             if not any(change.startswith("--init_from") for change in begun):
                 begun.append(f"--init_from={start}")
             arguments = [*begun, f"--seed={seed}", f"--objective.rewards.listener={listener}"]
-            folder = out / f"{name.replace(' ', '_')}.{seed}"
+            folder = out / file_name(f"{name}.{seed}")
             said = captioning.load(train(recipe, toy, folder, arguments)).caption([scene.file for scene in scenes])
             found.append(toy_world.measure([caption.text for caption in said], scenes))
         cells = (spread([one[column] * (1 if column == "details" else 100) for one in found]) for column in COLUMNS)

@@ -16,6 +16,7 @@ from tellapart.errors import UserError
 from tellapart.recipe import Recipe
 from tellapart.training import checkpoint
 from tellapart.training.loop import build_optimizer
+from tellapart.training.running_mean import MeanWeights
 
 
 def training(width=3):
@@ -50,6 +51,22 @@ def test_a_checkpoint_of_another_model_is_refused_with_the_tensor_that_differs(t
     checkpoint.save(file, *training(width=3), {})
     with pytest.raises(UserError, match=r"another model: 0\.bias is \(3,\) there and \(4,\) here"):
         checkpoint.load(file, *training(width=4))
+
+
+def test_of_another_model_with_a_mean_of_its_weights_the_tensor_is_named_too(tmp_path):
+    file = tmp_path / "last.safetensors"
+    (narrow, theirs), (wide, ours) = training(width=3), training(width=4)
+    checkpoint.save(file, narrow, theirs, {}, {"mean": MeanWeights(narrow, 0.9)})
+    with pytest.raises(UserError, match=r"another model: 0\.bias is \(3,\) there and \(4,\) here"):
+        checkpoint.load(file, wide, ours, {"mean": MeanWeights(wide, 0.9)})
+
+
+def test_a_checkpoint_without_what_should_be_kept_is_refused(tmp_path):
+    file = tmp_path / "last.safetensors"
+    model, optimizer = training()
+    checkpoint.save(file, model, optimizer, {})
+    with pytest.raises(UserError, match="is not a training checkpoint"):
+        checkpoint.load(file, model, optimizer, {"mean": MeanWeights(model, 0.9)})
 
 
 def test_a_tensor_that_only_one_of_two_models_has_is_named(tmp_path):

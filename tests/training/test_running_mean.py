@@ -5,13 +5,13 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from tellapart.training.running_mean import RunningMean
+from tellapart.training.running_mean import MeanWeights
 
 
 def stepped(decay, values):
     """A model of one weight that took these values one after another, and the mean of them."""
     model = nn.Linear(1, 1, bias=False)
-    mean = RunningMean(model, decay)
+    mean = MeanWeights(model, decay)
     for value in values:
         with torch.no_grad():
             model.weight.fill_(value)
@@ -40,7 +40,7 @@ def test_the_weights_come_back_after_an_error():
 def test_before_the_first_step_it_is_the_model_itself():
     model = nn.Linear(1, 1, bias=False)
     before = model.weight.item()
-    with RunningMean(model, 0.9).in_place():
+    with MeanWeights(model, 0.9).in_place():
         assert model.weight.item() == before
 
 

@@ -5,6 +5,9 @@ B photos, R regions of a photo, D feature size, N = B*K captions grouped by phot
 A captioner's *memory* has one row per photo, its *state* one row per caption; K is always N // B.  So several captions
 of a photo (references, samples, beams) share its memory, and nothing is copied to give each its own.
 Memory and state are nested tuples of tensors whose first dimension counts those rows: `select` reorders either.
+
+Two attributes are optional, and only make a policy gradient quicker: `all_words_at_once`, where `forward` is quicker
+than as many steps, and `shares_beginnings`, where `forward` takes `Beginnings` in place of `spoken`.
 """
 
 from __future__ import annotations

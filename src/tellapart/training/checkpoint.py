@@ -93,11 +93,11 @@ def load(
             index, _, key = name.partition("/")
             state.setdefault(int(index), {})[key] = tensor
         first = parts["random"]["cpu"]
+        put_weights(file, model, parts["model"])  # before what else is kept, for it says what differs in another model
         for part, keeper in keeps.items():
             keeper.restore(parts[part])
     except (KeyError, ValueError):
         raise UserError(f"{file} is not a training checkpoint.") from None
-    put_weights(file, model, parts["model"])
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
     torch.set_rng_state(tensors.get(_random_name(rank, "cpu"), torch.get_rng_state() if rank else first))
     if torch.cuda.is_available() and (cuda := tensors.get(_random_name(rank, "cuda"))) is not None:

@@ -33,7 +33,7 @@ from tellapart.progress import Progress
 from tellapart.recipe import Recipe
 from tellapart.training import checkpoint
 from tellapart.training.distributed import ALONE, SharedError, World
-from tellapart.training.running_mean import RunningMean
+from tellapart.training.running_mean import MeanWeights
 from tellapart.training.schedule import learning_rate
 from tellapart.training.watch import Watch
 
@@ -87,7 +87,7 @@ def fit(
     """
     optimizer = build_optimizer(model, recipe)
     position = Position()
-    mean = RunningMean(model, recipe.optim.average) if recipe.optim.average else None
+    mean = MeanWeights(model, recipe.optim.average) if recipe.optim.average else None
     keeps = {**keeps, "mean": mean} if mean else keeps
     with world.together():
         if resume:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 
-class RunningMean:
+class MeanWeights:
     """Exponential mean of a model's weights, without weight on how the model was before its first step.
 
     decay  how much of the mean a step leaves: it reaches back about 1 / (1 - decay) steps
