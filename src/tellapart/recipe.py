@@ -27,6 +27,8 @@ class DataConfig:
         max_words: longer captions are cut
         captions_per_photo: captions of a photo that stand together in a batch
         limit: at most so many photos of each split, for a trial; 0: all
+        views: other views of each training photo: parts of it, half of them mirrored.  A step sees one of them or the
+            whole photo, as chance has it, against learning by heart.  Each view takes as much disk as the photos' own
         without: data files whose photos are left out, by id, by file name, or by captions that they share
     """
 
@@ -38,6 +40,7 @@ class DataConfig:
     max_words: int = 20
     captions_per_photo: int = 5
     limit: int = 0
+    views: int = 0
     without: list[str] = field(default_factory=list)
 
 

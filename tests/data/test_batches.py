@@ -157,3 +157,52 @@ def test_a_caption_ends_with_eos_and_is_cut_before_it():
 
 def test_captions_are_padded_to_the_longest_of_the_batch():
     assert pad_tokens([[5, 6, EOS], [EOS]], PAD).tolist() == [[5, 6, EOS], [EOS, PAD, PAD]]
+
+
+# --- views ------------------------------------------------------------------------------------------------------------
+
+
+class Mirrored(Store):
+    """Another view of the same photos: the feature of a photo is 1000 more than its id."""
+
+    def __init__(self, examples):
+        self.ids = [example.id for example in examples]  # rows in yet another order
+
+    def grid(self, rows, most):
+        return super().grid(rows, most) + 1000
+
+
+def with_views(count, first=0):
+    examples = photos(count, first=first)
+    return (Store(examples), examples), [Mirrored(examples)]
+
+
+def test_chance_decides_which_view_of_a_photo_is_seen():
+    sources, views = zip(with_views(3), with_views(2, first=3), strict=True)
+    several = CaptionedPhotos(sources, TOKENIZER, 20, views)
+    seen = np.array([4, 0, 2, 3])
+    features, mask = several.features(seen, np.array([0.0, 0.49, 0.5, 0.99]))
+    assert features[:, 0, 0].tolist() == [4, 0, 1002, 1003]
+    assert mask.all()
+    assert several.features(seen)[0][:, 0, 0].tolist() == [4, 0, 2, 3]  # the whole photos, where nothing is drawn
+
+
+def test_every_view_has_its_turn_and_the_captions_are_drawn_as_without_views():
+    (source, views) = with_views(40)
+    several = BatchStream(CaptionedPhotos([source], TOKENIZER, 20, [views]), 8, 2, seed=0)
+    plain = BatchStream(CaptionedPhotos([source], TOKENIZER, 20), 8, 2, seed=0)
+    seen = []
+    for one, other in islice(zip(several, plain, strict=True), 50):  # ten epochs
+        assert one.photos.tolist() == other.photos.tolist()
+        assert one.tokens.tolist() == other.tokens.tolist()
+        view, own = np.divmod(one.features[:, 0, 0].numpy().astype(int), 1000)
+        assert own.tolist() == one.photos.tolist()
+        seen += view.tolist()
+    assert 150 < sum(seen) < 250  # of 400; a fair coin is outside once in a million
+
+
+def test_a_stream_with_views_goes_on_from_any_position():
+    (source, views) = with_views(7)
+    several = CaptionedPhotos([source], TOKENIZER, 20, [views])
+    whole = first(BatchStream(several, 3, 2, seed=0), 12)
+    assert first(BatchStream(several, 3, 2, seed=0, consumed=4), 8) == whole[4:]

@@ -22,7 +22,7 @@ class Photos:
     def __len__(self):
         return self.count
 
-    def batch(self, photos, chosen):
+    def batch(self, photos, chosen, chance):
         return [(int(photo), tuple(ks)) for photo, ks in zip(photos, chosen, strict=True)]
 
 

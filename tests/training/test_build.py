@@ -12,11 +12,12 @@ from safetensors.torch import load_file
 from tellapart import models
 from tellapart.commands.train import parse
 from tellapart.data.batches import CaptionedPhotos
+from tellapart.data.regions import Elsewhere
 from tellapart.errors import UserError
-from tellapart.recipe import Recipe
+from tellapart.recipe import DataConfig, Recipe
 from tellapart.training import checkpoint
 from tellapart.training.build import run
-from tellapart.training.gathering import gather, split
+from tellapart.training.gathering import gather, split, views
 from tellapart.training.run_folder import claim
 from tellapart.training.validation import METRICS, validate
 
@@ -89,6 +90,7 @@ def test_model_settings_that_make_no_model_are_answered_in_one_line(tellapart, s
         ("--optim.final=1.5", "optim.final must be at most 1, not 1.5."),
         ("--optim.warmup=-3", "optim.warmup must be at least 0, not -3."),
         ("--data.limit=-5", "data.limit must be at least 0, not -5."),
+        ("--data.views=-1", "data.views must be at least 0, not -1."),
         ("--validation.photos=-1", "validation.photos must be at least 0, not -1."),
         ("--validation.every=-1", "validation.every must be at least 0, not -1.0."),
         ("--seed=99999999999999999999", "seed must be at most 9223372036854775807, not 99999999999999999999."),
@@ -214,3 +216,38 @@ def test_a_disk_that_fills_up_costs_no_more_than_the_steps_since_the_last_checkp
     for name in ("last.safetensors", "best.safetensors"):
         expected, found = load_file(uninterrupted / name), load_file(tmp_path / "run" / name)
         assert [key for key in expected if not expected[key].equal(found[key])] == []
+
+
+# --- views ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_with_views_looks_at_them_once_and_learns_from_them(begin, small_world, uninterrupted, tmp_path):
+    """Of training photos alone: a run is judged by whole photos."""
+    cache = tmp_path / "features"
+    shutil.copytree(small_world / "features", cache)
+    arguments = (f"--data.features={cache}", "--data.views=2", "--epochs=1")
+    position = begin(*arguments)
+    found = sorted(cache.glob("*-view*"))
+    whole = cache / found[0].name.removesuffix("-view1")
+    assert whole.is_dir()
+    assert [folder.name for folder in found] == [f"{whole.name}-view1", f"{whole.name}-view2"]
+    for folder in found:
+        assert len((folder / "rows.jsonl").read_text().splitlines()) == 30
+    assert position.finished
+    assert log_of(tmp_path / "run")[0]["loss"] != log_of(uninterrupted)[0]["loss"]
+
+    written = {file: file.stat().st_mtime_ns for folder in found for file in folder.iterdir()}
+    begin(*arguments, out=tmp_path / "again")
+    assert {file: file.stat().st_mtime_ns for file in written} == written
+    assert_same_weights(tmp_path / "run", tmp_path / "again")
+
+
+def assert_same_weights(run, other):
+    weights, others = (load_file(folder / "best.safetensors") for folder in (run, other))
+    assert all(weights[name].equal(others[name]) for name in weights)
+
+
+def test_features_from_elsewhere_have_no_views(tmp_path):
+    recipe = Recipe(data=DataConfig(views=1))
+    with pytest.raises(UserError, match=r"data\.views: features of bottom_up were imported; there is no encoder"):
+        views(recipe, Elsewhere("bottom_up", 2048), [])

@@ -37,13 +37,19 @@ class CaptionedPhotos:
     """Photos with features and tokenised captions, from one or several data sets."""
 
     def __init__(
-        self, sources: Sequence[tuple[StoredFeatures, Sequence[Example]]], tokenizer: Tokenizer, max_words: int
+        self,
+        sources: Sequence[tuple[StoredFeatures, Sequence[Example]]],
+        tokenizer: Tokenizer,
+        max_words: int,
+        views: Sequence[Sequence[StoredFeatures]] = (),
     ):
+        """views  of each source, stores with other views of its photos; all sources have as many"""
         self.examples: list[Example] = []
         self.captions: list[list[list[int]]] = []  # photo, caption, token; EOS at the end
         self.pad = tokenizer.pad
-        self._stores = [store for store, _ in sources]
-        store_of, rows, counts = [], [], []
+        seen = [[store, *others] for (store, _), others in zip(sources, views or [()] * len(sources), strict=True)]
+        self._stores = [list(stores) for stores in zip(*seen, strict=True)]  # by view: those of all sources
+        store_of, rows, counts = [], list[list[int]](), []
         for number, (store, examples) in enumerate(sources):
             for example in examples:
                 self.examples.append(example)
@@ -51,7 +57,7 @@ class CaptionedPhotos:
                     [[*tokenizer.encode(text)[:max_words], tokenizer.eos] for text in example.captions]
                 )
                 store_of.append(number)
-                rows.append(store.row(example))
+                rows.append([view.row(example) for view in seen[number]])
                 counts.append(store.count(example))
         self._store_of, self._rows = np.array(store_of, np.int64), np.array(rows, np.int64)
         self._counts = np.array(counts, np.int64)  # regions of each photo
@@ -59,23 +65,33 @@ class CaptionedPhotos:
     def __len__(self) -> int:
         return len(self.examples)
 
-    def features(self, photos: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """(B, R, D) with R the most regions that one of the photos has, and the mask (B, R)"""
+    def features(self, photos: NDArray[np.int64], chance: NDArray[np.float64] | None = None) -> tuple[Tensor, Tensor]:
+        """(B, R, D) with R the most regions that one of the photos has, and the mask (B, R)
+
+        chance  (B,) from 0 to below 1: which view of each photo; none: the whole photo
+        """
         counts = self._counts[photos]
         most = int(counts.max(initial=1))
-        features = torch.zeros(len(photos), most, self._stores[0].shape[1])
-        for number, store in enumerate(self._stores):
-            here = np.flatnonzero(self._store_of[photos] == number)
-            if len(here):
-                found = store.grid(self._rows[photos[here]], most)
-                features[here, : found.shape[1]] = found
+        features = torch.zeros(len(photos), most, self._stores[0][0].shape[1])
+        view = np.zeros(len(photos), np.int64) if chance is None else (chance * len(self._stores)).astype(np.int64)
+        for of_view, stores in enumerate(self._stores):
+            for number, store in enumerate(stores):
+                here = np.flatnonzero((self._store_of[photos] == number) & (view == of_view))
+                if len(here):
+                    found = store.grid(self._rows[photos[here], of_view], most)
+                    features[here, : found.shape[1]] = found
         return features, torch.arange(most) < torch.from_numpy(counts)[:, None]
 
-    def batch(self, photos: NDArray[np.int64], chosen: Sequence[Sequence[int]]) -> Batch:
-        """The photos with the chosen ones of their captions."""
+    def batch(
+        self,
+        photos: NDArray[np.int64],
+        chosen: Sequence[Sequence[int]],
+        chance: NDArray[np.float64] | None = None,
+    ) -> Batch:
+        """The photos with the chosen ones of their captions, in views that chance decides."""
         captions = [self.captions[photo][k] for photo, ks in zip(photos, chosen, strict=True) for k in ks]
         which = torch.tensor([k for ks in chosen for k in ks], dtype=torch.long)
-        return Batch(photos, *self.features(photos), pad_tokens(captions, self.pad), which)
+        return Batch(photos, *self.features(photos, chance), pad_tokens(captions, self.pad), which)
 
 
 def pad_tokens(captions: Sequence[Sequence[int]], pad: int) -> Tensor:
@@ -100,8 +116,13 @@ class Data(Protocol[OneBatch]):
 
     def __len__(self) -> int: ...
 
-    def batch(self, photos: NDArray[np.int64], chosen: Sequence[Sequence[int]]) -> OneBatch:
-        """The photos with the chosen ones of their captions."""
+    def batch(
+        self, photos: NDArray[np.int64], chosen: Sequence[Sequence[int]], chance: NDArray[np.float64]
+    ) -> OneBatch:
+        """The photos with the chosen ones of their captions.
+
+        chance  (B,) from 0 to below 1, for what else chance decides of a photo
+        """
 
 
 @dataclass
@@ -126,21 +147,21 @@ class BatchStream(Generic[OneBatch]):
     def __iter__(self) -> Iterator[OneBatch]:
         while True:
             epoch, position = divmod(self.consumed, self.batches_per_epoch)
-            order, ranks = self._epoch(epoch)
+            order, ranks, chance = self._epoch(epoch)
             for start in range(position * self.batch_size, len(order), self.batch_size):
                 photos = self._own(order[start : start + self.batch_size])
                 self.consumed += 1
-                yield self.data.batch(photos, [self._choose(photo, ranks[photo]) for photo in photos])
+                yield self.data.batch(photos, [self._choose(photo, ranks[photo]) for photo in photos], chance[photos])
 
     def _own(self, photos: NDArray[np.int64]) -> NDArray[np.int64]:
         rank, size = self.share
         return photos[len(photos) * rank // size : len(photos) * (rank + 1) // size]
 
-    def _epoch(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """An order of the photos, and for each photo a random number per caption."""
-        draw = np.random.default_rng((self.seed, epoch))
+    def _epoch(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+        """An order of the photos, and for each photo a random number per caption and one more."""
+        draw, count = np.random.default_rng((self.seed, epoch)), len(self.data)
         most = max(map(len, self.data.captions))
-        return draw.permutation(len(self.data)), draw.random((len(self.data), most))
+        return draw.permutation(count), draw.random((count, most)), draw.random(count)
 
     def _choose(self, photo: int, ranks: NDArray[np.float64]) -> list[int]:
         """K different captions; where the photo has fewer, all of them, again and again until there are K."""

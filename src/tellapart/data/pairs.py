@@ -53,8 +53,13 @@ class Pairs:
     def read(self, captions: Sequence[int]) -> Tensor:
         return self._prepared[captions]
 
-    def batch(self, photos: NDArray[np.int64], chosen: Sequence[Sequence[int]]) -> PairBatch:
-        """The photos with the chosen ones of their captions."""
+    def batch(
+        self,
+        photos: NDArray[np.int64],
+        chosen: Sequence[Sequence[int]],
+        chance: NDArray[np.float64] | None = None,
+    ) -> PairBatch:
+        """The photos with the chosen ones of their captions; nothing else is left to chance."""
         captions = [self.captions[photo][k] for photo, ks in zip(photos, chosen, strict=True) for k in ks]
         return PairBatch(photos, None if self.images is None else self.images[photos].float(), self.read(captions))
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, UnidentifiedImageError
 
+from tellapart.data.views import view_of
 from tellapart.errors import BadPhoto
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")  # "JPEG" covers MPO, which many phones write under .jpg
@@ -55,6 +56,7 @@ class Fit:
     crop: bool = False  # to its middle, which loses the ends of the long side; or else the whole of it is squeezed
     resample: Image.Resampling = Image.Resampling.BICUBIC
     exact: bool = False  # from all pixels of a JPEG, not from a fraction that is quicker to decode
+    view: int = 0  # which of its views (`views`) is squeezed; 0: the whole photo
 
 
 SQUEEZE = Fit()
@@ -63,17 +65,23 @@ SQUEEZE = Fit()
 def read(file: str | os.PathLike[str], size: int, fit: Fit = SQUEEZE) -> Photo:
     """The photo upright, in RGB, as a square of `size` pixels a side: if not told otherwise, nothing is cropped."""
     data = read_bytes(file)
-    image = decode(data, file, at_least=0 if fit.exact else size)
-    return Photo(_square(image, size, fit), hashlib.sha256(data).hexdigest())
+    image, sha256 = decode(data, file, at_least=0 if fit.exact else size), hashlib.sha256(data).hexdigest()
+    return Photo(_square(image, size, fit, sha256), sha256)
 
 
 def from_image(image: Image.Image, size: int, fit: Fit = SQUEEZE) -> Photo:
     """The same for a picture that the caller has opened."""
     image = _to_rgb(_upright(image))
-    return Photo(_square(image, size, fit), hashlib.sha256(image.tobytes()).hexdigest())
+    sha256 = hashlib.sha256(image.tobytes()).hexdigest()
+    return Photo(_square(image, size, fit, sha256), sha256)
 
 
-def _square(image: Image.Image, size: int, fit: Fit) -> NDArray[np.uint8]:
+def _square(image: Image.Image, size: int, fit: Fit, sha256: str) -> NDArray[np.uint8]:
+    if fit.view:
+        view = view_of(sha256, fit.view)
+        box = (view.left * image.width, view.top * image.height, view.right * image.width, view.bottom * image.height)
+        pixels = np.array(image.resize((size, size), fit.resample, box=box))
+        return pixels[:, ::-1].copy() if view.mirrored else pixels
     if not fit.crop:
         return np.array(image.resize((size, size), fit.resample))
     # The short side to `size`, then the middle cut out, as CLIP's authors do; but in one step, because a photo of one

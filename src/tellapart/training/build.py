@@ -37,7 +37,7 @@ from tellapart.training import rewards
 from tellapart.training.checkpoint import Keeps
 from tellapart.training.checks import check
 from tellapart.training.distributed import ALONE, World
-from tellapart.training.gathering import Source, gather, held_out, seen_by, split
+from tellapart.training.gathering import Source, gather, held_out, seen_by, split, views
 from tellapart.training.judges import Judge
 from tellapart.training.loop import Position, Step, Validate, fit
 from tellapart.training.retrieval_validation import validate as validate_retriever
@@ -126,7 +126,7 @@ def _captioner_parts(recipe: Recipe, out: Path, resume: bool, device: torch.devi
         models.start_from(recipe.init_from, captioner, encoder.identity)
     if world.is_first:
         models.describe(out, recipe.captioner, captioner, tokenizer, encoder.identity)
-    photos = CaptionedPhotos(training, tokenizer, recipe.data.max_words)
+    photos = CaptionedPhotos(training, tokenizer, recipe.data.max_words, views(recipe, encoder, training, world))
     judge = partial(
         validate,
         captioner,

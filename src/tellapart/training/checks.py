@@ -21,7 +21,7 @@ _RANGES: dict[str, tuple[float, float]] = {  # least and most
     **dict.fromkeys(("batch_size", "epochs", "log_steps", "optim.accumulate", "optim.decay_epochs"), (1, math.inf)),
     **dict.fromkeys(("data.min_count", "data.max_words", "data.captions_per_photo"), (1, math.inf)),
     **dict.fromkeys(("validation.beam", "objective.scheduled_sampling.every"), (1, math.inf)),
-    **dict.fromkeys(("max_steps", "save_minutes", "threads", "data.limit"), (0, math.inf)),
+    **dict.fromkeys(("max_steps", "save_minutes", "threads", "data.limit", "data.views"), (0, math.inf)),
     **dict.fromkeys(("validation.every", "validation.patience", "validation.photos"), (0, math.inf)),
     **dict.fromkeys(("optim.lr", "optim.weight_decay", "optim.warmup", "optim.decay"), (0, math.inf)),
     **dict.fromkeys(("optim.clip_norm", "optim.clip_value"), (0, math.inf)),

@@ -11,10 +11,11 @@ import torch
 
 from tellapart.data import examples as data_files
 from tellapart.data.examples import Example
-from tellapart.data.features import StoredFeatures
+from tellapart.data.features import FeatureStore, StoredFeatures, extract
 from tellapart.data.regions import Elsewhere, features_of, find
 from tellapart.data.tokenizers import split_words
 from tellapart.encoders import PhotoEncoder
+from tellapart.encoders.in_view import InView
 from tellapart.encoders.loading import load as load_encoder
 from tellapart.errors import UserError
 from tellapart.recipe import Recipe
@@ -77,6 +78,30 @@ def gather(
         problems += [f"{file}: image {id_}: {reason}" for id_, reason in result.failed.items()]
         sources.append((result.store, [example for example in wanted if example in result.store]))
     return sources, problems
+
+
+def views(
+    recipe: Recipe, encoder: PhotoEncoder | Elsewhere, training: Sequence[Any], world: World = ALONE
+) -> list[list[StoredFeatures]]:
+    """Of each source of training photos, the stores with other views of them, made now where they are missing."""
+    if not recipe.data.views:
+        return []
+    if isinstance(encoder, Elsewhere):
+        raise UserError(f"data.views: features of {encoder.name} were imported; there is no encoder to see views with.")
+    return [
+        [
+            world.in_turn(partial(_view, store, examples, InView(encoder, number)))
+            for number in range(1, recipe.data.views + 1)
+        ]
+        for store, examples in training
+    ]
+
+
+def _view(store: FeatureStore, examples: Sequence[Example], encoder: InView) -> StoredFeatures:
+    result = extract(examples, encoder, store.folder.with_name(f"{store.folder.name}-view{encoder.fit.view}"))
+    for id_, reason in result.failed.items():
+        raise UserError(f"data.views: image {id_}: {reason}.")
+    return result.store
 
 
 class Without:

@@ -1,0 +1,30 @@
+"""An encoder that is shown a view of each photo in place of the whole: its features are not to be taken for those."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tellapart.data.views import LEAST
+from tellapart.encoders import PhotoEncoder
+from tellapart.encoders.encoder import Features
+
+
+class InView:
+    """The same network, shown another part of each photo.
+
+    number  which of the photo's views (`data.views`), from 1
+    """
+
+    def __init__(self, encoder: PhotoEncoder, number: int):
+        self._encoder = encoder
+        self.config, self.weights_sha256 = encoder.config, encoder.weights_sha256
+        self.regions, self.feature_size, self.pooled_size = encoder.regions, encoder.feature_size, encoder.pooled_size
+        self.fit = replace(encoder.fit, view=number)
+        self.identity = encoder.identity | {"view": number, "view_least": LEAST}
+
+    def __call__(self, pixels: NDArray[np.uint8] | Tensor) -> Features:
+        return self._encoder(pixels)
