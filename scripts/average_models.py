@@ -2,6 +2,7 @@
 
 python scripts/average_models.py runs/ranks_0 runs/ranks_1 runs/ranks_2 --out runs/ranks
 python scripts/average_models.py runs/scst runs/ranks --shares 1 3 --out runs/between
+python scripts/average_models.py runs/ranks runs/views_xe runs/plain_xe --shares 1 0.5 -0.5 --out runs/with_views
 """
 
 import argparse

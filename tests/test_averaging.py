@@ -11,13 +11,14 @@ from tellapart.data.tokenizers import WordTokenizer
 from tellapart.errors import UserError
 
 ENCODER = {"name": "efficientnet_lite2", "image_size": 64, "grid": 2, "weights_sha256": "0"}
-SMALL = {"width": 8, "heads": 2, "encoder_layers": 1, "decoder_layers": 1, "feed_forward": 8}
+DROPOUT = 0.2
+SMALL = {"width": 8, "heads": 2, "encoder_layers": 1, "decoder_layers": 1, "feed_forward": 8, "dropout": DROPOUT}
 
 
-def captioner(folder: Path, seed: int, captions: str = "a dog runs", width: int = 8) -> dict[str, torch.Tensor]:
+def captioner(folder: Path, seed: int, captions: str = "a dog runs", **settings: float) -> dict[str, torch.Tensor]:
     torch.manual_seed(seed)
     words = WordTokenizer.build([captions], 1)
-    network = models.build_captioner("transformer", SMALL | {"width": width}, vocab_size=len(words), feature_size=4)
+    network = models.build_captioner("transformer", SMALL | settings, vocab_size=len(words), feature_size=4)
     folder.mkdir()
     models.describe(folder, "transformer", network, words, ENCODER)
     models.save_weights(folder / "model.safetensors", network)
@@ -43,6 +44,20 @@ def test_shares_are_proportions(tmp_path):
     average([tmp_path / "0", tmp_path / "1"], tmp_path / "mean", [1, 3])
     for name, mean in weights(tmp_path / "mean").items():
         torch.testing.assert_close(mean, 0.25 * one[name] + 0.75 * other[name])
+
+
+def test_what_one_run_learned_is_added_to_another(tmp_path):
+    other, run, began = (captioner(tmp_path / str(seed), seed) for seed in range(3))
+    average([tmp_path / "0", tmp_path / "1", tmp_path / "2"], tmp_path / "sum", [1, 0.5, -0.5])
+    for name, weight in weights(tmp_path / "sum").items():
+        torch.testing.assert_close(weight, other[name] + 0.5 * (run[name] - began[name]))
+
+
+def test_runs_may_differ_in_dropout(tmp_path):
+    captioner(tmp_path / "0", 0)
+    captioner(tmp_path / "1", 1, dropout=0.5)
+    average([tmp_path / "0", tmp_path / "1"], tmp_path / "mean")
+    assert models.read_config(tmp_path / "mean", "captioner").settings["dropout"] == DROPOUT  # the first one's
 
 
 def test_the_mean_is_a_model_like_any_other(tmp_path):

@@ -2,13 +2,15 @@
 
 Runs of one recipe with several seeds average to one that generalises better than any of them, at the cost of one (model
 soups, Wortsman et al., 2022).  Runs with different rewards average to what lies between them, and the shares choose
-where (rewarded soups, Ramé et al., 2023).  It works only for runs that began with the same weights: of others the mean
-means nothing.
+where (rewarded soups, Ramé et al., 2023).  With a share below 0, what one run learned is added to another: shares of 1,
+1 and -1 for that other, the run, and what the run began with (task arithmetic, Ilharco et al., 2023).  It works only
+for runs that began with the same weights: of others the mean means nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tellapart import models
@@ -27,12 +29,13 @@ def average(folders: Sequence[Path], out: Path, shares: Sequence[float] | None =
     if sum(shares) <= 0:
         raise UserError(f"the shares of all models together must be above 0, not {sum(shares):g}.")
     first = models.read_config(folders[0], "captioner")
+    shape = _without_dropout(first)
     tokenizer = models.load_words(folders[0], first.settings)
     mean, loaded = (models.build(CAPTIONERS, "captioner", first.name, first.settings) for _ in range(2))
     for weight in mean.state_dict().values():
         weight.zero_()
     for folder, share in zip(folders, shares, strict=True):
-        if models.read_config(folder, "captioner") != first:
+        if _without_dropout(models.read_config(folder, "captioner")) != shape:
             raise UserError(f"{folders[0]} and {folder} differ in their config.json: there is no mean of the two.")
         if models.load_words(folder, first.settings).words != tokenizer.words:
             raise UserError(f"{folders[0]} and {folder} have different vocabularies: there is no mean of the two.")
@@ -42,3 +45,8 @@ def average(folders: Sequence[Path], out: Path, shares: Sequence[float] | None =
     out.mkdir(parents=True, exist_ok=True)
     models.describe(out, first.name, mean, tokenizer, first.encoder)
     models.save_weights(out / "model.safetensors", mean)
+
+
+def _without_dropout(config: models.Config) -> models.Config:
+    """What weights must share: dropout has none."""
+    return replace(config, settings={name: value for name, value in config.settings.items() if name != "dropout"})
