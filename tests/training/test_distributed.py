@@ -40,7 +40,7 @@ RUNS = {
         *NO_DRAWS,
         "--objective.name=policy_gradient",
         "--objective.policy={sampler: beam, samples: 3, baseline: leave_one_out}",
-        "--objective.rewards.terms={rouge_l: 1.0, faithful: 1.0}",
+        "--objective.rewards.terms={rouge_l: 1.0, faithful: 1.0, different: 1.0}",
         "--objective.rewards.balance=true",
         "--validation.metric=last",
     ),

@@ -145,7 +145,7 @@ def test_a_run_in_pieces_is_the_whole_run(begin, tmp_path, monkeypatch):
     """Running means and spreads are kept: with another scale of a reward the weights would be others."""
     arguments = ("--objective.rewards.balance=true", "--objective.policy.baseline=running_mean", "--max_steps=4")
     arguments += ("--optim.average=0.9",)
-    terms = "{cider_d: 1.0, geg_avg: 1.0}"
+    terms = "{cider_d: 1.0, geg_avg: 1.0, different: 1.0}"
     whole = begin(*arguments, terms=terms, out=tmp_path / "whole")
     save = checkpoint.save
 
@@ -162,7 +162,8 @@ def test_a_run_in_pieces_is_the_whole_run(begin, tmp_path, monkeypatch):
     pieces.seconds = whole.seconds
     assert pieces == whole
     expected, found = (load_file(tmp_path / folder / "last.safetensors") for folder in ("whole", "pieces"))
-    assert {"objective/so_far", "objective/reward/cider_d", "objective/reward/geg_avg"} <= expected.keys()
+    kept = {"so_far", "reward/cider_d", "reward/geg_avg", "reward/different/memory"}
+    assert {f"objective/{name}" for name in kept} <= expected.keys()
     assert "mean/steps" in expected
     assert [key for key in expected if not expected[key].equal(found[key])] == []
 

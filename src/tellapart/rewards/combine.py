@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from math import isfinite
 from operator import add
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -18,7 +19,20 @@ from torch import Tensor
 from tellapart.errors import UserError
 from tellapart.rewards import Reward, Said, Term
 
+_MEMORY = "memory"
 _ROUNDING = 1e-6  # a smaller spread is none: equal captions may differ by this much in a batch
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """A term that goes by what was said before.  Calling it changes nothing; it is told what was learned from."""
+
+    def remember(self, said: Said | None) -> None:
+        """None where this process has no captions of the batch."""
+
+    def state(self) -> Tensor: ...
+
+    def restore(self, state: Tensor) -> None: ...
 
 
 class Combined:
@@ -32,9 +46,9 @@ class Combined:
     unbalanced  terms that are added with their plain weight, after the balanced sum
     total       of each of some numbers, the sum over all processes, so that all of them divide by the same
 
-    The running spreads are all that changes between calls.  A step in which a term is the same for all captions of a
-    photo says nothing of the term's scale, and leaves its running spread as it is.  A term that has always been so is
-    not divided: a baseline takes away whatever it adds.
+    The running spreads, and what terms remember, are all that changes between calls.  A step in which a term is the
+    same for all captions of a photo says nothing of the term's scale, and leaves its running spread as it is.  A term
+    that has always been so is not divided: a baseline takes away whatever it adds.
     """
 
     def __init__(
@@ -59,6 +73,8 @@ class Combined:
         self._terms = dict(terms)
         self._weights = {name: float(weights[name]) for name in terms}
         self._balanced = [name for name in terms if balance and name not in unbalanced]
+        named: dict[str, object] = {**terms}
+        self._remembering = {name: term for name, term in named.items() if isinstance(term, Remembers)}
         self._decay, self._total = decay, total
         self._target = target / max(1.0, sum(abs(self._weights[name]) for name in self._balanced) / 2)
         # A row for each balanced term: the decaying sum of its spreads, and of the ones that it is to be divided by.
@@ -80,6 +96,8 @@ class Combined:
         if self._balanced:
             own = dict(zip(rewards, told, strict=True))
             self._learn([own[name] for name in self._balanced], by_photo.shape[1])
+        for term in self._remembering.values():
+            term.remember(said)
         total = self._sum(rewards)
         figures = [*means, *told, total.per_caption(said.mask).mean().item()]
         return total, dict(zip(self.names, figures, strict=True))
@@ -91,20 +109,28 @@ class Combined:
         return self._sum(rewards)
 
     def absent(self) -> None:
-        """This process has no captions of the batch: the others' spreads are its own."""
+        """This process has no captions of the batch: the others' spreads are its own, and what they said."""
         if self._balanced:
             self._learn([0.0] * len(self._balanced), 0)
+        for term in self._remembering.values():
+            term.remember(None)
 
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint keeps: by name of a balanced term (2,)."""
-        return {name: row.clone() for name, row in zip(self._balanced, self._running, strict=True)}
+        """What a checkpoint keeps: by name of a balanced term (2,), and NAME/memory of a term that remembers."""
+        spreads = {name: row.clone() for name, row in zip(self._balanced, self._running, strict=True)}
+        return spreads | {f"{name}/{_MEMORY}": term.state() for name, term in self._remembering.items()}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        if state.keys() != set(self._balanced):
-            kept, here = (", ".join(sorted(names)) or "no reward" for names in (state, self._balanced))
+        spreads = {name for name in state if not name.endswith(f"/{_MEMORY}")}
+        if spreads != set(self._balanced):
+            kept, here = (", ".join(sorted(names)) or "no reward" for names in (spreads, self._balanced))
             raise UserError(f"the checkpoint has running spreads of {kept}, but the recipe balances {here}.")
         for row, name in enumerate(self._balanced):
             self._running[row] = state[name].cpu()
+        for name, term in self._remembering.items():
+            if f"{name}/{_MEMORY}" not in state:
+                raise UserError(f"the checkpoint does not have what {name} remembers: it is of another recipe.")
+            term.restore(state[f"{name}/{_MEMORY}"])
 
     def _rewards(self, said: Said) -> dict[str, Reward]:
         return {name: term(said) for name, term in self._terms.items()}

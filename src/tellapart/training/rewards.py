@@ -31,6 +31,7 @@ from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards import REWARDS, Reward, Said, Term
 from tellapart.rewards.combine import Combined
 from tellapart.rewards.consensus import Consensus, MeteorConsensus
+from tellapart.rewards.different import Different
 from tellapart.rewards.global_discriminative import GlobalDiscriminative, HardNeighbour, InBatch, closeness_weights
 from tellapart.rewards.group_gap import GroupGap, OwnSimilarity
 from tellapart.rewards.listener import Listener
@@ -323,6 +324,7 @@ BUILDERS: dict[str, Callable[[Material], Term]] = {
     "reference_gap": lambda m: ReferenceGap(m.consensus("CIDEr-D"), m.look_alikes[:, : m.config.group]),
     "retrieved": lambda m: Retrieved(m.listener),
     "faithful": lambda m: Faithful(m.references, m.content, end=m.tokenizer.eos),
+    "different": lambda m: Different(gather=m.world.gather),
     "repetition": lambda m: Repetition(m.content, end=m.tokenizer.eos),
     "ending": lambda m: Ending(never_last(m.tokenizer), end=m.tokenizer.eos),
 }
