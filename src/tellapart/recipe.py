@@ -67,6 +67,7 @@ class RewardsConfig:
 
     Args:
         terms: name of a reward, from `tellapart models`, and its weight
+        factors: of a reward, what its weight is multiplied with for the photos of a data set, by that one's name
         listener: the retriever that is asked whether captions fit their photos: a name or a run folder
         reader: the retriever from text to text that is asked whether captions fit their photos' references
         look_alikes: a file of `tellapart lookalikes`, or how they are found among the training photos: image, or
@@ -82,6 +83,7 @@ class RewardsConfig:
     """
 
     terms: dict[str, float] = field(default_factory=lambda: {"cider_d": 1.0})
+    factors: dict[str, dict[str, float]] = field(default_factory=dict)
     listener: str = "word"
     reader: str = ""
     look_alikes: str = "image"

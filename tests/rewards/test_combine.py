@@ -56,6 +56,24 @@ def test_the_weighted_sum_and_its_log_line():
     )
 
 
+def test_a_term_can_count_for_more_with_some_photos():
+    terms = {"plain": Given([1, 3, 0, 4]), "weighed": Given([1, 2, 3, 4], [[1, 0], [2, 0], [3, 0], [4, 0]])}
+    factors = torch.zeros(102)
+    factors[100], factors[101] = 10, 0.5
+    combined = Combined(terms, {"plain": 1, "weighed": 2}, factors={"weighed": factors})
+    reward, log = combined(said(4, width=2), 2)
+    assert reward.sentence.tolist() == [1 + 20, 3 + 40, 0 + 3, 4 + 4]
+    assert reward.words.tolist() == [[20, 0], [40, 0], [3, 0], [4, 0]]
+    assert log["reward/plain"] == 2
+    assert log["reward/weighed"] == pytest.approx((15 + 30 + 2.25 + 3) / 4)  # a sentence and the mean of its words
+    assert combined.worth(said(4, width=2)).sentence.tolist() == reward.sentence.tolist()
+
+
+def test_factors_of_no_term_are_refused():
+    with pytest.raises(ValueError, match="must name the terms plain"):
+        Combined({"plain": Given([1, 2])}, {"plain": 1}, factors={"other": torch.ones(102)})
+
+
 def test_words_keep_their_own_numbers_and_count_by_their_mean_in_the_log():
     terms = {"sentence": Given([1, 2]), "words": Given([0, 4], [[3, 0, 0], [2, 4, 0]])}
     reward, log = Combined(terms, {"sentence": 1, "words": 0.5})(said(2, [1, 2]), 2)

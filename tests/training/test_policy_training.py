@@ -99,6 +99,31 @@ def test_every_reward_of_the_table_is_made():
     assert BUILDERS.keys() == REWARDS.keys()
 
 
+def test_factors_are_of_the_photos_of_a_data_set():
+    """Photos stand one data set after the other, and a set that is not named counts as it is."""
+    sources = [
+        (None, [examples.Example(1, "1.jpg"), examples.Example(2, "2.jpg")]),
+        (None, [examples.Example(1, "3.jpg")]),
+        (None, []),
+    ]
+    config = RewardsConfig(terms={"cider_d": 1.0}, factors={"cider_d": {"second": 3.0}})
+    words, device = WordTokenizer(["dog"]), torch.device("cpu")
+    material = Material(
+        config, sources, None, words, features=Path(), device=device, names=("first", "second", "third")
+    )
+    assert material.factors("cider_d").tolist() == [1, 1, 3]
+
+
+def test_a_reward_that_counts_for_nothing_with_a_data_set_teaches_nothing(begin, tmp_path):
+    begin(out=tmp_path / "alone")
+    factors = "--objective.rewards.factors={faithful: {toy_world: 0.0}}"
+    begin(factors, terms="{cider_d: 1.0, faithful: 1.0}", out=tmp_path / "nothing")
+    begin(terms="{cider_d: 1.0, faithful: 1.0}", out=tmp_path / "both")
+    alone, nothing, both = (load_file(tmp_path / run / "best.safetensors") for run in ("alone", "nothing", "both"))
+    assert all(alone[name].equal(nothing[name]) for name in alone)
+    assert any(not alone[name].equal(both[name]) for name in alone)
+
+
 @pytest.mark.parametrize("name", REWARDS)
 def test_every_reward_trains(begin, tmp_path, name):
     if name == "meteor" and meteor.available() is not None:
@@ -296,6 +321,11 @@ ALONE = ["--objective.policy={samples: 1, baseline: greedy}", "--objective.rewar
         (["--objective.rewards.terms", "{cidre: 1.0}"], "there is no reward 'cidre'; there are cider_d"),
         (["--objective.rewards.terms", "{}"], "names no reward"),
         (["--objective.rewards.terms", "{text_rank: 1.0}"], "objective.rewards.reader: text_rank needs a retriever"),
+        (["--objective.rewards.factors", "{gd: {toy: 2.0}}"], "factors: 'gd' is none of the terms cider_d."),
+        (
+            ["--objective.rewards.factors", "{cider_d: {elsewhere: 2.0}}"],
+            "factors.cider_d: there is no data set 'elsewhere'; there are toy_world.",
+        ),
         (["--objective.policy.samples", "1"], "leave_one_out compares the captions of a photo"),
         (["--objective.policy.sampler", "greedy"], "objective.policy.samples must be 1 where captions are greedy"),
         (ALONE, "objective.rewards.balance goes by how much captions of a photo differ"),

@@ -44,6 +44,7 @@ class Combined:
     decay       of the running mean of spreads, by which terms are divided
     target      the spread that a lone term of weight 1 gets: that of CIDEr-D, so that a learning rate carries over
     unbalanced  terms that are added with their plain weight, after the balanced sum
+    factors     of a term (P,): what it is multiplied with for each photo, before anything else is done with it
     total       of each of some numbers, the sum over all processes, so that all of them divide by the same
 
     The running spreads, and what terms remember, are all that changes between calls.  A step in which a term is the
@@ -60,17 +61,19 @@ class Combined:
         decay: float = 0.95,
         target: float = 0.30,
         unbalanced: frozenset[str] = frozenset(),
+        factors: Mapping[str, Tensor] | None = None,
         total: Callable[[Sequence[float]], list[float]] = list,
     ):
         if not terms:
             raise ValueError("a reward needs at least one term")
-        if terms.keys() != weights.keys() or not unbalanced <= terms.keys():
-            raise ValueError(f"weights and unbalanced must name the terms {', '.join(terms)}")
+        factors = factors or {}
+        if terms.keys() != weights.keys() or not unbalanced | factors.keys() <= terms.keys():
+            raise ValueError(f"weights, unbalanced and factors must name the terms {', '.join(terms)}")
         if not all(map(isfinite, weights.values())):
             raise ValueError(f"weights must be numbers, not {dict(weights)}")
         if not 0 <= decay < 1:
             raise ValueError(f"decay must be from 0 to below 1, not {decay}")
-        self._terms = dict(terms)
+        self._terms, self._of_photos = dict(terms), dict(factors)
         self._weights = {name: float(weights[name]) for name in terms}
         self._balanced = [name for name in terms if balance and name not in unbalanced]
         named: dict[str, object] = {**terms}
@@ -133,7 +136,10 @@ class Combined:
             term.restore(state[f"{name}/{_MEMORY}"])
 
     def _rewards(self, said: Said) -> dict[str, Reward]:
-        return {name: term(said) for name, term in self._terms.items()}
+        rewards = {name: term(said) for name, term in self._terms.items()}
+        for name, factors in self._of_photos.items():
+            rewards[name] *= factors[said.photos.cpu()].to(said.tokens.device)
+        return rewards
 
     def _sum(self, rewards: Mapping[str, Reward]) -> Reward:
         factors = self._factors()

@@ -37,7 +37,7 @@ from tellapart.training import rewards
 from tellapart.training.checkpoint import Keeps
 from tellapart.training.checks import check
 from tellapart.training.distributed import ALONE, World
-from tellapart.training.gathering import Source, gather, held_out, seen_by, split, views
+from tellapart.training.gathering import Source, data_set_names, gather, held_out, seen_by, split, views
 from tellapart.training.judges import Judge
 from tellapart.training.loop import Position, Step, Validate, fit
 from tellapart.training.retrieval_validation import validate as validate_retriever
@@ -141,8 +141,9 @@ def _captioner_parts(recipe: Recipe, out: Path, resume: bool, device: torch.devi
     if recipe.objective.name == "cross_entropy":
         return Parts(captioner, objective(recipe, captioner, tokenizer), judge, photos, problems)
     cache = Path(recipe.data.features)
+    names = data_set_names(recipe) if recipe.objective.rewards.factors else ()
     material = rewards.Material(
-        recipe.objective.rewards, training, photos, tokenizer, features=cache, device=device, world=world
+        recipe.objective.rewards, training, photos, tokenizer, features=cache, device=device, names=names, world=world
     )
     learn = PolicyGradient(
         captioner,

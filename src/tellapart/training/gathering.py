@@ -80,6 +80,11 @@ def gather(
     return sources, problems
 
 
+def data_set_names(recipe: Recipe) -> list[str]:
+    """Of the data files, in their order."""
+    return [data_files.read(Path(file), needs_files=False).name for file in recipe.data.files]
+
+
 def views(
     recipe: Recipe, encoder: PhotoEncoder | Elsewhere, training: Sequence[Any], world: World = ALONE
 ) -> list[list[StoredFeatures]]:

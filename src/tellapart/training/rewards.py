@@ -59,6 +59,7 @@ def build(material: Material) -> Combined:
         config.terms,
         balance=config.balance,
         unbalanced=UNBALANCED & terms.keys(),
+        factors={name: material.factors(name) for name in config.factors},
         total=material.world.sum,
     )
 
@@ -70,6 +71,9 @@ def check(config: RewardsConfig) -> None:
     for name in config.terms:
         if name not in REWARDS:
             raise UserError(f"objective.rewards.terms: there is no reward {name!r}; there are {', '.join(REWARDS)}.")
+    for name in config.factors:
+        if name not in config.terms:
+            raise UserError(f"objective.rewards.factors: {name!r} is none of the terms {', '.join(config.terms)}.")
     if "text_rank" in config.terms and not config.reader:
         raise UserError(
             "objective.rewards.reader: text_rank needs a retriever from text to text, such as a run of "
@@ -82,6 +86,7 @@ class Material:
 
     sources   the training photos with their features, data set by data set, as they are in `data`
     features  the folder of the feature cache, where look-alikes that were found are kept as well
+    names     of the data sets
     """
 
     def __init__(
@@ -93,12 +98,24 @@ class Material:
         *,
         features: Path,
         device: torch.device,
+        names: Sequence[str] = (),
         world: World = ALONE,
     ):
         self.config, self.data, self.tokenizer, self.world = config, data, tokenizer, world
-        self._sources, self._features, self._device = sources, features, device
+        self._sources, self._features, self._device, self._names = sources, features, device, names
         self.content = content_words(tokenizer)
         self.source = np.repeat(np.arange(len(sources)), [len(examples) for _, examples in sources])  # (P,)
+
+    def factors(self, reward: str) -> Tensor:
+        """(P,) what the recipe multiplies the reward with for each photo"""
+        of_sets = self.config.factors[reward]
+        for name in of_sets:
+            if name not in self._names:
+                raise UserError(
+                    f"objective.rewards.factors.{reward}: there is no data set {name!r}; "
+                    f"there are {', '.join(self._names)}."
+                )
+        return torch.tensor([of_sets.get(name, 1.0) for name in self._names])[torch.from_numpy(self.source)]
 
     @cached_property
     def references(self) -> list[list[list[int]]]:
