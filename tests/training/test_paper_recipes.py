@@ -58,6 +58,7 @@ def test_a_recipe_takes_two_steps(file, small_world, retrievers, tmp_path):
             f"--objective.rewards.listener={listener}",
             *([f"--objective.rewards.reader={reader}"] if "reader:" in file.read_text() else []),
             *([f"--validation.judges=[{listener}]"] if "judges:" in file.read_text() else []),
+            *(["--objective.rewards.factors={}"] if "factors:" in file.read_text() else []),  # of other data sets
             "--dtype=fp32",
         ]
     )

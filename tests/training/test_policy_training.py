@@ -324,7 +324,7 @@ ALONE = ["--objective.policy={samples: 1, baseline: greedy}", "--objective.rewar
         (["--objective.rewards.factors", "{gd: {toy: 2.0}}"], "factors: 'gd' is none of the terms cider_d."),
         (
             ["--objective.rewards.factors", "{cider_d: {elsewhere: 2.0}}"],
-            "factors.cider_d: there is no data set 'elsewhere'; there are toy_world.",
+            "there is no data set 'elsewhere'; there are toy_world.  For none: --objective.rewards.factors '{}'.",
         ),
         (["--objective.policy.samples", "1"], "leave_one_out compares the captions of a photo"),
         (["--objective.policy.sampler", "greedy"], "objective.policy.samples must be 1 where captions are greedy"),

@@ -113,7 +113,7 @@ class Material:
             if name not in self._names:
                 raise UserError(
                     f"objective.rewards.factors.{reward}: there is no data set {name!r}; "
-                    f"there are {', '.join(self._names)}."
+                    f"there are {', '.join(self._names)}.  For none: --objective.rewards.factors '{{}}'."
                 )
         return torch.tensor([of_sets.get(name, 1.0) for name in self._names])[torch.from_numpy(self.source)]
 
