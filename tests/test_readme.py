@@ -1,14 +1,19 @@
-"""What the README tells people to type must be what the program takes."""
+"""What the README tells people to type must be what the program takes, and what it does."""
 
+import json
 import re
 import shlex
+import shutil
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+from data import region_archives
 
+from tellapart import album
 from tellapart.__main__ import COMMANDS
 from tellapart.commands.train import parse
+from tellapart.data import examples
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -59,3 +64,63 @@ def test_the_python_of_the_readme_runs(small_model, photo_folder, own_cache, mon
 @pytest.mark.parametrize("link", re.findall(r"\]\(([^)]+)\)", README))
 def test_the_links_of_the_readme_lead_somewhere(link):
     assert link.startswith("http") or (ROOT / link).exists()
+
+
+# --- the README as a new user lives it --------------------------------------------------------------------------------
+
+# What cannot be run here, or is too slow for once more, and where the same words are run on something smaller.
+ELSEWHERE = {
+    "--encoder resnet101": "encoders/test_backbone.py",  # its weights come from a hub
+    "--ray": "commands/test_ray.py",
+    "--nproc-per-node": "training/test_distributed.py",
+}
+MAKERS = ["prepare", "train", "caption"]  # of what others read
+PHOTOS = examples.read(album.HERE / "album.json").examples[:40]
+
+
+@pytest.fixture
+def home(tmp_path, own_cache, monkeypatch):
+    """What the README takes for granted: photos, a data set as its authors gave it out, captions, somebody's regions."""
+
+    def put(name, content):
+        (tmp_path / name).write_text(json.dumps(content))
+
+    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
+    for name, photos in (("holiday", PHOTOS[:4]), ("Images", PHOTOS[4:])):
+        (tmp_path / name).mkdir()
+        for photo in photos:
+            shutil.copy(photo.file, tmp_path / name)
+    splits = ["train"] * 20 + ["val"] * 8 + ["test"] * 8
+    images = [
+        {"imgid": number, "filename": photo.file.name, "split": split, "sentences": [{"raw": c} for c in photo.captions]}
+        for number, (photo, split) in enumerate(zip(PHOTOS[4:], splits, strict=True))
+    ]
+    put("dataset_flickr8k.json", {"dataset": "flickr8k", "images": images})
+    region_archives.as_tsv(tmp_path / "trainval_36", {str(n): region_archives.photo(n, 3) for n in range(len(images))})
+    put("references.json", {"1": ["a brown dog", "a dog running"], "2": ["a red bus"]})
+    put("captions.json", {"1": "a dog runs", "2": "a red bus on a street"})
+    put("mine.json", {"1": "a brown dog running", "2": "a bus"})
+    put("theirs.json", {"1": "a dog", "2": "a red bus"})
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_every_command_of_the_readme_runs(home, tellapart):
+    """Word for word; only training is cut short."""
+    here = "\n".join(line for line in README.splitlines() if not any(mark in line for mark in ELSEWHERE))
+    order = {name: place for place, name in enumerate(MAKERS)}
+    for words in sorted(typed(here), key=lambda words: order.get(words[0], len(order))):
+        code, out, err = tellapart(*words, *(["--tiny"] if words[0] == "train" else []))
+        found_something = words[0] == "lint" and code == 1
+        assert code == 0 or found_something, f"{shlex.join(words)}: {out}{err}"
+    for made in ("sheet.html", "results/report.html", "comparison/report.html", "mine_int8/config.json"):
+        assert (home / made).stat().st_size > 0
+    rows = [json.loads(line) for line in (home / "captions.jsonl").read_text().splitlines()]
+    assert {Path(row["file"]).name for row in rows} == {photo.file.name for photo in PHOTOS[:4]}
+    assert all(row["caption"] for row in rows)
+
+
+def test_what_is_run_elsewhere_is_in_the_readme_and_has_its_tests():
+    for mark, file in ELSEWHERE.items():
+        assert mark in README
+        assert (ROOT / "tests" / file).exists()
