@@ -8,8 +8,8 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from data import region_archives
 
+from data import region_archives
 from tellapart import album
 from tellapart.__main__ import COMMANDS
 from tellapart.commands.train import parse
@@ -80,7 +80,7 @@ PHOTOS = examples.read(album.HERE / "album.json").examples[:40]
 
 @pytest.fixture
 def home(tmp_path, own_cache, monkeypatch):
-    """What the README takes for granted: photos, a data set as its authors gave it out, captions, somebody's regions."""
+    """What the README takes for granted: photos, a data set as its authors gave it, captions, somebody's regions."""
 
     def put(name, content):
         (tmp_path / name).write_text(json.dumps(content))
@@ -92,8 +92,8 @@ def home(tmp_path, own_cache, monkeypatch):
             shutil.copy(photo.file, tmp_path / name)
     splits = ["train"] * 20 + ["val"] * 8 + ["test"] * 8
     images = [
-        {"imgid": number, "filename": photo.file.name, "split": split, "sentences": [{"raw": c} for c in photo.captions]}
-        for number, (photo, split) in enumerate(zip(PHOTOS[4:], splits, strict=True))
+        {"imgid": n, "filename": photo.file.name, "split": split, "sentences": [{"raw": c} for c in photo.captions]}
+        for n, (photo, split) in enumerate(zip(PHOTOS[4:], splits, strict=True))
     ]
     put("dataset_flickr8k.json", {"dataset": "flickr8k", "images": images})
     region_archives.as_tsv(tmp_path / "trainval_36", {str(n): region_archives.photo(n, 3) for n in range(len(images))})
