@@ -26,7 +26,10 @@ def grid(monkeypatch):
         said += [rows.by_people(rows.Model("human", "human", "human"), split)] if human else []
         there, measured, _ = rows.taking_part(said, split, alone=True)
         listeners = run.listen(listening, embedded, split, None)
-        options = {"against": there[0].model.name, "metrics": "CIDEr-D,BLEU,Rep,BadEnd,Prec,UniCap,AvgLen"} | options
+        options = {
+            "against": there[0].model.name,
+            "metrics": "CIDEr-D,BLEU,Rep,BadEnd,Stutter,Prec,UniCap,AvgLen",
+        } | options
         text_reader = world.WordRetriever("minilm", "references") if reader else None
         return run.measure(split, there, measured, listeners, text_reader, **options)
 

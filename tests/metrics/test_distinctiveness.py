@@ -64,6 +64,11 @@ def test_a_content_word_said_twice_is_repetition_and_a_stop_word_is_not():
     assert distinctiveness.repetition(said).per_photo()[:, 0].tolist() == [0, 1, 0, 1]
 
 
+def test_any_word_that_follows_itself_is_a_stutter():
+    said = [text.split() for text in ["a dog on on a bed", "a dog dog", "", "a", "in a dog in a cat"]]
+    assert distinctiveness.stuttering(said).per_photo()[:, 0].tolist() == [1, 1, 0, 0, 0]
+
+
 def test_precision_is_of_content_words_in_their_surface_forms():
     # dog, runs | dog of dog, runs | red of dog, red, dog | none of cat
     assert corpus(distinctiveness.precision(SAID, TOLD)) == pytest.approx((2 + 1 + 1 + 0) / (2 + 2 + 3 + 1))

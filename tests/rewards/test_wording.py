@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.metrics.distinctiveness import broken_off, precision, repetition
+from tellapart.metrics.distinctiveness import broken_off, precision, repetition, stuttering
 from tellapart.rewards import Said
 from tellapart.rewards.wording import Ending, Faithful, Repetition, content_words, never_last
 
@@ -97,6 +97,8 @@ def test_faithful_of_one_caption_each_is_the_precision_of_the_evaluation():
         ("a dog", 0),
         ("a dog and a cat", 0),  # "a" twice
         ("dog in a red in a cat", 0),  # "in a" twice
+        ("a dog in in a red", 1),  # "in" follows itself
+        ("a dog in in in a red", 2),
         ("a dog and red dog", 1),  # "dog"
         ("a dog and a dog", 2),  # "dog", "a dog"
         ("dog dog dog", 3),  # "dog" twice more, "dog dog" once more
@@ -113,17 +115,21 @@ def test_repetition_is_a_count_over_words(captions):
     for caption in map(words, captions):
         single = [word for word in caption if is_content(word)]
         pairs = [pair for pair in pairwise(caption) if any(map(is_content, pair))]
-        expected.append(-sum(times - 1 for items in (single, pairs) for times in Counter(items).values()))
+        stutters = sum(first == second and not is_content(first) for first, second in pairwise(caption))
+        expected.append(-stutters - sum(times - 1 for items in (single, pairs) for times in Counter(items).values()))
     found = Repetition(CONTENT, end=END)(said(captions))
     assert found.words is None
     assert found.sentence.dtype == torch.float32
     assert found.sentence.tolist() == expected
 
 
-def test_what_the_evaluation_calls_repetition_is_penalised_and_nothing_else():
-    captions = ["a dog and a dog", "a dog and a cat", "in a dog in a cat", "two red two"]
+def test_what_the_evaluation_calls_repetition_or_stutter_is_penalised_and_nothing_else():
+    captions = ["a dog and a dog", "a dog and a cat", "in a dog in a cat", "two red two", "a a dog", "a dog in a red"]
     found = Repetition(CONTENT, end=END)(said(captions)).sentence
-    assert (found < 0).float().mean().item() == repetition([words(caption) for caption in captions]).corpus()["Rep"]
+    told = [words(caption) for caption in captions]
+    assert (found < 0).tolist() == [True, False, False, True, True, False]
+    assert repetition(told).corpus()["Rep"] == pytest.approx(2 / 6)
+    assert stuttering(told).corpus()["Stutter"] == pytest.approx(1 / 6)
 
 
 def test_a_caption_that_breaks_off_is_penalised_once():

@@ -232,16 +232,16 @@ def test_weights_that_are_not_numbers_stop_a_run_and_keep_the_last_good_ones(beg
 
 
 def test_a_collapse_is_seen_and_can_stop_a_run(begin, tmp_path):
-    """Captions are paid for saying again what they have said."""
+    """Captions are paid for saying again what they have said, and for content words, so that those are said again."""
     arguments = ("--max_steps=200", "--validation.every=2", "--validation.watch.action=stop")
-    position = begin(*LONGER, *arguments, terms="{repetition: -1.0}")
+    position = begin(*LONGER, *arguments, terms="{repetition: -1.0, faithful: 20.0}")
     assert position.finished.startswith("stopped, for captions collapse: ")
     assert position.step < 200
 
 
 def test_what_a_watch_sees():
     watch = Watch(WatchConfig())
-    first = {"unique": 0.8, "length": 10.0, "Rep": 0.1, "BadEnd": 0.01}
+    first = {"unique": 0.8, "length": 10.0, "Rep": 0.1, "BadEnd": 0.01, "Stutter": 0.0}
     assert watch.look(first, first) == ""
     assert watch.look(first, first | {"unique": 0.41, "length": 14.9, "Rep": 0.34}) == ""
     assert "39 % of the captions are different (80 % before)" in watch.look(first, first | {"unique": 0.39})
@@ -249,6 +249,7 @@ def test_what_a_watch_sees():
     assert "captions have 6.5 words" in watch.look(first, first | {"length": 6.5})
     assert "36 % of the captions repeat a word (10 % before)" in watch.look(first, first | {"Rep": 0.36})
     assert "7 % of the captions break off (1 % before)" in watch.look(first, first | {"BadEnd": 0.07})
+    assert "3 % of the captions stutter (0 % before)" in watch.look(first, first | {"Stutter": 0.03})
     assert Watch(WatchConfig("off")).look(first, first | {"unique": 0.0}) == ""
     assert [Watch(WatchConfig(action)).stops for action in ("warn", "stop", "off")] == [False, True, False]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import eq
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +71,11 @@ def repetition(captions: Captions) -> Statistics:
 def broken_off(captions: Captions) -> Statistics:
     """BadEnd: captions whose last word cannot be the last of a sentence, such as "a dog on a", as a share of all."""
     return mean_of("BadEnd", np.array([breaks_off(words) for words in captions], float))
+
+
+def stuttering(captions: Captions) -> Statistics:
+    """Stutter: captions in which a word follows itself, such as "a dog is is on on a bed", as a share of all."""
+    return mean_of("Stutter", np.array([any(map(eq, words, words[1:])) for words in captions], float))
 
 
 def precision(captions: Captions, references: Told) -> Statistics:

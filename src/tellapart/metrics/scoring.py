@@ -89,6 +89,7 @@ MEASURES: dict[str, Measure] = {
     ),
     "Rep": Measure(("Rep",), lambda m: distinctiveness.repetition(m.said), ("tok",)),
     "BadEnd": Measure(("BadEnd",), lambda m: distinctiveness.broken_off(m.said), ("tok",)),
+    "Stutter": Measure(("Stutter",), lambda m: distinctiveness.stuttering(m.said), ("tok",)),
     "Prec": Measure(("Prec",), lambda m: distinctiveness.precision(m.said, m.told)),
     "CIDErBtw": Measure(
         ("CIDErBtw",),

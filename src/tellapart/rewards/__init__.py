@@ -87,6 +87,6 @@ REWARDS = {
     "retrieved": "are the photos that the caption finds like each other and like its own? (CIM)",
     "faithful": "share of content words that the references have (H)",
     "different": "minus the logarithm of how often the same words were lately said of other photos",
-    "repetition": "minus the content words and pairs that are said again",
+    "repetition": "minus the content words and pairs that are said again, and words that follow themselves",
     "ending": 'minus 1 for a caption that breaks off, as "a dog on a" does',
 }  # name: one line; made in `training.rewards`

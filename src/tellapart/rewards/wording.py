@@ -71,13 +71,14 @@ class Faithful:
 
 
 class Repetition:
-    """Minus how often a caption says again what it has said: content words, and pairs of neighbouring words.
+    """Minus how often a caption says again what it has said: content words, pairs of neighbours, any word at once.
 
     content  (V,) bool: which tokens are content words
     end      the end token; what follows it in a caption is not looked at
 
     Every occurrence after the first counts.  Only pairs with a content word do: a caption may say "in a" twice.  So "a
-    dog and a dog" gets -2, for "dog" and for "a dog".
+    dog and a dog" gets -2, for "dog" and for "a dog".  A word that follows itself counts whatever it is: "on on a bed"
+    is how a captioner pleases `different` where it has nothing else to say, and no measure of the field sees it.
     """
 
     def __init__(self, content: Tensor, *, end: int):
@@ -172,4 +173,5 @@ def _penalties(tokens: Ints, starts: Longs, lengths: Longs, begin: int, end: int
                 if tokens[before] == tokens[at]:
                     word_again = True
                     pair_again |= before > start and tokens[before - 1] == tokens[at - 1]
-            penalties[i] -= (is_content and word_again) + (pair_counts and pair_again)
+            stutters = at > start and tokens[at] == tokens[at - 1]
+            penalties[i] -= ((is_content or stutters) and word_again) + (pair_counts and pair_again)

@@ -34,7 +34,15 @@ _RANGES: dict[str, tuple[float, float]] = {  # least and most
         ("objective.policy.diversity", "objective.policy.kl", "objective.policy.references"), (0, math.inf)
     ),
     **dict.fromkeys(("objective.rewards.group", "objective.rewards.rank_base"), (1, math.inf)),
-    **dict.fromkeys(("validation.watch.unique", "validation.watch.repetition", "validation.watch.ending"), (0, 1)),
+    **dict.fromkeys(
+        (
+            "validation.watch.unique",
+            "validation.watch.repetition",
+            "validation.watch.ending",
+            "validation.watch.stutter",
+        ),
+        (0, 1),
+    ),
     "validation.watch.length": (1, math.inf),
     "objective.policy.temperature": (1e-3, math.inf),
     "objective.policy.top_p": (1e-6, 1),

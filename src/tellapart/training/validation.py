@@ -14,14 +14,14 @@ from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.tokenizers import Tokenizer
 from tellapart.decoding.candidates import candidates
 from tellapart.metrics.cider import cider_d
-from tellapart.metrics.distinctiveness import broken_off, repetition
+from tellapart.metrics.distinctiveness import broken_off, repetition, stuttering
 from tellapart.metrics.material import Material
 from tellapart.objectives.cross_entropy import cross_entropy_step
 from tellapart.training.distributed import ALONE, World
 from tellapart.training.judges import Judge
 
 # What `validate` reports, with any judges
-METRICS = ("loss", "accuracy", "CIDEr-D", "unique", "length", "Rep", "BadEnd")
+METRICS = ("loss", "accuracy", "CIDEr-D", "unique", "length", "Rep", "BadEnd", "Stutter")
 
 _BATCH = 32
 
@@ -63,6 +63,7 @@ def validate(
         "length": float(scored.caption_ids.lengths.mean()),
         **repetition(scored.said).corpus(),
         **broken_off(scored.said).corpus(),
+        **stuttering(scored.said).corpus(),
         **{f"R@1[{judge.name}]": judge.found(captions) for judge in judges},
     }
 

@@ -16,6 +16,7 @@ class WatchConfig:
         length: most that captions may grow or shrink, as a factor
         repetition: most that the share of captions which repeat a content word may rise
         ending: most that the share of captions which break off, as "a dog on a" does, may rise
+        stutter: most that the share of captions in which a word follows itself may rise
     """
 
     action: Literal["warn", "stop", "off"] = "warn"
@@ -23,6 +24,7 @@ class WatchConfig:
     length: float = 1.5
     repetition: float = 0.25
     ending: float = 0.05
+    stutter: float = 0.02
 
 
 class Watch:
@@ -49,6 +51,8 @@ class Watch:
             found.append(f"{_percent(now['Rep'])} of the captions repeat a word ({_percent(first['Rep'])} before)")
         if now["BadEnd"] > first["BadEnd"] + self._config.ending:
             found.append(f"{_percent(now['BadEnd'])} of the captions break off ({_percent(first['BadEnd'])} before)")
+        if now["Stutter"] > first["Stutter"] + self._config.stutter:
+            found.append(f"{_percent(now['Stutter'])} of the captions stutter ({_percent(first['Stutter'])} before)")
         return "captions collapse: " + ", ".join(found) if found else ""
 
 
