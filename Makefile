@@ -48,6 +48,6 @@ runs: $(READY)
 	$(if $(DATA),,$(error give the folder with flickr8k/ and coco/: make runs DATA=DIR))
 	$(BIN)/python scripts/run_queue.py $(QUEUE) DATA=$(DATA)
 
-# the embedded models from the beginning, into runs/; about eight hours on one core
+# the embedded models from the beginning, into runs/; about five hours on one core
 reproduce:
 	$(MAKE) runs QUEUE=recipes/album/queue.txt DATA=$(DATA)
