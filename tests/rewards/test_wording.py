@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.metrics.distinctiveness import broken_off, precision, repetition, stuttering
+from tellapart.metrics.usage import END as LAST
+from tellapart.metrics.usage import Usage, roles
 from tellapart.rewards import Said
-from tellapart.rewards.wording import Ending, Faithful, Repetition, content_words, never_last
+from tellapart.rewards.wording import Ending, Faithful, Repetition, UsualWords, content_words, never_last, roles_of
 
 TOKENIZER = WordTokenizer(["a", "dog", "and", "red", "in", "cat", "two", "n't", "-", "runs"])
 CONTENT = content_words(TOKENIZER)
@@ -192,3 +194,21 @@ def test_many_captions_are_shared_out_and_pickles_give_the_same():
         parts = [reward(many.of(rows)).sentence for rows in torch.arange(3000).split(100)]
         torch.testing.assert_close(torch.cat(parts), whole, rtol=0, atol=0)
         torch.testing.assert_close(pickle.loads(pickle.dumps(reward))(many).sentence, whole, rtol=0, atol=0)
+
+
+def test_a_word_costs_one_where_people_do_not_put_it_and_none_behind_the_end_or_where_a_caption_was_cut():
+    told = ["a dog in a red", "a cat and a dog", "two"]
+    people = Usage.of([[*roles(text.split()), LAST] for text in told])
+    reward = UsualWords(people, roles_of(TOKENIZER), end=END)
+    captions = [
+        "a cat in a dog",
+        "a dog and a red",
+        "in a dog",
+        "a dog in",
+        "a dog in in in in a dog",
+        "a dog in a red",
+    ]
+    found = reward(said(captions))
+    assert found.words is None
+    assert found.sentence.tolist() == [0, 0, -1, -1, -1, 0]
+    assert reward(said(["a dog in a red"], width=3)).sentence.tolist() == [0]  # cut after "in"

@@ -61,7 +61,7 @@ def test_a_queue_that_was_killed_takes_up_its_run_and_does_nothing_twice(queue, 
 
     third = queue()
     said, _ = third.communicate(timeout=60)
-    assert said.count(" tellapart train ") == 2  # the one that failed, tried and named again
+    assert said.count(" tellapart train ") == 3  # the one that failed: begun, ended, and named again
     assert (tmp_path / "said.txt").read_text() == "said "
     assert third.returncode == 1
 
@@ -74,3 +74,23 @@ def test_a_name_that_was_not_given_is_asked_for(tmp_path):
     assert done.returncode == 2
     assert "DATA=" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_neighbours_that_do_not_need_each_other_run_at_once_and_what_follows_waits_for_them(tmp_path):
+    (tmp_path / "meet.py").write_text(
+        "import pathlib, sys, time\n"
+        "here, there = map(pathlib.Path, sys.argv[1:])\n"
+        "here.touch()\n"
+        "until = time.monotonic() + 60\n"
+        "while not there.exists() and time.monotonic() < until: time.sleep(0.01)\n"
+        "time.sleep(0.2)\n"
+        "sys.exit(not there.exists() or pathlib.Path('last').exists())\n"
+    )
+    together = ["python meet.py one two", "python meet.py two one"]
+    last = f"{sys.executable} -c 'import pathlib; pathlib.Path(\"last\").touch()'"
+    (tmp_path / "queue.txt").write_text("".join(f"{line} &\n" for line in together) + last)
+    command = [sys.executable, str(SCRIPT), "queue.txt", "--jobs", "2"]
+    assert subprocess.run(command, cwd=tmp_path, stdout=subprocess.DEVNULL, check=False).returncode == 0
+    *first, final = (tmp_path / "runs" / "queue.done").read_text().splitlines()
+    assert sorted(first) == together
+    assert final == last

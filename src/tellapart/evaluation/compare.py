@@ -14,7 +14,7 @@ from tellapart.evaluation.runs import Curves, Run, in_units
 from tellapart.evaluation.trec import file_name
 from tellapart.training.run_folder import plain
 
-_LOWER_IS_BETTER = ("loss", "Rep", "BadEnd", "Stutter")
+_LOWER_IS_BETTER = ("loss", "Rep", "BadEnd", "Stutter", "Odd")
 _NEITHER = ("length",)
 
 # Tables

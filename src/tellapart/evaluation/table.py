@@ -12,7 +12,7 @@ from tellapart.metrics.bootstrap import Difference
 SIGNIFICANT = 0.05
 MARKS = {"better": "+", "worse": "-", "other": "*"}
 _TEXT = ("Rep", "BadEnd", "Prec", "CIDEr-D", "UniCap", "AvgLen")
-_LESS_IS_BETTER = ("Rep", "BadEnd", "Stutter", "CIDErBtw", "mBLEU-1", "mBLEU-2", "mBLEU-3", "mBLEU-4")
+_LESS_IS_BETTER = ("Rep", "BadEnd", "Stutter", "Odd", "CIDErBtw", "mBLEU-1", "mBLEU-2", "mBLEU-3", "mBLEU-4")
 _NEITHER = ("AvgLen",)
 
 

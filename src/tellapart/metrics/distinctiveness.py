@@ -18,6 +18,7 @@ from tellapart.metrics.ngrams import References
 from tellapart.metrics.sentences import Sentences
 from tellapart.metrics.statistics import Statistics, mean_of, ratio_of
 from tellapart.metrics.stop_words import breaks_off, content
+from tellapart.metrics.usage import END, Usage, roles
 
 Captions = Sequence[Sequence[str]]  # the words of one caption for each photo
 Told = Sequence[Sequence[Sequence[str]]]  # the words of each photo's references
@@ -76,6 +77,11 @@ def broken_off(captions: Captions) -> Statistics:
 def stuttering(captions: Captions) -> Statistics:
     """Stutter: captions in which a word follows itself, such as "a dog is is on on a bed", as a share of all."""
     return mean_of("Stutter", np.array([any(map(eq, words, words[1:])) for words in captions], float))
+
+
+def oddity(captions: Captions, usage: Usage) -> Statistics:
+    """Odd: captions with a word that people hardly ever put there ("a toilet in it on it"), as a share of all."""
+    return mean_of("Odd", (usage.odd([[*roles(words), END] for words in captions]) > 0).astype(float))
 
 
 def precision(captions: Captions, references: Told) -> Statistics:

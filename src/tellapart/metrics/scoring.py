@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tellapart.errors import UserError
-from tellapart.metrics import bleu, bootstrap, caption_files, distinctiveness, diversity, frequencies
+from tellapart.metrics import bleu, bootstrap, caption_files, distinctiveness, diversity, frequencies, usage
 from tellapart.metrics import meteor as meteor_metric
 from tellapart.metrics import scene_graph as scene_graph_metric
 from tellapart.metrics import spice as spice_metric
@@ -90,6 +90,7 @@ MEASURES: dict[str, Measure] = {
     "Rep": Measure(("Rep",), lambda m: distinctiveness.repetition(m.said), ("tok",)),
     "BadEnd": Measure(("BadEnd",), lambda m: distinctiveness.broken_off(m.said), ("tok",)),
     "Stutter": Measure(("Stutter",), lambda m: distinctiveness.stuttering(m.said), ("tok",)),
+    "Odd": Measure(("Odd",), lambda m: distinctiveness.oddity(m.said, usage.coco()), ("usage", "tok")),
     "Prec": Measure(("Prec",), lambda m: distinctiveness.precision(m.said, m.told)),
     "CIDErBtw": Measure(
         ("CIDErBtw",),
@@ -256,6 +257,7 @@ def _settings(material: Material, df: str) -> dict[str, str]:
         "df": df if df in ("self", "coco") else Path(df).name,
         "look-alikes": f"references-{LOOK_ALIKES}",
         "rare": f"coco<{distinctiveness.RARE:g}",
+        "usage": f"coco<{usage.RARE:g}",
         "meteor": "1.5",
         "spice": "1.0",
     }

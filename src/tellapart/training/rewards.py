@@ -20,8 +20,9 @@ from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example
 from tellapart.data.features import FeatureStore, StoredFeatures
 from tellapart.data.pooled import pooled_features
-from tellapart.data.tokenizers import WordTokenizer
+from tellapart.data.tokenizers import WordTokenizer, split_words
 from tellapart.errors import UserError
+from tellapart.metrics.usage import END, Usage, roles
 from tellapart.neighbours import groups as group_files
 from tellapart.neighbours.groups import Groups, Photo, Rule
 from tellapart.neighbours.mining import Captions, mine
@@ -40,12 +41,14 @@ from tellapart.rewards.log_probability import InBatchLogProbability
 from tellapart.rewards.rank import BoundedRank
 from tellapart.rewards.reference_gap import ReferenceGap
 from tellapart.rewards.retrieved import Retrieved
-from tellapart.rewards.wording import Ending, Faithful, Repetition, content_words, never_last
+from tellapart.rewards.wording import Ending, Faithful, Repetition, UsualWords, content_words, never_last, roles_of
 from tellapart.training.distributed import ALONE, World
 
 Source = tuple[StoredFeatures, Sequence[Example]]
 
-UNBALANCED = frozenset({"repetition", "ending"})  # penalties keep their plain weights where terms get one scale
+UNBALANCED = frozenset(
+    {"repetition", "usage", "ending"}
+)  # penalties keep their plain weights where terms get one scale
 _FARTHER = 10  # times as many look-alikes are looked for where a curriculum begins with the farther ones
 
 
@@ -320,6 +323,12 @@ def _gap(kind: str, material: Material) -> Term:
     )
 
 
+def _usage(material: Material) -> Term:
+    told = (text for example in material.data.examples for text in example.captions)  # whole: tokens may be cut
+    usage = Usage.of([*roles(split_words(text)), END] for text in told)
+    return UsualWords(usage, roles_of(material.tokenizer), end=material.tokenizer.eos)
+
+
 BUILDERS: dict[str, Callable[[Material], Term]] = {
     "cider_d": partial(_consensus, "CIDEr-D"),
     "cider_d_base2": partial(_consensus, "CIDEr-D"),
@@ -343,5 +352,6 @@ BUILDERS: dict[str, Callable[[Material], Term]] = {
     "faithful": lambda m: Faithful(m.references, m.content, end=m.tokenizer.eos),
     "different": lambda m: Different(gather=m.world.gather),
     "repetition": lambda m: Repetition(m.content, end=m.tokenizer.eos),
+    "usage": _usage,
     "ending": lambda m: Ending(never_last(m.tokenizer), end=m.tokenizer.eos),
 }

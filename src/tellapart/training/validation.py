@@ -13,15 +13,16 @@ from tellapart.captioners import Captioner
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.tokenizers import Tokenizer
 from tellapart.decoding.candidates import candidates
+from tellapart.metrics import usage
 from tellapart.metrics.cider import cider_d
-from tellapart.metrics.distinctiveness import broken_off, repetition, stuttering
+from tellapart.metrics.distinctiveness import broken_off, oddity, repetition, stuttering
 from tellapart.metrics.material import Material
 from tellapart.objectives.cross_entropy import cross_entropy_step
 from tellapart.training.distributed import ALONE, World
 from tellapart.training.judges import Judge
 
 # What `validate` reports, with any judges
-METRICS = ("loss", "accuracy", "CIDEr-D", "unique", "length", "Rep", "BadEnd", "Stutter")
+METRICS = ("loss", "accuracy", "CIDEr-D", "unique", "length", "Rep", "BadEnd", "Stutter", "Odd")
 
 _BATCH = 32
 
@@ -64,6 +65,7 @@ def validate(
         **repetition(scored.said).corpus(),
         **broken_off(scored.said).corpus(),
         **stuttering(scored.said).corpus(),
+        **oddity(scored.said, usage.coco()).corpus(),
         **{f"R@1[{judge.name}]": judge.found(captions) for judge in judges},
     }
 

@@ -17,6 +17,7 @@ class WatchConfig:
         repetition: most that the share of captions which repeat a content word may rise
         ending: most that the share of captions which break off, as "a dog on a" does, may rise
         stutter: most that the share of captions in which a word follows itself may rise
+        odd: most that the share of captions may rise that are put together as people hardly ever do it
     """
 
     action: Literal["warn", "stop", "off"] = "warn"
@@ -25,6 +26,7 @@ class WatchConfig:
     repetition: float = 0.25
     ending: float = 0.05
     stutter: float = 0.02
+    odd: float = 0.02
 
 
 class Watch:
@@ -53,6 +55,8 @@ class Watch:
             found.append(f"{_percent(now['BadEnd'])} of the captions break off ({_percent(first['BadEnd'])} before)")
         if now["Stutter"] > first["Stutter"] + self._config.stutter:
             found.append(f"{_percent(now['Stutter'])} of the captions stutter ({_percent(first['Stutter'])} before)")
+        if now["Odd"] > first["Odd"] + self._config.odd:
+            found.append(f"{_percent(now['Odd'])} of the captions are oddly built ({_percent(first['Odd'])} before)")
         return "captions collapse: " + ", ".join(found) if found else ""
 
 
