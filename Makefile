@@ -42,11 +42,13 @@ bench: $(READY)
 	$(BIN)/python benchmarks/self_retrieval.py $(PHOTOS)
 	$(if $(PHOTOS),$(BIN)/python benchmarks/collection.py $(PHOTOS))
 
-# DATA=DIR is the folder with flickr8k/ and coco/.  Hours on a CPU; started again, it goes on where it was stopped.
+# DATA=DIR is the folder with flickr8k/ and coco/.  Hours on a CPU; started again, it goes on where it was stopped.  JOBS=2 runs
+# two at once where a queue allows it; each takes one core.
 QUEUE ?= recipes/small/queue.txt
+JOBS ?= 1
 runs: $(READY)
 	$(if $(DATA),,$(error give the folder with flickr8k/ and coco/: make runs DATA=DIR))
-	$(BIN)/python scripts/run_queue.py $(QUEUE) DATA=$(DATA)
+	$(BIN)/python scripts/run_queue.py $(QUEUE) --jobs $(JOBS) DATA=$(DATA)
 
 # the embedded models from the beginning, into runs/; about five hours on one core
 reproduce:

@@ -174,6 +174,22 @@ def test_a_reference_that_is_worth_more_than_the_samples_becomes_likelier():
     assert DOG in said[0].tolist()
 
 
+@pytest.mark.parametrize("policy", [{}, {"kl": 0.1}, {"top_k": 2}, {"top_p": 0.9}], ids=str)
+@pytest.mark.parametrize("name", ["transformer", "up_down"])
+def test_words_of_a_reference_that_can_never_be_said_teach_nothing(name, policy):
+    captioner = tiny(name, VOCABULARY)
+    before = tiny(name, VOCABULARY) if "kl" in policy else None
+    given = batch(photos=1, references=1)
+    given.tokens[0] = torch.tensor([UNK, DOG, EOS, PAD])
+    learn = learner(captioner, Says(DOG), before, samples=2, references=1, **policy)
+    torch.manual_seed(0)
+    result = learn(given, START)
+    found = gradients(captioner, result)
+    assert result.loss.isfinite()
+    assert found.isfinite().all()
+    assert found.abs().max() > 0  # from the words that can be
+
+
 def test_equal_rewards_teach_nothing():
     captioner = tiny("up_down", VOCABULARY)
     torch.manual_seed(0)

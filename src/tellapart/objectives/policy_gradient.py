@@ -145,10 +145,13 @@ class PolicyGradient:
         above = baselines.advantage(reward, baseline, said.tokens.shape[1])
         if config.whiten != "none":
             above = baselines.whitened(above, said.mask, len(above) if config.whiten == "batch" else samples)
-        loss, weight = policy_gradient(rollout.logp, above, said.mask, config.reduction)
+        learned = said.mask & ~rollout.logp.isneginf()  # a reference may have words that are never said
+        logp = rollout.logp.masked_fill(~learned, 0.0)
+        loss, weight = policy_gradient(logp, above, learned, config.reduction)
         line = {"loss": 0.0, **line, **portrait(said, samples, self._content, self._words.eos)._asdict()}
         if self._before is not None:
-            gone = divergence(rollout.logp, self._logp_before(batch.features, seen, rollout), said.mask)
+            before = self._logp_before(batch.features, seen, rollout).masked_fill(~learned, 0.0)
+            gone = divergence(logp, before, learned)
             loss, line["kl"] = loss + config.kl * gone, gone.item()
         return StepResult(loss, weight, line | {"loss": loss.item()}, captions=len(said.tokens))
 
