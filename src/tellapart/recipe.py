@@ -79,6 +79,7 @@ class RewardsConfig:
         local: of LD
         rank_base: the rank from which on a bounded rank reward is 0
         balance: each term is divided by how much it varies among the captions of a photo
+        unbalanced: terms that keep their plain weights all the same: penalties, of which most captions have none
         count_end: the end of a caption counts as a word in rewards for saying what people say
     """
 
@@ -94,6 +95,7 @@ class RewardsConfig:
     local: LocalConfig = field(default_factory=LocalConfig)
     rank_base: int = 200
     balance: bool = False
+    unbalanced: list[str] = field(default_factory=lambda: ["repetition", "usage", "ending"])
     count_end: bool = True
 
 

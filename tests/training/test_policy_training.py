@@ -124,6 +124,13 @@ def test_a_reward_that_counts_for_nothing_with_a_data_set_teaches_nothing(begin,
     assert any(not alone[name].equal(both[name]) for name in alone)
 
 
+@pytest.mark.parametrize(("unbalanced", "plain"), [("[]", False), ("[cider_d]", True)])
+def test_a_term_that_is_not_balanced_keeps_its_plain_weight(begin, tmp_path, unbalanced, plain):
+    begin("--objective.rewards.balance=true", f"--objective.rewards.unbalanced={unbalanced}", terms="{cider_d: 2.0}")
+    for line in (line for line in log_of(tmp_path / "run") if "loss" in line):
+        assert (line["reward"] == pytest.approx(2 * line["reward/cider_d"], rel=1e-4)) == plain
+
+
 @pytest.mark.parametrize("name", REWARDS)
 def test_every_reward_trains(begin, tmp_path, name):
     if name == "meteor" and meteor.available() is not None:
@@ -323,6 +330,7 @@ ALONE = ["--objective.policy={samples: 1, baseline: greedy}", "--objective.rewar
         (["--objective.rewards.terms", "{cidre: 1.0}"], "there is no reward 'cidre'; there are cider_d"),
         (["--objective.rewards.terms", "{}"], "names no reward"),
         (["--objective.rewards.terms", "{text_rank: 1.0}"], "objective.rewards.reader: text_rank needs a retriever"),
+        (["--objective.rewards.unbalanced", "[repetitoin]"], "unbalanced: there is no reward 'repetitoin'; there are"),
         (["--objective.rewards.factors", "{gd: {toy: 2.0}}"], "factors: 'gd' is none of the terms cider_d."),
         (
             ["--objective.rewards.factors", "{cider_d: {elsewhere: 2.0}}"],

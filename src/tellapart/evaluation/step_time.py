@@ -37,7 +37,7 @@ from tellapart.rewards.combine import Combined
 from tellapart.rewards.wording import content_words
 from tellapart.training.build import frozen, seed_everything
 from tellapart.training.gathering import in_split, seen_by
-from tellapart.training.rewards import BUILDERS, UNBALANCED, Material, check
+from tellapart.training.rewards import BUILDERS, Material, check
 
 BATCHES = 5  # whose median is told, after one that pays for setting up
 TOTAL = "whole step"
@@ -191,7 +191,7 @@ def _rewards(
     check(config)
     material = Material(config, sources, data, tokenizer, features=features, device=device)
     terms = {name: TimedTerm(name, BUILDERS[name](material), watch) for name in config.terms}
-    return Combined(terms, config.terms, balance=config.balance, unbalanced=UNBALANCED & terms.keys())
+    return Combined(terms, config.terms, balance=config.balance, unbalanced=frozenset(config.unbalanced) & terms.keys())
 
 
 def _sources(recipe: Recipe, device: torch.device) -> tuple[list[tuple[StoredFeatures, list[Example]]], bool]:

@@ -46,9 +46,6 @@ from tellapart.training.distributed import ALONE, World
 
 Source = tuple[StoredFeatures, Sequence[Example]]
 
-UNBALANCED = frozenset(
-    {"repetition", "usage", "ending"}
-)  # penalties keep their plain weights where terms get one scale
 _FARTHER = 10  # times as many look-alikes are looked for where a curriculum begins with the farther ones
 
 
@@ -61,7 +58,7 @@ def build(material: Material) -> Combined:
         terms,
         config.terms,
         balance=config.balance,
-        unbalanced=UNBALANCED & terms.keys(),
+        unbalanced=frozenset(config.unbalanced) & terms.keys(),
         factors={name: material.factors(name) for name in config.factors},
         total=material.world.sum,
     )
@@ -74,6 +71,11 @@ def check(config: RewardsConfig) -> None:
     for name in config.terms:
         if name not in REWARDS:
             raise UserError(f"objective.rewards.terms: there is no reward {name!r}; there are {', '.join(REWARDS)}.")
+    for name in config.unbalanced:
+        if name not in REWARDS:
+            raise UserError(
+                f"objective.rewards.unbalanced: there is no reward {name!r}; there are {', '.join(REWARDS)}."
+            )
     for name in config.factors:
         if name not in config.terms:
             raise UserError(f"objective.rewards.factors: {name!r} is none of the terms {', '.join(config.terms)}.")
