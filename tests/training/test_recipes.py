@@ -3,8 +3,9 @@
 import shlex
 from dataclasses import replace
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
-from string import Template
+from runpy import run_path
 
 import pytest
 import yaml
@@ -48,15 +49,15 @@ def test_every_recipe_that_ships_can_be_read(file):
 
 
 QUEUES = sorted(RECIPES_FOLDER.rglob("*.txt"))
+QUEUE, VALUES = run_path(str(RECIPES_FOLDER.parent / "scripts" / "run_queue.py")), {"DATA": "data"}
 
 
 @pytest.mark.parametrize("file", QUEUES, ids=lambda file: f"{file.parent.name}/{file.name}")
 def test_every_command_of_a_queue_that_ships_is_understood(file, monkeypatch):
     monkeypatch.chdir(RECIPES_FOLDER.parent)
-    lines = [line.split("#")[0].strip() for line in file.read_text().splitlines()]
-    commands = [shlex.split(Template(line).substitute(DATA="data")) for line in lines if line]
-    assert commands
-    for program, command, *arguments in commands:
+    stages = [[shlex.split(command) for command in stage] for stage in QUEUE["stages_of"](file.read_text(), VALUES)]
+    assert stages
+    for program, command, *arguments in chain.from_iterable(stages):
         if program == "python":
             assert Path(command).exists()
             continue
@@ -65,6 +66,36 @@ def test_every_command_of_a_queue_that_ships_is_understood(file, monkeypatch):
             check(parse(arguments)[0])
         else:
             import_module(COMMANDS[command][0]).parser().parse_args(arguments)
+
+
+@pytest.mark.parametrize("file", QUEUES, ids=lambda file: f"{file.parent.name}/{file.name}")
+def test_commands_of_a_queue_that_run_at_once_do_not_need_each_other(file, monkeypatch):
+    monkeypatch.chdir(RECIPES_FOLDER.parent)
+    for stage in QUEUE["stages_of"](file.read_text(), VALUES):
+        recipes = [parse(shlex.split(command)[2:])[:2] for command in stage if command.startswith("tellapart train")]
+        if len(stage) > 1:
+            assert len(recipes) == len(stage)  # of runs alone it is known what they begin with
+        made = {str(out) for _, out in recipes}
+        assert len(made) == len(recipes)
+        for recipe, _ in recipes:
+            rewards = recipe.objective.rewards
+            assert made.isdisjoint([recipe.init_from, rewards.reader, rewards.listener])
+
+
+def test_reproducing_the_embedded_models_makes_everything_before_it_is_needed(monkeypatch):
+    monkeypatch.chdir(RECIPES_FOLDER.parent)
+    made = set()
+    for stage in QUEUE["stages_of"]((RECIPES_FOLDER / "album" / "queue.txt").read_text(), VALUES):
+        for command in stage:
+            words = shlex.split(command)
+            needed = {word for word in words if word.startswith("runs/")}
+            if words[1] == "train":
+                recipe, _, _ = parse(words[2:])
+                needed |= {recipe.init_from, recipe.objective.rewards.reader} - {"", "plain"}
+            out = words[words.index("--out") + 1]
+            assert needed - {out} <= made, command
+            made.add(out)
+    assert {"runs/plain", "runs/distinctive", "runs/word", "runs/judge"} <= made
 
 
 def test_there_are_recipes():
