@@ -50,6 +50,6 @@ runs: $(READY)
 	$(if $(DATA),,$(error give the folder with flickr8k/ and coco/: make runs DATA=DIR))
 	$(BIN)/python scripts/run_queue.py $(QUEUE) --jobs $(JOBS) DATA=$(DATA)
 
-# the embedded models from the beginning, into runs/; about five hours on one core
+# the embedded models from the beginning, into runs/; about nine hours on one core, five with JOBS=2
 reproduce:
-	$(MAKE) runs QUEUE=recipes/album/queue.txt DATA=$(DATA)
+	$(MAKE) runs QUEUE=recipes/album/queue.txt DATA=$(DATA) JOBS=$(JOBS)

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from data import region_archives
-from tellapart import album
+from tellapart import album, captioning
 from tellapart.__main__ import COMMANDS
 from tellapart.commands.train import parse
 from tellapart.data import examples
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+PICTURE = README[README.index("| | ![") :].partition("\n\n")[0]
 SCALING = (ROOT / "docs" / "scaling.md").read_text()
 
 
@@ -76,6 +77,15 @@ ELSEWHERE = {
 }
 MAKERS = ["prepare", "train", "caption"]  # of what others read
 PHOTOS = examples.read(album.HERE / "album.json").examples[:40]
+
+
+@pytest.mark.parametrize("name", album.EMBEDDED)
+def test_the_picture_of_the_readme_shows_what_the_captioners_say(name, own_cache):
+    photos, _, *rows = [[cell.strip() for cell in line.split("|")[2:-1]] for line in PICTURE.splitlines()]
+    files = [ROOT / re.search(r"\]\((.*)\)", cell)[1] for cell in photos]
+    shown = dict(zip(album.EMBEDDED, rows, strict=True))
+    captioner = captioning.load(name)
+    assert [captioner.caption(file).text for file in files] == shown[name]
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tellapart.data.examples import DataSet
 from tellapart.evaluation import rows
 
 WHOLE = examples.read(album.HERE / "album.json").examples
-PHOTOS = [photo for photo in WHOLE if photo.extra["group"] in ("bathrooms", "cats")] + [
+PHOTOS = [photo for photo in WHOLE if photo.extra["group"] in ("trains", "cats")] + [
     photo for photo in WHOLE if photo.extra["license"] == 7
 ]
 
@@ -60,8 +60,8 @@ def test_the_whole_story(demo, small, small_model, tmp_path):
     assert [row["file"] for row in captions] == [str(small / "photos" / photo.file.name) for photo in PHOTOS]
     assert captions[3]["caption"] == captioning.load(small_model).caption(PHOTOS[3].file).text
 
-    bathrooms = [photo for photo in PHOTOS if photo.extra["group"] == "bathrooms"]
-    for photo in bathrooms:  # each with what both captioners say of it, and what tells it apart
+    trains = [photo for photo in PHOTOS if photo.extra["group"] == "trains"]
+    for photo in trains:  # each with what both captioners say of it, and what tells it apart
         block = printed.split(f"  {photo.file.name}\n")[1].split("\n\n")[0].splitlines()
         assert [line.split()[0] for line in block[:3]] == ["plain", "other", "told"]
     assert re.search(r"^plain +[\d.]+", printed, re.MULTILINE)
@@ -73,7 +73,7 @@ def test_the_whole_story(demo, small, small_model, tmp_path):
     assert page.count("<article data-kinds") == len(PHOTOS)
     assert page.count("data:image/webp;base64,") == len(PHOTOS)
     assert page.count("data-at=") > len(PHOTOS)
-    assert '<option value="1">bathrooms</option>' in page
+    assert '<option value="1">trains</option>' in page
     footer = page.partition("<footer>")[2]
     assert "CC BY 2.0 (creativecommons.org/licenses/by/2.0)" in footer
     assert all(str(photo.id) in footer for photo in PHOTOS if photo.extra["license"] == 7)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tellapart.evaluation.run import Grid
 
 _METRICS = "CIDEr-D,Rep,BadEnd,Prec,UniCap,AvgLen"
-_SHOWN = "bathrooms"  # the look-alikes that the terminal shows
+_SHOWN = "trains"  # the look-alikes that the terminal shows
 _AMONG = "told apart"
 _TUNED = "tuned"
 
