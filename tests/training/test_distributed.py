@@ -11,10 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from tellapart.commands.train import parse
+from tellapart.errors import UserError
 from tellapart.training.build import run
+from tellapart.training.distributed import World
 
 SCRIPT = Path(__file__).with_name("world_of_two.py")
 # 29 photos in batches of 7: shares of 3 and 4, and a last batch of one photo, of which one process has nothing.  At a
@@ -225,6 +228,25 @@ def test_a_mistake_in_a_recipe_is_told_once(small_world, tmp_path):
     assert "optim.lr" not in second[2]
     assert "Traceback" not in second[2]
     assert not (tmp_path / "run").exists()
+
+
+def test_an_error_leaves_no_group_behind(monkeypatch):
+    """Its threads would abort the process now and then as it exits, in place of the exit code."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    alone = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0"}
+    for name, value in alone.items():
+        monkeypatch.setenv(name, value)
+
+    def end_with_an_error():
+        with World.from_environment():
+            assert torch.distributed.is_initialized()
+            raise UserError("a mistake")
+
+    with pytest.raises(UserError, match="a mistake"):
+        end_with_an_error()
+    assert not torch.distributed.is_initialized()
 
 
 def test_a_variable_that_is_not_torchruns_is_named(tellapart, small_world, tmp_path, monkeypatch):

@@ -65,13 +65,15 @@ class World:
         except (RuntimeError, ValueError) as error:
             raise UserError(f"the processes do not find each other ({str(error).splitlines()[0]}).") from None
         world = cls(rank, size, local_rank, waiting)
-        with Path(os.devnull).open("w") as nowhere:
-            if world.is_first:
-                yield world
-            else:
-                with redirect_stdout(nowhere), redirect_stderr(nowhere):
+        try:
+            with Path(os.devnull).open("w") as nowhere:
+                if world.is_first:
                     yield world
-        dist.destroy_process_group()
+                else:
+                    with redirect_stdout(nowhere), redirect_stderr(nowhere):
+                        yield world
+        finally:  # after an error too: threads of a group that nobody ended abort the process now and then as it exits
+            dist.destroy_process_group()
 
     @property
     def is_first(self) -> bool:
