@@ -84,7 +84,7 @@ def test_by_the_bundled_table_people_are_seldom_odd_and_a_captioner_that_plays_w
 
 
 @pytest.mark.parametrize("captions", [[], [[]]])
-def test_nothing_said_is_nothing_odd_unless_nobody_says_nothing(captions):
+def test_where_nothing_is_said_and_nothing_ends_nothing_is_odd(captions):
     odd = usage.coco().odd(captions)
     assert odd.dtype == np.int64
     assert odd.tolist() == [0] * len(captions)

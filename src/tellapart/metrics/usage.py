@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tellapart import files
 from tellapart.metrics.stop_words import STOP_WORDS
 
-RARE = 1 / 500  # of the captions that have the three words before; people do it in one caption of five
+RARE = 1 / 500  # of the captions that have the three words before; people do it in one caption of four to six
 
 _BEFORE, END, CONTENT = range(3)  # what stands before a caption's first word, after its last, and for content words
 _NAMES = ["<", ">", "*", *sorted(STOP_WORDS)]
