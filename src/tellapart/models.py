@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, astuple, dataclass, fields
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, TypeVar, get_args, get_type_hints
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
@@ -31,11 +31,13 @@ from tellapart.data.tokenizers import Tokenizer, WordTokenizer
 from tellapart.encoders import EncoderConfig, PhotoEncoder
 from tellapart.encoders.loading import load as load_encoder
 from tellapart.errors import UserError
-from tellapart.packing import unpacked
+from tellapart.packing import SCALE, unpacked
 
 Kind = Literal["captioner", "retriever"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+Part = TypeVar("Part")
 _FORMAT = 1
+_MOST_TEXT = 1 << 24  # bytes of config.json
 WEIGHTS = ("model.safetensors", "best.safetensors", "last.safetensors")  # the first that a folder has is used
 PARTS = ("config.json", "vocabulary.json", "README.md", "*.safetensors", "*.onnx")  # of a model on the hub
 
@@ -55,23 +57,65 @@ class Entry(Protocol):
         """The network's class and the dataclass of its settings."""
 
 
+MOST_LAYERS, MOST_SIZE, MOST_WORDS = 1000, 1 << 16, 10_000_000  # of a setting
+MOST_WEIGHTS = 1 << 31  # of a network
 SIZES = ("vocab_size", "feature_size", "sentence_size")  # settings that follow from the data, not from a recipe
 
 
-def build(table: Mapping[str, Entry], kind: Kind, name: str, settings: dict[str, Any]) -> nn.Module:
+def build(table: Mapping[str, Entry], kind: Kind, name: str, settings: Mapping[str, Any]) -> nn.Module:
     """A network with fresh weights; settings that it does not know are named, sizes that it does not need left out."""
-    if name not in table:
-        raise UserError(f"there is no {kind} {name!r}; there are {', '.join(table)}.")
+    _outline(table, kind, name, settings)
+    return _made(table, name, settings)
+
+
+def _outline(table: Mapping[str, Entry], kind: Kind, name: str, settings: Mapping[str, Any]) -> nn.Module:
+    """The network without its weights, which takes no memory, however large it would be."""
+    check_settings(table, kind, name, settings)
+    with torch.device("meta"):
+        outline = _made(table, name, settings)
+    count = sum(weight.numel() for weight in outline.parameters())
+    if count > MOST_WEIGHTS:
+        raise UserError(f"model: {name} would have {count} weights with these settings; {MOST_WEIGHTS} is the most.")
+    return outline
+
+
+def _made(table: Mapping[str, Entry], name: str, settings: Mapping[str, Any]) -> nn.Module:
     make, config = table[name].load()
     known = {f.name for f in fields(config)}
-    if unknown := sorted(set(settings) - known - set(SIZES)):
-        there = ", ".join(sorted(known - set(SIZES)))
-        raise UserError(f"model.{unknown[0]}: {name} has no such setting; it has {there}.")
     try:
-        module: nn.Module = make(config(**{key: value for key, value in settings.items() if key in known}))
+        made: nn.Module = make(config(**{key: value for key, value in settings.items() if key in known}))
     except (TypeError, ValueError, ArithmeticError, RuntimeError) as error:
-        raise UserError(f"model: {name} cannot be built with these settings ({error}).") from None
-    return module
+        raise UserError(f"model: {name} cannot be built with these settings ({hub.reason(error)}).") from None
+    return made
+
+
+def check_settings(table: Mapping[str, Entry], kind: Kind, name: str, settings: Mapping[str, Any]) -> None:
+    """What may be set, and to what: whole numbers are sizes and counts, others are shares."""
+    if name not in table:
+        raise UserError(f"there is no {kind} {name!r}; there are {', '.join(table)}.")
+    _, config = table[name].load()
+    known, types = {f.name: f for f in fields(config)}, get_type_hints(config)
+    if unknown := sorted(set(settings) - set(known) - set(SIZES)):
+        there = ", ".join(sorted(set(known) - set(SIZES)))
+        raise UserError(f"model.{unknown[0]}: {name} has no such setting; it has {there}.")
+    for key in settings.keys() & known.keys():
+        value, wanted = settings[key], types[key]
+        if wanted is bool:
+            if not isinstance(value, bool):
+                raise UserError(f"model.{key} must be true or false, not {_shown(value)}.")
+            continue
+        least: float = known[key].metadata.get("least", 0 if wanted is float or key.endswith("layers") else 1)
+        most: float = 1 if wanted is float else MOST_LAYERS if key.endswith("layers") else MOST_SIZE
+        if key in SIZES:
+            most = MOST_WORDS
+        number = isinstance(value, int | float if wanted is float else int) and not isinstance(value, bool)
+        if not number or not least <= value <= most:
+            what = "a number" if wanted is float else "a whole number"
+            raise UserError(f"model.{key} must be {what} from {least} to {most}, not {_shown(value)}.")
+
+
+def _shown(value: object) -> str:
+    return repr(value)[:40] if isinstance(value, int | float | str) else files.type_of(value)
 
 
 def build_captioner(name: str, settings: dict[str, Any], *, vocab_size: int, feature_size: int) -> nn.Module:
@@ -106,6 +150,21 @@ def save_weights(file: Path, network: nn.Module, dtype: torch.dtype = torch.floa
     files.replace(file, save_tensors(weights))
 
 
+def rebuild(folder: Path, table: Mapping[str, Entry], kind: Kind, config: Config) -> tuple[nn.Module, str]:
+    """The network of a model folder with its weights, and the hash of their file.
+
+    What config.json says of its size is believed when the weights are of that size: nothing is allocated before.
+    """
+    try:
+        outline = _outline(table, kind, config.name, config.settings)
+    except UserError as error:
+        raise UserError(f"{folder / 'config.json'}: {error}") from None
+    file = _weights_file(folder)
+    refuse_others(file, outline, _shapes(file))
+    network = _made(table, config.name, config.settings)
+    return network, load_weights(folder, network)
+
+
 def find(name: str | Path) -> Path:
     """The folder that a name stands for: an embedded captioner, a model or run folder, or a hub id (then fetched)."""
     folder = EMBEDDED.get(str(name), Path(name))
@@ -126,16 +185,17 @@ class Config:
 
 
 def read_config(folder: Path, kind: Kind) -> Config:
-    file = folder / "config.json"
+    if not files.is_file(folder / "config.json"):
+        raise UserError(f"{folder} is not a model or run folder: it has no config.json.")
+    file = files.inside(folder, "config.json")
+    data = files.read_bytes(file, most=_MOST_TEXT)
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
+        config = json.loads(data)
         if config["format"] != _FORMAT:
             raise ValueError
         (found,) = [known for known in KINDS if known in config]
         read = Config(str(config[found]), dict(config["settings"]), dict(config["encoder"]))
-    except FileNotFoundError:
-        raise UserError(f"{folder} is not a model or run folder: it has no config.json.") from None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise UserError(f"{file} is damaged, or of a version that this one cannot read.") from None
     if found != kind:
         raise UserError(f"{folder} holds a {found} ({read.name}), not a {kind}.")
@@ -194,15 +254,14 @@ def _load_one(name: str, device: torch.device) -> Model:
     if exported.is_exported(folder):
         runs, sha256 = exported.load(folder, config.settings)
         return Model(runs, tokenizer, config.encoder, sha256)
-    captioner = build(CAPTIONERS, "captioner", config.name, config.settings)
-    sha256 = load_weights(folder, captioner)
+    captioner, sha256 = rebuild(folder, CAPTIONERS, "captioner", config)
     captioner = for_inference(captioner.to(device))
     return Model(captioner, tokenizer, config.encoder, sha256)  # type: ignore[arg-type]
 
 
 def load_words(folder: Path, settings: dict[str, Any]) -> WordTokenizer:
     """The vocabulary of a model folder; refuses one of another model."""
-    tokenizer = WordTokenizer.load(folder / "vocabulary.json")
+    tokenizer = WordTokenizer.load(files.inside(folder, "vocabulary.json"))
     if len(tokenizer) != settings.get("vocab_size"):
         raise UserError(
             f"{folder}: vocabulary.json has {len(tokenizer)} words, the model {settings.get('vocab_size')}."
@@ -236,40 +295,63 @@ def start_from(name: str | Path, captioner: nn.Module, encoder: dict[str, Any]) 
 
 def load_weights(folder: Path, captioner: nn.Module) -> str:
     """The best weights that a folder has, into a captioner of the same shape; returns the hash of their file."""
+    file = _weights_file(folder)
+    tensors, _ = read_tensors(file)
+    put_weights(file, captioner, unpacked(_of_model(file, tensors)))
+    return hashlib.sha256(files.read_bytes(file)).hexdigest()
+
+
+def _weights_file(folder: Path) -> Path:
     for name in WEIGHTS:
-        if (file := folder / name).exists():
-            tensors, _ = read_tensors(file)
-            if name == "last.safetensors":  # has the state of the training beside the weights
-                tensors = {key.removeprefix("model/"): t for key, t in tensors.items() if key.startswith("model/")}
-            put_weights(file, captioner, unpacked(tensors))
-            return hashlib.sha256(file.read_bytes()).hexdigest()
+        if (folder / name).exists():
+            return files.inside(folder, name)
     raise UserError(f"{folder} has no weights: none of {', '.join(WEIGHTS)}.")
+
+
+def _of_model(file: Path, parts: dict[str, Part]) -> dict[str, Part]:
+    """Without the state of the training, which a run's last checkpoint has beside the weights."""
+    if file.name != "last.safetensors":
+        return parts
+    return {key.removeprefix("model/"): part for key, part in parts.items() if key.startswith("model/")}
+
+
+def _shapes(file: Path) -> dict[str, tuple[int, ...]]:
+    """Of the weights in a file, of which the header alone is read."""
+    try:
+        with safe_open(file, "pt") as opened:
+            shapes = {key: tuple(opened.get_slice(key).get_shape()) for key in opened.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError):
+        raise UserError(f"{file} is not a safetensors file, or is damaged.") from None
+    shapes = _of_model(file, shapes)
+    packed = {key for key in shapes if key.endswith(SCALE) and key.removesuffix(SCALE) in shapes}
+    return {key: shape for key, shape in shapes.items() if key not in packed}
 
 
 def put_weights(file: Path, captioner: nn.Module, tensors: dict[str, Tensor]) -> None:
     """Refuses the weights of another model, and says where they differ."""
+    refuse_others(file, captioner, {name: tuple(tensor.shape) for name, tensor in tensors.items()})
+    captioner.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
+
+
+def refuse_others(file: Path, captioner: nn.Module, found: Mapping[str, tuple[int, ...]]) -> None:
     wanted = {name: tuple(tensor.shape) for name, tensor in captioner.state_dict().items()}
-    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     for name in sorted(wanted.keys() | found.keys()):
         if wanted.get(name) != found.get(name):
             raise UserError(
                 f"{file} is a checkpoint of another model: {name} is {found.get(name, 'absent')} there "
                 f"and {wanted.get(name, 'absent')} here."
             )
-    captioner.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
 
 
 def read_tensors(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Tensors and metadata of a safetensors file."""
+    data = files.read_bytes(file)
     try:
-        data = file.read_bytes()
         tensors = load_tensors(data)
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         return tensors, header.get("__metadata__", {})
     except (SafetensorError, ValueError):
         raise UserError(f"{file} is not a safetensors file, or is damaged.") from None
-    except OSError as error:
-        raise UserError(f"{file} cannot be read ({error.strerror}).") from None
 
 
 def encoder_of(model: Model, device: torch.device) -> PhotoEncoder:

@@ -35,6 +35,7 @@ class Tokenizer(Protocol):
     def save(self, file: Path) -> None: ...
 
 
+_MOST_BYTES = 1 << 28  # of a vocabulary
 _WORD = re.compile(r"n't|'(?:s|m|d|ll|re|ve)\b|[^\W_]+(?:-[^\W_]+)*")
 
 
@@ -69,17 +70,14 @@ class WordTokenizer:
 
     @classmethod
     def load(cls, file: Path) -> WordTokenizer:
+        data = files.read_bytes(file, most=_MOST_BYTES)
         try:
-            stored = json.loads(file.read_text(encoding="utf-8"))
+            stored = json.loads(data)
             words = stored["words"]
             if stored["kind"] != "words" or not isinstance(words, list):
                 raise ValueError
             if not all(isinstance(word, str) for word in words):
                 raise ValueError
-        except FileNotFoundError:
-            raise UserError(f"{file}: there is no such file.") from None
-        except OSError as error:
-            raise UserError(f"{file} cannot be read ({error.strerror}).") from None
         except (ValueError, KeyError, TypeError, RecursionError):
             raise UserError(f"{file} is not a vocabulary that this version can read.") from None
         try:

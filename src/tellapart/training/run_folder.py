@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
-import yaml
-
-from tellapart import files, models
+from tellapart import files, models, plain_yaml
 from tellapart.errors import UserError
 from tellapart.recipe import Recipe
 
@@ -26,13 +24,13 @@ def claim(recipe: Recipe, out: Path, resume: bool) -> bool:
         if out.is_dir() and not file.exists() and set(out.iterdir()) - unfinished:
             raise UserError(f"{out} is not empty and holds no run; choose another --out.")
         _remove(unfinished)
-        files.replace(file, (yaml.safe_dump(plain(recipe), sort_keys=False)).encode())
+        files.replace(file, plain_yaml.dump(plain(recipe)).encode())
         return False
     if not resume:
         raise UserError(f"{out} holds a run already; --resume goes on with it, another --out starts a new one.")
     try:
-        stored, now = flat(yaml.safe_load(file.read_text(encoding="utf-8"))), flat(plain(recipe))
-    except (yaml.YAMLError, ValueError, OSError):
+        stored, now = flat(plain_yaml.read(file)), flat(plain(recipe))
+    except UserError:
         raise UserError(f"{file} is damaged or missing; choose another --out.") from None
     before = flat(plain(Recipe())) | stored
     if changed := [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]:
@@ -47,8 +45,7 @@ def claim(recipe: Recipe, out: Path, resume: bool) -> bool:
 
 def plain(recipe: Recipe) -> dict[str, object]:
     """The recipe as YAML can hold it."""
-    stored: dict[str, object] = yaml.safe_load(yaml.safe_dump(_listed(asdict(recipe))))
-    return stored
+    return {name: _listed(value) for name, value in asdict(recipe).items()}
 
 
 def _listed(value: object) -> object:
