@@ -104,6 +104,12 @@ def _unpacked(path: Path, data: bytes, most: int) -> bytes:
     return b"".join(parts)
 
 
+def refuse_larger(path: Path, size: int) -> None:
+    """Refuse a file that unpacks to more than we read."""
+    if size > MOST_TEXT:
+        raise _too_large(path, MOST_TEXT)
+
+
 def _too_large(path: Path, most: int) -> UserError:
     return UserError(f"{path}: the file has, unpacked, more than {most >> 20} MB, the most that is read.")
 

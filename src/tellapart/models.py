@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar, get_args, get_type_hints
@@ -23,12 +24,12 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
-from tellapart import exported, files, hub
+from tellapart import exported, files, hub, places
 from tellapart.album import EMBEDDED
 from tellapart.captioners import CAPTIONERS, Captioner
 from tellapart.captioners.ensemble import Ensemble
 from tellapart.data.tokenizers import Tokenizer, WordTokenizer
-from tellapart.encoders import EncoderConfig, PhotoEncoder
+from tellapart.encoders import EncoderConfig, PhotoEncoder, pretrained
 from tellapart.encoders.loading import load as load_encoder
 from tellapart.errors import UserError
 from tellapart.packing import SCALE, unpacked
@@ -185,7 +186,7 @@ class Config:
 
 
 def read_config(folder: Path, kind: Kind) -> Config:
-    if not files.is_file(folder / "config.json"):
+    if not os.path.lexists(folder / "config.json"):
         raise UserError(f"{folder} is not a model or run folder: it has no config.json.")
     file = files.inside(folder, "config.json")
     data = files.read_bytes(file, most=_MOST_TEXT)
@@ -303,7 +304,7 @@ def load_weights(folder: Path, captioner: nn.Module) -> str:
 
 def _weights_file(folder: Path) -> Path:
     for name in WEIGHTS:
-        if (folder / name).exists():
+        if os.path.lexists(folder / name):
             return files.inside(folder, name)
     raise UserError(f"{folder} has no weights: none of {', '.join(WEIGHTS)}.")
 
@@ -373,12 +374,7 @@ def encoder_from(identity: dict[str, Any], device: torch.device) -> PhotoEncoder
             raise TypeError
     except (KeyError, TypeError):
         raise UserError("the model's config.json does not say which encoder it was trained with.") from None
-    if Path(config.name).is_absolute() and not files.is_folder(Path(config.name)):
-        raise UserError(
-            f"the model was trained on features of the network in {config.name}, which is not there; where it lies "
-            "now can be said in the model's config.json (encoder, name)."
-        )
-    encoder = load_encoder(config, device)
+    encoder = _encoder_here(config, sha256, device)
     if encoder.weights_sha256 != sha256:
         raise UserError(
             f"the model was trained on features of {encoder.config.name} with weights {sha256[:8]}, "
@@ -391,3 +387,25 @@ def encoder_from(identity: dict[str, Any], device: torch.device) -> PhotoEncoder
             f"and is {here.get(changed[0])} now."
         )
     return encoder
+
+
+def _encoder_here(config: EncoderConfig, sha256: str, device: torch.device) -> PhotoEncoder:
+    """The encoder of a name or hub id; or, where it is a folder, the one of those that the user names.
+
+    A model that somebody sent must not decide what is read from this machine.
+    """
+    if not Path(config.name).is_absolute() and not files.is_folder(Path(config.name)):
+        return load_encoder(config, device)
+    encoders = []
+    for folder in places.encoders():
+        if pretrained.could_be(str(folder)) and files.is_folder(folder):
+            encoders.append(load_encoder(replace(config, name=str(folder)), device))
+            if encoders[-1].weights_sha256 == sha256:
+                return encoders[-1]
+    if encoders:
+        return encoders[0]
+    raise UserError(
+        f"the model was trained on features of a network in the folder {config.name}, with weights {sha256[:8]}; a "
+        "model does not decide what is read from outside of its own folder.  If you trust that network, name its "
+        "folder: TELLAPART_ENCODERS=FOLDER."
+    )
