@@ -30,7 +30,8 @@ _PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # only its events 
 
 class _Value(NamedTuple):
     value: Any
-    count: int  # values in it, itself among them
+    size: int  # values in it, itself among them
+    height: int  # of what is nested in it; 1: nothing
 
 
 def read(path: Path) -> Any:
@@ -84,16 +85,17 @@ class _Reader:
 
     def _value(self, event: Any, depth: int) -> _Value:
         if isinstance(event, yaml.AliasEvent):
-            if event.anchor not in self._anchors:
-                raise self._refuse(f"the alias *{event.anchor[:40]} stands for nothing, or for what contains it")
-            return self._counted(self._anchors[event.anchor])
+            anchor = str(event.anchor)
+            if anchor not in self._anchors:
+                raise self._refuse(f"the alias *{anchor[:40]} stands for nothing, or for what contains it")
+            self._check_depth(depth + self._anchors[anchor].height - 1)
+            return self._counted(self._anchors[anchor])
         if event.tag is not None:
             raise self._refuse(f"the tag {event.tag[:60]!r} is not read; values are plain")
-        if depth > DEEPEST:
-            raise self._refuse(f"the YAML is nested more than {DEEPEST} deep")
-        self._counted(_Value(None, 1))
+        self._check_depth(depth)
+        self._counted(_Value(None, 1, 1))
         if isinstance(event, yaml.ScalarEvent):
-            made = _Value(_scalar(event.value) if event.implicit[0] else event.value, 1)
+            made = _Value(_scalar(event.value) if event.implicit[0] else event.value, 1, 1)
         elif isinstance(event, yaml.SequenceStartEvent):
             made = self._list(depth)
         else:
@@ -102,8 +104,12 @@ class _Reader:
             self._anchors[event.anchor] = made
         return made
 
+    def _check_depth(self, depth: int) -> None:
+        if depth > DEEPEST:
+            raise self._refuse(f"the YAML is nested more than {DEEPEST} deep")
+
     def _counted(self, read: _Value) -> _Value:
-        self._count += read.count
+        self._count += read.size
         if self._count > MOST_VALUES:
             raise self._refuse(f"it has more than {MOST_VALUES} values, with those that its aliases stand for")
         return read
@@ -112,16 +118,17 @@ class _Reader:
         parts = []
         while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
             parts.append(self._value(event, depth + 1))
-        return _Value([part.value for part in parts], 1 + sum(part.count for part in parts))
+        height = 1 + max((part.height for part in parts), default=0)
+        return _Value([part.value for part in parts], 1 + sum(part.size for part in parts), height)
 
     def _object(self, depth: int) -> _Value:
         own: dict[str, Any] = {}
         merged: list[dict[str, Any]] = []
-        count = 1
+        count = height = 1
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             key = self._value(event, depth + 1)
             value = self._value(next(self._events), depth + 1)
-            count += key.count + value.count
+            count, height = count + key.size + value.size, max(height, 1 + value.height)
             if not isinstance(key.value, str):
                 raise self._refuse("the names of values must be words")
             if key.value == _MERGE:
@@ -135,7 +142,7 @@ class _Reader:
                 own[key.value] = value.value
         for part in merged:
             own |= {name: value for name, value in part.items() if name not in own}
-        return _Value(own, count)
+        return _Value(own, count, height)
 
 
 def _scalar(text: str) -> Any:

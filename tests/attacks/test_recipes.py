@@ -161,6 +161,11 @@ def test_a_recipe_that_is_nested_deeply(refusal, recipe, text):
     refusal(recipe(text))
 
 
+def test_a_recipe_that_is_nested_deeply_by_its_aliases(refusal, recipe):
+    lines = ["a0: &a0 [x]", *(f"a{i}: &a{i} [[[[[*a{i - 1}]]]]]" for i in range(1, 50))]
+    assert "nested" in refusal(recipe("\n".join(lines)))
+
+
 def test_a_value_on_the_command_line_has_the_same_limits(refusal):
     assert "nested" in refusal("--model", "[" * 50_000)
     laughs = "[&a [x,x,x,x,x,x,x,x,x]," + ",".join(
