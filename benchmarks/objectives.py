@@ -50,7 +50,8 @@ from tellapart.album import HERE
 from tellapart.captioners.transformer import Transformer
 from tellapart.captioners.up_down import UpDown, UpDownConfig
 from tellapart.data import photos as photo_files
-from tellapart.data.batches import Batch, pad_tokens
+from tellapart.data.batches import Batch, padded
+from tellapart.data.streams import region_inputs
 from tellapart.data.tokenizers import WordTokenizer, split_words
 from tellapart.decoding.sample import greedy, sample
 from tellapart.decoding.score import caption_mask, score
@@ -142,7 +143,7 @@ class Setting:
             content=content_words(self.words),
         )
         references = [[*caption, self.words.eos] for photo in self.references[:PHOTOS] for caption in photo[:SAMPLES]]
-        batch = Batch(np.arange(PHOTOS), self.features, self.mask, pad_tokens(references, self.words.pad))
+        batch = Batch(np.arange(PHOTOS), region_inputs(self.features, self.mask), *padded(references, self.words.pad))
         return lambda: self.learn(objective(batch, Moment(0, 0.0)).loss)
 
 
@@ -170,9 +171,11 @@ def up_down(texts: list[list[str]]) -> Setting:
     optimizer = torch.optim.Adam(captioner.parameters(), lr=1e-3)
     for _ in range(TAUGHT):
         chosen = np.random.choice(len(texts), PHOTOS)
-        told = pad_tokens([[*setting.references[photo][0][: MAX_WORDS - 1], words.eos] for photo in chosen], words.pad)
-        batch = Batch(chosen, setting.features, setting.mask, told)
-        cross_entropy_step(captioner, batch, bos=words.bos, pad=words.pad).loss.backward()
+        tokens, mask = padded(
+            [[*setting.references[photo][0][: MAX_WORDS - 1], words.eos] for photo in chosen], words.pad
+        )
+        batch = Batch(chosen, region_inputs(setting.features, setting.mask), tokens, mask)
+        cross_entropy_step(captioner, batch, bos=words.bos).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
     return setting
@@ -204,7 +207,7 @@ def parts(setting: Setting, repeats: int) -> list[dict[str, str]]:
     for turn in range(repeats + 1):  # the first warms up
         torch.manual_seed(turn)
         with timed("encode"):
-            memory = captioner.encode(setting.features, setting.mask)
+            memory = captioner.encode(region_inputs(setting.features, setting.mask))
         with timed("sample"), torch.set_grad_enabled(not at_once):
             rollout = sample(captioner, memory, samples=SAMPLES, **rules)
         logp = rollout.logp
@@ -343,7 +346,7 @@ class Script:
 
     def _decode(self, features: Tensor, mask: Tensor, draw: bool) -> tuple[Tensor, Tensor]:
         captioner, words = self.setting.captioner, self.setting.words
-        memory = captioner.encode(features, mask)
+        memory = captioner.encode(region_inputs(features, mask))
         state, token = captioner.start(memory), torch.full((len(features),), words.bos)
         tokens = torch.full((len(features), MAX_WORDS), words.pad)
         logps, unfinished = [], torch.ones(len(features), dtype=torch.bool)
@@ -468,7 +471,7 @@ def must_agree(setting: Setting, theirs: Script, terms: Sequence[str]) -> None:
     torch.manual_seed(0)
     with torch.no_grad():
         loss, drawn, others = theirs.loss()
-        memory = setting.captioner.encode(setting.features, setting.mask)
+        memory = setting.captioner.encode(region_inputs(setting.features, setting.mask))
         if theirs.row != "GLD":
             found = greedy(setting.captioner, memory, **setting.rules)
             assert torch.equal(found.tokens, others[::SAMPLES, : found.tokens.shape[1]])

@@ -202,7 +202,7 @@ class PhotoCaptioner:
         return in_words(best.tokens, best.logp, best.mask, words)
 
     def _memory(self, read: list[Look]) -> Any:
-        return self.model.captioner.encode(*self.sight.features(read))
+        return self.model.captioner.encode(self.sight.inputs(read))
 
     def _read(self, source: Source) -> tuple[str, Look | BadPhoto]:
         name = _name(source) if isinstance(source, Image.Image) else os.fspath(source)

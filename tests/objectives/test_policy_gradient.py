@@ -6,6 +6,7 @@ import torch
 from captioners.every import FEATURES, tiny
 from tellapart.captioners import CAPTIONERS
 from tellapart.data.batches import Batch
+from tellapart.data.streams import region_inputs
 from tellapart.decoding.sample import greedy
 from tellapart.objectives import Moment
 from tellapart.objectives.policy import PolicyConfig
@@ -66,9 +67,8 @@ def batch(photos=3, references=2, seed=0):
     tokens[:, 2] = EOS
     tokens[:, 3] = PAD
     features = torch.randn(photos, 2, FEATURES, generator=draw)
-    mask = torch.ones(photos, 2, dtype=torch.bool)
     positions = torch.arange(10, 10 + photos).numpy()
-    return Batch(positions, features, mask, tokens, torch.arange(references).repeat(photos))
+    return Batch(positions, region_inputs(features), tokens, tokens != PAD, torch.arange(references).repeat(photos))
 
 
 def learner(captioner, scores=None, before=None, hide_regions=0.0, **policy):
@@ -170,7 +170,7 @@ def test_a_reference_that_is_worth_more_than_the_samples_becomes_likelier():
         learn(given, START).loss.backward()
         optimizer.step()
     ids = {"bos": BOS, "eos": EOS, "pad": PAD}
-    said = greedy(captioner, captioner.encode(given.features, given.mask), **ids, max_words=3).tokens
+    said = greedy(captioner, captioner.encode(given.inputs), **ids, max_words=3).tokens
     assert DOG in said[0].tolist()
 
 
@@ -218,7 +218,7 @@ def test_hidden_regions_are_hidden_from_the_model_before_too():
     learn = learner(captioner, before=before, kl=0.1, hide_regions=1.0)
     seen = []
     encode = captioner.encode
-    captioner.encode = lambda features, mask: seen.append(mask) or encode(features, mask)
+    captioner.encode = lambda inputs: seen.append(inputs["regions"].mask) or encode(inputs)
     assert learn(batch(), START).line["kl"] == pytest.approx(0, abs=1e-6)
     assert [mask.sum(1).tolist() for mask in seen] == [[1, 1, 1]]
 

@@ -13,9 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from tellapart.data import examples as data_files
-from tellapart.data.batches import pad_tokens
+from tellapart.data.batches import padded
 from tellapart.data.tokenizers import WordTokenizer, split_words
-from tellapart.decoding.score import caption_mask
 from tellapart.errors import UserError
 from tellapart.evaluation.runs import Run
 from tellapart.metrics.ngrams import ORDERS
@@ -153,8 +152,8 @@ class LocalReward:
     def earned(self, captions: Sequence[str], references: Sequence[Sequence[str]]) -> list[Earned]:
         """What LD would give for captions of photos with these references."""
         eos, pad = self._tokenizer.eos, self._tokenizer.pad
-        tokens = pad_tokens([[*self._encode(caption), eos] for caption in captions], pad)
-        said = Said(tokens, caption_mask(tokens, eos), torch.arange(len(captions)))
+        tokens, mask = padded([[*self._encode(caption), eos] for caption in captions], pad)
+        said = Said(tokens, mask, torch.arange(len(captions)))
         reward = LocalDiscriminative(self._consensus_of(references, self._consensus), self.config)(said)
         each = reward.sentence[:, None] + (0 if reward.words is None else reward.words)
         words = [split_words(caption)[: self._max_words] for caption in captions]

@@ -20,13 +20,14 @@ from torch import Tensor, nn
 
 from tellapart.captioners import Captioner
 from tellapart.data.batches import Batch
+from tellapart.data.streams import Inputs
 from tellapart.data.tokenizers import Tokenizer
 from tellapart.decoding.beam import beam_search
 from tellapart.decoding.sample import Rollout, greedy, sample, tempered
 from tellapart.decoding.score import score
 from tellapart.decoding.words import log_probabilities
 from tellapart.objectives import Moment, StepResult, baselines
-from tellapart.objectives.hiding import visible
+from tellapart.objectives.hiding import hide_some
 from tellapart.objectives.policy import PolicyConfig, Reduction
 from tellapart.rewards import Reward, Said
 
@@ -130,10 +131,10 @@ class PolicyGradient:
             if config.baseline == "running_mean":
                 self._so_far.then([])
             names = ["loss", *self._scores.names, *Portrait._fields, *(["kl"] if self._before else [])]
-            return StepResult(batch.features.new_zeros(()), 0.0, dict.fromkeys(names, 0.0), captions=0)
+            return StepResult(torch.zeros((), device=batch.tokens.device), 0.0, dict.fromkeys(names, 0.0), captions=0)
         with nullcontext() if config.dropout else _without_dropout(self._module):
-            seen = visible(batch.mask, self._hide_regions)
-            memory = self._captioner.encode(batch.features, seen)
+            seen = hide_some(batch.inputs, self._hide_regions)
+            memory = self._captioner.encode(seen)
             rollout, reference = self._roll_out(memory), None
             if config.references:
                 rollout, reference = self._beside_references(rollout, memory, batch)
@@ -150,7 +151,7 @@ class PolicyGradient:
         loss, weight = policy_gradient(logp, above, learned, config.reduction)
         line = {"loss": 0.0, **line, **portrait(said, samples, self._content, self._words.eos)._asdict()}
         if self._before is not None:
-            before = self._logp_before(batch.features, seen, rollout).masked_fill(~learned, 0.0)
+            before = self._logp_before(seen, rollout).masked_fill(~learned, 0.0)
             gone = divergence(logp, before, learned)
             loss, line["kl"] = loss + config.kl * gone, gone.item()
         return StepResult(loss, weight, line | {"loss": loss.item()}, captions=len(said.tokens))
@@ -224,8 +225,10 @@ class PolicyGradient:
     def _beside_references(self, rollout: Rollout, memory: Any, batch: Batch) -> tuple[Rollout, Tensor]:
         """Of each photo its captions and then references, and which reference each is: (N,), -1 where it is none."""
         photos, wanted = len(batch.photos), self._config.references
-        told = batch.tokens.view(photos, -1, batch.tokens.shape[1])[:, :wanted].flatten(0, 1)
-        given = self._scored(memory, _unscored(told, told != self._words.pad))
+        tokens, mask = (
+            part.view(photos, -1, part.shape[1])[:, :wanted].flatten(0, 1) for part in (batch.tokens, batch.token_mask)
+        )
+        given = self._scored(memory, _unscored(tokens, mask))
         length = max(rollout.tokens.shape[1], given.tokens.shape[1])
 
         def together(own: Tensor, theirs: Tensor, filler: float) -> Tensor:
@@ -263,14 +266,13 @@ class PolicyGradient:
                 others = Said(other.tokens, other.mask, _photos(batch, 1), None, progress)
             case "references":
                 count = len(batch.tokens) // len(batch.photos)
-                mask = batch.tokens != self._words.pad
-                others = Said(batch.tokens, mask, _photos(batch, count), _chosen(batch), progress)
+                others = Said(batch.tokens, batch.token_mask, _photos(batch, count), _chosen(batch), progress)
         return baselines.of_photo(self._scores.worth(others), len(batch.photos), samples)
 
     @torch.no_grad()
-    def _logp_before(self, features: Tensor, seen: Tensor, rollout: Rollout) -> Tensor:
+    def _logp_before(self, seen: Inputs, rollout: Rollout) -> Tensor:
         before: Captioner = self._before  # type: ignore[assignment]
-        return self._scored(before.encode(features, seen), rollout, before).logp
+        return self._scored(before.encode(seen), rollout, before).logp
 
 
 class RunningMean:

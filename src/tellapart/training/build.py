@@ -227,7 +227,6 @@ def objective(recipe: Recipe, captioner: torch.nn.Module, tokenizer: WordTokeniz
             captioner,  # type: ignore[arg-type]
             batch,
             bos=tokenizer.bos,
-            pad=tokenizer.pad,
             label_smoothing=config.label_smoothing,
             hide_regions=config.hide_regions,
             own_words=chance_of_own_words(config.scheduled_sampling, moment.epoch),
