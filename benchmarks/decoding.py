@@ -94,7 +94,7 @@ class Ways:
             bos=words.bos,
             eos=words.eos,
             pad=words.pad,
-            banned=words.never_said,
+            banned=words.banned_ids,
             min_words=self.min_words,
             max_words=self.max_words,
         )
@@ -106,7 +106,7 @@ class Ways:
     def one(self, photo: Tensor) -> list[int]:
         """The plain loop."""
         captioner: Captioner = self.plain  # type: ignore[assignment]
-        never = list(self.words.never_said)
+        never = list(self.words.banned_ids)
         memory = captioner.encode(region_inputs(photo))
         logits, state = captioner.step(torch.tensor([self.words.bos]), captioner.start(memory), memory)
         live: list[tuple[float, list[int]]] = [(0.0, [])]

@@ -62,7 +62,7 @@ from tellapart.objectives.cross_entropy import cross_entropy_step
 from tellapart.objectives.policy import PolicyConfig
 from tellapart.objectives.policy_gradient import PolicyGradient, policy_gradient
 from tellapart.retrievers.loading import load as load_retriever
-from tellapart.rewards import Reward, Said, Term
+from tellapart.rewards import Reward, SampledCaptions, Term
 from tellapart.rewards.combine import Combined
 from tellapart.rewards.consensus import Consensus
 from tellapart.rewards.global_discriminative import MARGIN, GlobalDiscriminative
@@ -70,7 +70,7 @@ from tellapart.rewards.group_gap import GroupGap
 from tellapart.rewards.listener import Listener
 from tellapart.rewards.local_config import LocalConfig
 from tellapart.rewards.local_discriminative import LocalDiscriminative
-from tellapart.rewards.wording import content_words
+from tellapart.rewards.words import WordView
 from tellapart.training.rewards import Sentence
 
 PHOTOS, SAMPLES, MAX_WORDS, WORDS = 16, 5, 16, 9487
@@ -98,7 +98,7 @@ class Setting:
             "bos": self.words.bos,
             "eos": self.words.eos,
             "pad": self.words.pad,
-            "banned": self.words.never_said,
+            "banned": self.words.banned_ids,
             "max_words": MAX_WORDS,
         }
 
@@ -129,8 +129,8 @@ class Setting:
         self.optimizer.step()
         self.optimizer.zero_grad()
 
-    def said(self, tokens: Tensor) -> Said:
-        return Said(tokens, caption_mask(tokens, self.words.eos), self.photos)
+    def said(self, tokens: Tensor) -> SampledCaptions:
+        return SampledCaptions(tokens, caption_mask(tokens, self.words.eos), self.photos)
 
     def step(self, terms: Sequence[str], baseline: str, temperature: float = 1.0) -> Callable[[], None]:
         """A whole step of ours."""
@@ -140,7 +140,7 @@ class Setting:
             Combined({name: self.terms[name] for name in terms}, dict.fromkeys(terms, 1.0)),
             PolicyConfig(samples=SAMPLES, baseline=baseline, temperature=temperature),  # type: ignore[arg-type]
             max_words=MAX_WORDS,
-            content=content_words(self.words),
+            view=WordView(self.words, self.words),
         )
         references = [[*caption, self.words.eos] for photo in self.references[:PHOTOS] for caption in photo[:SAMPLES]]
         batch = Batch(np.arange(PHOTOS), region_inputs(self.features, self.mask), *padded(references, self.words.pad))
@@ -352,7 +352,7 @@ class Script:
         logps, unfinished = [], torch.ones(len(features), dtype=torch.bool)
         for place in range(MAX_WORDS):
             logits, state = captioner.step(token, state, memory)
-            logits[:, list(words.never_said)] = -torch.inf
+            logits[:, list(words.banned_ids)] = -torch.inf
             logp = logits.log_softmax(1)
             token = torch.multinomial(logp.detach().exp(), 1).squeeze(1) if draw else logp.argmax(1)
             token = token * unfinished  # padding is 0
@@ -489,7 +489,7 @@ def must_agree(setting: Setting, theirs: Script, terms: Sequence[str]) -> None:
             return reward
 
         reward, baseline = worth(drawn), worth(others)
-        said, never = setting.said(drawn), torch.tensor(setting.words.never_said)
+        said, never = setting.said(drawn), torch.tensor(setting.words.banned_ids)
         logp = score(
             setting.captioner,
             memory,

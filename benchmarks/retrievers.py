@@ -38,7 +38,7 @@ if __name__ == "__main__":
             bos=words.bos,
             eos=words.eos,
             pad=words.pad,
-            banned=words.never_said,
+            banned=words.banned_ids,
             generator=draw,
         )
 

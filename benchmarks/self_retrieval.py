@@ -67,7 +67,7 @@ def draw_captions(model: Model, grid: Tensor, count: int) -> list[list[int]]:
         eos=words.eos,
         pad=words.pad,
         max_words=MAX_WORDS,
-        banned=(*words.never_said,),
+        banned=(*words.banned_ids,),
         temperature=TEMPERATURE,
         generator=torch.Generator().manual_seed(0),
     )

@@ -195,7 +195,7 @@ class PhotoCaptioner:
             eos=words.eos,
             pad=words.pad,
             max_words=MAX_WORDS,
-            banned=words.never_said,
+            banned=words.banned_ids,
             min_words=search.min_words,
             no_repeat=search.no_repeat,
         )

@@ -16,7 +16,7 @@ from tellapart.exported import ExportedCaptioner
 from tellapart.objectives.cross_entropy import cross_entropy_step
 
 WORDS = WordTokenizer(["a", "red", "bus", "cat", "on", "the", "bed"])
-SAID = {"bos": WORDS.bos, "eos": WORDS.eos, "pad": WORDS.pad, "banned": WORDS.never_said}
+SAID = {"bos": WORDS.bos, "eos": WORDS.eos, "pad": WORDS.pad, "banned": WORDS.banned_ids}
 B, K, R, T, V = 3, 2, 5, 6, len(WORDS)
 
 
@@ -159,13 +159,13 @@ def test_memory_and_state_are_rows_that_can_be_chosen(captioner, photos, tokens)
 def test_greedy_says_the_likeliest_word_again_and_again(captioner, photos):
     memory = captioner.encode(region_inputs(*photos))
     said = greedy(captioner, memory, max_words=T, **SAID)
-    assert not torch.isin(said.tokens[said.mask], torch.tensor(list(WORDS.never_said))).any()
+    assert not torch.isin(said.tokens[said.mask], torch.tensor(list(WORDS.banned_ids))).any()
     for row in range(B):
         words = [WORDS.bos]
         for _ in range(int(said.mask[row].sum())):
             alone = captioner.encode(region_inputs(photos[0][row : row + 1], photos[1][row : row + 1]))
             logits = captioner.forward(torch.tensor([words]), alone)[0, -1]
-            logits[list(WORDS.never_said)] = -torch.inf
+            logits[list(WORDS.banned_ids)] = -torch.inf
             words.append(int(logits.argmax()))
         assert words[1:] == said.tokens[row][said.mask[row]].tolist()
 

@@ -20,7 +20,7 @@ from tellapart.evaluation.runs import Run
 from tellapart.metrics.ngrams import ORDERS
 from tellapart.progress import Progress
 from tellapart.recipe import RewardsConfig
-from tellapart.rewards import Said
+from tellapart.rewards import SampledCaptions
 from tellapart.rewards.consensus import Consensus
 from tellapart.rewards.local_config import LocalConfig
 from tellapart.rewards.local_discriminative import LocalDiscriminative, ngram_weights, thresholds
@@ -88,7 +88,7 @@ class LocalReward:
         if rewards.local.qualify == "contrast":
             raise UserError(f"{run.name} rewards words by comparing with look-alikes, which only training photos have.")
         return cls(
-            WordTokenizer.load(run.folder / "vocabulary.json"),
+            WordTokenizer.load(run.folder),
             _trained_on(run),
             rewards.local,
             source=f"By the training references and the vocabulary of {run.name}.",
@@ -153,8 +153,8 @@ class LocalReward:
         """What LD would give for captions of photos with these references."""
         eos, pad = self._tokenizer.eos, self._tokenizer.pad
         tokens, mask = padded([[*self._encode(caption), eos] for caption in captions], pad)
-        said = Said(tokens, mask, torch.arange(len(captions)))
-        reward = LocalDiscriminative(self._consensus_of(references, self._consensus), self.config)(said)
+        sampled = SampledCaptions(tokens, mask, torch.arange(len(captions)))
+        reward = LocalDiscriminative(self._consensus_of(references, self._consensus), self.config)(sampled)
         each = reward.sentence[:, None] + (0 if reward.words is None else reward.words)
         words = [split_words(caption)[: self._max_words] for caption in captions]
         return [
