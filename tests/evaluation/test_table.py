@@ -84,18 +84,18 @@ def test_the_notes_say_what_one_has_to_know(example):
     assert "human: in text the first reference" in text
 
 
-def test_the_notes_say_which_figure_to_believe_where_listeners_disagree(example):
+def test_one_learns_which_figure_to_believe_where_listeners_disagree(example):
     columns = table.main_columns(example)
-    text = "\n".join(table.notes(example, columns))
-    assert "Where TT R@1 and R@1[word] and R@1[a/long.name[of] one] disagree, believe TT R@1" in text
+    text = "\n".join(table.which_to_believe(example, columns))
+    assert "Where TT R@1 disagrees with R@1[word] or R@1[a/long.name[of] one], believe TT R@1" in text
     assert "the one that people win" in text
-    without = "\n".join(table.notes(example, [name for name in columns if name != "TT R@1"]))
+    without = "\n".join(table.which_to_believe(example, [name for name in columns if name != "TT R@1"]))
     assert "compare models by R@1[word]" in without
     assert "not models with people" in without
-    assert "believe" not in "\n".join(table.notes(example, ["TT R@1", "CIDEr-D"]))
+    assert table.which_to_believe(example, ["TT R@1", "CIDEr-D"]) == []
 
 
-def test_the_notes_say_it_of_these_photos_where_people_have_a_row(tmp_path, grid):
+def test_one_learns_it_of_these_photos_where_people_have_a_row(tmp_path, grid):
     """The retriever sees the words of a file's name in their order, and people write other words about the photo."""
     data = world.make(tmp_path / "w", 20)
     records = world.records_of(data)
@@ -106,7 +106,7 @@ def test_the_notes_say_it_of_these_photos_where_people_have_a_row(tmp_path, grid
     measured = grid(data, {"machine": names}, human=True)
     scores = measured.scores
     assert scores["machine"]["R@1[word]"] == scores["human"]["TT R@1"] == 1
-    text = "\n".join(table.notes(measured, table.main_columns(measured)))
+    text = "\n".join(table.which_to_believe(measured, table.main_columns(measured)))
     assert "So it is here: by R@1[word], machine (100.0) is ahead of people (" in text
     assert "by TT R@1, people (100.0) are ahead of it (" in text
 

@@ -302,7 +302,8 @@ def _print(grids: Sequence[Grid], differences: Sequence[Differences], *, all_col
         blank = "\n" if number else ""
         print(f"{blank}{table.table(grid, found, columns=columns, width=width)}\n")
         meant = columns if number == len(grids) - 1 else []  # once, below the last table
-        print(table.in_lines(table.notes(grid, columns), meant, width=width))
+        sentences = [*table.which_to_believe(grid, columns), *table.notes(grid, columns)]
+        print(table.in_lines(sentences, meant, width=width))
         for sentence in table.left_out(grid):
             print(f"{grid.split.name}: {sentence}", file=sys.stderr)
 

@@ -114,6 +114,33 @@ def _cells(grid: Grid, differences: Differences, column: str) -> Iterator[str]:
         yield "   " if value is None else shown(column, value) + (MARKS[mark] if mark else " ")
 
 
+def in_short(grid: Grid, columns: Sequence[str]) -> list[str]:
+    """What the table says of finding photos and of accuracy, as sentences for people who do not know the measures."""
+    photos = f"the right one of the {len(grid.split.photos):,} photos"
+    by_text = next((name for name in columns if is_text_to_text(name)), None)
+    by_looking = next((name for name in reversed(columns) if _of_retriever(name, grid)), None)
+    lines = []
+    if by_text:
+        lines.append(f"Of 100 captions, so many lead a reader to {photos}: {_of_models(grid, by_text)}.")
+    elif by_looking:
+        whom = f"{heading(by_looking)[1]}, which sees the photos,"
+        lines.append(f"Of 100 captions, so many lead {whom} to {photos}: {_of_models(grid, by_looking)}.")
+    if "Prec" in columns:
+        lines.append(f"Of 100 content words, so many are people's words for the photo too: {_of_models(grid, 'Prec')}.")
+    return lines
+
+
+def _of_models(grid: Grid, column: str) -> str:
+    found = {name: grid.scores[name].get(column) for name in grid.lines}
+    return ", ".join(f"{name} {100 * value:.0f}" for name, value in found.items() if value is not None)
+
+
+def _of_retriever(name: str, grid: Grid) -> bool:
+    """Whether a measure is by a retriever that sees photos."""
+    parsed = retrieval.parse(name)
+    return parsed is not None and not is_text_to_text(name) and parsed.retriever in grid.retrievers
+
+
 def notes(grid: Grid, columns: Sequence[str]) -> list[str]:
     """What one has to know to read the table."""
     every = len(grid.measured) == len(grid.split.photos)
@@ -125,7 +152,8 @@ def notes(grid: Grid, columns: Sequence[str]) -> list[str]:
             f"paired bootstrap of the photos, p < {SIGNIFICANT:g}, each figure by itself."
         )
     lines += [f"{name}: the mean of {', '.join(runs)}." for name, runs in grid.runs.items()]
-    lines += which_to_believe(grid, columns)
+    if any(map(is_text_to_text, columns)):
+        lines.append("TT is independent only of captions that no MiniLM-based retriever rewarded or chose.")
     if any(row.said.of_people for row in grid.rows.values()):
         lines.append(
             "human: in text the first reference against the others, so with one reference fewer than the models;"
@@ -137,17 +165,16 @@ def notes(grid: Grid, columns: Sequence[str]) -> list[str]:
 def which_to_believe(grid: Grid, columns: Sequence[str]) -> list[str]:
     """Where retrievers that see photos have columns: what to believe when they disagree with text to text, and why."""
     by_text = next((name for name in columns if is_text_to_text(name)), None)
-    by_looking = [name for name in columns if (parsed := retrieval.parse(name)) and parsed.retriever in grid.retrievers]
+    by_looking = [name for name in columns if _of_retriever(name, grid)]
     if not by_looking:
         return []
     prefer = "Retrievers that see photos, trained on photos like these, prefer machines' captions to people's own"
     if by_text is None:
         return [f"{prefer}: compare models by {_listed(by_looking)}, but not models with people. {_EVIDENCE}"]
     return [
-        f"Where {by_text} and {_listed(by_looking)} disagree, believe {by_text}: it is the one that people win. "
-        f"{prefer}. {_EVIDENCE}",
+        f"Where {by_text} disagrees with {_listed(by_looking, 'or')}, believe {by_text}: it is the one that people "
+        f"win. {prefer}. {_EVIDENCE}",
         *_seen_here(grid, by_text, by_looking),
-        "TT is independent only of captions that no MiniLM-based retriever rewarded or chose.",
     ]
 
 
@@ -170,8 +197,8 @@ def _seen_here(grid: Grid, by_text: str, by_looking: Sequence[str]) -> list[str]
     return lines
 
 
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join(names) if len(names) < 3 else f"{', '.join(names[:-1])} and {names[-1]}"
+def _listed(names: Sequence[str], last: str = "and") -> str:
+    return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def legend(columns: Sequence[str]) -> dict[str, str]:
