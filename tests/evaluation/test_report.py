@@ -107,7 +107,8 @@ def test_a_page_for_everybody_opens_with_photos_that_show_the_difference(tmp_pat
     shown = re.findall(r'<article data-kinds="([^"]*)"', text)
     assert [own.split().count("0") for own in shown] == [1] + 9 * [0]  # what is shown when it is opened
     assert '<option value="0" selected>' in text
-    assert "the other 9, mistakes among them" in text
+    assert "1 of 10 photos, chosen by figures: ours says something else than vague" in text
+    assert "the other 9 too, mistakes among them" in text
 
 
 def test_a_page_of_captions_without_any_clear_difference_shows_them_all(tmp_path, grid):

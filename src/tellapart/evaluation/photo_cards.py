@@ -134,10 +134,10 @@ def _why_these(cards: Sequence[Card], kinds: Sequence[Kind], best: str, base: st
     shown = len(kinds[0].cards) if kinds and kinds[0].at_first else 0
     if not shown:
         return f"Those photos first of which {best} says other things than {base}, in people's words."
-    those = "This photo is one" if shown == 1 else f"These {shown} photos are among those"
     return (
-        f"{those} of which {best} says something else than {base}, and what people wrote bears it out. They are no "
-        f"fair sample: the other {len(cards) - shown}, mistakes among them, are in the list below."
+        f"{shown} of {counted(len(cards), 'photo')}, chosen by figures: {best} says something else than {base}, and "
+        "what people wrote about the photo bears it out. This is no fair sample: the list has the other "
+        f"{len(cards) - shown} too, mistakes among them."
     )
 
 

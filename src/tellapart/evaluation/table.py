@@ -179,22 +179,20 @@ def which_to_believe(grid: Grid, columns: Sequence[str]) -> list[str]:
 
 
 def _seen_here(grid: Grid, by_text: str, by_looking: Sequence[str]) -> list[str]:
-    """The same on these photos, where people have a row."""
+    """The same on these photos, where people have a row: by the last retriever that takes a model for better."""
     people = next((name for name in grid.lines if name in grid.rows and grid.rows[name].said.of_people), None)
     theirs = grid.scores[people] if people else {}
-    lines = []
-    for name in by_looking:
-        others = {line: grid.scores[line] for line in grid.lines if line != people and name in grid.scores[line]}
-        best = max(others, key=lambda line: others[line][name], default=None)
-        if best is None or name not in theirs or by_text not in theirs or by_text not in others[best]:
-            continue
-        if others[best][name] > theirs[name] and others[best][by_text] < theirs[by_text]:
-            lines.append(
-                f"So it is here: by {name}, {best} ({shown(name, others[best][name])}) is ahead of people "
+    for name in reversed([name for name in by_looking if {name, by_text} <= theirs.keys()]):
+        others = {line: grid.scores[line] for line in grid.lines if {name, by_text} <= grid.scores[line].keys()}
+        best = max(others, key=lambda line: others[line][name])
+        ours = others[best]
+        if ours[name] > theirs[name] and ours[by_text] < theirs[by_text]:
+            return [
+                f"So it is here: by {name}, {best} ({shown(name, ours[name])}) is ahead of people "
                 f"({shown(name, theirs[name])}); by {by_text}, people ({shown(by_text, theirs[by_text])}) are ahead "
-                f"of it ({shown(by_text, others[best][by_text])})."
-            )
-    return lines
+                f"of it ({shown(by_text, ours[by_text])})."
+            ]
+    return []
 
 
 def _listed(names: Sequence[str], last: str = "and") -> str:
