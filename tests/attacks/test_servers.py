@@ -104,7 +104,7 @@ def test_a_server_that_asks_to_wait_for_ever_ends_the_run_at_once(serve, coloure
     busy = (429, b"", {"Retry-After": wait})
     server = serve(lambda request, colour: say_colour(request, colour) if colour == "red" else busy)
     began = time.monotonic()
-    red, *others = endpoint(server, retries=3).candidates_of(coloured_photos.values())
+    red, *others = endpoint(server, retries=3, at_once=1).candidates_of(coloured_photos.values())
     assert time.monotonic() - began < 3
     assert red.error == ""
     assert {row.file for row in others} == set(coloured_photos.values()) - {red.file}

@@ -112,7 +112,7 @@ def test_a_server_that_is_busy_is_not_one_that_loads(serve, coloured_photos, mes
 def test_what_is_late_twice_is_not_asked_again_and_the_next_photo_once(serve, coloured_photos):
     enough = threading.Event()
     server = serve(lambda *_: (enough.wait(5), ["late"])[1])
-    rows = list(endpoint(server, timeout=0.1, retries=3).candidates_of(list(coloured_photos.values())[:3]))
+    rows = list(endpoint(server, timeout=0.1, retries=3, at_once=1).candidates_of(list(coloured_photos.values())[:3]))
     enough.set()
     assert {row.error for row in rows} == {"the server took longer than 0.1 s; --timeout gives it more"}
     assert len(server.requests) == 2 + 1 + 1
