@@ -35,6 +35,7 @@ from tellapart.captioners import CAPTIONERS, Captioner, select
 from tellapart.captioning import MAX_WORDS
 from tellapart.data import examples, photos
 from tellapart.data.features import FeatureStore, store_folder
+from tellapart.data.streams import region_inputs
 from tellapart.data.tokenizers import Tokenizer
 from tellapart.decoding.beam import beam_search
 from tellapart.export import Graphs, graphs
@@ -72,7 +73,7 @@ class Ways:
         else:
             folder = find(name)
             config = read_config(folder, "captioner")
-            words, length = models.load_words(folder, config.settings), {}
+            words, length = models.load_tokenizer(folder, config.settings), {}
             plain, ours = (build(CAPTIONERS, "captioner", config.name, config.settings).eval() for _ in range(2))
             load_weights(folder, plain)
             load_weights(folder, ours)
@@ -84,7 +85,7 @@ class Ways:
         return cls(name, words, plain, for_inference(ours), *exported, **length)
 
     def ours(self, captioner: Captioner, grid: Tensor) -> list[list[int]]:
-        memory = captioner.encode(grid, everywhere(grid))
+        memory = captioner.encode(region_inputs(grid))
         words = self.words
         best = beam_search(
             captioner,
@@ -93,7 +94,7 @@ class Ways:
             bos=words.bos,
             eos=words.eos,
             pad=words.pad,
-            banned=words.never_said,
+            banned=words.banned_ids,
             min_words=self.min_words,
             max_words=self.max_words,
         )
@@ -105,8 +106,8 @@ class Ways:
     def one(self, photo: Tensor) -> list[int]:
         """The plain loop."""
         captioner: Captioner = self.plain  # type: ignore[assignment]
-        never = list(self.words.never_said)
-        memory = captioner.encode(photo, everywhere(photo))
+        never = list(self.words.banned_ids)
+        memory = captioner.encode(region_inputs(photo))
         logits, state = captioner.step(torch.tensor([self.words.bos]), captioner.start(memory), memory)
         live: list[tuple[float, list[int]]] = [(0.0, [])]
         best: tuple[float, list[int]] = (-torch.inf, [])
@@ -175,10 +176,6 @@ class Ways:
             row["same captions"] = f"{100 * same / len(chosen):.0f} %"
             rows.append(row)
         return rows
-
-
-def everywhere(grid: Tensor) -> Tensor:
-    return torch.ones(grid.shape[:2], dtype=torch.bool)
 
 
 def album() -> Tensor:

@@ -50,7 +50,8 @@ from tellapart.album import HERE
 from tellapart.captioners.transformer import Transformer
 from tellapart.captioners.up_down import UpDown, UpDownConfig
 from tellapart.data import photos as photo_files
-from tellapart.data.batches import Batch, pad_tokens
+from tellapart.data.batches import Batch, padded
+from tellapart.data.streams import region_inputs
 from tellapart.data.tokenizers import WordTokenizer, split_words
 from tellapart.decoding.sample import greedy, sample
 from tellapart.decoding.score import caption_mask, score
@@ -61,7 +62,7 @@ from tellapart.objectives.cross_entropy import cross_entropy_step
 from tellapart.objectives.policy import PolicyConfig
 from tellapart.objectives.policy_gradient import PolicyGradient, policy_gradient
 from tellapart.retrievers.loading import load as load_retriever
-from tellapart.rewards import Reward, Said, Term
+from tellapart.rewards import Reward, SampledCaptions, Term
 from tellapart.rewards.combine import Combined
 from tellapart.rewards.consensus import Consensus
 from tellapart.rewards.global_discriminative import MARGIN, GlobalDiscriminative
@@ -69,7 +70,7 @@ from tellapart.rewards.group_gap import GroupGap
 from tellapart.rewards.listener import Listener
 from tellapart.rewards.local_config import LocalConfig
 from tellapart.rewards.local_discriminative import LocalDiscriminative
-from tellapart.rewards.wording import content_words
+from tellapart.rewards.words import WordView
 from tellapart.training.rewards import Sentence
 
 PHOTOS, SAMPLES, MAX_WORDS, WORDS = 16, 5, 16, 9487
@@ -97,7 +98,7 @@ class Setting:
             "bos": self.words.bos,
             "eos": self.words.eos,
             "pad": self.words.pad,
-            "banned": self.words.never_said,
+            "banned": self.words.banned_ids,
             "max_words": MAX_WORDS,
         }
 
@@ -128,8 +129,8 @@ class Setting:
         self.optimizer.step()
         self.optimizer.zero_grad()
 
-    def said(self, tokens: Tensor) -> Said:
-        return Said(tokens, caption_mask(tokens, self.words.eos), self.photos)
+    def said(self, tokens: Tensor) -> SampledCaptions:
+        return SampledCaptions(tokens, caption_mask(tokens, self.words.eos), self.photos)
 
     def step(self, terms: Sequence[str], baseline: str, temperature: float = 1.0) -> Callable[[], None]:
         """A whole step of ours."""
@@ -139,10 +140,10 @@ class Setting:
             Combined({name: self.terms[name] for name in terms}, dict.fromkeys(terms, 1.0)),
             PolicyConfig(samples=SAMPLES, baseline=baseline, temperature=temperature),  # type: ignore[arg-type]
             max_words=MAX_WORDS,
-            content=content_words(self.words),
+            view=WordView(self.words, self.words),
         )
         references = [[*caption, self.words.eos] for photo in self.references[:PHOTOS] for caption in photo[:SAMPLES]]
-        batch = Batch(np.arange(PHOTOS), self.features, self.mask, pad_tokens(references, self.words.pad))
+        batch = Batch(np.arange(PHOTOS), region_inputs(self.features, self.mask), *padded(references, self.words.pad))
         return lambda: self.learn(objective(batch, Moment(0, 0.0)).loss)
 
 
@@ -170,9 +171,11 @@ def up_down(texts: list[list[str]]) -> Setting:
     optimizer = torch.optim.Adam(captioner.parameters(), lr=1e-3)
     for _ in range(TAUGHT):
         chosen = np.random.choice(len(texts), PHOTOS)
-        told = pad_tokens([[*setting.references[photo][0][: MAX_WORDS - 1], words.eos] for photo in chosen], words.pad)
-        batch = Batch(chosen, setting.features, setting.mask, told)
-        cross_entropy_step(captioner, batch, bos=words.bos, pad=words.pad).loss.backward()
+        tokens, mask = padded(
+            [[*setting.references[photo][0][: MAX_WORDS - 1], words.eos] for photo in chosen], words.pad
+        )
+        batch = Batch(chosen, region_inputs(setting.features, setting.mask), tokens, mask)
+        cross_entropy_step(captioner, batch, bos=words.bos).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
     return setting
@@ -204,7 +207,7 @@ def parts(setting: Setting, repeats: int) -> list[dict[str, str]]:
     for turn in range(repeats + 1):  # the first warms up
         torch.manual_seed(turn)
         with timed("encode"):
-            memory = captioner.encode(setting.features, setting.mask)
+            memory = captioner.encode(region_inputs(setting.features, setting.mask))
         with timed("sample"), torch.set_grad_enabled(not at_once):
             rollout = sample(captioner, memory, samples=SAMPLES, **rules)
         logp = rollout.logp
@@ -343,13 +346,13 @@ class Script:
 
     def _decode(self, features: Tensor, mask: Tensor, draw: bool) -> tuple[Tensor, Tensor]:
         captioner, words = self.setting.captioner, self.setting.words
-        memory = captioner.encode(features, mask)
+        memory = captioner.encode(region_inputs(features, mask))
         state, token = captioner.start(memory), torch.full((len(features),), words.bos)
         tokens = torch.full((len(features), MAX_WORDS), words.pad)
         logps, unfinished = [], torch.ones(len(features), dtype=torch.bool)
         for place in range(MAX_WORDS):
             logits, state = captioner.step(token, state, memory)
-            logits[:, list(words.never_said)] = -torch.inf
+            logits[:, list(words.banned_ids)] = -torch.inf
             logp = logits.log_softmax(1)
             token = torch.multinomial(logp.detach().exp(), 1).squeeze(1) if draw else logp.argmax(1)
             token = token * unfinished  # padding is 0
@@ -468,7 +471,7 @@ def must_agree(setting: Setting, theirs: Script, terms: Sequence[str]) -> None:
     torch.manual_seed(0)
     with torch.no_grad():
         loss, drawn, others = theirs.loss()
-        memory = setting.captioner.encode(setting.features, setting.mask)
+        memory = setting.captioner.encode(region_inputs(setting.features, setting.mask))
         if theirs.row != "GLD":
             found = greedy(setting.captioner, memory, **setting.rules)
             assert torch.equal(found.tokens, others[::SAMPLES, : found.tokens.shape[1]])
@@ -486,7 +489,7 @@ def must_agree(setting: Setting, theirs: Script, terms: Sequence[str]) -> None:
             return reward
 
         reward, baseline = worth(drawn), worth(others)
-        said, never = setting.said(drawn), torch.tensor(setting.words.never_said)
+        said, never = setting.said(drawn), torch.tensor(setting.words.banned_ids)
         logp = score(
             setting.captioner,
             memory,

@@ -16,6 +16,7 @@ from tellapart import models
 from tellapart.album import DEFAULT
 from tellapart.captioners import CAPTIONERS
 from tellapart.data.batches import Batch
+from tellapart.data.streams import region_inputs
 from tellapart.decoding import sample
 from tellapart.objectives.cross_entropy import cross_entropy_step
 from tellapart.retrievers.loading import load
@@ -29,7 +30,7 @@ if __name__ == "__main__":
     features, mask = torch.randn(PHOTOS, 64, 1280, generator=draw), torch.ones(PHOTOS, 64, dtype=torch.bool)
     images = listener.embed_images(features.mean(1))
     with torch.inference_mode():
-        memory = speaker.captioner.encode(features, mask)
+        memory = speaker.captioner.encode(region_inputs(features, mask))
         said = sample(
             speaker.captioner,
             memory,
@@ -37,17 +38,17 @@ if __name__ == "__main__":
             bos=words.bos,
             eos=words.eos,
             pad=words.pad,
-            banned=words.never_said,
+            banned=words.banned_ids,
             generator=draw,
         )
 
     config = models.read_config(models.find(DEFAULT), "captioner")
     learner = models.build(CAPTIONERS, "captioner", config.name, config.settings).train()
     optimizer = torch.optim.AdamW(learner.parameters(), lr=1e-4, fused=True)
-    batch = Batch(np.arange(PHOTOS), features, mask, said.tokens.clone())
+    batch = Batch(np.arange(PHOTOS), region_inputs(features, mask), said.tokens.clone(), said.mask)
 
     def step() -> None:
-        loss = cross_entropy_step(learner, batch, bos=words.bos, pad=words.pad).loss  # type: ignore[arg-type]
+        loss = cross_entropy_step(learner, batch, bos=words.bos).loss  # type: ignore[arg-type]
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -24,6 +24,7 @@ from tellapart.album import DEFAULT, HERE
 from tellapart.captioners import select
 from tellapart.captioning import MAX_WORDS
 from tellapart.data import photos
+from tellapart.data.streams import region_inputs
 from tellapart.decoding import sample, score
 from tellapart.decoding.all_pairs import log_probabilities_of_pairs
 from tellapart.models import Model, encoder_of, load
@@ -35,18 +36,16 @@ TEMPERATURE = 0.55
 
 def ours(model: Model, grid: Tensor, captions: list[list[int]]) -> Tensor:
     words = model.tokenizer
-    return log_probabilities_of_pairs(
-        model.captioner, [(grid, everywhere(grid))], captions, bos=words.bos, eos=words.eos
-    )
+    return log_probabilities_of_pairs(model.captioner, [region_inputs(grid)], captions, bos=words.bos, eos=words.eos)
 
 
 def plain(model: Model, grid: Tensor, captions: list[list[int]]) -> Tensor:
     encode = model.captioner.encode
-    return torch.tensor([[one(model, encode(g[None], everywhere(g[None])), c) for g in grid] for c in captions])
+    return torch.tensor([[one(model, encode(region_inputs(g[None])), c) for g in grid] for c in captions])
 
 
 def encoded(model: Model, grid: Tensor, captions: list[list[int]]) -> Tensor:
-    memory = model.captioner.encode(grid, everywhere(grid))
+    memory = model.captioner.encode(region_inputs(grid))
     alone = [select(memory, torch.tensor([i])) for i in range(len(grid))]
     return torch.tensor([[one(model, photo, caption) for photo in alone] for caption in captions])
 
@@ -57,22 +56,18 @@ def one(model: Model, photo: object, caption: list[int]) -> float:
     return score(model.captioner, photo, tokens, mask, bos=model.tokenizer.bos).sum().item()
 
 
-def everywhere(grid: Tensor) -> Tensor:
-    return torch.ones(grid.shape[:2], dtype=torch.bool)
-
-
 def draw_captions(model: Model, grid: Tensor, count: int) -> list[list[int]]:
     """`count` captions, about equally many of each photo, without EOS."""
     words = model.tokenizer
     drawn = sample(
         model.captioner,
-        model.captioner.encode(grid, everywhere(grid)),
+        model.captioner.encode(region_inputs(grid)),
         samples=-(-count // len(grid)),
         bos=words.bos,
         eos=words.eos,
         pad=words.pad,
         max_words=MAX_WORDS,
-        banned=(*words.never_said,),
+        banned=(*words.banned_ids,),
         temperature=TEMPERATURE,
         generator=torch.Generator().manual_seed(0),
     )

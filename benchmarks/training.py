@@ -13,6 +13,7 @@ from timing import side_by_side, table
 
 from tellapart.captioners.transformer import Transformer, TransformerConfig
 from tellapart.data.batches import Batch
+from tellapart.data.streams import region_inputs
 from tellapart.objectives.cross_entropy import cross_entropy_step
 
 PHOTOS, CAPTIONS, LONGEST, WORDS = 24, 5, 17, 4000
@@ -32,7 +33,7 @@ def make_batch() -> Batch:
     lengths = torch.randint(8, LONGEST, (len(tokens),), generator=draw)  # mean 12, as in the COCO captions
     tokens[torch.arange(LONGEST) >= lengths[:, None]] = 0
     features = torch.randn(PHOTOS, 64, 1280, generator=draw)
-    return Batch(np.arange(PHOTOS), features, torch.ones(PHOTOS, 64, dtype=torch.bool), tokens)
+    return Batch(np.arange(PHOTOS), region_inputs(features), tokens, tokens != 0)
 
 
 if __name__ == "__main__":
@@ -45,7 +46,7 @@ if __name__ == "__main__":
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 
         def step() -> None:
-            loss = cross_entropy_step(model, batch, bos=1, pad=0, label_smoothing=0.1).loss
+            loss = cross_entropy_step(model, batch, bos=1, label_smoothing=0.1).loss
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()

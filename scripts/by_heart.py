@@ -19,6 +19,7 @@ from tellapart import models
 from tellapart.data import examples as data_files
 from tellapart.data import photos
 from tellapart.data.examples import Example
+from tellapart.data.streams import region_inputs
 from tellapart.decoding.candidates import candidates
 from tellapart.encoders import PhotoEncoder
 from tellapart.metrics.cider import cider_d
@@ -46,7 +47,7 @@ def features(encoder: PhotoEncoder, shown: list[Example], view: int) -> Tensor:
 def worth(model: models.Model, grid: Tensor, shown: list[Example]) -> float:
     said = []
     for part in grid.split(32):
-        memory = model.captioner.encode(part, torch.ones(part.shape[:2], dtype=torch.bool))
+        memory = model.captioner.encode(region_inputs(part, torch.ones(part.shape[:2], dtype=torch.bool)))
         said += [best.text for best, *_ in candidates(model.captioner, memory, model.tokenizer, beam=1, max_words=20)]
     scored = Material([[caption] for caption in said], [example.captions for example in shown])
     return float(cider_d(scored.captions_split, scored.photos, scored.references).mean())

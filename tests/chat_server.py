@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tellapart.endpoint import Endpoint
+
 COLOURS = {
     "red": (220, 20, 20),
     "green": (20, 200, 20),
@@ -82,13 +84,31 @@ def photo_in(request):
     return photo
 
 
-def completion(texts):
-    choices = [{"index": i, "message": {"role": "assistant", "content": text}} for i, text in enumerate(texts)]
-    return json.dumps({"object": "chat.completion", "choices": choices}).encode()
+def completion(texts, *, message=None, finish_reason="stop", usage=None):
+    """A chat completion: a choice for each text, further fields of each message, and what the server counted."""
+    choices = [
+        {
+            "index": i,
+            "message": {"role": "assistant", "content": text} | (message or {}),
+            "finish_reason": finish_reason,
+        }
+        for i, text in enumerate(texts)
+    ]
+    return json.dumps({"object": "chat.completion", "choices": choices} | ({"usage": usage} if usage else {})).encode()
 
 
 def say_colour(request, colour):
     return [f"a {colour} photo, seed {request['seed']}, number {i}" for i in range(request.get("n", 1))]
+
+
+def endpoint(server, **settings):
+    """One caption a photo and no waiting, unless a test is about these."""
+    url = server if isinstance(server, str) else server.url
+    return Endpoint(url, "eyes", **{"candidates": 1, "timeout": 5.0, "retries": 0, "back_off": 0.001} | settings)
+
+
+def first_captions(rows):
+    return [row.captions[0] if row.captions else row.error for row in rows]
 
 
 @pytest.fixture

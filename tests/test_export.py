@@ -6,6 +6,7 @@ import torch
 
 from tellapart import export, models
 from tellapart.captioners import CAPTIONERS, select
+from tellapart.data.streams import region_inputs
 from tellapart.errors import UserError
 
 
@@ -34,7 +35,7 @@ def test_the_graphs_by_themselves_say_what_the_captioner_says(exported_model, or
     mask[:, 1:] = torch.rand(photos, regions - 1, generator=generator) < 0.5
     rows = torch.arange(photos).repeat_interleave(captions)
     with torch.no_grad():
-        memory = original.encode(features, mask)
+        memory = original.encode(region_inputs(features, mask))
         state = select(original.start(memory), rows)
         seen = encode.run(None, {"features": features.numpy(), "mask": mask.numpy()})
         given = dict(zip((output.name for output in encode.get_outputs()), seen, strict=True))

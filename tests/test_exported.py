@@ -6,6 +6,7 @@ import torch
 
 import tellapart
 from tellapart import exported, models, places
+from tellapart.data.streams import region_inputs
 from tellapart.decoding import greedy, score
 from tellapart.errors import UserError
 
@@ -41,7 +42,7 @@ def test_log_p_in_8_bits_is_nearly_that_of_the_original(int8_model, exported_mod
     for model in (int8_model, exported_model.folder, small_model):
         captioner = models.load(model, CPU).captioner
         with torch.inference_mode():
-            logp.append(score(captioner, captioner.encode(features, mask), tokens, spoken, bos=1))
+            logp.append(score(captioner, captioner.encode(region_inputs(features, mask)), tokens, spoken, bos=1))
     assert logp[0].shape == logp[2].shape
     assert 0 < float((logp[0] - logp[2]).abs().max()) < 0.1
     torch.testing.assert_close(logp[1], logp[2], atol=1e-5, rtol=1e-5)
@@ -53,9 +54,9 @@ def test_a_caption_in_8_bits_does_not_depend_on_its_neighbours(int8_model):
     features[2] *= 100
     mask = torch.ones(5, 4, dtype=torch.bool)
     words = {"bos": 1, "eos": 2, "pad": 0, "max_words": 5}
-    together = greedy(captioner, captioner.encode(features, mask), **words)
+    together = greedy(captioner, captioner.encode(region_inputs(features, mask)), **words)
     for i in range(5):
-        alone = greedy(captioner, captioner.encode(features[i : i + 1], mask[:1]), **words)
+        alone = greedy(captioner, captioner.encode(region_inputs(features[i : i + 1], mask[:1])), **words)
         length = alone.logp.shape[1]
         torch.testing.assert_close(alone.logp[0], together.logp[i, :length], atol=1e-5, rtol=1e-5)
 
@@ -65,8 +66,8 @@ def test_logits_of_whole_captions_are_those_of_single_steps(exported_model, smal
     features, mask = torch.rand(2, 3, 1280), torch.ones(2, 3, dtype=torch.bool)
     tokens = torch.arange(12).view(4, 3)
     with torch.inference_mode():
-        said = ours.forward(tokens, ours.encode(features, mask))
-        expected = original.forward(tokens, original.encode(features, mask))
+        said = ours.forward(tokens, ours.encode(region_inputs(features, mask)))
+        expected = original.forward(tokens, original.encode(region_inputs(features, mask)))
     torch.testing.assert_close(said, expected, atol=1e-5, rtol=1e-5)
 
 

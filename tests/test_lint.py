@@ -221,3 +221,25 @@ def test_no_text_is_too_strange(captions):
     findings = check(captions, shared_captions(captions))
     assert {finding.rule for finding in findings} <= set(RULES)
     assert {finding.file for finding in findings} <= set(captions)
+
+
+# What models say in place of a caption, or around it
+
+
+@pytest.mark.parametrize(
+    ("caption", "rules"),
+    [
+        ("I'm sorry, but I can't help with identifying people in images.", ["refusal"]),
+        ("As an AI language model, I cannot see images.", ["refusal"]),
+        ("Sure! Here is a caption: A dog on a sofa.", ["chatter"]),
+        ("A dog on a sofa. #dog #cute", ["chatter"]),
+        ("**A dog on a sofa.**", ["chatter"]),
+        ("<think>A dog?</think> A dog on a sofa.", ["chatter"]),
+        ("The provided image shows a dog on a sofa.", ["opening"]),
+        ("a sign that says sorry", []),
+        ("#1 jersey on a wall", []),
+        ("A man shows the image of a cat to a child", []),
+    ],
+)
+def test_refusals_and_chatter_of_models_are_flagged(caption, rules):
+    assert faults(caption) == rules

@@ -3,7 +3,7 @@ import io
 import pytest
 
 from tellapart import progress
-from tellapart.progress import Progress
+from tellapart.progress import Progress, notice
 
 
 class Terminal(io.StringIO):
@@ -60,3 +60,11 @@ def test_a_message_does_not_tear_the_bar(clock):
         bar.advance()
         bar.message("bad.jpg: the file is empty")
     assert "\r\x1b[Kbad.jpg: the file is empty\n" in stream.getvalue()
+
+
+def test_a_notice_is_a_line_of_its_own_also_where_a_bar_is_drawn(monkeypatch):
+    plain, screen = io.StringIO(), Terminal()
+    for stream in (plain, screen):
+        monkeypatch.setattr("sys.stderr", stream)
+        notice("waiting")
+    assert (plain.getvalue(), screen.getvalue()) == ("waiting\n", "\r\x1b[Kwaiting\n")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tellapart import models
 from tellapart.captioners import CAPTIONERS
+from tellapart.data.tokenizers import spellings
 from tellapart.errors import UserError
 
 
@@ -30,14 +31,14 @@ def average(folders: Sequence[Path], out: Path, shares: Sequence[float] | None =
         raise UserError(f"the shares of all models together must be above 0, not {sum(shares):g}.")
     first = models.read_config(folders[0], "captioner")
     shape = _without_dropout(first)
-    tokenizer = models.load_words(folders[0], first.settings)
+    tokenizer = models.load_tokenizer(folders[0], first.settings)
     mean, loaded = (models.build(CAPTIONERS, "captioner", first.name, first.settings) for _ in range(2))
     for weight in mean.state_dict().values():
         weight.zero_()
     for folder, share in zip(folders, shares, strict=True):
         if _without_dropout(models.read_config(folder, "captioner")) != shape:
             raise UserError(f"{folders[0]} and {folder} differ in their config.json: there is no mean of the two.")
-        if models.load_words(folder, first.settings).words != tokenizer.words:
+        if spellings(models.load_tokenizer(folder, first.settings)) != spellings(tokenizer):
             raise UserError(f"{folders[0]} and {folder} have different vocabularies: there is no mean of the two.")
         models.load_weights(folder, loaded)
         for total, weight in zip(mean.state_dict().values(), loaded.state_dict().values(), strict=True):

@@ -195,14 +195,14 @@ class PhotoCaptioner:
             eos=words.eos,
             pad=words.pad,
             max_words=MAX_WORDS,
-            banned=words.never_said,
+            banned=words.banned_ids,
             min_words=search.min_words,
             no_repeat=search.no_repeat,
         )
         return in_words(best.tokens, best.logp, best.mask, words)
 
     def _memory(self, read: list[Look]) -> Any:
-        return self.model.captioner.encode(*self.sight.features(read))
+        return self.model.captioner.encode(self.sight.inputs(read))
 
     def _read(self, source: Source) -> tuple[str, Look | BadPhoto]:
         name = _name(source) if isinstance(source, Image.Image) else os.fspath(source)

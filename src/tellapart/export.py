@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from tellapart import files, models, places, sharing
 from tellapart.captioners import CAPTIONERS, Captioner, select
+from tellapart.data.streams import region_inputs
 from tellapart.errors import UserError
 from tellapart.exported import ENCODE, INSTALL, STEP, ExportedCaptioner
 from tellapart.int8 import quantised
@@ -66,7 +67,7 @@ def export(model: str | Path, out: Path, *, int8: bool = False) -> Difference:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"--out {out}: this is there already; choose another name, or remove it first.")
     captioner, _ = models.rebuild(folder, CAPTIONERS, "captioner", config)
-    tokenizer = models.load_words(folder, config.settings)
+    tokenizer = models.load_tokenizer(folder, config.settings)
     feature_size = int(captioner.config.feature_size)  # type: ignore[union-attr, arg-type]
     with Progress("exporting", 3, unit="part") as bar:
         made = graphs(captioner, feature_size, done=bar.advance)
@@ -115,8 +116,8 @@ def compare(captioner: Captioner, exported: ExportedCaptioner, feature_size: int
     largest, scale, error, spread = 0.0, 1.0, 0.0, 0.0
     with torch.no_grad():
         for sizes in (Sizes(1, 1, 1, 2), Sizes(1, 3, 9, 6), Sizes(4, 1, 4, 3), Sizes(3, 5, 7, 4)):
-            features, mask = _photos(feature_size, sizes, generator)
-            memory, other_memory = captioner.encode(features, mask), exported.encode(features, mask)
+            photos = region_inputs(*_photos(feature_size, sizes, generator))
+            memory, other_memory = captioner.encode(photos), exported.encode(photos)
             state, other_state = captioner.start(memory), exported.start(other_memory)
             token = torch.zeros(sizes.photos, dtype=torch.long)
             for _ in range(sizes.words):
@@ -156,7 +157,7 @@ class _Encode(nn.Module):
 
     def forward(self, features: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
         captioner: Captioner = self.captioner  # type: ignore[assignment]
-        memory = captioner.encode(features, mask)
+        memory = captioner.encode(region_inputs(features, mask))
         # A copy of each: what a captioner takes over as it is would be one output under two names.
         return tuple(leaf.clone() for leaf in (*_leaves(memory), *_leaves(captioner.start(memory))))
 
@@ -177,7 +178,7 @@ class _Step(nn.Module):
 
 def _encode_graph(captioner: nn.Module, feature_size: int) -> ModelProto:
     features, mask = _photos(feature_size, Sizes())
-    memory = captioner.encode(features, mask)  # type: ignore[operator]
+    memory = captioner.encode(region_inputs(features, mask))  # type: ignore[operator]
     state = captioner.start(memory)  # type: ignore[operator]
     photos, regions = torch.export.Dim("B"), torch.export.Dim("R")
     return _graph(
@@ -232,7 +233,7 @@ def _growing(captioner: nn.Module, feature_size: int) -> list[list[dict[int, Any
 def _say(captioner: nn.Module, feature_size: int, sizes: Sizes) -> tuple[Any, Any]:
     """State and memory after some words."""
     speaker: Captioner = captioner  # type: ignore[assignment]
-    memory = speaker.encode(*_photos(feature_size, sizes))
+    memory = speaker.encode(region_inputs(*_photos(feature_size, sizes)))
     rows = torch.arange(sizes.photos).repeat_interleave(sizes.captions)
     state = select(speaker.start(memory), rows)
     for _ in range(sizes.words):

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from tellapart import files, onnx_graph, runtime
 from tellapart.captioners import select
+from tellapart.data.streams import REGIONS, Inputs
 from tellapart.errors import UserError
 
 ENCODE, STEP = "encode.onnx", "step.onnx"
@@ -50,7 +51,8 @@ class ExportedCaptioner:
     def feature_size(self) -> Any:
         return self._encode.get_inputs()[0].shape[2]
 
-    def encode(self, features: Tensor, mask: Tensor) -> Memory:
+    def encode(self, inputs: Inputs) -> Memory:
+        features, mask = inputs[REGIONS]
         given = {"features": features.float().cpu().contiguous().numpy(), "mask": mask.cpu().contiguous().numpy()}
         leaves = tuple(map(torch.from_numpy, self._encode.run(None, given)))
         return leaves[: self._memories], leaves[self._memories :]

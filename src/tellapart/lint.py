@@ -1,7 +1,7 @@
 """What accessibility checkers flag in captions: those that say nothing of their picture, and those that several share.
 
 A screen reader speaks the caption where others see the picture, after the word "image".  Lengths and words are counted
-as a person would, in any language; only the openings ("photo of ...") are English.
+as a person would, in any language; only openings ("photo of ..."), refusals and chatter go by English words.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from functools import lru_cache
 from itertools import groupby
 from pathlib import PurePath
 
+from tellapart.chatter import has_chatter, has_opening, is_refusal
 from tellapart.data.examples import clean
 
 LONGEST = 125  # characters; some screen readers cut a text into pieces there
@@ -23,9 +24,11 @@ RULES = {
     "missing": "the picture has no caption",
     "empty": "there is nothing in the caption that can be read out",
     "file-name": "the caption is only the name of a file",
+    "refusal": "the caption is a refusal of the model: \"I'm sorry, but I can't help with that\"",
     "one-word": "the caption is a single word",
     "long": f"the caption has over {LONGEST} characters",
     "opening": 'the caption begins with "photo of", "this image shows" or the like (English only)',
+    "chatter": '"Sure! Here is a caption:", markdown, hashtags or thoughts of a model round the caption (English only)',
     "repeated-word": f"a word stands {RUN} or more times in a row",
     "shared": "several pictures have the same caption",
     "shared-look-alike": "pictures that look alike have the same caption",
@@ -84,11 +87,14 @@ def faults(caption: str, file: str = "") -> list[str]:
         return ["empty"]
     if _is_file_name(caption, file):
         return ["file-name"]
+    if is_refusal(caption):
+        return ["refusal"]
     repeated = max(len(list(same)) for _, same in groupby(words))
     broken = {
         "one-word": len(words) == 1 and not _is_unspaced(words[0]),
         "long": length(caption) > LONGEST,
-        "opening": _OPENING.match(caption) is not None,
+        "opening": has_opening(caption),
+        "chatter": has_chatter(caption),
         "repeated-word": repeated >= RUN,
     }
     return [rule for rule, is_broken in broken.items() if is_broken]
@@ -194,14 +200,4 @@ _FILE_NAME = re.compile(
     r"\S+\.(?:jpe?g|jfif|mpo|png|webp|gif|bmp|tiff?|heic|heif|avif|svg|dng|cr2|nef|arw)"
     # what cameras, telephones and messengers call their photos
     r"|(?:img|imag|image|_?dsc[fn]?|pict?|pxl|mvimg|sam|gopr|dji|screenshot|photo|wp|p|whatsapp)[-_]?\d{3,}\S*"
-)
-
-_PHOTO = r"(?:photo(?:graph)?|picture|pic|image|graphic|snapshot)s?"
-_MANNER = r"(?:(?:close[- ]?up|black[- ]and[- ]white|colou?r|old|vintage|blurry|stock|aerial|digital|nice)\s+)*"
-_OPENING = re.compile(
-    rf"\W*(?:(?:this|here|it|there|these|that)(?:\s+(?:is|are)|['\u2019]s)\s+)?(?:(?:an?|the|this|these|my|some)\s+)?{_MANNER}"
-    rf"{_PHOTO}(?:\s+(?:that|which))?\s+(?:of|show(?:s|ing)?|depict(?:s|ing)?|featur(?:es|ing)|captur(?:es|ing)|displays?)\b"
-    rf"|\W*in\s+(?:this|the)\s+{_PHOTO}(?:,|\s+(?:we|you|there|i)\b)"
-    rf"|\W*{_PHOTO}\s*:",
-    re.IGNORECASE,
 )

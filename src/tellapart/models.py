@@ -28,7 +28,8 @@ from tellapart import exported, files, hub, places
 from tellapart.album import EMBEDDED
 from tellapart.captioners import CAPTIONERS, Captioner
 from tellapart.captioners.ensemble import Ensemble
-from tellapart.data.tokenizers import Tokenizer, WordTokenizer
+from tellapart.data import tokenizers
+from tellapart.data.tokenizers import Tokenizer, spellings
 from tellapart.encoders import EncoderConfig, PhotoEncoder, pretrained
 from tellapart.encoders.loading import load as load_encoder
 from tellapart.errors import UserError
@@ -143,7 +144,7 @@ def describe(
     config = {"format": _FORMAT, kind: name, "settings": asdict(network.config), "encoder": encoder}  # type: ignore[call-overload]
     files.replace(folder / "config.json", (json.dumps(config, indent=1) + "\n").encode())
     if tokenizer is not None:
-        tokenizer.save(folder / "vocabulary.json")
+        tokenizer.save(folder)
 
 
 def save_weights(file: Path, network: nn.Module, dtype: torch.dtype = torch.float32) -> None:
@@ -227,7 +228,7 @@ def _is_there(name: str) -> bool:
 
 def _ensemble(names: list[str], loaded: list[Model]) -> Model:
     first = loaded[0]
-    words = [[model.tokenizer.decode([token]) for token in range(len(model.tokenizer))] for model in loaded]
+    words = [spellings(model.tokenizer) for model in loaded]
     for name, model, own in zip(names, loaded, words, strict=True):
         for place, (one, other) in enumerate(zip_longest(words[0], own)):
             if one != other:
@@ -251,7 +252,7 @@ def _quoted(word: str | None) -> str:
 def _load_one(name: str, device: torch.device) -> Model:
     folder = find(name)
     config = read_config(folder, "captioner")
-    tokenizer = load_words(folder, config.settings)
+    tokenizer = load_tokenizer(folder, config.settings)
     if exported.is_exported(folder):
         runs, sha256 = exported.load(folder, config.settings)
         return Model(runs, tokenizer, config.encoder, sha256)
@@ -260,12 +261,12 @@ def _load_one(name: str, device: torch.device) -> Model:
     return Model(captioner, tokenizer, config.encoder, sha256)  # type: ignore[arg-type]
 
 
-def load_words(folder: Path, settings: dict[str, Any]) -> WordTokenizer:
-    """The vocabulary of a model folder; refuses one of another model."""
-    tokenizer = WordTokenizer.load(files.inside(folder, "vocabulary.json"))
+def load_tokenizer(folder: Path, settings: dict[str, Any]) -> Tokenizer:
+    """The tokenizer of a model folder; refuses one of another model."""
+    tokenizer = tokenizers.load(folder)
     if len(tokenizer) != settings.get("vocab_size"):
         raise UserError(
-            f"{folder}: vocabulary.json has {len(tokenizer)} words, the model {settings.get('vocab_size')}."
+            f"{folder}: vocabulary.json has {len(tokenizer)} tokens, the model {settings.get('vocab_size')}."
         )
     return tokenizer
 

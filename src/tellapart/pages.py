@@ -52,6 +52,11 @@ def escaped(text: str) -> str:
     return html.escape(text.encode("utf-8", "replace").decode("utf-8"))
 
 
+def abbreviation(text: str, meaning: str) -> str:
+    """A text that shows what it means when it is pointed at.  A phone has no pointer: say it beside it as well."""
+    return f'<abbr title="{escaped(meaning)}">{escaped(text)}</abbr>' if meaning else escaped(text)
+
+
 def counted(number: int, thing: str) -> str:
     """1 photo, 2 photos"""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
@@ -88,6 +93,7 @@ header p, small, footer { color: var(--soft); }
 section { border-top: 1px solid var(--line); margin-top: 2rem; padding-top: 1.25rem; }
 h2 { font-size: 1.15rem; font-weight: 600; margin-bottom: .9rem; }
 h2::first-letter { text-transform: uppercase; }
+abbr[title] { cursor: help; text-decoration: underline dotted var(--soft); text-underline-offset: .2em; }
 small { display: inline-block; font-size: .85rem; font-weight: 400; }
 .row { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 12rem), 1fr)); }
 figure { background: var(--card); border: 1px solid var(--line); border-radius: .6rem; overflow: hidden; }

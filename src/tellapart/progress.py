@@ -63,6 +63,12 @@ class Progress:
                 self._stream.write("\n")
 
 
+def notice(text: str) -> None:
+    """A line on stderr from where no bar is known; one that is on the screen is drawn anew below it."""
+    sys.stderr.write(f"\r\x1b[K{text}\n" if sys.stderr.isatty() else f"{text}\n")
+    sys.stderr.flush()
+
+
 def _clock(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

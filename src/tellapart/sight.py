@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from tellapart import files, models
@@ -21,6 +20,7 @@ from tellapart.data import examples, photos
 from tellapart.data.features import FeatureStore, stored, unchanged
 from tellapart.data.readers import folder
 from tellapart.data.regions import Elsewhere, RegionStore, from_identity, store_of
+from tellapart.data.streams import Inputs, region_inputs
 from tellapart.encoders import PhotoEncoder
 from tellapart.errors import BadPhoto, UserError
 
@@ -43,8 +43,8 @@ class Sight(Protocol):
     def look(self, source: Source) -> Look:
         """One photo; may be called from several threads.  Raises BadPhoto."""
 
-    def features(self, looks: Sequence[Look]) -> tuple[Tensor, Tensor]:
-        """(B, R, D) and the mask (B, R)"""
+    def inputs(self, looks: Sequence[Look]) -> Inputs:
+        """What a captioner is given of the photos."""
 
 
 def sight_of(
@@ -98,7 +98,7 @@ class Eyes:
             return None
         return Look(store.grid([line["row"]])[0].numpy(), line["sha256"])
 
-    def features(self, looks: Sequence[Look]) -> tuple[Tensor, Tensor]:
+    def inputs(self, looks: Sequence[Look]) -> Inputs:
         new = [look.content for look in looks if look.content.dtype == np.uint8]
         seen = iter(self.encoder(np.stack(new)).grid if new else ())
         grid = torch.stack(
@@ -107,7 +107,7 @@ class Eyes:
                 for look in looks
             ]
         )
-        return grid, torch.ones(grid.shape[:2], dtype=torch.bool, device=grid.device)
+        return region_inputs(grid)
 
 
 def _seen_before(encoder: PhotoEncoder, root: Path, paths: Iterable[str]) -> dict[str, tuple[FeatureStore, str]]:
@@ -151,11 +151,11 @@ class Memory:
             sha256 = hashlib.sha256(f"{store.digest} {id}".encode()).hexdigest()
         return Look(features, sha256)
 
-    def features(self, looks: Sequence[Look]) -> tuple[Tensor, Tensor]:
+    def inputs(self, looks: Sequence[Look]) -> Inputs:
         counts = torch.tensor([len(look.content) for look in looks])
         features = pad_sequence([torch.from_numpy(look.content) for look in looks], batch_first=True)
         mask = torch.arange(features.shape[1]) < counts[:, None]
-        return features.to(self.device), mask.to(self.device)
+        return region_inputs(features, mask).to(self.device)
 
 
 def _data_sets(paths: Iterable[str]) -> Iterator[tuple[str, list[tuple[str, str]]]]:

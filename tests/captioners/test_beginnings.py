@@ -5,6 +5,7 @@ import torch
 
 from tellapart.captioners.beginnings import beginnings
 from tellapart.captioners.transformer import Transformer, TransformerConfig
+from tellapart.data.streams import region_inputs
 from tellapart.decoding import caption_mask, score
 
 BOS, EOS = 1, 2
@@ -41,7 +42,13 @@ def test_scores_and_gradients_are_those_of_captions_by_themselves(layers):
     def learned(shared):
         captioner.train(not shared)  # in training nothing is shared; there is no dropout that could differ
         captioner.zero_grad()
-        logp = score(captioner, captioner.encode(features, torch.ones(3, 5, dtype=torch.bool)), tokens, mask, bos=BOS)
+        logp = score(
+            captioner,
+            captioner.encode(region_inputs(features)),
+            tokens,
+            mask,
+            bos=BOS,
+        )
         (logp * torch.linspace(-1, 1, logp.numel()).view_as(logp)).sum().backward()
         return logp.detach(), [parameter.grad.clone() for parameter in captioner.parameters()]
 

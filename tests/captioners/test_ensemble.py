@@ -22,6 +22,7 @@ from decoding.toy_captioner import (
 )
 from tellapart import models
 from tellapart.captioners.ensemble import Ensemble
+from tellapart.data.streams import region_inputs
 from tellapart.decoding import beam_search, greedy, sample, score
 from tellapart.errors import UserError
 
@@ -48,13 +49,16 @@ def test_the_probability_of_a_word_is_the_mean_of_the_members(pair):
     one, other = pair
     together, captions = Ensemble(pair), every_caption([UNK, CAT, DOG], 3)
     photo = photos(1)
-    mean = (probabilities(one, one.encode(*photo), captions) + probabilities(other, other.encode(*photo), captions)) / 2
-    torch.testing.assert_close(probabilities(together, together.encode(*photo), captions), mean)
+    mean = (
+        probabilities(one, one.encode(region_inputs(*photo)), captions)
+        + probabilities(other, other.encode(region_inputs(*photo)), captions)
+    ) / 2
+    torch.testing.assert_close(probabilities(together, together.encode(region_inputs(*photo)), captions), mean)
 
 
 def test_stepping_is_teacher_forcing(pair):
     together = Ensemble([*pair, ToyCaptioner(seed=3)])
-    memory = together.encode(*photos(4))
+    memory = together.encode(region_inputs(*photos(4)))
     rollout = sample(
         together, memory, samples=3, **IDS, max_words=6, banned=(PAD,), generator=torch.Generator().manual_seed(0)
     )
@@ -84,12 +88,15 @@ def test_copies_of_a_captioner_are_that_captioner(count):
     alone = ToyCaptioner(vocab_size=8)
     together, photo = Ensemble([alone] * count), photos(5)
     options = {**IDS, "beam": 3, "n_best": 3, "max_words": 7, "banned": (PAD,)}
-    best, same = (beam_search(one, one.encode(*photo), **options) for one in (alone, together))
+    best, same = (beam_search(one, one.encode(region_inputs(*photo)), **options) for one in (alone, together))
     assert torch.equal(best.tokens, same.tokens)
     torch.testing.assert_close(best.logp, same.logp)
-    tokens, mask = greedy(alone, alone.encode(*photo), **IDS).tokens, greedy(alone, alone.encode(*photo), **IDS).mask
-    of_one = score(alone, alone.encode(*photo), tokens, mask, bos=BOS)
-    torch.testing.assert_close(score(together, together.encode(*photo), tokens, mask, bos=BOS), of_one)
+    tokens, mask = (
+        greedy(alone, alone.encode(region_inputs(*photo)), **IDS).tokens,
+        greedy(alone, alone.encode(region_inputs(*photo)), **IDS).mask,
+    )
+    of_one = score(alone, alone.encode(region_inputs(*photo)), tokens, mask, bos=BOS)
+    torch.testing.assert_close(score(together, together.encode(region_inputs(*photo)), tokens, mask, bos=BOS), of_one)
 
 
 def test_probabilities_too_small_for_a_float_are_not_lost():
@@ -136,7 +143,7 @@ def test_folders_are_loaded_together_and_the_hash_is_of_all(small_model, tmp_pat
     grid = torch.randn(2, 4, one.captioner.config.feature_size, generator=torch.Generator().manual_seed(0))
     mask, tokens = torch.ones(2, 4, dtype=torch.bool), torch.tensor([[BOS, 5], [BOS, 9]])
     p = [
-        model.captioner.forward(tokens, model.captioner.encode(grid, mask)).softmax(-1).detach()
+        model.captioner.forward(tokens, model.captioner.encode(region_inputs(grid, mask))).softmax(-1).detach()
         for model in (one, two, both)
     ]
     torch.testing.assert_close(p[2], (p[0] + p[1]) / 2)

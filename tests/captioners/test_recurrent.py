@@ -5,6 +5,7 @@ from torch import nn
 
 from captioners.every import FEATURES, tiny
 from tellapart.captioners.recurrent import lstm
+from tellapart.data.streams import region_inputs
 
 B, R, T, V = 2, 4, 5, 11
 
@@ -43,7 +44,7 @@ def test_show_tell_is_an_lstm_that_hears_the_photo_and_then_the_words():
     photo = model.photo(features.mean(1))
     outputs, _ = theirs(torch.cat([photo[:, None], model.embed(words)], 1))
     torch.testing.assert_close(
-        model.forward(words, model.encode(features, mask)), model.word(outputs[:, 1:]), atol=1e-5, rtol=0
+        model.forward(words, model.encode(region_inputs(features, mask))), model.word(outputs[:, 1:]), atol=1e-5, rtol=0
     )
 
 
@@ -74,7 +75,7 @@ def test_up_down_is_that_of_its_paper():
         h2, c2 = speak(torch.cat([seen, h1], 1), (h2, c2))
         expected.append(model.word(h2))
     torch.testing.assert_close(
-        model.forward(words, model.encode(features, mask)), torch.stack(expected, 1), atol=1e-5, rtol=0
+        model.forward(words, model.encode(region_inputs(features, mask))), torch.stack(expected, 1), atol=1e-5, rtol=0
     )
 
 
@@ -97,5 +98,5 @@ def test_attention_is_that_of_its_paper():
         h, c = theirs(torch.cat([word, seen], 1), (h, c))
         expected.append(model.word(word + model.said(h) + model.saw(seen)))
     torch.testing.assert_close(
-        model.forward(words, model.encode(features, mask)), torch.stack(expected, 1), atol=1e-5, rtol=0
+        model.forward(words, model.encode(region_inputs(features, mask))), torch.stack(expected, 1), atol=1e-5, rtol=0
     )

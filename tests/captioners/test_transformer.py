@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from tellapart.captioners.transformer import Transformer, TransformerConfig, positions
+from tellapart.data.streams import region_inputs
 
 B, K, R, T, V = 3, 2, 5, 6, 11
 
@@ -34,16 +35,18 @@ def test_positions_are_those_of_the_paper():
 
 
 def test_a_caption_longer_than_any_before_has_places_for_its_words(captioner, photos):
-    memory = captioner.encode(*photos)
+    memory = captioner.encode(region_inputs(*photos))
     long = torch.randint(V, (B, 70), generator=torch.Generator().manual_seed(3))
     torch.testing.assert_close(captioner.forward(long, memory)[:, :6], captioner.forward(long[:, :6], memory))
 
 
 def test_training_goes_on_after_a_validation_with_longer_captions(captioner, photos):
     with torch.inference_mode():
-        captioner.forward(torch.zeros(B, 70, dtype=torch.long), captioner.encode(*photos))
+        captioner.forward(torch.zeros(B, 70, dtype=torch.long), captioner.encode(region_inputs(*photos)))
     assert not captioner.places.is_inference()
-    captioner.train().forward(torch.zeros(B, 40, dtype=torch.long), captioner.encode(*photos)).sum().backward()
+    captioner.train().forward(
+        torch.zeros(B, 40, dtype=torch.long), captioner.encode(region_inputs(*photos))
+    ).sum().backward()
     assert captioner.embed.weight.grad.isfinite().all()
 
 

@@ -299,7 +299,7 @@ def test_models_with_other_words_or_weights_than_they_say_are_refused(small_mode
     vocabulary = json.loads((folder / "vocabulary.json").read_text())
     vocabulary["words"].append("extra")
     (folder / "vocabulary.json").write_text(json.dumps(vocabulary))
-    with pytest.raises(models.UserError, match=r"vocabulary\.json has 16 words, the model 15"):
+    with pytest.raises(models.UserError, match=r"vocabulary\.json has 16 tokens, the model 15"):
         load(folder)
     shutil.copy(small_model / "vocabulary.json", folder)
     config = json.loads((folder / "config.json").read_text())

@@ -1,10 +1,11 @@
 """`caption --endpoint`, against a real server on this machine."""
 
 import json
+import re
 
 import pytest
 
-from chat_server import COLOURS
+from chat_server import COLOURS, completion
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +50,7 @@ def test_of_several_captions_one_of_the_same_photo_is_chosen(
 
 
 def test_a_server_that_is_not_there_is_one_sentence(tellapart, coloured_photos, monkeypatch):
-    monkeypatch.setattr("tellapart.endpoint.Endpoint.back_off", 0.001)
+    monkeypatch.setattr("tellapart.endpoint.run.Run._pause", lambda *_: None)
     arguments = ("--endpoint", "http://127.0.0.1:9", "--endpoint-model", "eyes")
     code, out, err = tellapart("caption", *coloured_photos.values(), *arguments)
     assert (code, out) == (2, "")
@@ -65,3 +66,108 @@ def test_rubbish_is_named_beside_its_photo_and_the_rest_goes_on(tellapart, serve
     assert code == 1
     assert len(out.splitlines()) == len(COLOURS) - 1
     assert "blue.png" in err
+
+
+# Keys
+
+
+def authorizations(tellapart, serve, coloured_photos, *arguments):
+    server = serve()
+    server_arguments = ("--endpoint", server.url, "--endpoint-model", "eyes", *arguments)
+    code, out, err = tellapart("caption", coloured_photos["red"], *server_arguments)
+    return code, [headers.get("Authorization") for headers in server.headers], out + err
+
+
+def test_keys_of_other_programs_are_sent_to_nobody(tellapart, serve, coloured_photos, monkeypatch):
+    monkeypatch.delenv("TELLAPART_API_KEY")
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "HF_TOKEN", "OPENAI_KEY"):
+        monkeypatch.setenv(name, "sk-others")
+    assert authorizations(tellapart, serve, coloured_photos)[:2] == (0, [None])
+
+
+def test_a_key_that_is_named_is_sent_in_place_of_ours(tellapart, serve, coloured_photos, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-named")
+    code, sent, shown = authorizations(tellapart, serve, coloured_photos, "--api-key-env", "OPENAI_API_KEY")
+    assert (code, sent) == (0, ["Bearer sk-named"])
+    assert "sk-named" not in shown
+
+
+@pytest.mark.parametrize("key", [None, "", " \n"])
+def test_a_key_that_is_named_and_not_there_is_a_wrong_request(tellapart, serve, coloured_photos, monkeypatch, key):
+    if key is not None:
+        monkeypatch.setenv("OPENAI_API_KEY", key)
+    code, sent, shown = authorizations(tellapart, serve, coloured_photos, "--api-key-env", "OPENAI_API_KEY")
+    assert (code, sent) == (2, [])
+    assert shown == "tellapart caption: --api-key-env OPENAI_API_KEY: this environment variable is not set, or empty.\n"
+
+
+@pytest.mark.parametrize("option", ["--prompt", "--api-key-env", "--max-tokens", "--max-requests"])
+def test_what_is_about_a_server_needs_one(tellapart, coloured_photos, option):
+    code, out, err = tellapart("caption", coloured_photos["red"], option, "5")
+    assert (code, out) == (2, "")
+    assert err == f"tellapart caption: {option} needs --endpoint, the server that it is about.\n"
+
+
+# What is asked, and what it was in all
+
+
+def test_prompt_and_length_are_as_asked_and_the_help_says_what_is_sent(tellapart, serve, coloured_photos, capfd):
+    server = serve()
+    arguments = ("--endpoint", server.url, "--endpoint-model", "eyes", "--prompt", "Was ist das?", "--max-tokens", "99")
+    assert tellapart("caption", coloured_photos["red"], *arguments)[0] == 0
+    (request,) = server.requests
+    assert (request["messages"][0]["content"][0]["text"], request["max_tokens"]) == ("Was ist das?", 99)
+    with pytest.raises(SystemExit):
+        tellapart("caption", "--help")
+    text = " ".join(capfd.readouterr().out.split())
+    for fact in (
+        "JPEG of at most 768 pixels",
+        "without metadata",
+        "one request; with --among two",
+        "TELLAPART_API_KEY",
+    ):
+        assert fact in text
+
+
+def test_the_last_line_says_how_many_requests_and_tokens_it_was(tellapart, serve, coloured_photos, tmp_path):
+    usage = {"prompt_tokens": 1000, "completion_tokens": 10}
+    server = serve(lambda request, colour: (200, completion([f"a {colour} photo"], usage=usage), {}))
+    arguments = ("--endpoint", server.url, "--endpoint-model", "eyes", "--out", tmp_path / "out.jsonl")
+    code, _, err = tellapart("caption", *coloured_photos.values(), *arguments)
+    assert code == 0
+    assert re.search(r"6 requests \(0\.\d MB sent\), 6000 prompt tokens and 60 completion tokens\n", err)
+    code, _, err = tellapart("caption", *coloured_photos.values(), *arguments)
+    assert code == 0
+    assert "request" not in err  # none was made
+
+
+def test_a_run_that_ended_at_its_limit_goes_on_later(tellapart, serve, coloured_photos, tmp_path):
+    server, out = serve(), tmp_path / "out.jsonl"
+    arguments = ("--endpoint", server.url, "--endpoint-model", "eyes", "--out", out)
+    code, _, err = tellapart("caption", *coloured_photos.values(), *arguments, "--max-requests", "4")
+    assert code == 1
+    assert err.count("(--max-requests)") == 2
+    code, _, err = tellapart("caption", *coloured_photos.values(), *arguments)
+    assert code == 0, err
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["caption"].split()[1] for row in rows] == list(coloured_photos)
+    assert len(server.requests) == 6
+
+
+def test_a_refusal_is_an_error_of_its_photo_and_chatter_is_taken_off(tellapart, serve, coloured_photos, tmp_path):
+    """The one is written as an error, and made again by the next run; the other is a caption without its wrapping."""
+
+    def behave(request, colour):
+        if colour == "red":
+            return ["I'm sorry, but I can't help with identifying people in images."]
+        return [f"Sure! Here is a caption:\n\n**The image shows a {colour}\x1b[2J\u202e wall.** #wall #{colour}"]
+
+    out = tmp_path / "out.jsonl"
+    arguments = ("--endpoint", serve(behave).url, "--endpoint-model", "eyes", "--out", out)
+    code, _, err = tellapart("caption", *coloured_photos.values(), *arguments)
+    assert code == 1
+    red, *others = (json.loads(line) for line in out.read_text().splitlines())
+    refusal = "the model refused to caption it (\"I'm sorry, but I can't help with identifying people in images.\")"
+    assert ("caption" in red, red["error"]) == (False, refusal)
+    assert f"red.png: {refusal}" in err
+    assert [row["caption"] for row in others] == [f"A {colour} wall." for colour in list(COLOURS)[1:]]

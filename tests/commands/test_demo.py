@@ -74,6 +74,13 @@ def test_the_whole_story(demo, small, small_model, tmp_path):
     assert page.count("data:image/webp;base64,") == len(PHOTOS)
     assert page.count("data-at=") > len(PHOTOS)
     assert '<option value="1">trains</option>' in page
+    assert page.index("<article data-kinds") < page.index('<table class="sortable">')  # photos first
+    assert "Of 100 captions, so many lead" in page.partition('<table class="sortable">')[0]
+    heads = re.findall(
+        r'<th scope="col">(.*?)</th>', page.partition('<table class="sortable">')[2].partition("</thead>")[0]
+    )
+    assert len(heads) > 5
+    assert all(head.startswith('<abbr title="') for head in heads)
     footer = page.partition("<footer>")[2]
     assert "CC BY 2.0 (creativecommons.org/licenses/by/2.0)" in footer
     assert all(str(photo.id) in footer for photo in PHOTOS if photo.extra["license"] == 7)

@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tellapart.commands import score
+from tellapart.metrics import scoring
+
 SAID = {"1": "A dog runs on the grass.", "2": "Two cats sleep on a red sofa", "3": "a bus"}
 WORSE = {"1": "a cat", "2": "Two cats sleep on a red sofa", "3": "a bus"}
 TOLD = {"1": ["A brown dog runs over grass"], "2": ["Two cats on a couch"], "3": ["a red bus"]}
@@ -147,3 +150,63 @@ def test_a_full_disk_behind_stdout_is_one_sentence(files, start_tellapart):
         _, err = run.communicate(timeout=120)
     assert run.returncode == 2
     assert err.splitlines()[-1].endswith("the output cannot be written (No space left on device).")
+
+
+def test_the_dictionaries_of_pycocoevalcap_are_read(files, tellapart):
+    """gts and res before its tokeniser: {id: [{"caption"}]}, with the keys of COCO annotations or without."""
+    res = {i: [{"image_id": int(i), "caption": text}] for i, text in SAID.items()}
+    gts = {i: [{"image_id": int(i), "id": 7, "caption": text} for text in texts] for i, texts in TOLD.items()}
+    bare = {i: [{"caption": text} for text in texts] for i, texts in TOLD.items()}
+    for name, content in (("res", res), ("gts", gts), ("bare", bare)):
+        (files / f"{name}.json").write_text(json.dumps(content))
+    expected = tellapart("score", files / "said.json", files / "told.json", "--metrics", "BLEU,CIDEr-D")[1]
+    for references in ("gts", "bare"):
+        code, out, err = tellapart(
+            "score", files / "res.json", files / f"{references}.json", "--metrics", "BLEU,CIDEr-D"
+        )
+        assert (code, out) == (0, expected), err
+
+
+@pytest.mark.parametrize(
+    ("captions", "message"),
+    [
+        ({"1": [{"text": "a dog"}]}, "'1': \"caption\" is missing"),
+        ({"1": [{"caption": 5}]}, "'1': a caption must be a string"),
+        ({"1": [{"image_id": 2, "caption": "a dog"}]}, "'1': one of its captions has the image_id '2'"),
+        ({"1": [{"image_id": [2], "caption": "a dog"}]}, "an id must be a whole number or a string"),
+        ({"1": [["a dog"]]}, "'1': a caption must be a string"),
+    ],
+)
+def test_dictionaries_that_are_not_as_pycocoevalcap_has_them_are_one_sentence(files, tellapart, captions, message):
+    (files / "res.json").write_text(json.dumps(captions))
+    for request in (("res.json", "told.json"), ("said.json", "res.json")):
+        code, out, err = tellapart("score", *(files / name for name in request), "--metrics", "BLEU")
+        assert (code, out) == (2, "")
+        assert message in err
+        assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("metrics", "noted"), [("cider", True), ("BLEU,CIDEr", True), ("CIDEr-D", False), ("all", False), (None, False)]
+)
+def test_who_asks_for_cider_learns_that_papers_mean_cider_d(files, tellapart, metrics, noted):
+    asked = ["--metrics", metrics] if metrics else []
+    code, out, err = tellapart("score", files / "said.json", files / "told.json", *asked)
+    assert code == 0
+    notes = [line for line in err.splitlines() if "CIDEr-D" in line]
+    assert len(notes) == noted
+    if noted:
+        assert "CIDEr" in json.loads(out)["corpus"]
+        assert notes == [
+            "CIDEr is the plain form, as asked; what papers and leaderboards print as CIDEr is CIDEr-D here."
+        ]
+
+
+def test_the_help_explains_every_measure(capsys):
+    with pytest.raises(SystemExit):
+        score.parser().parse_args(["--help"])
+    explained = capsys.readouterr().out.partition("Measures:\n")[2].partition("\n\n")[0]
+    for measure in scoring.MEASURES.values():
+        for name in measure.names:
+            assert f"  {name} " in explained, name
+    assert "lower is better" in explained.partition("  Rep ")[2].partition("  BadEnd ")[0]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tellapart.data.batches import BatchStream, CaptionedPhotos, pad_tokens
+from tellapart.data.batches import BatchStream, CaptionedPhotos, padded
 from tellapart.data.examples import Example
 from tellapart.data.tokenizers import WordTokenizer
 
@@ -50,7 +50,7 @@ def stream(count=7, batch_size=3, per_photo=2, seed=0, captions=3, consumed=0):
 
 
 def contents(batch):
-    return batch.photos.tolist(), batch.features.tolist(), batch.tokens.tolist()
+    return batch.photos.tolist(), batch.inputs["regions"].values.tolist(), batch.tokens.tolist()
 
 
 def first(batches, count):
@@ -143,10 +143,10 @@ def test_features_are_those_of_the_photos_though_they_lie_in_several_stores():
     several = BatchStream(data(photos(4), photos(5, first=10), photos(1, first=4)), 4, 1, 0)
     for batch in islice(several, 3):
         ids = [several.data.examples[photo].id for photo in batch.photos]
-        assert batch.features[:, 0, 0].tolist() == ids
-        assert batch.features.shape == (len(ids), 2, 3)
-        assert batch.mask.shape == (len(ids), 2)
-        assert batch.mask.all()
+        assert batch.inputs["regions"].values[:, 0, 0].tolist() == ids
+        assert batch.inputs["regions"].values.shape == (len(ids), 2, 3)
+        assert batch.inputs["regions"].mask.shape == (len(ids), 2)
+        assert batch.inputs["regions"].mask.all()
         assert [word // 10 for (word,) in said(batch)] == ids
 
 
@@ -156,7 +156,10 @@ def test_a_caption_ends_with_eos_and_is_cut_before_it():
 
 
 def test_captions_are_padded_to_the_longest_of_the_batch():
-    assert pad_tokens([[5, 6, EOS], [EOS]], PAD).tolist() == [[5, 6, EOS], [EOS, PAD, PAD]]
+    tokens, mask = padded([[5, 6, EOS], [EOS]], PAD)
+    assert tokens.tolist() == [[5, 6, EOS], [EOS, PAD, PAD]]
+    assert mask.tolist() == [[True] * 3, [True, False, False]]
+    assert torch.equal(padded([[5, 6, EOS], [EOS]], EOS)[1], mask)  # also where padding is the same token as the end
 
 
 # --- views ------------------------------------------------------------------------------------------------------------
@@ -181,10 +184,15 @@ def test_chance_decides_which_view_of_a_photo_is_seen():
     sources, views = zip(with_views(3), with_views(2, first=3), strict=True)
     several = CaptionedPhotos(sources, TOKENIZER, 20, views)
     seen = np.array([4, 0, 2, 3])
-    features, mask = several.features(seen, np.array([0.0, 0.49, 0.5, 0.99]))
+    features, mask = several.inputs(seen, np.array([0.0, 0.49, 0.5, 0.99]))["regions"]
     assert features[:, 0, 0].tolist() == [4, 0, 1002, 1003]
     assert mask.all()
-    assert several.features(seen)[0][:, 0, 0].tolist() == [4, 0, 2, 3]  # the whole photos, where nothing is drawn
+    assert several.inputs(seen)["regions"].values[:, 0, 0].tolist() == [
+        4,
+        0,
+        2,
+        3,
+    ]  # the whole photos, where nothing is drawn
 
 
 def test_every_view_has_its_turn_and_the_captions_are_drawn_as_without_views():
@@ -195,7 +203,7 @@ def test_every_view_has_its_turn_and_the_captions_are_drawn_as_without_views():
     for one, other in islice(zip(several, plain, strict=True), 50):  # ten epochs
         assert one.photos.tolist() == other.photos.tolist()
         assert one.tokens.tolist() == other.tokens.tolist()
-        view, own = np.divmod(one.features[:, 0, 0].numpy().astype(int), 1000)
+        view, own = np.divmod(one.inputs["regions"].values[:, 0, 0].numpy().astype(int), 1000)
         assert own.tolist() == one.photos.tolist()
         seen += view.tolist()
     assert 150 < sum(seen) < 250  # of 400; a fair coin is outside once in a million

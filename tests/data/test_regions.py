@@ -20,6 +20,7 @@ from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example
 from tellapart.data.regions import Elsewhere, RegionStore, features_of, find, open_store
 from tellapart.data.regions_import import bring_in
+from tellapart.data.streams import region_inputs
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.errors import UserError
 from tellapart.models import build_captioner
@@ -325,7 +326,7 @@ def store(tmp_path) -> RegionStore:
 
 def test_a_batch_is_as_wide_as_its_photo_of_most_regions(store):
     data = CaptionedPhotos([(store, EXAMPLES)], WordTokenizer(["a", "the", "cat", "dog"]), 20)
-    features, mask = data.features(np.array([3, 0, 1]))
+    features, mask = data.inputs(np.array([3, 0, 1]))["regions"]
     assert features.shape == (3, 3, 8)
     assert mask.tolist() == [[True, True, False], [True, True, True], [True, False, False]]
     for found, id in zip(features, ("14", "11", "12"), strict=True):
@@ -338,7 +339,7 @@ def test_two_stores_share_a_batch(store, tmp_path):
     others = [Example(21, Path(), "train", ("a dog",))]
     other = bring_in(others, archives.as_tsv(tmp_path / "b", more), tmp_path / "f" / "b.bu", "bu", cap=4).store
     data = CaptionedPhotos([(store, EXAMPLES), (other, others)], WordTokenizer(["a", "dog"]), 20)
-    features, mask = data.features(np.array([4, 2]))
+    features, mask = data.inputs(np.array([4, 2]))["regions"]
     assert mask.sum(1).tolist() == [4, 5]
     np.testing.assert_array_equal(features[0, :4], more["21"]["features"])
     np.testing.assert_array_equal(features[1], PHOTOS["13"]["features"])
@@ -352,13 +353,13 @@ def test_the_loss_does_not_depend_on_how_wide_a_batch_is(store):
     captioner = build_captioner("transformer", TINY, vocab_size=len(words), feature_size=8).eval()
 
     def loss(batch):
-        return cross_entropy_step(captioner, batch, bos=words.bos, pad=words.pad).loss
+        return cross_entropy_step(captioner, batch, bos=words.bos).loss
 
     alone = data.batch(np.array([1]), [[0, 1]])
     wide = data.batch(np.array([1]), [[0, 1]])
     more = torch.full((1, 6, 8), 1e3)
-    more[:, :1] = alone.features
-    wide.features, wide.mask = more, torch.arange(6)[None] < 1
+    more[:, :1] = alone.inputs["regions"].values
+    wide.inputs = region_inputs(more, torch.arange(6)[None] < 1)
     torch.testing.assert_close(loss(wide), loss(alone))
 
 

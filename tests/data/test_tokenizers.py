@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-from tellapart.data.tokenizers import WordTokenizer, join_words, split_words
+from support.subwords import byte_pairs
+from tellapart.data import tokenizers
+from tellapart.data.tokenizers import SubwordTokenizer, WordTokenizer, join_words, split_words
 from tellapart.errors import UserError
 
 PAD, BOS, EOS, UNK = range(4)
@@ -74,7 +76,7 @@ def test_decoding_stops_at_the_first_eos_and_leaves_out_bos_and_padding():
 
 
 def test_padding_bos_and_unk_are_never_said_but_eos_is():
-    assert set(WordTokenizer(["a"]).never_said) == {PAD, BOS, UNK}
+    assert set(WordTokenizer(["a"]).banned_ids) == {PAD, BOS, UNK}
 
 
 def test_the_size_counts_the_special_tokens():
@@ -88,10 +90,11 @@ def test_a_special_token_in_a_caption_is_only_a_word():
 
 def test_a_saved_vocabulary_comes_back(tmp_path):
     tokenizer = WordTokenizer(["café", "'s", "n't", "狗"])
-    tokenizer.save(tmp_path / "vocabulary.json")
-    assert WordTokenizer.load(tmp_path / "vocabulary.json").words == tokenizer.words
-    tokenizer.save(tmp_path / "again.json")
-    assert (tmp_path / "again.json").read_bytes() == (tmp_path / "vocabulary.json").read_bytes()
+    tokenizer.save(tmp_path)
+    assert WordTokenizer.load(tmp_path).words == tokenizer.words
+    before = (tmp_path / "vocabulary.json").read_bytes()
+    tokenizer.save(tmp_path)
+    assert (tmp_path / "vocabulary.json").read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -117,21 +120,56 @@ def test_a_saved_vocabulary_comes_back(tmp_path):
 def test_a_damaged_vocabulary_is_named(tmp_path, content):
     (tmp_path / "vocabulary.json").write_bytes(content)
     with pytest.raises(UserError, match=r"vocabulary\.json is not a vocabulary that this version can read"):
-        WordTokenizer.load(tmp_path / "vocabulary.json")
+        tokenizers.load(tmp_path)
 
 
 @pytest.mark.parametrize("words", [["a", "cat", "a"], ["a", "<eos>"]])
 def test_a_vocabulary_with_a_word_twice_is_named(tmp_path, words):
     (tmp_path / "vocabulary.json").write_text(json.dumps({"kind": "words", "words": words}))
     with pytest.raises(UserError, match=r"vocabulary\.json: a vocabulary names a word twice"):
-        WordTokenizer.load(tmp_path / "vocabulary.json")
+        WordTokenizer.load(tmp_path)
 
 
 def test_a_missing_vocabulary_is_named(tmp_path):
     with pytest.raises(UserError, match=r"vocabulary\.json: there is no such file"):
-        WordTokenizer.load(tmp_path / "vocabulary.json")
+        WordTokenizer.load(tmp_path)
 
 
 def test_a_folder_is_no_vocabulary(tmp_path):
+    (tmp_path / "vocabulary.json").mkdir()
     with pytest.raises(UserError, match="this is a folder, not a file"):
         WordTokenizer.load(tmp_path)
+
+
+def test_subwords_come_back_from_a_folder(tmp_path):
+    tokenizer = byte_pairs(["a man rides a horse", "a dog isn't here"])
+    tokenizer.save(tmp_path)
+    again = tokenizers.load(tmp_path)
+    assert isinstance(again, SubwordTokenizer)
+    assert (again.eos, again.bos, again.pad, len(again)) == (tokenizer.eos,) * 3 + (len(tokenizer),)
+    text = "a man isn't riding zebras"  # words that training never saw are spelt
+    assert again.decode(again.encode(text)) == text
+    assert again.decode([*again.encode("a man"), again.eos, *again.encode("a dog")]) == "a man"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("vocabulary.json", '{"kind": "subwords", "eos": 0, "bos": 0}'),
+        ("vocabulary.json", '{"kind": "subwords", "eos": "0", "bos": 0, "pad": 0}'),
+        ("tokenizer.json", "{}"),
+        ("tokenizer.json", "["),
+    ],
+)
+def test_damaged_subwords_are_named(tmp_path, name, content):
+    byte_pairs(["a dog"]).save(tmp_path)
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UserError, match=rf"{name} is not a (vocabulary|tokenizer) that this version can read"):
+        tokenizers.load(tmp_path)
+
+
+def test_special_tokens_must_be_in_the_vocabulary(tmp_path):
+    byte_pairs(["a dog"]).save(tmp_path)
+    (tmp_path / "vocabulary.json").write_text('{"kind": "subwords", "eos": 0, "bos": 0, "pad": 100000}')
+    with pytest.raises(UserError, match="its pad is 100000"):
+        tokenizers.load(tmp_path)

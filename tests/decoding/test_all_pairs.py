@@ -6,6 +6,7 @@ import torch
 from decoding.toy_captioner import BOS, EOS, PAD, TableCaptioner, ToyCaptioner, photos, table_of
 from tellapart.captioners import select
 from tellapart.captioners.transformer import TINY, Transformer, TransformerConfig
+from tellapart.data.streams import region_inputs
 from tellapart.decoding import all_pairs, score
 from tellapart.decoding.all_pairs import log_probabilities_of_pairs
 
@@ -14,7 +15,7 @@ IDS = {"bos": BOS, "eos": EOS}
 
 def pair_by_pair(captioner, features, mask, captions, *, with_eos):
     """The naive loop: one call of `score` for each caption and photo."""
-    memory = captioner.encode(features, mask)
+    memory = captioner.encode(region_inputs(features, mask))
     found = torch.zeros(len(captions), len(features), dtype=features.dtype)
     for i, caption in enumerate(captions):
         words = [*caption, EOS][: [*caption, EOS].index(EOS)] + [EOS] * with_eos
@@ -43,7 +44,7 @@ def test_every_pair_has_the_log_p_that_score_finds_for_it_alone(captioner, with_
     features, mask = photos(3)
     captions = some_captions(30)
     assert len({tuple(caption) for caption in captions}) < 30
-    found = log_probabilities_of_pairs(captioner, [(features, mask)], captions, **IDS, with_eos=with_eos)
+    found = log_probabilities_of_pairs(captioner, [region_inputs(features, mask)], captions, **IDS, with_eos=with_eos)
     expected = pair_by_pair(captioner, features, mask, captions, with_eos=with_eos)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
@@ -52,7 +53,7 @@ def test_single_precision_is_exact_to_its_rounding():
     captioner = transformer(torch.float32)
     features, mask = photos(4)
     captions = some_captions(30)
-    found = log_probabilities_of_pairs(captioner, [(features.float(), mask)], captions, **IDS)
+    found = log_probabilities_of_pairs(captioner, [region_inputs(features.float(), mask)], captions, **IDS)
     expected = pair_by_pair(captioner, features.float(), mask, captions, with_eos=False)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
@@ -63,9 +64,9 @@ def test_single_precision_is_exact_to_its_rounding():
 def test_how_photos_and_captions_are_divided_changes_nothing(captioner, rows, batch, monkeypatch):
     features, mask = photos(5)
     captions = some_captions(12)
-    whole = log_probabilities_of_pairs(captioner, [(features, mask)], captions, **IDS)
+    whole = log_probabilities_of_pairs(captioner, [region_inputs(features, mask)], captions, **IDS)
     monkeypatch.setattr(all_pairs, "_ROWS", rows)
-    batches = zip(features.split(batch), mask.split(batch), strict=True)
+    batches = map(region_inputs, features.split(batch), mask.split(batch))
     torch.testing.assert_close(log_probabilities_of_pairs(captioner, batches, captions, **IDS), whole)
 
 
@@ -76,7 +77,7 @@ def test_log_p_by_hand():
     two = table_of({BOS: {cat: 1.0}, cat: {cat: 0.75, EOS: 0.25}}, 6)
     tables = torch.stack([one, two])
     captions = [[cat], [cat, dog], [cat], [], [dog], [cat, cat, EOS, dog]]
-    batch = [(tables, torch.ones(2, 6, dtype=torch.bool))]
+    batch = [region_inputs(tables)]
     without = torch.tensor([[0.5, 1], [0.25, 0], [0.5, 1], [1, 1], [0.25, 0], [0, 0.75]])
     found = log_probabilities_of_pairs(TableCaptioner(), batch, captions, **IDS)
     torch.testing.assert_close(found.exp(), without.double())
@@ -88,7 +89,7 @@ def test_log_p_by_hand():
 def test_what_captions_share_is_computed_once():
     captioner = ToyCaptioner()
     captions = [[4, 5, 4], [4, 5, 5], [4, 5], [4, 5, 4], [4], [5, 4, 4, EOS]]
-    log_probabilities_of_pairs(captioner, [photos(3)], captions, **IDS)
+    log_probabilities_of_pairs(captioner, [region_inputs(*photos(3))], captions, **IDS)
     # One photo first, for the size of a state; then all three after "", after 4 and 5, after 45 and 54.
     assert captioner.steps == [(1, 1), (3, 3), (3, 6), (3, 6)]
 
@@ -97,7 +98,7 @@ def test_large_states_are_made_in_parts(monkeypatch):
     captioner = transformer()
     features, mask = photos(6)
     captions = some_captions(40)
-    whole = log_probabilities_of_pairs(captioner, [(features, mask)], captions, **IDS)
+    whole = log_probabilities_of_pairs(captioner, [region_inputs(features, mask)], captions, **IDS)
     step, rows = captioner.step, []
 
     def watched(token, state, memory):
@@ -108,24 +109,30 @@ def test_large_states_are_made_in_parts(monkeypatch):
     word = 2 * 32 * 8  # bytes of keys and values of one word, one layer of width 32 in double precision
     row = 3 * max(map(len, captions)) * word + 2 * 9 * 8
     monkeypatch.setattr(all_pairs, "_BYTES", 10 * row)
-    torch.testing.assert_close(log_probabilities_of_pairs(captioner, [(features, mask)], captions, **IDS), whole)
+    torch.testing.assert_close(
+        log_probabilities_of_pairs(captioner, [region_inputs(features, mask)], captions, **IDS), whole
+    )
     assert 5 < max(rows) <= 10
 
 
 def test_empty_captions_alone_say_nothing_of_any_photo():
-    found = log_probabilities_of_pairs(ToyCaptioner(), [photos(3)], [[], [EOS, 4]], **IDS)
+    found = log_probabilities_of_pairs(ToyCaptioner(), [region_inputs(*photos(3))], [[], [EOS, 4]], **IDS)
     assert found.tolist() == [[0.0] * 3] * 2
 
 
 def test_one_photo_and_one_caption():
     captioner = ToyCaptioner()
     features, mask = photos(1)
-    found = log_probabilities_of_pairs(captioner, [(features, mask)], [[5, 4]], **IDS)
+    found = log_probabilities_of_pairs(captioner, [region_inputs(features, mask)], [[5, 4]], **IDS)
     torch.testing.assert_close(found, pair_by_pair(captioner, features, mask, [[5, 4]], with_eos=False))
 
 
+def batches(*sizes):
+    return [region_inputs(*photos(size)) for size in sizes]
+
+
 def test_without_captions_or_photos_the_matrix_is_empty():
-    assert log_probabilities_of_pairs(ToyCaptioner(), [photos(3), photos(2)], [], **IDS).shape == (0, 5)
+    assert log_probabilities_of_pairs(ToyCaptioner(), batches(3, 2), [], **IDS).shape == (0, 5)
     assert log_probabilities_of_pairs(ToyCaptioner(), [], [[4], [4]], **IDS).shape == (2, 0)
     assert log_probabilities_of_pairs(ToyCaptioner(), [], [], **IDS).shape == (0, 0)
 
@@ -133,7 +140,13 @@ def test_without_captions_or_photos_the_matrix_is_empty():
 def test_progress_counts_every_photo_once(monkeypatch):
     monkeypatch.setattr(all_pairs, "_ROWS", 4)
     done = []
-    log_probabilities_of_pairs(ToyCaptioner(), [photos(5), photos(2)], [[4, 4], [5, 4]], **IDS, advance=done.append)
+    log_probabilities_of_pairs(
+        ToyCaptioner(),
+        batches(5, 2),
+        [[4, 4], [5, 4]],
+        **IDS,
+        advance=done.append,
+    )
     assert done == [2, 2, 1, 2]
 
 
@@ -143,8 +156,8 @@ def test_half_precision_logits_are_summed_in_single_precision():
             logits, state = super().step(token, state, memory)
             return logits.bfloat16(), state
 
-    assert log_probabilities_of_pairs(Half(), [photos(2)], [[4, 5]], **IDS).dtype == torch.float32
+    assert log_probabilities_of_pairs(Half(), [region_inputs(*photos(2))], [[4, 5]], **IDS).dtype == torch.float32
 
 
 def test_no_gradients_are_kept():
-    assert not log_probabilities_of_pairs(ToyCaptioner(), [photos(2)], [[4, 5]], **IDS).requires_grad
+    assert not log_probabilities_of_pairs(ToyCaptioner(), [region_inputs(*photos(2))], [[4, 5]], **IDS).requires_grad

@@ -17,6 +17,7 @@ from decoding.toy_captioner import (
     table_of,
     unpadded,
 )
+from tellapart.data.streams import region_inputs
 from tellapart.decoding import beam_search, greedy
 
 CAT, DOG = 4, 5
@@ -59,7 +60,7 @@ def naive_beam(captioner, memory, beam, max_words, banned, length_penalty, n_bes
 @pytest.mark.parametrize("length_penalty", [0.0, 0.7, 1.0, 2.0, -0.5])
 def test_a_beam_wide_enough_finds_the_best_of_all_captions(length_penalty, banned, seed):
     captioner = ToyCaptioner(vocab_size=6, seed=seed)
-    memory = captioner.encode(*photos(3, seed=seed))
+    memory = captioner.encode(region_inputs(*photos(3, seed=seed)))
     captions = every_caption([word for word in (PAD, BOS, UNK, CAT, DOG) if word not in banned], max_words=4)
     logp = log_probability(captioner, memory, captions)  # (3, C)
     length = torch.tensor([len(caption) for caption in captions], dtype=torch.double)
@@ -81,9 +82,9 @@ def test_a_narrow_beam_is_the_plain_one(beam, n_best, length_penalty, seed):
     captioner = ToyCaptioner(vocab_size=8, seed=seed, sharpness=0.5)
     features, regions = photos(5, seed=seed)
     options = {"max_words": 6, "banned": (PAD, UNK), "length_penalty": length_penalty, "n_best": n_best}
-    best = beam_search(captioner, captioner.encode(features, regions), **IDS, beam=beam, **options)
+    best = beam_search(captioner, captioner.encode(region_inputs(features, regions)), **IDS, beam=beam, **options)
     for photo in range(5):
-        memory = captioner.encode(features[photo, None], regions[photo, None])
+        memory = captioner.encode(region_inputs(features[photo, None], regions[photo, None]))
         expected = naive_beam(captioner, memory, beam, **options)
         found = len(expected)
         assert captions_of(best, photo)[:found] == [caption for _, _, caption in expected]
@@ -94,7 +95,7 @@ def test_a_narrow_beam_is_the_plain_one(beam, n_best, length_penalty, seed):
 
 def test_a_beam_of_one_is_greedy():
     captioner = ToyCaptioner(vocab_size=9)
-    memory = captioner.encode(*photos(8))
+    memory = captioner.encode(region_inputs(*photos(8)))
     rollout = greedy(captioner, memory, **IDS, max_words=8, banned=(PAD,))
     best = beam_search(captioner, memory, **IDS, beam=1, max_words=8, banned=(PAD,))
     assert unpadded(best.tokens[:, 0], best.mask[:, 0]) == unpadded(rollout.tokens, rollout.mask)
@@ -133,13 +134,15 @@ def test_length_penalty_by_hand():
 def test_a_photos_captions_do_not_depend_on_the_batch(length_penalty):
     captioner, (features, regions) = ToyCaptioner(vocab_size=9, sharpness=1.5), photos(12)
     options = {**IDS, "beam": 3, "n_best": 2, "max_words": 9, "banned": (PAD,), "length_penalty": length_penalty}
-    together = beam_search(captioner, captioner.encode(features, regions), **options)
+    together = beam_search(captioner, captioner.encode(region_inputs(features, regions)), **options)
     order = torch.randperm(12, generator=torch.Generator().manual_seed(0))
-    shuffled = beam_search(captioner, captioner.encode(features[order], regions[order]), **options)
+    shuffled = beam_search(captioner, captioner.encode(region_inputs(features[order], regions[order])), **options)
     torch.testing.assert_close(shuffled.logp, together.logp[order])
     assert torch.equal(shuffled.tokens, together.tokens[order])
     for photo in range(12):
-        alone = beam_search(captioner, captioner.encode(features[photo, None], regions[photo, None]), **options)
+        alone = beam_search(
+            captioner, captioner.encode(region_inputs(features[photo, None], regions[photo, None])), **options
+        )
         assert captions_of(alone, 0) == captions_of(together, photo)
         torch.testing.assert_close(alone.score[0], together.score[photo])
 
@@ -194,7 +197,7 @@ def test_the_search_goes_on_while_a_caption_may_still_win_by_ending_soon():
 def test_a_rescore_steers_the_search_and_log_p_stays_log_p(length_penalty):
     """No word twice, and each UNK costs 1: every caption's score can be had from its words."""
     captioner = ToyCaptioner(vocab_size=6)
-    memory = captioner.encode(*photos(3))
+    memory = captioner.encode(region_inputs(*photos(3)))
 
     def rescore(tokens, logp, photos):
         cost = torch.zeros_like(logp) + (tokens == UNK).sum(2)[:, :, None]
@@ -222,7 +225,7 @@ def test_a_rescore_steers_the_search_and_log_p_stays_log_p(length_penalty):
 
 def test_a_vocabulary_smaller_than_the_beam():
     captioner = ToyCaptioner(vocab_size=3)
-    memory = captioner.encode(*photos(2))
+    memory = captioner.encode(region_inputs(*photos(2)))
     best = beam_search(captioner, memory, **IDS, beam=10, n_best=4, max_words=3)
     assert best.logp.isfinite().all()
     captions = every_caption([PAD, BOS], max_words=3)
@@ -232,7 +235,7 @@ def test_a_vocabulary_smaller_than_the_beam():
 
 def test_when_all_else_is_banned_the_only_caption_is_the_empty_one():
     captioner = ToyCaptioner()
-    memory = captioner.encode(*photos(3))
+    memory = captioner.encode(region_inputs(*photos(3)))
     captioner.steps.clear()
     best = beam_search(captioner, memory, **IDS, beam=3, n_best=3, banned=(PAD, BOS, UNK, CAT, DOG), length_penalty=0.7)
     assert best.tokens.tolist() == [[[EOS], [PAD], [PAD]]] * 3
@@ -252,7 +255,7 @@ def test_a_caption_is_cut_at_max_words_and_ranks_by_its_own_score():
 
 def test_banned_words_are_never_said_and_log_p_is_not_renormalised():
     captioner = ToyCaptioner(vocab_size=8)
-    memory = captioner.encode(*photos(6))
+    memory = captioner.encode(region_inputs(*photos(6)))
     best = beam_search(captioner, memory, **IDS, beam=4, n_best=4, max_words=5, banned=(PAD, BOS, UNK))
     assert set(best.tokens[best.mask].tolist()) <= {EOS, 4, 5, 6, 7}
     for photo in range(6):
@@ -262,7 +265,7 @@ def test_banned_words_are_never_said_and_log_p_is_not_renormalised():
 
 def test_padding_follows_eos():
     captioner = ToyCaptioner(vocab_size=8)
-    best = beam_search(captioner, captioner.encode(*photos(6)), **IDS, beam=4, n_best=4, banned=(PAD,))
+    best = beam_search(captioner, captioner.encode(region_inputs(*photos(6))), **IDS, beam=4, n_best=4, banned=(PAD,))
     assert (best.tokens[~best.mask] == PAD).all()
     assert (best.tokens[best.mask] != PAD).all()
     assert best.mask.any(dim=(0, 1)).all()  # no column of padding alone
@@ -285,11 +288,11 @@ def test_where_everything_ties_the_answer_is_still_the_same_everywhere(vocab_siz
 
 def test_no_gradients_are_kept():
     captioner = ToyCaptioner()
-    assert not beam_search(captioner, captioner.encode(*photos(2)), **IDS).logp.requires_grad
+    assert not beam_search(captioner, captioner.encode(region_inputs(*photos(2))), **IDS).logp.requires_grad
 
 
 @pytest.mark.parametrize("wrong", [{"beam": 0}, {"n_best": 0}, {"max_words": 0}, {"banned": (EOS,)}])
 def test_settings_that_mean_nothing_are_refused(wrong):
     captioner = ToyCaptioner()
     with pytest.raises(ValueError, match=r"must be|cannot"):
-        beam_search(captioner, captioner.encode(*photos(1)), **{**IDS, **wrong})
+        beam_search(captioner, captioner.encode(region_inputs(*photos(1))), **{**IDS, **wrong})

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from decoding.toy_captioner import IDS, PAD, UNK, TableCaptioner, ToyCaptioner, photos, table_of
+from tellapart.data.streams import region_inputs
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.decoding.beam import beam_search
 from tellapart.decoding.candidates import candidates
@@ -22,13 +23,17 @@ def captioner():
 
 
 def propose(captioner, features, mask, seeds, **changed):
-    return candidates(captioner, captioner.encode(features, mask), WORDS, seeds=seeds, **{**SETTINGS, **changed})
+    return candidates(
+        captioner, captioner.encode(region_inputs(features, mask)), WORDS, seeds=seeds, **{**SETTINGS, **changed}
+    )
 
 
 def test_the_first_is_the_beams_best_and_no_caption_comes_twice(captioner):
     features, mask = photos(5)
     found = propose(captioner, features, mask, seeds=range(5))
-    best = beam_search(captioner, captioner.encode(features, mask), beam=3, max_words=MAX_WORDS, banned=BANNED, **IDS)
+    best = beam_search(
+        captioner, captioner.encode(region_inputs(features, mask)), beam=3, max_words=MAX_WORDS, banned=BANNED, **IDS
+    )
     assert [of_photo[0].text for of_photo in found] == [WORDS.decode(row[0].tolist()) for row in best.tokens]
     for of_photo in found:
         texts = [candidate.text for candidate in of_photo]
@@ -42,7 +47,7 @@ def test_log_p_is_the_captioners_own_whether_a_caption_was_found_or_drawn(captio
     features, mask = photos(4)
     found = propose(captioner, features, mask, seeds=range(4), temperature=0.7)
     for photo, of_photo in enumerate(found):
-        memory = captioner.encode(features[photo : photo + 1], mask[photo : photo + 1])
+        memory = captioner.encode(region_inputs(features[photo : photo + 1], mask[photo : photo + 1]))
         for candidate in of_photo:
             ids = WORDS.encode(candidate.text)
             said = [*ids, WORDS.eos] if len(ids) < MAX_WORDS else ids
@@ -116,7 +121,7 @@ def test_numbers_that_are_given_decide_each_word():
 def test_given_numbers_draw_from_the_captioners_distribution(captioner):
     """The mean over an even grid of numbers is the probability itself, up to the step of the grid."""
     features, mask = photos(1)
-    memory = captioner.encode(features, mask)
+    memory = captioner.encode(region_inputs(features, mask))
     grid = (torch.arange(2000, dtype=torch.double)[:, None] + 0.5) / 2000
     drawn = sample(captioner, memory, samples=2000, max_words=1, uniform=grid, **IDS)
     logits, _ = captioner.step(torch.tensor([1]), captioner.start(memory), memory)

@@ -19,6 +19,7 @@ from decoding.toy_captioner import (
     table_of,
     unpadded,
 )
+from tellapart.data.streams import region_inputs
 from tellapart.decoding import beam_search, greedy, sample
 from tellapart.decoding.constraints import Constraints
 from tellapart.decoding.contrast import contrastive_search
@@ -75,7 +76,7 @@ def test_without_constraints_only_banned_words_change():
 @pytest.mark.parametrize("seed", range(3))
 def test_a_wide_beam_finds_the_best_of_all_captions_that_keep_to_them(rules, seed):
     captioner = ToyCaptioner(vocab_size=6, seed=seed)
-    memory = captioner.encode(*photos(3, seed=seed))
+    memory = captioner.encode(region_inputs(*photos(3, seed=seed)))
     captions = [one for one in every_caption(list(WORDS), max_words=5) if keeps_to(one, WORDS, rules)]
     logp, order = log_probability(captioner, memory, captions).sort(1, descending=True)
 
@@ -90,10 +91,12 @@ def test_a_wide_beam_finds_the_best_of_all_captions_that_keep_to_them(rules, see
 def test_greedy_takes_the_likeliest_word_that_may_follow(rules):
     captioner = ToyCaptioner(vocab_size=6, seed=1)
     features, regions = photos(8)
-    rollout = greedy(captioner, captioner.encode(features, regions), **IDS, max_words=8, banned=(PAD, BOS), **rules)
+    rollout = greedy(
+        captioner, captioner.encode(region_inputs(features, regions)), **IDS, max_words=8, banned=(PAD, BOS), **rules
+    )
     assert rollout.logp.isfinite().all()
     for photo, caption in enumerate(unpadded(rollout.tokens, rollout.mask)):
-        memory = captioner.encode(features[photo, None], regions[photo, None])
+        memory = captioner.encode(region_inputs(features[photo, None], regions[photo, None]))
         for i, word in enumerate(caption):
             logits = captioner.forward(torch.tensor([[BOS, *caption[:i]]]), memory)[0, -1]
             assert word == max(may_follow(caption[:i], WORDS, **rules), key=lambda one: logits[one])
@@ -103,7 +106,7 @@ def test_greedy_takes_the_likeliest_word_that_may_follow(rules):
 @pytest.mark.parametrize("rules", RULES)
 def test_the_log_p_of_a_sample_is_that_of_what_may_follow_renormalised(rules):
     captioner = ToyCaptioner(vocab_size=6, seed=2, sharpness=0.5)
-    memory = captioner.encode(*photos(1))
+    memory = captioner.encode(region_inputs(*photos(1)))
     options = {"max_words": 6, "banned": (PAD, BOS), "generator": torch.Generator().manual_seed(0)}
     rollout = sample(captioner, memory, samples=60, **IDS, **options, **rules)
     rollout.logp.sum().backward()
@@ -123,7 +126,7 @@ def test_contrast_at_each_word_keeps_to_them():
     rules = {"min_words": 3, "no_repeat": 1}
     best = contrastive_search(
         captioner,
-        captioner.encode(*photos(6)),
+        captioner.encode(region_inputs(*photos(6))),
         lambda tokens, _: -(tokens == EOS).any(1).double(),
         **IDS,
         max_words=7,
@@ -139,7 +142,7 @@ def test_contrast_at_each_word_keeps_to_them():
 
 def test_where_nothing_else_may_be_said_a_short_caption_ends():
     captioner = ToyCaptioner(vocab_size=5)  # with PAD, BOS and UNK banned, the one word is CAT
-    memory = captioner.encode(*photos(2))
+    memory = captioner.encode(region_inputs(*photos(2)))
     rules = {"banned": (PAD, BOS, UNK), "min_words": 4, "no_repeat": 1, "max_words": 9}
     rollout = greedy(captioner, memory, **IDS, **rules)
     best = beam_search(captioner, memory, **IDS, **rules)
@@ -151,7 +154,13 @@ def test_where_nothing_else_may_be_said_a_short_caption_ends():
 def test_a_minimum_as_long_as_the_room_fills_it():
     captioner = ToyCaptioner(vocab_size=6)
     best = beam_search(
-        captioner, captioner.encode(*photos(3)), **IDS, max_words=4, min_words=4, banned=(PAD, BOS), n_best=3
+        captioner,
+        captioner.encode(region_inputs(*photos(3))),
+        **IDS,
+        max_words=4,
+        min_words=4,
+        banned=(PAD, BOS),
+        n_best=3,
     )
     assert best.mask.all()
     assert (best.tokens != EOS).all()
@@ -171,7 +180,7 @@ def test_by_hand():
 @pytest.mark.parametrize("wrong", [{"min_words": -1}, {"min_words": 21}, {"no_repeat": -1}])
 def test_constraints_that_mean_nothing_are_refused(wrong):
     captioner = ToyCaptioner()
-    memory = captioner.encode(*photos(1))
+    memory = captioner.encode(region_inputs(*photos(1)))
     for decode in (greedy, beam_search):
         with pytest.raises(ValueError, match="must be"):
             decode(captioner, memory, **IDS, **wrong)

@@ -17,6 +17,7 @@ from decoding.toy_captioner import (
     table_of,
     unpadded,
 )
+from tellapart.data.streams import region_inputs
 from tellapart.decoding import beam_search
 from tellapart.decoding.contrast import contrastive_search
 
@@ -103,7 +104,7 @@ def test_a_beam_wide_enough_finds_the_best_of_all_captions(weight, floor):
     banned, options = (PAD, BOS), {"max_words": 4, "n_best": 6}
     best = contrastive_search(
         captioner,
-        captioner.encode(features, regions),
+        captioner.encode(region_inputs(features, regions)),
         listener,
         **IDS,
         **options,
@@ -113,7 +114,7 @@ def test_a_beam_wide_enough_finds_the_best_of_all_captions(weight, floor):
         banned=banned,
     )
     for photo in range(3):
-        memory, expected = captioner.encode(features[photo, None], regions[photo, None]), []
+        memory, expected = captioner.encode(region_inputs(features[photo, None], regions[photo, None])), []
         words_after = cache(partial(next_words, captioner, memory))
         for caption in every_caption([UNK, CAT, DOG], max_words=4):
             steps = [words_after(caption[:place]) for place in range(len(caption))]
@@ -132,9 +133,9 @@ def test_a_narrow_beam_is_the_plain_one(beam, n_best, weight, floor, most_words,
     listener = ToyListener(4, seed=seed)
     options = {"weight": weight, "floor": floor, "most_words": most_words, "beam": beam, "n_best": n_best}
     options |= {"max_words": 6, "banned": (PAD, UNK)}
-    best = contrastive_search(captioner, captioner.encode(features, regions), listener, **IDS, **options)
+    best = contrastive_search(captioner, captioner.encode(region_inputs(features, regions)), listener, **IDS, **options)
     for photo in range(4):
-        memory = captioner.encode(features[photo, None], regions[photo, None])
+        memory = captioner.encode(region_inputs(features[photo, None], regions[photo, None]))
         expected = naive_search(captioner, memory, lambda caption, p=photo: listener.hears(caption, p), **options)
         assert_found(best, photo, expected)
 
@@ -142,7 +143,7 @@ def test_a_narrow_beam_is_the_plain_one(beam, n_best, weight, floor, most_words,
 @pytest.mark.parametrize("beam", [1, 3])
 def test_without_weight_and_floor_it_is_beam_search(beam):
     captioner = ToyCaptioner(vocab_size=9, sharpness=0.7)
-    memory = captioner.encode(*photos(6))
+    memory = captioner.encode(region_inputs(*photos(6)))
     options = {**IDS, "beam": beam, "n_best": 2, "max_words": 7, "banned": (PAD,)}
     plain = beam_search(captioner, memory, **options)
     # No search over 2 * beam continuations can need more words than that of one hypothesis.
@@ -233,7 +234,7 @@ def test_fewer_plausible_captions_than_places():
 
 def test_the_listener_is_asked_once_a_step_and_about_few_words():
     captioner, listener = ToyCaptioner(vocab_size=8, sharpness=0.1), ToyListener(5)
-    memory = captioner.encode(*photos(5))
+    memory = captioner.encode(region_inputs(*photos(5)))
     captioner.steps.clear()
     contrastive_search(captioner, memory, listener, **IDS, beam=2, most_words=3, max_words=4, banned=(PAD, BOS))
     assert len(listener.calls) == len(captioner.steps) == 4
@@ -250,7 +251,7 @@ def test_no_gradients_reach_the_listener():
         return heard
 
     captioner = ToyCaptioner()
-    best = contrastive_search(captioner, captioner.encode(*photos(2)), listener, **IDS, max_words=3)
+    best = contrastive_search(captioner, captioner.encode(region_inputs(*photos(2))), listener, **IDS, max_words=3)
     assert not best.score.requires_grad
 
 
@@ -259,7 +260,10 @@ def test_a_listener_that_gives_no_log_probability_is_refused(wrong):
     captioner = ToyCaptioner()
     with pytest.raises(ValueError, match="listener must return log-probabilities"):
         contrastive_search(
-            captioner, captioner.encode(*photos(1)), lambda tokens, photo: torch.full((len(tokens),), wrong), **IDS
+            captioner,
+            captioner.encode(region_inputs(*photos(1))),
+            lambda tokens, photo: torch.full((len(tokens),), wrong),
+            **IDS,
         )
 
 
@@ -278,4 +282,4 @@ def test_a_listener_that_gives_no_log_probability_is_refused(wrong):
 def test_settings_that_mean_nothing_are_refused(wrong):
     captioner = ToyCaptioner()
     with pytest.raises(ValueError, match=f"{next(iter(wrong))}.* must be"):
-        contrastive_search(captioner, captioner.encode(*photos(1)), by_hand({}), **IDS, **wrong)
+        contrastive_search(captioner, captioner.encode(region_inputs(*photos(1))), by_hand({}), **IDS, **wrong)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from decoding.toy_captioner import BOS, EOS, IDS, PAD, UNK, TableCaptioner, ToyCaptioner, photos, table_of, unpadded
+from tellapart.data.streams import region_inputs
 from tellapart.decoding import beam_search
 
 CAT, DOG = 4, 5
@@ -55,9 +56,9 @@ def test_it_is_the_plain_one(beam, groups, n_best, diversity, length_penalty, se
     features, regions = photos(5, seed=seed)
     options = {"beam": beam, "groups": groups, "diversity": diversity, "n_best": n_best}
     options |= {"max_words": 5, "banned": (PAD, BOS), "length_penalty": length_penalty}
-    best = beam_search(captioner, captioner.encode(features, regions), **IDS, **options)
+    best = beam_search(captioner, captioner.encode(region_inputs(features, regions)), **IDS, **options)
     for photo in range(5):
-        memory = captioner.encode(features[photo, None], regions[photo, None])
+        memory = captioner.encode(region_inputs(features[photo, None], regions[photo, None]))
         expected = naive_diverse_beam(captioner, memory, **options)
         found = len(expected)
         assert best.score[photo].tolist()[:found] == pytest.approx([score for score, _, _ in expected])
@@ -69,7 +70,7 @@ def test_it_is_the_plain_one(beam, groups, n_best, diversity, length_penalty, se
 
 def test_one_group_is_beam_search():
     captioner = ToyCaptioner(vocab_size=9)
-    memory = captioner.encode(*photos(7))
+    memory = captioner.encode(region_inputs(*photos(7)))
     options = {**IDS, "beam": 4, "n_best": 3, "max_words": 8, "banned": (PAD,)}
     plain, diverse = beam_search(captioner, memory, **options), beam_search(captioner, memory, **options, groups=1)
     assert torch.equal(plain.tokens, diverse.tokens)
@@ -102,10 +103,12 @@ def test_each_hypothesis_of_an_earlier_group_counts():
 def test_a_photos_captions_do_not_depend_on_the_batch():
     captioner, (features, regions) = ToyCaptioner(vocab_size=9, sharpness=1.5), photos(12)
     options = {**IDS, "beam": 6, "groups": 3, "n_best": 4, "max_words": 9, "banned": (PAD,), "no_repeat": 2}
-    together = beam_search(captioner, captioner.encode(features, regions), **options)
+    together = beam_search(captioner, captioner.encode(region_inputs(features, regions)), **options)
     assert len({count for count, _ in captioner.steps}) > 1  # some photos left the batch before others
     for photo in range(12):
-        alone = beam_search(captioner, captioner.encode(features[photo, None], regions[photo, None]), **options)
+        alone = beam_search(
+            captioner, captioner.encode(region_inputs(features[photo, None], regions[photo, None])), **options
+        )
         assert captions_of(alone, 0) == captions_of(together, photo)
         torch.testing.assert_close(alone.logp[0], together.logp[photo])
 
@@ -116,4 +119,4 @@ def test_a_photos_captions_do_not_depend_on_the_batch():
 def test_groups_that_cannot_be_made_are_refused(wrong):
     captioner = ToyCaptioner()
     with pytest.raises(ValueError, match="must be"):
-        beam_search(captioner, captioner.encode(*photos(1)), **IDS, beam=3, **wrong)
+        beam_search(captioner, captioner.encode(region_inputs(*photos(1))), **IDS, beam=3, **wrong)

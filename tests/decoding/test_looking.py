@@ -24,7 +24,8 @@ def test_a_window_is_a_square_around_its_place():
 class Counting:
     """Says word w with log p = the sum of feature w over the regions that it sees."""
 
-    def encode(self, features, mask):
+    def encode(self, inputs):
+        features, mask = inputs["regions"]
         return (features * mask[..., None]).sum(1)  # (B, D)
 
     def forward(self, tokens, memory, spoken=None):

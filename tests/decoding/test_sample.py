@@ -20,6 +20,7 @@ from decoding.toy_captioner import (
 )
 from tellapart.captioners import CAPTIONERS
 from tellapart.captioners.transformer import Transformer, TransformerConfig
+from tellapart.data.streams import region_inputs
 from tellapart.decoding import caption_mask, greedy, sample, score
 from tellapart.models import build_captioner
 
@@ -91,7 +92,7 @@ def test_a_ban_hands_the_probability_to_the_others():
 
 def test_whole_captions_come_as_often_as_their_probability():
     captioner, count = ToyCaptioner(vocab_size=5, sharpness=0.4), 20_000
-    memory = captioner.encode(*photos(2))
+    memory = captioner.encode(region_inputs(*photos(2)))
     captions = every_caption([PAD, BOS, UNK, 4], max_words=3)
     probability = log_probability(captioner, memory, captions).exp()  # (2, C)
     torch.testing.assert_close(probability.sum(1), torch.ones(2, dtype=torch.double))
@@ -111,7 +112,7 @@ def test_whole_captions_come_as_often_as_their_probability():
 
 def test_reported_log_p_is_that_of_the_policy_drawn_from():
     captioner, options = ToyCaptioner(vocab_size=8), {"temperature": 0.7, "top_k": 5, "top_p": 0.9}
-    memory = captioner.encode(*photos(3))
+    memory = captioner.encode(region_inputs(*photos(3)))
     rollout = sample(
         captioner, memory, samples=4, **IDS, max_words=6, banned=(PAD, UNK), generator=generator(), **options
     )
@@ -147,8 +148,10 @@ def test_impossible_words_are_never_drawn_even_at_the_edges_of_the_draw(monkeypa
 
 def test_gradient_of_sampled_log_p_is_the_gradient_of_score():
     captioner, photo = ToyCaptioner(), photos(3)
-    rollout = sample(captioner, captioner.encode(*photo), samples=4, **IDS, max_words=5, generator=generator())
-    again = score(captioner, captioner.encode(*photo), rollout.tokens, rollout.mask, bos=BOS)
+    rollout = sample(
+        captioner, captioner.encode(region_inputs(*photo)), samples=4, **IDS, max_words=5, generator=generator()
+    )
+    again = score(captioner, captioner.encode(region_inputs(*photo)), rollout.tokens, rollout.mask, bos=BOS)
     torch.testing.assert_close(rollout.logp, again)
     weight = torch.randn(rollout.logp.shape, generator=generator(), dtype=torch.double)
     parameters = list(captioner.parameters())
@@ -164,7 +167,9 @@ def test_gradient_of_sampled_log_p_is_the_gradient_of_score():
 @pytest.mark.parametrize("options", [{"temperature": 0.7}, {"top_k": 3}, {"top_p": 0.8}, {"banned": (PAD, BOS)}])
 def test_truncation_and_bans_leave_finite_gradients(options):
     captioner = ToyCaptioner()
-    rollout = sample(captioner, captioner.encode(*photos(3)), samples=4, **IDS, generator=generator(), **options)
+    rollout = sample(
+        captioner, captioner.encode(region_inputs(*photos(3))), samples=4, **IDS, generator=generator(), **options
+    )
     rollout.logp.sum().backward()
     assert all(parameter.grad.isfinite().all() for parameter in captioner.parameters())
 
@@ -178,7 +183,7 @@ def test_reinforce_on_samples_climbs_the_expected_reward():
     def reward_of(caption):
         return float(sum(word == 4 for word in caption))
 
-    memory = captioner.encode(*features)
+    memory = captioner.encode(region_inputs(*features))
     logits, state = captioner.step(torch.tensor([BOS]), captioner.start(memory), memory)
     expected = 0.0
     for caption in captions:
@@ -191,7 +196,7 @@ def test_reinforce_on_samples_climbs_the_expected_reward():
 
     rollout = sample(
         captioner,
-        captioner.encode(*features),
+        captioner.encode(region_inputs(*features)),
         samples=count,
         **IDS,
         max_words=2,
@@ -206,10 +211,10 @@ def test_reinforce_on_samples_climbs_the_expected_reward():
 
 def test_gradients_of_greedy_flow_and_none_are_kept_when_disabled():
     captioner = ToyCaptioner()
-    greedy(captioner, captioner.encode(*photos(2)), **IDS, banned=(PAD,)).logp.sum().backward()
+    greedy(captioner, captioner.encode(region_inputs(*photos(2))), **IDS, banned=(PAD,)).logp.sum().backward()
     assert captioner.word.grad.abs().sum() > 0
     with torch.no_grad():
-        assert not greedy(captioner, captioner.encode(*photos(2)), **IDS).logp.requires_grad
+        assert not greedy(captioner, captioner.encode(region_inputs(*photos(2))), **IDS).logp.requires_grad
 
 
 # --- shapes, ends, bans ---
@@ -226,7 +231,7 @@ def test_greedy_takes_the_likeliest_word_with_the_captioners_own_log_p():
 
 def test_sampling_from_one_word_is_greedy():
     captioner = ToyCaptioner(vocab_size=9)
-    memory = captioner.encode(*photos(6))
+    memory = captioner.encode(region_inputs(*photos(6)))
     one = sample(captioner, memory, samples=1, **IDS, top_k=1, max_words=8)
     other = greedy(captioner, memory, **IDS, max_words=8)
     assert torch.equal(one.tokens, other.tokens)
@@ -242,7 +247,7 @@ def test_captions_are_grouped_by_photo():
 
 def test_after_eos_comes_padding_without_log_p():
     captioner = ToyCaptioner()
-    memory = captioner.encode(*photos(4))
+    memory = captioner.encode(region_inputs(*photos(4)))
     rollout = sample(captioner, memory, samples=50, **IDS, max_words=9, banned=(PAD,), generator=generator())
     assert torch.equal(rollout.mask, caption_mask(rollout.tokens, EOS))
     assert (~rollout.mask).any()
@@ -254,7 +259,7 @@ def test_after_eos_comes_padding_without_log_p():
 
 def test_banned_words_are_never_said():
     captioner, banned = ToyCaptioner(vocab_size=7), (PAD, BOS, UNK)
-    memory = captioner.encode(*photos(4))
+    memory = captioner.encode(region_inputs(*photos(4)))
     for rollout in (
         sample(captioner, memory, samples=200, **IDS, banned=banned, generator=generator()),
         sample(captioner, memory, samples=200, **IDS, banned=banned, top_p=0.99, generator=generator()),
@@ -266,7 +271,7 @@ def test_banned_words_are_never_said():
 
 def test_when_all_else_is_banned_the_caption_is_empty():
     captioner = ToyCaptioner()
-    memory, banned = captioner.encode(*photos(2)), (PAD, BOS, UNK, 4, 5)
+    memory, banned = captioner.encode(region_inputs(*photos(2))), (PAD, BOS, UNK, 4, 5)
     for rollout in (
         sample(captioner, memory, samples=2, **IDS, banned=banned),
         greedy(captioner, memory, **IDS, banned=banned),
@@ -317,7 +322,7 @@ def test_sharing_rows_changes_neither_captions_nor_gradients(name, more):
     features, regions = torch.randn(4, 5, 8), torch.ones(4, 5, dtype=torch.bool)
 
     def memory():
-        return captioner.encode(features, regions)
+        return captioner.encode(region_inputs(features, regions))
 
     shared, gradients = drawn(captioner.eval(), memory, **more)
     alone, expected = drawn(captioner.train(), memory, **more)
@@ -331,7 +336,7 @@ def test_sharing_rows_changes_neither_captions_nor_gradients(name, more):
 def test_with_dropout_every_caption_has_a_row_of_its_own():
     torch.manual_seed(0)
     captioner = Transformer(TransformerConfig(9, feature_size=8, width=16, heads=2, feed_forward=16, dropout=0.5))
-    memory = captioner.train().encode(torch.randn(1, 3, 8), torch.ones(1, 3, dtype=torch.bool))
+    memory = captioner.train().encode(region_inputs(torch.randn(1, 3, 8), torch.ones(1, 3, dtype=torch.bool)))
     nearly_sure = torch.full((40, 9), 1e-6)  # all draw the first word that may be
     rollout = sample(captioner, memory, samples=40, **IDS, max_words=4, uniform=nearly_sure)
     assert len(set(rollout.tokens[:, 0].tolist())) == 1
@@ -341,7 +346,7 @@ def test_with_dropout_every_caption_has_a_row_of_its_own():
 
 def test_the_same_generator_draws_the_same_captions():
     captioner = ToyCaptioner(vocab_size=9, sharpness=0.5)
-    memory = captioner.encode(*photos(3))
+    memory = captioner.encode(region_inputs(*photos(3)))
 
     def draw(seed):
         return sample(captioner, memory, samples=5, **IDS, max_words=6, generator=generator(seed)).tokens
@@ -352,11 +357,13 @@ def test_the_same_generator_draws_the_same_captions():
 
 def test_a_photos_greedy_caption_does_not_depend_on_the_batch():
     captioner, (features, regions) = ToyCaptioner(vocab_size=9), photos(6)
-    together = greedy(captioner, captioner.encode(features, regions), **IDS, max_words=8)
+    together = greedy(captioner, captioner.encode(region_inputs(features, regions)), **IDS, max_words=8)
     captions = unpadded(together.tokens, together.mask)
     assert len(set(captions)) > 2
     for photo in range(6):
-        alone = greedy(captioner, captioner.encode(features[photo, None], regions[photo, None]), **IDS, max_words=8)
+        alone = greedy(
+            captioner, captioner.encode(region_inputs(features[photo, None], regions[photo, None])), **IDS, max_words=8
+        )
         assert unpadded(alone.tokens, alone.mask) == [captions[photo]]
 
 
@@ -380,7 +387,7 @@ def test_settings_that_mean_nothing_are_refused(wrong):
 
 def test_captions_that_have_ended_leave_the_batch_and_nothing_else_changes():
     captioner = ToyCaptioner(sharpness=0.3)
-    memory = captioner.encode(*photos(3))
+    memory = captioner.encode(region_inputs(*photos(3)))
     captioner.steps.clear()
     rollout = sample(captioner, memory, samples=20, **IDS, max_words=12, generator=generator(1))
     rows = [captions for _, captions in captioner.steps]

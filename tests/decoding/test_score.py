@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from decoding.toy_captioner import BOS, EOS, IDS, PAD, ToyCaptioner, log_probability, padded, photos
+from tellapart.data.streams import region_inputs
 from tellapart.decoding import beam_search, caption_mask, greedy, score
 
 
@@ -18,7 +19,7 @@ def test_the_mask_holds_where_padding_and_eos_are_one_id():
 
 def test_score_is_the_log_p_of_every_word_and_zero_elsewhere():
     captioner = ToyCaptioner()
-    memory = captioner.encode(*photos(2))
+    memory = captioner.encode(region_inputs(*photos(2)))
     captions = [(4, 5, EOS), (EOS,), (5, 5, 5)]
     tokens, mask = (part.repeat(2, 1) for part in padded(captions, 3))
     logp = score(captioner, memory, tokens, mask, bos=BOS)
@@ -29,7 +30,7 @@ def test_score_is_the_log_p_of_every_word_and_zero_elsewhere():
 
 def test_what_stands_in_the_padding_changes_nothing():
     captioner = ToyCaptioner()
-    memory = captioner.encode(*photos(2))
+    memory = captioner.encode(region_inputs(*photos(2)))
     tokens, mask = padded([(4, EOS), (4, 5, EOS)], 4)
     other = tokens.where(mask, 5)
     torch.testing.assert_close(
@@ -42,7 +43,7 @@ def test_what_stands_in_the_padding_changes_nothing():
 def test_greedy_and_beam_report_the_log_p_that_score_finds(dtype, banned):
     captioner = ToyCaptioner(vocab_size=8).to(dtype)
     features, regions = photos(5)
-    memory = captioner.encode(features.to(dtype), regions)
+    memory = captioner.encode(region_inputs(features.to(dtype), regions))
     rollout = greedy(captioner, memory, **IDS, max_words=7, banned=banned)
     again = score(captioner, memory, rollout.tokens, rollout.mask, bos=BOS)
     torch.testing.assert_close(rollout.logp, again, atol=1e-5, rtol=0)
@@ -59,6 +60,6 @@ def test_half_precision_logits_are_summed_in_single_precision():
             return logits.bfloat16(), state
 
     captioner = Half()
-    memory = captioner.encode(*photos(2))
+    memory = captioner.encode(region_inputs(*photos(2)))
     assert greedy(captioner, memory, **IDS).logp.dtype == torch.float32
     assert beam_search(captioner, memory, **IDS).logp.dtype == torch.float32

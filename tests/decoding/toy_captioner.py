@@ -23,7 +23,8 @@ class ToyCaptioner(nn.Module):
         self.embed, self.recur, self.look = weight(vocab_size, width), weight(width, width), weight(width, width)
         self.word, self.bias, self.drift = weight(width, vocab_size), weight(width, vocab_size), weight(vocab_size)
 
-    def encode(self, features: Tensor, mask: Tensor):
+    def encode(self, inputs):
+        features, mask = inputs["regions"]
         photo = (features * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)  # (B, width)
         return photo @ self.look, (photo @ self.bias,)
 
@@ -58,8 +59,8 @@ class TableCaptioner:
     def __init__(self):
         self.steps = []
 
-    def encode(self, features: Tensor, mask: Tensor):
-        return (features,)
+    def encode(self, inputs):
+        return (inputs["regions"].values,)
 
     def start(self, memory):
         return ()

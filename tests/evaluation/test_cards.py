@@ -162,6 +162,25 @@ def test_a_click_on_a_head_sorts_a_table_the_largest_first(opened):
     assert opened.run(names) == ["low", "high", "none"]
 
 
+def test_tools_that_are_folded_open_by_a_click_where_scripts_run(tab, tmp_path):
+    lines = [Line("model", f"a {word}") for word in WORDS[:2]]
+    listed = [Card(tmp_path / f"{line.caption}.png", [], [line]) for line in lines]
+    body = cards.section(listed, Pictures(), Columns([]), orders=[Order("turned", [2, 1])], fold="All & sorted")
+    page = tmp_path / "page.html"
+    for script, visible in ((cards.script(), True), ("", False)):
+        page.write_bytes(pages.page("T", "", body, style=cards.TABLES + cards.STYLE, script=script))
+        tab.open(page)
+        assert (tab.run("document.querySelector('summary').getBoundingClientRect().height") > 0) == visible
+        assert shown(tab) == WORDS[:2]
+        if visible:
+            assert tab.run("document.querySelector('select').checkVisibility()") is False
+            tab.point("summary", click=True)
+            assert tab.run("document.querySelector('select').checkVisibility()") is True
+            choose(tab, "order", "0")
+            assert shown(tab) == WORDS[1::-1]
+    assert tab.problems == []
+
+
 @pytest.mark.parametrize("dark", [False, True])
 def test_a_phone_shows_all_of_it(opened, tmp_path, dark):
     opened.open(tmp_path / "page.html", width=360, height=740, dark=dark)

@@ -243,7 +243,7 @@ def local(tmp_path):
             },
         }
         folder = make(tmp_path / f"run{next(numbers)}", LINES, recipe)
-        WordTokenizer.build([text for told in TOLD for text in told], 1).save(tmp_path / folder / "vocabulary.json")
+        WordTokenizer.build([text for told in TOLD for text in told], 1).save(tmp_path / folder)
         return LocalReward.of_run(runs.read([folder])[0])
 
     return make_local

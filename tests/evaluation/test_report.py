@@ -2,13 +2,15 @@
 
 import base64
 import hashlib
+import re
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
 from evaluation import world
-from tellapart.evaluation import cards, report
+from tellapart.evaluation import cards, photo_cards, report
+from tellapart.metrics import measures
 
 HOSTILE = "<script>alert(1)</script> \"' onload='x' {grids} &lt;"
 
@@ -61,6 +63,76 @@ def test_every_model_stands_beside_every_photo(tmp_path, grid, page):
     assert "TT is independent only of captions" in text
     assert "100.0 to 100.0" in text  # the interval of what is always right
     assert found.of("td")[0] == {}
+
+
+def test_every_column_is_explained_by_a_tooltip_and_below_the_table(tmp_path, grid, page):
+    data = world.make(tmp_path / "w", 30)
+    exact, vague = captions(data)
+    found = page(grid(data, {"exact": exact, "vague": vague}, retrievers=("word", HOSTILE), human=True))
+    titles = [element["title"] for element in found.of("abbr")]
+    text = "".join(found.texts)
+    for column in ("TT R@1", "Prec", "CIDEr-D", "R@1[word]", f"R@1[{HOSTILE}]", "UniCap", "Rep", "BadEnd", "AvgLen"):
+        meaning = measures.explained(column)
+        assert meaning
+        assert meaning in titles, column
+        assert meaning in text, column
+    assert all(titles)
+    assert len(found.of("dt")) == len(found.of("dd")) == 9
+
+
+def test_the_page_says_in_plain_words_what_was_found_and_which_figure_to_believe(tmp_path, grid, page):
+    data = world.make(tmp_path / "w", 30)
+    exact, vague = captions(data)
+    measured = grid(data, {"exact": exact, "vague": vague}, retrievers=("word", "judge"))
+    text = "".join(page(measured).texts)
+    above = text.partition("All ")[0]
+    tt, prec = (round(100 * measured.scores["vague"][name]) for name in ("TT R@1", "Prec"))
+    assert f"Of 100 captions, so many lead a reader to the right one of the 30 photos: exact 100, vague {tt}." in above
+    assert f"Of 100 content words, so many are people's words for the photo too: exact 100, vague {prec}." in above
+    assert "R@1[judge], believe TT R@1: it is the one that people win." in above
+
+
+def test_a_page_for_everybody_opens_with_photos_that_show_the_difference(tmp_path, grid):
+    """Two of ten captions say where; one of these says it wrong, of the others every second one says nothing new."""
+    data = world.make(tmp_path / "w", 10)
+    exact, vague = captions(data)
+    ours = vague | {7: exact[7], 4: "a tree on the moon"}
+    measured = grid(data, {"vague": vague, "ours": ours})
+    report.write([measured], [measured.differences()], tmp_path / "page.html", examples=10, first=6)
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert text.index('<div class="cards">') < text.index('<table class="sortable">')
+    files = re.findall(r'<figcaption class="file" dir="auto">([^<]+)</figcaption>', text)
+    assert len(files) == 10
+    assert files[0] == world.records_of(data)[7]["file"]
+    shown = re.findall(r'<article data-kinds="([^"]*)"', text)
+    assert [own.split().count("0") for own in shown] == [1] + 9 * [0]  # what is shown when it is opened
+    assert '<option value="0" selected>' in text
+    assert "1 of 10 photos, chosen by figures: ours says something else than vague" in text
+    assert "the other 9 too, mistakes among them" in text
+
+
+def test_a_page_of_captions_without_any_clear_difference_shows_them_all(tmp_path, grid):
+    data = world.make(tmp_path / "w", 10)
+    _, vague = captions(data)
+    measured = grid(data, {"vague": vague, "same": vague})
+    report.write([measured], [measured.differences()], tmp_path / "page.html", examples=10, first=6)
+    assert " selected>" not in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_behind_a_caption_is_its_place_by_text_to_text_first(tmp_path, grid, page):
+    data = world.make(tmp_path / "w", 12)
+    exact, vague = captions(data)
+    records = world.records_of(data)
+    records[3]["captions"] = records[3]["captions"][:1]  # people's own caption of it cannot be compared with another
+    world.write(data, records)
+    measured = grid(data, {"exact": exact, "vague": vague}, human=True)
+    found = page(measured)
+    heads = [element for element in found.of("abbr") if "place" in element["title"]]
+    assert len(heads) == 2 * 12
+    assert "only reads" in heads[0]["title"]
+    assert "sees the photos" in heads[1]["title"]
+    assert photo_cards.places_of(measured.rows["exact"])["TT"] == dict.fromkeys(range(12), 1)
+    assert 3 not in photo_cards.places_of(measured.rows["human"])["TT"]
 
 
 def test_what_words_earn_and_weigh_and_where_captions_lie(tmp_path, grid):
@@ -120,4 +192,4 @@ def test_examples_are_drawn_alike_every_time(tmp_path, grid):
 def test_the_largest_changes_are_by_how_many_times_a_place_changed():
     ours = {0: 1, 1: 100, 2: 5, 3: 50, 4: 7}
     theirs = {0: 10, 1: 10, 2: 5, 3: 60, 4: 6}
-    assert report._changes(ours, theirs) == [0, 3, 1, 4]
+    assert photo_cards._changes(ours, theirs) == [0, 3, 1, 4]

@@ -5,6 +5,7 @@ import torch
 
 from tellapart.captioning import load
 from tellapart.data import photos
+from tellapart.data.streams import region_inputs
 from tellapart.decoding import score
 from tellapart.evaluation import self_retrieval
 
@@ -21,7 +22,9 @@ def test_ranks_are_those_of_each_captions_log_p_for_each_photo(data, grid, small
     for p, photo in enumerate(found.split.photos):
         pixels = photos.read(photo.file, size).pixels
         grid_features = captioner.encoder(pixels[None]).grid
-        memory = captioner.model.captioner.encode(grid_features, torch.ones(grid_features.shape[:2], dtype=torch.bool))
+        memory = captioner.model.captioner.encode(
+            region_inputs(grid_features, torch.ones(grid_features.shape[:2], dtype=torch.bool))
+        )
         for n, text in enumerate(texts):
             if ids := words.encode(text):
                 tokens = torch.tensor([ids])

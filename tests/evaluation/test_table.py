@@ -19,19 +19,20 @@ def example(tmp_path, grid):
 
 def test_the_measures_that_belong_together_stand_side_by_side(example):
     assert table.main_columns(example) == [
-        "R@1[word]",
-        "R@1[a/long.name[of] one]",
         "TT R@1",
-        "Rep",
-        "BadEnd",
         "Prec",
         "CIDEr-D",
+        "R@1[word]",
+        "R@1[a/long.name[of] one]",
         "UniCap",
+        "Rep",
+        "BadEnd",
         "AvgLen",
     ]
     every = table.all_columns(example)
     assert set(every) == example.scores["exact"].keys()
     assert len(every) == len(set(every))
+    assert every.index("TT R@10") < every.index("CIDEr-D") < every.index("R@1[word]")
 
 
 def test_figures_are_below_each_other_and_marked_where_they_differ(example):
@@ -81,3 +82,38 @@ def test_the_notes_say_what_one_has_to_know(example):
     assert "worse, * other than exact" in text
     assert "no MiniLM-based retriever rewarded or chose" in text
     assert "human: in text the first reference" in text
+
+
+def test_one_learns_which_figure_to_believe_where_listeners_disagree(example):
+    columns = table.main_columns(example)
+    text = "\n".join(table.which_to_believe(example, columns))
+    assert "Where TT R@1 disagrees with R@1[word] or R@1[a/long.name[of] one], believe TT R@1" in text
+    assert "the one that people win" in text
+    without = "\n".join(table.which_to_believe(example, [name for name in columns if name != "TT R@1"]))
+    assert "compare models by R@1[word]" in without
+    assert "not models with people" in without
+    assert table.which_to_believe(example, ["TT R@1", "CIDEr-D"]) == []
+
+
+def test_one_learns_it_of_these_photos_where_people_have_a_row(tmp_path, grid):
+    """The retriever sees the words of a file's name in their order, and people write other words about the photo."""
+    data = world.make(tmp_path / "w", 20)
+    records = world.records_of(data)
+    names = {i: record["file"].removesuffix(".png").replace("-", " ") for i, record in enumerate(records)}
+    for i, record in enumerate(records):
+        record["captions"] = [f"view {i} seen", f"view {i}"]
+    world.write(data, records)
+    measured = grid(data, {"machine": names}, human=True)
+    scores = measured.scores
+    assert scores["machine"]["R@1[word]"] == scores["human"]["TT R@1"] == 1
+    text = "\n".join(table.which_to_believe(measured, table.main_columns(measured)))
+    assert "So it is here: by R@1[word], machine (100.0) is ahead of people (" in text
+    assert "by TT R@1, people (100.0) are ahead of it (" in text
+
+
+def test_every_column_has_its_meaning(example):
+    columns = table.all_columns(example)
+    assert list(table.legend(columns)) == columns
+    printed = table.in_lines(["a note"], columns, width=60)
+    assert max(map(len, printed.split("\n"))) <= 60
+    assert "\nRep  Captions that use a content word twice" in printed

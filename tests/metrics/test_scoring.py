@@ -177,7 +177,8 @@ def test_what_is_left_out_has_no_part_in_document_frequencies():
     [
         ({"1": 5}, TOLD, "the captions: '1': must be a caption or a list of captions, not a number"),
         ({"1": [None]}, TOLD, "the captions: '1': a caption must be a string, not null"),
-        (SAID, {"1": ["a", {"x": 1}]}, "the references: '1': a caption must be a string, not an object"),
+        (SAID, {"1": ["a", {"x": 1}]}, "the references: '1': \"caption\" is missing"),
+        (SAID, {"1": [{"caption": {"x": 1}}]}, "the references: '1': a caption must be a string, not an object"),
         ({1: "a", "1": "b"}, TOLD, "'1' is there twice, as a number and as a string"),
         (
             [{"image_id": 1, "caption": "a"}, {"image_id": 1, "caption": "b"}],

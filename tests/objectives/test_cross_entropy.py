@@ -7,6 +7,7 @@ import torch
 
 from tellapart.captioners.transformer import Transformer, TransformerConfig
 from tellapart.data.batches import Batch
+from tellapart.data.streams import region_inputs
 from tellapart.objectives.cross_entropy import cross_entropy_step
 
 PAD, BOS, EOS, A, B = range(5)
@@ -28,8 +29,8 @@ class Bigrams:
     def __init__(self, table=BIGRAMS):
         self.logits, self.given = table.log().clamp(min=-1e4), []
 
-    def encode(self, features, mask):
-        return (mask,)
+    def encode(self, inputs):
+        return (inputs["regions"].mask,)
 
     def start(self, memory):
         return (memory[0][:, :1],)
@@ -45,11 +46,11 @@ class Bigrams:
 def batch(*captions, photos=1):
     length = max(map(len, captions))
     tokens = torch.tensor([[*caption, *[PAD] * (length - len(caption))] for caption in captions])
-    return Batch(range(photos), torch.zeros(photos, 1, 1), torch.ones(photos, 1, dtype=torch.bool), tokens)
+    return Batch(range(photos), region_inputs(torch.zeros(photos, 1, 1)), tokens, tokens != PAD)
 
 
 def step(given, captioner=None, **options):
-    return cross_entropy_step(captioner or Bigrams(), given, bos=BOS, pad=PAD, **options)
+    return cross_entropy_step(captioner or Bigrams(), given, bos=BOS, **options)
 
 
 def test_the_loss_is_the_mean_of_minus_log_p_over_all_words_and_the_end():
@@ -65,6 +66,7 @@ def test_padding_has_no_influence():
     short = batch([A, EOS], [B, EOS])
     padded = batch([A, EOS], [B, EOS])
     padded.tokens = torch.cat([padded.tokens, torch.full((2, 7), PAD)], 1)
+    padded.token_mask = padded.tokens != PAD
     assert step(padded).loss.item() == pytest.approx(step(short).loss.item(), abs=1e-7)
     assert step(padded).line["words"] == 4
 
@@ -74,12 +76,12 @@ def test_padding_has_no_influence_on_a_transformer_and_its_gradient():
     config = TransformerConfig(vocab_size=9, feature_size=4, width=8, heads=2, feed_forward=16, dropout=0.0)
     captioner = Transformer(config)
     tokens = torch.tensor([[5, 6, EOS, PAD], [7, EOS, PAD, PAD], [8, 4, 5, EOS], [EOS, PAD, PAD, PAD]])
-    given = Batch(range(2), torch.randn(2, 3, 4), torch.ones(2, 3, dtype=torch.bool), tokens)
+    given = Batch(range(2), region_inputs(torch.randn(2, 3, 4)), tokens, tokens != PAD)
     found = []
     for width in (0, 3):
         captioner.zero_grad()
-        padding = torch.full((4, width), PAD)
-        more = Batch(given.photos, given.features, given.mask, torch.cat([tokens, padding], 1))
+        longer = torch.cat([tokens, torch.full((4, width), PAD)], 1)
+        more = Batch(given.photos, given.inputs, longer, longer != PAD)
         loss = step(more, captioner).loss
         loss.backward()
         found.append([loss.detach(), *(p.grad.clone() for p in captioner.parameters())])
@@ -96,9 +98,9 @@ def test_label_smoothing_spreads_its_share_over_all_words():
 
 
 class Seeing(Bigrams):
-    def encode(self, features, mask):
-        self.seen = mask
-        return super().encode(features, mask)
+    def encode(self, inputs):
+        self.seen = inputs["regions"].mask
+        return super().encode(inputs)
 
 
 def test_regions_are_hidden_by_chance_and_never_all_of_them():
@@ -106,7 +108,7 @@ def test_regions_are_hidden_by_chance_and_never_all_of_them():
     there = torch.ones(400, 50, dtype=torch.bool)
     there[:, 40:] = False  # regions that these photos do not have
     captioner, given = Seeing(), batch(*[[EOS]] * 400, photos=400)
-    given.mask, given.features = there, torch.zeros(400, 50, 1)
+    given.inputs = region_inputs(torch.zeros(400, 50, 1), there)
     step(given, captioner, hide_regions=0.25)
     assert not captioner.seen[:, 40:].any()
     share = captioner.seen[:, :40].float().mean().item()
@@ -166,7 +168,7 @@ def test_own_words_of_a_transformer_at_chance_nought_are_teacher_forcing():
     config = TransformerConfig(vocab_size=9, feature_size=4, width=8, heads=2, feed_forward=16, dropout=0.0)
     captioner = Transformer(config)
     tokens = torch.tensor([[5, 6, EOS, PAD], [7, EOS, PAD, PAD], [8, 4, 5, EOS], [EOS, PAD, PAD, PAD]])
-    given = Batch(range(2), torch.randn(2, 3, 4), torch.ones(2, 3, dtype=torch.bool), tokens)
+    given = Batch(range(2), region_inputs(torch.randn(2, 3, 4)), tokens, tokens != PAD)
     with torch.no_grad():
         forced, free = step(given, captioner).loss, step(given, captioner, own_words=1e-12).loss
     torch.testing.assert_close(free, forced, atol=1e-5, rtol=0)
@@ -178,7 +180,7 @@ def test_a_captioner_learns_to_say_of_two_photos_what_was_said_of_them():
     config = TransformerConfig(vocab_size=9, feature_size=4, width=16, heads=2, feed_forward=32, dropout=0.0)
     captioner = Transformer(config)
     tokens = torch.tensor([[5, 6, 7, EOS], [8, 6, EOS, PAD]])
-    given = Batch(range(2), torch.eye(2, 4)[:, None], torch.ones(2, 1, dtype=torch.bool), tokens)
+    given = Batch(range(2), region_inputs(torch.eye(2, 4)[:, None]), tokens, tokens != PAD)
     optimizer = torch.optim.Adam(captioner.parameters(), lr=0.01)
     losses = []
     for _ in range(60):

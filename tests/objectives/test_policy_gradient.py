@@ -6,18 +6,20 @@ import torch
 from captioners.every import FEATURES, tiny
 from tellapart.captioners import CAPTIONERS
 from tellapart.data.batches import Batch
+from tellapart.data.streams import region_inputs
+from tellapart.data.tokenizers import WordTokenizer
 from tellapart.decoding.sample import greedy
 from tellapart.objectives import Moment
 from tellapart.objectives.policy import PolicyConfig
 from tellapart.objectives.policy_gradient import PolicyGradient, divergence, portrait
-from tellapart.rewards import Reward, Said
+from tellapart.rewards import Reward, SampledCaptions
+from tellapart.rewards.words import WordView
 
 PAD, BOS, EOS, UNK, CAT, DOG = range(6)
 VOCABULARY, START = 11, Moment(0, 0.0)
 
 
-class Words:
-    pad, bos, eos, unk, never_said = PAD, BOS, EOS, UNK, (PAD, BOS, UNK)
+WORDS = WordTokenizer(["cat", "dog", "bird", "fish", "horse", "sheep", "cow"])
 
 
 class Says:
@@ -38,7 +40,7 @@ class Says:
         return self._reward(said)
 
     def _reward(self, said):
-        right = ((said.tokens == self.word) & said.mask).float()
+        right = ((said.words == self.word) & said.mask).float()
         share = right.sum(1) / said.mask.sum(1).clamp(min=1)
         return Reward(torch.zeros_like(share), right) if self.per_word else Reward(share)
 
@@ -56,8 +58,8 @@ class Arbitrary(Says):
     """Different captions are worth different numbers."""
 
     def _reward(self, said):
-        places = torch.arange(1, said.tokens.shape[1] + 1)
-        return Reward((said.tokens * said.mask * places).sum(1) % 7.0)
+        places = torch.arange(1, said.words.shape[1] + 1)
+        return Reward((said.words * said.mask * places).sum(1) % 7.0)
 
 
 def batch(photos=3, references=2, seed=0):
@@ -66,15 +68,14 @@ def batch(photos=3, references=2, seed=0):
     tokens[:, 2] = EOS
     tokens[:, 3] = PAD
     features = torch.randn(photos, 2, FEATURES, generator=draw)
-    mask = torch.ones(photos, 2, dtype=torch.bool)
     positions = torch.arange(10, 10 + photos).numpy()
-    return Batch(positions, features, mask, tokens, torch.arange(references).repeat(photos))
+    return Batch(positions, region_inputs(features), tokens, tokens != PAD, torch.arange(references).repeat(photos))
 
 
 def learner(captioner, scores=None, before=None, hide_regions=0.0, **policy):
     config, others = PolicyConfig(**policy), {"before": before, "hide_regions": hide_regions}
-    content = torch.arange(VOCABULARY) >= CAT
-    return PolicyGradient(captioner, Words, scores or Says(), config, max_words=5, content=content, **others)
+    view = WordView(WORDS, WORDS)
+    return PolicyGradient(captioner, WORDS, scores or Says(), config, max_words=5, view=view, **others)
 
 
 def gradients(captioner, result):
@@ -141,7 +142,7 @@ def test_all_choices_combine(sampler, baseline, whiten, reduction, per_word):
         result = learn(batch(), START)
     assert gradients(captioner, result).isfinite().all()
     each = choices["samples"] + choices.get("references", 0)
-    assert len(scores.heard[0].tokens) == 3 * each
+    assert len(scores.heard[0].words) == 3 * each
     assert scores.heard[0].photos.tolist() == [10] * each + [11] * each + [12] * each
     compares = baseline in ("greedy", "second_sample", "references")
     assert len(scores.compared) == 2 * compares
@@ -155,7 +156,7 @@ def test_references_beside_samples_know_which_they_are():
     said = scores.heard[0]
     assert said.reference.tolist() == [-1, -1, 4, 1, -1, -1, 0, 3, -1, -1, 2, 2]
     for row, own in ((2, 0), (3, 1), (6, 2), (7, 3)):
-        assert said.tokens[row][said.mask[row]].tolist() == given.tokens[own][:3].tolist()
+        assert said.words[row][said.mask[row]].tolist() == given.tokens[own][:3].tolist()
 
 
 def test_a_reference_that_is_worth_more_than_the_samples_becomes_likelier():
@@ -170,7 +171,7 @@ def test_a_reference_that_is_worth_more_than_the_samples_becomes_likelier():
         learn(given, START).loss.backward()
         optimizer.step()
     ids = {"bos": BOS, "eos": EOS, "pad": PAD}
-    said = greedy(captioner, captioner.encode(given.features, given.mask), **ids, max_words=3).tokens
+    said = greedy(captioner, captioner.encode(given.inputs), **ids, max_words=3).tokens
     assert DOG in said[0].tolist()
 
 
@@ -218,7 +219,7 @@ def test_hidden_regions_are_hidden_from_the_model_before_too():
     learn = learner(captioner, before=before, kl=0.1, hide_regions=1.0)
     seen = []
     encode = captioner.encode
-    captioner.encode = lambda features, mask: seen.append(mask) or encode(features, mask)
+    captioner.encode = lambda inputs: seen.append(inputs["regions"].mask) or encode(inputs)
     assert learn(batch(), START).line["kl"] == pytest.approx(0, abs=1e-6)
     assert [mask.sum(1).tolist() for mask in seen] == [[1, 1, 1]]
 
@@ -279,6 +280,6 @@ def test_portrait_by_hand():
     tokens = torch.tensor([[CAT, DOG, EOS, CAT], [CAT, CAT, EOS, PAD], [CAT, DOG, EOS, PAD], [6, 7, 8, 9]])
     mask = torch.tensor([[True, True, True, False]] * 3 + [[True] * 4])
     content = torch.arange(VOCABULARY) >= CAT
-    said = Said(tokens, mask, torch.tensor([0, 0, 0, 0]))
+    said = SampledCaptions(tokens, mask, torch.tensor([0, 0, 0, 0]))
     assert portrait(said, 4, content, EOS) == (10 / 4, 3 / 4, 1 / 4, 1 / 4, 13)
     assert portrait(said, 2, content, EOS).unique == 1  # the same caption of two photos

@@ -155,7 +155,7 @@ def test_a_folder_without_a_vocabulary_is_named(copied):
 def test_the_vocabulary_of_another_model_is_refused(copied, words):
     folder = copied()
     (folder / "vocabulary.json").write_text(json.dumps({"kind": "words", "words": words}))
-    refused(folder, rf"vocabulary\.json has {len(words) + 4} words, the model 19\.$")
+    refused(folder, rf"vocabulary\.json has {len(words) + 4} tokens, the model 19\.$")
 
 
 def test_other_encoder_weights_than_those_it_learned_with_are_refused(copied, encoder):

@@ -5,7 +5,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from tellapart.rewards import Said
+from tellapart.rewards import SampledCaptions
 from tellapart.rewards.listener import Listener
 
 PAD, BOS, EOS, FIRST = 0, 1, 2, 3  # word 0 of the tables below is token FIRST
@@ -17,7 +17,8 @@ class Directions:
     def __init__(self, vectors):
         self.vectors = vectors
 
-    def __call__(self, tokens):
+    def __call__(self, sampled):
+        tokens = sampled.words
         counts = ((tokens == EOS).cumsum(1) == 0) & (tokens >= FIRST)
         vectors = self.vectors[(tokens - FIRST).clamp(min=0)] * counts[..., None]
         return F.normalize(vectors.sum(1), dim=1)
@@ -40,7 +41,7 @@ def said(captions, photos, *, width=None, reference=None, progress=0.0):
     tokens = torch.tensor([row + [PAD] * (width - len(row)) for row in rows])
     mask = torch.tensor([[True] * len(row) + [False] * (width - len(row)) for row in rows])
     reference = None if reference is None else torch.tensor(reference)
-    return Said(tokens, mask, torch.tensor(photos), reference, progress)
+    return SampledCaptions(tokens, mask, torch.tensor(photos), reference, progress)
 
 
 def cosine(a, b):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tellapart.errors import UserError
-from tellapart.rewards import Reward, Said
+from tellapart.rewards import Reward, SampledCaptions
 from tellapart.rewards.combine import Combined
 
 K = 5
@@ -27,7 +27,7 @@ class Given:
 
 def said(count, lengths=None, width=3):
     mask = torch.arange(width) < torch.tensor(lengths or [width] * count)[:, None]
-    return Said(torch.ones(count, width, dtype=torch.long), mask, 100 + torch.arange(count) // 2)
+    return SampledCaptions(torch.ones(count, width, dtype=torch.long), mask, 100 + torch.arange(count) // 2)
 
 
 def random_values(scale, seed, photos=40):

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tellapart.rewards import Said
+from tellapart.rewards import SampledCaptions
 from tellapart.rewards.combine import Combined
 from tellapart.rewards.different import Different, fingerprints
 
@@ -21,7 +21,7 @@ def said(captions, photos):
     width = max(map(len, captions)) + 1
     tokens = torch.tensor([[*caption, END, *[PAD] * (width - len(caption) - 1)] for caption in captions])
     mask = torch.tensor([[place <= len(caption) for place in range(width)] for caption in captions])
-    return Said(tokens, mask, torch.tensor(photos))
+    return SampledCaptions(tokens, mask, torch.tensor(photos))
 
 
 def worth(reward, captions, photos):
@@ -53,13 +53,13 @@ def test_only_the_last_captions_are_remembered():
 def test_the_words_count_and_not_what_follows_the_end():
     tokens = torch.tensor([[5, END, PAD, PAD], [5, END, 9, 9], [5, 9, END, PAD]])
     mask = torch.tensor([[True, True, False, False], [True, True, False, False], [True, True, True, False]])
-    one, same, other = fingerprints(Said(tokens, mask, torch.zeros(3, dtype=torch.long))).tolist()
+    one, same, other = fingerprints(SampledCaptions(tokens, mask, torch.zeros(3, dtype=torch.long))).tolist()
     assert one == same != other
 
 
 def test_a_caption_that_was_cut_is_not_the_one_that_ended_there():
     tokens, mask = torch.tensor([[5, 6], [5, END]]), torch.ones(2, 2, dtype=torch.bool)
-    assert len(set(fingerprints(Said(tokens, mask, torch.zeros(2, dtype=torch.long))).tolist())) == 2
+    assert len(set(fingerprints(SampledCaptions(tokens, mask, torch.zeros(2, dtype=torch.long))).tolist())) == 2
 
 
 def test_different_captions_have_different_fingerprints():

@@ -12,8 +12,8 @@ from rewards.hearing import EOS, Directions, cosine, degrees, listener, said
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.errors import UserError
 from tellapart.retrievers import loading
-from tellapart.rewards import Said
-from tellapart.rewards.listener import EmbedTokens, Listener
+from tellapart.rewards import SampledCaptions
+from tellapart.rewards.listener import EmbedCaptions, Listener
 
 WORDS = degrees(0, 90, 180)
 
@@ -130,7 +130,7 @@ def spoken(*captions):
     rows = [[*SPEAKER.encode(caption), EOS] for caption in captions]
     width = max(map(len, rows))
     tokens = torch.tensor([row + [SPEAKER.pad] * (width - len(row)) for row in rows])
-    return Said(tokens, tokens != SPEAKER.pad, torch.arange(len(captions)))
+    return SampledCaptions(tokens, tokens != SPEAKER.pad, torch.arange(len(captions)))
 
 
 def test_a_real_retriever_hears_tokens_as_it_reads_text(real):
@@ -160,7 +160,7 @@ def test_what_a_real_retriever_answers_can_be_multiplied_with_what_has_a_gradien
 
 def test_a_captioner_of_another_language_and_photos_for_who_only_reads_are_refused(real):
     with pytest.raises(UserError, match="none of the captioner's words"):
-        EmbedTokens(real, WordTokenizer(["hund", "katze"]))
+        EmbedCaptions(real, WordTokenizer(["hund", "katze"]))
     reads = replace(bag_listener(["dog", "bus"]), sees="references")
     with pytest.raises(UserError, match="bags knows photos by their references"):
         Listener.of_photos(reads, SPEAKER, torch.rand(1, 4), torch.zeros(1))

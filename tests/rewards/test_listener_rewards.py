@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from rewards.hearing import EOS, FIRST, listener, said
-from tellapart.rewards import Said
+from tellapart.rewards import SampledCaptions
 from tellapart.rewards.global_discriminative import GlobalDiscriminative, HardNeighbour, InBatch
 from tellapart.rewards.group_gap import GroupGap, OwnSimilarity
 from tellapart.rewards.log_probability import InBatchLogProbability
@@ -71,8 +71,8 @@ def test_padding_and_what_follows_the_end_change_nothing(term):
     plain = batch()
     expected = term(plain).sentence
     torch.testing.assert_close(term(batch(width=9)).sentence, expected)
-    garbage = plain.tokens.masked_fill(~plain.mask, FIRST)
-    torch.testing.assert_close(term(replace(plain, tokens=garbage)).sentence, expected)
+    garbage = plain.words.masked_fill(~plain.mask, FIRST)
+    torch.testing.assert_close(term(replace(plain, words=garbage)).sentence, expected)
 
 
 def test_a_pickled_reward_gives_the_same(term):
@@ -94,7 +94,7 @@ def test_one_photo_and_one_caption_are_a_batch_too(term):
 
 
 def test_captions_that_say_nothing_at_all_are_worth_the_same(term):
-    silent = Said(torch.full((4, 1), EOS), torch.ones(4, 1, dtype=torch.bool), torch.tensor([3, 3, 20, 20]))
+    silent = SampledCaptions(torch.full((4, 1), EOS), torch.ones(4, 1, dtype=torch.bool), torch.tensor([3, 3, 20, 20]))
     found = term(silent).sentence
     assert found.isfinite().all()
     assert found[0] == found[1]

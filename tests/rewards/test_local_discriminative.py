@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metrics.scored import ngrams
-from tellapart.rewards import Reward, Said
+from tellapart.rewards import Reward, SampledCaptions
 from tellapart.rewards.consensus import Consensus
 from tellapart.rewards.local_discriminative import (
     Differences,
@@ -34,7 +34,7 @@ def said(captions, photos, reference=None, width=8, padding=3):
         if len(caption) < width:
             tokens[row, len(caption)] = END
         mask[row, : len(caption) + 1] = True
-    return Said(tokens, mask, torch.tensor(photos), None if reference is None else torch.tensor(reference))
+    return SampledCaptions(tokens, mask, torch.tensor(photos), None if reference is None else torch.tensor(reference))
 
 
 # By hand
@@ -311,10 +311,14 @@ def test_no_words_no_references_and_no_captions_at_all_are_worth_nothing():
         wordless = reward(said([[]], [0]))
         assert wordless.sentence.isfinite().all()
         assert wordless.words[0, 1:].tolist() == [0] * 7
-        empty = reward(Said(torch.zeros(0, 5, dtype=torch.long), torch.zeros(0, 5) > 0, torch.zeros(0).long()))
+        empty = reward(
+            SampledCaptions(torch.zeros(0, 5, dtype=torch.long), torch.zeros(0, 5) > 0, torch.zeros(0).long())
+        )
         assert empty.sentence.shape == (0,)
         assert empty.words.shape == (0, 5)
-        narrow = reward(Said(torch.zeros(2, 0, dtype=torch.long), torch.zeros(2, 0) > 0, torch.zeros(2).long()))
+        narrow = reward(
+            SampledCaptions(torch.zeros(2, 0, dtype=torch.long), torch.zeros(2, 0) > 0, torch.zeros(2).long())
+        )
         assert narrow.sentence.tolist() == [0, 0]
         assert narrow.words.shape == (2, 0)
 

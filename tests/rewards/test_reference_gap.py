@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tellapart.rewards import Said
+from tellapart.rewards import SampledCaptions
 from tellapart.rewards.consensus import Consensus
 from tellapart.rewards.reference_gap import ReferenceGap, reference_gap
 
@@ -17,7 +17,7 @@ def said(captions, photos, width=6, filler=3):
         ids = [*caption, END][:width]
         tokens[row, : len(ids)] = torch.tensor(ids)
     ended = (tokens == END).cumsum(1)
-    return Said(tokens, (ended == 0) | ((ended == 1) & (tokens == END)), torch.tensor(photos))
+    return SampledCaptions(tokens, (ended == 0) | ((ended == 1) & (tokens == END)), torch.tensor(photos))
 
 
 def test_the_gap_by_hand():
@@ -57,7 +57,7 @@ def test_it_is_the_difference_of_single_comparisons(kind):
         worth = max(others, default=0) if kind == "hardest" else sum(others) / max(len(others), 1)
         expected.append(own - worth)
     assert min(expected) < 0 < max(expected)
-    captions = Said(tokens, torch.ones_like(tokens, dtype=torch.bool), photos)
+    captions = SampledCaptions(tokens, torch.ones_like(tokens, dtype=torch.bool), photos)
     reward = ReferenceGap(consensus, torch.tensor(look_alikes), kind)
     found = reward(captions).sentence
     assert found.tolist() == pytest.approx(expected, abs=1e-5)
@@ -73,8 +73,8 @@ def test_a_reference_is_compared_with_the_others_of_its_photo():
     found = ReferenceGap(whole, look_alikes)(some).sentence
 
     fewer = [references[0][1:], *references[1:2], []]
-    own = Consensus(fewer, end=END, frequencies=whole.frequencies)(captions.tokens, captions.photos)
-    to_others = whole(captions.tokens, captions.photos) - ReferenceGap(whole, look_alikes)(captions).sentence
+    own = Consensus(fewer, end=END, frequencies=whole.frequencies)(captions.words, captions.photos)
+    to_others = whole(captions.words, captions.photos) - ReferenceGap(whole, look_alikes)(captions).sentence
     torch.testing.assert_close(found[[0, 2]], (own - to_others)[[0, 2]])
     torch.testing.assert_close(found[1], ReferenceGap(whole, look_alikes)(captions).sentence[1])
     assert found[0] < found[1]
@@ -99,7 +99,7 @@ def test_without_look_alikes_it_is_the_consensus(kind):
     consensus = Consensus([[[1, 2]], [[4, 5]]], end=END)
     captions = said([[1, 2], [4]], [0, 1])
     found = ReferenceGap(consensus, torch.empty(2, 0, dtype=torch.long), kind)(captions)
-    torch.testing.assert_close(found.sentence, consensus(captions.tokens, captions.photos))
+    torch.testing.assert_close(found.sentence, consensus(captions.words, captions.photos))
     assert found.sentence.min() > 0
 
 

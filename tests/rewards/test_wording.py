@@ -11,7 +11,7 @@ from tellapart.data.tokenizers import WordTokenizer
 from tellapart.metrics.distinctiveness import broken_off, precision, repetition, stuttering
 from tellapart.metrics.usage import END as LAST
 from tellapart.metrics.usage import Usage, roles
-from tellapart.rewards import Said
+from tellapart.rewards import SampledCaptions
 from tellapart.rewards.wording import Ending, Faithful, Repetition, UsualWords, content_words, never_last, roles_of
 
 TOKENIZER = WordTokenizer(["a", "dog", "and", "red", "in", "cat", "two", "n't", "-", "runs"])
@@ -30,7 +30,7 @@ def said(captions, photos=None, *, reference=None, width=8, filler=5):
     ended = (tokens == END).cumsum(1)
     mask = (ended == 0) | ((ended == 1) & (tokens == END))
     photos = torch.zeros(len(captions), dtype=torch.long) if photos is None else torch.tensor(photos)
-    return Said(tokens, mask, photos, None if reference is None else torch.tensor(reference))
+    return SampledCaptions(tokens, mask, photos, None if reference is None else torch.tensor(reference))
 
 
 def faithful(references):
@@ -166,14 +166,14 @@ def test_neither_padding_nor_order_nor_company_changes_a_caption_s_reward(reward
 
 def test_a_caption_that_was_cut_counts_whole():
     tokens = torch.tensor([TOKENIZER.encode("a dog dog")])
-    cut = Said(tokens, torch.ones_like(tokens, dtype=torch.bool), torch.tensor([0]))
+    cut = SampledCaptions(tokens, torch.ones_like(tokens, dtype=torch.bool), torch.tensor([0]))
     assert Repetition(CONTENT, end=END)(cut).sentence.tolist() == [-1]
     assert faithful([["dog"]])(cut).sentence.tolist() == [1]
 
 
 def test_ids_of_another_vocabulary_are_no_content_words():
     tokens = torch.tensor([[10**6, -3, 10**6, 5]])
-    foreign = Said(tokens, torch.ones_like(tokens, dtype=torch.bool), torch.tensor([0]))
+    foreign = SampledCaptions(tokens, torch.ones_like(tokens, dtype=torch.bool), torch.tensor([0]))
     assert Repetition(CONTENT, end=END)(foreign).sentence.tolist() == [0]
     assert faithful([["dog"]])(foreign).sentence.tolist() == [1]
 
@@ -187,7 +187,7 @@ def test_many_captions_are_shared_out_and_pickles_give_the_same():
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(len(TOKENIZER), (3000, 10), generator=generator)
     photos = torch.randint(20, (3000,), generator=generator)
-    many = Said(tokens, torch.ones_like(tokens, dtype=torch.bool), photos)
+    many = SampledCaptions(tokens, torch.ones_like(tokens, dtype=torch.bool), photos)
     references = torch.randint(4, len(TOKENIZER), (20, 2, 3), generator=generator).tolist()
     for reward in (Faithful(references, CONTENT, end=END), Repetition(CONTENT, end=END)):
         whole = reward(many).sentence

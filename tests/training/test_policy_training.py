@@ -19,6 +19,7 @@ from tellapart.neighbours import groups
 from tellapart.neighbours.groups import Groups, Photo, Rule
 from tellapart.recipe import RewardsConfig
 from tellapart.rewards import REWARDS, consensus
+from tellapart.rewards.words import WordView
 from tellapart.training import checkpoint
 from tellapart.training import rewards as training_rewards
 from tellapart.training.build import run
@@ -108,6 +109,7 @@ def test_factors_are_of_the_photos_of_a_data_set():
     ]
     config = RewardsConfig(terms={"cider_d": 1.0}, factors={"cider_d": {"second": 3.0}})
     words, device = WordTokenizer(["dog"]), torch.device("cpu")
+    words = WordView(words, words)
     material = Material(
         config, sources, None, words, features=Path(), device=device, names=("first", "second", "third")
     )
@@ -304,7 +306,7 @@ def test_how_close_look_alikes_are(small_world, tmp_path, metric, sign):
         RewardsConfig(look_alikes=str(tmp_path / "groups.json")),
         [(None, own)],
         Photos(own),
-        WordTokenizer.build(["a ball"], 1),
+        WordView.of(WordTokenizer.build(["a ball"], 1), []),
         features=tmp_path,
         device=torch.device("cpu"),
     )

@@ -1,6 +1,6 @@
 """Captioners: features in, words out.  The protocol that all of them share, and the table of those there are.
 
-B photos, R regions of a photo, D feature size, N = B*K captions grouped by photo, T words, V vocabulary.
+B items (photos or clips), N = B*K captions grouped by item, T tokens, V vocabulary.
 
 A captioner's *memory* has one row per photo, its *state* one row per caption; K is always N // B.  So several captions
 of a photo (references, samples, beams) share its memory, and nothing is copied to give each its own.
@@ -20,14 +20,16 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 if TYPE_CHECKING:  # the table can be read without loading torch
     from torch import Tensor
 
+    from tellapart.data.streams import Inputs
+
 Tree = TypeVar("Tree")
 
 
 class Captioner(Protocol):
     """Four verbs.  A captioner knows no vocabulary, no loss and no reward; decoding and training know only these."""
 
-    def encode(self, features: Tensor, mask: Tensor) -> Any:
-        """features (B, R, D), mask (B, R) True where a region exists -> memory with B rows, computed once per photo."""
+    def encode(self, inputs: Inputs) -> Any:
+        """Named streams of B items -> memory with B rows, computed once per item."""
 
     def start(self, memory: Any) -> Any:
         """The state before the first word, one row per photo."""

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tellapart.captioners.recurrent import AdditiveAttention, at_words, captions_of, lstm, mean_region, unroll
+from tellapart.data.streams import REGIONS, Inputs
 
 
 @dataclass
@@ -57,7 +58,8 @@ class Attention(nn.Module):
         self.word = nn.Linear(c.word_width, c.vocab_size)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
 
-    def encode(self, features: Tensor, mask: Tensor) -> Memory:
+    def encode(self, inputs: Inputs) -> Memory:
+        features, mask = inputs[REGIONS]
         regions = self.project(features)
         return Memory(regions, self.look.key(regions), mean_region(regions, mask), ~mask)
 

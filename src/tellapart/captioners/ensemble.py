@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tellapart.captioners import Captioner
+from tellapart.data.streams import Inputs
 
 
 class Ensemble:
@@ -25,8 +26,8 @@ class Ensemble:
             raise ValueError("an ensemble needs a member at least")
         self.members = tuple(members)
 
-    def encode(self, features: Tensor, mask: Tensor) -> tuple[Any, ...]:
-        return tuple(member.encode(features, mask) for member in self.members)
+    def encode(self, inputs: Inputs) -> tuple[Any, ...]:
+        return tuple(member.encode(inputs) for member in self.members)
 
     def start(self, memory: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(member.start(own) for member, own in zip(self.members, memory, strict=True))

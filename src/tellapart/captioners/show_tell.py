@@ -12,6 +12,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from tellapart.captioners.recurrent import at_words, captions_of, lstm, mean_region, unroll, wake
+from tellapart.data.streams import REGIONS, Inputs
 
 
 @dataclass
@@ -42,7 +43,8 @@ class ShowTell(nn.Module):
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
         wake([self.heard, self.before], self.word)
 
-    def encode(self, features: Tensor, mask: Tensor) -> State:
+    def encode(self, inputs: Inputs) -> State:
+        features, mask = inputs[REGIONS]
         photo = self.photo(mean_region(features, mask))
         return State(*lstm(self.heard(photo), photo.new_zeros(photo.shape)))
 

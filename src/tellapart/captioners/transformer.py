@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tellapart.captioners.beginnings import Beginnings
+from tellapart.data.streams import REGIONS, Inputs
 
 
 @dataclass
@@ -180,7 +181,8 @@ class Transformer(nn.Module):
         self.register_buffer("places", positions(32, c.width), persistent=False)
         nn.init.normal_(self.embed.weight, std=c.width**-0.5)
 
-    def encode(self, features: Tensor, mask: Tensor) -> Memory:
+    def encode(self, inputs: Inputs) -> Memory:
+        features, mask = inputs[REGIONS]
         hidden = ~mask
         x = self.project(features)
         for layer in self.encoder:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tellapart.captioners.recurrent import AdditiveAttention, at_words, captions_of, lstm, mean_region, unroll, wake
+from tellapart.data.streams import REGIONS, Inputs
 
 
 @dataclass
@@ -61,7 +62,8 @@ class UpDown(nn.Module):
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
         wake([self.heard, self.mean, self.before, self.seen], self.word)
 
-    def encode(self, features: Tensor, mask: Tensor) -> Memory:
+    def encode(self, inputs: Inputs) -> Memory:
+        features, mask = inputs[REGIONS]
         regions = self.project(features)
         return Memory(regions, self.attend.key(regions), self.mean(mean_region(regions, mask)), ~mask)
 

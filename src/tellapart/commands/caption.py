@@ -13,7 +13,7 @@ from tellapart.cluster import HELP, LOCAL, Cluster
 from tellapart.commands.arguments import Parser, number, positive
 from tellapart.errors import UserError
 from tellapart.parallel import batched
-from tellapart.progress import Progress
+from tellapart.progress import Progress, notice
 
 if TYPE_CHECKING:
     from tellapart.among import Collection
@@ -94,12 +94,42 @@ def parser() -> Parser:
         help="choose among whole captions, or let the retriever have a say at each word (default: captions)",
     )
     among.add_argument("--candidates", metavar="F.jsonl", type=Path, help="choose among captions made elsewhere")
-    server = parser.add_argument_group("captions from a server that speaks the OpenAI protocol")
+    _add_server(parser)
+    return parser
+
+
+def _add_server(parser: Parser) -> None:
+    from tellapart.endpoint import LONGEST_SIDE, MAX_TOKENS
+
+    server = parser.add_argument_group(
+        "captions from a server that speaks the OpenAI protocol",
+        f"Each photo goes to URL, and to no other host, as a JPEG of at most {LONGEST_SIDE} pixels a side without\n"
+        "metadata, together with the prompt.  A photo is one request; with --among two, or five if the server gives\n"
+        "one answer at a time; failed ones are repeated.  A key is sent only if TELLAPART_API_KEY holds one or\n"
+        "--api-key-env names its variable.  A line at the end says how many requests and tokens it was.",
+    )
     server.add_argument("--endpoint", metavar="URL", help="such as http://localhost:8080/v1")
     server.add_argument("--endpoint-model", metavar="NAME", help="the model to ask there")
+    server.add_argument(
+        "--prompt", metavar="TEXT", help="what to ask of each photo (default: a caption of one sentence)"
+    )
+    server.add_argument(
+        "--api-key-env", metavar="NAME", help="the environment variable whose key is sent (default: TELLAPART_API_KEY)"
+    )
+    server.add_argument(
+        "--max-tokens",
+        type=positive,
+        metavar="N",
+        help=f"length of an answer; models that think need more (default: {MAX_TOKENS})",
+    )
+    server.add_argument("--max-requests", type=positive, metavar="N", help="stop after N requests (default: no limit)")
     server.add_argument("--timeout", type=seconds, default=60.0, help="seconds for an answer (default: 60)")
-    server.add_argument("--requests", type=positive, default=4, help="requests at once, at most (default: 4)")
-    return parser
+    server.add_argument(
+        "--requests",
+        type=positive,
+        default=4,
+        help="requests at once, at most; more than one if the server works on them together (default: 4)",
+    )
 
 
 def strength(text: str) -> float:
@@ -137,6 +167,9 @@ def _check(request: argparse.Namespace) -> None:
             raise UserError(f"{name} needs --among, the collection that photos are told apart from.")
     if bool(request.endpoint) != bool(request.endpoint_model):
         raise UserError("--endpoint and --endpoint-model go together: where the server is, and which model to ask.")
+    for name in ("prompt", "api_key_env", "max_tokens", "max_requests"):
+        if getattr(request, name) is not None and not request.endpoint:
+            raise UserError(f"--{name.replace('_', '-')} needs --endpoint, the server that it is about.")
     given = [name for name in ("model", "candidates", "endpoint") if getattr(request, name)]
     if len(given) > 1:
         raise UserError(f"--{given[0]} and --{given[1]} cannot both be where captions come from.")
@@ -206,14 +239,16 @@ def _source(request: argparse.Namespace) -> CandidatesFile | Endpoint | PhotoCap
     if request.endpoint:
         from tellapart.endpoint import Endpoint
 
-        key = os.environ.get("TELLAPART_API_KEY") or os.environ.get("OPENAI_API_KEY", "")
+        settings = {"prompt": request.prompt, "max_tokens": request.max_tokens, "max_requests": request.max_requests}
         return Endpoint(
             request.endpoint,
             request.endpoint_model,
             candidates=5 if request.among else 1,
             timeout=request.timeout,
             at_once=request.requests,
-            api_key=key.strip(),
+            api_key=_api_key(request.api_key_env),
+            notify=notice,
+            **_given(settings),
         )
     from tellapart.album import DEFAULT
     from tellapart.captioning import load
@@ -223,6 +258,14 @@ def _source(request: argparse.Namespace) -> CandidatesFile | Endpoint | PhotoCap
 
         return ClusterCaptioner(request.model or DEFAULT, Cluster(request.ray), device=request.device)
     return load(request.model or DEFAULT, device=request.device, features=request.features, paths=request.paths)
+
+
+def _api_key(variable: str | None) -> str:
+    """Only a key that is meant for this program or this server: those of other programs go to nobody."""
+    key = os.environ.get(variable or "TELLAPART_API_KEY", "").strip()
+    if variable and not key:
+        raise UserError(f"--api-key-env {variable}: this environment variable is not set, or empty.")
+    return key
 
 
 def _speaker(

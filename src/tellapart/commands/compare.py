@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tellapart.evaluation.changes import Changes
     from tellapart.evaluation.compare import Evaluation
     from tellapart.evaluation.compare_report import Findings
-    from tellapart.evaluation.report import Looking
+    from tellapart.evaluation.photo_cards import Looking
     from tellapart.evaluation.rows import Split
     from tellapart.evaluation.run import Grid
     from tellapart.evaluation.runs import Run

@@ -24,6 +24,11 @@ _METRICS = "CIDEr-D,Rep,BadEnd,Prec,UniCap,AvgLen"
 _SHOWN = "trains"  # the look-alikes that the terminal shows
 _AMONG = "told apart"
 _TUNED = "tuned"
+_FIRST = 6  # photos that the page opens with
+_SUBTITLE = (
+    "{photos} photos, most of them in groups that look alike. An ordinary captioner says the same of several of them; "
+    "one that tells them apart says what only this photo shows."
+)
 
 
 def parser() -> Parser:
@@ -68,7 +73,8 @@ def main(arguments: list[str]) -> int:
         differences, width = grid.differences(), shutil.get_terminal_size((100, 24)).columns
         columns = table.main_columns(grid)
         print(f"\n{table.table(grid, differences, columns=columns, width=width)}\n")
-        print("\n".join(table.notes(grid, columns)))
+        sentences = [*table.in_short(grid, columns), *table.which_to_believe(grid, columns)]
+        print(table.in_lines([*sentences, "", *table.notes(grid, columns)], columns, width=width))
         for why in left_out.values():
             print(f"TT is left out: {why}")
         report.write(
@@ -78,8 +84,10 @@ def main(arguments: list[str]) -> int:
             captioners.looked,
             plane_of(listening),
             title="The album, told apart",
+            subtitle=_SUBTITLE.format(photos=len(grid.split.photos)),
             footer=credit(grid.split.photos),
             examples=len(grid.split.photos),
+            first=_FIRST,
             trained=trained(models),
         )
     print(f"\n{time.monotonic() - began:.0f} seconds")

@@ -54,7 +54,7 @@ def parser() -> Parser:
         "--retriever",
         metavar="R",
         nargs="+",
-        help="who has to find the photos: from `tellapart models`, a run folder or a hub id (default: embedded ones)",
+        help="who has to find the photos: from `tellapart models`, a run folder or a hub id (default: word)",
     )
     parser.add_argument(
         "--against", metavar="MODEL", help="the row that the others are compared with (default: the first)"
@@ -88,7 +88,8 @@ def main(arguments: list[str]) -> int:
     from tellapart.evaluation import rows
     from tellapart.metrics import scoring
 
-    scoring.chosen(request.metrics)  # a misspelt name should not cost minutes
+    for note in scoring.notes(request.metrics):  # which also refuses a misspelt name before it costs minutes
+        print(note, file=sys.stderr)
     models = rows.models(request.models)
     against = _row_of(request.against, models) if request.against else models[0].recipe or models[0].name
     splits = rows.splits(request.data, request.split)
@@ -300,7 +301,9 @@ def _print(grids: Sequence[Grid], differences: Sequence[Differences], *, all_col
         columns = table.all_columns(grid) if all_columns else table.main_columns(grid)
         blank = "\n" if number else ""
         print(f"{blank}{table.table(grid, found, columns=columns, width=width)}\n")
-        print("\n".join(table.notes(grid, columns)))
+        meant = columns if number == len(grids) - 1 else []  # once, below the last table
+        sentences = [*table.which_to_believe(grid, columns), *table.notes(grid, columns)]
+        print(table.in_lines(sentences, meant, width=width))
         for sentence in table.left_out(grid):
             print(f"{grid.split.name}: {sentence}", file=sys.stderr)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from textwrap import TextWrapper
 from typing import TYPE_CHECKING, Any
 
 from tellapart.commands.arguments import Parser
+from tellapart.metrics import measures
 
 if TYPE_CHECKING:
     from tellapart.metrics.scoring import Scores
@@ -22,8 +24,12 @@ def parser() -> Parser:
         "              {id: [captions]} where a model gives several: the first is judged, for diversity all are\n"
         "  REFERENCES  {id: [captions]}, COCO annotations, or a data file; plain or gzipped\n"
         "\n"
+        'A caption may be {"caption": text} in place of text, as in the gts and res of pycocoevalcap.\n'
+        "\n"
         "Prints JSON: scores of the corpus with 95 % intervals (1,000 bootstrap samples of the photos) and a\n"
-        "signature each.  Scores are fractions: a CIDEr-D of 1.21 is what papers print as 121.",
+        "signature each.  Scores are fractions: a CIDEr-D of 1.21 is what papers print as 121.\n"
+        "\n"
+        f"Measures:\n{_explained()}",
         "tellapart score captions.json references.json --metrics BLEU,METEOR,ROUGE-L,CIDEr-D",
     )
     parser.add_argument("captions", metavar="CAPTIONS", help="the captions to be scored")
@@ -31,8 +37,7 @@ def parser() -> Parser:
     parser.add_argument(
         "--metrics",
         metavar="A,B",
-        help="BLEU (all four), METEOR, ROUGE-L, CIDEr-D, CIDEr, SPICE (runs Java), SGF, UniCap, AvgLen, Vocabulary, "
-        "distinct-1, distinct-2, RareWords, Rep, Prec, CIDErBtw, DisWordRate, mBLEU, self-CIDEr, or all "
+        help="names of measures; BLEU, SPICE, SGF and mBLEU are all of that name; or all "
         "(default: all that need no Java)",
     )
     parser.add_argument("--per-image", action="store_true", help="scores of each photo too")
@@ -52,12 +57,22 @@ def parser() -> Parser:
     return parser
 
 
+def _explained() -> str:
+    """Each measure and what it says."""
+    wrap = TextWrapper(width=110, subsequent_indent=" " * 20)
+    lines = []
+    for info in measures.TEXT:
+        better = f" ({info.direction})" if info.higher_is_better is False else ""
+        lines.append(wrap.fill(f"  {info.name:<18}{info.description.removesuffix('.')}{better}"))
+    return "\n".join(lines)
+
+
 def main(arguments: list[str]) -> int:
     request = parser().parse_args(arguments)
 
     from tellapart import files
     from tellapart.errors import UserError
-    from tellapart.metrics.scoring import compare
+    from tellapart.metrics.scoring import compare, notes
 
     given = [Path(path) for path in (request.captions, request.references, request.against) if path]
     if request.out and files.real(request.out) in map(files.real, given):
@@ -74,7 +89,7 @@ def main(arguments: list[str]) -> int:
     )
     left_out = [f"{name} is left out: {why}" for name, why in ours.skipped.items()]
     problems = [problem for scores in (ours, *others) for problem in scores.problems]
-    for line in [*dict.fromkeys(problems), *left_out]:
+    for line in [*notes(request.metrics), *dict.fromkeys(problems), *left_out]:
         print(line, file=sys.stderr)
     if ours.perhaps_swapped:
         print("Photos have several captions and one reference each: are the two files swapped?", file=sys.stderr)
@@ -112,11 +127,10 @@ def _result(ours: Scores, others: list[Scores], *, per_image: bool) -> dict[str,
 
 def _table(result: dict[str, Any]) -> str:
     """For people: fractions times 100."""
-    from tellapart.metrics.scoring import in_percent
-
     lines = [f"{result['photos']} photos; shares and scores times 100, with 95 % intervals"]
     for name, score in result["corpus"].items():
-        scale = 100 if in_percent(name) else 1
+        info = measures.of(name)
+        scale = 100 if info is None or info.percent else 1
         line = f"{name:<16} {scale * score:7.1f}  {_ends(result['interval'][name], scale)}"
         if found := result.get("against", {}).get(name):
             difference = f"{scale * found['difference']:+.1f} {_ends(found['interval'], scale)}"

@@ -17,20 +17,22 @@ from torch import Tensor
 
 from tellapart.data.examples import Example
 from tellapart.data.features import StoredFeatures
+from tellapart.data.streams import Inputs, region_inputs
 from tellapart.data.tokenizers import Tokenizer
 
 
 @dataclass
 class Batch:
     photos: NDArray[np.int64]  # (B,) positions in the data, for messages and for rewards that need references
-    features: Tensor  # (B, R, D)
-    mask: Tensor  # (B, R) True where a region exists
+    inputs: Inputs  # what is seen of the photos
     tokens: Tensor  # (B*K, T) grouped by photo; EOS at the end, then padding; no BOS
+    token_mask: Tensor  # (B*K, T) True up to and including EOS: padding may be the same token
     chosen: Tensor | None = None  # (B*K,) which of its photo's captions each is
 
     def to(self, device: torch.device) -> Batch:
         chosen = None if self.chosen is None else self.chosen.to(device)
-        return Batch(self.photos, self.features.to(device), self.mask.to(device), self.tokens.to(device), chosen)
+        tokens, mask = self.tokens.to(device), self.token_mask.to(device)
+        return Batch(self.photos, self.inputs.to(device), tokens, mask, chosen)
 
 
 class CaptionedPhotos:
@@ -65,8 +67,8 @@ class CaptionedPhotos:
     def __len__(self) -> int:
         return len(self.examples)
 
-    def features(self, photos: NDArray[np.int64], chance: NDArray[np.float64] | None = None) -> tuple[Tensor, Tensor]:
-        """(B, R, D) with R the most regions that one of the photos has, and the mask (B, R)
+    def inputs(self, photos: NDArray[np.int64], chance: NDArray[np.float64] | None = None) -> Inputs:
+        """What is seen of the photos; R is the most regions that one of them has.
 
         chance  (B,) from 0 to below 1: which view of each photo; none: the whole photo
         """
@@ -80,7 +82,7 @@ class CaptionedPhotos:
                 if len(here):
                     found = store.grid(self._rows[photos[here], of_view], most)
                     features[here, : found.shape[1]] = found
-        return features, torch.arange(most) < torch.from_numpy(counts)[:, None]
+        return region_inputs(features, torch.arange(most) < torch.from_numpy(counts)[:, None])
 
     def batch(
         self,
@@ -91,15 +93,17 @@ class CaptionedPhotos:
         """The photos with the chosen ones of their captions, in views that chance decides."""
         captions = [self.captions[photo][k] for photo, ks in zip(photos, chosen, strict=True) for k in ks]
         which = torch.tensor([k for ks in chosen for k in ks], dtype=torch.long)
-        return Batch(photos, *self.features(photos, chance), pad_tokens(captions, self.pad), which)
+        tokens, mask = padded(captions, self.pad)
+        return Batch(photos, self.inputs(photos, chance), tokens, mask, which)
 
 
-def pad_tokens(captions: Sequence[Sequence[int]], pad: int) -> Tensor:
-    """(N, T) with T the longest caption"""
-    tokens = torch.full((len(captions), max(map(len, captions), default=0)), pad)
+def padded(captions: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor]:
+    """Tokens (N, T), with T the longest caption, and their mask (N, T)."""
+    lengths = torch.tensor([len(caption) for caption in captions], dtype=torch.long)
+    tokens = torch.full((len(captions), int(lengths.max()) if len(lengths) else 0), pad)
     for row, caption in zip(tokens, captions, strict=True):
         row[: len(caption)] = torch.tensor(caption)
-    return tokens
+    return tokens, torch.arange(tokens.shape[1]) < lengths[:, None]
 
 
 OneBatch = TypeVar("OneBatch", covariant=True)

@@ -1,4 +1,8 @@
-"""Captions to token ids and back.  Models that bring sub-words of their own fit behind the same protocol."""
+"""Captions to token ids and back: words of our own vocabulary, or the sub-words of a pretrained language model.
+
+vocabulary.json   {"kind": "words", "words": [...]}, or {"kind": "subwords", "pad", "bos", "eos"}
+tokenizer.json    of sub-words: the tokenizer as the `tokenizers` library saves it
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,13 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tellapart import files
 from tellapart.errors import UserError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Subwords
 
 
 class Tokenizer(Protocol):
@@ -23,19 +30,22 @@ class Tokenizer(Protocol):
         """The size of the vocabulary, special tokens included."""
 
     def encode(self, caption: str) -> list[int]:
-        """Ids of the caption's words, without BOS and EOS."""
+        """Ids of the caption's tokens, without BOS and EOS."""
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text up to the first EOS."""
 
     @property
-    def never_said(self) -> tuple[int, ...]:
+    def banned_ids(self) -> tuple[int, ...]:
         """Tokens that no decoder may emit."""
 
-    def save(self, file: Path) -> None: ...
+    def save(self, folder: Path) -> None:
+        """As part of a model folder: see `load`."""
 
 
 _MOST_BYTES = 1 << 28  # of a vocabulary
+VOCABULARY, SUBWORDS = "vocabulary.json", "tokenizer.json"
+
 _WORD = re.compile(r"n't|'(?:s|m|d|ll|re|ve)\b|[^\W_]+(?:-[^\W_]+)*")
 
 
@@ -69,31 +79,25 @@ class WordTokenizer:
         return cls(sorted(kept, key=lambda word: (-counts[word], word)))
 
     @classmethod
-    def load(cls, file: Path) -> WordTokenizer:
-        data = files.read_bytes(file, most=_MOST_BYTES)
-        try:
-            stored = json.loads(data)
-            words = stored["words"]
-            if stored["kind"] != "words" or not isinstance(words, list):
-                raise ValueError
-            if not all(isinstance(word, str) for word in words):
-                raise ValueError
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise UserError(f"{file} is not a vocabulary that this version can read.") from None
+    def load(cls, folder: Path) -> WordTokenizer:
+        file = folder / VOCABULARY
+        words = _stored(folder).get("words")
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise _unreadable(file)
         try:
             return cls(words)
         except UserError as error:
             raise UserError(f"{file}: {error}") from None
 
-    def save(self, file: Path) -> None:
+    def save(self, folder: Path) -> None:
         words = self.words[len(self.specials) :]
-        files.replace(file, (json.dumps({"kind": "words", "words": words}, ensure_ascii=False) + "\n").encode())
+        _store(folder, {"kind": "words", "words": words})
 
     def __len__(self) -> int:
         return len(self.words)
 
     @property
-    def never_said(self) -> tuple[int, ...]:
+    def banned_ids(self) -> tuple[int, ...]:
         return (self.pad, self.bos, self.unk)
 
     def encode(self, caption: str) -> list[int]:
@@ -107,3 +111,89 @@ class WordTokenizer:
             if token not in (self.pad, self.bos):
                 words.append(self.words[token])
         return join_words(words)
+
+
+class SubwordTokenizer:
+    """The tokenizer of a pretrained language model, as the `tokenizers` library has it.
+
+    Padding may be the same token as the end (GPT-2, SmolLM2): whoever reads a batch goes by its mask.
+    """
+
+    def __init__(self, tokenizer: Subwords, *, eos: int, bos: int | None = None, pad: int | None = None):
+        """Without a BOS or a padding token of its own, EOS stands for it."""
+        self._tokenizer, self.eos = tokenizer, eos
+        self.bos, self.pad = eos if bos is None else bos, eos if pad is None else pad
+        for name, token in (("eos", self.eos), ("bos", self.bos), ("pad", self.pad)):
+            if not 0 <= token < len(self):
+                raise UserError(f"the tokenizer has {len(self)} tokens, and its {name} is {token}.")
+
+    @classmethod
+    def load(cls, folder: Path) -> SubwordTokenizer:
+        file, ids = folder / SUBWORDS, _stored(folder)
+        try:
+            from tokenizers import Tokenizer as Library
+        except ImportError:
+            raise UserError(f"{folder} needs the package tokenizers; `pip install tokenizers` brings it.") from None
+        special = {name: ids.get(name) for name in ("eos", "bos", "pad")}
+        if not all(type(token) is int for token in special.values()):
+            raise _unreadable(folder / VOCABULARY)
+        try:
+            return cls(Library.from_str(files.read_text(files.inside(folder, SUBWORDS), most=_MOST_BYTES)), **special)  # type: ignore[arg-type]
+        except UserError:
+            raise
+        except Exception as error:  # the library raises plain ones
+            raise UserError(f"{file} is not a tokenizer that this version can read ({error}).") from None
+
+    def save(self, folder: Path) -> None:
+        files.replace(folder / SUBWORDS, self._tokenizer.to_str().encode())
+        _store(folder, {"kind": "subwords", "eos": self.eos, "bos": self.bos, "pad": self.pad})
+
+    def __len__(self) -> int:
+        return self._tokenizer.get_vocab_size(with_added_tokens=True)
+
+    @property
+    def banned_ids(self) -> tuple[int, ...]:
+        return tuple(sorted({self.pad, self.bos} - {self.eos}))
+
+    def encode(self, caption: str) -> list[int]:
+        return list(self._tokenizer.encode(caption, add_special_tokens=False).ids)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        kept = list(tokens[: tokens.index(self.eos)] if self.eos in tokens else tokens)
+        specials = {self.pad, self.bos}
+        return self._tokenizer.decode([token for token in kept if token not in specials]).strip()
+
+
+def load(folder: Path) -> Tokenizer:
+    """The tokenizer of a model folder, by its kind."""
+    kind = _stored(folder).get("kind")
+    if kind == "words":
+        return WordTokenizer.load(folder)
+    if kind == "subwords":
+        return SubwordTokenizer.load(folder)
+    raise _unreadable(folder / VOCABULARY)
+
+
+def spellings(tokenizer: Tokenizer) -> list[str]:
+    """Each token as text: models that share these can be joined."""
+    return [tokenizer.decode([token]) for token in range(len(tokenizer))]
+
+
+def _stored(folder: Path) -> dict[str, Any]:
+    file = files.inside(folder, VOCABULARY)
+    data = files.read_bytes(file, most=_MOST_BYTES)
+    try:
+        stored = json.loads(data)
+    except (ValueError, RecursionError):
+        raise _unreadable(file) from None
+    if not isinstance(stored, dict):
+        raise _unreadable(file)
+    return stored
+
+
+def _store(folder: Path, content: dict[str, Any]) -> None:
+    files.replace(folder / VOCABULARY, (json.dumps(content, ensure_ascii=False) + "\n").encode())
+
+
+def _unreadable(file: Path) -> UserError:
+    return UserError(f"{file} is not a vocabulary that this version can read.")

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from tellapart.captioners import Captioner, select
+from tellapart.data.streams import Inputs
 from tellapart.decoding.words import log_probabilities, opening
 from tellapart.parallel import batched
 
@@ -28,7 +29,7 @@ Words = tuple[int, ...]
 @torch.no_grad()
 def log_probabilities_of_pairs(
     captioner: Captioner,
-    photos: Iterable[tuple[Tensor, Tensor]],
+    batches: Iterable[Inputs],
     captions: Sequence[Sequence[int]],
     *,
     bos: int,
@@ -38,7 +39,7 @@ def log_probabilities_of_pairs(
 ) -> Tensor:
     """log p(caption | photo), summed over the words of the caption, for all pairs: (captions, photos).
 
-    photos    features (B, R, D) and mask (B, R) of a batch of photos after the other; only one is held at a time
+    batches   what is seen of one batch of photos after the other; only one is held at a time
     captions  word ids without BOS, up to the first EOS if there is one
     with_eos  whether the EOS behind a caption counts, given or not.  Without it, an empty caption has log p 0
     advance   is told how many more photos are done: `Progress.advance`
@@ -50,14 +51,14 @@ def log_probabilities_of_pairs(
     trees: list[_Tree] = []
     at_once = 1  # photos
     found: list[Tensor] = []  # (photos, distinct captions)
-    for features, mask in photos:
-        memory = captioner.encode(features, mask)
+    for inputs in batches:
+        memory, device = captioner.encode(inputs), inputs.device
         if not trees:  # now there is a photo to learn from how large a state is
             rows = _affordable_rows(captioner, memory, bos, longest=max(map(len, distinct), default=0))
-            trees = [_tree(group, mask.device) for group in _evenly(distinct, at_most=rows)]
+            trees = [_tree(group, device) for group in _evenly(distinct, at_most=rows)]
             at_once = max(rows // max(tree.width for tree in trees), 1)
-        for block in batched(range(len(mask)), at_once):
-            part = select(memory, torch.tensor(block, device=mask.device))
+        for block in batched(range(inputs.items_count), at_once):
+            part = select(memory, torch.tensor(block, device=device))
             found.append(torch.cat([_walk(captioner, part, tree, bos) for tree in trees], 1))
             if advance:
                 advance(len(block))

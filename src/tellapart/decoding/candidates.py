@@ -43,7 +43,7 @@ def candidates(
     beam .. diversity  as in `beam_search`; the constraints hold for samples too
     seeds              of the samples, one per photo; none are needed without samples
     """
-    words = {"bos": tokenizer.bos, "eos": tokenizer.eos, "pad": tokenizer.pad, "banned": tokenizer.never_said}
+    words = {"bos": tokenizer.bos, "eos": tokenizer.eos, "pad": tokenizer.pad, "banned": tokenizer.banned_ids}
     rules = {"max_words": max_words, "min_words": min_words, "no_repeat": no_repeat, **words}
     best = beam_search(
         captioner,

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tellapart.captioners import Captioner
+from tellapart.data.streams import region_inputs
 from tellapart.decoding.score import score
 
 _OVERLAP = 1.5  # how much wider a window is than the distance to the next: things lie where two windows meet, too
@@ -35,7 +36,7 @@ def needed(captioner: Captioner, features: Tensor, tokens: Tensor, *, side: int,
     """
     everything = torch.ones(1, side * side, dtype=torch.bool)
     visible = torch.cat([everything, ~windows(side)]).to(features.device)
-    memory = captioner.encode(features.expand(len(visible), -1, -1).contiguous(), visible)
+    memory = captioner.encode(region_inputs(features.expand(len(visible), -1, -1).contiguous(), visible))
     said = tokens.expand(len(visible), -1).contiguous()
     logp = score(captioner, memory, said, torch.ones_like(said, dtype=torch.bool), bos=bos)
     return (logp[0] - logp[1:]).clamp(min=0).T

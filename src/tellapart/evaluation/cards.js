@@ -21,6 +21,7 @@ for (const list of document.querySelectorAll(".cards")) {
     tools.querySelector("output").value = `${shown} of ${cards.length} photos`;
   };
   tools.hidden = false;
+  if (tools.closest(".fold")) tools.closest(".fold").hidden = false;
   tools.addEventListener("input", update);
   tools.addEventListener("submit", (event) => event.preventDefault());
   update();

@@ -15,7 +15,7 @@ from pathlib import Path
 from tellapart.data.tokenizers import split_words
 from tellapart.errors import BadPhoto
 from tellapart.metrics.stop_words import STOP_WORDS
-from tellapart.pages import LONG_SIDE, counted, escaped, thumbnail
+from tellapart.pages import LONG_SIDE, abbreviation, counted, escaped, thumbnail
 
 _SMALL = 160  # pixels of a look-alike that has no card of its own
 
@@ -71,11 +71,12 @@ class Kind:
 
 @dataclass(frozen=True)
 class Columns:
-    """Figures behind captions: what stands above all of them, and the names of those that are places in a list."""
+    """Figures behind captions: what stands above all of them, those that are places in a list, and what they mean."""
 
     names: Sequence[str]
     places: frozenset[str] = frozenset()
     above: str = ""
+    meanings: Mapping[str, str] = field(default_factory=dict)
 
 
 class Pictures:
@@ -107,12 +108,21 @@ def section(
     *,
     orders: Sequence[Order] = (),
     kinds: Sequence[Kind] = (),
+    sorted_by: str = "the order of the data",
+    fold: str = "",
 ) -> str:
-    """A list of cards below the tools that its script needs."""
+    """A list of cards below the tools that its script needs.
+
+    sorted_by  names the order in which they are given
+    fold       what opens the tools, where photos should come first
+    """
     for card in cards:  # before they are asked for as look-alikes of others
         pictures.show(card.file, LONG_SIDE)
     articles = "".join(_article(number, card, pictures, columns, orders, kinds) for number, card in enumerate(cards))
-    return f'<div class="cards">\n{_tools(len(cards), orders, kinds)}{articles}</div>\n'
+    tools = _tools(len(cards), orders, kinds, sorted_by)
+    if fold:
+        tools = f'<details class="fold" hidden><summary>{escaped(fold)}</summary>\n{tools}</details>\n'
+    return f'<div class="cards">\n{tools}{articles}</div>\n'
 
 
 def legend(cards: Sequence[Card]) -> str:
@@ -132,7 +142,7 @@ def script() -> str:
     return (resources.files("tellapart.evaluation") / "cards.js").read_text(encoding="utf-8")
 
 
-def _tools(count: int, orders: Sequence[Order], kinds: Sequence[Kind]) -> str:
+def _tools(count: int, orders: Sequence[Order], kinds: Sequence[Kind], sorted_by: str) -> str:
     every = f'<option value="">all of these {counted(count, "photo")}</option>'
     which = "".join(
         f'<option value="{n}"{" selected" if kind.at_first else ""}>{escaped(kind.name)}</option>'
@@ -142,7 +152,7 @@ def _tools(count: int, orders: Sequence[Order], kinds: Sequence[Kind]) -> str:
     parts = [
         '<label>Search <input type="search" name="search" placeholder="a word, or a file"></label>',
         f'<label>Show <select name="kind">{every}{which}</select></label>' if kinds else "",
-        f'<label>Sort by <select name="order"><option value="">the order of the data</option>{how}</select></label>'
+        f'<label>Sort by <select name="order"><option value="">{escaped(sorted_by)}</option>{how}</select></label>'
         if orders
         else "",
         "<output></output>",
@@ -183,7 +193,9 @@ def _own(card: Card, pictures: Pictures) -> str:
 
 def _table(card: Card, columns: Columns) -> str:
     known = frozenset(word for text in card.references for word in split_words(text))
-    head = "".join(f'<th scope="col">{escaped(column)}</th>' for column in columns.names)
+    head = "".join(
+        f'<th scope="col">{abbreviation(column, columns.meanings.get(column, ""))}</th>' for column in columns.names
+    )
     lines = "".join(
         f'<tr><th scope="row" dir="auto">{line.colour}{escaped(line.name)}</th>'
         f'<td class="said" dir="auto">{_said(line, known, told=bool(card.references))}</td>'
@@ -249,7 +261,8 @@ tr th:first-child { text-align: left; }
 STYLE = """
 .tools { align-items: end; background: var(--paper); display: flex; flex-wrap: wrap; gap: .6rem 1.2rem;
   margin-bottom: .8rem; padding: .5rem 0; position: sticky; top: 0; z-index: 2; }
-.tools[hidden] { display: none; }
+.tools[hidden], .fold[hidden] { display: none; }
+.fold { margin: .6rem 0; } .fold .tools { position: static; }
 .tools label { color: var(--soft); display: grid; font-size: .75rem; gap: .15rem; }
 .tools input, .tools select { background: var(--card); border: 1px solid var(--line); border-radius: .35rem;
   color: var(--ink); font: inherit; font-size: .9rem; max-width: min(22rem, 85vw); padding: .35rem .5rem; }

@@ -17,8 +17,8 @@ from tellapart.evaluation.changes import Changes
 from tellapart.evaluation.compare import Evaluation, by_batch_size, differences, facts
 from tellapart.evaluation.figures import dot, side_by_side
 from tellapart.evaluation.local_reward import LocalReward
+from tellapart.evaluation.photo_cards import Looking, Places, card, nowhere, places_of
 from tellapart.evaluation.plots import Series
-from tellapart.evaluation.report import Looking, Places, card, nowhere, places_of
 from tellapart.evaluation.run import Grid
 from tellapart.evaluation.runs import Run, caution
 from tellapart.evaluation.step_time import time_table

@@ -13,15 +13,14 @@ import torch
 from numpy.typing import NDArray
 
 from tellapart.data import examples as data_files
-from tellapart.data.batches import pad_tokens
+from tellapart.data.batches import padded
 from tellapart.data.tokenizers import WordTokenizer, split_words
-from tellapart.decoding.score import caption_mask
 from tellapart.errors import UserError
 from tellapart.evaluation.runs import Run
 from tellapart.metrics.ngrams import ORDERS
 from tellapart.progress import Progress
 from tellapart.recipe import RewardsConfig
-from tellapart.rewards import Said
+from tellapart.rewards import SampledCaptions
 from tellapart.rewards.consensus import Consensus
 from tellapart.rewards.local_config import LocalConfig
 from tellapart.rewards.local_discriminative import LocalDiscriminative, ngram_weights, thresholds
@@ -89,7 +88,7 @@ class LocalReward:
         if rewards.local.qualify == "contrast":
             raise UserError(f"{run.name} rewards words by comparing with look-alikes, which only training photos have.")
         return cls(
-            WordTokenizer.load(run.folder / "vocabulary.json"),
+            WordTokenizer.load(run.folder),
             _trained_on(run),
             rewards.local,
             source=f"By the training references and the vocabulary of {run.name}.",
@@ -153,9 +152,9 @@ class LocalReward:
     def earned(self, captions: Sequence[str], references: Sequence[Sequence[str]]) -> list[Earned]:
         """What LD would give for captions of photos with these references."""
         eos, pad = self._tokenizer.eos, self._tokenizer.pad
-        tokens = pad_tokens([[*self._encode(caption), eos] for caption in captions], pad)
-        said = Said(tokens, caption_mask(tokens, eos), torch.arange(len(captions)))
-        reward = LocalDiscriminative(self._consensus_of(references, self._consensus), self.config)(said)
+        tokens, mask = padded([[*self._encode(caption), eos] for caption in captions], pad)
+        sampled = SampledCaptions(tokens, mask, torch.arange(len(captions)))
+        reward = LocalDiscriminative(self._consensus_of(references, self._consensus), self.config)(sampled)
         each = reward.sentence[:, None] + (0 if reward.words is None else reward.words)
         words = [split_words(caption)[: self._max_words] for caption in captions]
         return [

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from tellapart.captioning import PhotoCaptioner
+from tellapart.data.streams import REGIONS
 from tellapart.decoding.looking import needed
 from tellapart.errors import BadPhoto
 from tellapart.evaluation.cards import Looked
@@ -22,7 +23,7 @@ def looked(captioner: PhotoCaptioner, file: Path, caption: str) -> Looked | None
     if not isinstance(sight, Eyes) or sight.encoder.config.grid < 2 or len(tokens) != len(caption.split()):
         return None
     try:
-        features, _ = sight.features([sight.look(file)])
+        features, _ = sight.inputs([sight.look(file)])[REGIONS]
     except BadPhoto:
         return None
     given = torch.tensor(tokens, device=captioner.device)

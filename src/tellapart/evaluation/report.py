@@ -1,12 +1,11 @@
 """One page of an evaluation: the grids with intervals and marks, then photos with every model's caption beside them.
 
-Which photos are shown is drawn by a seed, and nobody chooses; those whose ranks changed most have their own section.
+A page for people who come to see captions opens with photos, those first that show best what a model adds.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,23 +13,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tellapart import files
-from tellapart.data.tokenizers import split_words
 from tellapart.errors import UserError
 from tellapart.evaluation import cards as of_photos
 from tellapart.evaluation import figures, plots
-from tellapart.evaluation.cards import Card, Columns, Kind, Line, Looked, Order, Pictures, legend, section
+from tellapart.evaluation.cards import Pictures
 from tellapart.evaluation.figures import Figure
 from tellapart.evaluation.local_reward import LocalReward
+from tellapart.evaluation.photo_cards import Looking, nowhere, photo_list, speakers
 from tellapart.evaluation.plots import Series
-from tellapart.evaluation.run import Differences, Grid, Row
+from tellapart.evaluation.run import Differences, Grid
 from tellapart.evaluation.runs import Run
-from tellapart.evaluation.table import MARKS, all_columns, heading, left_out, main_columns, notes, shown, verdict
+from tellapart.evaluation.table import (
+    MARKS,
+    all_columns,
+    heading,
+    in_short,
+    left_out,
+    legend,
+    main_columns,
+    notes,
+    shown,
+    verdict,
+    which_to_believe,
+)
+from tellapart.metrics import measures
 from tellapart.metrics.retrieval import recalls
-from tellapart.pages import counted, escaped, page
-from tellapart.progress import Progress
+from tellapart.pages import abbreviation, counted, escaped, page
 
 EXAMPLES = 24
-CHANGES = 4  # photos whose rank rose most, and as many whose rank fell most, for each model
 _EARNING = 200  # photos among which those are whose words' rewards are shown
 _MAPPED = 1000  # captions on a map
 _FEWEST = 50  # photos that are worth one
@@ -39,13 +49,8 @@ _SEED = 0
 _SMALL = "Below a figure: its 95 % interval; \N{GREEK CAPITAL LETTER DELTA}, the difference, with the same."
 
 
-Looking = Callable[[str, Path, str], Looked | None]  # speaker, photo, caption -> what its words rest on
 Said = dict[str, list[str]]  # speaker -> captions of the same photos
 Plane = Callable[[Said], tuple[str, dict[str, NDArray[np.float64]]]]  # -> a retriever's name, where captions lie for it
-
-
-def nowhere(_speaker: str, _photo: Path, _caption: str) -> None:
-    """Of captions whose captioner is not at hand."""
 
 
 def write(
@@ -56,22 +61,26 @@ def write(
     plane: Plane | None = None,
     *,
     title: str = "Evaluation",
+    subtitle: str = "",
     footer: str = "",
     examples: int = EXAMPLES,
+    first: int = 0,
     trained: Sequence[Run] = (),
 ) -> None:
     """The page in one step.
 
     examples  so many photos of each data set are drawn by chance
+    first     photos stand before the tables: at first up to so many, which show best what the second model adds
     trained   those of the models whose training has a log
     """
     pictures = Pictures()
     parts = [
-        _grid(grid, found, pictures, looked, plane, examples) for grid, found in zip(grids, differences, strict=True)
+        _grid(grid, found, pictures, looked, plane, examples, first)
+        for grid, found in zip(grids, differences, strict=True)
     ]
     parts.append(_training(trained))
     models = {name for grid in grids for name in grid.lines}
-    subtitle = f"{counted(len(models), 'model')} on {counted(len(grids), 'data set')}"
+    subtitle = subtitle or f"{counted(len(models), 'model')} on {counted(len(grids), 'data set')}"
     style = plots.STYLE + figures.STYLE + of_photos.TABLES + _STYLE + of_photos.STYLE + pictures.style
     files.replace(out, page(title, subtitle, "".join(parts), footer=footer, style=style, script=of_photos.script()))
 
@@ -83,21 +92,36 @@ def _grid(
     looked: Looking,
     plane: Plane | None,
     examples: int,
+    first: int,
 ) -> str:
-    intervals = grid.intervals()
-    main = main_columns(grid)
-    every = all_columns(grid)
-    everything = f"<summary>All {len(every)} measures</summary>\n{_turned(grid, differences, intervals, every)}"
-    legend = "".join(f"<p>{escaped(note)}</p>" for note in (*notes(grid, main), _SMALL, *left_out(grid)))
+    photos = photo_list(grid, pictures, looked, examples, first)
+    tables = _tables(grid, differences)
     parts = [
         f"<section>\n<h2>{escaped(grid.split.name)}</h2>\n",
-        _table(grid, differences, intervals, main),
-        f'<div class="notes">{legend}</div>\n',
-        f"<details>{everything}</details>\n",
-        _recall(grid),
-        _examples(grid, pictures, looked, examples),
+        *([photos, tables] if first else [tables, photos]),
         _figures(grid, pictures, plane),
         "</section>\n",
+    ]
+    return "".join(parts)
+
+
+def _tables(grid: Grid, differences: Differences) -> str:
+    """What was found in plain words, the table, what its columns mean, and which of them to believe."""
+    intervals = grid.intervals()
+    main, every = main_columns(grid), all_columns(grid)
+    short = "".join(f"<p>{escaped(sentence)}</p>\n" for sentence in in_short(grid, main))
+    believe = "".join(f"<p>{escaped(sentence)}</p>\n" for sentence in which_to_believe(grid, main))
+    meanings = "".join(f"<dt>{escaped(name)}</dt><dd>{escaped(text)}</dd>\n" for name, text in legend(main).items())
+    below = "".join(f"<p>{escaped(note)}</p>" for note in (*notes(grid, main), _SMALL, *left_out(grid)))
+    everything = f"<summary>All {len(every)} measures</summary>\n{_turned(grid, differences, intervals, every)}"
+    parts = [
+        f'<h3>How well the captions do</h3>\n<div class="short">{short}</div>\n' if short else "",
+        _table(grid, differences, intervals, main),
+        f'<div class="short">{believe}</div>\n' if believe else "",
+        f'<div class="notes">{below}</div>\n',
+        f'<h4>What the columns mean</h4>\n<dl class="meanings">{meanings}</dl>\n' if meanings else "",
+        f"<details>{everything}</details>\n",
+        _recall(grid),
     ]
     return "".join(parts)
 
@@ -122,7 +146,7 @@ def _turned(grid: Grid, differences: Differences, intervals: Intervals, columns:
     """A row for each measure: there are more of them than a page is wide."""
     head = "".join(f'<th scope="col" dir="auto">{escaped(name)}</th>' for name in grid.lines)
     body = "".join(
-        f'<tr><th scope="row">{escaped(column)}</th>'
+        f'<tr><th scope="row">{abbreviation(column, measures.explained(column))}</th>'
         + "".join(_cell(grid, differences, intervals, name, column) for name in grid.lines)
         + "</tr>\n"
         for column in columns
@@ -132,7 +156,7 @@ def _turned(grid: Grid, differences: Differences, intervals: Intervals, columns:
 
 def _heading(column: str) -> str:
     measure, by = heading(column)
-    return f"{escaped(measure)}<small>{escaped(by)}</small>" if by else escaped(measure)
+    return abbreviation(measure, measures.explained(column)) + (f"<small>{escaped(by)}</small>" if by else "")
 
 
 def _cell(grid: Grid, differences: Differences, intervals: Intervals, name: str, column: str) -> str:
@@ -168,77 +192,7 @@ def _recall(grid: Grid) -> str:
     return f'<div class="charts">\n{"".join(charts)}</div>\n' if charts else ""
 
 
-# Photos
-
-
-def _examples(grid: Grid, pictures: Pictures, looked: Looking, examples: int) -> str:
-    """Those drawn by chance, and for each speaker those whose places changed most from the base's."""
-    count = min(examples, len(grid.measured))
-    drawn = set(np.random.default_rng(_SEED).choice(grid.measured, count, replace=False).tolist())
-    base, names = grid.speaker(grid.against), speakers(grid)
-    places = {name: places_of(grid.rows[name]) for name in names}
-    by = list(grid.retrievers)[-1] if grid.retrievers else ""  # by custom the judge, which chose and rewarded nothing
-    ours = [name for name in names if not grid.rows[name].said.of_people]
-    changed = {name: _changes(places[name][by], places[base][by]) for name in ours if by and name != base}
-    photos = sorted(drawn.union(*changed.values()))
-
-    wanted = {(photo, name) for photo in drawn for name in ours}
-    wanted |= {(photo, one) for name, own in changed.items() for photo in own for one in (name, base)}
-    cards = _cards(grid, photos, places, looked, wanted)
-    kinds = []
-    if len(drawn) < len(photos):
-        chance = f"{counted(count, 'photo')} drawn by chance"
-        kinds.append(Kind(chance, frozenset(map(photos.index, drawn)), at_first=True))
-    kinds += [Kind(name, frozenset(map(photos.index, own))) for name, own in _groups(grid, photos).items()]
-    orders = []
-    for name, most in changed.items():
-        now, before = (np.array([places[one][by][photo] for photo in photos]) for one in (name, base))
-        found, rise = np.flatnonzero((now == 1) & (before > 1)), np.log(before / now)
-        kinds += [
-            Kind(f"{name}: the largest changes of rank against {base}, by {by}", frozenset(map(photos.index, most))),
-            Kind(f"found by {by} through {name}, not through {base}", frozenset(found.tolist())),
-        ]
-        orders += [
-            Order(f"{name}: rank risen most, by {by}", (-rise).tolist()),
-            Order(f"{name}: rank fallen most, by {by}", rise.tolist()),
-        ]
-    orders += [Order(f"{name}: rank, by {by}", [places[name][by][photo] for photo in photos]) for name in names if by]
-
-    among = counted(len(grid.split.photos), "photo")
-    place = f" Behind a caption is its photo's place among the {among} by each retriever, 1 if it is found."
-    note = escaped(legend(cards) + (place if by else ""))
-    columns = Columns(list(grid.retrievers), frozenset(grid.retrievers), "place by" if by else "")
-    listed = section(cards, pictures, columns, orders=orders, kinds=kinds)
-    return f'<h3>Photos</h3>\n<p class="notes">{note}</p>\n{listed}'
-
-
-def _groups(grid: Grid, photos: Sequence[int]) -> dict[str, list[int]]:
-    """Photos that the data set itself puts together, by the key `group` of its records."""
-    found: dict[str, list[int]] = {}
-    for photo in photos:
-        if name := grid.split.photos[photo].extra.get("group"):
-            found.setdefault(str(name), []).append(photo)
-    return found
-
-
-def _cards(
-    grid: Grid,
-    photos: Sequence[int],
-    places: Mapping[str, Places],
-    looked: Looking,
-    wanted: set[tuple[int, str]],
-) -> list[Card]:
-    """wanted  photos and speakers of whose words is shown what they rest on: it takes time"""
-    files = {(grid.split.photos[photo].file, name) for photo, name in wanted}
-    with Progress("what words rest on", len(files), unit="caption") as bar:
-
-        def look(name: str, file: Path, caption: str) -> Looked | None:
-            if (file, name) not in files:
-                return None
-            bar.advance()
-            return looked(name, file, caption)
-
-        return [card(grid, photo, places, look) for photo in photos]
+# Figures and training
 
 
 def _figures(grid: Grid, pictures: Pictures, plane: Plane | None) -> str:
@@ -284,44 +238,6 @@ def _some(photos: Sequence[int], most: int) -> list[int]:
     return sorted(np.random.default_rng(_SEED).permutation(photos)[:most].tolist())
 
 
-def speakers(grid: Grid) -> list[str]:
-    """The rows whose captions are shown: of a recipe, one run."""
-    return list(dict.fromkeys([*map(grid.speaker, grid.lines), grid.speaker(grid.against)]))
-
-
-def card(grid: Grid, photo: int, places: Mapping[str, Places], looked: Looking) -> Card:
-    """A photo of a grid: what the speakers that have places say of it, and not of its look-alikes."""
-    here = grid.split.photos[photo]
-    alike = [other for other in grid.look_alikes[photo].tolist() if other >= 0]
-    lines = []
-    for name, of_retrievers in places.items():
-        said = grid.rows[name].said.of_photo
-        elsewhere = frozenset(word for other in alike for text in said.get(other, [])[:1] for word in split_words(text))
-        figures = {by: float(own[photo]) for by, own in of_retrievers.items()}
-        lines.append(Line(name, said[photo][0], elsewhere, figures, looked(name, here.file, said[photo][0])))
-    return Card(here.file, [grid.split.photos[other].file for other in alike], lines, here.captions)
-
-
-def _changes(ours: dict[int, int], theirs: dict[int, int]) -> list[int]:
-    """Photos whose place rose most, then those whose place fell most; from 1 to 10 is as much as from 10 to 100."""
-    change = {photo: math.log(theirs[photo] / place) for photo, place in ours.items() if theirs[photo] != place}
-    order = sorted(change, key=lambda photo: -change[photo])
-    risen = [photo for photo in order[:CHANGES] if change[photo] > 0]
-    fallen = [photo for photo in order[: -CHANGES - 1 : -1] if change[photo] < 0]
-    return risen + fallen
-
-
-Places = dict[str, dict[int, int]]  # retriever -> photo -> the place, from 1, that its (first) caption gives it
-
-
-def places_of(row: Row) -> Places:
-    found = {}
-    for retriever, by in row.found.items():
-        photos, first = np.unique(by.own, return_index=True)
-        found[retriever] = dict(zip(photos.tolist(), (by.ranks[first] + 1).tolist(), strict=True))
-    return found
-
-
 _STYLE = """
 h2::first-letter { text-transform: none; }
 td small, th small { display: block; font-size: .72rem; }
@@ -330,7 +246,13 @@ section > .wide td, section > .wide th, details td { white-space: nowrap; }
 .sortable th[aria-sort=descending]::after { content: "\\25BE"; }
 .sortable th[aria-sort=ascending]::after { content: "\\25B4"; }
 .better { color: var(--good); } .worse { color: var(--bad); } .other { color: var(--other); }
+h4 { font-size: .9rem; font-weight: 600; margin: 1.2rem 0 .4rem; }
+.short { margin: .8rem 0; max-width: 60rem; }
+.meanings { display: grid; font-size: .85rem; gap: .25rem 1rem; grid-template-columns: max-content minmax(0, 1fr);
+  max-width: 60rem; }
+.meanings dt { font-weight: 600; overflow-wrap: anywhere; } .meanings dd { color: var(--soft); }
 details { margin: 1rem 0; } summary { cursor: pointer; margin-bottom: .6rem; }
 @media (max-width: 48rem) {
+  .meanings { gap: 0; grid-template-columns: minmax(0, 1fr); } .meanings dd { margin-bottom: .4rem; }
   section > .wide th:first-child, details th:first-child { background: var(--paper); left: 0; position: sticky; } }
 """

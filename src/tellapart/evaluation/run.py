@@ -60,6 +60,7 @@ class Row(Figures):
 
     said: Said
     found: dict[str, Found]  # by each retriever that sees photos
+    read: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None  # text to text: whose captions, and their ranks
 
 
 def mean_of(runs: Sequence[Row]) -> Figures:
@@ -288,6 +289,7 @@ def _text_to_text(row: Row, split: Split, known: Known, measured: list[int]) -> 
     ranks = retrieval.text_to_text(
         known.embed(texts), place_of[own], known.vectors, known.counts, of_people=row.said.of_people
     )
+    row.read = own, ranks
     statistics = retrieval.recalls(ranks, own, len(split.photos), "TT R", _name_in_tables(known.reader))
     row.add(statistics, f"photos:{len(known.photos)}|captions:{len(texts)}|w:{known.reader.sha256[:8]}")
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
-from torch import Tensor
 
+from tellapart.data.streams import Inputs
 from tellapart.decoding.all_pairs import log_probabilities_of_pairs
 from tellapart.evaluation.rows import Split
 from tellapart.evaluation.run import Row, queries
@@ -29,7 +29,7 @@ def add(row: Row, captioner: PhotoCaptioner, split: Split, measured: list[int]) 
     with Progress(f"self-retrieval, {row.said.model.name}", len(split.photos)) as bar:
         logp = log_probabilities_of_pairs(
             captioner.model.captioner,
-            _features(captioner, split),
+            _inputs(captioner, split),
             [words.encode(text) for text in texts],
             bos=words.bos,
             eos=words.eos,
@@ -42,7 +42,7 @@ def add(row: Row, captioner: PhotoCaptioner, split: Split, measured: list[int]) 
     )
 
 
-def _features(captioner: PhotoCaptioner, split: Split) -> Iterator[tuple[Tensor, Tensor]]:
+def _inputs(captioner: PhotoCaptioner, split: Split) -> Iterator[Inputs]:
     sight = captioner.sight
     for batch in batched(ordered_map(lambda photo: sight.look(photo.file), split.photos), _BATCH):
-        yield sight.features(batch)
+        yield sight.inputs(batch)

@@ -23,7 +23,6 @@ from tellapart.data.examples import Example
 from tellapart.data.features import StoredFeatures, stored
 from tellapart.data.regions import Elsewhere, store_of
 from tellapart.data.store import Rows
-from tellapart.data.tokenizers import WordTokenizer
 from tellapart.decoding.sample import Rollout
 from tellapart.encoders import PhotoEncoder
 from tellapart.errors import UserError
@@ -32,9 +31,9 @@ from tellapart.objectives import Moment
 from tellapart.objectives.policy_gradient import PolicyGradient
 from tellapart.progress import Progress
 from tellapart.recipe import Recipe
-from tellapart.rewards import Reward, Said, Term
+from tellapart.rewards import Reward, SampledCaptions, Term
 from tellapart.rewards.combine import Combined
-from tellapart.rewards.wording import content_words
+from tellapart.rewards.words import WordView
 from tellapart.training.build import frozen, seed_everything
 from tellapart.training.gathering import in_split, seen_by
 from tellapart.training.rewards import BUILDERS, Material, check
@@ -77,9 +76,9 @@ class TimedTerm:
     def __init__(self, name: str, term: Term, watch: Stopwatch):
         self._name, self._term, self._watch = name, term, watch
 
-    def __call__(self, said: Said) -> Reward:
+    def __call__(self, sampled: SampledCaptions) -> Reward:
         with self._watch.part(f"reward: {self._name}"):
-            return self._term(said)
+            return self._term(sampled)
 
 
 class TimedPolicyGradient(PolicyGradient):
@@ -150,9 +149,10 @@ def _parts(
 ) -> tuple[TimedPolicyGradient, nn.Module, BatchStream[Any]]:
     """The step, the captioner that it trains, and its batches."""
     recipe, config = run.recipe, models.read_config(run.folder, "captioner")
-    tokenizer = models.load_words(run.folder, config.settings)
+    tokenizer = models.load_tokenizer(run.folder, config.settings)
     sources, cached = _sources(recipe, device)
     data = CaptionedPhotos(sources, tokenizer, recipe.data.max_words)
+    view = WordView.of(tokenizer, (text for example in data.examples for text in example.captions))
     captioner = models.build_captioner(
         recipe.captioner, recipe.model, vocab_size=len(tokenizer), feature_size=sources[0][0].shape[1]
     ).to(device)
@@ -168,10 +168,10 @@ def _parts(
     step = TimedPolicyGradient(
         captioner,
         tokenizer,
-        _rewards(recipe, sources, data, tokenizer, features, device, watch),
+        _rewards(recipe, sources, data, view, features, device, watch),
         recipe.objective.policy,
         max_words=recipe.data.max_words,
-        content=content_words(tokenizer),
+        view=view,
         before=frozen(captioner) if recipe.objective.policy.kl else None,
     )
     step.watch = watch
@@ -182,14 +182,14 @@ def _rewards(
     recipe: Recipe,
     sources: Sequence[tuple[StoredFeatures, list[Example]]],
     data: CaptionedPhotos,
-    tokenizer: WordTokenizer,
+    view: WordView,
     features: Path,
     device: torch.device,
     watch: Stopwatch,
 ) -> Combined:
     config = recipe.objective.rewards
     check(config)
-    material = Material(config, sources, data, tokenizer, features=features, device=device)
+    material = Material(config, sources, data, view, features=features, device=device)
     terms = {name: TimedTerm(name, BUILDERS[name](material), watch) for name in config.terms}
     return Combined(terms, config.terms, balance=config.balance, unbalanced=frozenset(config.unbalanced) & terms.keys())
 

@@ -3,6 +3,8 @@
     captions     {id: caption}, {id: [captions]}, [{"image_id", "caption"}], or the rows of `tellapart caption --out`
     references   {id: [captions]}, COCO annotations, or a data file
 
+In {id: [captions]} a caption may also be {"caption": text}: pycocoevalcap's own gts and res are such.
+
 Ids are compared as text: a JSON file cannot tell 42 from "42" where it stands as a key.
 """
 
@@ -74,7 +76,7 @@ def references_from(content: Any, source: Path, split: str | None = None) -> Cap
 
 
 def from_mapping(content: Any, source: str) -> Captions:
-    """{id: caption} or {id: [captions]}."""
+    """{id: caption}, {id: [captions]} or {id: [{"caption"}]}."""
     if not isinstance(content, Mapping):
         raise UserError(f"{source}: must be an object of ids and captions, not {files.type_of(content)}.")
     by_id: dict[str, list[str]] = {}
@@ -253,7 +255,19 @@ def _texts(captions: Any, name: str, source: str) -> list[str]:
         return [captions]
     if not isinstance(captions, Sequence):
         raise UserError(f"{source}: {name!r}: must be a caption or a list of captions, not {files.type_of(captions)}.")
-    return [_text(caption, name, source) for caption in captions]
+    return [
+        _text(_of_record(caption, name, source) if isinstance(caption, Mapping) else caption, name, source)
+        for caption in captions
+    ]
+
+
+def _of_record(record: Mapping[Any, Any], name: str, source: str) -> Any:
+    """The caption of a record as COCO annotations have them; its "id" is the annotation's, which is no photo's."""
+    if "image_id" in record and (other := _id(record["image_id"], source)) != name:
+        raise UserError(f"{source}: {name!r}: one of its captions has the image_id {other!r}.")
+    if "caption" not in record:
+        raise UserError(f'{source}: {name!r}: "caption" is missing.')
+    return record["caption"]
 
 
 def _text(caption: Any, name: str, source: str) -> str:

@@ -33,7 +33,8 @@ class Measure:
     lacks       what it would need to be installed to run: a sentence, or nothing
     several     it compares several captions of one photo
     java        it runs a Java program, so that it must be asked for
-    percent     tables for people show it times 100
+
+    What its scores mean to people, and which way they get better, is in `measures`.
     """
 
     names: tuple[str, ...]
@@ -42,7 +43,6 @@ class Measure:
     lacks: Callable[[], str | None] = lambda: None
     several: bool = False
     java: bool = False
-    percent: bool = True
 
 
 MEASURES: dict[str, Measure] = {
@@ -76,8 +76,8 @@ MEASURES: dict[str, Measure] = {
         ),
     ),
     "UniCap": Measure(("UniCap",), lambda m: distinctiveness.unique_captions(m.said), ("tok",)),
-    "AvgLen": Measure(("AvgLen",), lambda m: distinctiveness.average_length(m.said), ("tok",), percent=False),
-    "Vocabulary": Measure(("Vocabulary",), lambda m: distinctiveness.vocabulary(m.said), ("tok",), percent=False),
+    "AvgLen": Measure(("AvgLen",), lambda m: distinctiveness.average_length(m.said), ("tok",)),
+    "Vocabulary": Measure(("Vocabulary",), lambda m: distinctiveness.vocabulary(m.said), ("tok",)),
     "distinct-1": Measure(("distinct-1",), lambda m: distinctiveness.distinct(m.said, 1), ("tok",)),
     "distinct-2": Measure(("distinct-2",), lambda m: distinctiveness.distinct(m.said, 2), ("tok",)),
     "RareWords": Measure(
@@ -300,9 +300,12 @@ def chosen(metrics: str | Sequence[str] | None) -> Chosen:
     return Chosen(list(dict.fromkeys(found)), by_name=True)
 
 
-def in_percent(name: str) -> bool:
-    """Whether tables for people show a score times 100."""
-    return MEASURES[_HOME[name]].percent
+def notes(metrics: str | Sequence[str] | None) -> list[str]:
+    """What those should know who ask for measures by these names."""
+    asked = chosen(metrics)
+    if not (asked.by_name and "CIDEr" in asked.names):
+        return []
+    return ["CIDEr is the plain form, as asked; what papers and leaderboards print as CIDEr is CIDEr-D here."]
 
 
 def document_frequencies(df: str | Path) -> WordFrequencies | None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from tellapart.captioners import Captioner, select
 from tellapart.data.batches import Batch
 from tellapart.objectives import StepResult
-from tellapart.objectives.hiding import visible
+from tellapart.objectives.hiding import hide_some
 
 
 def cross_entropy_step(
@@ -17,7 +17,6 @@ def cross_entropy_step(
     batch: Batch,
     *,
     bos: int,
-    pad: int,
     label_smoothing: float = 0.0,
     own_words: float = 0.0,
     hide_regions: float = 0.0,
@@ -29,9 +28,9 @@ def cross_entropy_step(
     hide_regions: the chance of a region that the captioner does not see it this time.
     """
     if not len(batch.photos):
-        return StepResult(batch.features.new_zeros(()), 0.0, {"loss": 0.0, "accuracy": 0.0, "words": 0})
-    memory = captioner.encode(batch.features, visible(batch.mask, hide_regions))
-    spoken = batch.tokens != pad  # (N, T)
+        return StepResult(torch.zeros((), device=batch.tokens.device), 0.0, {"loss": 0.0, "accuracy": 0.0, "words": 0})
+    memory = captioner.encode(hide_some(batch.inputs, hide_regions))
+    spoken = batch.token_mask  # (N, T)
     said_before = torch.cat([torch.full_like(batch.tokens[:, :1], bos), batch.tokens[:, :-1]], 1)
     if own_words > 0:
         logits = _with_own_words(captioner, said_before, memory, len(batch.photos), own_words)[spoken]

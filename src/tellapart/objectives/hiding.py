@@ -5,6 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from tellapart.data.streams import REGIONS, Inputs, Stream
+
+
+def hide_some(inputs: Inputs, chance: float) -> Inputs:
+    """The same inputs without some of their regions, each hidden with this chance."""
+    if chance == 0 or REGIONS not in inputs:
+        return inputs
+    values, mask = inputs[REGIONS]
+    return Inputs(inputs | {REGIONS: Stream(values, visible(mask, chance))})
+
 
 def visible(mask: Tensor, hidden: float) -> Tensor:
     """mask (B, R) without the regions that chance hides; of each photo at least one stays.

@@ -20,15 +20,18 @@ from torch import Tensor, nn
 
 from tellapart.captioners import Captioner
 from tellapart.data.batches import Batch
+from tellapart.data.streams import Inputs
 from tellapart.data.tokenizers import Tokenizer
 from tellapart.decoding.beam import beam_search
 from tellapart.decoding.sample import Rollout, greedy, sample, tempered
 from tellapart.decoding.score import score
 from tellapart.decoding.words import log_probabilities
 from tellapart.objectives import Moment, StepResult, baselines
-from tellapart.objectives.hiding import visible
+from tellapart.objectives.hiding import hide_some
 from tellapart.objectives.policy import PolicyConfig, Reduction
-from tellapart.rewards import Reward, Said
+from tellapart.rewards import Reward, SampledCaptions
+from tellapart.rewards.wording import content_words
+from tellapart.rewards.words import WordView, spread
 
 
 def policy_gradient(
@@ -70,10 +73,10 @@ class Scores(Protocol):
     def names(self) -> Sequence[str]:
         """Of the log line."""
 
-    def __call__(self, said: Said, samples: int) -> tuple[Reward, dict[str, float]]:
+    def __call__(self, sampled: SampledCaptions, samples: int) -> tuple[Reward, dict[str, float]]:
         """Of captions that are learned from, `samples` of each photo; and a log line."""
 
-    def worth(self, said: Said) -> Reward:
+    def worth(self, sampled: SampledCaptions) -> Reward:
         """Of captions that others are compared with."""
 
     def absent(self) -> None:
@@ -88,7 +91,7 @@ class PolicyGradient:
     """A step of a policy gradient: from a batch to a loss and a log line.
 
     captioner  learns
-    content    (V,) True at the words that say something by themselves: the log tells how many captions repeat one
+    view       sampled tokens as words, which rewards measure
     before     the captioner as it was when training began, frozen; needed where `config.kl` is not 0
     total      of each of some numbers, the sum over all processes
     hide_regions  the chance of a region that the captioner does not see it in a step
@@ -102,14 +105,15 @@ class PolicyGradient:
         config: PolicyConfig,
         *,
         max_words: int,
-        content: Tensor,
+        view: WordView,
         before: nn.Module | None = None,
         total: Callable[[Sequence[float]], list[float]] = list,
         hide_regions: float = 0.0,
     ):
         self._module, self._words, self._scores, self._config = captioner, words, scores, config
         self._captioner: Captioner = captioner  # type: ignore[assignment]
-        self._before, self._content, self._hide_regions = before, content, hide_regions
+        self._before, self._view, self._hide_regions = before, view, hide_regions
+        self._content = content_words(view.vocabulary)  # the log tells how many captions repeat one
         self._so_far = RunningMean(total)
         self._two_passes = config.passes == "two" or (
             config.passes == "auto" and getattr(captioner, "all_words_at_once", False)
@@ -118,7 +122,7 @@ class PolicyGradient:
             "bos": words.bos,
             "eos": words.eos,
             "pad": words.pad,
-            "banned": words.never_said,
+            "banned": words.banned_ids,
             "no_repeat": config.no_repeat,
             "max_words": max_words,
         }
@@ -130,30 +134,31 @@ class PolicyGradient:
             if config.baseline == "running_mean":
                 self._so_far.then([])
             names = ["loss", *self._scores.names, *Portrait._fields, *(["kl"] if self._before else [])]
-            return StepResult(batch.features.new_zeros(()), 0.0, dict.fromkeys(names, 0.0), captions=0)
+            return StepResult(torch.zeros((), device=batch.tokens.device), 0.0, dict.fromkeys(names, 0.0), captions=0)
         with nullcontext() if config.dropout else _without_dropout(self._module):
-            seen = visible(batch.mask, self._hide_regions)
-            memory = self._captioner.encode(batch.features, seen)
+            seen = hide_some(batch.inputs, self._hide_regions)
+            memory = self._captioner.encode(seen)
             rollout, reference = self._roll_out(memory), None
             if config.references:
                 rollout, reference = self._beside_references(rollout, memory, batch)
             samples = len(rollout.tokens) // len(batch.photos)
-            said = Said(rollout.tokens, rollout.mask, _photos(batch, samples), reference, progress)
+            sampled, spans = self._in_words(rollout.tokens, rollout.mask, batch, progress, reference)
             with torch.no_grad():
-                reward, line = self._scores(said, samples)
-                baseline = self._baseline(reward, said, samples, memory, batch)
-        above = baselines.advantage(reward, baseline, said.tokens.shape[1])
+                reward, line = self._scores(sampled, samples)
+                baseline = self._baseline(reward, sampled, samples, memory, batch)
+        above = baselines.advantage(reward, baseline, sampled.words.shape[1])  # (N, W)
+        above = spread(above, reward.sentence - baseline.sentence, spans)  # (N, T)
         if config.whiten != "none":
-            above = baselines.whitened(above, said.mask, len(above) if config.whiten == "batch" else samples)
-        learned = said.mask & ~rollout.logp.isneginf()  # a reference may have words that are never said
+            above = baselines.whitened(above, rollout.mask, len(above) if config.whiten == "batch" else samples)
+        learned = rollout.mask & ~rollout.logp.isneginf()  # a reference may have words that are never said
         logp = rollout.logp.masked_fill(~learned, 0.0)
         loss, weight = policy_gradient(logp, above, learned, config.reduction)
-        line = {"loss": 0.0, **line, **portrait(said, samples, self._content, self._words.eos)._asdict()}
+        line = {"loss": 0.0, **line, **portrait(sampled, samples, self._content, self._view.vocabulary.eos)._asdict()}
         if self._before is not None:
-            before = self._logp_before(batch.features, seen, rollout).masked_fill(~learned, 0.0)
+            before = self._logp_before(seen, rollout).masked_fill(~learned, 0.0)
             gone = divergence(logp, before, learned)
             loss, line["kl"] = loss + config.kl * gone, gone.item()
-        return StepResult(loss, weight, line | {"loss": loss.item()}, captions=len(said.tokens))
+        return StepResult(loss, weight, line | {"loss": loss.item()}, captions=len(rollout.tokens))
 
     def state(self) -> dict[str, Tensor]:
         """What a checkpoint keeps beside the weights."""
@@ -217,15 +222,17 @@ class PolicyGradient:
 
     def _policy(self, logits: Tensor) -> Tensor:
         """What drawn captions are drawn from."""
-        never = torch.tensor(sorted(self._words.never_said), device=logits.device)
+        never = torch.tensor(sorted(self._words.banned_ids), device=logits.device)
         config = self._config
         return tempered(logits.index_fill(1, never, -torch.inf), config.temperature, config.top_k, config.top_p)
 
     def _beside_references(self, rollout: Rollout, memory: Any, batch: Batch) -> tuple[Rollout, Tensor]:
         """Of each photo its captions and then references, and which reference each is: (N,), -1 where it is none."""
         photos, wanted = len(batch.photos), self._config.references
-        told = batch.tokens.view(photos, -1, batch.tokens.shape[1])[:, :wanted].flatten(0, 1)
-        given = self._scored(memory, _unscored(told, told != self._words.pad))
+        tokens, mask = (
+            part.view(photos, -1, part.shape[1])[:, :wanted].flatten(0, 1) for part in (batch.tokens, batch.token_mask)
+        )
+        given = self._scored(memory, _unscored(tokens, mask))
         length = max(rollout.tokens.shape[1], given.tokens.shape[1])
 
         def together(own: Tensor, theirs: Tensor, filler: float) -> Tensor:
@@ -241,36 +248,42 @@ class PolicyGradient:
         none = which.new_full((photos, len(rollout.tokens) // photos), -1)
         return joined, torch.cat([none, which], 1).flatten()
 
-    def _baseline(self, reward: Reward, said: Said, samples: int, memory: Any, batch: Batch) -> Reward:
+    def _baseline(self, reward: Reward, sampled: SampledCaptions, samples: int, memory: Any, batch: Batch) -> Reward:
         """What each caption's reward is compared with."""
-        progress = said.progress
+        progress = sampled.progress
         match self._config.baseline:
             case "leave_one_out":
                 return baselines.leave_one_out(reward, samples)
             case "mean":
                 return baselines.mean(reward, samples)
             case "best":
-                return baselines.mean_of_best(reward, said.mask, samples, self._config.best)
+                return baselines.mean_of_best(reward, sampled.mask, samples, self._config.best)
             case "running_mean":
-                return baselines.constant(self._so_far.then(reward.per_caption(said.mask).tolist()), reward)
+                return baselines.constant(self._so_far.then(reward.per_caption(sampled.mask).tolist()), reward)
             case "none":
                 return baselines.constant(0.0, reward)
             case "second_sample":
                 other = self._draw(memory, samples)
-                return self._scores.worth(Said(other.tokens, other.mask, _photos(batch, samples), None, progress))
+                return self._scores.worth(self._in_words(other.tokens, other.mask, batch, progress)[0])
             case "greedy":
                 other = greedy(self._captioner, memory, **self._rules)
-                others = Said(other.tokens, other.mask, _photos(batch, 1), None, progress)
+                others, _ = self._in_words(other.tokens, other.mask, batch, progress)
             case "references":
-                count = len(batch.tokens) // len(batch.photos)
-                mask = batch.tokens != self._words.pad
-                others = Said(batch.tokens, mask, _photos(batch, count), _chosen(batch), progress)
+                others, _ = self._in_words(batch.tokens, batch.token_mask, batch, progress, _chosen(batch))
         return baselines.of_photo(self._scores.worth(others), len(batch.photos), samples)
 
+    def _in_words(
+        self, tokens: Tensor, mask: Tensor, batch: Batch, progress: float, reference: Tensor | None = None
+    ) -> tuple[SampledCaptions, Tensor | None]:
+        """Captions as words, and which word each token is part of (N, T)."""
+        words = self._view(tokens, mask)
+        photos = _photos(batch, len(tokens) // len(batch.photos))
+        return SampledCaptions(words.ids, words.mask, photos, reference, progress, words.texts), words.spans
+
     @torch.no_grad()
-    def _logp_before(self, features: Tensor, seen: Tensor, rollout: Rollout) -> Tensor:
+    def _logp_before(self, seen: Inputs, rollout: Rollout) -> Tensor:
         before: Captioner = self._before  # type: ignore[assignment]
-        return self._scored(before.encode(features, seen), rollout, before).logp
+        return self._scored(before.encode(seen), rollout, before).logp
 
 
 class RunningMean:
@@ -302,8 +315,8 @@ class Portrait(NamedTuple):
     words: float  # learned from, in all
 
 
-def portrait(said: Said, samples: int, content: Tensor, eos: int) -> Portrait:
-    tokens = said.tokens.masked_fill(~said.mask, eos)
+def portrait(sampled: SampledCaptions, samples: int, content: Tensor, eos: int) -> Portrait:
+    tokens = sampled.words.masked_fill(~sampled.mask, eos)
     same = (tokens[:, :, None] == tokens[:, None]) & content.to(tokens.device)[tokens][:, None]  # (N, T, T)
     twice = same.triu(1).flatten(1).any(1)
     ended = (tokens == eos).any(1)
@@ -313,7 +326,7 @@ def portrait(said: Said, samples: int, content: Tensor, eos: int) -> Portrait:
         len({(i // samples, *caption) for i, caption in enumerate(tokens.tolist())}) / len(tokens),
         twice.float().mean().item(),
         1 - ended.float().mean().item(),
-        float(said.mask.sum()),
+        float(sampled.mask.sum()),
     )
 
 

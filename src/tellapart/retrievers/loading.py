@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tellapart import files, models, numerics
-from tellapart.data.tokenizers import WordTokenizer
+from tellapart.data.tokenizers import Tokenizer, WordTokenizer
 from tellapart.encoders import pretrained
 from tellapart.errors import UserError
 from tellapart.retrievers import DEFAULT, EMBEDDED, MINILM, RETRIEVERS, clip
@@ -43,7 +43,7 @@ def _from_folder(folder: Path, device: torch.device) -> Retriever:
     towers, sha256 = models.rebuild(folder, RETRIEVERS, "retriever", config)
     encoder = models.encoder_from(config.encoder, device) if entry.sees == "photos" else None
     towers.to(device).eval().requires_grad_(False)
-    tokenizer = models.load_words(folder, config.settings) if entry.reads == "words" else None
+    tokenizer = models.load_tokenizer(folder, config.settings) if entry.reads == "words" else None
     reader = reader_of(config.name, tokenizer, device)
     return Retriever(
         files.real(folder).name,
@@ -57,10 +57,12 @@ def _from_folder(folder: Path, device: torch.device) -> Retriever:
     )
 
 
-def reader_of(name: str, tokenizer: WordTokenizer | None, device: torch.device) -> Reader:
+def reader_of(name: str, tokenizer: Tokenizer | None, device: torch.device) -> Reader:
     """What reads captions for a network of this name: words, or without a vocabulary whole sentences."""
     if tokenizer is None:
         return SentenceReader(SentenceEncoder(device))
+    if not isinstance(tokenizer, WordTokenizer):
+        raise UserError(f"the retriever {name} reads words; its tokenizer must be one of words.")
     return WordReader(tokenizer, with_eos=name == "vse")
 
 

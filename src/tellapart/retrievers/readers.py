@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from tellapart.data.batches import pad_tokens
+from tellapart.data.batches import padded
 from tellapart.data.pairs import Prepared
 from tellapart.data.tokenizers import Tokenizer, WordTokenizer
 from tellapart.errors import UserError
@@ -72,7 +72,7 @@ class WordReader:
         return self.tokenizer.encode(caption)[:max_words] + ([self.tokenizer.eos] if self.with_eos else [])
 
     def _padded(self, captions: Sequence[Sequence[int]]) -> Tensor:
-        tokens = pad_tokens(captions, self.tokenizer.pad)
+        tokens, _ = padded(captions, self.tokenizer.pad)
         return tokens if tokens.shape[1] else torch.full((len(captions), 1), self.tokenizer.pad)
 
 

@@ -1,14 +1,14 @@
 """What a sampled caption is worth: tensors in, tensors out.  The types that all rewards share, and their table.
 
-B photos of a batch, N = B*K captions grouped by photo, T words, P photos of the data, E embedding size.
+B photos of a batch, N = B*K captions grouped by photo, W words, P photos of the data, E embedding size.
 
-A reward is called with captions as token ids and gives each of them a number, and where it can tell them apart each of
+A reward is called with captions as word ids and gives each of them a number, and where it can tell them apart each of
 its words one more.  What it needs besides (references, a frozen retriever, look-alikes) it closes over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,21 +17,22 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Said:
-    """Captions of a batch of photos, grouped by photo."""
+class SampledCaptions:
+    """Captions of a batch of photos as words of the reward vocabulary, grouped by photo."""
 
-    tokens: Tensor  # (N, T) without BOS, padding after the first EOS
-    mask: Tensor  # (N, T) True up to and including the first EOS; a caption that was cut has none, and all of it counts
+    words: Tensor  # (N, W) without BOS, padding after the first EOS
+    mask: Tensor  # (N, W) True up to and including the first EOS; a caption that was cut has none, and all of it counts
     photos: Tensor  # (N,) position in the data of each caption's photo
     reference: Tensor | None = None  # (N,) which of its photo's references a caption is; -1 where it is none of them
     progress: float = 0.0  # of the training, from 0 to 1: for rewards that grow harder
+    texts: Sequence[str] | None = None  # of each caption, where the captioner speaks in parts of words
 
-    def of(self, rows: Tensor) -> Said:
+    def of(self, rows: Tensor) -> SampledCaptions:
         """These captions alone: (n,) indices."""
         reference = None if self.reference is None else self.reference[rows]
-        return replace(
-            self, tokens=self.tokens[rows], mask=self.mask[rows], photos=self.photos[rows], reference=reference
-        )
+        texts = None if self.texts is None else [self.texts[row] for row in rows.tolist()]
+        words, mask, photos = self.words[rows], self.mask[rows], self.photos[rows]
+        return replace(self, words=words, mask=mask, photos=photos, reference=reference, texts=texts)
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Reward:
     """What captions are worth: a number each, and perhaps one more for each word, which that word alone gets."""
 
     sentence: Tensor  # (N,)
-    words: Tensor | None = None  # (N, T) 0 at padding
+    words: Tensor | None = None  # (N, W) 0 at padding
 
     def __add__(self, other: Reward) -> Reward:
         words = self.words if other.words is None else other.words if self.words is None else self.words + other.words
@@ -56,14 +57,14 @@ class Reward:
     def per_caption(self, mask: Tensor) -> Tensor:
         """(N,) the sentence's number and the mean of its words': one figure for choosing and for logs.
 
-        mask  (N, T) True at the words that captions have
+        mask  (N, W) True at the words that captions have
         """
         if self.words is None:
             return self.sentence
         return self.sentence + self.words.sum(1) / mask.sum(1).clamp(min=1)
 
 
-Term = Callable[[Said], Reward]
+Term = Callable[[SampledCaptions], Reward]
 
 REWARDS = {
     "cider_d": "CIDEr-D against the photo's references (R_C)",

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tellapart.errors import UserError
-from tellapart.rewards import Reward, Said, Term
+from tellapart.rewards import Reward, SampledCaptions, Term
 
 _MEMORY = "memory"
 _ROUNDING = 1e-6  # a smaller spread is none: equal captions may differ by this much in a batch
@@ -27,7 +27,7 @@ _ROUNDING = 1e-6  # a smaller spread is none: equal captions may differ by this 
 class Remembers(Protocol):
     """A term that goes by what was said before.  Calling it changes nothing; it is told what was learned from."""
 
-    def remember(self, said: Said | None) -> None:
+    def remember(self, sampled: SampledCaptions | None) -> None:
         """None where this process has no captions of the batch."""
 
     def state(self) -> Tensor: ...
@@ -88,11 +88,11 @@ class Combined:
         """Of the log line: reward/NAME and spread/NAME before any weight, and the mean of the sum, `reward`."""
         return [f"{what}/{name}" for what in ("reward", "spread") for name in self._terms] + ["reward"]
 
-    def __call__(self, said: Said, samples: int) -> tuple[Reward, dict[str, float]]:
+    def __call__(self, sampled: SampledCaptions, samples: int) -> tuple[Reward, dict[str, float]]:
         """The sum for captions that are learned from, `samples` of each photo, and its log line."""
-        rewards = self._rewards(said)
-        values = torch.stack([reward.per_caption(said.mask) for reward in rewards.values()])  # (terms, N)
-        self._check_finite(values, said)
+        rewards = self._rewards(sampled)
+        values = torch.stack([reward.per_caption(sampled.mask) for reward in rewards.values()])  # (terms, N)
+        self._check_finite(values, sampled)
         by_photo = values.view(len(values), -1, samples)
         spreads = by_photo.std(2).mean(1) if samples > 1 else values.new_zeros(len(values))
         means, told = torch.stack([values.mean(1), spreads]).tolist()  # one transfer
@@ -100,15 +100,15 @@ class Combined:
             own = dict(zip(rewards, told, strict=True))
             self._learn([own[name] for name in self._balanced], by_photo.shape[1])
         for term in self._remembering.values():
-            term.remember(said)
+            term.remember(sampled)
         total = self._sum(rewards)
-        figures = [*means, *told, total.per_caption(said.mask).mean().item()]
+        figures = [*means, *told, total.per_caption(sampled.mask).mean().item()]
         return total, dict(zip(self.names, figures, strict=True))
 
-    def worth(self, said: Said) -> Reward:
+    def worth(self, sampled: SampledCaptions) -> Reward:
         """The sum for captions that others are compared with, on the scale of those that were learned from last."""
-        rewards = self._rewards(said)
-        self._check_finite(torch.stack([reward.per_caption(said.mask) for reward in rewards.values()]), said)
+        rewards = self._rewards(sampled)
+        self._check_finite(torch.stack([reward.per_caption(sampled.mask) for reward in rewards.values()]), sampled)
         return self._sum(rewards)
 
     def absent(self) -> None:
@@ -135,10 +135,10 @@ class Combined:
                 raise UserError(f"the checkpoint does not have what {name} remembers: it is of another recipe.")
             term.restore(state[f"{name}/{_MEMORY}"])
 
-    def _rewards(self, said: Said) -> dict[str, Reward]:
-        rewards = {name: term(said) for name, term in self._terms.items()}
+    def _rewards(self, sampled: SampledCaptions) -> dict[str, Reward]:
+        rewards = {name: term(sampled) for name, term in self._terms.items()}
         for name, factors in self._of_photos.items():
-            rewards[name] *= factors[said.photos.cpu()].to(said.tokens.device)
+            rewards[name] *= factors[sampled.photos.cpu()].to(sampled.words.device)
         return rewards
 
     def _sum(self, rewards: Mapping[str, Reward]) -> Reward:
@@ -160,10 +160,10 @@ class Combined:
             factors[name] *= self._target * (ones / spreads if ones else 1.0)
         return factors
 
-    def _check_finite(self, values: Tensor, said: Said) -> None:
+    def _check_finite(self, values: Tensor, sampled: SampledCaptions) -> None:
         finite = values.isfinite()
         if not finite.all():
             for name, row in zip(self._terms, finite, strict=True):
                 if not row.all():
-                    photos = ", ".join(map(str, sorted(set(said.photos[~row].tolist()))))
+                    photos = ", ".join(map(str, sorted(set(sampled.photos[~row].tolist()))))
                     raise FloatingPointError(f"reward {name} is not a finite number for the photos at {photos}")

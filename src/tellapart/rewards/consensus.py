@@ -106,14 +106,16 @@ class MeteorConsensus:
         self._decode = decode
         self._meteor = data or meteor.load()
 
-    def __call__(self, tokens: Tensor, photos: Tensor, but: Tensor | None = None) -> Tensor:
-        """As that of `Consensus`."""
-        said = tokenize([self._decode(row) for row in tokens.tolist()])
+    def __call__(
+        self, tokens: Tensor, photos: Tensor, but: Tensor | None = None, texts: Sequence[str] | None = None
+    ) -> Tensor:
+        """As that of `Consensus`; texts of the captions, where they were decoded before."""
+        sampled = tokenize([self._decode(row) for row in tokens.tolist()] if texts is None else texts)
         of = _numbers(photos)
         chosen, first = others(self._first, of, np.full_like(of, -1) if but is None else _numbers(but))
         words = [self._words[sentence] for sentence in chosen.tolist()]
         told = [words[begin:end] for begin, end in pairwise(first.tolist())]
-        scores = meteor.value(self._meteor.statistics(said, told))
+        scores = meteor.value(self._meteor.statistics(sampled, told))
         return torch.from_numpy(scores).to(tokens.device, torch.float32)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tellapart.rewards import Reward, Said
+from tellapart.rewards import Reward, SampledCaptions
 
 _FACTOR = 0x5851F42D4C957F2D  # odd, so that no word is lost in the product; the multiplier of Knuth's MMIX
 
@@ -35,14 +35,14 @@ class Different:
         self._said = torch.zeros(window, dtype=torch.long)  # fingerprints, the oldest first
         self._photos = torch.full((window,), -1)  # of which photo; -1 where nothing was said yet
 
-    def __call__(self, said: Said) -> Reward:
-        same = fingerprints(said)[:, None] == self._said
-        of_others = (self._photos >= 0) & (self._photos != said.photos.cpu()[:, None])
-        return Reward(-(same & of_others).sum(1).float().log1p().to(said.tokens.device))
+    def __call__(self, sampled: SampledCaptions) -> Reward:
+        same = fingerprints(sampled)[:, None] == self._said
+        of_others = (self._photos >= 0) & (self._photos != sampled.photos.cpu()[:, None])
+        return Reward(-(same & of_others).sum(1).float().log1p().to(sampled.words.device))
 
-    def remember(self, said: Said | None) -> None:
+    def remember(self, sampled: SampledCaptions | None) -> None:
         """Captions that were learned from; None where this process has none of the batch."""
-        own = [] if said is None else [fingerprints(said).tolist(), said.photos.tolist()]
+        own = [] if sampled is None else [fingerprints(sampled).tolist(), sampled.photos.tolist()]
         for told in filter(None, self._gather(own)):
             latest, photos = torch.tensor(told)
             self._said = torch.cat([self._said, latest])[-len(self._said) :]
@@ -56,11 +56,11 @@ class Different:
         self._said, self._photos = state.cpu().unbind()
 
 
-def fingerprints(said: Said) -> Tensor:
+def fingerprints(sampled: SampledCaptions) -> Tensor:
     """(N,) a number for the words of each caption: the same for the same words, another one for others.
 
     A polynomial of the words modulo 2^64: that two captions of a window share one by chance is out of the question.
     """
-    tokens = ((said.tokens + 1) * said.mask).cpu()  # 0 is no word, so that padding adds nothing
+    tokens = ((sampled.words + 1) * sampled.mask).cpu()  # 0 is no word, so that padding adds nothing
     place = torch.full((tokens.shape[1],), _FACTOR).cumprod(0)
     return (tokens * place).sum(1)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tellapart.rewards import Reward, Said
+from tellapart.rewards import Reward, SampledCaptions
 from tellapart.rewards.listener import Listener, look_up
 
 MARGIN = 0.2
@@ -68,11 +68,11 @@ class HardNeighbour:
             raise ValueError(f"{len(listener)} photos and nearest of shape {tuple(nearest.shape)}")
         self.listener, self.nearest, self.margin = listener, nearest, margin
 
-    def __call__(self, said: Said) -> Reward:
-        nearest = look_up(self.nearest, said.photos).to(said.tokens.device)
-        neighbour = self.listener.to_photos(said, nearest.clamp(min=0)[:, None]).squeeze(1)
+    def __call__(self, sampled: SampledCaptions) -> Reward:
+        nearest = look_up(self.nearest, sampled.photos).to(sampled.words.device)
+        neighbour = self.listener.to_photos(sampled, nearest.clamp(min=0)[:, None]).squeeze(1)
         neighbour = neighbour.masked_fill(nearest < 0, -torch.inf)
-        return Reward(hard_neighbour(self.listener.to_own(said), neighbour, self.margin))
+        return Reward(hard_neighbour(self.listener.to_own(sampled), neighbour, self.margin))
 
 
 class InBatch:
@@ -81,9 +81,9 @@ class InBatch:
     def __init__(self, listener: Listener, margin: float = MARGIN):
         self.listener, self.margin = listener, margin
 
-    def __call__(self, said: Said) -> Reward:
-        similarity, own = self.listener.to_batch(said)
-        generated = None if said.reference is None else (said.reference < 0).to(own.device)
+    def __call__(self, sampled: SampledCaptions) -> Reward:
+        similarity, own = self.listener.to_batch(sampled)
+        generated = None if sampled.reference is None else (sampled.reference < 0).to(own.device)
         return Reward(in_batch(similarity, own, self.margin, generated))
 
 
@@ -109,8 +109,8 @@ class GlobalDiscriminative:
         self.hard_neighbour, self.in_batch = HardNeighbour(listener, nearest, margin), InBatch(listener, margin)
         self.neighbour, self.batch, self.per_photo = neighbour, batch, per_photo
 
-    def __call__(self, said: Said) -> Reward:
-        reward = self.hard_neighbour(said) * self.neighbour + self.in_batch(said) * self.batch
+    def __call__(self, sampled: SampledCaptions) -> Reward:
+        reward = self.hard_neighbour(sampled) * self.neighbour + self.in_batch(sampled) * self.batch
         if self.per_photo is None:
             return reward
-        return reward * look_up(self.per_photo, said.photos).to(said.tokens.device, torch.float32)
+        return reward * look_up(self.per_photo, sampled.photos).to(sampled.words.device, torch.float32)

@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tellapart.rewards import Reward, Said
+from tellapart.rewards import Reward, SampledCaptions
 from tellapart.rewards.listener import Listener, look_up
 
 Kind = Literal["average", "hardest"]
@@ -76,12 +76,12 @@ class GroupGap:
         self.listener, self.groups, self.kind, self.k = listener, groups, kind, k
         self.curriculum, self.scale = curriculum, scale
 
-    def __call__(self, said: Said) -> Reward:
-        progress = said.progress if self.curriculum else 1.0
-        groups = at_progress(look_up(self.groups, said.photos).to(said.tokens.device), self.k, progress)
-        group = self.listener.to_photos(said, groups.clamp(min=0))
+    def __call__(self, sampled: SampledCaptions) -> Reward:
+        progress = sampled.progress if self.curriculum else 1.0
+        groups = at_progress(look_up(self.groups, sampled.photos).to(sampled.words.device), self.k, progress)
+        group = self.listener.to_photos(sampled, groups.clamp(min=0))
         gap = average_gap if self.kind == "average" else hardest_gap
-        return Reward(gap(self.listener.to_own(said), group, groups >= 0) * self.scale)
+        return Reward(gap(self.listener.to_own(sampled), group, groups >= 0) * self.scale)
 
 
 class OwnSimilarity:
@@ -90,5 +90,5 @@ class OwnSimilarity:
     def __init__(self, listener: Listener):
         self.listener = listener
 
-    def __call__(self, said: Said) -> Reward:
-        return Reward(self.listener.to_own(said))
+    def __call__(self, sampled: SampledCaptions) -> Reward:
+        return Reward(self.listener.to_own(sampled))

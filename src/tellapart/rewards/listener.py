@@ -12,24 +12,32 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tellapart.data.tokenizers import Tokenizer
+from tellapart.data.tokenizers import WordTokenizer
 from tellapart.errors import UserError
 from tellapart.retrievers.retriever import Retriever
-from tellapart.rewards import Said
+from tellapart.rewards import SampledCaptions
+from tellapart.rewards.words import RewardVocabulary
 
 _BATCH = 4096  # photos that are embedded at once
 
 
-class EmbedTokens:
-    """A captioner's tokens (N, T), which count up to EOS -> (N, E) as the retriever hears them; no word: zeros."""
+class EmbedCaptions:
+    """Sampled captions -> (N, E) by a retriever; a caption without a word is zeros.
 
-    def __init__(self, retriever: Retriever, words: Tokenizer):
-        retriever.reader.require_words_of(words)
+    Word ids are translated to the retriever's own, which is quicker than reading texts.  A reward vocabulary has ids
+    for words that it cannot spell: its captions are read as texts.
+    """
+
+    def __init__(self, retriever: Retriever, vocabulary: WordTokenizer):
+        if not isinstance(vocabulary, RewardVocabulary):
+            retriever.reader.require_words_of(vocabulary)
         self.retriever = replace(retriever, encoder=None)  # it only reads: a pickle without the encoder is smaller
-        self.words = words
+        self.vocabulary = vocabulary
 
-    def __call__(self, tokens: Tensor) -> Tensor:
-        return self.retriever.embed_tokens(tokens, self.words)
+    def __call__(self, sampled: SampledCaptions) -> Tensor:
+        if sampled.texts is not None:
+            return self.retriever.embed_captions(sampled.texts)
+        return self.retriever.embed_tokens(sampled.words, self.vocabulary)
 
 
 class Listener:
@@ -40,7 +48,7 @@ class Listener:
                 which nothing is known
     pool        (P,) the number of the data set that each photo is from
     scale       what a cosine is multiplied with before a softmax
-    embed       tokens (N, T) -> (N, E)
+    embed       sampled captions -> (N, E)
     references  (P,) how many a photo is known by; none where it is seen.  A caption that is one of them is compared
                 with the others only: it would find itself
 
@@ -53,7 +61,7 @@ class Listener:
         images: Tensor,
         pool: Tensor,
         scale: float,
-        embed: Callable[[Tensor], Tensor],
+        embed: Callable[[SampledCaptions], Tensor],
         references: Tensor | None = None,
     ):
         for what, numbers in (("pool", pool), ("references", references)):
@@ -67,24 +75,24 @@ class Listener:
         self.references = references
         barrier = torch.where(images.any(1), 0.0, -torch.inf)
         self._galleries = {number: _gallery(barrier, pool == number) for number in torch.unique(pool).tolist()}
-        self._heard: tuple[Said, Tensor] | None = None
-        self._similarities: tuple[Said, Tensor] | None = None
+        self._heard: tuple[SampledCaptions, Tensor] | None = None
+        self._similarities: tuple[SampledCaptions, Tensor] | None = None
 
     @classmethod
-    def of_photos(cls, retriever: Retriever, words: Tokenizer, pooled: Tensor, pool: Tensor) -> Listener:
-        """pooled (P, D) features of the retriever's own encoder; `words` are the captioner's"""
+    def of_photos(cls, retriever: Retriever, vocabulary: WordTokenizer, pooled: Tensor, pool: Tensor) -> Listener:
+        """pooled (P, D) features of the retriever's own encoder; `vocabulary` is that of sampled captions"""
         if retriever.sees != "photos":
             raise UserError(f"{retriever.name} knows photos by their references; it cannot be shown photos.")
-        embed = EmbedTokens(retriever, words)
+        embed = EmbedCaptions(retriever, vocabulary)
         images = torch.cat([retriever.embed_images(part).float() for part in pooled.float().split(_BATCH)])  # type: ignore[no-untyped-call]
         return cls(retriever.name, images, pool, retriever.scale, embed)
 
     @classmethod
     def of_references(
-        cls, retriever: Retriever, words: Tokenizer, references: Sequence[Sequence[str]], pool: Tensor
+        cls, retriever: Retriever, vocabulary: WordTokenizer, references: Sequence[Sequence[str]], pool: Tensor
     ) -> Listener:
-        """references of each of the P photos; `words` are the captioner's"""
-        embed = EmbedTokens(retriever, words)
+        """references of each of the P photos; `vocabulary` is that of sampled captions"""
+        embed = EmbedCaptions(retriever, vocabulary)
         images = retriever.embed_references(references).float().clone()  # a clone takes part in autograd again
         counts = torch.tensor(list(map(len, references)), dtype=torch.long)
         return cls(retriever.name, images, pool, retriever.scale, embed, counts)
@@ -92,68 +100,68 @@ class Listener:
     def __len__(self) -> int:
         return len(self.images)
 
-    def hear(self, said: Said) -> Tensor:
+    def hear(self, sampled: SampledCaptions) -> Tensor:
         """(N, E) the captions; one without a word is zeros"""
         last = self._heard
-        if last is None or last[0] is not said:
+        if last is None or last[0] is not sampled:
             # What a retriever gives was made for inference only; a clone takes part in autograd again.
-            heard = self.embed(said.tokens).to(said.tokens.device, torch.float32).clone()
-            self._heard = last = said, heard
+            heard = self.embed(sampled).to(sampled.words.device, torch.float32).clone()
+            self._heard = last = sampled, heard
         return last[1]
 
-    def similarities(self, said: Said) -> Tensor:
+    def similarities(self, sampled: SampledCaptions) -> Tensor:
         """(N, P) to all photos of the data set that a caption's own photo is from
 
         -inf at photos of other data sets, among which nobody looks for it, and at those of which nothing is known.
         """
         last = self._similarities
-        if last is None or last[0] is not said:
-            self._similarities = last = said, self._to_galleries(said)
+        if last is None or last[0] is not sampled:
+            self._similarities = last = sampled, self._to_galleries(sampled)
         return last[1]
 
-    def to_own(self, said: Said) -> Tensor:
+    def to_own(self, sampled: SampledCaptions) -> Tensor:
         """(N,) similarity to the own photo"""
-        return self.to_photos(said, said.photos[:, None]).squeeze(1)
+        return self.to_photos(sampled, sampled.photos[:, None]).squeeze(1)
 
-    def to_photos(self, said: Said, photos: Tensor) -> Tensor:
+    def to_photos(self, sampled: SampledCaptions, photos: Tensor) -> Tensor:
         """Similarity of each caption to photos of its own choice: positions (N, k) -> (N, k)"""
-        photos = photos.to(said.tokens.device)
-        similarity = torch.einsum("ne,nke->nk", self.hear(said), look_up(self.images, photos))
-        return self._without_itself(said, similarity, photos)
+        photos = photos.to(sampled.words.device)
+        similarity = torch.einsum("ne,nke->nk", self.hear(sampled), look_up(self.images, photos))
+        return self._without_itself(sampled, similarity, photos)
 
-    def to_batch(self, said: Said) -> tuple[Tensor, Tensor]:
+    def to_batch(self, sampled: SampledCaptions) -> tuple[Tensor, Tensor]:
         """(N, B) similarity of each caption to the different photos of the batch, and (N,) which of them is its own"""
-        photos, own = torch.unique(said.photos.to(said.tokens.device), return_inverse=True)
-        similarity = self.hear(said) @ look_up(self.images, photos).T
-        return self._without_itself(said, similarity, photos), own
+        photos, own = torch.unique(sampled.photos.to(sampled.words.device), return_inverse=True)
+        similarity = self.hear(sampled) @ look_up(self.images, photos).T
+        return self._without_itself(sampled, similarity, photos), own
 
-    def _to_galleries(self, said: Said) -> Tensor:
+    def _to_galleries(self, sampled: SampledCaptions) -> Tensor:
         """(N, P) by one product for each data set that occurs in the batch"""
-        heard, pool = self.hear(said).to(self.images.device), self.pool[said.photos.to(self.pool.device)]
+        heard, pool = self.hear(sampled).to(self.images.device), self.pool[sampled.photos.to(self.pool.device)]
         found = heard.new_full((len(heard), len(self)), -torch.inf)
         for number in torch.unique(pool).tolist():
             rows = (pool == number).nonzero().squeeze(1).to(heard.device)
             span, barrier = self._galleries[number]
             found[rows, span] = torch.addmm(barrier, heard[rows], self.images[span].T)
-        found = found.to(said.tokens.device)
-        if self.references is not None and said.reference is not None:
-            rows = (said.reference >= 0).nonzero().squeeze(1).to(found.device)
-            found[rows, said.photos.to(found.device)[rows]] = self.to_own(said)[rows]
+        found = found.to(sampled.words.device)
+        if self.references is not None and sampled.reference is not None:
+            rows = (sampled.reference >= 0).nonzero().squeeze(1).to(found.device)
+            found[rows, sampled.photos.to(found.device)[rows]] = self.to_own(sampled)[rows]
         return found
 
-    def _without_itself(self, said: Said, similarity: Tensor, photos: Tensor) -> Tensor:
+    def _without_itself(self, sampled: SampledCaptions, similarity: Tensor, photos: Tensor) -> Tensor:
         """A caption that is a reference of its photo, compared with that photo's others; the only one: 0.
 
         similarity  (N, M)
         photos      (M,) or (N, M) to which
         """
-        if self.references is None or said.reference is None:
+        if self.references is None or sampled.reference is None:
             return similarity
         device = similarity.device
-        count = look_up(self.references, said.photos.to(device))[:, None]
-        itself = self.hear(said).square().sum(1, keepdim=True)  # 1, or 0 for a caption without a word
+        count = look_up(self.references, sampled.photos.to(device))[:, None]
+        itself = self.hear(sampled).square().sum(1, keepdim=True)  # 1, or 0 for a caption without a word
         others = torch.where(count > 1, (similarity * count - itself) / (count - 1).clamp(min=1), 0)
-        is_reference = (said.reference.to(device) >= 0)[:, None] & (photos == said.photos.to(device)[:, None])
+        is_reference = (sampled.reference.to(device) >= 0)[:, None] & (photos == sampled.photos.to(device)[:, None])
         return torch.where(is_reference, others, similarity)
 
     def __getstate__(self) -> dict[str, Any]:

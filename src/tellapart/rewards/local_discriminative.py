@@ -23,7 +23,7 @@ from torch import Tensor
 from tellapart.metrics.cider import SIGMA
 from tellapart.metrics.ngrams import ORDERS
 from tellapart.metrics.sentences import Sentences
-from tellapart.rewards import Reward, Said
+from tellapart.rewards import Reward, SampledCaptions
 from tellapart.rewards.consensus import Consensus
 from tellapart.rewards.local_config import Frequency, LocalConfig
 
@@ -43,7 +43,7 @@ class LocalDiscriminative:
                          its words get no bonus
     stop_words   (V,)    for "contrast": True at tokens that are no content words
 
-    A caption that is one of its photo's references (`Said.reference`) is compared with the others only.
+    A caption that is one of its photo's references (`SampledCaptions.reference`) is compared with the others only.
     """
 
     def __init__(
@@ -62,15 +62,15 @@ class LocalDiscriminative:
         self._look_alikes = _with_references(look_alikes, consensus) if config.qualify == "contrast" else None
         self._stop_words = None if stop_words is None else stop_words.cpu().numpy().astype(np.bool_)
 
-    def __call__(self, said: Said) -> Reward:
+    def __call__(self, sampled: SampledCaptions) -> Reward:
         """sentence (N,): R_C.  words (N, T): bonuses; 0 for words that do not qualify, the end and what follows it."""
         consensus, config = self._consensus, self._config
-        captions = consensus.sentences(said.tokens)
-        sentence = consensus.scores(captions, said.photos, said.reference)
-        photos = own = said.photos.cpu().numpy().astype(np.int64)
+        captions = consensus.sentences(sampled.words)
+        sentence = consensus.scores(captions, sampled.photos, sampled.reference)
+        photos = own = sampled.photos.cpu().numpy().astype(np.int64)
         references = consensus.references
-        if said.reference is not None:
-            references = references.without(photos, said.reference.cpu().numpy().astype(np.int64))
+        if sampled.reference is not None:
+            references = references.without(photos, sampled.reference.cpu().numpy().astype(np.int64))
             own = np.arange(len(photos))
 
         gains, weights = references.word_gains(
@@ -82,7 +82,7 @@ class LocalDiscriminative:
         )
         width = gains.shape[1]
         inside = np.arange(width) < captions.lengths[:, None]
-        tokens = np.where(inside, captions.tokens.reshape(said.tokens.shape)[:, :width], consensus.end)
+        tokens = np.where(inside, captions.tokens.reshape(sampled.words.shape)[:, :width], consensus.end)
         if self._look_alikes is None:
             qualifies = weights > config.word_threshold
         else:
@@ -99,9 +99,9 @@ class LocalDiscriminative:
         if config.centre and qualifies.any():
             bonus[qualifies] -= bonus[qualifies].mean()
 
-        out = torch.zeros(said.tokens.shape, dtype=torch.float32)
+        out = torch.zeros(sampled.words.shape, dtype=torch.float32)
         out[:, :width] = torch.from_numpy(config.bonus * bonus)
-        device = said.tokens.device
+        device = sampled.words.device
         return Reward(torch.from_numpy(sentence).to(device, torch.float32), out.to(device))
 
     def _content(self, tokens: NDArray[np.int32]) -> Bools:
@@ -132,21 +132,21 @@ class Differences:
     def __init__(self, consensus: Consensus):
         self._consensus = consensus
 
-    def __call__(self, said: Said) -> Reward:
+    def __call__(self, sampled: SampledCaptions) -> Reward:
         """sentence (N,), words (N, T); 0 after the end."""
-        captions = self._consensus.sentences(said.tokens)
-        count, width = said.tokens.shape
+        captions = self._consensus.sentences(sampled.words)
+        count, width = sampled.words.shape
         owner = np.repeat(np.arange(count), captions.lengths)  # of each prefix that has a word
         place = np.arange(len(owner)) - np.repeat(np.cumsum(captions.lengths) - captions.lengths, captions.lengths)
         prefixes = Sentences(captions.tokens, captions.starts[owner], place + 1)
-        rows = torch.from_numpy(owner).to(said.photos.device)
-        reference = None if said.reference is None else said.reference[rows]
+        rows = torch.from_numpy(owner).to(sampled.photos.device)
+        reference = None if sampled.reference is None else sampled.reference[rows]
         worth = np.zeros((count, width + 1))
-        worth[owner, place + 1] = self._consensus.scores(prefixes, said.photos[rows], reference)
+        worth[owner, place + 1] = self._consensus.scores(prefixes, sampled.photos[rows], reference)
         words = np.zeros((count, width))
         words[owner, place] = worth[owner, place + 1] - worth[owner, place]
         whole = worth[np.arange(count), captions.lengths]
-        device = said.tokens.device
+        device = sampled.words.device
         return Reward(
             torch.from_numpy(whole).to(device, torch.float32), torch.from_numpy(words).to(device, torch.float32)
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from tellapart.rewards import Reward, Said
+from tellapart.rewards import Reward, SampledCaptions
 from tellapart.rewards.listener import Listener
 
 
@@ -27,5 +27,5 @@ class InBatchLogProbability:
     def __init__(self, listener: Listener, scale: float | None = None):
         self.listener, self.scale = listener, listener.scale if scale is None else scale
 
-    def __call__(self, said: Said) -> Reward:
-        return Reward(log_probability(*self.listener.to_batch(said), self.scale))
+    def __call__(self, sampled: SampledCaptions) -> Reward:
+        return Reward(log_probability(*self.listener.to_batch(sampled), self.scale))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tellapart.metrics.retrieval import TIE
-from tellapart.rewards import Reward, Said
+from tellapart.rewards import Reward, SampledCaptions
 from tellapart.rewards.listener import Listener
 
 
@@ -45,6 +45,6 @@ class BoundedRank:
             raise ValueError(f"the base of a rank must be at least 1, not {base}")
         self.listener, self.base = listener, base
 
-    def __call__(self, said: Said) -> Reward:
-        similarity, own = self.listener.similarities(said), said.photos.to(said.tokens.device)
+    def __call__(self, sampled: SampledCaptions) -> Reward:
+        similarity, own = self.listener.similarities(sampled), sampled.photos.to(sampled.words.device)
         return Reward(bounded_rank(ranks(similarity, own), self.base))

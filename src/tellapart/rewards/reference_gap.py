@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tellapart.rewards import Reward, Said
+from tellapart.rewards import Reward, SampledCaptions
 from tellapart.rewards.consensus import Consensus
 
 Kind = Literal["average", "hardest"]
@@ -34,7 +34,7 @@ class ReferenceGap:
     look_alikes  (P, k) positions of each photo's look-alikes in the data; -1 where there are fewer than k
     kind         see `reference_gap`
 
-    A caption that is itself one of its photo's references (`Said.reference`) is compared with the others of them.
+    A caption that is itself one of its photo's references is compared with the others of them.
     """
 
     def __init__(self, consensus: Consensus, look_alikes: Tensor, kind: Kind = "average"):
@@ -42,16 +42,16 @@ class ReferenceGap:
             raise ValueError(f"kind must be average or hardest, not {kind!r}")
         self._consensus, self._look_alikes, self._kind = consensus, look_alikes.cpu(), kind
 
-    def __call__(self, said: Said) -> Reward:
-        tokens, photos = said.tokens.cpu(), said.photos.cpu()
+    def __call__(self, sampled: SampledCaptions) -> Reward:
+        tokens, photos = sampled.words.cpu(), sampled.photos.cpu()
         compared = torch.cat([photos[:, None], self._look_alikes[photos]], 1)  # (N, 1 + k)
         exists = compared >= 0
         left_out = None
-        if said.reference is not None:
+        if sampled.reference is not None:
             left_out = torch.full_like(compared, -1)
-            left_out[:, 0] = said.reference.cpu()
+            left_out[:, 0] = sampled.reference.cpu()
             left_out = left_out[exists]
         scores = torch.zeros(compared.shape)
         rows = exists.nonzero()[:, 0]
         scores[exists] = self._consensus(tokens[rows], compared[exists], left_out)
-        return Reward(reference_gap(scores, exists[:, 1:], self._kind).to(said.tokens.device))
+        return Reward(reference_gap(scores, exists[:, 1:], self._kind).to(sampled.words.device))

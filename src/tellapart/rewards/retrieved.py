@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tellapart.rewards import Reward, Said
+from tellapart.rewards import Reward, SampledCaptions
 from tellapart.rewards.listener import Listener, look_up
 
 
@@ -39,9 +39,9 @@ class Retrieved:
             raise ValueError(f"a caption must retrieve at least 1 photo, not {k}")
         self.listener, self.k = listener, k
 
-    def __call__(self, said: Said) -> Reward:
-        best, photos = self.listener.similarities(said).topk(min(self.k, len(self.listener)), dim=1)
-        says_something = self.listener.hear(said).any(1, keepdim=True)
-        own = look_up(self.listener.images, said.photos.to(said.tokens.device))
+    def __call__(self, sampled: SampledCaptions) -> Reward:
+        best, photos = self.listener.similarities(sampled).topk(min(self.k, len(self.listener)), dim=1)
+        says_something = self.listener.hear(sampled).any(1, keepdim=True)
+        own = look_up(self.listener.images, sampled.photos.to(sampled.words.device))
         retrieved = look_up(self.listener.images, photos)
         return Reward(consistency(own, retrieved, (best > -torch.inf) & says_something))

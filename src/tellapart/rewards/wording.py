@@ -18,7 +18,7 @@ from tellapart.metrics.compiled import compiled, over_cores
 from tellapart.metrics.sentences import Grouped, Sentences, check_photos
 from tellapart.metrics.stop_words import NEVER_LAST, STOP_WORDS
 from tellapart.metrics.usage import END, Usage, roles
-from tellapart.rewards import Reward, Said
+from tellapart.rewards import Reward, SampledCaptions
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int32]
@@ -56,19 +56,19 @@ class Faithful:
 
     Each occurrence counts.  A caption without a content word gets 0, for saying nothing must not be the surest way to
     be right, and so does any of a photo without references.  A caption that is itself one of the references
-    (`Said.reference`) is compared with the others.
+    (`SampledCaptions.reference`) is compared with the others.
     """
 
     def __init__(self, references: Sequence[Sequence[Sequence[int]]], content: Tensor, *, end: int):
         self._content, self._end = content.cpu().numpy(), end
         self._first, self._words, self._sole = _told(Grouped.join(references), self._content)
 
-    def __call__(self, said: Said) -> Reward:
-        captions = Sentences.rows(said.tokens.cpu().numpy(), self._end, keep_end=False)
-        photos = said.photos.cpu().numpy().astype(np.int64)
+    def __call__(self, sampled: SampledCaptions) -> Reward:
+        captions = Sentences.rows(sampled.words.cpu().numpy(), self._end, keep_end=False)
+        photos = sampled.photos.cpu().numpy().astype(np.int64)
         check_photos(captions, photos, len(self._first) - 1)
         none = np.full(len(captions), -1)
-        left_out = none if said.reference is None else said.reference.cpu().numpy().astype(np.int64)
+        left_out = none if sampled.reference is None else sampled.reference.cpu().numpy().astype(np.int64)
         shares = np.zeros(len(captions), np.float32)
 
         def work(start: int, stop: int) -> None:
@@ -76,7 +76,7 @@ class Faithful:
                     photos, left_out, self._first, self._words, self._sole, shares)  # fmt: skip
 
         over_cores(work, len(captions))
-        return Reward(torch.from_numpy(shares).to(said.tokens.device))
+        return Reward(torch.from_numpy(shares).to(sampled.words.device))
 
 
 class Repetition:
@@ -93,15 +93,15 @@ class Repetition:
     def __init__(self, content: Tensor, *, end: int):
         self._content, self._end = content.cpu().numpy(), end
 
-    def __call__(self, said: Said) -> Reward:
-        captions = Sentences.rows(said.tokens.cpu().numpy(), self._end, keep_end=False)
+    def __call__(self, sampled: SampledCaptions) -> Reward:
+        captions = Sentences.rows(sampled.words.cpu().numpy(), self._end, keep_end=False)
         penalties = np.zeros(len(captions), np.float32)
 
         def work(start: int, stop: int) -> None:
             _penalties(captions.tokens, captions.starts, captions.lengths, start, stop, self._content, penalties)
 
         over_cores(work, len(captions))
-        return Reward(torch.from_numpy(penalties).to(said.tokens.device))
+        return Reward(torch.from_numpy(penalties).to(sampled.words.device))
 
 
 class UsualWords:
@@ -115,12 +115,12 @@ class UsualWords:
     def __init__(self, usage: Usage, role: Sequence[int], *, end: int):
         self._usage, self._role, self._end = usage, np.array(role), end
 
-    def __call__(self, said: Said) -> Reward:
-        captions = Sentences.rows(said.tokens.cpu().numpy(), self._end, keep_end=True)
+    def __call__(self, sampled: SampledCaptions) -> Reward:
+        captions = Sentences.rows(sampled.words.cpu().numpy(), self._end, keep_end=True)
         roles = self._role[captions.tokens].tolist()
         ends = captions.starts + captions.lengths
         each = [roles[start:end] for start, end in zip(captions.starts, ends, strict=True)]
-        return Reward(-torch.from_numpy(self._usage.odd(each)).float().to(said.tokens.device))
+        return Reward(-torch.from_numpy(self._usage.odd(each)).float().to(sampled.words.device))
 
 
 class Ending:
@@ -136,10 +136,10 @@ class Ending:
     def __init__(self, never_last: Tensor, *, end: int):
         self._never_last, self._end = never_last, end
 
-    def __call__(self, said: Said) -> Reward:
-        place = said.mask.sum(1, keepdim=True) - 1  # of the end, or of the last word of a caption that was cut
-        ended = said.tokens.gather(1, place) == self._end
-        last = said.tokens.gather(1, (place - 1).clamp(min=0))  # of a caption without words, its end
+    def __call__(self, sampled: SampledCaptions) -> Reward:
+        place = sampled.mask.sum(1, keepdim=True) - 1  # of the end, or of the last word of a caption that was cut
+        ended = sampled.words.gather(1, place) == self._end
+        last = sampled.words.gather(1, (place - 1).clamp(min=0))  # of a caption without words, its end
         breaks_off = ended & self._never_last.to(last.device)[last]
         return Reward(torch.where(breaks_off.squeeze(1), -1.0, 0.0))
 

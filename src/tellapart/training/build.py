@@ -19,9 +19,10 @@ import torch
 
 from tellapart import files, models
 from tellapart.captioners import CAPTIONERS
+from tellapart.data import tokenizers
 from tellapart.data.batches import Batch, BatchStream, CaptionedPhotos, Data
 from tellapart.data.pairs import PairBatch, Pairs, Prepared
-from tellapart.data.tokenizers import WordTokenizer
+from tellapart.data.tokenizers import Tokenizer, WordTokenizer
 from tellapart.encoders import ENCODERS
 from tellapart.errors import UserError
 from tellapart.objectives import Moment, StepResult
@@ -32,7 +33,7 @@ from tellapart.recipe import Recipe
 from tellapart.retrievers import RETRIEVERS
 from tellapart.retrievers.loading import load as load_retriever
 from tellapart.retrievers.loading import reader_of
-from tellapart.rewards.wording import content_words
+from tellapart.rewards.words import WordView
 from tellapart.training import rewards
 from tellapart.training.checkpoint import Keeps
 from tellapart.training.checks import check
@@ -142,8 +143,9 @@ def _captioner_parts(recipe: Recipe, out: Path, resume: bool, device: torch.devi
         return Parts(captioner, objective(recipe, captioner, tokenizer), judge, photos, problems)
     cache = Path(recipe.data.features)
     names = data_set_names(recipe) if recipe.objective.rewards.factors else ()
+    view = WordView.of(tokenizer, (text for example in photos.examples for text in example.captions))
     material = rewards.Material(
-        recipe.objective.rewards, training, photos, tokenizer, features=cache, device=device, names=names, world=world
+        recipe.objective.rewards, training, photos, view, features=cache, device=device, names=names, world=world
     )
     learn = PolicyGradient(
         captioner,
@@ -151,7 +153,7 @@ def _captioner_parts(recipe: Recipe, out: Path, resume: bool, device: torch.devi
         rewards.build(material),
         recipe.objective.policy,
         max_words=recipe.data.max_words,
-        content=content_words(tokenizer),
+        view=view,
         before=frozen(captioner) if recipe.objective.policy.kl else None,
         total=world.sum,
         hide_regions=recipe.objective.hide_regions,
@@ -205,12 +207,12 @@ def _retriever_parts(recipe: Recipe, out: Path, resume: bool, device: torch.devi
     return Parts(network, retrieval_objective(recipe, network, world), judge, Pairs(training, prepare), problems)
 
 
-def find_tokenizer(recipe: Recipe, training: Sequence[Source], out: Path, resume: bool) -> WordTokenizer:
+def find_tokenizer(recipe: Recipe, training: Sequence[Source], out: Path, resume: bool) -> Tokenizer:
     """The vocabulary of the run, of the model that it starts from, or the frequent words of the training captions."""
     if resume:
-        return WordTokenizer.load(out / "vocabulary.json")
+        return tokenizers.load(out)
     if recipe.init_from:
-        return WordTokenizer.load(models.find(recipe.init_from) / "vocabulary.json")
+        return tokenizers.load(models.find(recipe.init_from))
     captions = (caption for _, examples in training for example in examples for caption in example.captions)
     tokenizer = WordTokenizer.build(captions, recipe.data.min_count)
     if len(tokenizer) == len(tokenizer.specials):
@@ -218,7 +220,7 @@ def find_tokenizer(recipe: Recipe, training: Sequence[Source], out: Path, resume
     return tokenizer
 
 
-def objective(recipe: Recipe, captioner: torch.nn.Module, tokenizer: WordTokenizer) -> Step:
+def objective(recipe: Recipe, captioner: torch.nn.Module, tokenizer: Tokenizer) -> Step:
     """The step of the recipe's objective."""
     config = recipe.objective
 
@@ -227,7 +229,6 @@ def objective(recipe: Recipe, captioner: torch.nn.Module, tokenizer: WordTokeniz
             captioner,  # type: ignore[arg-type]
             batch,
             bos=tokenizer.bos,
-            pad=tokenizer.pad,
             label_smoothing=config.label_smoothing,
             hide_regions=config.hide_regions,
             own_words=chance_of_own_words(config.scheduled_sampling, moment.epoch),

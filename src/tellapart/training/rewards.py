@@ -20,7 +20,7 @@ from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example
 from tellapart.data.features import FeatureStore, StoredFeatures
 from tellapart.data.pooled import pooled_features
-from tellapart.data.tokenizers import WordTokenizer, split_words
+from tellapart.data.tokenizers import split_words
 from tellapart.errors import UserError
 from tellapart.metrics.usage import END, Usage, roles
 from tellapart.neighbours import groups as group_files
@@ -29,7 +29,7 @@ from tellapart.neighbours.mining import Captions, mine
 from tellapart.recipe import RewardsConfig
 from tellapart.retrievers.loading import load as load_retriever
 from tellapart.retrievers.retriever import Retriever
-from tellapart.rewards import REWARDS, Reward, Said, Term
+from tellapart.rewards import REWARDS, Reward, SampledCaptions, Term
 from tellapart.rewards.combine import Combined
 from tellapart.rewards.consensus import Consensus, MeteorConsensus
 from tellapart.rewards.different import Different
@@ -42,6 +42,7 @@ from tellapart.rewards.rank import BoundedRank
 from tellapart.rewards.reference_gap import ReferenceGap
 from tellapart.rewards.retrieved import Retrieved
 from tellapart.rewards.wording import Ending, Faithful, Repetition, UsualWords, content_words, never_last, roles_of
+from tellapart.rewards.words import RewardVocabulary, WordView
 from tellapart.training.distributed import ALONE, World
 
 Source = tuple[StoredFeatures, Sequence[Example]]
@@ -99,16 +100,16 @@ class Material:
         config: RewardsConfig,
         sources: Sequence[Source],
         data: CaptionedPhotos,
-        tokenizer: WordTokenizer,
+        view: WordView,
         *,
         features: Path,
         device: torch.device,
         names: Sequence[str] = (),
         world: World = ALONE,
     ):
-        self.config, self.data, self.tokenizer, self.world = config, data, tokenizer, world
+        self.config, self.data, self.vocabulary, self.world = config, data, view.vocabulary, world
         self._sources, self._features, self._device, self._names = sources, features, device, names
-        self.content = content_words(tokenizer)
+        self.content = content_words(self.vocabulary)
         self.source = np.repeat(np.arange(len(sources)), [len(examples) for _, examples in sources])  # (P,)
 
     def factors(self, reward: str) -> Tensor:
@@ -124,12 +125,14 @@ class Material:
 
     @cached_property
     def references(self) -> list[list[list[int]]]:
-        """Token ids of each photo's captions, without the end."""
+        """Word ids of each photo's captions, without the end."""
+        if isinstance(self.vocabulary, RewardVocabulary):
+            return [[self.vocabulary.encode(text) for text in example.captions] for example in self.data.examples]
         return [[caption[:-1] for caption in captions] for captions in self.data.captions]
 
     def consensus(self, measure: str) -> Consensus:
         if measure not in self._measures:
-            end, count_end = self.tokenizer.eos, self.config.count_end
+            end, count_end = self.vocabulary.eos, self.config.count_end
             self._measures[measure] = Consensus(self.references, end=end, measure=measure, count_end=count_end)
         return self._measures[measure]
 
@@ -147,7 +150,7 @@ class Material:
     @cached_property
     def listener(self) -> Listener:
         pooled = pooled_of(self.retriever, self._sources)
-        return Listener.of_photos(self.retriever, self.tokenizer, pooled, torch.from_numpy(self.source))
+        return Listener.of_photos(self.retriever, self.vocabulary, pooled, torch.from_numpy(self.source))
 
     @cached_property
     def reader(self) -> Listener:
@@ -155,7 +158,7 @@ class Material:
         if retriever.sees != "references":
             raise UserError(f"objective.rewards.reader: {retriever.name} looks at photos; it must read references.")
         references = [example.captions for example in self.data.examples]
-        return Listener.of_references(retriever, self.tokenizer, references, torch.from_numpy(self.source))
+        return Listener.of_references(retriever, self.vocabulary, references, torch.from_numpy(self.source))
 
     @cached_property
     def look_alikes(self) -> Tensor:
@@ -272,13 +275,23 @@ def _same_eyes(store: FeatureStore, retriever: Retriever) -> bool:
 
 
 class Sentence:
-    """A measure against references as a term."""
+    """A measure of word ids against references as a term."""
 
-    def __init__(self, measure: Consensus | MeteorConsensus):
+    def __init__(self, measure: Consensus):
         self._measure = measure
 
-    def __call__(self, said: Said) -> Reward:
-        return Reward(self._measure(said.tokens, said.photos, said.reference))
+    def __call__(self, sampled: SampledCaptions) -> Reward:
+        return Reward(self._measure(sampled.words, sampled.photos, sampled.reference))
+
+
+class MeteorSentence:
+    """METEOR, which compares texts, as a term."""
+
+    def __init__(self, measure: MeteorConsensus):
+        self._measure = measure
+
+    def __call__(self, sampled: SampledCaptions) -> Reward:
+        return Reward(self._measure(sampled.words, sampled.photos, sampled.reference, sampled.texts))
 
 
 def _consensus(measure: str, material: Material) -> Term:
@@ -287,7 +300,7 @@ def _consensus(measure: str, material: Material) -> Term:
 
 def _meteor(material: Material) -> Term:
     references = [example.captions for example in material.data.examples]
-    return Sentence(MeteorConsensus(references, decode=material.tokenizer.decode))
+    return MeteorSentence(MeteorConsensus(references, decode=material.vocabulary.decode))
 
 
 def _local(material: Material) -> Term:
@@ -328,7 +341,7 @@ def _gap(kind: str, material: Material) -> Term:
 def _usage(material: Material) -> Term:
     told = (text for example in material.data.examples for text in example.captions)  # whole: tokens may be cut
     usage = Usage.of([*roles(split_words(text)), END] for text in told)
-    return UsualWords(usage, roles_of(material.tokenizer), end=material.tokenizer.eos)
+    return UsualWords(usage, roles_of(material.vocabulary), end=material.vocabulary.eos)
 
 
 BUILDERS: dict[str, Callable[[Material], Term]] = {
@@ -351,9 +364,9 @@ BUILDERS: dict[str, Callable[[Material], Term]] = {
     "text_rank": lambda m: BoundedRank(m.reader, m.config.rank_base),
     "reference_gap": lambda m: ReferenceGap(m.consensus("CIDEr-D"), m.look_alikes[:, : m.config.group]),
     "retrieved": lambda m: Retrieved(m.listener),
-    "faithful": lambda m: Faithful(m.references, m.content, end=m.tokenizer.eos),
+    "faithful": lambda m: Faithful(m.references, m.content, end=m.vocabulary.eos),
     "different": lambda m: Different(gather=m.world.gather),
-    "repetition": lambda m: Repetition(m.content, end=m.tokenizer.eos),
+    "repetition": lambda m: Repetition(m.content, end=m.vocabulary.eos),
     "usage": _usage,
-    "ending": lambda m: Ending(never_last(m.tokenizer), end=m.tokenizer.eos),
+    "ending": lambda m: Ending(never_last(m.vocabulary), end=m.vocabulary.eos),
 }

@@ -47,9 +47,9 @@ def validate(
     own = []  # of each batch its captions, and its words, loss and accuracy
     for photos in list(_chunks(len(data)))[world.rank :: world.size]:
         batch = data.batch(photos, [_as_many(data.captions[photo]) for photo in photos]).to(device)
-        memory = captioner.encode(batch.features, batch.mask)
+        memory = captioner.encode(batch.inputs)
         said = candidates(captioner, memory, tokenizer, beam=beam, max_words=max_words)
-        line = cross_entropy_step(captioner, batch, bos=tokenizer.bos, pad=tokenizer.pad).line
+        line = cross_entropy_step(captioner, batch, bos=tokenizer.bos).line
         own.append(([best.text for best, *_ in said], (line["words"], line["loss"], line["accuracy"])))
     of_all = world.gather(own)
     batches = [of_all[i % world.size][i // world.size] for i in range(sum(map(len, of_all)))]

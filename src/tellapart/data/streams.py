@@ -1,0 +1,64 @@
+"""What a captioner is given of items (photos or clips): named streams of rows, each with a mask.
+
+B items, R rows of an item (regions, grid cells, frames, attribute words), D numbers in a row.
+
+Names have one meaning everywhere, in recipes, feature stores, batches, model folders and exported graphs.  `regions`
+is the one that every captioner of a single stream takes: grid cells, detected boxes or frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+REGIONS = "regions"
+
+
+class Stream(NamedTuple):
+    values: Tensor  # (B, R, D)
+    mask: Tensor  # (B, R) True where a row exists
+
+    def to(self, device: torch.device) -> Stream:
+        return Stream(self.values.to(device), self.mask.to(device))
+
+    def select(self, rows: Tensor | slice | Sequence[int]) -> Stream:
+        """The same stream of some of the items, in that order."""
+        return Stream(self.values[rows], self.mask[rows])
+
+
+class Inputs(dict[str, Stream]):
+    """Streams by name, all of the same B items.
+
+    >>> inputs = region_inputs(torch.zeros(2, 3, 8))
+    >>> inputs["regions"].mask.shape, inputs.items_count
+    (torch.Size([2, 3]), 2)
+    """
+
+    @property
+    def items_count(self) -> int:
+        """B"""
+        return len(self._first.mask)
+
+    @property
+    def device(self) -> torch.device:
+        return self._first.mask.device
+
+    def to(self, device: torch.device) -> Inputs:
+        return Inputs((name, stream.to(device)) for name, stream in self.items())
+
+    def select(self, rows: Tensor | slice | Sequence[int]) -> Inputs:
+        return Inputs((name, stream.select(rows)) for name, stream in self.items())
+
+    @property
+    def _first(self) -> Stream:
+        return next(iter(self.values()))
+
+
+def region_inputs(values: Tensor, mask: Tensor | None = None) -> Inputs:
+    """The one stream `regions`; without a mask every row exists.  values (B, R, D), mask (B, R)"""
+    if mask is None:
+        mask = torch.ones(values.shape[:2], dtype=torch.bool, device=values.device)
+    return Inputs({REGIONS: Stream(values, mask)})
