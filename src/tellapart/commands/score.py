@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 
 def parser() -> Parser:
+    from tellapart.metrics.scoring import MEASURES
+
+    measures = ", ".join(f"{name} (runs Java)" if measure.java else name for name, measure in MEASURES.items())
     parser = Parser(
         "score",
         "Compare captions with what people said of the same photos.\n"
@@ -31,9 +34,7 @@ def parser() -> Parser:
     parser.add_argument(
         "--metrics",
         metavar="A,B",
-        help="BLEU (all four), METEOR, ROUGE-L, CIDEr-D, CIDEr, SPICE (runs Java), SGF, UniCap, AvgLen, Vocabulary, "
-        "distinct-1, distinct-2, RareWords, Rep, Prec, CIDErBtw, DisWordRate, mBLEU, self-CIDEr, or all "
-        "(default: all that need no Java)",
+        help=f"{measures}, or all (default: all that need no Java)",
     )
     parser.add_argument("--per-image", action="store_true", help="scores of each photo too")
     parser.add_argument("--allow-missing", action="store_true", help="leave out photos that only one file has")

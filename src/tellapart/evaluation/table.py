@@ -8,12 +8,11 @@ from typing import Literal
 from tellapart.evaluation.run import Differences, Grid
 from tellapart.metrics import retrieval, scoring
 from tellapart.metrics.bootstrap import Difference
+from tellapart.metrics.directions import direction
 
 SIGNIFICANT = 0.05
 MARKS = {"better": "+", "worse": "-", "other": "*"}
 _TEXT = ("Rep", "BadEnd", "Prec", "CIDEr-D", "UniCap", "AvgLen")
-_LESS_IS_BETTER = ("Rep", "BadEnd", "Stutter", "Odd", "CIDErBtw", "mBLEU-1", "mBLEU-2", "mBLEU-3", "mBLEU-4")
-_NEITHER = ("AvgLen",)
 
 
 def main_columns(grid: Grid) -> list[str]:
@@ -34,9 +33,10 @@ def verdict(name: str, difference: Difference | None) -> Literal["", "better", "
     """What a difference says, if it says something."""
     if difference is None or difference.p >= SIGNIFICANT or difference.value == 0:
         return ""
-    if name in _NEITHER:
+    which = direction(name)
+    if which not in ("higher", "lower"):
         return "other"
-    return "better" if (difference.value > 0) != (name in _LESS_IS_BETTER) else "worse"
+    return "better" if (difference.value > 0) == (which == "higher") else "worse"
 
 
 def shown(name: str, value: float) -> str:

@@ -20,7 +20,7 @@ from tellapart.metrics.cider import cider, cider_d
 from tellapart.metrics.frequencies import WordFrequencies
 from tellapart.metrics.material import LOOK_ALIKES, Material
 from tellapart.metrics.rouge import rouge_l
-from tellapart.metrics.statistics import Statistics, mean_of
+from tellapart.metrics.statistics import Direction, Statistics, mean_of
 from tellapart.progress import Progress
 from tellapart.version import __version__
 
@@ -28,6 +28,7 @@ from tellapart.version import __version__
 @dataclass(frozen=True)
 class Measure:
     """names       the scores that it gives
+    better      which way they get better
     compute     from captions and references to statistics
     signature   what its figures depend on beside the captions, by the keys of `_signature`
     lacks       what it would need to be installed to run: a sentence, or nothing
@@ -37,6 +38,7 @@ class Measure:
     """
 
     names: tuple[str, ...]
+    better: Direction
     compute: Callable[[Material], Statistics]
     signature: tuple[str, ...] = ("tok", "refs")
     lacks: Callable[[], str | None] = lambda: None
@@ -46,24 +48,32 @@ class Measure:
 
 
 MEASURES: dict[str, Measure] = {
-    "BLEU": Measure(bleu.NAMES, lambda m: bleu.bleu(m.captions_split, m.photos, m.references)),
+    "BLEU": Measure(bleu.NAMES, "higher", lambda m: bleu.bleu(m.captions_split, m.photos, m.references)),
     "METEOR": Measure(
         ("METEOR",),
+        "higher",
         lambda m: Statistics(("METEOR",), meteor_metric.load().statistics(m.said, m.told), _meteor),
         ("meteor", "tok", "refs"),
         meteor_metric.available,
     ),
-    "ROUGE-L": Measure(("ROUGE-L",), lambda m: mean_of("ROUGE-L", rouge_l(m.caption_ids, m.photos, m.reference_ids))),
+    "ROUGE-L": Measure(
+        ("ROUGE-L",), "higher", lambda m: mean_of("ROUGE-L", rouge_l(m.caption_ids, m.photos, m.reference_ids))
+    ),
     "CIDEr-D": Measure(
         ("CIDEr-D",),
+        "higher",
         lambda m: mean_of("CIDEr-D", cider_d(m.captions_split, m.photos, m.references)),
         ("df", "tok", "refs"),
     ),
     "CIDEr": Measure(
-        ("CIDEr",), lambda m: mean_of("CIDEr", cider(m.captions_split, m.photos, m.references)), ("df", "tok", "refs")
+        ("CIDEr",),
+        "higher",
+        lambda m: mean_of("CIDEr", cider(m.captions_split, m.photos, m.references)),
+        ("df", "tok", "refs"),
     ),
     "SPICE": Measure(
         spice_metric.NAMES,
+        "higher",
         lambda m: Statistics(spice_metric.NAMES, spice_metric.spice(m.said, m.told), spice_metric.value),
         ("spice", "tok", "refs"),
         spice_metric.available,
@@ -71,45 +81,55 @@ MEASURES: dict[str, Measure] = {
     ),
     "SGF": Measure(
         scene_graph_metric.NAMES,
+        "higher",
         lambda m: Statistics(
             scene_graph_metric.NAMES, scene_graph_metric.statistics(m.said, m.told), scene_graph_metric.value
         ),
     ),
-    "UniCap": Measure(("UniCap",), lambda m: distinctiveness.unique_captions(m.said), ("tok",)),
-    "AvgLen": Measure(("AvgLen",), lambda m: distinctiveness.average_length(m.said), ("tok",), percent=False),
-    "Vocabulary": Measure(("Vocabulary",), lambda m: distinctiveness.vocabulary(m.said), ("tok",), percent=False),
-    "distinct-1": Measure(("distinct-1",), lambda m: distinctiveness.distinct(m.said, 1), ("tok",)),
-    "distinct-2": Measure(("distinct-2",), lambda m: distinctiveness.distinct(m.said, 2), ("tok",)),
+    "UniCap": Measure(("UniCap",), "higher", lambda m: distinctiveness.unique_captions(m.said), ("tok",)),
+    "AvgLen": Measure(
+        ("AvgLen",), "neither", lambda m: distinctiveness.average_length(m.said), ("tok",), percent=False
+    ),
+    "Vocabulary": Measure(
+        ("Vocabulary",), "higher", lambda m: distinctiveness.vocabulary(m.said), ("tok",), percent=False
+    ),
+    "distinct-1": Measure(("distinct-1",), "higher", lambda m: distinctiveness.distinct(m.said, 1), ("tok",)),
+    "distinct-2": Measure(("distinct-2",), "higher", lambda m: distinctiveness.distinct(m.said, 2), ("tok",)),
     "RareWords": Measure(
         ("RareWords",),
+        "higher",
         lambda m: distinctiveness.rare_words(
             m.said, frequencies.coco().of_words(), frequencies.coco().ngrams.documents
         ),
         ("rare", "tok"),
     ),
-    "Rep": Measure(("Rep",), lambda m: distinctiveness.repetition(m.said), ("tok",)),
-    "BadEnd": Measure(("BadEnd",), lambda m: distinctiveness.broken_off(m.said), ("tok",)),
-    "Stutter": Measure(("Stutter",), lambda m: distinctiveness.stuttering(m.said), ("tok",)),
-    "Odd": Measure(("Odd",), lambda m: distinctiveness.oddity(m.said, usage.coco()), ("usage", "tok")),
-    "Prec": Measure(("Prec",), lambda m: distinctiveness.precision(m.said, m.told)),
+    "Rep": Measure(("Rep",), "lower", lambda m: distinctiveness.repetition(m.said), ("tok",)),
+    "BadEnd": Measure(("BadEnd",), "lower", lambda m: distinctiveness.broken_off(m.said), ("tok",)),
+    "Stutter": Measure(("Stutter",), "lower", lambda m: distinctiveness.stuttering(m.said), ("tok",)),
+    "Odd": Measure(("Odd",), "lower", lambda m: distinctiveness.oddity(m.said, usage.coco()), ("usage", "tok")),
+    "Prec": Measure(("Prec",), "higher", lambda m: distinctiveness.precision(m.said, m.told)),
     "CIDErBtw": Measure(
         ("CIDErBtw",),
+        "lower",
         lambda m: distinctiveness.cider_between(m.captions_split, m.references, m.look_alikes),
         ("look-alikes", "df", "tok", "refs"),
     ),
     "DisWordRate": Measure(
         ("DisWordRate",),
+        "higher",
         lambda m: distinctiveness.distinctive_words(m.said, m.told, m.look_alikes),
         ("look-alikes", "tok", "refs"),
     ),
     "mBLEU": Measure(
         tuple(f"m{name}" for name in bleu.NAMES),
+        "lower",
         lambda m: diversity.mutual_bleu(m.all_captions_split),
         ("captions", "tok"),
         several=True,
     ),
     "self-CIDEr": Measure(
         ("self-CIDEr",),
+        "higher",
         lambda m: diversity.self_cider(m.all_captions_split, m.references.frequencies()),
         ("captions", "df", "tok"),
         several=True,
@@ -298,6 +318,11 @@ def chosen(metrics: str | Sequence[str] | None) -> Chosen:
         # SPICE and SGF are names of a family and of its first score; asked for by name, all of it is shown
         found += MEASURES[known].names if known in MEASURES else (known,)
     return Chosen(list(dict.fromkeys(found)), by_name=True)
+
+
+def measure_of(name: str) -> Measure | None:
+    """The line of the table that a score belongs to; none if it is no score of text."""
+    return MEASURES[_HOME[name]] if name in _HOME else None
 
 
 def in_percent(name: str) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Direction = Literal["higher", "lower", "neither"]  # of a score: which way it gets better
 
 
 @dataclass(frozen=True)

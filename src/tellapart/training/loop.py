@@ -28,6 +28,7 @@ from torch import nn
 from tellapart import files, models, numerics
 from tellapart.data.batches import BatchStream
 from tellapart.errors import UserError
+from tellapart.metrics.directions import direction
 from tellapart.objectives import Moment, StepResult
 from tellapart.progress import Progress
 from tellapart.recipe import Recipe
@@ -48,7 +49,6 @@ Step = Callable[[Any, Moment], StepResult]  # batch, when -> loss, weight, log l
 Validate = Callable[[], dict[str, float]]
 
 LAST = "last"  # the name of a validation metric by which the last checkpoint is the best
-LOWER_IS_BETTER = {"loss"}  # of the validation metrics; of all others more is better
 COUNTED = {"words"}  # in a log line: adds up over processes; of all else there is the mean
 
 
@@ -201,7 +201,7 @@ def judge(position: Position, metrics: dict[str, float], metric: str) -> bool:
     if metric not in metrics:
         raise UserError(f"validation.metric: there is no {metric!r} here; there are {', '.join(metrics)}.")
     value = metrics[metric]
-    sign = -1 if metric in LOWER_IS_BETTER else 1
+    sign = -1 if direction(metric) == "lower" else 1
     if math.isfinite(value) and (position.best is None or sign * value > sign * position.best):
         position.best, position.best_step, position.stale = value, position.step, 0
         return True
