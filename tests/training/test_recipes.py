@@ -1,5 +1,6 @@
 """Recipes and run folders, as a user meets them: `tellapart train`."""
 
+import re
 import shlex
 from dataclasses import replace
 from importlib import import_module
@@ -16,7 +17,7 @@ from tellapart.errors import UserError
 from tellapart.recipe import OptimConfig, Recipe
 from tellapart.training.build import run, shrink
 from tellapart.training.checks import check
-from tellapart.training.run_folder import claim, plain
+from tellapart.training.run_folder import claim, flat, plain
 
 RECIPES_FOLDER = Path(__file__).parents[2] / "recipes"
 RECIPES = sorted(RECIPES_FOLDER.rglob("*.yaml"))
@@ -96,6 +97,39 @@ def test_reproducing_the_embedded_models_makes_everything_before_it_is_needed(mo
             assert needed - {out} <= made, command
             made.add(out)
     assert {"runs/plain", "runs/distinctive", "runs/word", "runs/judge"} <= made
+
+
+def test_what_a_header_says_of_an_embedded_captioner_is_what_the_queue_makes(monkeypatch):
+    """Only a recipe whose runs alone are averaged to a captioner may say that they are it."""
+    monkeypatch.chdir(RECIPES_FOLDER.parent)
+    recipe_of, parts = {}, {}
+    for stage in QUEUE["stages_of"]((RECIPES_FOLDER / "album" / "queue.txt").read_text(), VALUES):
+        for _, command, *words in map(shlex.split, stage):
+            out = words[words.index("--out") + 1]
+            if command == "train":
+                recipe_of[out] = Path(words[0]).name
+            else:
+                parts[out] = {word for word in words if word.startswith("runs/") and word != out}
+    claimed = []
+    for file in (RECIPES_FOLDER / "album").glob("*.yaml"):
+        header = " ".join(line.lstrip("# ") for line in file.read_text().splitlines() if line.startswith("#"))
+        for name in re.findall(r"(?:embedded captioner|\bis|\bare) `(\w+)`", header):
+            assert {recipe_of.get(part) for part in parts[f"runs/{name}"]} == {file.name}, file
+            claimed.append(name)
+    assert claimed == ["distinctive"]
+
+
+def test_a_recipe_that_the_docs_quote_says_what_they_say():
+    quoted = [
+        (name, yaml.safe_load(text))
+        for file in RECIPES_FOLDER.parent.glob("docs/*.md")
+        for name, text in re.findall(r"```yaml\n# (recipes/\S+)\n(.*?)```", file.read_text(), re.S)
+    ]
+    assert quoted
+    for name, content in quoted:
+        recipe = flat(yaml.safe_load((RECIPES_FOLDER.parent / name).read_text()))
+        said = flat(content)
+        assert said == {key: recipe.get(key) for key in said}, name
 
 
 def test_there_are_recipes():
