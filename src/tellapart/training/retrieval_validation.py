@@ -47,4 +47,5 @@ def _places_by_references(captions: NDArray[np.float32], own: NDArray[np.int64],
     counts = np.bincount(own, minlength=photos)
     total = np.zeros((photos, captions.shape[1]), np.float32)
     np.add.at(total, own, captions)
-    return text_to_text(captions, own, total / counts[:, None].astype(np.float32), counts, of_people=True)
+    total /= counts[:, None]
+    return text_to_text(captions, own, total, counts, of_people=True)
