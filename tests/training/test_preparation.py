@@ -14,6 +14,7 @@ from tellapart.errors import UserError
 from tellapart.metrics import meteor
 from tellapart.retrievers import RETRIEVERS
 from tellapart.rewards import REWARDS
+from tellapart.rewards.words import WordView
 from tellapart.training.build import run
 from tellapart.training.gathering import gather, seen_by, split
 from tellapart.training.preparation import _require_buildable
@@ -150,7 +151,7 @@ def test_a_reward_asks_the_listener_where_it_is_said_to(small_world, photos, tmp
 
     training, words = photos
     data, here = CaptionedPhotos(training, words, 20), torch.device("cpu")
-    material = Material(config, training, data, words, features=tmp_path, device=here, load=load)
+    material = Material(config, training, data, WordView(words, words), features=tmp_path, device=here, load=load)
     with suppress(UserError):
         BUILDERS[name](material)
     assert (config.listener in asked) == asks_listener(config)
