@@ -33,7 +33,7 @@ from tellapart.sight import Eyes, Look, Sight, sight_of
 from tellapart.sight import Source as Source  # part of what `caption` takes
 
 MAX_WORDS = 20
-_BATCH = 16  # photos that are captioned together
+BATCH = 16  # photos that are captioned together, here and by each worker of a cluster
 DEFAULT_CHOICE = Choosing()
 DEFAULT_SEARCH = Search()
 
@@ -141,7 +141,7 @@ class PhotoCaptioner:
         self, sources: Iterable[Source], search: Search, *, samples: int = 0, temperature: float = 1.0
     ) -> Iterator[Proposed]:
         """Captions of each photo to choose from, in order: the beam's best; with samples, the whole beam too."""
-        for batch in batched(ordered_map(self._read, sources), _BATCH):
+        for batch in batched(ordered_map(self._read, sources), BATCH):
             good = [photo for _, photo in batch if isinstance(photo, Look)]
             said = iter(self._speak(good, search, samples, temperature) if good else [])
             for file, photo in batch:
@@ -164,7 +164,7 @@ class PhotoCaptioner:
         self, sources: list[Source], search: Search, seen: Mapping[str, Tensor], among: Collection, how: Choosing
     ) -> Iterator[Proposed]:
         """One caption of each photo, contrasted at each word: the best without a flaw, if there is one."""
-        for batch in batched(ordered_map(self._read, sources), _BATCH):
+        for batch in batched(ordered_map(self._read, sources), BATCH):
             good = [photo for _, photo in batch if isinstance(photo, Look) and photo.sha256 in seen]
             own = [seen[photo.sha256] for photo in good]
             said = self._contrast(good, torch.stack(own), search, among, how) if good else []

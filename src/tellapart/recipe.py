@@ -166,8 +166,8 @@ class ValidationConfig:
 
     Args:
         every: epochs between two validations
-        metric: what decides: of a captioner loss, accuracy, CIDEr-D, unique, length or Rep; of a retriever R@1, R@5,
-            R@10 or recall, their mean; "last": nothing, the last checkpoint is kept
+        metric: what decides: of a captioner loss, accuracy, CIDEr-D, unique, Rep, BadEnd, Stutter or Odd; of a
+            retriever R@1, R@5, R@10 or recall, their mean; "last": nothing, the last checkpoint is kept
         patience: validations without a better value before training stops; 0: never
         photos: at most so many photos of the validation split; 0: all
         beam: width of the beam that captions them; 1: greedy

@@ -11,13 +11,14 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from tellapart import models, numerics
+from tellapart import captioning, models, numerics
 from tellapart.album import EMBEDDED
 from tellapart.caption import Proposed
 from tellapart.captioning import PhotoCaptioner, Source, load
 from tellapart.cluster import Cluster
+from tellapart.data import features
 from tellapart.data.examples import Example
-from tellapart.data.features import BATCH, Looked, Looking, look
+from tellapart.data.features import Looked, Looking, look
 from tellapart.decoding.search import Search
 from tellapart.encoders import ENCODERS, EncoderConfig, PhotoEncoder
 from tellapart.encoders.loading import load as load_encoder
@@ -40,7 +41,7 @@ class ClusterCaptioner(PhotoCaptioner):
     ) -> Iterator[Proposed]:
         """sources: files"""
         # As many together as one process takes: sums that are made in another order end in other last digits.
-        batches = list(batched(map(os.fspath, sources), BATCH))  # type: ignore[arg-type]
+        batches = list(batched(map(os.fspath, sources), captioning.BATCH))  # type: ignore[arg-type]
         identity = _identity(self)
         make = partial(_proposing, self._name, self._wanted_device, identity, search, samples, temperature)
         sent = [[str(Path(file).absolute()) for file in batch] for batch in batches]
@@ -72,7 +73,7 @@ def looking_on(cluster: Cluster, encoder: PhotoEncoder, device: str) -> Looking:
     """
 
     def looking(examples: Sequence[Example]) -> Iterator[Looked]:
-        batches = list(batched((Example(one.id, one.file) for one in examples), BATCH))
+        batches = list(batched((Example(one.id, one.file) for one in examples), features.BATCH))
         make = partial(_looking, config, device, encoder.weights_sha256)
         for _, looked in cluster.map_batches(batches, make, gpus=device != "cpu"):
             yield looked

@@ -13,7 +13,8 @@ import yaml
 from tellapart.commands.train import parse
 from tellapart.data import toy_world
 from tellapart.data.tokenizers import split_words
-from tellapart.evaluation import changes, step_time
+from tellapart.evaluation import changes, runs, step_time
+from tellapart.objectives.policy_gradient import PolicyGradient
 from tellapart.training import build
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -250,6 +251,61 @@ def test_the_parts_of_a_step_are_measured(compare, world, tmp_path, cached):
     assert min(parts["sample"], parts["backward"]) > 0
     assert "Time per part of a step" in Page((tmp_path / "out" / "report.html").read_text()).sections
     assert not (tmp_path / "features").exists()
+
+
+def comparable(step):
+    """What decides what a policy-gradient step does: numbers and settings of the step and of its rewards."""
+    scores = step._scores
+    plain = {name: value for name, value in vars(step).items() if isinstance(value, int | float | str | dict | tuple)}
+    return plain | {
+        "settings": step._config,
+        "frozen": step._before is not None,
+        "content": step._content.tolist(),
+        "weights": scores._weights,
+        "factors": {name: sorted(set(values.tolist())) for name, values in scores._of_photos.items()},
+        "balanced": scores._balanced,
+        "remembering": sorted(scores._remembering),
+    }
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_the_step_that_is_measured_is_the_step_that_trains(world, tmp_path, monkeypatch, cached):
+    """Whatever a recipe says of a policy gradient must be in both, of two data sets as of one."""
+    made, init = [], PolicyGradient.__init__
+
+    def noted(self, *arguments, **more):
+        init(self, *arguments, **more)
+        made.append(self)
+
+    monkeypatch.setattr(PolicyGradient, "__init__", noted)
+    other = json.loads((world / "toy" / "captions.json").read_text()) | {"dataset": "other"}
+    (world / "toy" / "other.json").write_text(json.dumps(other))
+    recipe, out, _ = parse([
+        str(world / "recipe.yaml"),
+        f"--out={tmp_path / 'run'}",
+        f"--data.files=[{world / 'toy' / 'captions.json'}, {world / 'toy' / 'other.json'}]",
+        f"--data.features={tmp_path / 'features'}",
+        f"--init_from={world / 'xe'}",
+        "--objective.name=policy_gradient",
+        "--objective.rewards.terms={cider_d: 1.0, different: 0.5, repetition: 0.25}",
+        "--objective.rewards.factors={cider_d: {other: 3.0}, different: {toy_world: 0.0}}",
+        "--objective.rewards.balance=true",
+        "--objective.hide_regions=0.25",
+        "--objective.policy={samples: 2, kl: 0.1, temperature: 0.7, no_repeat: 2}",
+        "--validation.metric=last",
+        "--max_steps=1",
+    ])  # fmt: skip
+    build.run(recipe, out)
+    if not cached:
+        shutil.rmtree(tmp_path / "features")
+    step_time.measure(runs.read([str(out)])[0])
+    trained, measured = map(comparable, made)
+    assert trained["_hide_regions"] == 0.25
+    assert trained["factors"] == {"cider_d": [1.0, 3.0], "different": [0.0, 1.0]}
+    assert trained["remembering"] == ["different"]
+    if not cached:  # a few photos of the first data set, and none of the second
+        trained["factors"] = {"cider_d": [1.0], "different": [0.0]}
+    assert measured == trained
 
 
 def test_a_part_within_another_counts_as_itself_alone(monkeypatch):

@@ -3,6 +3,7 @@
 import json
 import resource
 import shutil
+from dataclasses import fields
 
 import pytest
 import torch
@@ -15,11 +16,12 @@ from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.regions import Elsewhere
 from tellapart.errors import UserError
 from tellapart.recipe import DataConfig, Recipe
-from tellapart.training import checkpoint
+from tellapart.training import checkpoint, checks
 from tellapart.training.build import run
 from tellapart.training.gathering import gather, split, views
 from tellapart.training.run_folder import claim
 from tellapart.training.validation import METRICS, validate
+from tellapart.training.watch import WatchConfig
 
 
 @pytest.fixture
@@ -101,6 +103,8 @@ def test_settings_that_make_no_model_are_answered_in_one_line(tellapart, small_w
         ("--data.views=-1", "data.views must be at least 0, not -1."),
         ("--validation.photos=-1", "validation.photos must be at least 0, not -1."),
         ("--validation.every=-1", "validation.every must be at least 0, not -1.0."),
+        ("--validation.watch.odd=-1", "validation.watch.odd must be at least 0, not -1.0."),
+        ("--validation.watch.odd=2", "validation.watch.odd must be at most 1, not 2.0."),
         ("--seed=9223372036854775808", "seed must be at most 9223372036854775807, not 9223372036854775808."),
     ],
 )
@@ -108,6 +112,12 @@ def test_a_number_out_of_its_range_is_named(tellapart, small_world, tmp_path, se
     code, out, err = tellapart("train", small_world / "recipe.yaml", "--out", tmp_path / "run", setting)
     assert (code, out, err) == (2, "", f"tellapart train: {said}\n")
     assert not (tmp_path / "run").exists()
+
+
+def test_every_number_that_a_watch_goes_by_has_a_range():
+    numbers = [field.name for field in fields(WatchConfig) if isinstance(field.default, float)]
+    assert numbers
+    assert {f"validation.watch.{name}" for name in numbers} <= checks._RANGES.keys()
 
 
 def test_a_device_that_computes_nothing_cannot_be_used(tellapart, small_world, tmp_path):

@@ -93,6 +93,20 @@ def test_a_run_has_no_more_than_max_steps(tmp_path):
     assert train(tmp_path, max_steps=4)[0].step == 4
 
 
+def test_a_run_that_gets_longer_goes_on_with_the_next_batch(tmp_path):
+    assert train(tmp_path, max_steps=4)[0].finished == "all epochs done"
+    position, seen = train(tmp_path, max_steps=7, resume=True)
+    assert (position.step, seen, position.finished) == (7, [4, 5, 6], "all epochs done")
+
+
+def test_a_run_that_stopped_getting_better_does_not_go_on_because_it_is_longer(tmp_path):
+    settings = {"validation": ValidationConfig(metric="loss", every=0.1, patience=2)}
+    first, _ = train(tmp_path, **settings)
+    again, seen = train(tmp_path, epochs=9, resume=True, **settings)
+    assert "has not improved for 2 validations" in first.finished
+    assert (again.step, again.finished, seen) == (first.step, first.finished, [])
+
+
 def test_an_epoch_is_all_its_batches_however_many_make_a_step(tmp_path):
     """Ten batches an epoch, four a step: in two epochs five steps, with none of the twenty left out."""
     position, seen = train(tmp_path, epochs=2, optim=OptimConfig(accumulate=4))

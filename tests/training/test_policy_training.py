@@ -24,7 +24,7 @@ from tellapart.training import checkpoint
 from tellapart.training import rewards as training_rewards
 from tellapart.training.build import run
 from tellapart.training.rewards import BUILDERS, Material
-from tellapart.training.watch import Watch, WatchConfig
+from tellapart.training.watch import Watch, WatchConfig, wilson
 
 RETRIEVER = ("--model={size: 32, word_size: 16, channels: 16}", "--objective.name=info_nce", "--validation.metric=R@1")
 
@@ -249,7 +249,7 @@ def test_a_collapse_is_seen_and_can_stop_a_run(begin, tmp_path):
 
 
 def test_what_a_watch_sees():
-    watch = Watch(WatchConfig())
+    watch = Watch(WatchConfig(), photos=1000)
     first = {"unique": 0.8, "length": 10.0, "Rep": 0.1, "BadEnd": 0.01, "Stutter": 0.0, "Odd": 0.01}
     assert watch.look(first, first) == ""
     assert watch.look(first, first | {"unique": 0.41, "length": 14.9, "Rep": 0.34}) == ""
@@ -260,8 +260,41 @@ def test_what_a_watch_sees():
     assert "7 % of the captions break off (1 % before)" in watch.look(first, first | {"BadEnd": 0.07})
     assert "3 % of the captions stutter (0 % before)" in watch.look(first, first | {"Stutter": 0.03})
     assert "4 % of the captions are oddly built (1 % before)" in watch.look(first, first | {"Odd": 0.04})
-    assert Watch(WatchConfig("off")).look(first, first | {"unique": 0.0}) == ""
-    assert [Watch(WatchConfig(action)).stops for action in ("warn", "stop", "off")] == [False, True, False]
+    assert Watch(WatchConfig("off"), photos=1000).look(first, first | {"unique": 0.0}) == ""
+    assert [Watch(WatchConfig(action), photos=9).stops for action in ("warn", "stop", "off")] == [False, True, False]
+
+
+SOUND = {"unique": 1.0, "length": 10.0, "Rep": 0.0, "BadEnd": 0.0, "Stutter": 0.0, "Odd": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("photos", "captions", "seen"),
+    [
+        (49, 1, False),  # more than the two in a hundred that are allowed, and yet one caption
+        (50, 4, False),
+        (50, 6, True),  # Fisher's exact test against none of fifty: p = 0.027; of four it is 0.117
+        (250, 5, False),  # no more than is allowed
+        (250, 8, True),
+    ],
+)
+@pytest.mark.parametrize("name", ["Stutter", "Odd"])
+def test_a_few_captions_are_no_collapse(name, photos, captions, seen):
+    """What chance could do as well is not cried about."""
+    found = Watch(WatchConfig(), photos=photos).look(SOUND, SOUND | {name: captions / photos})
+    assert bool(found) == seen
+
+
+@pytest.mark.parametrize(("photos", "seen"), [(4, False), (6, False), (20, True), (500, True)])
+def test_a_few_photos_show_no_collapse_of_lengths_or_of_different_captions(photos, seen):
+    watch = Watch(WatchConfig(), photos=photos)
+    assert bool(watch.look(SOUND | {"length": 6.0}, SOUND | {"length": 9.1})) == seen
+    assert bool(watch.look(SOUND | {"unique": 0.9}, SOUND | {"unique": 0.4})) == seen
+
+
+def test_the_interval_of_a_share_is_the_one_of_the_books():
+    """Newcombe (1998), table I: Wilson's interval of 15 of 148, and of 0 of 20."""
+    assert wilson(15 / 148, 148) == pytest.approx((0.0624, 0.1605), abs=5e-5)
+    assert wilson(0.0, 20) == pytest.approx((0.0, 0.1611), abs=5e-5)
 
 
 # --- look-alikes that were found before ---

@@ -1,5 +1,6 @@
 """Recipes and run folders, as a user meets them: `tellapart train`."""
 
+import re
 import shlex
 from dataclasses import replace
 from importlib import import_module
@@ -14,9 +15,9 @@ from tellapart.__main__ import COMMANDS
 from tellapart.commands.train import parse
 from tellapart.errors import UserError
 from tellapart.recipe import OptimConfig, Recipe
-from tellapart.training.build import run, shrink
+from tellapart.training.build import shrink
 from tellapart.training.checks import check
-from tellapart.training.run_folder import claim, plain
+from tellapart.training.run_folder import claim, flat, plain
 
 RECIPES_FOLDER = Path(__file__).parents[2] / "recipes"
 RECIPES = sorted(RECIPES_FOLDER.rglob("*.yaml"))
@@ -98,6 +99,39 @@ def test_reproducing_the_embedded_models_makes_everything_before_it_is_needed(mo
     assert {"runs/plain", "runs/distinctive", "runs/word", "runs/judge"} <= made
 
 
+def test_what_a_header_says_of_an_embedded_captioner_is_what_the_queue_makes(monkeypatch):
+    """Only a recipe whose runs alone are averaged to a captioner may say that they are it."""
+    monkeypatch.chdir(RECIPES_FOLDER.parent)
+    recipe_of, parts = {}, {}
+    for stage in QUEUE["stages_of"]((RECIPES_FOLDER / "album" / "queue.txt").read_text(), VALUES):
+        for _, command, *words in map(shlex.split, stage):
+            out = words[words.index("--out") + 1]
+            if command == "train":
+                recipe_of[out] = Path(words[0]).name
+            else:
+                parts[out] = {word for word in words if word.startswith("runs/") and word != out}
+    claimed = []
+    for file in (RECIPES_FOLDER / "album").glob("*.yaml"):
+        header = " ".join(line.lstrip("# ") for line in file.read_text().splitlines() if line.startswith("#"))
+        for name in re.findall(r"(?:embedded captioner|\bis|\bare) `(\w+)`", header):
+            assert {recipe_of.get(part) for part in parts[f"runs/{name}"]} == {file.name}, file
+            claimed.append(name)
+    assert claimed == ["distinctive"]
+
+
+def test_a_recipe_that_the_docs_quote_says_what_they_say():
+    quoted = [
+        (name, yaml.safe_load(text))
+        for file in RECIPES_FOLDER.parent.glob("docs/*.md")
+        for name, text in re.findall(r"```yaml\n# (recipes/\S+)\n(.*?)```", file.read_text(), re.S)
+    ]
+    assert quoted
+    for name, content in quoted:
+        recipe = flat(yaml.safe_load((RECIPES_FOLDER.parent / name).read_text()))
+        said = flat(content)
+        assert said == {key: recipe.get(key) for key in said}, name
+
+
 def test_there_are_recipes():
     assert len(RECIPES) >= 3
     assert {file.parent.name for file in RECIPES} >= {"album", "retrievers", "tiny"}
@@ -128,6 +162,39 @@ def test_data_takes_one_file_or_several_whatever_they_are_called(arguments, file
     recipe, _, _ = parse(arguments)
     assert recipe.data.files == (files or arguments[3:])
     assert recipe.seed == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--data", "k.json", "RECIPE"],
+        ["--data", "k.json", "RECIPE", "--seed", "1"],
+        ["--data", "RECIPE", "k.json"],
+        ["--seed", "1", "RECIPE", "--data", "k.json"],
+        ["--resume", "RECIPE", "--data", "k.json"],
+        ["--data=k.json", "RECIPE"],
+        ["--out", "x", "RECIPE", "--data=k.json"],
+        ["RECIPE", "--data", "k.json"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("suffix", ["yaml", "yml"])
+def test_a_recipe_is_a_recipe_wherever_it_stands(tmp_path, arguments, suffix):
+    (tmp_path / f"r.{suffix}").write_text("batch_size: 7\nseed: 1\n")
+    recipe, _, _ = parse([argument.replace("RECIPE", str(tmp_path / f"r.{suffix}")) for argument in arguments])
+    assert (recipe.batch_size, recipe.data.files, recipe.seed) == (7, ["k.json"], 1)
+
+
+def test_a_folder_may_be_called_like_a_recipe(tmp_path):
+    (tmp_path / "r.yaml").write_text("batch_size: 7\n")
+    recipe, out, _ = parse([str(tmp_path / "r.yaml"), "--out", "out.yaml", "--init_from", "from.yaml"])
+    assert (str(out), recipe.init_from, recipe.batch_size) == ("out.yaml", "from.yaml", 7)
+
+
+def test_two_recipes_are_one_too_many(tellapart, tmp_path):
+    (tmp_path / "r.yaml").write_text("batch_size: 7\n")
+    code, _, err = tellapart("train", tmp_path / "r.yaml", "--data", "k.json", tmp_path / "r.yaml")
+    assert (code, err) == (2, f"tellapart train: {tmp_path / 'r.yaml'}: there are two recipes; a run has one.\n")
 
 
 def test_what_print_config_shows_is_the_whole_recipe_and_can_be_run_again(small_world, tmp_path, capsys):
@@ -247,7 +314,9 @@ def test_a_folder_that_holds_a_run_is_not_trained_into_again(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (Recipe(epochs=11), "epochs was 10 and is 11 now"),
+        (Recipe(epochs=9), "epochs was 10 and is 9 now; a run that goes on can get longer, not shorter"),
+        (Recipe(max_steps=1000), "max_steps was 0 and is 1000 now; a run that goes on can get longer, not shorter"),
+        (Recipe(epochs=20, seed=1), "started with another recipe: seed was 0 and is 1 now"),
         (Recipe(optim=OptimConfig(lr=0.1)), r"optim\.lr was 0\.0005 and is 0\.1 now"),
         (Recipe(model={"width": 8}), r"model\.width was None and is 8 now"),
     ],
@@ -256,6 +325,26 @@ def test_a_run_does_not_go_on_with_a_changed_recipe(tmp_path, changed, message):
     out = with_checkpoint(tmp_path / "run", Recipe())
     with pytest.raises(UserError, match=message):
         claim(changed, out, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("before", "longer"),
+    [
+        (Recipe(), Recipe(epochs=11)),
+        (Recipe(max_steps=5), Recipe(max_steps=6)),
+        (Recipe(max_steps=5), Recipe(max_steps=0)),
+        (Recipe(max_steps=5), Recipe(max_steps=6, epochs=20)),
+    ],
+)
+def test_a_run_may_get_longer(tmp_path, before, longer):
+    assert claim(longer, with_checkpoint(tmp_path / "run", before), resume=True)
+
+
+def test_a_length_that_is_no_number_in_a_run_folder_is_another_recipe(tmp_path):
+    out = with_checkpoint(tmp_path / "run", Recipe())
+    (out / "recipe.yaml").write_text((out / "recipe.yaml").read_text().replace("epochs: 10", "epochs: many"))
+    with pytest.raises(UserError, match="epochs was many and is 10 now"):
+        claim(Recipe(), out, resume=True)
 
 
 def test_a_recipe_is_the_same_after_a_while_in_a_file(tmp_path):
@@ -271,10 +360,10 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_a_file_is_no_run_folder(tmp_path):
+def test_a_file_is_no_run_folder(refused, tmp_path):
     (tmp_path / "run").write_text("")
-    with pytest.raises(UserError, match="run is not a folder"):
-        run(Recipe(), tmp_path / "run")
+    assert "run is not a folder" in refused()
+    assert (tmp_path / "run").read_text() == ""
 
 
 def test_a_run_that_never_began_leaves_its_folder_to_the_next(refused, tellapart, small_world, tmp_path):

@@ -8,6 +8,8 @@ import pytest
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+from tellapart.training import checkpoint
+
 
 def wait_for_steps(process, run, steps):
     """Until the log of a run that is under way has so many lines."""
@@ -71,6 +73,66 @@ def test_resuming_a_finished_run_changes_nothing(small_world, uninterrupted, tel
     assert code == 0
     assert "all epochs done after 24 steps" in out
     assert {file.name: file.read_bytes() for file in uninterrupted.iterdir()} == before
+
+
+LONGER = ("--validation.every", 1, "--optim.decay", 0.5, "--optim.decay_epochs", 2)  # 4 steps an epoch
+
+
+@pytest.mark.parametrize("schedule", ["constant", "step"])
+def test_a_run_that_gets_more_epochs_is_the_run_that_had_them_from_the_start(
+    tmp_path, small_world, tellapart, logged, schedule
+):
+    """Bit for bit, where the learning rate does not depend on how long a run is."""
+    whole, longer = tmp_path / "whole", tmp_path / "longer"
+    given = (small_world / "recipe.yaml", "--optim.schedule", schedule, *LONGER)
+    assert tellapart("train", *given, "--out", whole, "--epochs", 5)[0] == 0
+    assert tellapart("train", *given, "--out", longer, "--epochs", 2)[0] == 0
+    assert position_of(longer)["step"] == 8
+    code, out, err = tellapart("train", *given, "--out", longer, "--epochs", 5, "--resume")
+    assert code == 0, err
+    assert "all epochs done after 20 steps" in out
+    assert "step 8: the run has 20 steps now, not 8.\n" in err
+    assert_same_tensors(longer, whole)
+    assert logged(longer) == logged(whole)
+    assert (longer / "recipe.yaml").read_text() == (whole / "recipe.yaml").read_text()
+
+
+def test_a_run_that_was_stopped_can_get_more_epochs(tmp_path, small_world, tellapart, logged, monkeypatch):
+    whole, longer = tmp_path / "whole", tmp_path / "longer"
+    given = (small_world / "recipe.yaml", "--optim.schedule", "constant", *LONGER)
+    assert tellapart("train", *given, "--out", whole, "--epochs", 3)[0] == 0
+    save = checkpoint.save
+
+    def save_and_stop(file, model, optimizer, position, *more):
+        save(file, model, optimizer, position, *more)
+        if position["step"] == 5:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoint, "save", save_and_stop)
+    assert tellapart("train", *given, "--out", longer, "--epochs", 2)[0] == 130
+    monkeypatch.undo()
+    assert tellapart("train", *given, "--out", longer, "--epochs", 3, "--resume")[0] == 0
+    assert_same_tensors(longer, whole)
+    assert logged(longer) == logged(whole)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_a_rate_that_falls_towards_the_end_is_that_of_the_longer_run_from_there_on(
+    tmp_path, small_world, tellapart, logged, schedule
+):
+    """And the step where it rises is said."""
+    rates = {}
+    for name, epochs in (("whole", [4]), ("longer", [2, 4])):
+        given = (small_world / "recipe.yaml", "--out", tmp_path / name, "--optim.schedule", schedule, *LONGER)
+        for number in epochs:
+            code, _, err = tellapart(
+                "train", *given, "--epochs", number, *(["--resume"] if number != epochs[0] else [])
+            )
+            assert code == 0, err
+        rates[name] = {line["step"]: line["lr"] for line in logged(tmp_path / name) if "lr" in line}
+    assert "step 8: the run has 16 steps now, not 8; the learning rate goes on from 0.00" in err
+    assert [step for step, rate in rates["whole"].items() if rate != rates["longer"][step]] == [7, 8]  # 5 of warm-up
+    assert rates["longer"][8] < rates["longer"][9]
 
 
 def test_another_seed_is_another_run(tmp_path, small_world, uninterrupted, tellapart, logged):

@@ -376,6 +376,23 @@ def test_a_tie_does_not_count_as_found():
     assert (found["R@1"], found["R@5"]) == (0.0, 1.0)
 
 
+def test_a_copy_of_the_photo_that_differs_by_rounding_ties_with_it():
+    """As in every other ranking: nearer than 1e-6, cosines in single precision are equal."""
+    photos_, captions = np.array([[1, 0], [1, 2.0**-10]]), np.array([[1, 0], [1, 2.0**-12]])
+    reader = Given(captions)
+    similarity = reader.vectors @ torch.tensor(photos_).half().float().T
+    assert 0 < float(similarity[1, 1] - similarity[1, 0]) < 1e-6  # the second is nearer to its own, by rounding
+    found = validate(reader, Pairs([(Kept(photos_), examples(1, 1))], reader), torch.device("cpu"))
+    assert (found["R@1"], found["R@5"]) == (0.0, 1.0)
+
+
+def test_references_that_differ_by_rounding_tie():
+    vectors = np.array([[1, 0], [1, 0], [1, 2.0**-10], [1, 2.0**-12]])
+    reader = Given(vectors)
+    found = validate(reader, Pairs([(None, examples(2, 2))], reader), torch.device("cpu"))
+    assert (found["R@1"], found["R@5"]) == (0.0, 1.0)
+
+
 def test_a_caption_is_not_among_the_references_that_it_is_judged_by():
     """Each caption is its photo's only support: without it the photo's other caption, which is far, is all there is."""
     vectors = np.array([[1, 0, 0, 0.0], [0, 1, 0, 0], [1, 0.1, 0, 0], [0, 1, 0.1, 0], [0, 0, 1, 0], [0, 0, 1, 0.1]])

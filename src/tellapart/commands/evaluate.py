@@ -28,6 +28,8 @@ _BEAM = 3
 
 
 def parser() -> Parser:
+    from tellapart.retrievers import DEFAULT
+
     parser = Parser(
         "evaluate",
         "Caption the photos of a split with each model and compare: can the photos be told by their captions, and are\n"
@@ -54,7 +56,7 @@ def parser() -> Parser:
         "--retriever",
         metavar="R",
         nargs="+",
-        help="who has to find the photos: from `tellapart models`, a run folder or a hub id (default: word)",
+        help=f"who has to find the photos: from `tellapart models`, a run folder or a hub id (default: {DEFAULT})",
     )
     parser.add_argument(
         "--against", metavar="MODEL", help="the row that the others are compared with (default: the first)"

@@ -25,6 +25,10 @@ EXAMPLE = """tellapart train recipes/tiny/toy_xe.yaml --data toy/captions.json -
 """
 
 
+_RECIPES = (".yaml", ".yml")
+_FLAGS = ("--resume", "--tiny", "--print_config", "--help")  # options without a value
+
+
 def parser() -> Parser:
     parser = Parser(
         "train", "Run a recipe.  Any field of a recipe can be set on the command line; they are listed below.", EXAMPLE
@@ -33,7 +37,11 @@ def parser() -> Parser:
     parser.add_argument("--recipe", action="append", default=[], help="the recipe; `--recipe` itself can be left out")
     parser.add_argument("--print_config", action="store_true", help="print the whole recipe, and train nothing")
     parser.add_argument("--out", default="runs/latest", metavar="DIR", help="folder of the run (default: runs/latest)")
-    parser.add_argument("--resume", action="store_true", help="go on with the run that is in that folder")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on with the run that is in that folder; more epochs or max_steps make it longer",
+    )
     parser.add_argument("--tiny", action="store_true", help="shrink widths and steps, to see that everything fits")
     parser.epilog = f"fields of a recipe:\n{_fields()}\n\n{parser.epilog}"
     return parser
@@ -91,20 +99,25 @@ def _apart(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
 
 
 def _with_short_forms(arguments: list[str]) -> list[str]:
-    """`RECIPE.yaml` first is --recipe, and `--data A B` the files of the data."""
-    given, data, rest = list(arguments), list[str](), list[str]()
-    if given and not given[0].startswith("-"):
-        rest += ["--recipe", given.pop(0)]
-    while given:
-        word = given.pop(0)
-        if word.startswith("--data="):
+    """`RECIPE.yaml` is --recipe, first or wherever it is nobody's value; and `--data A B` the files of the data."""
+    recipes, data, rest, option = list[str](), list[str](), list[str](), ""
+    for place, word in enumerate(arguments):
+        bare = not word.startswith("-")
+        if bare and (place == 0 or (word.lower().endswith(_RECIPES) and option in ("", "--data"))):
+            recipes.append(word)
+        elif bare and option == "--data":
+            data.append(word)
+        elif word.startswith("--data="):
             data.append(word.removeprefix("--data="))
-        elif word == "--data":
-            while given and not given[0].startswith("-"):
-                data.append(given.pop(0))
-        else:
+        elif word != "--data":
             rest.append(word)
-    return rest + (["--data.files", json.dumps(data)] if data else [])
+        if not bare or option != "--data":  # --data has as many values as there are, any other option one
+            option = word if word.startswith("--") and "=" not in word and word not in _FLAGS else ""
+    if len(recipes) > 1:
+        raise UserError(f"{recipes[1]}: there are two recipes; a run has one.")
+    # The recipe comes first, so that the command line has the last word.
+    given = ["--recipe", recipes[0]] if recipes else []
+    return given + rest + (["--data.files", json.dumps(data)] if data else [])
 
 
 def _read(file: str, recipe: Recipe) -> Recipe:

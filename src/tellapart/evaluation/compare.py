@@ -12,10 +12,8 @@ from tellapart.captions_file import CaptionsFile
 from tellapart.errors import UserError
 from tellapart.evaluation.runs import Curves, Run, in_units
 from tellapart.evaluation.trec import file_name
+from tellapart.metrics import measures
 from tellapart.training.run_folder import plain
-
-_LOWER_IS_BETTER = ("loss", "Rep", "BadEnd", "Stutter", "Odd")
-_NEITHER = ("length",)
 
 # Tables
 
@@ -33,7 +31,7 @@ def facts(runs: Sequence[Run]) -> dict[str, list[str]]:
     for metric in _names(run.validations for run in runs):
         curves = [run.validations.get(metric, []) for run in runs]
         table[metric] = [shown(metric, curve[-1][1]) if curve else "" for curve in curves]
-        if metric not in _NEITHER:
+        if (info := measures.of(metric)) is not None and info.higher_is_better is not None:
             table[f"{metric}, best"] = [_best(metric, curve) if curve else "" for curve in curves]
     return table
 
@@ -43,7 +41,7 @@ def shown(metric: str, value: float) -> str:
 
 
 def _best(metric: str, curve: Sequence[tuple[int, float]]) -> str:
-    sign = -1 if metric in _LOWER_IS_BETTER else 1
+    sign = -1 if measures.lower_is_better(metric) else 1
     step, value = max(curve, key=lambda point: sign * point[1])
     return f"{shown(metric, value)} at {step:,}"
 

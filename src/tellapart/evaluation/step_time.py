@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from tellapart import models, numerics
-from tellapart.data import examples as data_files
 from tellapart.data.batches import BatchStream, CaptionedPhotos
 from tellapart.data.examples import Example
 from tellapart.data.features import StoredFeatures, stored
@@ -32,11 +31,10 @@ from tellapart.objectives.policy_gradient import PolicyGradient
 from tellapart.progress import Progress
 from tellapart.recipe import Recipe
 from tellapart.rewards import Reward, SampledCaptions, Term
-from tellapart.rewards.combine import Combined
-from tellapart.rewards.words import WordView
-from tellapart.training.build import frozen, seed_everything
-from tellapart.training.gathering import in_split, seen_by
-from tellapart.training.rewards import BUILDERS, Material, check
+from tellapart.rewards.combine import Remembers
+from tellapart.training.build import seed_everything
+from tellapart.training.gathering import Chosen, choose, seen_by
+from tellapart.training.policy import policy_step
 
 BATCHES = 5  # whose median is told, after one that pays for setting up
 TOTAL = "whole step"
@@ -79,6 +77,28 @@ class TimedTerm:
     def __call__(self, sampled: SampledCaptions) -> Reward:
         with self._watch.part(f"reward: {self._name}"):
             return self._term(sampled)
+
+
+class TimedMemory(TimedTerm):
+    """One that goes by what was said before."""
+
+    def __init__(self, name: str, term: Remembers, watch: Stopwatch):
+        super().__init__(name, term, watch)  # type: ignore[arg-type]  # a term that remembers is a term
+        self._memory = term
+
+    def remember(self, said: SampledCaptions | None) -> None:
+        with self._watch.part(f"reward: {self._name}"):
+            self._memory.remember(said)
+
+    def state(self) -> Tensor:
+        return self._memory.state()
+
+    def restore(self, state: Tensor) -> None:
+        self._memory.restore(state)
+
+
+def timed(name: str, term: Term, watch: Stopwatch) -> Term:
+    return TimedMemory(name, term, watch) if isinstance(term, Remembers) else TimedTerm(name, term, watch)
 
 
 class TimedPolicyGradient(PolicyGradient):
@@ -150,9 +170,9 @@ def _parts(
     """The step, the captioner that it trains, and its batches."""
     recipe, config = run.recipe, models.read_config(run.folder, "captioner")
     tokenizer = models.load_tokenizer(run.folder, config.settings)
-    sources, cached = _sources(recipe, device)
+    chosen, _ = choose(recipe, photos=True)
+    sources, cached = _sources(recipe, chosen, device)
     data = CaptionedPhotos(sources, tokenizer, recipe.data.max_words)
-    view = WordView.of(tokenizer, (text for example in data.examples for text in example.captions))
     captioner = models.build_captioner(
         recipe.captioner, recipe.model, vocab_size=len(tokenizer), feature_size=sources[0][0].shape[1]
     ).to(device)
@@ -164,56 +184,46 @@ def _parts(
             return encode(*arguments)  # type: ignore[operator]
 
     captioner.encode = timed_encode  # type: ignore[assignment]
-    features = Path(recipe.data.features) if cached else scratch
-    step = TimedPolicyGradient(
+    step = policy_step(
+        TimedPolicyGradient,
+        recipe,
         captioner,
         tokenizer,
-        _rewards(recipe, sources, data, view, features, device, watch),
-        recipe.objective.policy,
-        max_words=recipe.data.max_words,
-        view=view,
-        before=frozen(captioner) if recipe.objective.policy.kl else None,
+        sources,
+        data,
+        names=[one.name for one in chosen],
+        features=Path(recipe.data.features) if cached else scratch,
+        device=device,
+        wrap=lambda name, term: timed(name, term, watch),
     )
     step.watch = watch
     return step, captioner.train(), BatchStream(data, recipe.batch_size, recipe.data.captions_per_photo, recipe.seed)
 
 
-def _rewards(
-    recipe: Recipe,
-    sources: Sequence[tuple[StoredFeatures, list[Example]]],
-    data: CaptionedPhotos,
-    view: WordView,
-    features: Path,
-    device: torch.device,
-    watch: Stopwatch,
-) -> Combined:
-    config = recipe.objective.rewards
-    check(config)
-    material = Material(config, sources, data, view, features=features, device=device)
-    terms = {name: TimedTerm(name, BUILDERS[name](material), watch) for name in config.terms}
-    return Combined(terms, config.terms, balance=config.balance, unbalanced=frozenset(config.unbalanced) & terms.keys())
-
-
-def _sources(recipe: Recipe, device: torch.device) -> tuple[list[tuple[StoredFeatures, list[Example]]], bool]:
-    """Training photos with features: those that are kept; where none are, noise for as many as are needed."""
+def _sources(
+    recipe: Recipe, chosen: Sequence[Chosen], device: torch.device
+) -> tuple[list[tuple[StoredFeatures, list[Example]]], bool]:
+    """Training photos with features, data set by data set: those that are kept; where none are, noise for as many as
+    are needed.
+    """
     encoder = seen_by(recipe, device)
-    kept, without = list[tuple[StoredFeatures, list[Example]]](), list[Example]()
-    for file in recipe.data.files:
-        dataset = data_files.read(Path(file), needs_files=False)
-        photos = [e for e in in_split(dataset.examples, recipe.data.train_split) if e.captions]
-        photos = photos[: recipe.data.limit or None]
-        store = _store(encoder, Path(recipe.data.features), dataset.name)
-        there = [photo for photo in photos if store is not None and photo in store]
-        kept += [(store, there)] if store is not None and there else []
-        without += photos
-    if kept:
-        return kept, True
-    if not without:
-        raise UserError("the recipe's data have no training photo with captions to take a step with.")
+    stores = [_store(encoder, Path(recipe.data.features), one.name) for one in chosen]
+    kept = [
+        [photo for photo in one.training if store is not None and photo in store]
+        for one, store in zip(chosen, stores, strict=True)
+    ]
     if isinstance(encoder, Elsewhere):
-        raise UserError(f"there are no features {encoder.name!r} to take a step with.")
-    needed = recipe.batch_size * (BATCHES + 1)
-    return [(Noise((encoder.regions, encoder.feature_size), encoder.pooled_size), without[:needed])], False
+        if not any(kept):
+            raise UserError(f"there are no features {encoder.name!r} to take a step with.")
+        return [(store, photos) for store, photos in zip(stores, kept, strict=True) if store is not None], True
+    noise = Noise((encoder.regions, encoder.feature_size), encoder.pooled_size)
+    if any(kept):
+        return [(noise if store is None else store, photos) for store, photos in zip(stores, kept, strict=True)], True
+    needed, sources = recipe.batch_size * (BATCHES + 1), list[tuple[StoredFeatures, list[Example]]]()
+    for one in chosen:
+        sources.append((noise, one.training[:needed]))
+        needed -= len(sources[-1][1])
+    return sources, False
 
 
 def _store(encoder: PhotoEncoder | Elsewhere, root: Path, dataset: str) -> StoredFeatures | None:
@@ -237,10 +247,11 @@ class Noise:
         return self.shape[0]
 
     def grid(self, rows: Rows, most: int | None = None) -> Tensor:
-        return torch.from_numpy(np.stack([self._draw(row, self.shape)[:most] for row in rows]))
+        return self._draw(rows, self.shape)[:, :most]
 
     def pooled(self, rows: Rows) -> Tensor:
-        return torch.from_numpy(np.stack([self._draw(row, (self._pooled,)) for row in rows]))
+        return self._draw(rows, (self._pooled,))
 
-    def _draw(self, row: int, shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.float32]]:
-        return np.random.default_rng(int(row)).standard_normal(shape, np.float32)
+    def _draw(self, rows: Rows, shape: tuple[int, ...]) -> Tensor:
+        drawn = [np.random.default_rng(int(row)).standard_normal(shape, np.float32) for row in rows]
+        return torch.from_numpy(np.stack(drawn)) if drawn else torch.zeros(0, *shape)

@@ -124,6 +124,12 @@ def of(name: str) -> MeasureInfo | None:
     return replace(info, name=name, description=text)
 
 
+def lower_is_better(name: str) -> bool:
+    """Whether the lowest of some figures of this name is the best one."""
+    info = of(name)
+    return info is not None and info.higher_is_better is False
+
+
 def explained(name: str) -> str:
     """A score in a sentence or two, with the way it gets better; nothing of a name that no measure has."""
     info = of(name)

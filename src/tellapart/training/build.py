@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import random
@@ -17,32 +16,32 @@ from typing import Any
 import numpy as np
 import torch
 
-from tellapart import files, models
+from tellapart import models
 from tellapart.captioners import CAPTIONERS
 from tellapart.data import tokenizers
 from tellapart.data.batches import Batch, BatchStream, CaptionedPhotos, Data
-from tellapart.data.pairs import PairBatch, Pairs, Prepared
-from tellapart.data.tokenizers import Tokenizer, WordTokenizer
+from tellapart.data.pairs import PairBatch, Pairs
+from tellapart.data.pairs import Prepared as ReadCaptions
+from tellapart.data.tokenizers import Tokenizer
 from tellapart.encoders import ENCODERS
-from tellapart.errors import UserError
 from tellapart.objectives import Moment, StepResult
 from tellapart.objectives.contrastive import contrastive_step, info_nce, max_violation
 from tellapart.objectives.cross_entropy import cross_entropy_step
 from tellapart.objectives.policy_gradient import PolicyGradient
 from tellapart.recipe import Recipe
 from tellapart.retrievers import RETRIEVERS
-from tellapart.retrievers.loading import load as load_retriever
 from tellapart.retrievers.loading import reader_of
-from tellapart.rewards.words import WordView
-from tellapart.training import rewards
+from tellapart.retrievers.retriever import Retriever
+from tellapart.training import rewards, run_folder
 from tellapart.training.checkpoint import Keeps
 from tellapart.training.checks import check
 from tellapart.training.distributed import ALONE, World
-from tellapart.training.gathering import Source, data_set_names, gather, held_out, seen_by, split, views
+from tellapart.training.gathering import Source, held_out, split, views, with_features
 from tellapart.training.judges import Judge
 from tellapart.training.loop import Position, Step, Validate, fit
+from tellapart.training.policy import policy_step
+from tellapart.training.preparation import Prepared, prepare, vocabulary
 from tellapart.training.retrieval_validation import validate as validate_retriever
-from tellapart.training.run_folder import claim
 from tellapart.training.schedule import chance_of_own_words
 from tellapart.training.validation import validate
 from tellapart.training.watch import Watch
@@ -59,15 +58,17 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, world: World = ALONE
     with ExitStack() as held:
         with world.together():
             check(recipe)
-            if world.is_first:
-                held.enter_context(files.held(out, "another process is training in this folder."))
-            resume = world.from_first(partial(claim, recipe, out, resume))
             if recipe.threads:
                 torch.set_num_threads(recipe.threads)
             device = world.choose_device(recipe.device)
+            prepared = prepare(recipe, device, resume=resume, world=world)
+            if world.is_first:
+                held.enter_context(run_folder.held(out))
+            resume = world.from_first(partial(run_folder.claim, recipe, out, resume))
             build_parts = _retriever_parts if recipe.retriever else _captioner_parts
-            parts = build_parts(recipe, out, resume, device, world)
+            parts = build_parts(recipe, prepared, out, resume, device, world)
             world.require_same("the photos and words", partial(_digest, parts))
+            world.from_first(partial(run_folder.keep, recipe, out))
         if not world.is_first:
             seed_everything(own_seed(recipe.seed, world.rank))
         position = fit(
@@ -112,12 +113,13 @@ def _digest(parts: Parts) -> str:
     return hashlib.sha256(json.dumps([photos, sizes]).encode()).hexdigest()
 
 
-def _captioner_parts(recipe: Recipe, out: Path, resume: bool, device: torch.device, world: World) -> Parts:
-    encoder = seen_by(recipe, device)
-    sources, problems = gather(recipe, encoder, world)
-    training = split(sources, recipe.data.train_split, recipe.data.limit)
-    judged_by = split(sources, recipe.data.val_split, held_out(recipe))
-    tokenizer = find_tokenizer(recipe, training, out, resume)
+def _captioner_parts(
+    recipe: Recipe, prepared: Prepared, out: Path, resume: bool, device: torch.device, world: World
+) -> Parts:
+    encoder = prepared.encoder
+    assert encoder is not None  # what learns to caption looks at photos
+    training, judged_by, failed = _examples(recipe, prepared, world)
+    tokenizer = _tokenizer(recipe, prepared, training, failed, out, resume)
 
     seed_everything(recipe.seed)
     captioner = models.build_captioner(
@@ -136,44 +138,47 @@ def _captioner_parts(recipe: Recipe, out: Path, resume: bool, device: torch.devi
         device,
         beam=recipe.validation.beam,
         max_words=recipe.data.max_words,
-        judges=world.in_turn(partial(judges, recipe.validation.judges, judged_by, device)),
+        judges=world.in_turn(partial(judges, list(map(prepared.load, recipe.validation.judges)), judged_by)),
         world=world,
     )
     if recipe.objective.name == "cross_entropy":
-        return Parts(captioner, objective(recipe, captioner, tokenizer), judge, photos, problems)
-    cache = Path(recipe.data.features)
-    names = data_set_names(recipe) if recipe.objective.rewards.factors else ()
-    view = WordView.of(tokenizer, (text for example in photos.examples for text in example.captions))
-    material = rewards.Material(
-        recipe.objective.rewards, training, photos, view, features=cache, device=device, names=names, world=world
-    )
-    learn = PolicyGradient(
+        return Parts(captioner, objective(recipe, captioner, tokenizer), judge, photos, [*prepared.problems, *failed])
+    learn = policy_step(
+        PolicyGradient,
+        recipe,
         captioner,
         tokenizer,
-        rewards.build(material),
-        recipe.objective.policy,
-        max_words=recipe.data.max_words,
-        view=view,
-        before=frozen(captioner) if recipe.objective.policy.kl else None,
-        total=world.sum,
-        hide_regions=recipe.objective.hide_regions,
+        training,
+        photos,
+        names=[one.name for one in prepared.chosen],
+        features=Path(recipe.data.features),
+        device=device,
+        world=world,
+        load=prepared.load,
     )
     return Parts(
-        captioner, learn, judge, photos, problems, keeps={"objective": learn}, watch=Watch(recipe.validation.watch)
+        captioner,
+        learn,
+        judge,
+        photos,
+        [*prepared.problems, *failed],
+        keeps={"objective": learn},
+        watch=Watch(recipe.validation.watch, photos=sum(len(examples) for _, examples in judged_by)),
     )
 
 
-def frozen(captioner: torch.nn.Module) -> torch.nn.Module:
-    """A copy that stays as it is."""
-    return copy.deepcopy(captioner).eval().requires_grad_(False)
+def _examples(recipe: Recipe, prepared: Prepared, world: World) -> tuple[list[Any], list[Any], list[str]]:
+    """What is learned from and what the run is judged by, with features; and the photos that have none."""
+    sources, failed = with_features(prepared.chosen, prepared.encoder, Path(recipe.data.features), world)
+    training = split(sources, recipe.data.train_split, recipe.data.limit)
+    return training, split(sources, recipe.data.val_split, held_out(recipe)), failed
 
 
-def judges(names: Sequence[str], sources: Sequence[Any], device: torch.device) -> list[Judge]:
+def judges(retrievers: Sequence[Retriever], sources: Sequence[Any]) -> list[Judge]:
     """Retrievers that know the photos of these sources, by what they look like or by their references."""
     source = np.repeat(np.arange(len(sources)), [len(examples) for _, examples in sources])
     found = []
-    for name in names:
-        retriever = load_retriever(name, device=str(device))
+    for retriever in retrievers:
         if retriever.sees == "photos":
             photos = retriever.embed_images(rewards.pooled_of(retriever, sources))
         else:
@@ -182,14 +187,13 @@ def judges(names: Sequence[str], sources: Sequence[Any], device: torch.device) -
     return found
 
 
-def _retriever_parts(recipe: Recipe, out: Path, resume: bool, device: torch.device, world: World) -> Parts:
-    entry = RETRIEVERS[recipe.retriever]
-    encoder = seen_by(recipe, device) if entry.sees == "photos" else None
-    sources, problems = gather(recipe, encoder, world)
-    training = split(sources, recipe.data.train_split, recipe.data.limit)
-    judged_by = split(sources, recipe.data.val_split, held_out(recipe))
-    tokenizer = find_tokenizer(recipe, training, out, resume) if entry.reads == "words" else None
-    models.refuse_sizes(recipe.model)
+def _retriever_parts(
+    recipe: Recipe, prepared: Prepared, out: Path, resume: bool, device: torch.device, world: World
+) -> Parts:
+    entry, encoder = RETRIEVERS[recipe.retriever], prepared.encoder
+    training, judged_by, failed = _examples(recipe, prepared, world)
+    reads_words = entry.reads == "words"
+    tokenizer = _tokenizer(recipe, prepared, training, failed, out, resume) if reads_words else None
     settings = recipe.model | ({"feature_size": encoder.feature_size} if encoder else {})
     settings |= {"vocab_size": len(tokenizer)} if tokenizer else {}
 
@@ -199,25 +203,24 @@ def _retriever_parts(recipe: Recipe, out: Path, resume: bool, device: torch.devi
         models.describe(out, recipe.retriever, network, tokenizer, encoder.identity if encoder else {}, "retriever")
     reader = reader_of(recipe.retriever, tokenizer, device)
 
-    def prepare(captions: Sequence[str]) -> Prepared:
+    def read(captions: Sequence[str]) -> ReadCaptions:
         cache = Path(recipe.data.features)
         return world.in_turn(partial(reader.prepare, captions, max_words=recipe.data.max_words, cache=cache))
 
-    judge = partial(validate_retriever, network, Pairs(judged_by, prepare), device)  # type: ignore[arg-type]
-    return Parts(network, retrieval_objective(recipe, network, world), judge, Pairs(training, prepare), problems)
+    judge = partial(validate_retriever, network, Pairs(judged_by, read), device)  # type: ignore[arg-type]
+    learn = retrieval_objective(recipe, network, world)
+    return Parts(network, learn, judge, Pairs(training, read), [*prepared.problems, *failed])
 
 
-def find_tokenizer(recipe: Recipe, training: Sequence[Source], out: Path, resume: bool) -> Tokenizer:
+def _tokenizer(
+    recipe: Recipe, prepared: Prepared, training: Sequence[Source], failed: Sequence[str], out: Path, resume: bool
+) -> Tokenizer:
     """The vocabulary of the run, of the model that it starts from, or the frequent words of the training captions."""
     if resume:
         return tokenizers.load(out)
-    if recipe.init_from:
-        return tokenizers.load(models.find(recipe.init_from))
-    captions = (caption for _, examples in training for example in examples for caption in example.captions)
-    tokenizer = WordTokenizer.build(captions, recipe.data.min_count)
-    if len(tokenizer) == len(tokenizer.specials):
-        raise UserError(f"data.min_count: no word of the training captions occurs {recipe.data.min_count} times.")
-    return tokenizer
+    if prepared.tokenizer is not None and (recipe.init_from or not failed):
+        return prepared.tokenizer
+    return vocabulary(recipe, [example for _, examples in training for example in examples])
 
 
 def objective(recipe: Recipe, captioner: torch.nn.Module, tokenizer: Tokenizer) -> Step:

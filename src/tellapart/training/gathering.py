@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,12 +30,22 @@ def seen_by(recipe: Recipe, device: torch.device) -> PhotoEncoder | Elsewhere:
     return find(Path(recipe.data.features), recipe.encoder.name) or load_encoder(recipe.encoder, device)
 
 
-def gather(
-    recipe: Recipe, encoder: PhotoEncoder | Elsewhere | None, world: World = ALONE
-) -> tuple[list[Source], list[str]]:
-    """The examples of every data file, with their features; those that have none are left out and named.
+@dataclass(frozen=True)
+class Chosen:
+    """What a recipe takes of a data file."""
 
-    Without an encoder only captions count, and records need no photo.
+    file: str
+    name: str  # of the data set
+    training: list[Example]
+    held_out: list[Example]
+
+
+def choose(recipe: Recipe, *, photos: bool) -> tuple[list[Chosen], list[str]]:
+    """Of every data file what is learned from and what the run is judged by; and records that cannot be used.
+
+    All that can be wrong with data files is found here, before anybody looks at a photo.
+
+    photos  are learned from; without them only captions count, and records need no photo
     """
     if not recipe.data.files:
         raise UserError("the recipe names no data: give --data DATA.json, or data.files in the recipe.")
@@ -42,47 +53,68 @@ def gather(
         raise UserError(
             f"data.train_split and data.val_split share {min(shared)!r}; a run is judged by photos it has not seen."
         )
-    sources, problems, called = list[Source](), [], dict[str, str]()
+    found, problems, called = list[Chosen](), list[str](), dict[str, str]()
     left_out = Without(recipe.data.without)
+    fewest = 1 if photos else 2  # captions, so that two can be brought together
     for file in recipe.data.files:
-        dataset = data_files.read(Path(file), needs_files=encoder is not None)
-        if dataset.name in called and encoder is not None:
+        dataset = data_files.read(Path(file), needs_files=photos)
+        if dataset.name in called and photos:
             raise UserError(
                 f"{file} and {called[dataset.name]} are both called {dataset.name!r} and would share a feature cache; "
                 'change "dataset" in one of them.'
             )
         called[dataset.name] = file
-        if dataset.kind != "images" and encoder is not None:
+        if dataset.kind != "images" and photos:
             raise UserError(f"{file} has {dataset.kind}; this recipe learns from photos.")
         problems += dataset.problems
-        fewest = 1 if encoder else 2  # captions, so that two can be brought together
-        wanted = [
-            example
+        training, validation = (
+            [
+                example
+                for example in _first(
+                    [e for e in in_split(dataset.examples, name) if not left_out.has(e, dataset.name)], limit
+                )
+                if len(example.captions) >= fewest
+            ]
             for name, limit in ((recipe.data.train_split, recipe.data.limit), (recipe.data.val_split, held_out(recipe)))
-            for example in _first(
-                [e for e in in_split(dataset.examples, name) if not left_out.has(e, dataset.name)], limit
-            )
-            if len(example.captions) >= fewest
-        ]
-        if not wanted:
+        )
+        if not training and not validation:
             raise UserError(
-                f"{file} has no photos with {'captions' if encoder else 'two captions'} in the splits "
+                f"{file} has no photos with {'captions' if photos else 'two captions'} in the splits "
                 f"{recipe.data.train_split!r} and {recipe.data.val_split!r} (its splits: "
                 f"{', '.join(sorted({e.split for e in dataset.examples}))})."
             )
+        found.append(Chosen(file, dataset.name, training, validation))
+    _require(recipe.data.train_split, [chosen.training for chosen in found])
+    _require(recipe.data.val_split, [chosen.held_out for chosen in found])
+    return found, problems
+
+
+def with_features(
+    chosen: Sequence[Chosen], encoder: PhotoEncoder | Elsewhere | None, root: Path, world: World = ALONE
+) -> tuple[list[Source], list[str]]:
+    """The examples of every data file with their features; those that have none are left out and named.
+
+    root  the folder of the feature cache
+    """
+    sources, problems = list[Source](), list[str]()
+    for one in chosen:
+        wanted = [*one.training, *one.held_out]
         if encoder is None:
             sources.append((None, wanted))
             continue
-        root = Path(recipe.data.features)
-        result = world.in_turn(partial(features_of, wanted, encoder, root, dataset.name))
-        problems += [f"{file}: image {id_}: {reason}" for id_, reason in result.failed.items()]
+        result = world.in_turn(partial(features_of, wanted, encoder, root, one.name))
+        problems += [f"{one.file}: image {id_}: {reason}" for id_, reason in result.failed.items()]
         sources.append((result.store, [example for example in wanted if example in result.store]))
     return sources, problems
 
 
-def data_set_names(recipe: Recipe) -> list[str]:
-    """Of the data files, in their order."""
-    return [data_files.read(Path(file), needs_files=False).name for file in recipe.data.files]
+def gather(
+    recipe: Recipe, encoder: PhotoEncoder | Elsewhere | None, world: World = ALONE
+) -> tuple[list[Source], list[str]]:
+    """Both at once: the examples that a recipe takes, with features, and what could not be used."""
+    chosen, problems = choose(recipe, photos=encoder is not None)
+    sources, more = with_features(chosen, encoder, Path(recipe.data.features), world)
+    return sources, problems + more
 
 
 def views(
@@ -152,9 +184,13 @@ def in_split(examples: Sequence[Example], name: str) -> list[Example]:
 
 def split(sources: Sequence[Source], name: str, limit: int) -> list[Any]:
     chosen = [(store, _first(in_split(examples, name), limit)) for store, examples in sources]
-    if not any(examples for _, examples in chosen):
-        raise UserError(f"no data file has a photo with captions and features in the split {name!r}.")
+    _require(name, [examples for _, examples in chosen], "captions and features")
     return chosen
+
+
+def _require(split: str, examples: Sequence[list[Example]], what: str = "captions") -> None:
+    if not any(examples):
+        raise UserError(f"no data file has a photo with {what} in the split {split!r}.")
 
 
 def _first(examples: list[Example], limit: int) -> list[Example]:

@@ -28,6 +28,7 @@ from torch import nn
 from tellapart import files, models, numerics
 from tellapart.data.batches import BatchStream
 from tellapart.errors import UserError
+from tellapart.metrics import measures
 from tellapart.objectives import Moment, StepResult
 from tellapart.progress import Progress
 from tellapart.recipe import Recipe
@@ -47,8 +48,8 @@ class AnyBatch(Protocol):
 Step = Callable[[Any, Moment], StepResult]  # batch, when -> loss, weight, log line
 Validate = Callable[[], dict[str, float]]
 
+ALL_DONE = "all epochs done"  # why a run has ended that may go on if it gets longer
 LAST = "last"  # the name of a validation metric by which the last checkpoint is the best
-LOWER_IS_BETTER = {"loss"}  # of the validation metrics; of all others more is better
 COUNTED = {"words"}  # in a log line: adds up over processes; of all else there is the mean
 
 
@@ -65,6 +66,7 @@ class Position:
     seconds: float = 0.0
     finished: str = ""  # why, once it is
     first: dict[str, float] = field(default_factory=dict)  # the validation before the first step, where there was one
+    total: int = 0  # optimiser steps that it is to have; 0 in checkpoints from before there was this
 
 
 def fit(
@@ -94,12 +96,16 @@ def fit(
             position = Position(**checkpoint.load(out / "last.safetensors", model, optimizer, keeps, world.rank))
             stream.consumed = position.consumed
     world.share_weights(model)
-    if position.finished:
-        return position
-    position.dtype = position.dtype or world.from_first(partial(numerics.choose_dtype, device, recipe.dtype))
     steps_per_epoch = stream.batches_per_epoch / recipe.optim.accumulate  # a step may end in the next epoch
     total = max(1, recipe.epochs * stream.batches_per_epoch // recipe.optim.accumulate)
     total = min(total, recipe.max_steps) if recipe.max_steps else total
+    if position.finished == ALL_DONE and position.step < total:
+        position.finished = ""
+    if position.finished:
+        return position
+    longer = _longer(recipe, position, total, steps_per_epoch)
+    position.total = total
+    position.dtype = position.dtype or world.from_first(partial(numerics.choose_dtype, device, recipe.dtype))
     validate_steps = max(1, round(recipe.validation.every * steps_per_epoch))
     log = Log(out / "log.jsonl" if world.is_first else None, after=position.step)
     batches, began, saved = iter(stream), time.monotonic() - position.seconds, time.monotonic()
@@ -125,6 +131,8 @@ def fit(
         save()  # finds a full or read-only disk now, not after an hour
     model.train()
     with Progress("training", total, unit="step", done=position.step) as bar, _interruptible() as interrupted:
+        if longer:
+            bar.message(longer)
         if watch is not None and position.step == 0:
             position.first = validated()
         while not position.finished:
@@ -168,7 +176,7 @@ def fit(
                     position.finished = position.finished or (f"stopped, for {wrong}" if watch.stops else "")
                 saved = -math.inf  # is due
             if position.step >= total:
-                position.finished = position.finished or "all epochs done"
+                position.finished = position.finished or ALL_DONE
             # Asked once: a signal after this gets a step of its own, and that is saved as well.
             stop, due = world.any(interrupted(), time.monotonic() - saved > 60 * recipe.save_minutes)
             if position.finished or stop or due:
@@ -177,6 +185,20 @@ def fit(
             if stop and not position.finished:
                 raise KeyboardInterrupt
     return position
+
+
+def _longer(recipe: Recipe, position: Position, total: int, steps_per_epoch: float) -> str:
+    """What to say of a run that goes on with another number of steps than it had; nothing of any other.
+
+    The rate is a function of the step and of that number: where it falls towards the end, it rises to where the longer
+    run would be.  Steps, batches and draws go on as if the run had never had another number.
+    """
+    if position.total in (0, total):
+        return ""
+    now = learning_rate(recipe.optim, position.step, total, steps_per_epoch)
+    before = learning_rate(recipe.optim, min(position.step, position.total), position.total, steps_per_epoch)
+    rate = f"; the learning rate goes on from {now:.3g}, where it was {before:.3g}" if now != before else ""
+    return f"step {position.step}: the run has {total} steps now, not {position.total}{rate}."
 
 
 def joined(world: World, result: StepResult) -> tuple[float, dict[str, float]]:
@@ -201,7 +223,7 @@ def judge(position: Position, metrics: dict[str, float], metric: str) -> bool:
     if metric not in metrics:
         raise UserError(f"validation.metric: there is no {metric!r} here; there are {', '.join(metrics)}.")
     value = metrics[metric]
-    sign = -1 if metric in LOWER_IS_BETTER else 1
+    sign = -1 if measures.lower_is_better(metric) else 1
     if math.isfinite(value) and (position.best is None or sign * value > sign * position.best):
         position.best, position.best_step, position.stale = value, position.step, 0
         return True

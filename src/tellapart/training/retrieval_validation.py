@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tellapart.data.pairs import Pairs
+from tellapart.metrics.retrieval import RECALLS, blocks, ranks, text_to_text
 from tellapart.retrievers import Towers
 
-METRICS = ("R@1", "R@5", "R@10", "recall")  # what `validate` reports; recall is the mean of the three
+METRICS = (*(f"R@{k}" for k in RECALLS), "recall")  # what `validate` reports; recall is the mean of the others
 
 _BATCH = 1000
 
@@ -21,31 +23,29 @@ def validate(retriever: Towers, data: Pairs, device: torch.device) -> dict[str, 
     for source in np.unique(data.source):
         photos = np.flatnonzero(data.source == source)
         numbers = [caption for photo in photos for caption in data.captions[photo]]
-        own = torch.tensor([i for i, photo in enumerate(photos) for _ in data.captions[photo]], device=device)
+        own = np.array([i for i, photo in enumerate(photos) for _ in data.captions[photo]], np.int64)
         captions = torch.cat([
             retriever.embed_captions(data.read(numbers[start : start + _BATCH]).to(device))
             for start in range(0, len(numbers), _BATCH)
         ])  # fmt: skip
         if data.images is None:
-            ranks = _ranks_by_references(captions, own, len(photos))
+            places = _places_by_references(_numbers(captions), own, len(photos))
         else:
-            images = retriever.embed_images(data.images[photos].float().to(device))
-            ranks = _ranks(captions @ images.T, own)
-        found.append([(ranks < k).double().mean().item() for k in (1, 5, 10)])
+            images = _numbers(retriever.embed_images(data.images[photos].float().to(device)))
+            places = np.concatenate([ranks(part, own[rows]) for rows, part in blocks(_numbers(captions), images)])
+        found.append([(places < k).mean() for k in RECALLS])
     recalls = np.mean(found, axis=0).tolist()
     return dict(zip(METRICS, [*recalls, float(np.mean(recalls))], strict=True))
 
 
-def _ranks(similarity: Tensor, own: Tensor) -> Tensor:
-    """How many other photos are at least as similar: similarity (N, P), own (N,) -> (N,)"""
-    return (similarity >= similarity.gather(1, own[:, None])).sum(1) - 1
+def _numbers(vectors: Tensor) -> NDArray[np.float32]:
+    return vectors.float().cpu().numpy()
 
 
-def _ranks_by_references(captions: Tensor, own: Tensor, photos: int) -> Tensor:
+def _places_by_references(captions: NDArray[np.float32], own: NDArray[np.int64], photos: int) -> NDArray[np.int64]:
     """A photo is the mean of its captions; the caption that asks is not among its own photo's."""
-    total = torch.zeros(photos, captions.shape[1], device=captions.device).index_add_(0, own, captions)
-    count = torch.bincount(own, minlength=photos).to(total)
-    similarity = captions @ (total / count[:, None]).T
-    without = (total[own] - captions) / (count[own] - 1).clamp(min=1)[:, None]  # (N, E)
-    own_similarity = (captions * without).sum(1, keepdim=True)
-    return _ranks(similarity.scatter(1, own[:, None], own_similarity), own)
+    counts = np.bincount(own, minlength=photos)
+    total = np.zeros((photos, captions.shape[1]), np.float32)
+    np.add.at(total, own, captions)
+    total /= counts[:, None]
+    return text_to_text(captions, own, total, counts, of_people=True)

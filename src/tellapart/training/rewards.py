@@ -47,14 +47,24 @@ from tellapart.training.distributed import ALONE, World
 
 Source = tuple[StoredFeatures, Sequence[Example]]
 
+_FOUND_BY = ("image", "caption")  # how look-alikes are found by the listener; else there is a file of them
+_LISTENED_TO = frozenset(
+    ("gd", "gd_neighbour", "gd_batch", "geg_avg", "geg_min", "similarity", "log_probability", "image_rank", "retrieved")
+)
 _FARTHER = 10  # times as many look-alikes are looked for where a curriculum begins with the farther ones
 
 
-def build(material: Material) -> Combined:
-    """The weighted sum of the recipe's terms."""
+def build(material: Material, wrap: Callable[[str, Term], Term] | None = None) -> Combined:
+    """The weighted sum of the recipe's terms.
+
+    wrap  what becomes of each of them, by its name (default: nothing)
+    """
     config = material.config
     check(config)
+    check_factors(config, material.names)
     terms = {name: BUILDERS[name](material) for name in config.terms}
+    if wrap is not None:
+        terms = {name: wrap(name, term) for name, term in terms.items()}
     return Combined(
         terms,
         config.terms,
@@ -87,12 +97,60 @@ def check(config: RewardsConfig) -> None:
         )
 
 
+def require(config: RewardsConfig, names: Sequence[str], load: Callable[[str], Retriever]) -> None:
+    """Refuses rewards that could not be made of data sets of these names; retrievers that they ask are loaded."""
+    check_factors(config, names)
+    if asks_listener(config):
+        listener_of(config, load)
+    if "text_rank" in config.terms:
+        reader_of(config, load)
+    if _asks_look_alikes(config) and config.look_alikes not in _FOUND_BY:
+        group_files.load(Path(config.look_alikes))
+
+
+def check_factors(config: RewardsConfig, names: Sequence[str]) -> None:
+    for reward, of_sets in config.factors.items():
+        for name in of_sets:
+            if name not in names:
+                raise UserError(
+                    f"objective.rewards.factors.{reward}: there is no data set {name!r}; "
+                    f"there are {', '.join(names)}.  For none: --objective.rewards.factors '{{}}'."
+                )
+
+
+def asks_listener(config: RewardsConfig) -> bool:
+    """Whether one of the rewards of the table asks the listener."""
+    by_listener = _asks_look_alikes(config) and config.look_alikes in _FOUND_BY
+    return by_listener or not _LISTENED_TO.isdisjoint(config.terms)
+
+
+def _asks_look_alikes(config: RewardsConfig) -> bool:
+    contrast = "ld" in config.terms and config.local.qualify == "contrast"
+    by_closeness = "gd" in config.terms and config.per_photo
+    return contrast or by_closeness or not {"geg_avg", "geg_min", "reference_gap"}.isdisjoint(config.terms)
+
+
+def listener_of(config: RewardsConfig, load: Callable[[str], Retriever]) -> Retriever:
+    retriever = load(config.listener)
+    if retriever.sees != "photos":
+        raise UserError(f"objective.rewards.listener: {retriever.name} knows photos by their references only.")
+    return retriever
+
+
+def reader_of(config: RewardsConfig, load: Callable[[str], Retriever]) -> Retriever:
+    retriever = load(config.reader)
+    if retriever.sees != "references":
+        raise UserError(f"objective.rewards.reader: {retriever.name} looks at photos; it must read references.")
+    return retriever
+
+
 class Material:
     """What rewards are made of, each part made when the first reward asks for it.
 
     sources   the training photos with their features, data set by data set, as they are in `data`
     features  the folder of the feature cache, where look-alikes that were found are kept as well
     names     of the data sets
+    load      gives the retriever of a name (default: loads it)
     """
 
     def __init__(
@@ -106,22 +164,18 @@ class Material:
         device: torch.device,
         names: Sequence[str] = (),
         world: World = ALONE,
+        load: Callable[[str], Retriever] | None = None,
     ):
         self.config, self.data, self.vocabulary, self.world = config, data, view.vocabulary, world
-        self._sources, self._features, self._device, self._names = sources, features, device, names
+        self._sources, self._features, self.names = sources, features, names
+        self._load = load or partial(load_retriever, device=str(device))
         self.content = content_words(self.vocabulary)
         self.source = np.repeat(np.arange(len(sources)), [len(examples) for _, examples in sources])  # (P,)
 
     def factors(self, reward: str) -> Tensor:
         """(P,) what the recipe multiplies the reward with for each photo"""
         of_sets = self.config.factors[reward]
-        for name in of_sets:
-            if name not in self._names:
-                raise UserError(
-                    f"objective.rewards.factors.{reward}: there is no data set {name!r}; "
-                    f"there are {', '.join(self._names)}.  For none: --objective.rewards.factors '{{}}'."
-                )
-        return torch.tensor([of_sets.get(name, 1.0) for name in self._names])[torch.from_numpy(self.source)]
+        return torch.tensor([of_sets.get(name, 1.0) for name in self.names])[torch.from_numpy(self.source)]
 
     @cached_property
     def references(self) -> list[list[list[int]]]:
@@ -142,10 +196,7 @@ class Material:
 
     @cached_property
     def retriever(self) -> Retriever:
-        retriever = load_retriever(self.config.listener, device=str(self._device))
-        if retriever.sees != "photos":
-            raise UserError(f"objective.rewards.listener: {retriever.name} knows photos by their references only.")
-        return retriever
+        return listener_of(self.config, self._load)
 
     @cached_property
     def listener(self) -> Listener:
@@ -154,9 +205,7 @@ class Material:
 
     @cached_property
     def reader(self) -> Listener:
-        retriever = load_retriever(self.config.reader, device=str(self._device))
-        if retriever.sees != "references":
-            raise UserError(f"objective.rewards.reader: {retriever.name} looks at photos; it must read references.")
+        retriever = reader_of(self.config, self._load)
         references = [example.captions for example in self.data.examples]
         return Listener.of_references(retriever, self.vocabulary, references, torch.from_numpy(self.source))
 
@@ -175,7 +224,7 @@ class Material:
     def _groups(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         wanted = self.config.group * (_FARTHER if self.config.curriculum else 1)
         how = self.config.look_alikes
-        if how not in ("image", "caption"):
+        if how not in _FOUND_BY:
             return self._from_file(Path(how), wanted)
         rule = Rule(how, k=wanted, retriever=self.retriever.name, retriever_sha256=self.retriever.sha256)  # type: ignore[arg-type]
         return self._mined(rule, self._by_listener)
@@ -249,6 +298,8 @@ def pooled_of(retriever: Retriever, sources: Sequence[Source]) -> Tensor:
     """(P, D) the photos as the retriever's encoder sees them: by the features at hand, if they are of that encoder."""
     parts = []
     for store, examples in sources:
+        if not examples:
+            continue
         if isinstance(store, FeatureStore) and _same_eyes(store, retriever):
             parts.append(store.pooled([store.row(example) for example in examples]).float())
             continue

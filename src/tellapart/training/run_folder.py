@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,21 +12,46 @@ from tellapart import files, models, plain_yaml
 from tellapart.errors import UserError
 from tellapart.recipe import Recipe
 
+_LENGTHS = ("epochs", "max_steps")  # what a run that goes on may have more of
+_WRITTEN = ("recipe.yaml", "config.json", "vocabulary.json", "log.jsonl")  # before the first checkpoint
+
+
+@contextmanager
+def held(out: Path) -> Iterator[None]:
+    """Hold a run folder, made if need be, for this process alone.
+
+    A run that ends before its first checkpoint leaves nothing behind: neither its files nor folders that were made for
+    it.  What was there before stays.
+    """
+    made = [folder for folder in (out, *out.parents) if not folder.exists()]
+    with files.held(out, "another process is training in this folder."):
+        before = set(out.iterdir())
+        try:
+            yield
+        except BaseException:
+            if not _has_weights(out):
+                _remove({out / name for name in _WRITTEN} - before)
+                for folder in made:
+                    with suppress(OSError):  # somebody else has put something into it
+                        folder.rmdir()
+            raise
+
 
 def claim(recipe: Recipe, out: Path, resume: bool) -> bool:
     """Write the recipe into the run folder, or see that it is the one that the run was started with.
 
     True if there is a checkpoint to go on from.  A run that never came so far (its data were missing, say) leaves
     nothing worth keeping, so the next one may take its folder, with whatever recipe.  What the stored recipe does not
-    mention is a setting that came with a later version: it was what it is by default.
+    mention is a setting that came with a later version: it was what it is by default.  A run may get longer: more
+    epochs or steps are no other recipe.
     """
     file = out / "recipe.yaml"
     unfinished = set(out.glob(".tellapart-*.tmp"))  # what a kill left of a file that was being written
-    if not any((out / name).exists() for name in models.WEIGHTS):
+    if not _has_weights(out):
         if out.is_dir() and not file.exists() and set(out.iterdir()) - unfinished:
             raise UserError(f"{out} is not empty and holds no run; choose another --out.")
         _remove(unfinished)
-        files.replace(file, plain_yaml.dump(plain(recipe)).encode())
+        keep(recipe, out)
         return False
     if not resume:
         raise UserError(f"{out} holds a run already; --resume goes on with it, another --out starts a new one.")
@@ -33,14 +60,36 @@ def claim(recipe: Recipe, out: Path, resume: bool) -> bool:
     except UserError:
         raise UserError(f"{file} is damaged or missing; choose another --out.") from None
     before = flat(plain(Recipe())) | stored
-    if changed := [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]:
-        key = changed[0]
-        raise UserError(
-            f"{out} was started with another recipe: {key} was {before.get(key)} and is {now.get(key)} now. "
-            "A changed recipe needs an --out of its own."
-        )
+    changed = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
+    for key in sorted(changed, key=_LENGTHS.__contains__):
+        if key not in _LENGTHS:
+            raise UserError(
+                f"{out} was started with another recipe: {key} was {before.get(key)} and is {now.get(key)} now. "
+                "A changed recipe needs an --out of its own."
+            )
+        if not _is_longer(before[key], now[key]):
+            raise UserError(
+                f"{out}: {key} was {before[key]} and is {now[key]} now; a run that goes on can get longer, not shorter."
+            )
     _remove(unfinished)
     return True
+
+
+def keep(recipe: Recipe, out: Path) -> None:
+    """The recipe that a run goes by, in its folder."""
+    file, content = out / "recipe.yaml", plain_yaml.dump(plain(recipe)).encode()
+    if not file.exists() or file.read_bytes() != content:
+        files.replace(file, content)
+
+
+def _is_longer(before: object, now: object) -> bool:
+    """Of limits, of which 0 is none."""
+    numbers = [limit or math.inf for limit in (before, now) if isinstance(limit, int | float)]
+    return len(numbers) == 2 and numbers[0] <= numbers[1]
+
+
+def _has_weights(out: Path) -> bool:
+    return any((out / name).exists() for name in models.WEIGHTS)
 
 
 def plain(recipe: Recipe) -> dict[str, object]:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
+
+_NORMAL = 1.959964  # deviations that 95 % of a normal distribution lie within
 
 
 @dataclass(frozen=True)
 class WatchConfig:
     """Each validation is compared with the one before the first step.
+
+    A change counts if it is larger than what is said here, and larger than chance would make it on so many photos: the
+    95 % interval of the change must not have 0 in it.
 
     Args:
         action: what to do about captions that look wrong: say so, stop the run, or do not look
@@ -30,8 +36,10 @@ class WatchConfig:
 
 
 class Watch:
-    def __init__(self, config: WatchConfig):
-        self._config = config
+    """photos  how many captions a validation goes by"""
+
+    def __init__(self, config: WatchConfig, photos: int):
+        self._config, self._photos = config, photos
 
     @property
     def stops(self) -> bool:
@@ -41,23 +49,47 @@ class Watch:
         """What looks wrong in a validation, in words; nothing: an empty string."""
         if self._config.action == "off" or not first:
             return ""
-        found = []
-        if now["unique"] < self._config.unique * first["unique"]:
+        config, found = self._config, []
+        if now["unique"] < config.unique * first["unique"] and self._rose(now["unique"], first["unique"]):
             found.append(
                 f"{_percent(now['unique'])} of the captions are different ({_percent(first['unique'])} before)"
             )
         ratio = now["length"] / max(first["length"], 1e-9)
-        if not 1 / self._config.length <= ratio <= self._config.length:
+        if not 1 / config.length <= ratio <= config.length and self._other_length(first["length"], now["length"]):
             found.append(f"captions have {now['length']:.1f} words ({first['length']:.1f} before)")
-        if now["Rep"] > first["Rep"] + self._config.repetition:
-            found.append(f"{_percent(now['Rep'])} of the captions repeat a word ({_percent(first['Rep'])} before)")
-        if now["BadEnd"] > first["BadEnd"] + self._config.ending:
-            found.append(f"{_percent(now['BadEnd'])} of the captions break off ({_percent(first['BadEnd'])} before)")
-        if now["Stutter"] > first["Stutter"] + self._config.stutter:
-            found.append(f"{_percent(now['Stutter'])} of the captions stutter ({_percent(first['Stutter'])} before)")
-        if now["Odd"] > first["Odd"] + self._config.odd:
-            found.append(f"{_percent(now['Odd'])} of the captions are oddly built ({_percent(first['Odd'])} before)")
+        for name, most, what in (
+            ("Rep", config.repetition, "repeat a word"),
+            ("BadEnd", config.ending, "break off"),
+            ("Stutter", config.stutter, "stutter"),
+            ("Odd", config.odd, "are oddly built"),
+        ):
+            if now[name] > first[name] + most and self._rose(first[name], now[name]):
+                found.append(f"{_percent(now[name])} of the captions {what} ({_percent(first[name])} before)")
         return "captions collapse: " + ", ".join(found) if found else ""
+
+    def _rose(self, before: float, now: float) -> bool:
+        """Whether a share of the captions rose by more than chance: Newcombe's interval (1998, method 10)."""
+        low, _ = wilson(now, self._photos)
+        _, high = wilson(before, self._photos)
+        return now - before > math.hypot(now - low, high - before)
+
+    def _other_length(self, before: float, now: float) -> bool:
+        """Whether the mean length changed by more than chance.
+
+        Lengths of captions vary less than a Poisson number does: as if they did as much is to be careful.
+        """
+        return abs(now - before) > _NORMAL * math.sqrt((before + now) / self._photos)
+
+
+def wilson(share: float, count: int) -> tuple[float, float]:
+    """The 95 % interval of a share that was found among so many (Wilson, 1927).
+
+    >>> [round(end, 3) for end in wilson(1 / 50, 50)]
+    [0.004, 0.105]
+    """
+    square = _NORMAL**2 / count
+    middle, half = share + square / 2, _NORMAL * math.sqrt(share * (1 - share) / count + square / count / 4)
+    return (middle - half) / (1 + square), (middle + half) / (1 + square)
 
 
 def _percent(share: float) -> str:

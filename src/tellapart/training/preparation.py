@@ -1,0 +1,118 @@
+"""Everything that can be wrong with a run is found here: before features are computed, and before anything is written.
+
+A wrong name in the last line of a recipe should not cost the hour that its photos take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import chain
+
+import torch
+
+from tellapart import models
+from tellapart.captioners import CAPTIONERS
+from tellapart.data import tokenizers
+from tellapart.data.examples import Example
+from tellapart.data.regions import Elsewhere
+from tellapart.data.tokenizers import Tokenizer, WordTokenizer
+from tellapart.encoders import PhotoEncoder
+from tellapart.errors import UserError
+from tellapart.metrics import measures
+from tellapart.recipe import Recipe
+from tellapart.retrievers import RETRIEVERS, sentences
+from tellapart.retrievers.loading import load as load_retriever
+from tellapart.retrievers.retriever import Retriever
+from tellapart.training import rewards
+from tellapart.training.checks import check
+from tellapart.training.distributed import ALONE, World
+from tellapart.training.gathering import Chosen, choose, seen_by
+
+_SOME_WORDS = 10  # a vocabulary's size, to see whether a network can be built
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a run begins with."""
+
+    encoder: PhotoEncoder | Elsewhere | None  # none where only captions are learned from
+    chosen: list[Chosen]
+    problems: list[str]  # records of data files that cannot be used
+    tokenizer: Tokenizer | None  # none where the run has one already, or needs none
+    load: Callable[[str], Retriever]  # each retriever is loaded once
+
+
+def prepare(recipe: Recipe, device: torch.device, *, resume: bool = False, world: World = ALONE) -> Prepared:
+    """Reads what the recipe names, and refuses what does not fit together.
+
+    resume  the run may have a vocabulary of its own
+    """
+    check(recipe)
+    if (info := measures.of(recipe.validation.metric)) is not None and info.higher_is_better is None:
+        raise UserError(
+            f"validation.metric: {recipe.validation.metric} is neither better nor worse when it grows; "
+            "it cannot say which checkpoint is the best."
+        )
+    load = cache(partial(load_retriever, device=str(device)))
+    if recipe.retriever:
+        entry = RETRIEVERS[recipe.retriever]
+        if entry.reads == "sentences" and (lack := sentences.lacks()) is not None:
+            raise UserError(lack)
+        encoder = seen_by(recipe, device) if entry.sees == "photos" else None
+        _require_buildable(recipe, encoder)
+        chosen, problems = choose(recipe, photos=encoder is not None)
+        new = entry.reads == "words" and not resume
+        return Prepared(encoder, chosen, problems, _vocabulary(recipe, chosen) if new else None, load)
+    encoder = seen_by(recipe, device)
+    _require_buildable(recipe, encoder)
+    tokenizer = _begins_with(recipe, encoder) if recipe.init_from else None
+    chosen, problems = choose(recipe, photos=True)
+    world.in_turn(partial(_require_retrievers, recipe, chosen, load))
+    if tokenizer is None and not resume:
+        tokenizer = _vocabulary(recipe, chosen)
+    return Prepared(encoder, chosen, problems, tokenizer, load)
+
+
+def vocabulary(recipe: Recipe, examples: Iterable[Example]) -> WordTokenizer:
+    """The frequent words of captions."""
+    tokenizer = WordTokenizer.build(
+        (caption for example in examples for caption in example.captions), recipe.data.min_count
+    )
+    if len(tokenizer) == len(tokenizer.specials):
+        raise UserError(f"data.min_count: no word of the training captions occurs {recipe.data.min_count} times.")
+    return tokenizer
+
+
+def _vocabulary(recipe: Recipe, chosen: Iterable[Chosen]) -> WordTokenizer:
+    return vocabulary(recipe, chain.from_iterable(one.training for one in chosen))
+
+
+def _require_buildable(recipe: Recipe, encoder: PhotoEncoder | Elsewhere | None) -> None:
+    """Whether there is such a network with such settings; built without memory for its weights."""
+    models.refuse_sizes(recipe.model)
+    sizes = {"vocab_size": _SOME_WORDS} | ({"feature_size": encoder.feature_size} if encoder else {})
+    with torch.device("meta"):
+        if recipe.retriever:
+            models.build(RETRIEVERS, "retriever", recipe.retriever, recipe.model | sizes)
+        else:
+            models.build(CAPTIONERS, "captioner", recipe.captioner, recipe.model | sizes)
+
+
+def _begins_with(recipe: Recipe, encoder: PhotoEncoder | Elsewhere) -> Tokenizer:
+    """The vocabulary of the model that a run starts from, whose weights must fit."""
+    tokenizer = tokenizers.load(models.find(recipe.init_from))
+    captioner = models.build_captioner(
+        recipe.captioner, recipe.model, vocab_size=len(tokenizer), feature_size=encoder.feature_size
+    )
+    models.start_from(recipe.init_from, captioner, encoder.identity)
+    return tokenizer
+
+
+def _require_retrievers(recipe: Recipe, chosen: Iterable[Chosen], load: Callable[[str], Retriever]) -> None:
+    """Those that give rewards, and those that judge."""
+    if recipe.objective.name == "policy_gradient":
+        rewards.require(recipe.objective.rewards, [one.name for one in chosen], load)
+    for name in recipe.validation.judges:
+        load(name)

@@ -1,0 +1,38 @@
+"""What --help says of names and defaults is what the tables and the code say."""
+
+import inspect
+import re
+
+import pytest
+
+from tellapart.commands import evaluate, score
+from tellapart.metrics.scoring import MEASURES
+from tellapart.recipe import ValidationConfig
+from tellapart.retrievers import DEFAULT
+from tellapart.training import retrieval_validation, validation
+
+
+def words(parser):
+    return " ".join(parser.format_help().split())
+
+
+def test_score_explains_every_measure_and_says_which_runs_java():
+    listed = words(score.parser())
+    for measure in MEASURES.values():
+        for name in measure.names:
+            assert f" {name} " in listed
+    assert [name for name, measure in MEASURES.items() if measure.java] == re.findall(
+        r"(SPICE) [^(]*\(runs Java\)", listed
+    )
+
+
+def test_evaluate_says_which_retriever_is_the_default():
+    asked = re.search(r"who has to find the photos: .*?\(default: (.*?)\)", words(evaluate.parser()))[1]
+    assert asked == DEFAULT
+    assert [retriever.name for retriever in evaluate._retrievers(None, "cpu")] == [asked]
+
+
+@pytest.mark.parametrize("name", [*validation.METRICS, *retrieval_validation.METRICS])
+def test_the_help_of_a_recipe_names_the_metrics_that_can_decide(name):
+    said = re.search(r"metric: (.*?)patience:", " ".join(inspect.getdoc(ValidationConfig).split()))[1]
+    assert (name in re.split(r"[ ,;:]+", said)) == (name != "length")

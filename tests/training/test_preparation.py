@@ -1,0 +1,157 @@
+"""What is wrong with a request is said before photos are looked at, and leaves nothing behind."""
+
+import json
+from contextlib import suppress
+
+import pytest
+import torch
+
+from tellapart.captioners import CAPTIONERS
+from tellapart.commands.train import parse
+from tellapart.data.batches import CaptionedPhotos
+from tellapart.data.tokenizers import WordTokenizer
+from tellapart.errors import UserError
+from tellapart.metrics import meteor
+from tellapart.retrievers import RETRIEVERS
+from tellapart.rewards import REWARDS
+from tellapart.rewards.words import WordView
+from tellapart.training.build import run
+from tellapart.training.gathering import gather, seen_by, split
+from tellapart.training.preparation import _require_buildable
+from tellapart.training.rewards import BUILDERS, Material, asks_listener
+
+POLICY = ("--objective.name", "policy_gradient")
+
+
+@pytest.fixture
+def refused(tellapart, small_world, tmp_path):
+    """What a wrong request is answered with: nothing was computed, and nothing is left."""
+
+    def ask(*arguments, out=tmp_path / "runs" / "new" / "run"):
+        before = sorted(tmp_path.rglob("*"))
+        given = ("--out", out, "--data.features", tmp_path / "features")
+        code, printed, err = tellapart("train", small_world / "recipe.yaml", *given, *arguments)
+        assert (code, printed, err.count("\n")) == (2, "", 1), err
+        assert sorted(tmp_path.rglob("*")) == before
+        return err
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--captioner", "parrot"], "there is no captioner 'parrot'"),
+        (["--retriever", "dog", "--objective.name", "info_nce"], "there is no retriever 'dog'"),
+        (["--model", "{wings: 2}"], "model.wings: transformer has no such setting"),
+        (["--model", "{width: 30, heads: 4}"], "not 30 with 4 heads"),
+        (["--model", "{vocab_size: 7}"], "model.vocab_size: follows from the data"),
+        (["--encoder.name", "eye"], "there is no encoder 'eye'"),
+        (["--init_from", "nowhere"], "there is no model 'nowhere'"),
+        (["--init_from", "plain"], "init_from"),
+        (["--device", "abacus"], "device 'abacus' cannot be used here"),
+        (["--validation.metric", "BLEU"], "validation.metric: there is no 'BLEU' here"),
+        (["--validation.metric", "length"], "validation.metric: length is neither better nor worse"),
+        (["--validation.judges", "[nowhere]"], "there is no retriever 'nowhere'"),
+        (["--data.val_split", "monday"], "in the split 'monday'"),
+        (["--data.train_split", "monday"], "in the split 'monday'"),
+        (["--data.min_count", "100000"], "data.min_count: no word"),
+        ([*POLICY, "--objective.rewards.terms", "{cidre: 1.0}"], "there is no reward 'cidre'"),
+        ([*POLICY, "--objective.rewards.factors", "{cider_d: {nowhere: 2.0}}"], "there is no data set 'nowhere'"),
+        (
+            [*POLICY, "--objective.rewards.terms", "{geg_avg: 1.0}", "--objective.rewards.listener", "nowhere"],
+            "there is no retriever 'nowhere'",
+        ),
+        (
+            [*POLICY, "--objective.rewards.terms", "{text_rank: 1.0}", "--objective.rewards.reader", "word"],
+            "objective.rewards.reader: word looks at photos",
+        ),
+        (
+            [*POLICY, "--objective.rewards.terms", "{geg_avg: 1.0}", "--objective.rewards.look_alikes", "nowhere.json"],
+            "nowhere.json: there is no such file",
+        ),
+    ],
+    ids=lambda value: " ".join(value[-2:]) if isinstance(value, list) else "",
+)
+def test_a_wrong_name_is_found_before_features_are_computed_and_leaves_no_folder(refused, arguments, named):
+    assert named in refused(*arguments)
+
+
+def test_a_second_data_file_that_is_not_there_is_found_before_photos_of_the_first_are_looked_at(refused, small_world):
+    assert "nowhere.json: there is no such file" in refused(
+        "--data", small_world / "toy" / "captions.json", "nowhere.json"
+    )
+
+
+def test_a_folder_that_holds_a_run_does_not_hide_what_is_wrong_with_a_request(
+    refused, tellapart, small_world, uninterrupted
+):
+    assert "there is no captioner 'parrot'" in refused("--captioner", "parrot", out=uninterrupted)
+    assert "holds a run already" in refused(out=uninterrupted)
+
+
+def test_a_start_that_fails_late_takes_back_what_it_wrote(tmp_path):
+    """That photos cannot be read is not known before somebody looks at them."""
+    records = [
+        {"id": i, "file": f"{i}.jpg", "split": split_, "captions": ["a dog runs"]}
+        for i, split_ in enumerate(("train", "val"))
+    ]
+    (tmp_path / "data.json").write_text(json.dumps({"dataset": "gone", "images": records}))
+    looks = ("--data.min_count=1", f"--data.features={tmp_path / 'features'}", "--encoder={image_size: 64, grid: 2}")
+    recipe, _, _ = parse(["--data", str(tmp_path / "data.json"), *looks])
+    with pytest.raises(UserError, match="no data file has a photo with captions and features in the split 'train'"):
+        run(recipe, tmp_path / "runs" / "run")
+    assert {path.name for path in tmp_path.iterdir()} == {"data.json", "features"}
+
+
+def test_what_somebody_put_into_a_folder_stays_when_a_start_fails(refused, tmp_path):
+    out = tmp_path / "mine"
+    out.mkdir()
+    (out / "recipe.yaml").write_text("epochs: 3  # my own\n")
+    refused("--captioner", "parrot", out=out)
+    assert (out / "recipe.yaml").read_text() == "epochs: 3  # my own\n"
+
+
+@pytest.mark.parametrize("name", [*CAPTIONERS, *RETRIEVERS])
+def test_every_network_can_be_tried_without_memory(name):
+    recipe, _, _ = parse([f"--{'captioner' if name in CAPTIONERS else 'retriever'}={name}"])
+
+    class Seen:
+        feature_size = 1280
+
+    before = torch.get_rng_state()
+    _require_buildable(recipe, Seen() if name not in RETRIEVERS or RETRIEVERS[name].sees == "photos" else None)
+    assert torch.get_rng_state().equal(before)  # the weights of a run do not depend on whether it was tried
+
+
+@pytest.fixture(scope="module")
+def photos(small_world):
+    """Eight training photos with features, and a vocabulary."""
+    recipe, _, _ = parse([str(small_world / "recipe.yaml")])
+    sources, _ = gather(recipe, seen_by(recipe, torch.device("cpu")))
+    return split(sources, "train", 8), WordTokenizer(["a", "ball", "red"])
+
+
+@pytest.mark.parametrize(
+    "more",
+    [[], ["--objective.rewards.local={qualify: contrast}"], ["--objective.rewards.per_photo=true"]],
+    ids=["plain", "contrast", "per_photo"],
+)
+@pytest.mark.parametrize("name", REWARDS)
+def test_a_reward_asks_the_listener_where_it_is_said_to(small_world, photos, tmp_path, name, more):
+    """So that a listener that is not there is found in time."""
+    if name == "meteor" and meteor.available() is not None:
+        pytest.skip("METEOR's data are not installed")
+    recipe, _, _ = parse([str(small_world / "recipe.yaml"), f"--objective.rewards.terms={{{name}: 1.0}}", *more])
+    config, asked = recipe.objective.rewards, []
+
+    def load(retriever):
+        asked.append(retriever)
+        raise UserError("this is as far as it goes")
+
+    training, words = photos
+    data, here = CaptionedPhotos(training, words, 20), torch.device("cpu")
+    material = Material(config, training, data, WordView(words, words), features=tmp_path, device=here, load=load)
+    with suppress(UserError):
+        BUILDERS[name](material)
+    assert (config.listener in asked) == asks_listener(config)
