@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from tellapart.cluster import HELP, LOCAL, Cluster
 from tellapart.commands.arguments import Parser, number, positive
 from tellapart.errors import UserError
 from tellapart.parallel import batched
+from tellapart.printable import print_message, print_row
 from tellapart.progress import Progress
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def main(arguments: list[str]) -> int:
     speaker = _speaker(request, source, collection)
     failed = write(speaker, inputs, out) if out else show(speaker, inputs)
     for problem in dict.fromkeys([*problems, *problems_there, *speaker.leftovers(inputs)]):
-        print(problem, file=sys.stderr)
+        print_message(problem)
     return 1 if failed or problems or problems_there else 0
 
 
@@ -193,7 +193,7 @@ def _collection(request: argparse.Namespace, captioned: set[str]) -> tuple[Colle
 
     there, problems = gather(request.among, request.split)
     collection = Collection.of(load(request.retriever or DEFAULT, device=request.device), [one.file for one in there])
-    problems += [f"{one_line(f)}: {why}" for f, why in collection.photos.failed.items() if f not in captioned]
+    problems += [f"{f}: {why}" for f, why in collection.photos.failed.items() if f not in captioned]
     return collection, problems
 
 
@@ -256,10 +256,10 @@ def show(speaker: Speaker, inputs: list[Input]) -> int:
     for caption in speaker.caption([photo.file for photo in inputs]):
         if caption.error:
             failed += 1
-            print(f"{one_line(caption.file)}: {caption.error}", file=sys.stderr)
+            print_message(f"{caption.file}: {caption.error}")
         else:
             for text in [one.text for one in caption.candidates] or [caption.text]:
-                print(f"{one_line(caption.file)}\t{text}", flush=True)
+                print_row(caption.file, text)
     return failed
 
 
@@ -283,7 +283,7 @@ def _write(speaker: Speaker, inputs: list[Input], out: CaptionsFile) -> int:
             for caption in batch:
                 if caption.error:
                     failed += 1
-                    bar.message(f"{one_line(caption.file)}: {caption.error}")
+                    bar.message(f"{caption.file}: {caption.error}")
             bar.advance(len(batch))
     # What was made of a photo before, with other settings, stays until there is something better than an error.
     made = {row["file"]: row for row in out.rows if row["file"] in wanted} | there
@@ -294,7 +294,7 @@ def _write(speaker: Speaker, inputs: list[Input], out: CaptionsFile) -> int:
     counts += [f"{len(there)} of them from before"] if there else []
     counts += [f"{failed} photos could not be used"] if failed else []
     counts += [f"{len(others)} rows of other photos kept"] if others else []
-    print("; ".join(counts), file=sys.stderr)
+    print_message("; ".join(counts))
     return failed
 
 
@@ -316,8 +316,3 @@ def _is_done(row: Row, settings: str) -> bool:
 
 def _key(photo: str, settings: str) -> str:
     return hashlib.sha256(f"{photo} {settings}".encode()).hexdigest()[:16]
-
-
-def one_line(text: str) -> str:
-    """A file's name may hold a tab or a line break; a line of output may not."""
-    return text.replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")

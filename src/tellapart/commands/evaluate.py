@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 import tempfile
 from argparse import ArgumentTypeError
 from contextlib import ExitStack, suppress
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart.commands.arguments import Parser, positive
+from tellapart.printable import print_message, print_row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -137,7 +137,7 @@ def main(arguments: list[str]) -> int:
         if request.out:
             _write(grids, differences, out, models, captioners, plane_of(seeing))
     for problem in problems:
-        print(problem, file=sys.stderr)
+        print_message(problem)
     return 1 if problems else 0
 
 
@@ -302,7 +302,7 @@ def _print(grids: Sequence[Grid], differences: Sequence[Differences], *, all_col
         print(f"{blank}{table.table(grid, found, columns=columns, width=width)}\n")
         print("\n".join(table.notes(grid, columns)))
         for sentence in table.left_out(grid):
-            print(f"{grid.split.name}: {sentence}", file=sys.stderr)
+            print_message(f"{grid.split.name}: {sentence}")
 
 
 def plane_of(retrievers: Sequence[Retriever]) -> Plane | None:
@@ -331,7 +331,7 @@ def _write(
         for name, lines in trec.of_grid(grid):
             files.replace(out / name, "".join(lines).encode("ascii"))
     report.write(grids, differences, out / "report.html", captioners.looked, plane, trained=trained(models))
-    print(out / "report.html")
+    print_row(str(out / "report.html"))
 
 
 def trained(models: Sequence[Model]) -> list[Run]:

@@ -12,6 +12,7 @@ from tellapart.captions_file import CaptionsFile
 from tellapart.errors import UserError
 from tellapart.evaluation.runs import Curves, Run, in_units
 from tellapart.evaluation.trec import file_name
+from tellapart.printable import printable
 from tellapart.training.run_folder import plain
 
 _LOWER_IS_BETTER = ("loss", "Rep", "BadEnd", "Stutter", "Odd")
@@ -80,9 +81,11 @@ def _written(value: object) -> str:
 
 def text_table(table: Mapping[str, Sequence[str]], names: Sequence[str], width: int) -> str:
     """For a terminal: as many runs beside each other as the width takes, then the next ones."""
-    first = max(map(len, table), default=0)
+    heads = list(map(printable, table))
+    first = max(map(len, heads), default=0)
     columns = [
-        [_short(text) for text in (name, *(cells[n] for cells in table.values()))] for n, name in enumerate(names)
+        [_short(printable(text)) for text in (name, *(cells[n] for cells in table.values()))]
+        for n, name in enumerate(names)
     ]
     parts: list[list[list[str]]] = [[]]
     left = width - first
@@ -93,7 +96,7 @@ def text_table(table: Mapping[str, Sequence[str]], names: Sequence[str], width: 
             left = width - first
         parts[-1].append(column)
         left -= wide
-    return "\n\n".join(_part(["", *table], first, part) for part in parts)
+    return "\n\n".join(_part(["", *heads], first, part) for part in parts)
 
 
 def _short(text: str, most: int = 44) -> str:
