@@ -15,7 +15,7 @@ from typing import Any, TextIO, cast
 # Controls (C0, DEL, C1, also as single bytes of a name that is not UTF-8), separators of lines and paragraphs, and what
 # turns the direction of writing around: Unicode's Bidi_Control.
 _STEERING = "\x00-\x1f\x7f-\x9f\udc80-\udc9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
-_UNPRINTABLE = re.compile(f"[{_STEERING}]")
+UNPRINTABLE = re.compile(f"[{_STEERING}]")
 _UNPRINTABLE_BUT_LAYOUT = re.compile(f"(?![\t\n])[{_STEERING}]")
 _NO_BYTE = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # halves of characters that stand for no byte of a file's name
 
@@ -26,7 +26,7 @@ def printable(text: str) -> str:
     >>> printable("a\\tred\\x1b[31m bus")
     'a\\\\tred\\\\x1b[31m bus'
     """
-    return text if text.isprintable() else _UNPRINTABLE.sub(_written_out, _as_terminals_read(text))
+    return text if text.isprintable() else UNPRINTABLE.sub(_written_out, _as_terminals_read(text))
 
 
 def printable_lines(text: str) -> str:
