@@ -157,7 +157,7 @@ class CaptionsFile:
         self._mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
         self._separator = table.separator
         self._columns = [*COLUMNS, *(name for name in table.columns if name and name not in COLUMNS)]
-        return [_from_cells(cells, decimal="," if table.separator == ";" else ".") for cells in table.rows]
+        return [_from_cells(cells) for cells in table.rows]
 
     def _put_aside(self, line: bytes) -> None:
         """A last line that breaks off was most likely left by a kill, but we cannot know that nobody wrote it."""
@@ -182,16 +182,16 @@ def _cell(name: str, value: Any) -> csv_table.Cell:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _from_cells(cells: dict[str, str], *, decimal: str) -> Row:
+def _from_cells(cells: dict[str, str]) -> Row:
     cells = {name: cell for name, cell in cells.items() if name}
     row: Row = {"file": csv_table.name_of(cells["file"])}
     row |= {"id": csv_table.text_of(cells["id"])} if cells.get("id") else {}
     key = csv_table.text_of(cells.get("key", ""))
     if key or cells["caption"] or not cells.get("error"):  # a row with a key has a caption, even where that is empty
         row |= {"caption": csv_table.text_of(cells["caption"])}
-        row |= {"logprob": _number(cells["logprob"], decimal)} if "logprob" in cells and key else {}
+        row |= {"logprob": _number(cells["logprob"])} if "logprob" in cells and key else {}
         if cells.get("look_alikes"):
-            row |= {"look_alikes": json.loads(cells["look_alikes"]), "gap": _number(cells.get("gap", ""), decimal)}
+            row |= {"look_alikes": json.loads(cells["look_alikes"]), "gap": _number(cells.get("gap", ""))}
         if cells.get("captions"):
             row |= {"captions": json.loads(cells["captions"])}
         row |= {"key": key} if key else {}
@@ -201,5 +201,5 @@ def _from_cells(cells: dict[str, str], *, decimal: str) -> Row:
     return row | {name: csv_table.text_of(cell) for name, cell in cells.items() if name not in COLUMNS and cell}
 
 
-def _number(cell: str, decimal: str) -> float | None:
-    return float(cell.replace(decimal, ".")) if cell else None
+def _number(cell: str) -> float | None:
+    return float(cell.replace(",", ".")) if cell else None  # in many countries a comma is the decimal point

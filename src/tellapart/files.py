@@ -214,9 +214,6 @@ class HeldFile:
                 os.close(self._handle)
                 raise
 
-    def append(self, data: bytes) -> None:
-        append(self.path, data)
-
     def replace(self, data: bytes) -> None:
         before, self._handle = self._handle, _replaced(self.path, data)
         os.close(before)

@@ -73,12 +73,15 @@ def arrange(rows: Sequence[Row], photos: Mapping[str, Input], settings: str) -> 
 
 def _settle(found: Rows, photos: Mapping[str, Input], pictures: dict[str, Identity | None], settings: str) -> None:
     """Photos that have no row of their picture get one that shows it, and whose file does not show it any more."""
-    free = [row for row in found.others if "key" in row and not _exists(row["file"])]
+    free = [row for row in found.others if _key(row) and not _exists(row["file"])]
+    lacking = []
     for at, there in found.of_photos.items():
-        free += [row for row in there if "key" in row and not _shows(row, pictures[at], settings)]
+        elsewhere = [row for row in there if _key(row) and not _shows(row, pictures[at], settings)]
+        free += elsewhere
+        if not any("caption" in row and (_key(row) or is_by_hand(row)) and row not in elsewhere for row in there):
+            lacking.append(at)
     if not free:
         return
-    lacking = [at for at, there in found.of_photos.items() if all(any(row is one for one in free) for row in there)]
     pictures |= _pictures(photos, [at for at in lacking if at not in pictures])
     of_picture: dict[str, list[Row]] = {}
     for row in sorted(free, key=is_by_hand):  # of several, one by hand is taken first, from the end

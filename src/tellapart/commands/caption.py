@@ -34,7 +34,8 @@ def parser() -> Parser:
         "caption",
         "Caption photos, folders of photos (with the folders in them) or a data file.\n"
         "Prints FILE<TAB>CAPTION lines, or writes rows to --out; a run that is started again with the same --out goes\n"
-        "on where it stopped.  Exit 1: some photos could not be used; each is named with its reason.\n"
+        "on where it stopped.  Captions that you edit there are kept; delete a row to have it made again.\n"
+        "Exit 1: some photos could not be used; each is named with its reason.\n"
         "\n"
         "With --among, a photo's caption is the one, of several, that best tells it apart from its look-alikes\n"
         "in a collection; rows then name those look-alikes, and the gap between them and the photo.\n"
