@@ -14,6 +14,7 @@ from jsonargparse import ArgumentError, ArgumentParser, DefaultHelpFormatter
 
 from tellapart import files
 from tellapart.errors import UserError
+from tellapart.printable import print_message, print_row
 from tellapart.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -128,9 +129,9 @@ def train(recipe: Recipe, out: Path, resume: bool, world: World | None = None) -
         return 130
     position = outcome.position
     for problem in outcome.problems:
-        print(problem, file=sys.stderr)
+        print_message(problem)
     best = ""
     if position.best is not None:
         best = f"; best {recipe.validation.metric} {position.best:.4f} at step {position.best_step}"
-    print(f"{out}: {position.finished} after {position.step} steps, {position.seconds / 60:.1f} minutes{best}")
+    print_row(f"{out}: {position.finished} after {position.step} steps, {position.seconds / 60:.1f} minutes{best}")
     return 1 if outcome.problems else 0
