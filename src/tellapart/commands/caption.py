@@ -14,6 +14,7 @@ from tellapart.commands.arguments import Parser, number, positive
 from tellapart.errors import UserError
 from tellapart.parallel import batched
 from tellapart.progress import Progress
+from tellapart.unusable import Unusable
 
 if TYPE_CHECKING:
     from tellapart.among import Collection
@@ -193,7 +194,11 @@ def _collection(request: argparse.Namespace, captioned: set[str]) -> tuple[Colle
 
     there, problems = gather(request.among, request.split)
     collection = Collection.of(load(request.retriever or DEFAULT, device=request.device), [one.file for one in there])
-    problems += [f"{one_line(f)}: {why}" for f, why in collection.photos.failed.items() if f not in captioned]
+    unusable = Unusable(problems.append)
+    for file, reason in collection.photos.failed.items():
+        if file not in captioned:
+            unusable.add(file, reason)
+    unusable.rest()
     return collection, problems
 
 
@@ -252,15 +257,15 @@ def _given(settings: dict[str, Any]) -> dict[str, Any]:
 
 def show(speaker: Speaker, inputs: list[Input]) -> int:
     """Lines on stdout, as they come.  Returns how many photos failed."""
-    failed = 0
+    failed = Unusable(lambda line: print(line, file=sys.stderr))
     for caption in speaker.caption([photo.file for photo in inputs]):
         if caption.error:
-            failed += 1
-            print(f"{one_line(caption.file)}: {caption.error}", file=sys.stderr)
+            failed.add(caption.file, caption.error)
         else:
             for text in [one.text for one in caption.candidates] or [caption.text]:
                 print(f"{one_line(caption.file)}\t{text}", flush=True)
-    return failed
+    failed.rest(" (--out F.jsonl names each)")
+    return len(failed)
 
 
 def write(speaker: Speaker, inputs: list[Input], out: CaptionsFile) -> int:
@@ -276,15 +281,16 @@ def _write(speaker: Speaker, inputs: list[Input], out: CaptionsFile) -> int:
     before = {row["file"]: row for row in out.rows if row["file"] in wanted and "caption" in row}
     there = {row["file"]: row for row in out.rows if row["file"] in wanted and _is_done(row, settings)}
     todo = [file for file in wanted if file not in there]
-    failed = 0
     with Progress("captions", len(wanted), done=len(there)) as bar:
+        unusable = Unusable(bar.message)
         for batch in batched(speaker.caption(todo), _SAVED_TOGETHER):
             out.append(_row(wanted[caption.file], caption, settings) for caption in batch)
             for caption in batch:
                 if caption.error:
-                    failed += 1
-                    bar.message(f"{one_line(caption.file)}: {caption.error}")
+                    unusable.add(caption.file, caption.error)
             bar.advance(len(batch))
+        unusable.rest()  # all have a row
+    failed = len(unusable)
     # What was made of a photo before, with other settings, stays until there is something better than an error.
     made = {row["file"]: row for row in out.rows if row["file"] in wanted} | there
     rows = {file: row if "caption" in row else before.get(file, row) for file, row in made.items()}

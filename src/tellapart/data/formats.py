@@ -68,7 +68,7 @@ def _why_not(suffix: str) -> str:
 def _open_heif(data: bytes, file: object) -> Image.Image:
     if places.package("pi_heif") is None:
         raise BadPhoto(file, f"is a HEIC photo; `{INSTALL_HEIC}` brings what opens it")
-    from pi_heif import HeifImageFile  # type: ignore[import-untyped, import-not-found, unused-ignore]
+    from pi_heif import HeifImageFile
 
     image: Image.Image = HeifImageFile(io.BytesIO(data))  # not registered with Pillow, which is everybody's
     return image
