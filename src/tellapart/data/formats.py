@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError, _imaging
 
 from tellapart import places
 from tellapart.data import png, raw
@@ -97,7 +97,8 @@ def coefficients(image: Image.Image) -> int:
     if not image.info.get("progressive") or not layers:
         return 0
     full = max(across for _, across, _, _ in layers) * max(down for _, _, down, _ in layers)
-    return 2 * image.width * image.height * sum(across * down for _, across, down, _ in layers) // max(full, 1)
+    sampled = sum(across * down for _, across, down, _ in layers)
+    return int(2 * image.width * image.height * sampled // max(full, 1))
 
 
 def load(image: Image.Image, data: bytes) -> None:
@@ -132,12 +133,14 @@ class _Complaints(threading.local):
 _COMPLAINTS = _Complaints()
 
 
-@ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p)
 def _hear(module: bytes | None, text: bytes | None, _values: int | None) -> None:
     _COMPLAINTS.latest = f"libtiff: {(module or text or b'error').decode('ascii', 'replace')}"
+
+
+_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p)(_hear)
 
 
 def _hear_libtiff() -> None:
     """Have libtiff tell us what is wrong, in place of printing it: it can be a million lines for one photo."""
     with suppress(AttributeError, OSError):  # a Pillow whose libtiff cannot be reached prints what it likes
-        ctypes.CDLL(Image.core.__file__).TIFFSetErrorHandler(_hear)
+        ctypes.CDLL(_imaging.__file__).TIFFSetErrorHandler(_HANDLER)

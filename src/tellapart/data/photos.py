@@ -10,6 +10,7 @@ all that the threads of a process hold together.  A photo that would need more i
 from __future__ import annotations
 
 import hashlib
+import io
 import logging
 import math
 import os
@@ -19,7 +20,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -148,7 +148,7 @@ def read_bytes(file: str | os.PathLike[str]) -> bytes:
 
 
 @contextmanager
-def _open(file: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, int]]:
+def _open(file: str | os.PathLike[str]) -> Iterator[tuple[io.BufferedReader, int]]:
     """A file of a size that can be read, and that size."""
     try:
         status = Path(file).stat()
@@ -173,7 +173,7 @@ def _open(file: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, int]]:
         raise BadPhoto(file, f"cannot be read ({error.strerror})") from None
 
 
-def _read(handle: BinaryIO, file: object) -> bytes:
+def _read(handle: io.BufferedReader, file: object) -> bytes:
     try:
         data = handle.read(MAX_BYTES + 1)  # it may have grown since
     except MemoryError:
@@ -293,7 +293,7 @@ def _file_behind(image: Image.Image) -> bytes | None:
 
 def _bytes_behind(image: ImageFile.ImageFile) -> bytes:
     if image.fp is None or image.fp.closed:
-        return read_bytes(image.filename)
+        return read_bytes(os.fsdecode(image.filename))
     place = image.fp.tell()
     try:
         image.fp.seek(0)

@@ -82,7 +82,7 @@ def _directories(data: bytes) -> Iterator[Directory]:
         end = place + 2 + 12 * count
         if end > len(data):
             continue
-        found = {}
+        found: Directory = {}
         for entry in range(place + 2, end, 12):
             tag, values = _entry(data, entry, order)
             if values:
