@@ -81,7 +81,7 @@ SQUEEZE = Fit()
 def read(file: str | os.PathLike[str], size: int, fit: Fit = SQUEEZE) -> Photo:
     """The photo upright, in RGB, as a square of `size` pixels a side: if not told otherwise, nothing is cropped."""
     with _open(file) as (handle, length), _files.reserved(length):
-        return _from_bytes(_read(handle, file), file, size, fit)
+        return _from_bytes(_read(handle, length, file), file, size, fit)
 
 
 def _from_bytes(data: bytes, file: object, size: int, fit: Fit) -> Photo:
@@ -143,8 +143,8 @@ def sha256(file: str | os.PathLike[str]) -> str:
 
 
 def read_bytes(file: str | os.PathLike[str]) -> bytes:
-    with _open(file) as (handle, _):
-        return _read(handle, file)
+    with _open(file) as (handle, length):
+        return _read(handle, length, file)
 
 
 @contextmanager
@@ -173,14 +173,12 @@ def _open(file: str | os.PathLike[str]) -> Iterator[tuple[io.BufferedReader, int
         raise BadPhoto(file, f"cannot be read ({error.strerror})") from None
 
 
-def _read(handle: io.BufferedReader, file: object) -> bytes:
+def _read(handle: io.BufferedReader, length: int, file: object) -> bytes:
+    """As many bytes as the file had when it was opened."""
     try:
-        data = handle.read(MAX_BYTES + 1)  # it may have grown since
+        return handle.read(length)
     except MemoryError:
         raise BadPhoto(file, "does not fit into memory") from None
-    if len(data) > MAX_BYTES:
-        raise BadPhoto(file, f"the file has more than {MAX_BYTES >> 20} MB, the most we read")
-    return data
 
 
 def decode(data: bytes, file: object, *, at_least: int = 0) -> Image.Image:
@@ -297,6 +295,6 @@ def _bytes_behind(image: ImageFile.ImageFile) -> bytes:
     place = image.fp.tell()
     try:
         image.fp.seek(0)
-        return image.fp.read(MAX_BYTES)
+        return image.fp.read()
     finally:
         image.fp.seek(place)
