@@ -13,6 +13,7 @@ from tellapart.errors import UserError
 from tellapart.parallel import batched, ordered_map
 from tellapart.printable import print_message, print_row
 from tellapart.progress import Progress, notice
+from tellapart.unusable import Unusable
 
 if TYPE_CHECKING:
     from tellapart.among import Collection
@@ -227,7 +228,11 @@ def _collection(request: argparse.Namespace, captioned: set[str]) -> tuple[Colle
 
     there, problems = gather(request.among, request.split)
     collection = Collection.of(load(request.retriever or DEFAULT, device=request.device), [one.file for one in there])
-    problems += [f"{f}: {why}" for f, why in collection.photos.failed.items() if f not in captioned]
+    unusable = Unusable(problems.append)
+    for file, reason in collection.photos.failed.items():
+        if file not in captioned:
+            unusable.add(file, reason)
+    unusable.rest()
     return collection, problems
 
 
@@ -296,15 +301,15 @@ def _given(settings: dict[str, Any]) -> dict[str, Any]:
 
 def show(speaker: Speaker, inputs: list[Input]) -> int:
     """Lines on stdout, as they come.  Returns how many photos failed."""
-    failed = 0
+    failed = Unusable(print_message)
     for caption in speaker.caption([photo.file for photo in inputs]):
         if caption.error:
-            failed += 1
-            print_message(f"{caption.file}: {caption.error}")
+            failed.add(caption.file, caption.error)
         else:
             for text in [one.text for one in caption.candidates] or [caption.text]:
                 print_row(caption.file, text)
-    return failed
+    failed.rest(" (--out F.jsonl names each)")
+    return len(failed)
 
 
 def write(speaker: Speaker, inputs: list[Input], out: CaptionsFile) -> int:
@@ -326,9 +331,10 @@ def _write(speaker: Speaker, inputs: list[Input], out: CaptionsFile) -> int:
     if any(map(resume.is_of_unknown_hand, replaced)):
         _keep_copy(out)
     out.keep(before.all())
-    witness, failed = resume.Witness(todo), 0
+    witness = resume.Witness(todo)
     made: list[Row] = []
     with Progress("captions", len(photos), done=len(before.done)) as bar:
+        failed = Unusable(bar.message)
         for batch in batched(speaker.caption(todo), _SAVED_TOGETHER):
             pictures = ordered_map(witness.picture, [caption.file for caption in batch])
             rows = [
@@ -344,15 +350,15 @@ def _write(speaker: Speaker, inputs: list[Input], out: CaptionsFile) -> int:
             made += rows
             for caption in batch:
                 if caption.error:
-                    failed += 1
-                    bar.message(f"{caption.file}: {caption.error}")
+                    failed.add(caption.file, caption.error)
             bar.advance(len(batch))
+        failed.rest()  # all have a row
     # What was made of a photo before, with other settings, stays until there is something better than an error; and
     # what a person wrote stays, even if it was written only just now.
     after = resume.by_place(list(resume.merged(out.read_again(), made)), photos)
     out.keep(after.chosen())
-    _report(out, before, after, failed)
-    return failed
+    _report(out, before, after, len(failed))
+    return len(failed)
 
 
 def _row(photo: Input, caption: Caption) -> Row:
