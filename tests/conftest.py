@@ -15,6 +15,9 @@ import torch
 from hypothesis import settings
 from PIL import Image
 
+from tellapart import telemetry
+
+telemetry.turn_off()  # before a test imports onnxruntime by itself
 torch.set_num_threads(1)
 
 pytest_plugins = ["chat_server", "exports"]

@@ -13,7 +13,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tellapart import telemetry
 from tellapart.version import __version__
+
+telemetry.turn_off()
 
 if TYPE_CHECKING:
     from tellapart.caption import Caption

@@ -6,9 +6,11 @@ import difflib
 import errno
 import os
 import sys
+import traceback
 from importlib import import_module
 
 from tellapart.errors import UserError
+from tellapart.printable import print_message, printable_streams
 from tellapart.version import __version__
 
 COMMANDS = {  # name: (module with `main(arguments) -> exit code`, what it does)
@@ -50,6 +52,15 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     for stream in filter(None, (sys.stdout, sys.stderr)):  # a file name need not be UTF-8; print it as it is
         stream.reconfigure(errors="surrogateescape")
+    with printable_streams():
+        try:
+            return _run(arguments)
+        except Exception:  # a fault of ours; Python itself would print it, but with whatever a file's name holds
+            traceback.print_exc()
+            return 1
+
+
+def _run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(usage())
         return 0
@@ -60,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
     if command not in COMMANDS:
         close = difflib.get_close_matches(command, COMMANDS, n=1)
         hint = f"did you mean {close[0]}?" if close else f"the commands are {', '.join(COMMANDS)}."
-        print(f"tellapart: there is no command {command!r}; {hint}", file=sys.stderr)
+        print_message(f"tellapart: there is no command {command!r}; {hint}")
         return 2
     try:
         run = import_module(COMMANDS[command][0]).main
@@ -69,7 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
             sys.stdout.flush()
         return code
     except UserError as error:
-        print(f"tellapart {command}: {error}", file=sys.stderr)
+        print_message(f"tellapart {command}: {error}")
         return 2
     except KeyboardInterrupt:
         goes_on = "; the same command goes on from here" if command in RESUMABLE else ""
@@ -82,7 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
         if error.errno != errno.ENOSPC:
             raise
         _discard_output()
-        print(f"tellapart {command}: the output cannot be written ({error.strerror}).", file=sys.stderr)
+        print_message(f"tellapart {command}: the output cannot be written ({error.strerror}).")
         return 2
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
@@ -251,8 +252,9 @@ def see(retriever: Retriever, sources: Sequence[Source]) -> dict[str, Tensor]:
     for source in sources:
         if isinstance(source, Image.Image) and retriever.encoder is not None:
             encoder = retriever.encoder
-            photo = photos.from_image(source, encoder.config.image_size, encoder.fit)
-            seen[photo.sha256] = retriever.embed_pixels(photo.pixels[None])[0]
+            with suppress(BadPhoto):
+                photo = photos.from_image(source, encoder.config.image_size, encoder.fit)
+                seen[photo.sha256] = retriever.embed_pixels(photo.pixels[None])[0]
     return seen
 
 

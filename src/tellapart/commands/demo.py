@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tellapart.commands.arguments import Parser
 from tellapart.errors import UserError
+from tellapart.printable import print_message, print_row
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -91,9 +91,9 @@ def main(arguments: list[str]) -> int:
             trained=trained(models),
         )
     print(f"\n{time.monotonic() - began:.0f} seconds")
-    print(out / "report.html")
+    print_row(str(out / "report.html"))
     for problem in problems:
-        print(problem, file=sys.stderr)
+        print_message(problem)
     return 1 if problems else 0
 
 

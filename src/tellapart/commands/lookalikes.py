@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tellapart.commands.arguments import Parser, positive
 from tellapart.errors import UserError
+from tellapart.printable import print_message, print_row
 
 if TYPE_CHECKING:
     from tellapart.neighbours.collection import Collection
@@ -96,23 +96,21 @@ def main(arguments: list[str]) -> int:
     elif request.out.suffix == ".html":
         shown = write_sheet(groups, request.out, most=request.most)
         more = "; --most shows more" if shown == request.most < len(groups) else ""
-        print(f"{request.out}: {shown} of {len(groups)} photos have a row{more}", file=sys.stderr)
+        print_message(f"{request.out}: {shown} of {len(groups)} photos have a row{more}")
     else:
         save(groups, request.out)
     for line in [*collection.problems, *_summary(groups, collection)]:
-        print(line, file=sys.stderr)
+        print_message(line)
     return 1 if groups.failed or collection.problems else 0
 
 
 def _print(groups: Groups) -> None:
-    from tellapart.commands.caption import one_line
-
     for group in groups:
         lines = [(file, "exact copy", "1") for file in group.copies]
         lines += [(other.file, "near-duplicate", f"{other.similarity:.4f}") for other in group.near_duplicates]
         lines += [(other.file, "look-alike", f"{other.similarity:.4f}") for other in group.look_alikes]
         for other, kind, similarity in lines:
-            print(f"{one_line(group.file)}\t{kind}\t{one_line(other)}\t{similarity}")
+            print_row(group.file, kind, other, similarity)
 
 
 def _summary(groups: Groups, collection: Collection) -> list[str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tellapart import plain_yaml, recipe_values
 from tellapart.commands.arguments import Parser
 from tellapart.errors import UserError
+from tellapart.printable import print_message, print_row
 from tellapart.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -161,9 +162,9 @@ def train(recipe: Recipe, out: Path, resume: bool, world: World | None = None) -
         return 130
     position = outcome.position
     for problem in outcome.problems:
-        print(problem, file=sys.stderr)
+        print_message(problem)
     best = ""
     if position.best is not None:
         best = f"; best {recipe.validation.metric} {position.best:.4f} at step {position.best_step}"
-    print(f"{out}: {position.finished} after {position.step} steps, {position.seconds / 60:.1f} minutes{best}")
+    print_row(f"{out}: {position.finished} after {position.step} steps, {position.seconds / 60:.1f} minutes{best}")
     return 1 if outcome.problems else 0

@@ -27,6 +27,7 @@ from tellapart.encoders import PhotoEncoder
 from tellapart.errors import BadPhoto
 from tellapart.parallel import batched, ordered_map
 from tellapart.progress import Progress
+from tellapart.unusable import Unusable
 
 _FORMAT = 1
 PHOTO_KEYS = ("file", "sha256", "bytes", "mtime_ns")
@@ -174,16 +175,18 @@ def add_missing(
     with store.writing():
         missing = missing_from(store, examples)
         with Progress(title, len(examples), done=len(examples) - len(missing)) as bar:
+            unusable = Unusable(bar.message)
             for looked in looking(missing):
                 for example, reason in looked.failed:
                     failed[str(example.id)] = reason
                     store.lines.pop(str(example.id), None)  # of what the photo was before it went bad
                     if not quiet:
-                        bar.message(str(BadPhoto(example.file, reason)))
+                        unusable.add(str(example.file), reason)
                 if looked.entries:
                     store.append(looked.arrays, looked.entries)
                     computed += len(looked.entries)
                 bar.advance(len(looked.failed) + len(looked.entries))
+            unusable.rest()
     return failed, computed
 
 
