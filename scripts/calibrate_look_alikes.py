@@ -141,7 +141,7 @@ def main() -> None:
     parser.add_argument("--retriever", default="word", help="or an encoder")
     request = parser.parse_args()
     vectors, draw = source(request.retriever), np.random.default_rng(0)
-    print(f"{vectors.name}, weights {vectors.sha256}, encoder {vectors.encoder_sha256}")
+    print(f"{vectors.name}, weights {vectors.sha256}")
     sets, frames = [], []
     for file in request.data:
         pairs, photos = pairs_of(file, vectors)

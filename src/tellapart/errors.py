@@ -8,11 +8,25 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class UserError(Exception):
-    """The request itself is wrong.  Commands print the sentence on stderr and exit 2."""
+    """The request itself is wrong.  Commands print the sentence on stderr and exit 2.
+
+    Example:
+        >>> tellapart.load("nowhere/to be found")
+        Traceback (most recent call last):
+        tellapart.errors.UserError: ...
+    """
 
 
 class BadPhoto(UserError):
-    """One photo cannot be used.  In a batch the others go on, and the command exits 1."""
+    """One photo cannot be used.  In a batch the others go on, and the command exits 1.
+
+    Example:
+        >>> try:
+        ...     caption = tellapart.load().caption("holiday/gone.jpg")
+        ... except tellapart.BadPhoto as error:
+        ...     print(error.reason)
+        there is no such file
+    """
 
     def __init__(self, file: object, reason: str):
         name = _CONTROL.sub(lambda found: repr(found[0])[1:-1], str(file))  # a name must not steer the terminal

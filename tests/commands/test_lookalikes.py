@@ -24,7 +24,7 @@ class ByColour:
 
     name: str = "colours"
     sha256: str = "c0"
-    encoder_sha256: str = "c0"
+    duplicates_above: float = 0.95
     sees_photos: bool = True
 
     def of_photos(self, examples):

@@ -13,7 +13,9 @@ def test_every_embedded_retriever_is_calibrated_with_the_weights_that_it_has(nam
     retriever = load(name)
     for by in ("image", "caption"):
         assert 0 < thresholds.ALIKE_ABOVE[retriever.sha256, by] < 1
-    assert 0.8 < thresholds.duplicates_above(retriever.encoder.weights_sha256) < 1
+    assert 0.8 < thresholds.duplicates_above(retriever.encoder) < 1
+    encoder = retriever.encoder
+    assert (encoder.weights_sha256, encoder.config.image_size) in thresholds.DUPLICATES_ABOVE
     assert (retriever.encoder.weights_sha256, "image") in thresholds.ALIKE_ABOVE
 
 

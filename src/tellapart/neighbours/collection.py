@@ -48,12 +48,11 @@ def look_alikes(
     Photos that cannot be read are in `Groups.failed`, copies and bursts in `Groups.sets()`.
 
     Example:
-        >>> groups = tellapart.look_alikes("holiday/", k=3)
-        >>> for group in groups:
-        ...     for other in group.look_alikes:
-        ...         print(group.file, other.file, round(other.similarity, 2))
-        holiday/a.jpg holiday/b.jpg 0.91
-        holiday/b.jpg holiday/a.jpg 0.91
+        >>> for group in tellapart.look_alikes("holiday/", k=3):
+        ...     print(group.file, [(other.file, other.similarity) for other in group.look_alikes], group.copies)
+        holiday/a.jpg [('holiday/b.jpg', 0.9...)] ['holiday/copy of a.jpg']
+        holiday/b.jpg [('holiday/a.jpg', 0.9...)] []
+        holiday/copy of a.jpg [('holiday/b.jpg', 0.9...)] ['holiday/a.jpg']
     """
     return group(
         collect(photos, split),
@@ -121,7 +120,7 @@ def group(
     if rule.by == "caption" and not any(example.captions for example in collection.examples):
         raise UserError("no photo has a caption, so none can be found by caption; use --by image.")
     if duplicates_above == "calibrated":
-        duplicates_above = thresholds.duplicates_above(vectors.encoder_sha256)
+        duplicates_above = vectors.duplicates_above
     rule = replace(rule, duplicates_above=duplicates_above, retriever=vectors.name, retriever_sha256=vectors.sha256)
     if rule.by == "caption":
         vectors.of_captions([])  # one that reads none says so before it has looked at all photos

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tellapart.encoders import PhotoEncoder
 from tellapart.neighbours.groups import By
 
 Calibrated = Literal["calibrated"]
@@ -23,6 +24,7 @@ _LITE0 = "06a4248e61f69195dae91c2a10b1503640efff7d4db1fc32aed2fe30b44e7eb2"
 # Cosines: of the pairs of photos above, half could share a caption.
 ALIKE_ABOVE: dict[tuple[str, By], float] = {
     (_WORD, "image"): 0.63,
+    (_WORD, "caption"): 0.64,
     (_JUDGE, "image"): 0.65,
     (_LITE2, "image"): 0.61,
     (_LITE0, "image"): 0.62,
@@ -31,14 +33,17 @@ QUANTILE = 0.995  # of the pairs of a collection, for vectors that are not in th
 ENOUGH = 50  # photos; the quantile of fewer says nothing
 _SAMPLE = 1000  # photos that it is taken from
 
-# Cosines of pooled features: no pair of different photos is above, and most pairs of frames of a burst are.
-DUPLICATES_ABOVE = {_LITE2: 0.93, _LITE0: 0.9}
+# Cosines of pooled features, by weights and pixels a side: no pair of different photos is above, and most pairs of
+# frames of a burst are.
+DUPLICATES_ABOVE = {(_LITE2, 256): 0.93, (_LITE0, 224): 0.9, (_LITE0, 256): 0.9}
 OTHERWISE = 0.95  # for encoders that are not in the table
 
 
-def duplicates_above(encoder_sha256: str) -> float:
+def duplicates_above(encoder: PhotoEncoder | None) -> float:
     """The cosine of an encoder's pooled features above which two photos are near-duplicates."""
-    return DUPLICATES_ABOVE.get(encoder_sha256, OTHERWISE)
+    if encoder is None:
+        return OTHERWISE
+    return DUPLICATES_ABOVE.get((encoder.weights_sha256, encoder.config.image_size), OTHERWISE)
 
 
 def sampled(count: int) -> NDArray[np.int64]:
