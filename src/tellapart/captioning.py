@@ -266,13 +266,13 @@ def _collection(among: object, retriever: str | Path, captioned: Collection_[str
 
     captioned  photos whose own rows tell why they could not be used
     """
-    paths = [among] if isinstance(among, str | os.PathLike) or not isinstance(among, Iterable) else list(among)
-    for path in paths:
-        if not isinstance(path, str | os.PathLike):
-            raise TypeError(f"among: must name photos, folders of photos or data files, not {type(path).__name__}")
+    named = [among] if isinstance(among, str | os.PathLike) or not isinstance(among, Iterable) else list(among)
+    paths = [str(os.fspath(path)) for path in named if isinstance(path, str | os.PathLike)]
+    if wrong := [path for path in named if not isinstance(path, str | os.PathLike)]:
+        raise TypeError(f"among: must name photos, folders of photos or data files, not {type(wrong[0]).__name__}")
     if not paths:
         raise UserError("among: the collection has no photo to tell others apart from.")
-    inputs, problems = gather([str(os.fspath(path)) for path in paths])
+    inputs, problems = gather(paths)
     collection = Collection.of(load_retriever(retriever), [photo.file for photo in inputs])
     problems += [f"{file}: {why}" for file, why in collection.photos.failed.items() if file not in captioned]
     if problems and not collection.photos.files:

@@ -385,7 +385,7 @@ def test_a_burst_is_one_row(lookalikes, folder, tmp_path):
 def test_copies_that_are_nothing_else_are_a_set_of_exact_copies(lookalikes, folder, tmp_path):
     (folder / "red-again.png").unlink()
     _, out, err = lookalikes(folder)
-    assert "1 sets of exact copies" in err
+    assert "1 set of exact copies" in err
     assert ("red-copy", "exact copy", "red") in lines_of(out, folder)
     lookalikes(folder, "--out", tmp_path / "sheet.html")
     assert "1 set of exact copies" in (tmp_path / "sheet.html").read_text()

@@ -13,6 +13,7 @@ from tellapart.errors import UserError
 if TYPE_CHECKING:
     from tellapart.neighbours.collection import Collection
     from tellapart.neighbours.groups import Groups, Rule
+    from tellapart.neighbours.thresholds import Calibrated
 
 _SUFFIXES = (".json", ".json.gz", ".html")
 
@@ -109,7 +110,7 @@ def main(arguments: list[str]) -> int:
         raise UserError(f"--out {request.out}: this is a folder; give the name of a file.")
     if request.captions and not (request.out and request.out.suffix == ".html"):
         raise UserError("--captions is for the contact sheet: give --out F.html.")
-    alike_above = getattr(request, "alike_above", "calibrated")
+    alike_above: float | Calibrated | None = getattr(request, "alike_above", "calibrated")
     if request.metric == "cosine" and isinstance(alike_above, float) and alike_above > 1:
         raise UserError(f"--alike-above {alike_above:g}: a cosine is a number from -1 to 1.")
     captions = caption_files.read(request.captions).by_id if request.captions else None
@@ -168,8 +169,8 @@ def _summary(groups: Groups, collection: Collection) -> list[str]:
         lines.append(f"{_share(len(groups.copies), count)} have exact copies, which are left out")
     sets = groups.sets()
     exact = sum(one.exact for one in sets)
-    lines += [f"{exact} sets of exact copies"] if exact else []
-    lines += [f"{len(sets) - exact} sets of near-duplicates, such as bursts"] if len(sets) > exact else []
+    lines += [f"{_sets(exact)} of exact copies"] if exact else []
+    lines += [f"{_sets(len(sets) - exact)} of near-duplicates, such as bursts"] if len(sets) > exact else []
     splits: dict[str, set[str]] = {}
     for photo in groups.photos:
         splits.setdefault(photo.sha256, set()).add(photo.split)
@@ -189,6 +190,10 @@ def _summary(groups: Groups, collection: Collection) -> list[str]:
 
         lines.append(f"found by an index: recall {groups.recall:.3f}, measured on {MEASURED_ON} photos")
     return lines
+
+
+def _sets(number: int) -> str:
+    return f"{number} set{'' if number == 1 else 's'}"
 
 
 def _limit(rule: Rule) -> str:

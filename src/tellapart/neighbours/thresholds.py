@@ -26,6 +26,7 @@ ALIKE_ABOVE: dict[tuple[str, By], float] = {
     (_WORD, "image"): 0.63,
     (_WORD, "caption"): 0.64,
     (_JUDGE, "image"): 0.65,
+    (_JUDGE, "caption"): 0.65,
     (_LITE2, "image"): 0.61,
     (_LITE0, "image"): 0.62,
 }
