@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection as Collection_
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -261,7 +260,7 @@ class PhotoCaptioner:
         )
 
 
-def _collection(among: object, retriever: str | Path, captioned: Collection_[str]) -> Collection:
+def _collection(among: object, retriever: str | Path, captioned: set[str]) -> Collection:
     """The collection that a caller names, as the command does; what of it could not be used is logged.
 
     captioned  photos whose own rows tell why they could not be used

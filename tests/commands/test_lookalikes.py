@@ -416,6 +416,13 @@ def test_the_sheet_shows_captions_of_a_file_by_whatever_name_it_gives_a_photo(lo
     assert page.count('class="text"') < page.count("<figcaption>")  # orange has none
 
 
+def test_captions_of_other_photos_are_refused(lookalikes, folder, tmp_path):
+    (tmp_path / "captions.json").write_text(json.dumps({"elsewhere.png": "a dog"}))
+    code, _, err = lookalikes(folder, "--captions", tmp_path / "captions.json", "--out", tmp_path / "sheet.html")
+    assert (code, "none of the captions is of these photos" in err) == (2, True)
+    assert not (tmp_path / "sheet.html").exists()
+
+
 @pytest.mark.parametrize("name", ["a b#c?d%20.png", "javascript:alert(1).png", "\"onclick='x'.png", "zoë&lt;.png"])
 def test_links_lead_to_the_files_and_nowhere_else(lookalikes, folder, tmp_path, name):
     (folder / "orange.png").rename(folder / name)

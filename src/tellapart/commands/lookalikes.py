@@ -113,8 +113,9 @@ def main(arguments: list[str]) -> int:
     alike_above: float | Calibrated | None = getattr(request, "alike_above", "calibrated")
     if request.metric == "cosine" and isinstance(alike_above, float) and alike_above > 1:
         raise UserError(f"--alike-above {alike_above:g}: a cosine is a number from -1 to 1.")
-    captions = caption_files.read(request.captions).by_id if request.captions else None
+    given = caption_files.read(request.captions).by_id if request.captions else None
     collection = collect(request.data, request.split)
+    captions = captions_of(collection, given)  # before the photos are looked at: a wrong file should not cost an hour
     groups = group(
         collection,
         source(request.retriever, request.device),
@@ -125,7 +126,7 @@ def main(arguments: list[str]) -> int:
     if request.out is None:
         _print(groups)
     elif request.out.suffix == ".html":
-        shown, rows = write_sheet(groups, request.out, most=request.most, captions=captions_of(collection, captions))
+        shown, rows = write_sheet(groups, request.out, most=request.most, captions=captions)
         more = "; --most shows more" if shown < rows else ""
         print(f"{request.out}: {shown} of {rows} rows of look-alikes and duplicates{more}", file=sys.stderr)
     else:

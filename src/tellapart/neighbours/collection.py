@@ -177,10 +177,14 @@ def captions_of(collection: Collection, given: Mapping[str, Sequence[str]] | Non
     given   captions to be taken instead, by what they call a photo: its id, its file, or another name of that file
     """
     found = {str(example.file): example.captions[0] for example in collection.examples if example.captions}
-    by_file = {str(files.real(Path(name))): texts for name, texts in (given or {}).items() if "\0" not in name}
-    for example in collection.examples:
-        for texts in ((given or {}).get(str(example.id)), by_file.get(str(files.real(example.file)))):
-            if texts:
-                found[str(example.file)] = texts[0]
-                break
-    return found
+    if given is None:
+        return found
+    by_file = {str(files.real(Path(name))): texts for name, texts in given.items() if "\0" not in name}
+    taken = {
+        str(example.file): texts[0]
+        for example in collection.examples
+        if (texts := given.get(str(example.id)) or by_file.get(str(files.real(example.file))))
+    }
+    if not taken:
+        raise UserError("none of the captions is of these photos; captions go by a photo's id or file.")
+    return found | taken
