@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
+from pathlib import Path
 
 import torch
 
@@ -67,6 +68,8 @@ def prepare(recipe: Recipe, device: torch.device, *, resume: bool = False, world
     tokenizer = _begins_with(recipe, encoders) if recipe.init_from else None
     chosen, problems = choose(recipe, photos=True)
     world.in_turn(partial(_require_retrievers, recipe, chosen, load))
+    if tokenizer is None and recipe.data.tokenizer:
+        tokenizer = tokenizers.of_language_model(Path(recipe.data.tokenizer))
     if tokenizer is None and not resume:
         tokenizer = _vocabulary(recipe, chosen)
     return Prepared(encoders, chosen, problems, tokenizer, load)
