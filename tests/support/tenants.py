@@ -2,14 +2,24 @@
 
 two_streams     looks at regions and hears a second stream
 language_model  a causal language model of transformers behind a prefix, with its own sub-words and a cache as state
+
+And two encoders of clips, which are files of frames with times: `frames` has a row for each of four moments, `motion`
+one row for what changes between the first and the last.
 """
 
+import hashlib
 from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tellapart.captioners import CAPTIONERS, Entry
+from tellapart.data.photos import SQUEEZE, Photo
+from tellapart.encoders import ENCODERS, Custom
+from tellapart.encoders.encoder import Features
+from tellapart.errors import BadPhoto
 
 
 @dataclass
@@ -136,6 +146,40 @@ def by_steps(captioner, tokens, memory, spoken):
     return stacked if spoken is None else stacked[spoken]
 
 
+class ClipEncoder:
+    """Frames of a clip by their times, each as 48 numbers: the means of 4 x 4 cells in three colours."""
+
+    takes, fit, weights_sha256 = ("clips",), SQUEEZE, "0" * 64
+    feature_size = pooled_size = 48
+
+    def __init__(self, config, device, motion):
+        self.config, self._motion = config, motion
+        self.regions = 1 if motion else 4
+
+    @property
+    def identity(self):
+        return self.config.identity | {"weights_sha256": self.weights_sha256}
+
+    def read(self, file):
+        """Four moments, evenly over the length of the clip: (4, 4, 4, 3)"""
+        data = Path(file).read_bytes() if Path(file).is_file() else b""
+        if not data.startswith(b"PK"):
+            raise BadPhoto(file, "is no clip")
+        with np.load(file) as clip:
+            frames, times = clip["frames"], clip["times"]
+        wanted = np.linspace(times[0], times[-1], 4)
+        chosen = frames[np.abs(times[:, None] - wanted).argmin(0)]
+        cells = chosen.reshape(4, 4, chosen.shape[1] // 4, 4, chosen.shape[2] // 4, 3).mean((2, 4))
+        return Photo(cells.astype(np.uint8), hashlib.sha256(data).hexdigest())
+
+    def __call__(self, pixels):
+        rows = torch.as_tensor(pixels).float().flatten(2) / 255  # (B, 4, 48)
+        grid = (rows[:, -1] - rows[:, 0])[:, None] if self._motion else rows
+        return Features(grid, grid.mean(1))
+
+
 TINY = {"width": 32}
+ENCODERS["frames"] = Custom(lambda config, device: ClipEncoder(config, device, motion=False), "frames (test)")
+ENCODERS["motion"] = Custom(lambda config, device: ClipEncoder(config, device, motion=True), "motion (test)")
 CAPTIONERS["two_streams"] = Entry(__name__, "TwoStreams", "two streams (test)")
 CAPTIONERS["language_model"] = Entry(__name__, "LanguageModel", "a causal language model (test)")

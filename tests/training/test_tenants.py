@@ -1,10 +1,12 @@
-"""A captioner with two streams, and one on a language model with sub-words, do all that the others do."""
+"""Captioners with two streams and on a language model with sub-words, and clips by two encoders, do all that others do."""
 
+import json
 import signal
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -16,6 +18,7 @@ from tellapart.captioners import CAPTIONERS, select
 from tellapart.commands.train import parse
 from tellapart.data import examples
 from tellapart.data.tokenizers import SubwordTokenizer
+from tellapart.encoders import ENCODERS
 from tellapart.errors import UserError
 from tellapart.training.build import run
 from training.test_distributed import two_processes
@@ -43,6 +46,8 @@ def registered():
     yield tenants
     for name in ("two_streams", "language_model"):
         CAPTIONERS.pop(name)
+    for name in ("frames", "motion"):
+        ENCODERS.pop(name)
     sys.modules.pop("tenants")
     sys.path.remove(str(PLUGIN.parent))
 
@@ -76,9 +81,34 @@ def without_encoder(small_world):
     return file
 
 
-@pytest.fixture(scope="module", params=["two_streams", "language_model"])
-def tenant(request, without_encoder, language_model):
-    """The recipe's arguments of one of the two."""
+@pytest.fixture(scope="module")
+def clips(small_world):
+    """Two dozen clips of a dot that moves, with uneven times; a data file."""
+    folder, draw, records = small_world / "clips", np.random.default_rng(0), []
+    folder.mkdir()
+    for number in range(24):
+        frames = np.zeros((9, 16, 16, 3), np.uint8)
+        colour, right = number % 3, number % 2
+        for moment in range(9):
+            across = moment + 3 if right else 12 - moment
+            frames[moment, 4:12, across : across + 3, colour] = 255
+        np.savez(folder / f"{number}.clip", frames=frames, times=np.sort(draw.random(9)))
+        (folder / f"{number}.clip.npz").rename(folder / f"{number}.clip")
+        text = f"a {('red', 'green', 'blue')[colour]} dot moves to the {'right' if right else 'left'}"
+        captions = [text, text.replace("a ", "the ", 1), text.replace("moves", "goes")]
+        split = "val" if number >= 20 else "train"
+        records.append({"id": number, "file": f"{number}.clip", "split": split, "captions": captions})
+    (folder / "clips.json").write_text(json.dumps({"dataset": "dots", "videos": records}))
+    return folder / "clips.json"
+
+
+@pytest.fixture(scope="module", params=["two_streams", "language_model", "clips"])
+def tenant(request, without_encoder, language_model, clips):
+    """The recipe's arguments of one of them."""
+    if request.param == "clips":
+        seen = {"regions": {"name": "frames"}, "attributes": {"name": "motion"}}
+        arguments = ["--captioner=two_streams", f"--inputs={seen}", f"--data={clips}", *SETTINGS]
+        return [str(without_encoder), "--model={width: 32}", *arguments]
     seen = {"regions": {"image_size": 64, "grid": 2}}
     if request.param == "two_streams":
         seen["attributes"] = {"name": "efficientnet_lite0", "image_size": 64, "grid": 1}
@@ -137,7 +167,25 @@ def test_two_processes_are_one(tenant, trained, tmp_path):
             torch.testing.assert_close(together[name], alone[name], atol=1e-4, rtol=0)
 
 
-def test_rewards_of_words_and_of_retrievers_teach_it(tenant, trained, small_retriever, tmp_path):
+@pytest.fixture(scope="module")
+def listener(tenant, without_encoder, clips, small_retriever, tmp_path_factory):
+    """A retriever of the tenant's items: of photos, or of clips."""
+    if f"--data={clips}" not in tenant:
+        return small_retriever
+    out = tmp_path_factory.mktemp("listener") / "run"
+    given = ["--retriever=word_tower", "--model={size: 16, word_size: 16, channels: 16}", "--encoder.name=frames"]
+    given += [f"--data={clips}", "--objective.name=info_nce", "--validation.metric=R@1", "--max_steps=6"]
+    train([str(without_encoder), *given], out)
+    return out
+
+
+def items_of(tenant, clips, small_world):
+    if f"--data={clips}" in tenant:
+        return sorted(clips.parent.glob("*.clip"))[:6]
+    return sorted((small_world / "toy").rglob("*.png"))[:6]
+
+
+def test_rewards_of_words_and_of_retrievers_teach_it(tenant, trained, listener, tmp_path):
     names = "cider_d ld ld_diff gd geg_avg reference_gap faithful repetition different"
     terms = dict.fromkeys(names.split(), 1.0)
     outcome = train(
@@ -146,7 +194,7 @@ def test_rewards_of_words_and_of_retrievers_teach_it(tenant, trained, small_retr
         f"--init_from={trained}",
         "--objective.name=policy_gradient",
         f"--objective.rewards.terms={terms}",
-        f"--objective.rewards.listener={small_retriever}",
+        f"--objective.rewards.listener={listener}",
         "--objective.policy={samples: 3, references: 1}",
         "--max_steps=2",
     )
@@ -156,16 +204,16 @@ def test_rewards_of_words_and_of_retrievers_teach_it(tenant, trained, small_retr
 
 
 def test_it_captions_photos_alone_among_others_and_together_with_itself(
-    trained, small_world, small_retriever, tellapart, own_cache
+    tenant, trained, small_world, clips, listener, tellapart, own_cache
 ):
-    photos = sorted((small_world / "toy").rglob("*.png"))[:6]
+    photos = items_of(tenant, clips, small_world)
     alone = tellapart("caption", *photos, "--model", trained, "--device", "cpu")
     assert alone[0] == 0
     captions = [line.split("\t")[1] for line in alone[1].splitlines()]
     assert len(captions) == 6
     together = tellapart("caption", *photos, "--model", f"{trained}+{trained}", "--device", "cpu")
     assert together[1] == alone[1]
-    among = tellapart("caption", *photos, "--model", trained, "--among", *photos, "--retriever", small_retriever)
+    among = tellapart("caption", *photos, "--model", trained, "--among", *photos, "--retriever", listener)
     assert among[0] == 0, among[2]
     assert len(among[1].splitlines()) == 6
 
@@ -225,6 +273,7 @@ def test_a_tensor_with_two_names_is_saved_once(trained):
         (["--captioner=two_streams", "--inputs={regions: {}}"], "takes a stream 'attributes' too"),
         (["--inputs={regions: {}}", "--encoder.grid=4"], "encoder is short for inputs"),
         (["--data.tokenizer=nowhere"], "there is no folder nowhere"),
+        (["--encoder.name=frames"], "has photos; what this recipe's features come from takes clips"),
     ],
     ids=str,
 )
