@@ -1,4 +1,4 @@
-"""Captioners with two streams and on a language model with sub-words, and clips by two encoders, do all that others do."""
+"""Two streams, a language model with sub-words, and clips by two encoders: each does all that the others do."""
 
 import json
 import signal
@@ -223,9 +223,10 @@ def test_steps_say_what_forward_says_and_rows_can_be_chosen(trained):
     from tellapart.data.streams import Inputs, Stream
 
     torch.manual_seed(0)
-    inputs = Inputs(
-        (name, Stream(torch.randn(2, 3, 1280), torch.ones(2, 3, dtype=torch.bool))) for name in model.inputs
-    )
+    inputs = Inputs()
+    for name in model.inputs:
+        size = model.captioner.config.feature_size if name == "regions" else model.captioner.config.attributes_size
+        inputs[name] = Stream(torch.randn(2, 3, size), torch.ones(2, 3, dtype=torch.bool))
     captioner, rows = model.captioner, torch.tensor([0, 0, 1, 1])
     tokens = torch.randint(len(model.tokenizer), (4, 5))
     with torch.no_grad():

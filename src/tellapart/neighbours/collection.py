@@ -72,7 +72,7 @@ def collect(paths: Paths, split: str | None = None) -> Collection:
     """The photos in the order given, each once; `split` takes only that part."""
     if isinstance(paths, str | os.PathLike):
         paths = [paths]
-    opened, problems = items.open_all(map(os.fspath, paths), split=split)
+    opened, problems = items.open_all([os.fspath(path) for path in paths], split=split)
     found: dict[tuple[str, int | str], Example] = {}
     for example in (example for one in opened for example in one.examples):
         found.setdefault((str(example.file), example.id), example)
