@@ -52,6 +52,8 @@ def find(name: str) -> Path:
     for place in (name, name.removeprefix(f"{_FOLDER}/")):
         if (found := _beneath(SHIPPED, place)) is not None:
             return found
+    if files.is_folder(path):
+        raise UserError(f"{name}: this is a folder, not a recipe.")
     close = _close(name)
     if name.lower().endswith(SUFFIXES):
         raise UserError(f"{name}: there is no such file{f'; there is a recipe {close}' if close else ''}.")

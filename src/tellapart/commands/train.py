@@ -7,7 +7,7 @@ import os
 import sys
 import textwrap
 from argparse import Namespace
-from functools import cache, reduce
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -102,7 +102,10 @@ def asked(arguments: list[str]) -> Request:
 
 
 def _recipe(contents: list[dict[str, Any]], changes: list[tuple[str, str]], request: Namespace) -> Recipe:
-    recipe = recipe_values.filled(Recipe(), reduce(recipe_files.merged, contents, {}))
+    content: dict[str, Any] = {}
+    for one in contents:
+        content = recipe_files.merged(content, one)
+    recipe = recipe_values.filled(Recipe(), content)
     for name, text in changes:
         recipe = recipe_values.changed(recipe, name, text)
     if request.print_config:

@@ -24,7 +24,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from tellapart import album, averaging, files, models, retrievers
+from tellapart import album, averaging, files, hub, models, retrievers
 from tellapart.errors import UserError
 from tellapart.progress import notice
 from tellapart.recipe import Recipe
@@ -215,10 +215,10 @@ def _run_at_once(plan: Plan, most: int) -> None:
                         if kind == "done":
                             plan.end(job, *answer)
                             continue
-                        error = plan.failed(job, f"{answer[0]} All that it printed is in {_log(plan, job)}.")
-                        failure = failure or error
+                        failed = plan.failed(job, f"{answer[0]} All that it printed is in {_log(plan, job)}.")
+                        failure = failure or failed
                         if running:
-                            notice(f"{error} Waiting for {', '.join(one.name for one, _ in running.values())}.")
+                            notice(f"{failed} Waiting for {', '.join(one.name for one, _ in running.values())}.")
         except BaseException:
             _stop([process for _, process in running.values()])
             raise
@@ -330,6 +330,8 @@ def _keys(jobs: list[Job]) -> dict[str, str]:
 def _model_files(name: str) -> list[Path]:
     """What a model that no stage makes is made of, if it is on this machine."""
     folder = album.EMBEDDED.get(name) or retrievers.EMBEDDED.get(name) or Path(name)
+    if not files.is_folder(folder) and name != retrievers.MINILM and not hub.could_be(name):
+        raise UserError(f"{name}: there is no such model, and no stage makes it.")
     weights = next((folder / file for file in models.WEIGHTS if files.is_file(folder / file)), None)
     return [file for file in (folder / "config.json", weights) if file is not None and files.is_file(file)]
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tellapart import album, files, hub, recipe_values, retrievers
+from tellapart import album, files, recipe_values, retrievers
 from tellapart.errors import UserError
 from tellapart.recipe import Recipe
 from tellapart.recipe_files import RecipeFile, based, merged
@@ -245,9 +245,9 @@ def _require_order(stages: Chain, file: RecipeFile) -> None:
 
 
 def _could_be_model(name: str) -> bool:
-    """Whether it is one, or may be one on the hub."""
+    """Whether it is one, or the path of one, or may be one on the hub; paths are followed when the chain is run."""
     known = (*album.EMBEDDED, *retrievers.EMBEDDED, retrievers.MINILM)
-    return name in known or files.is_folder(Path(name)) or hub.could_be(name)
+    return name in known or "/" in name or files.is_folder(Path(name))
 
 
 def _job(model: str, other: Stage, stage: Stage, seed: int | None) -> str:
