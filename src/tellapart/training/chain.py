@@ -24,6 +24,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tellapart import album, averaging, files, hub, models, retrievers
 from tellapart.errors import UserError
 from tellapart.progress import notice
@@ -185,7 +187,11 @@ def _run_in_turn(plan: Plan) -> None:
 
 def _train(recipe: Recipe, out: Path, resume: bool) -> tuple[str, list[str]]:
     """A run: what is to be printed of it, and what could not be used."""
-    outcome = build.run(recipe, out, resume=resume)
+    threads = torch.get_num_threads()
+    try:
+        outcome = build.run(recipe, out, resume=resume)
+    finally:
+        torch.set_num_threads(threads)  # what a recipe sets is not for the next one
     return f"{out}: {outcome.position.summary(recipe.validation.metric)}", outcome.problems
 
 
