@@ -8,13 +8,15 @@ import gzip
 import io
 import json
 import os
+import re
 import secrets
 import stat
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from tellapart.errors import UserError
 
@@ -159,34 +161,86 @@ def read_lines(path: Path) -> list[bytes]:
 
 def replace(path: Path, data: bytes) -> None:
     """Put new contents in a file's place in one step: a reader sees the old ones or the new ones, never a part."""
+    os.close(_replaced(path, data))
+
+
+def _replaced(path: Path, data: bytes) -> int:
+    """The same; returns the new file, open and locked."""
     target = real(path)  # a link stays a link
     if is_folder(target):
         raise UserError(f"{path}: this is a folder; give the name of a file.")
-    unfinished = target.with_name(f".tellapart-{secrets.token_hex(6)}.tmp")  # beside it: a rename stays on one disk
     try:
         if target.exists() and not target.is_file():  # a rename would put a plain file where a device was
             raise UserError(f"{path}: this is not a regular file.")
         target.parent.mkdir(parents=True, exist_ok=True)
-        with unfinished.open("xb") as file:
+        _remove_leftovers(target.parent)
+        with _unfinished(target.parent) as (unfinished, file):  # beside it: a rename stays on one disk
+            if target.exists():
+                os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))  # what was private stays private
             file.write(data)
             file.flush()
             os.fsync(file.fileno())  # without it a power cut may leave the new name on an empty file
-        unfinished.replace(target)
+            unfinished.replace(target)
+            return os.dup(file.fileno())
     except OSError as error:
         kept = "; what was there before is untouched" if is_file(target) else ""
         raise UserError(f"{path}: the file cannot be written ({error.strerror}){kept}.") from None
-    finally:  # after a failure or Ctrl-C; after success there is nothing left to remove
-        with suppress(OSError):
-            unfinished.unlink()
+
+
+@contextmanager
+def _unfinished(folder: Path) -> Iterator[tuple[Path, BinaryIO]]:
+    """A new file, gone again if it is not renamed; the lock on it says that somebody is writing it."""
+    while True:
+        path = folder / f".tellapart-{secrets.token_hex(6)}.tmp"
+        with path.open("xb") as file:
+            try:
+                with suppress(OSError):  # some file systems know no locks
+                    fcntl.flock(file, fcntl.LOCK_EX)
+                if _is_at(file.fileno(), path):  # or another process took it for a leftover before it was locked
+                    yield path, file
+                    return
+            finally:  # after a failure or Ctrl-C; after success there is nothing left to remove
+                with suppress(OSError):
+                    path.unlink()
+
+
+@cache  # once in a process: what it leaves itself, it removes itself
+def _remove_leftovers(folder: Path) -> None:
+    """What killed processes left of files that they were writing; a living one holds a lock on its own."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if _LEFTOVER.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                with suppress(OSError):
+                    _remove_leftover(Path(entry.path))
+
+
+_LEFTOVER = re.compile(r"\.tellapart-[0-9a-f]{12}\.tmp")  # a name of `_unfinished`
+
+
+def _remove_leftover(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        if os.fstat(handle).st_uid == os.geteuid():
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(handle, path):
+                path.unlink()
+    finally:
+        os.close(handle)
 
 
 def append(path: Path, data: bytes) -> None:
-    """Add to a journal and wait until it is on the disk."""
+    """Add to a journal, all or nothing, and wait until it is on the disk."""
     try:
-        with path.open("ab") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        with path.open("ab", buffering=0) as file:
+            size = file.seek(0, os.SEEK_END)
+            try:
+                rest = memoryview(data)
+                while rest:
+                    rest = rest[file.write(rest) :]
+                os.fsync(file.fileno())
+            except BaseException:  # a full disk, or Ctrl-C: what we wrote of it, and nothing else, is taken back
+                file.truncate(size)
+                raise
     except OSError as error:
         raise UserError(
             f"{path}: the file cannot be written ({error.strerror}); what is there stays valid, and the same command "
@@ -207,41 +261,79 @@ def held(folder: Path, busy: str) -> Iterator[None]:
         handle = os.open(folder, os.O_RDONLY)
     except OSError as error:
         raise UserError(f"{folder}: the folder cannot be made or opened ({error.strerror}).") from None
-    with _locked(handle, f"{folder}: {busy}"):
-        yield
-
-
-@contextmanager
-def held_file(path: Path, busy: str) -> Iterator[None]:
-    """The same for a file that rows are added to: made if need be, and gone again if nothing was put into it.
-
-    Whoever holds it may `replace` it as the last thing: the new file is held by nobody.
-    """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise UserError(f"{path}: the file cannot be written ({error.strerror}).") from None
-    with _locked(handle, f"{path}: {busy}"):
-        try:
-            yield
-        finally:
-            with suppress(OSError):
-                if path.stat().st_size == 0:
-                    path.unlink()
-
-
-@contextmanager
-def _locked(handle: int, busy: str) -> Iterator[None]:
-    """An open file or folder for this process alone, until it is closed here."""
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UserError(busy) from None
+        _lock(handle, f"{folder}: {busy}")
+        _remove_leftovers(folder)
         yield
     finally:
         os.close(handle)
+
+
+class HeldFile:
+    """A file that only this process adds to or replaces, until it is let go."""
+
+    def __init__(self, path: Path, busy: str):
+        self.path, self._made = path, not os.path.lexists(path)
+        while True:
+            self._handle = _open(path)
+            try:
+                _lock(self._handle, f"{path}: {busy}")
+                if _is_at(self._handle, real(path)):  # or somebody has put another in its place, and let that go
+                    return
+                os.close(self._handle)
+            except BaseException:
+                os.close(self._handle)
+                raise
+
+    def replace(self, data: bytes) -> None:
+        before, self._handle = self._handle, _replaced(self.path, data)
+        os.close(before)
+
+    def release(self) -> None:
+        """A file that was made and that nothing was put into is gone again."""
+        with suppress(OSError):
+            if self._made and self.path.stat().st_size == 0:
+                self.path.unlink()
+        os.close(self._handle)
+
+
+@contextmanager
+def held_file(path: Path, busy: str) -> Iterator[HeldFile]:
+    """The same for a file, made if need be."""
+    file = HeldFile(path, busy)
+    try:
+        yield file
+    finally:
+        file.release()
+
+
+def _open(path: Path) -> int:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers(real(path).parent)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        raise UserError(f"{path}: the file cannot be written ({error.strerror}).") from None
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return handle
+    os.close(handle)
+    raise UserError(f"{path}: this is not a regular file.")  # a pipe or a device cannot be read and added to
+
+
+def _lock(handle: int, busy: str) -> None:
+    """Goes with the process, or when the file is closed."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise UserError(busy) from None
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    """Whether the open file is still the one of that name."""
+    try:
+        return os.path.samestat(os.fstat(handle), path.lstat())
+    except FileNotFoundError:
+        return False
 
 
 def is_file(path: Path) -> bool:

@@ -24,6 +24,7 @@ from tellapart.recipe import Recipe
 SHIPPED = Path(__file__).parent / "recipes"
 SUFFIXES = (".yaml", ".yml")
 WHOLE = ("objective.rewards.terms", "objective.rewards.factors")  # other terms are another whole, not more
+_EITHER = ("encoder", "inputs")  # two ways to say one thing
 _MOST_BASES = 100
 _FOLDER = "recipes"  # recipes in a folder of this name find each other by name
 
@@ -102,7 +103,8 @@ def based(path: Path, name: object, field: str) -> dict[str, Any]:
 def merged(under: dict[str, Any], over: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Both together, part by part; where both say something, the second has the last word.
 
-    The terms of a reward are one value.  So are a network's settings where the second names another network.
+    The terms of a reward are one value.  So are a network's settings where the second names another network.  `inputs`
+    replaces the `encoder` of a base, and `encoder` its `inputs`.
     """
     result = dict(under)
     for name, value in over.items():
@@ -111,8 +113,12 @@ def merged(under: dict[str, Any], over: dict[str, Any], prefix: str = "") -> dic
         if isinstance(value, dict) and isinstance(before, dict) and not apart:
             value = merged(before, value, f"{path}.")
         result[name] = value
-    if not prefix and "model" not in over and _network(result) != _network(under):
-        result.pop("model", None)
+    if not prefix:
+        if "model" not in over and _network(result) != _network(under):
+            result.pop("model", None)
+        for name, other in (_EITHER, _EITHER[::-1]):
+            if name in over and other not in over:
+                result.pop(other, None)
     return result
 
 

@@ -350,6 +350,25 @@ def test_a_failure_among_runs_at_once_ends_the_chain_and_names_the_run(write, tr
     assert not (tmp_path / "runs" / "last").exists()
 
 
+BRIEF = """
+from tellapart.rewards import REWARDS, Reward
+from tellapart.training.rewards import BUILDERS
+
+REWARDS["brief"] = "minus the number of words"
+BUILDERS["brief"] = lambda material: lambda captions: Reward(-captions.mask.sum(1).float())
+"""
+
+
+def test_processes_know_what_a_plugin_brings(write, tmp_path):
+    (tmp_path / "brief.py").write_text(BRIEF)
+    policy = {"name": "policy_gradient", "policy": {"samples": 2}, "rewards": {"terms": {"brief": 1}}}
+    file = write({"name": "xe"}, {"name": "brief", "init_from": "xe", "objective": policy})
+    command = [sys.executable, "-m", "tellapart", "train", file, "--out", tmp_path / "runs", "--jobs", "2"]
+    done = subprocess.run([*command, "--plugin", "brief.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "runs" / "brief" / "best.safetensors").exists()
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_chain_that_was_stopped_goes_on_where_it_was(write, train, tmp_path, how):
     """Whatever is stopped by Ctrl-C or a kill: the weights are those of a chain that nobody stopped."""

@@ -78,6 +78,14 @@ def test_settings_of_a_network_are_merged_as_long_as_it_is_the_same_network():
     assert merged(below, {"captioner": "up_down"})["model"] == below["model"]
 
 
+def test_inputs_take_the_place_of_the_encoder_of_a_base_and_the_other_way_round():
+    encoder, inputs = {"encoder": {"grid": 3}}, {"inputs": {"regions": {"grid": 5}}}
+    assert merged(encoder, inputs) == inputs
+    assert merged(inputs, encoder) == encoder
+    more = {"boxes": {"grid": 1}}
+    assert merged(inputs, {"inputs": more}) == {"inputs": inputs["inputs"] | more}
+
+
 def test_a_wrong_value_of_a_base_is_looked_for_in_the_base(write):
     below = write("below.yaml", optim={"lr": "quick"})
     with pytest.raises(UserError, match=r"optim\.lr must be a number") as refused:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from tellapart import plain_yaml, recipe_files, recipe_values
 from tellapart.commands.arguments import Parser, positive
 from tellapart.errors import UserError
+from tellapart.printable import print_message, print_row
 from tellapart.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -207,8 +208,8 @@ def train(recipe: Recipe, out: Path, resume: bool, world: World | None = None) -
     except KeyboardInterrupt:
         return _stopped()
     for problem in outcome.problems:
-        print(problem, file=sys.stderr)
-    print(f"{out}: {outcome.position.summary(recipe.validation.metric)}")
+        print_message(problem)
+    print_row(f"{out}: {outcome.position.summary(recipe.validation.metric)}")
     return 1 if outcome.problems else 0
 
 
@@ -220,8 +221,8 @@ def train_chain(stages: Chain, request: Request) -> int:
     except KeyboardInterrupt:
         return _stopped()
     for problem in outcome.problems:
-        print(problem, file=sys.stderr)
-    print(f"{request.out}: all {len(stages)} stages are done; {len(outcome.done)} runs and means were made now")
+        print_message(problem)
+    print_row(f"{request.out}: all {len(stages)} stages are done; {len(outcome.done)} runs and means were made now")
     return 1 if outcome.problems else 0
 
 

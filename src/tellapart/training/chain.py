@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from tellapart import album, averaging, files, hub, models, retrievers
+from tellapart import album, averaging, files, hub, models, plugins, retrievers
 from tellapart.errors import UserError
 from tellapart.progress import notice
 from tellapart.recipe import Recipe
@@ -249,7 +249,7 @@ def _start(plan: Plan, job: Job, goes_on: bool) -> tuple[Connection, tuple[Job, 
     log.parent.mkdir(exist_ok=True)
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe(duplex=False)
-    arguments = (plan.recipe(job), plan.folder(job), goes_on, log, there)
+    arguments = (plan.recipe(job), plan.folder(job), goes_on, log, there, plugins.loaded)
     process = context.Process(target=_child, args=arguments, name=job.name)
     process.start()
     there.close()  # so that its end is seen when the process ends
@@ -260,7 +260,7 @@ def _log(plan: Plan, job: Job) -> Path:
     return plan.out / LOGS / f"{job.name.replace('/', '-')}.txt"
 
 
-def _child(recipe: Recipe, out: Path, goes_on: bool, log: Path, answer: Connection) -> None:
+def _child(recipe: Recipe, out: Path, goes_on: bool, log: Path, answer: Connection, own_code: list[str]) -> None:
     """One run, in a process of its own.  It stops when the process that started it is gone."""
     os.setpgrp()  # Ctrl-C is for the process that started it, which ends it in good order
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -268,6 +268,7 @@ def _child(recipe: Recipe, out: Path, goes_on: bool, log: Path, answer: Connecti
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
     try:
+        plugins.take([word for name in own_code for word in (plugins.OPTION, name)])
         line, problems = _train(recipe, out, goes_on)
     except UserError as error:
         print(error, file=sys.stderr)
