@@ -95,7 +95,6 @@ def home(tmp_path, own_cache, monkeypatch):
     def put(name, content):
         (tmp_path / name).write_text(json.dumps(content))
 
-    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     for name, photos in (("holiday", PHOTOS[:4]), ("Images", PHOTOS[4:])):
         (tmp_path / name).mkdir()
         for photo in photos:

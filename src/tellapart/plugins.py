@@ -15,6 +15,7 @@ from pathlib import Path
 from tellapart.errors import UserError
 
 OPTION, GROUP = "--plugin", "tellapart.plugins"
+loaded: list[str] = []  # what `--plugin` named, for processes that are started from here
 
 
 def take(arguments: Sequence[str]) -> list[str]:
@@ -36,6 +37,7 @@ def take(arguments: Sequence[str]) -> list[str]:
         entry.load()
     for name in names:
         load(name)
+        loaded.append(str(Path(name).resolve()) if name.endswith(".py") else name)
     return others
 
 

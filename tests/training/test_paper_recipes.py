@@ -1,19 +1,18 @@
 """Recipes of the papers: each takes steps at a tiny size, and has the parameters of the paper at its own."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
 from tellapart import models
-from tellapart.commands.train import parse
+from tellapart.commands.train import asked, parse
+from tellapart.recipe import Recipe
+from tellapart.recipe_files import shipped
 from tellapart.training.build import run, shrink
 
-RECIPES = Path(__file__).parents[2] / "recipes"
 CAPTIONING = [
     file
-    for file in sorted(RECIPES.rglob("*.yaml"))
-    if not parse([str(file)])[0].retriever and file.parent.name != "tiny"
+    for name, file in shipped().items()
+    if isinstance(recipe := asked([name]).what, Recipe) and not recipe.retriever and file.parent.name != "tiny"
 ]
 PAPERS = [file for file in CAPTIONING if file.parent.name in ("gld", "geg")]
 COCO = 9487 + 4  # words that occur more than five times, and the tokens that are no words
@@ -47,7 +46,7 @@ def retrievers(small_world):
 
 @pytest.mark.parametrize("file", CAPTIONING, ids=name_of)
 def test_a_recipe_takes_two_steps(file, small_world, retrievers, tmp_path):
-    listener, reader = retrievers
+    (listener, reader), whole = retrievers, parse([str(file)])[0]
     recipe, _, _ = parse(
         [
             str(file),
@@ -56,9 +55,9 @@ def test_a_recipe_takes_two_steps(file, small_world, retrievers, tmp_path):
             "--data.train_split=train",
             "--encoder={name: efficientnet_lite2, image_size: 64, grid: 2}",
             f"--objective.rewards.listener={listener}",
-            *([f"--objective.rewards.reader={reader}"] if "reader:" in file.read_text() else []),
-            *([f"--validation.judges=[{listener}]"] if "judges:" in file.read_text() else []),
-            *(["--objective.rewards.factors={}"] if "factors:" in file.read_text() else []),  # of other data sets
+            *([f"--objective.rewards.reader={reader}"] if whole.objective.rewards.reader else []),
+            *([f"--validation.judges=[{listener}]"] if whole.validation.judges else []),
+            "--objective.rewards.factors={}",  # of other data sets
             "--dtype=fp32",
         ]
     )

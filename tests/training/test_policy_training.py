@@ -425,7 +425,7 @@ def test_the_reward_of_the_readme_trains(small_world, uninterrupted, listener, m
         "--out": tmp_path / "run",
     }
     given = "".join(f", {option!r}, {str(value)!r}" for option, value in more.items())
-    code = code.replace('"recipes/tiny/photos_geg.yaml"', repr(str(small_world / "recipe.yaml")))
+    code = code.replace('"tiny/photos_geg"', repr(str(small_world / "recipe.yaml")))
     exec(compile(code.replace("])", given + "])"), "README.md", "exec"), {})
     logged = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     steps = [line for line in logged if "reward/brief" in line]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tellapart import files, places
+from tellapart import files, places, recipe_files
 from tellapart.album import DEFAULT, EMBEDDED
 from tellapart.captioners import CAPTIONERS
 from tellapart.commands.arguments import Parser
@@ -40,9 +40,7 @@ def main(arguments: list[str]) -> int:
             "a folder or hub id": f"{ANY_BACKBONE}; pip install 'tellapart[backbones]'",
             "features from elsewhere": "imported with `tellapart features DATA --from ARCHIVE --name NAME`",
         },
-        "recipes here": {
-            str(file): _first_line(file) for file in sorted(Path("recipes").rglob("*.yaml")) if file.is_file()
-        },
+        "recipes (tellapart train NAME)": {name: _first_line(file) for name, file in recipe_files.shipped().items()},
     }
     for title, lines in sections.items():
         if lines:

@@ -93,7 +93,7 @@ def check(config: RewardsConfig) -> None:
     if "text_rank" in config.terms and not config.reader:
         raise UserError(
             "objective.rewards.reader: text_rank needs a retriever from text to text, such as a run of "
-            "recipes/retrievers/text.yaml."
+            "the recipe retrievers/text."
         )
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from tellapart import files, models, plain_yaml
+from tellapart import files, models, plain_yaml, recipe_files
 from tellapart.errors import UserError
 from tellapart.recipe import Recipe
 
@@ -104,7 +104,7 @@ def _listed(value: object) -> object:
 
 
 def flat(value: object, prefix: str = "") -> dict[str, object]:
-    if not isinstance(value, dict) or prefix == "objective.rewards.terms":  # other terms are another whole, not more
+    if not isinstance(value, dict) or prefix in recipe_files.WHOLE:
         return {prefix: value}
     return {k: v for key, part in value.items() for k, v in flat(part, f"{prefix}.{key}" if prefix else key).items()}
 
