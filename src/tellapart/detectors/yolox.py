@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tellapart import onnx_graph, runtime
+from tellapart.data.features import safe_name
 from tellapart.detectors import boxes
 from tellapart.detectors.boxes import Floats, Numbers
 from tellapart.detectors.letterbox import GREY, Letterboxed, Size
@@ -57,14 +58,14 @@ class Detections:
 class Detector:
     """`load` makes one.
 
-    name      of its file, without the suffix
+    name      its file's, without the suffix
     size      height and width of the canvas that it takes
     classes   how many it knows
     identity  what detections must share to be used together
     """
 
     def __init__(self, file: Path, data: bytes):
-        self.file, self.name = file, file.stem
+        self.file, self.name = file, safe_name(file.stem)
         self.sha256 = hashlib.sha256(data).hexdigest()
         self._session = runtime.session(data, str(file))
         self._input, self.size = self._check_input()
