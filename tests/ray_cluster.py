@@ -1,6 +1,5 @@
 """A Ray cluster on this machine, for all tests that want one: it takes a while to start."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,6 @@ import pytest
 
 class TwoWorkers:
     def __init__(self):
-        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         from ray.cluster_utils import Cluster
 
         self._cluster = Cluster()

@@ -14,10 +14,16 @@ AMONG = [
 ]
 LISTED = [{"caption": "a cat", "logprob": -1.5}, {"caption": 'a "big", cat', "logprob": None}]
 ROWS = [
-    {"file": "a.jpg", "caption": "a dog", "logprob": -1.2345678901234567, "key": "k1"},
-    {"file": "b.jpg", "caption": "a dog", "logprob": -2.5, **AMONG[0], "key": "k2"},
+    {"file": "a.jpg", "caption": "a dog", "logprob": -1.2345678901234567, "key": "0123456789abcdef"},
+    {"file": "b.jpg", "caption": "a dog", "logprob": -2.5, **AMONG[0], "key": "0123456789abcdef-01234567-89abcdef"},
     {"file": "c.jpg", "caption": "", "logprob": None, **AMONG[1], "key": "k3"},
-    {"file": "d.jpg", "caption": 'a "red", bus', "logprob": None, **AMONG[2], "key": "k4"},
+    {
+        "file": "d.jpg",
+        "caption": 'a "red", bus',
+        "logprob": None,
+        **AMONG[2],
+        "key": "1123456789abcdef-01234567-89abcdef",
+    },
     {"file": "e.jpg", "error": "there is no such file"},
     {"file": "f.jpg", "id": "12", "caption": "a cat", "logprob": 0.0, "key": "k5"},
     {"file": "g.jpg", "caption": "a cat", "logprob": -1.5, "captions": LISTED, "key": "k6"},
@@ -41,9 +47,11 @@ def test_a_row_that_a_kill_cut_off_does_not_count(tmp_path, suffix):
     file.keep(ROWS[:3])
     whole = file.path.read_bytes()
     file.append(ROWS[3:4])
-    for length in range(len(whole), file.path.stat().st_size):
+    for length in range(len(whole), file.path.stat().st_size - 1):
         (tmp_path / f"cut.{suffix}").write_bytes(file.path.read_bytes()[:length])
         assert CaptionsFile(tmp_path / f"cut.{suffix}").rows == ROWS[:3]
+    (tmp_path / f"cut.{suffix}").write_bytes(file.path.read_bytes()[:-1])  # whole, but for the line break
+    assert CaptionsFile(tmp_path / f"cut.{suffix}").rows == ROWS[:4]
 
 
 @pytest.mark.parametrize(
@@ -69,11 +77,11 @@ def test_the_look_alikes_of_a_csv_row_are_one_cell_of_json(tmp_path):
     file = CaptionsFile(tmp_path / "captions.csv")
     file.keep(ROWS[1:2])
     header, _ = file.path.read_text().splitlines()
-    assert header == "file,caption,logprob,error,id,key,look_alikes,gap,captions"
+    assert header == "file,caption,logprob,error,id,key,look_alikes,gap,captions,edited"
     assert json.dumps(ROWS[1]["look_alikes"]).replace('"', '""') in file.path.read_text()
 
 
-@pytest.mark.parametrize("columns", [6, 8])
+@pytest.mark.parametrize("columns", [6, 8, 9])
 def test_tables_of_earlier_versions_are_read(tmp_path, columns):
     file = CaptionsFile(tmp_path / "captions.csv")
     file.keep([ROWS[0], *ROWS[4:6]])

@@ -13,7 +13,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tellapart import telemetry
 from tellapart.version import __version__
+
+telemetry.turn_off()
 
 if TYPE_CHECKING:
     from tellapart.caption import Caption
@@ -55,4 +58,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'tellapart' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOME[name]), name)
+    value = globals()[name] = getattr(import_module(_HOME[name]), name)  # from now on without this function
+    return value
+
+
+def __dir__() -> list[str]:
+    """What completion shows: the public names, whether they were used before or not."""
+    return sorted({*globals(), *__all__})

@@ -6,9 +6,12 @@ import difflib
 import errno
 import os
 import sys
+import traceback
 from importlib import import_module
 
+from tellapart import plugins
 from tellapart.errors import UserError
+from tellapart.printable import print_message, printable_streams
 from tellapart.version import __version__
 
 COMMANDS = {  # name: (module with `main(arguments) -> exit code`, what it does)
@@ -41,6 +44,7 @@ def usage() -> str:
             "",
             *lines,
             "",
+            "Every command takes --plugin FILE_OR_MODULE: captioners, rewards, measures and readers of your own.",
             "tellapart COMMAND --help tells more.  For example:  tellapart caption holiday/ --out captions.jsonl",
         ]
     )
@@ -50,6 +54,15 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     for stream in filter(None, (sys.stdout, sys.stderr)):  # a file name need not be UTF-8; print it as it is
         stream.reconfigure(errors="surrogateescape")
+    with printable_streams():
+        try:
+            return _run(arguments)
+        except Exception:  # a fault of ours; Python itself would print it, but with whatever a file's name holds
+            traceback.print_exc()
+            return 1
+
+
+def _run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(usage())
         return 0
@@ -60,16 +73,16 @@ def main(arguments: list[str] | None = None) -> int:
     if command not in COMMANDS:
         close = difflib.get_close_matches(command, COMMANDS, n=1)
         hint = f"did you mean {close[0]}?" if close else f"the commands are {', '.join(COMMANDS)}."
-        print(f"tellapart: there is no command {command!r}; {hint}", file=sys.stderr)
+        print_message(f"tellapart: there is no command {command!r}; {hint}")
         return 2
     try:
         run = import_module(COMMANDS[command][0]).main
-        code: int = run(rest)
+        code: int = run(plugins.take(rest))
         if sys.stdout:
             sys.stdout.flush()
         return code
     except UserError as error:
-        print(f"tellapart {command}: {error}", file=sys.stderr)
+        print_message(f"tellapart {command}: {error}")
         return 2
     except KeyboardInterrupt:
         goes_on = "; the same command goes on from here" if command in RESUMABLE else ""
@@ -82,7 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
         if error.errno != errno.ENOSPC:
             raise
         _discard_output()
-        print(f"tellapart {command}: the output cannot be written ({error.strerror}).", file=sys.stderr)
+        print_message(f"tellapart {command}: the output cannot be written ({error.strerror}).")
         return 2
 
 

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-import re
-
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+from tellapart.printable import printable
 
 
 class UserError(Exception):
-    """The request itself is wrong.  Commands print the sentence on stderr and exit 2."""
+    """The request itself is wrong.  Commands print the sentence on stderr and exit 2.
+
+    Example:
+        >>> tellapart.load("nowhere/to be found")
+        Traceback (most recent call last):
+        tellapart.errors.UserError: ...
+    """
 
 
 class BadPhoto(UserError):
-    """One photo cannot be used.  In a batch the others go on, and the command exits 1."""
+    """One photo cannot be used.  In a batch the others go on, and the command exits 1.
+
+    Example:
+        >>> try:
+        ...     caption = tellapart.load().caption("holiday/gone.jpg")
+        ... except tellapart.BadPhoto as error:
+        ...     print(error.reason)
+        there is no such file
+    """
 
     def __init__(self, file: object, reason: str):
-        name = _CONTROL.sub(lambda found: repr(found[0])[1:-1], str(file))  # a name must not steer the terminal
-        super().__init__(f"{name}: {reason}")
+        super().__init__(f"{printable(str(file))}: {reason}")
         self.file, self.reason = str(file), reason

@@ -6,15 +6,16 @@ Tensors of torch and arrays of onnxruntime lie in the same memory, so that nothi
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tellapart import runtime
+from tellapart import files, onnx_graph, runtime
 from tellapart.captioners import select
-from tellapart.data.streams import REGIONS, Inputs
+from tellapart.data.streams import REGIONS, Inputs, Stream
 from tellapart.errors import UserError
 
 ENCODE, STEP = "encode.onnx", "step.onnx"
@@ -29,6 +30,7 @@ class ExportedCaptioner:
 
     def __init__(self, encode: bytes, step: bytes):
         self._encode, self._step = runtime.session(encode, ENCODE), runtime.session(step, STEP)
+        self._streams = [_stream(given.name) for given in self._encode.get_inputs() if not given.name.endswith("mask")]
         self._encoded = [output.name for output in self._encode.get_outputs()]
         self._heard = [given.name for given in self._step.get_inputs()]  # a captioner need not use all of its memory
         states = [name for name in self._encoded if name.startswith("state_")]
@@ -37,7 +39,9 @@ class ExportedCaptioner:
         if (
             not set(self._heard) <= {"token", *states, *memories}
             or said != ["logits", *(name.replace("state", "next") for name in states)]
-            or [given.name for given in self._encode.get_inputs()] != ["features", "mask"]
+            or not self._streams
+            or {given.name for given in self._encode.get_inputs()}
+            != {name for stream in self._streams for name in graph_names(stream)}
         ):
             raise UserError(f"{ENCODE} and {STEP} are not of the same captioner.")
         self._states, self._memories = len(states), len(memories)
@@ -47,12 +51,16 @@ class ExportedCaptioner:
         return self._step.get_outputs()[0].shape[1]
 
     @property
-    def feature_size(self) -> Any:
-        return self._encode.get_inputs()[0].shape[2]
+    def feature_sizes(self) -> dict[str, Any]:
+        """D of each stream."""
+        return {
+            _stream(given.name): given.shape[2]
+            for given in self._encode.get_inputs()
+            if not given.name.endswith("mask")
+        }
 
     def encode(self, inputs: Inputs) -> Memory:
-        features, mask = inputs[REGIONS]
-        given = {"features": features.float().cpu().contiguous().numpy(), "mask": mask.cpu().contiguous().numpy()}
+        given = {name: tensor.cpu().contiguous().numpy() for name, tensor in to_graph(inputs).items()}
         leaves = tuple(map(torch.from_numpy, self._encode.run(None, given)))
         return leaves[: self._memories], leaves[self._memories :]
 
@@ -82,32 +90,60 @@ class ExportedCaptioner:
         return every if spoken is None else every[spoken]
 
 
+def graph_names(stream: str) -> tuple[str, str]:
+    """What a stream and its mask are called in the graph; regions have their names from before there were others."""
+    return ("features", "mask") if stream == REGIONS else (stream, f"{stream}_mask")
+
+
+def _stream(name: str) -> str:
+    return REGIONS if name == "features" else name
+
+
+def to_graph(inputs: Inputs) -> dict[str, Tensor]:
+    """What the graph of `encode` is given, by name."""
+    given: dict[str, Tensor] = {}
+    for stream, (values, mask) in inputs.items():
+        given |= zip(graph_names(stream), (values.float(), mask), strict=True)
+    return given
+
+
+def from_graph(given: dict[str, Tensor]) -> Inputs:
+    streams = [_stream(name) for name in given if not name.endswith("mask")]
+    return Inputs((stream, Stream(*(given[name] for name in graph_names(stream)))) for stream in streams)
+
+
 def is_exported(folder: Path) -> bool:
-    return (folder / STEP).exists() or (folder / ENCODE).exists()
+    return os.path.lexists(folder / STEP) or os.path.lexists(folder / ENCODE)
 
 
 def load(folder: Path, settings: dict[str, Any]) -> tuple[ExportedCaptioner, str]:
     """The captioner of an exported folder and the hash of its graphs; refuses one of other sizes than it says."""
     if not runtime.is_installed():
         raise UserError(f"{folder} is run with onnxruntime, which is not installed; `{INSTALL}` brings it.")
-    encode, step = _read(folder / ENCODE), _read(folder / STEP)
+    encode, step = _read(folder, ENCODE), _read(folder, STEP)
     try:
         captioner = ExportedCaptioner(encode, step)
     except UserError as error:
         raise UserError(f"{folder}: {error}") from None
-    for name, file, size in (
-        ("vocab_size", STEP, captioner.vocab_size),
-        ("feature_size", ENCODE, captioner.feature_size),
-    ):
+    sizes = [("vocab_size", STEP, captioner.vocab_size)]
+    sizes += [
+        ("feature_size" if stream == REGIONS else f"{stream}_size", ENCODE, size)
+        for stream, size in captioner.feature_sizes.items()
+    ]
+    for name, file, size in sizes:
         if size != settings.get(name):
             raise UserError(f"{folder / file} is of another model: its {name} is {size}, not {settings.get(name)}.")
     return captioner, hashlib.sha256(encode + step).hexdigest()
 
 
-def _read(file: Path) -> bytes:
+def _read(folder: Path, name: str) -> bytes:
+    if not os.path.lexists(folder / name):
+        raise UserError(f"{folder / name}: there is no such file; {ENCODE} and {STEP} go together.")
+    data = files.read_bytes(files.inside(folder, name))
     try:
-        return file.read_bytes()
-    except FileNotFoundError:
-        raise UserError(f"{file}: there is no such file; {ENCODE} and {STEP} go together.") from None
-    except OSError as error:
-        raise UserError(f"{file} cannot be read ({error.strerror}).") from None
+        outside = onnx_graph.reads_other_files(data)
+    except ValueError as error:
+        raise UserError(f"{folder / name} is damaged, or is no ONNX file ({error}).") from None
+    if outside:
+        raise UserError(f"{folder / name} keeps weights in another file, which is not read.")
+    return data

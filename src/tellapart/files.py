@@ -2,44 +2,118 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import gzip
+import io
 import json
 import os
+import re
 import secrets
+import stat
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from tellapart.errors import UserError
 
+MOST_TEXT = 1 << 30  # bytes of a text file, unpacked: more would not fit into the memory of most machines as JSON
+MOST_BYTES = 1 << 36  # of any other file
+_PART = 1 << 20
 
-def read_text(path: Path, *, errors: str = "strict") -> str:
-    """The text of a UTF-8 file, plain or gzipped (by its first bytes, whatever its name is).
 
-    errors  "surrogateescape" takes bytes that are not UTF-8, such as of file names
-    """
+def read_bytes(path: Path, *, most: int = MOST_BYTES) -> bytes:
+    """A regular file's contents.  Pipes and devices are refused at once: reading one may never end."""
     try:
-        data = path.read_bytes()
-        if data.startswith(b"\x1f\x8b"):
-            data = gzip.decompress(data)
+        # Without waiting: to open a pipe that nobody writes into would take forever.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(handle, "rb", closefd=True) as file:
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
+                raise UserError(f"{path}: this is not a regular file.")
+            if status.st_size > most:
+                raise _too_large(path, most)
+            return file.read()
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such file.") from None
     except IsADirectoryError:
         raise UserError(f"{path}: this is a folder, not a file.") from None
-    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise UserError(f"{path}: the gzip file is damaged or was cut short ({error}).") from None
     except OSError as error:
+        if error.errno == errno.ENXIO:  # a socket, or a device that is not there
+            raise UserError(f"{path}: this is not a regular file.") from None
         raise UserError(f"{path}: the file cannot be read ({error.strerror}).") from None
     except ValueError as error:
         raise UserError(f"{str(path)!r}: this cannot be the name of a file ({error}).") from None
+
+
+def inside(folder: Path, name: str) -> Path:
+    """A file of a folder that somebody may have sent: refused if a link leads out of it, or if it is no file.
+
+    Models that were fetched from the Hugging Face hub lie in a folder of links to files beside it.
+    """
+    path, root = folder / name, real(folder)
+    if root.parent.name == "snapshots":
+        root = root.parent.parent
+    if not real(path).is_relative_to(root):
+        raise UserError(f"{path}: this is a link to a file outside of the folder, which is not followed.")
+    return regular(path)
+
+
+def regular(path: Path) -> Path:
+    """The same path, if it is that of a regular file: for libraries that open files themselves."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        reason = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror
+        raise UserError(f"{path}: {reason}.") from None
+    if not stat.S_ISREG(mode):
+        raise UserError(f"{path}: this is {'a folder, not a file' if stat.S_ISDIR(mode) else 'not a regular file'}.")
+    return path
+
+
+def read_text(path: Path, *, errors: str = "strict", most: int | None = None) -> str:
+    """The text of a UTF-8 file, plain or gzipped (by its first bytes, whatever its name is).
+
+    errors  "surrogateescape" takes bytes that are not UTF-8, such as of file names
+    most    bytes, unpacked; MOST_TEXT if nothing else is said
+    """
+    most = MOST_TEXT if most is None else most
+    data = read_bytes(path, most=most)
+    if data.startswith(b"\x1f\x8b"):
+        data = _unpacked(path, data, most)
     try:
         return data.decode("utf-8", errors).removeprefix("\ufeff")  # some editors begin a file with a byte order mark
     except UnicodeDecodeError as error:
         byte = f"0x{data[error.start]:02x} at byte {error.start + 1}"
         raise UserError(f"{path}: the file is not UTF-8 text ({byte}, counted from 1).") from None
+
+
+def _unpacked(path: Path, data: bytes, most: int) -> bytes:
+    """What a gzip file holds; 8 MB of it can stand for 8 GB, so it is unpacked bit by bit."""
+    parts, size = list[bytes](), 0
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            while part := file.read(_PART):
+                parts.append(part)
+                size += len(part)
+                if size > most:
+                    raise _too_large(path, most)
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise UserError(f"{path}: the gzip file is damaged or was cut short ({error}).") from None
+    return b"".join(parts)
+
+
+def refuse_larger(path: Path, size: int) -> None:
+    """Refuse a file that unpacks to more than we read."""
+    if size > MOST_TEXT:
+        raise _too_large(path, MOST_TEXT)
+
+
+def _too_large(path: Path, most: int) -> UserError:
+    return UserError(f"{path}: the file has, unpacked, more than {most >> 20} MB, the most that is read.")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -82,39 +156,91 @@ def type_of(value: Any) -> str:
 
 def read_lines(path: Path) -> list[bytes]:
     """The whole lines of a journal; a last one without its newline was cut off by a kill and does not count."""
-    return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    return read_bytes(path).split(b"\n")[:-1] if path.exists() else []
 
 
 def replace(path: Path, data: bytes) -> None:
     """Put new contents in a file's place in one step: a reader sees the old ones or the new ones, never a part."""
+    os.close(_replaced(path, data))
+
+
+def _replaced(path: Path, data: bytes) -> int:
+    """The same; returns the new file, open and locked."""
     target = real(path)  # a link stays a link
     if is_folder(target):
         raise UserError(f"{path}: this is a folder; give the name of a file.")
-    unfinished = target.with_name(f".tellapart-{secrets.token_hex(6)}.tmp")  # beside it: a rename stays on one disk
     try:
         if target.exists() and not target.is_file():  # a rename would put a plain file where a device was
             raise UserError(f"{path}: this is not a regular file.")
         target.parent.mkdir(parents=True, exist_ok=True)
-        with unfinished.open("xb") as file:
+        _remove_leftovers(target.parent)
+        with _unfinished(target.parent) as (unfinished, file):  # beside it: a rename stays on one disk
+            if target.exists():
+                os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))  # what was private stays private
             file.write(data)
             file.flush()
             os.fsync(file.fileno())  # without it a power cut may leave the new name on an empty file
-        unfinished.replace(target)
+            unfinished.replace(target)
+            return os.dup(file.fileno())
     except OSError as error:
         kept = "; what was there before is untouched" if is_file(target) else ""
         raise UserError(f"{path}: the file cannot be written ({error.strerror}){kept}.") from None
-    finally:  # after a failure or Ctrl-C; after success there is nothing left to remove
-        with suppress(OSError):
-            unfinished.unlink()
+
+
+@contextmanager
+def _unfinished(folder: Path) -> Iterator[tuple[Path, BinaryIO]]:
+    """A new file, gone again if it is not renamed; the lock on it says that somebody is writing it."""
+    while True:
+        path = folder / f".tellapart-{secrets.token_hex(6)}.tmp"
+        with path.open("xb") as file:
+            try:
+                with suppress(OSError):  # some file systems know no locks
+                    fcntl.flock(file, fcntl.LOCK_EX)
+                if _is_at(file.fileno(), path):  # or another process took it for a leftover before it was locked
+                    yield path, file
+                    return
+            finally:  # after a failure or Ctrl-C; after success there is nothing left to remove
+                with suppress(OSError):
+                    path.unlink()
+
+
+@cache  # once in a process: what it leaves itself, it removes itself
+def _remove_leftovers(folder: Path) -> None:
+    """What killed processes left of files that they were writing; a living one holds a lock on its own."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if _LEFTOVER.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                with suppress(OSError):
+                    _remove_leftover(Path(entry.path))
+
+
+_LEFTOVER = re.compile(r"\.tellapart-[0-9a-f]{12}\.tmp")  # a name of `_unfinished`
+
+
+def _remove_leftover(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        if os.fstat(handle).st_uid == os.geteuid():
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(handle, path):
+                path.unlink()
+    finally:
+        os.close(handle)
 
 
 def append(path: Path, data: bytes) -> None:
-    """Add to a journal and wait until it is on the disk."""
+    """Add to a journal, all or nothing, and wait until it is on the disk."""
     try:
-        with path.open("ab") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        with path.open("ab", buffering=0) as file:
+            size = file.seek(0, os.SEEK_END)
+            try:
+                rest = memoryview(data)
+                while rest:
+                    rest = rest[file.write(rest) :]
+                os.fsync(file.fileno())
+            except BaseException:  # a full disk, or Ctrl-C: what we wrote of it, and nothing else, is taken back
+                file.truncate(size)
+                raise
     except OSError as error:
         raise UserError(
             f"{path}: the file cannot be written ({error.strerror}); what is there stays valid, and the same command "
@@ -135,41 +261,79 @@ def held(folder: Path, busy: str) -> Iterator[None]:
         handle = os.open(folder, os.O_RDONLY)
     except OSError as error:
         raise UserError(f"{folder}: the folder cannot be made or opened ({error.strerror}).") from None
-    with _locked(handle, f"{folder}: {busy}"):
-        yield
-
-
-@contextmanager
-def held_file(path: Path, busy: str) -> Iterator[None]:
-    """The same for a file that rows are added to: made if need be, and gone again if nothing was put into it.
-
-    Whoever holds it may `replace` it as the last thing: the new file is held by nobody.
-    """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise UserError(f"{path}: the file cannot be written ({error.strerror}).") from None
-    with _locked(handle, f"{path}: {busy}"):
-        try:
-            yield
-        finally:
-            with suppress(OSError):
-                if path.stat().st_size == 0:
-                    path.unlink()
-
-
-@contextmanager
-def _locked(handle: int, busy: str) -> Iterator[None]:
-    """An open file or folder for this process alone, until it is closed here."""
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UserError(busy) from None
+        _lock(handle, f"{folder}: {busy}")
+        _remove_leftovers(folder)
         yield
     finally:
         os.close(handle)
+
+
+class HeldFile:
+    """A file that only this process adds to or replaces, until it is let go."""
+
+    def __init__(self, path: Path, busy: str):
+        self.path, self._made = path, not os.path.lexists(path)
+        while True:
+            self._handle = _open(path)
+            try:
+                _lock(self._handle, f"{path}: {busy}")
+                if _is_at(self._handle, real(path)):  # or somebody has put another in its place, and let that go
+                    return
+                os.close(self._handle)
+            except BaseException:
+                os.close(self._handle)
+                raise
+
+    def replace(self, data: bytes) -> None:
+        before, self._handle = self._handle, _replaced(self.path, data)
+        os.close(before)
+
+    def release(self) -> None:
+        """A file that was made and that nothing was put into is gone again."""
+        with suppress(OSError):
+            if self._made and self.path.stat().st_size == 0:
+                self.path.unlink()
+        os.close(self._handle)
+
+
+@contextmanager
+def held_file(path: Path, busy: str) -> Iterator[HeldFile]:
+    """The same for a file, made if need be."""
+    file = HeldFile(path, busy)
+    try:
+        yield file
+    finally:
+        file.release()
+
+
+def _open(path: Path) -> int:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers(real(path).parent)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        raise UserError(f"{path}: the file cannot be written ({error.strerror}).") from None
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return handle
+    os.close(handle)
+    raise UserError(f"{path}: this is not a regular file.")  # a pipe or a device cannot be read and added to
+
+
+def _lock(handle: int, busy: str) -> None:
+    """Goes with the process, or when the file is closed."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise UserError(busy) from None
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    """Whether the open file is still the one of that name."""
+    try:
+        return os.path.samestat(os.fstat(handle), path.lstat())
+    except FileNotFoundError:
+        return False
 
 
 def is_file(path: Path) -> bool:

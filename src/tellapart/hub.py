@@ -11,6 +11,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from tellapart import files, places
 from tellapart.errors import UserError
+from tellapart.printable import bars_on_stderr
 
 INSTALL = "pip install 'tellapart[hub]'"
 _ANSWERS_WITHIN = 10.0  # seconds
@@ -33,9 +34,10 @@ def fetch(name: str, parts: Sequence[str]) -> Path:
     silence = _silence()  # of the hub; then only what is on this machine already can be had
     here_only = bool(silence)
     try:
-        # First config.json, because it is small and every model has one.
-        hf_hub_download(name, "config.json", local_files_only=here_only)
-        return Path(snapshot_download(name, allow_patterns=list(parts), local_files_only=here_only))
+        with bars_on_stderr():
+            # First config.json, because it is small and every model has one.
+            hf_hub_download(name, "config.json", local_files_only=here_only)
+            return Path(snapshot_download(name, allow_patterns=list(parts), local_files_only=here_only))
     except Exception as error:  # a network fails in many ways
         raise UserError(
             f"there is no folder {name!r}, and the Hugging Face hub gave no model of this name: config.json of {name} "

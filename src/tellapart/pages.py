@@ -16,6 +16,7 @@ from pathlib import Path
 from PIL import Image
 
 from tellapart.data import photos
+from tellapart.printable import printable_lines
 
 LONG_SIDE = 320  # pixels of a thumbnail
 
@@ -49,7 +50,7 @@ def thumbnail(file: Path, long_side: int = LONG_SIDE) -> tuple[int, int, str]:
 
 def escaped(text: str) -> str:
     """Safe between tags and in quotes.  A file name need not be UTF-8; a page is, and shows a mark for the odd byte."""
-    return html.escape(text.encode("utf-8", "replace").decode("utf-8"))
+    return html.escape(printable_lines(text).encode("utf-8", "replace").decode("utf-8"))
 
 
 def abbreviation(text: str, meaning: str) -> str:

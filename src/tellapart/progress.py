@@ -7,6 +7,8 @@ import time
 from types import TracebackType
 from typing import TextIO
 
+from tellapart.printable import printable, unguarded
+
 _BAR = 0.1  # seconds between redrawings of the bar
 _LINE = 15.0  # seconds between plain lines
 _QUIET = 2.0  # what is over sooner than this shows nothing
@@ -16,16 +18,16 @@ class Progress:
     """`with Progress("features", total=8000, unit="photo") as bar: ... bar.advance()`"""
 
     def __init__(self, what: str, total: int, *, unit: str = "photo", done: int = 0, stream: TextIO | None = None):
-        self.what, self.total, self.unit, self.done = what, total, unit, done
+        self.what, self.total, self.unit, self.done = printable(what), total, unit, done
         self.note = ""
-        self._stream = stream or sys.stderr
+        self._stream = stream or unguarded(sys.stderr)
         self._terminal = self._stream.isatty()
         self._began, self._first, self._shown = time.monotonic(), done, 0.0
         self._drawn, self._drawn_at = False, done
 
     def advance(self, count: int = 1, note: str = "") -> None:
         self.done += count
-        self.note = note or self.note
+        self.note = printable(note) or self.note
         now = time.monotonic()
         if now - self._began >= _QUIET and now - self._shown >= (_BAR if self._terminal else _LINE):
             self._shown = now
@@ -47,6 +49,7 @@ class Progress:
 
     def message(self, text: str) -> None:
         """A line of its own that does not tear the bar."""
+        text = printable(text)
         self._stream.write(f"\r\x1b[K{text}\n" if self._terminal and self._drawn else f"{text}\n")
         self._stream.flush()
 

@@ -6,12 +6,15 @@ A recipe is YAML with only what differs from these; `tellapart train RECIPE --pr
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
+from tellapart.data.streams import REGIONS
 from tellapart.encoders import EncoderConfig
 from tellapart.objectives.policy import PolicyConfig
 from tellapart.rewards.local_config import LocalConfig
 from tellapart.training.watch import WatchConfig
+
+Setting = bool | int | float  # of a network
 
 
 @dataclass
@@ -23,6 +26,7 @@ class DataConfig:
         features: folder of the feature cache; what is missing there is computed first
         train_split: the split that is learned from; "train+restval" joins two
         val_split: the split that stops the training and picks the best checkpoint
+        tokenizer: folder of a language model whose sub-words captions are written in; empty: words of the captions
         min_count: words that occur less often than this in the training captions are not in the vocabulary
         max_words: longer captions are cut
         captions_per_photo: captions of a photo that stand together in a batch
@@ -36,6 +40,7 @@ class DataConfig:
     features: str = "features"
     train_split: str = "train"
     val_split: str = "val"
+    tokenizer: str = ""
     min_count: int = 5
     max_words: int = 20
     captions_per_photo: int = 5
@@ -190,7 +195,8 @@ class Recipe:
         captioner: name of the captioner, from `tellapart models`
         retriever: name of a retriever, from `tellapart models`, which is then trained instead of a captioner
         model: its settings, where they differ from its own defaults
-        encoder: what looks at the photos
+        encoder: what looks at the photos: short for inputs with the one stream `regions`
+        inputs: streams that the captioner takes, by name, and what each comes from, as in `encoder`
         data: what is learned from
         objective: what is optimised
         optim: how
@@ -209,8 +215,9 @@ class Recipe:
 
     captioner: str = "transformer"
     retriever: str = ""
-    model: dict[str, Any] = field(default_factory=dict)
+    model: dict[str, Setting] = field(default_factory=dict)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    inputs: dict[str, EncoderConfig] = field(default_factory=dict)
     data: DataConfig = field(default_factory=DataConfig)
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
@@ -225,3 +232,8 @@ class Recipe:
     device: str = "auto"
     dtype: Literal["auto", "fp32", "bf16"] = "auto"
     threads: int = 0
+
+    @property
+    def streams(self) -> dict[str, EncoderConfig]:
+        """What each stream of a captioner's input comes from."""
+        return dict(self.inputs) or {REGIONS: self.encoder}

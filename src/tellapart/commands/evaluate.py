@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 import tempfile
 from argparse import ArgumentTypeError
 from contextlib import ExitStack, suppress
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart.commands.arguments import Parser, positive
+from tellapart.printable import print_message, print_row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,7 +97,7 @@ def main(arguments: list[str]) -> int:
     from tellapart.metrics import scoring
 
     for note in scoring.notes(request.metrics):  # which also refuses a misspelt name before it costs minutes
-        print(note, file=sys.stderr)
+        print_message(note)
     models = rows.models(request.models)
     against = _row_of(request.against, models) if request.against else models[0].recipe or models[0].name
     splits = rows.splits(request.data, request.split)
@@ -148,7 +148,7 @@ def main(arguments: list[str]) -> int:
         if request.out:
             _write(grids, differences, out, models, captioners, plane_of(seeing))
     for problem in problems:
-        print(problem, file=sys.stderr)
+        print_message(problem)
     return 1 if problems else 0
 
 
@@ -247,7 +247,7 @@ class Captioners:
         from tellapart.among import Choosing
         from tellapart.captions_file import CaptionsFile
         from tellapart.commands.caption import write
-        from tellapart.data.inputs import Input
+        from tellapart.data.items import Input
         from tellapart.decoding.search import Search
         from tellapart.evaluation import rows
         from tellapart.evaluation.trec import file_name
@@ -324,7 +324,7 @@ def _print(grids: Sequence[Grid], differences: Sequence[Differences], *, all_col
         sentences = [*table.which_to_believe(grid, columns), *table.notes(grid, columns)]
         print(table.in_lines(sentences, meant, width=width))
         for sentence in table.left_out(grid):
-            print(f"{grid.split.name}: {sentence}", file=sys.stderr)
+            print_message(f"{grid.split.name}: {sentence}")
 
 
 def plane_of(retrievers: Sequence[Retriever]) -> Plane | None:
@@ -353,7 +353,7 @@ def _write(
         for name, lines in trec.of_grid(grid):
             files.replace(out / name, "".join(lines).encode("ascii"))
     report.write(grids, differences, out / "report.html", captioners.looked, plane, trained=trained(models))
-    print(out / "report.html")
+    print_row(str(out / "report.html"))
 
 
 def trained(models: Sequence[Model]) -> list[Run]:

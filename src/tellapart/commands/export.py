@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tellapart.commands.arguments import Parser
+from tellapart.printable import print_row
 
 
 def parser() -> Parser:
@@ -31,7 +32,7 @@ def main(arguments: list[str]) -> int:
 
     difference = export(request.model, request.out, int8=request.int8)
     for file in sorted(request.out.glob("*.onnx")):
-        print(f"{file}\t{file.stat().st_size / 1e6:.1f} MB")
+        print_row(str(file), f"{file.stat().st_size / 1e6:.1f} MB")
     print(
         f"largest difference from {request.model}: {difference.largest:.2g} in numbers up to {difference.scale:.2g}; "
         f"logits {100 * difference.relative:.2g} % off"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -11,6 +10,7 @@ from tellapart.cluster import HELP, LOCAL, Cluster
 from tellapart.commands.arguments import Parser, positive
 from tellapart.encoders import ENCODERS, EncoderConfig, Pooling
 from tellapart.errors import UserError
+from tellapart.printable import print_message, print_row
 
 if TYPE_CHECKING:
     from tellapart.data.examples import DataSet
@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> int:
         raise UserError(f"{source}: has {dataset.kind}; features are made of photos.")
     failed = _import(request, dataset) if request.sources else _compute(request, dataset)
     for problem in dataset.problems:
-        print(problem, file=sys.stderr)
+        print_message(problem)
     return 1 if failed or dataset.problems else 0
 
 
@@ -110,7 +110,7 @@ def _compute(request: argparse.Namespace, dataset: DataSet) -> bool:
     result = extract(dataset.examples, encoder, store, looking)
     before = len(dataset.examples) - len(result.failed) - result.computed
     failed = f", {len(result.failed)} could not be used" if result.failed else ""
-    print(f"{store}: {result.computed} photos added, {before} were there{failed}")
+    print_row(f"{store}: {result.computed} photos added, {before} were there{failed}")
     return bool(result.failed)
 
 
@@ -122,10 +122,10 @@ def _import(request: argparse.Namespace, dataset: DataSet) -> bool:
     store = folder_of(request.out, dataset.name, request.name)
     result = bring_in(dataset.examples, request.sources, store, request.name, request.cap or CAP)
     for note in result.notes:
-        print(note, file=sys.stderr)
+        print_message(note)
     if missing := result.missing:
         shown = ", ".join(missing[:_SHOWN]) + (" ..." if len(missing) > _SHOWN else "")
-        print(f"{len(missing)} of {len(dataset.examples)} photos have no features there: {shown}", file=sys.stderr)
+        print_message(f"{len(missing)} of {len(dataset.examples)} photos have no features there: {shown}")
     without = f", {len(missing)} have none" if missing else ""
-    print(f"{store}: {result.added} photos added, {result.there} were there{without}")
+    print_row(f"{store}: {result.added} photos added, {result.there} were there{without}")
     return bool(missing or result.failed)

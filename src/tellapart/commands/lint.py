@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
-import sys
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tellapart.commands.arguments import Parser
 from tellapart.errors import UserError
+from tellapart.printable import print_message, print_row
 
 if TYPE_CHECKING:
     from tellapart.lint import Finding, Shared
@@ -81,12 +80,12 @@ def main(arguments: list[str]) -> int:
         files.replace(request.out, _json(found, shared))
     else:
         for finding in found:
-            print(f"{_plain(finding.file)}\t{finding.rule}\t{finding.caption}")
+            print_row(finding.file, finding.rule, finding.caption)
     for problem in problems:
-        print(_plain(problem), file=sys.stderr)
+        print_message(problem)
     counts = [f"{count} {rule}" for rule, count in Counter(finding.rule for finding in found).items()]
     number = len(captions) + len(missing)
-    print(f"{number} picture{'' if number == 1 else 's'}: {', '.join(counts) or 'nothing found'}", file=sys.stderr)
+    print_message(f"{number} picture{'' if number == 1 else 's'}: {', '.join(counts) or 'nothing found'}")
     return 1 if found or problems else 0
 
 
@@ -105,7 +104,7 @@ def _photos_by_name(among: str, names: Iterable[str], source: Path) -> tuple[dic
 
     A photo that the captions do not know goes by its file.  The second part: a sentence for whatever could not be used.
     """
-    from tellapart.data.inputs import gather
+    from tellapart.data.items import gather
 
     inputs, problems = gather([among])
     known = set(names)
@@ -155,12 +154,3 @@ def _json(found: list[Finding], shared: list[Shared]) -> bytes:
         ],
     }
     return (json.dumps(content, indent=1) + "\n").encode("ascii")
-
-
-def _plain(text: str) -> str:
-    """What may stand in a line of output: a name can hold anything, and must not break the line or steer a terminal."""
-    return _UNPRINTABLE.sub(lambda found: repr(found[0])[1:-1], text)
-
-
-# Bytes of a file name that are not UTF-8 (U+DC80 to U+DCFF) are printed as they are; other lone surrogates cannot be.
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udc7f\udd00-\udfff]")

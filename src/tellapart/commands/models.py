@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tellapart import places
+from tellapart import files, places
 from tellapart.album import DEFAULT, EMBEDDED
 from tellapart.captioners import CAPTIONERS
 from tellapart.commands.arguments import Parser
-from tellapart.encoders import ANY_BACKBONE, BUNDLED, ENCODERS, Published, weights_file
+from tellapart.encoders import ANY_BACKBONE, BUNDLED, ENCODERS, Custom, Published, weights_file
 from tellapart.errors import UserError
 from tellapart.retrievers import DEFAULT as DEFAULT_RETRIEVER
 from tellapart.retrievers import EMBEDDED as EMBEDDED_RETRIEVERS
@@ -40,7 +40,9 @@ def main(arguments: list[str]) -> int:
             "a folder or hub id": f"{ANY_BACKBONE}; pip install 'tellapart[backbones]'",
             "features from elsewhere": "imported with `tellapart features DATA --from ARCHIVE --name NAME`",
         },
-        "recipes here": {str(file): _first_line(file) for file in sorted(Path("recipes").rglob("*.yaml"))},
+        "recipes here": {
+            str(file): _first_line(file) for file in sorted(Path("recipes").rglob("*.yaml")) if file.is_file()
+        },
     }
     for title, lines in sections.items():
         if lines:
@@ -64,6 +66,8 @@ def _minilm() -> str:
 
 def _where(name: str) -> str:
     entry = ENCODERS[name]
+    if isinstance(entry, Custom):
+        return "from a plugin"
     if not isinstance(entry, Published):
         return f"{entry.hub} on the hub"
     try:
@@ -73,5 +77,8 @@ def _where(name: str) -> str:
 
 
 def _first_line(recipe: Path) -> str:
-    first = recipe.read_text(encoding="utf-8").partition("\n")[0]
+    try:
+        first = files.read_text(recipe).partition("\n")[0]
+    except UserError:
+        return "cannot be read"
     return first.removeprefix("#").strip()

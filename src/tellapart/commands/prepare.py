@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from tellapart.data.readers import READERS
 from tellapart.data.readers.shared import SPLITS, first_few, with_splits
 from tellapart.errors import UserError
 from tellapart.files import is_file
+from tellapart.printable import print_message, print_row
 
 
 def parser() -> Parser:
@@ -54,8 +54,8 @@ def main(arguments: list[str]) -> int:
 
     problems = dataset.problems + missing_photos(dataset)
     for problem in problems:
-        print(problem, file=sys.stderr)
-    print(f"{request.out}: {summary(dataset)}")
+        print_message(problem)
+    print_row(f"{request.out}: {summary(dataset)}")
     return 1 if problems else 0
 
 

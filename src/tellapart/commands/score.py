@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from textwrap import TextWrapper
 from typing import TYPE_CHECKING, Any
 
 from tellapart.commands.arguments import Parser
 from tellapart.metrics import measures
+from tellapart.printable import print_message
 
 if TYPE_CHECKING:
     from tellapart.metrics.scoring import Scores
@@ -90,11 +90,11 @@ def main(arguments: list[str]) -> int:
     left_out = [f"{name} is left out: {why}" for name, why in ours.skipped.items()]
     problems = [problem for scores in (ours, *others) for problem in scores.problems]
     for line in [*notes(request.metrics), *dict.fromkeys(problems), *left_out]:
-        print(line, file=sys.stderr)
+        print_message(line)
     if ours.perhaps_swapped:
-        print("Photos have several captions and one reference each: are the two files swapped?", file=sys.stderr)
+        print_message("Photos have several captions and one reference each: are the two files swapped?")
     if request.df == "self" and len(ours.ids) == 1 and any(name.startswith("CIDEr") for name in ours.signature):
-        print("CIDEr of a single photo is 0 by its own words' frequencies; --df coco has others.", file=sys.stderr)
+        print_message("CIDEr of a single photo is 0 by its own words' frequencies; --df coco has others.")
     result = _result(ours, others, per_image=request.per_image)
     text = json.dumps(result, indent=1, allow_nan=False)
     if request.out is None:

@@ -8,6 +8,7 @@ rows.jsonl   a line per photo: {"id", "file", "sha256", "bytes", "mtime_ns", "ro
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,10 +24,12 @@ from tellapart import files
 from tellapart.data import photos
 from tellapart.data.examples import Example
 from tellapart.data.store import Rows, Store
+from tellapart.data.streams import REGIONS
 from tellapart.encoders import PhotoEncoder
 from tellapart.errors import BadPhoto
 from tellapart.parallel import batched, ordered_map
 from tellapart.progress import Progress
+from tellapart.unusable import Unusable
 
 _FORMAT = 1
 PHOTO_KEYS = ("file", "sha256", "bytes", "mtime_ns")
@@ -69,6 +72,23 @@ class StoredFeatures(Protocol):
 
     def pooled(self, rows: Rows) -> Tensor:
         """(len(rows), D)"""
+
+
+class Stores(dict[str, StoredFeatures]):
+    """A data set's stored features by the name of their stream; empty where only captions count."""
+
+    @property
+    def main(self) -> StoredFeatures:
+        """What retrievers and neighbours go by: the regions, else the first stream."""
+        return self[REGIONS] if REGIONS in self else next(iter(self.values()))
+
+    def have(self, example: Example) -> bool:
+        """Whether every stream has the example."""
+        return all(example in store for store in self.values())
+
+    def pooled(self, examples: Sequence[Example]) -> Tensor:
+        """(len(examples), D) of the main stream"""
+        return self.main.pooled([self.main.row(example) for example in examples])
 
 
 class FeatureStore(Store):
@@ -131,30 +151,27 @@ def extract(
     looking  who does it, with an encoder like this one (default: this process)
     """
     store = FeatureStore(folder, encoder)
-    looking = looking or partial(look, encoder.config.image_size, encoder, encoder.fit)
+    looking = looking or partial(look, encoder, encoder)
     failed, computed = add_missing(store, examples, looking, f"features of {folder.name}")
     return Extracted(store, failed, computed)
 
 
 def look(
-    image_size: int,
-    make: Callable[[NDArray[np.uint8]], Sequence[Tensor]],
-    fit: photos.Fit,
-    examples: Sequence[Example],
+    encoder: PhotoEncoder, make: Callable[[NDArray[np.uint8]], Sequence[Tensor]], examples: Sequence[Example]
 ) -> Iterator[Looked]:
-    """Photos batch by batch, as squares.
+    """Items batch by batch, as an encoder takes them.
 
-    make  pixels (B, S, S, 3) -> a tensor with B rows for each of the store's arrays
+    make  pixels (B, ...), as the encoder reads them -> a tensor with B rows for each of the store's arrays
     """
 
     def of_batch(batch: Sequence[photos.Photo]) -> Sequence[Tensor]:
         return make(np.stack([photo.pixels for photo in batch]))
 
-    return look_by(lambda file: photos.read(file, image_size, fit), of_batch, examples)
+    return look_by(partial(read_item, encoder), of_batch, examples)
 
 
 class HasHash(Protocol):
-    """A photo that was read, in whatever form."""
+    """An item that was read, in whatever form."""
 
     @property
     def sha256(self) -> str:
@@ -167,9 +184,9 @@ Seen = TypeVar("Seen", bound=HasHash)
 def look_by(
     read: Callable[[Path], Seen], make: Callable[[Sequence[Seen]], Sequence[Tensor]], examples: Sequence[Example]
 ) -> Iterator[Looked]:
-    """Photos batch by batch, read by threads while others are looked at.
+    """Items batch by batch, read by threads while others are looked at.
 
-    make  B photos -> a tensor with B rows for each of the store's arrays
+    make  B items -> a tensor with B rows for each of the store's arrays
     """
 
     def load(example: Example) -> tuple[Example, tuple[Seen, dict[str, Any]] | BadPhoto]:
@@ -199,16 +216,18 @@ def add_missing(
     with store.writing():
         missing = missing_from(store, examples)
         with Progress(title, len(examples), done=len(examples) - len(missing)) as bar:
+            unusable = Unusable(bar.message)
             for looked in looking(missing):
                 for example, reason in looked.failed:
                     failed[str(example.id)] = reason
                     store.lines.pop(str(example.id), None)  # of what the photo was before it went bad
                     if not quiet:
-                        bar.message(str(BadPhoto(example.file, reason)))
+                        unusable.add(str(example.file), reason)
                 if looked.entries:
                     store.append(looked.arrays, looked.entries)
                     computed += len(looked.entries)
                 bar.advance(len(looked.failed) + len(looked.entries))
+            unusable.rest()
     return failed, computed
 
 
@@ -230,8 +249,20 @@ def unchanged(entry: dict[str, Any], file: Path) -> bool:
         return False  # it is there and cannot be read: to be tried, and named, like any other
 
 
+def read_item(encoder: PhotoEncoder, file: str | os.PathLike[str]) -> photos.Photo:
+    """The pixels of an item as its encoder takes them.
+
+    A photo is fitted into a square (S, S, 3).  An encoder of other items, such as clips, has a method `read(file)` that
+    gives pixels of a shape of its own, and names its kinds of items in `takes`.
+    """
+    own = getattr(encoder, "read", None)
+    if own is not None:
+        return own(file)  # type: ignore[no-any-return]
+    return photos.read(file, encoder.config.image_size, encoder.fit)
+
+
 def _load(example: Example, read: Callable[[Path], Seen]) -> tuple[Seen, dict[str, Any]]:
-    """A photo, and its line of the journal but for the row."""
+    """An item, and its line of the journal but for the row."""
     stamp = _stamp(example.file)  # before it is read: if it changes meanwhile, the next run finds that it has
     photo = read(example.file)
     length, date = stamp or (0, 0)

@@ -36,7 +36,7 @@ def pooled_features(encoder: PhotoEncoder, files: Sequence[str]) -> Pooled:
     def read(folder: Path) -> Pooled:
         manifest = {"format": 1, "encoder": identity}
         store = Store(folder, manifest, {"pooled": (encoder.pooled_size,)}, PHOTO_KEYS)
-        looking = partial(look, encoder.config.image_size, make, encoder.fit)
+        looking = partial(look, encoder, make)
         found = stored_rows(store, files, looking, f"photos through {encoder.config.name}")
         return Pooled(found.files, store.read("pooled", found.rows).numpy(), found.sha256, found.failed)
 

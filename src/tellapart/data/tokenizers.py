@@ -10,7 +10,7 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -43,6 +43,7 @@ class Tokenizer(Protocol):
         """As part of a model folder: see `load`."""
 
 
+_MOST_BYTES = 1 << 28  # of a vocabulary
 VOCABULARY, SUBWORDS = "vocabulary.json", "tokenizer.json"
 
 _WORD = re.compile(r"n't|'(?:s|m|d|ll|re|ve)\b|[^\W_]+(?:-[^\W_]+)*")
@@ -80,7 +81,7 @@ class WordTokenizer:
     @classmethod
     def load(cls, folder: Path) -> WordTokenizer:
         file = folder / VOCABULARY
-        words = _stored(file).get("words")
+        words = _stored(folder).get("words")
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             raise _unreadable(file)
         try:
@@ -128,20 +129,26 @@ class SubwordTokenizer:
 
     @classmethod
     def load(cls, folder: Path) -> SubwordTokenizer:
-        file, ids = folder / SUBWORDS, _stored(folder / VOCABULARY)
+        stored = _stored(folder)
+        ids = {name: stored.get(name) for name in ("eos", "bos", "pad")}
+        if not all(type(token) is int for token in ids.values()):
+            raise _unreadable(folder / VOCABULARY)
+        return cls.from_library(folder, ids)
+
+    @classmethod
+    def from_library(cls, folder: Path, ids: Mapping[str, Any]) -> SubwordTokenizer:
+        """From tokenizer.json alone; ids: of EOS, BOS and padding"""
         try:
             from tokenizers import Tokenizer as Library
         except ImportError:
             raise UserError(f"{folder} needs the package tokenizers; `pip install tokenizers` brings it.") from None
-        special = {name: ids.get(name) for name in ("eos", "bos", "pad")}
-        if not all(type(token) is int for token in special.values()):
-            raise _unreadable(folder / VOCABULARY)
+        text = files.read_text(files.inside(folder, SUBWORDS), most=_MOST_BYTES)
         try:
-            return cls(Library.from_str(files.read_text(file)), **special)  # type: ignore[arg-type]
-        except UserError:
-            raise
+            library = Library.from_str(text)
         except Exception as error:  # the library raises plain ones
-            raise UserError(f"{file} is not a tokenizer that this version can read ({error}).") from None
+            reason = f"({str(error)[:200]})"
+            raise UserError(f"{folder / SUBWORDS} is not a tokenizer that this version can read {reason}.") from None
+        return cls(library, **ids)
 
     def save(self, folder: Path) -> None:
         files.replace(folder / SUBWORDS, self._tokenizer.to_str().encode())
@@ -165,7 +172,7 @@ class SubwordTokenizer:
 
 def load(folder: Path) -> Tokenizer:
     """The tokenizer of a model folder, by its kind."""
-    kind = _stored(folder / VOCABULARY).get("kind")
+    kind = _stored(folder).get("kind")
     if kind == "words":
         return WordTokenizer.load(folder)
     if kind == "subwords":
@@ -173,18 +180,28 @@ def load(folder: Path) -> Tokenizer:
     raise _unreadable(folder / VOCABULARY)
 
 
+def of_language_model(folder: Path) -> SubwordTokenizer:
+    """The tokenizer of a language model of transformers, from its folder: tokenizer.json, and ids in config.json."""
+    if not files.is_folder(folder):
+        raise UserError(f"data.tokenizer: there is no folder {folder}.")
+    config = files.read_json(files.inside(folder, "config.json"))
+    special = {name: config.get(f"{name}_token_id") for name in ("eos", "bos", "pad")}
+    if type(special["eos"]) is not int:
+        raise UserError(f"{folder / 'config.json'}: eos_token_id is not a token; a captioner must know how to end.")
+    ids = {name: token for name, token in special.items() if type(token) is int}
+    return SubwordTokenizer.from_library(folder, ids)
+
+
 def spellings(tokenizer: Tokenizer) -> list[str]:
     """Each token as text: models that share these can be joined."""
     return [tokenizer.decode([token]) for token in range(len(tokenizer))]
 
 
-def _stored(file: Path) -> dict[str, Any]:
+def _stored(folder: Path) -> dict[str, Any]:
+    file = files.inside(folder, VOCABULARY)
+    data = files.read_bytes(file, most=_MOST_BYTES)
     try:
-        stored = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{file}: there is no such file.") from None
-    except OSError as error:
-        raise UserError(f"{file} cannot be read ({error.strerror}).") from None
+        stored = json.loads(data)
     except (ValueError, RecursionError):
         raise _unreadable(file) from None
     if not isinstance(stored, dict):

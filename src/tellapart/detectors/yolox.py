@@ -9,7 +9,6 @@ tells them apart).
 from __future__ import annotations
 
 import hashlib
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tellapart import onnx_graph, runtime
+from tellapart import files, onnx_graph, runtime
 from tellapart.data.features import safe_name
 from tellapart.detectors import boxes
 from tellapart.detectors.boxes import Floats, Numbers
@@ -151,26 +150,10 @@ def _listed(given: Any) -> str:
 def load(file: str | Path) -> Detector:
     """A detector from a file; refuses what is none."""
     file = Path(file)
-    data = _read(file)
+    data = files.read_bytes(file, most=_MAX_BYTES)
     try:
         if onnx_graph.reads_other_files(data):
             raise BadDetector(file, "keeps weights in another file, which is not read.")
     except ValueError as error:
         raise BadDetector(file, f"is damaged, or is no ONNX file ({error}).") from None
     return Detector(file, data)
-
-
-def _read(file: Path) -> bytes:
-    try:
-        status = file.stat()
-        if not stat.S_ISREG(status.st_mode):  # reading a pipe or a device could take forever
-            raise BadDetector(file, "is no file.")
-        if status.st_size > _MAX_BYTES:
-            raise BadDetector(file, f"has more than {_MAX_BYTES >> 20} MB.")
-        return file.read_bytes()
-    except FileNotFoundError:
-        raise BadDetector(file, "there is no such file.") from None
-    except ValueError as error:  # a NUL byte in the name
-        raise BadDetector(file, f"is no file name ({error}).") from None
-    except OSError as error:
-        raise BadDetector(file, f"cannot be read ({error.strerror}).") from None

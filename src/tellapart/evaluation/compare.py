@@ -13,6 +13,7 @@ from tellapart.errors import UserError
 from tellapart.evaluation.runs import Curves, Run, in_units
 from tellapart.evaluation.trec import file_name
 from tellapart.metrics import measures
+from tellapart.printable import printable
 from tellapart.training.run_folder import plain
 
 # Tables
@@ -78,9 +79,11 @@ def _written(value: object) -> str:
 
 def text_table(table: Mapping[str, Sequence[str]], names: Sequence[str], width: int) -> str:
     """For a terminal: as many runs beside each other as the width takes, then the next ones."""
-    first = max(map(len, table), default=0)
+    heads = list(map(printable, table))
+    first = max(map(len, heads), default=0)
     columns = [
-        [_short(text) for text in (name, *(cells[n] for cells in table.values()))] for n, name in enumerate(names)
+        [_short(printable(text)) for text in (name, *(cells[n] for cells in table.values()))]
+        for n, name in enumerate(names)
     ]
     parts: list[list[list[str]]] = [[]]
     left = width - first
@@ -91,7 +94,7 @@ def text_table(table: Mapping[str, Sequence[str]], names: Sequence[str], width: 
             left = width - first
         parts[-1].append(column)
         left -= wide
-    return "\n\n".join(_part(["", *table], first, part) for part in parts)
+    return "\n\n".join(_part(["", *heads], first, part) for part in parts)
 
 
 def _short(text: str, most: int = 44) -> str:

@@ -9,6 +9,7 @@ from typing import Literal
 from tellapart.evaluation.run import Differences, Grid
 from tellapart.metrics import measures, objects, retrieval
 from tellapart.metrics.bootstrap import Difference
+from tellapart.printable import printable
 
 SIGNIFICANT = 0.05
 MARKS = {"better": "+", "worse": "-", "other": "*"}
@@ -79,13 +80,13 @@ def heading(name: str) -> tuple[str, str]:
         return seen
     parsed = retrieval.parse(name)
     if parsed is None or not parsed.retriever:
-        return name, ""
-    return name.removesuffix(f"[{parsed.retriever}]"), parsed.retriever
+        return printable(name), ""
+    return printable(name.removesuffix(f"[{parsed.retriever}]")), printable(parsed.retriever)
 
 
 def table(grid: Grid, differences: Differences, *, columns: Sequence[str], width: int = 100) -> str:
     """The columns below each other in as many parts as the width asks for."""
-    names = grid.lines
+    names = list(map(printable, grid.lines))
     first = max(map(len, names))
     cells = {column: list(_cells(grid, differences, column)) for column in columns}
     parts: list[list[str]] = [[]]

@@ -10,8 +10,6 @@ Ids are compared as text: a JSON file cannot tell 42 from "42" where it stands a
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +17,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from tellapart import files
+from tellapart import csv_table, files
 from tellapart.data import examples
 from tellapart.errors import UserError
 
@@ -213,14 +211,14 @@ def _lines(path: Path) -> Iterator[Any]:
 
 def _cells(path: Path) -> Iterator[Any]:
     """Rows of a table with a line of names; an empty cell is none, but for the caption."""
-    text = files.read_text(path, errors="surrogateescape")
-    csv.field_size_limit(max(len(text), 1 << 17))
     try:
-        for row in csv.DictReader(io.StringIO(text, newline="")):
-            cells = {name: cell for name, cell in row.items() if name and cell}
-            yield cells if "error" in cells or "caption" not in row else {**cells, "caption": row["caption"] or ""}
-    except csv.Error as error:
+        table = csv_table.parse(files.read_text(path, errors="surrogateescape"))
+    except ValueError as error:
         raise UserError(f"{path}: this is not a table in CSV ({error}).") from None
+    for row in table.rows:
+        cells = {name: csv_table.text_of(cell) for name, cell in row.items() if name and cell}
+        cells |= {"file": csv_table.name_of(row["file"])} if row.get("file") else {}
+        yield cells if "error" in cells or "caption" not in row else {"caption": "", **cells}
 
 
 def _file(name: str) -> str:

@@ -174,6 +174,10 @@ def score(
     df                    document frequencies of CIDEr: "self" (the references'), "coco" (bundled), or a file
 
     `measure` gives values of each photo, intervals, paired tests and signatures as well.
+
+    Example:
+        >>> tellapart.score({"1": "a red bus"}, {"1": ["a red bus", "the bus is red"]}, metrics="ROUGE-L")
+        {'ROUGE-L': 1.0}
     """
     return measure(captions, references, metrics=metrics, df=df).corpus
 
@@ -187,7 +191,13 @@ def measure(
     split: str | None = None,
     allow_missing: bool = False,
 ) -> Scores:
-    """As `score`, with all that can be known of the scores."""
+    """As `score`, with all that can be known of the scores.
+
+    Example:
+        >>> scores = tellapart.measure(["a red bus", "a dog"], [["a red bus"], ["a cat"]], metrics="ROUGE-L")
+        >>> scores.per_photo()["0"]
+        {'ROUGE-L': 1.0}
+    """
     return compare([captions], references, metrics=metrics, df=df, split=split, allow_missing=allow_missing)[0]
 
 

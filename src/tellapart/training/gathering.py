@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,8 @@ import torch
 
 from tellapart.data import examples as data_files
 from tellapart.data.examples import Example
-from tellapart.data.features import FeatureStore, StoredFeatures, extract
+from tellapart.data.features import FeatureStore, StoredFeatures, Stores, extract
+from tellapart.data.items import KIND_OF, PHOTOS, Kind
 from tellapart.data.regions import Elsewhere, features_of, find
 from tellapart.data.tokenizers import split_words
 from tellapart.encoders import PhotoEncoder
@@ -22,12 +23,31 @@ from tellapart.errors import UserError
 from tellapart.recipe import Recipe
 from tellapart.training.distributed import ALONE, World
 
-Source = tuple[StoredFeatures | None, list[Example]]  # examples of a data file, with their features if photos are seen
+Source = tuple[Stores, list[Example]]  # examples of a data file, with their features if photos are seen
+Encoders = Mapping[str, PhotoEncoder | Elsewhere]  # what each stream comes from
 
 
-def seen_by(recipe: Recipe, device: torch.device) -> PhotoEncoder | Elsewhere:
-    """What the recipe's features come from: an encoder, or elsewhere."""
-    return find(Path(recipe.data.features), recipe.encoder.name) or load_encoder(recipe.encoder, device)
+def encoders_of(recipe: Recipe, device: torch.device) -> Encoders:
+    """What the recipe's streams come from: encoders, or features that were imported."""
+    root = Path(recipe.data.features)
+    return {name: find(root, one.name) or load_encoder(one, device) for name, one in recipe.streams.items()}
+
+
+def kinds_taken(encoders: Encoders) -> tuple[Kind, ...]:
+    """The kinds of items that all of them take; features that were imported are of any."""
+    takes = [getattr(encoder, "takes", PHOTOS) for encoder in encoders.values() if not isinstance(encoder, Elsewhere)]
+    every: tuple[Kind, ...] = ("photos", "clips") if encoders else ()
+    return tuple(kind for kind in every if all(kind in one for one in takes))
+
+
+def feature_sizes(encoders: Encoders) -> dict[str, int]:
+    """D of each stream."""
+    return {name: encoder.feature_size for name, encoder in encoders.items()}
+
+
+def identities(encoders: Encoders) -> dict[str, dict[str, Any]]:
+    """What the features of each stream must share to be used together."""
+    return {name: encoder.identity for name, encoder in encoders.items()}
 
 
 @dataclass(frozen=True)
@@ -40,12 +60,12 @@ class Chosen:
     held_out: list[Example]
 
 
-def choose(recipe: Recipe, *, photos: bool) -> tuple[list[Chosen], list[str]]:
+def choose(recipe: Recipe, *, takes: Collection[Kind]) -> tuple[list[Chosen], list[str]]:
     """Of every data file what is learned from and what the run is judged by; and records that cannot be used.
 
     All that can be wrong with data files is found here, before anybody looks at a photo.
 
-    photos  are learned from; without them only captions count, and records need no photo
+    takes  the kinds of items that are learned from; without any only captions count, and records need no file
     """
     if not recipe.data.files:
         raise UserError("the recipe names no data: give --data DATA.json, or data.files in the recipe.")
@@ -55,17 +75,18 @@ def choose(recipe: Recipe, *, photos: bool) -> tuple[list[Chosen], list[str]]:
         )
     found, problems, called = list[Chosen](), list[str](), dict[str, str]()
     left_out = Without(recipe.data.without)
-    fewest = 1 if photos else 2  # captions, so that two can be brought together
+    fewest = 1 if takes else 2  # captions, so that two can be brought together
     for file in recipe.data.files:
-        dataset = data_files.read(Path(file), needs_files=photos)
-        if dataset.name in called and photos:
+        dataset = data_files.read(Path(file), needs_files=bool(takes))
+        if dataset.name in called and takes:
             raise UserError(
                 f"{file} and {called[dataset.name]} are both called {dataset.name!r} and would share a feature cache; "
                 'change "dataset" in one of them.'
             )
         called[dataset.name] = file
-        if dataset.kind != "images" and photos:
-            raise UserError(f"{file} has {dataset.kind}; this recipe learns from photos.")
+        kind = KIND_OF[dataset.kind]
+        if takes and kind not in takes:
+            raise UserError(f"{file} has {kind}; what this recipe's features come from takes {' and '.join(takes)}.")
         problems += dataset.problems
         training, validation = (
             [
@@ -79,7 +100,7 @@ def choose(recipe: Recipe, *, photos: bool) -> tuple[list[Chosen], list[str]]:
         )
         if not training and not validation:
             raise UserError(
-                f"{file} has no photos with {'captions' if photos else 'two captions'} in the splits "
+                f"{file} has no photos with {'captions' if takes else 'two captions'} in the splits "
                 f"{recipe.data.train_split!r} and {recipe.data.val_split!r} (its splits: "
                 f"{', '.join(sorted({e.split for e in dataset.examples}))})."
             )
@@ -90,47 +111,51 @@ def choose(recipe: Recipe, *, photos: bool) -> tuple[list[Chosen], list[str]]:
 
 
 def with_features(
-    chosen: Sequence[Chosen], encoder: PhotoEncoder | Elsewhere | None, root: Path, world: World = ALONE
+    chosen: Sequence[Chosen], encoders: Encoders, root: Path, world: World = ALONE
 ) -> tuple[list[Source], list[str]]:
     """The examples of every data file with their features; those that have none are left out and named.
 
-    root  the folder of the feature cache
+    encoders  none where only captions count
+    root      the folder of the feature cache
     """
     sources, problems = list[Source](), list[str]()
     for one in chosen:
         wanted = [*one.training, *one.held_out]
-        if encoder is None:
-            sources.append((None, wanted))
-            continue
-        result = world.in_turn(partial(features_of, wanted, encoder, root, one.name))
-        problems += [f"{one.file}: image {id_}: {reason}" for id_, reason in result.failed.items()]
-        sources.append((result.store, [example for example in wanted if example in result.store]))
+        stores, failed = Stores(), dict[str, str]()
+        for name, encoder in encoders.items():
+            result = world.in_turn(partial(features_of, wanted, encoder, root, one.name))
+            stores[name] = result.store
+            failed |= result.failed
+        problems += [f"{one.file}: image {id_}: {reason}" for id_, reason in failed.items()]
+        sources.append((stores, [example for example in wanted if stores.have(example)]))
     return sources, problems
 
 
-def gather(
-    recipe: Recipe, encoder: PhotoEncoder | Elsewhere | None, world: World = ALONE
-) -> tuple[list[Source], list[str]]:
+def gather(recipe: Recipe, encoders: Encoders, world: World = ALONE) -> tuple[list[Source], list[str]]:
     """Both at once: the examples that a recipe takes, with features, and what could not be used."""
-    chosen, problems = choose(recipe, photos=encoder is not None)
-    sources, more = with_features(chosen, encoder, Path(recipe.data.features), world)
+    chosen, problems = choose(recipe, takes=kinds_taken(encoders))
+    sources, more = with_features(chosen, encoders, Path(recipe.data.features), world)
     return sources, problems + more
 
 
-def views(
-    recipe: Recipe, encoder: PhotoEncoder | Elsewhere, training: Sequence[Any], world: World = ALONE
-) -> list[list[StoredFeatures]]:
+def views(recipe: Recipe, encoders: Encoders, training: Sequence[Source], world: World = ALONE) -> list[list[Stores]]:
     """Of each source of training photos, the stores with other views of them, made now where they are missing."""
     if not recipe.data.views:
         return []
-    if isinstance(encoder, Elsewhere):
-        raise UserError(f"data.views: features of {encoder.name} were imported; there is no encoder to see views with.")
+    for encoder in encoders.values():
+        if isinstance(encoder, Elsewhere):
+            raise UserError(
+                f"data.views: features of {encoder.name} were imported; there is no encoder to see views with."
+            )
     return [
         [
-            world.in_turn(partial(_view, store, examples, InView(encoder, number)))
+            Stores(
+                (name, world.in_turn(partial(_view, stores[name], examples, InView(encoder, number))))  # type: ignore[arg-type]
+                for name, encoder in encoders.items()
+            )
             for number in range(1, recipe.data.views + 1)
         ]
-        for store, examples in training
+        for stores, examples in training
     ]
 
 
@@ -182,7 +207,7 @@ def in_split(examples: Sequence[Example], name: str) -> list[Example]:
     return [example for example in examples if example.split in names]
 
 
-def split(sources: Sequence[Source], name: str, limit: int) -> list[Any]:
+def split(sources: Sequence[Source], name: str, limit: int) -> list[Source]:
     chosen = [(store, _first(in_split(examples, name), limit)) for store, examples in sources]
     _require(name, [examples for _, examples in chosen], "captions and features")
     return chosen

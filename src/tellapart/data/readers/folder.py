@@ -20,16 +20,32 @@ def read(source: Path, photos: Path | None = None) -> DataSet:
     if photos is not None:
         raise UserError(f"{photos}: a folder of photos is its own source; leave --photos out.")
     if not is_folder(source):
-        raise UserError(f"{source}: there is no such folder.")
+        raise UserError(f"{source}: {_why_not(source)}.")
     folder = real(source)
     files, problems = walk(folder)
     names = [file for file in files if Path(file).suffix.lower() in PHOTO_SUFFIXES]
+    if not names and problems:  # nobody knows whether it is empty
+        also = "" if len(problems) == 1 else f"  So it is with {len(problems) - 1} more folders there."
+        raise UserError(f"{source}: no photo was found in this folder; {problems[0]}{also}")
     if not names:
-        raise UserError(f"{source}: there are no photos in this folder ({', '.join(sorted(PHOTO_SUFFIXES))}).")
+        raise UserError(f"{source}: there are no photos in this folder (.jpg, .png, .heic, .dng and the like).")
     # All are "test": that is the split which commands take when they are told none, and nothing here can be trained on.
     records = ({"id": name, "file": name, "split": "test"} for name in names)
     examples, broken = check(records, source=source, folder=folder)
     return DataSet(folder.name, examples, problems=problems + broken)
+
+
+def _why_not(source: Path) -> str:
+    """What is so with a path that is no folder."""
+    try:
+        source.stat()
+    except FileNotFoundError:
+        return "is a link to a folder that does not exist" if source.is_symlink() else "there is no such folder"
+    except OSError as error:
+        return f"cannot be opened ({error.strerror})"
+    except ValueError:  # a NUL byte in the name
+        return "there is no such folder"
+    return "is not a folder"
 
 
 def walk(folder: Path) -> tuple[list[str], list[str]]:
