@@ -23,6 +23,8 @@ RETRIEVED = [
     "GEG-Min[word]",
     "TT R@5",
     "self R@1",
+    "ObjPrec[yolox]",
+    "ObjRec[yolox]",
 ]
 
 

@@ -26,7 +26,9 @@ def test_every_score_of_text_is_described_in_the_order_in_which_it_is_computed()
     assert [info.name for info in measures.TEXT] == names
 
 
-@pytest.mark.parametrize("name", [*map(name_of, KINDS), *validation.METRICS, *retrieval_validation.METRICS])
+@pytest.mark.parametrize(
+    "name", [*map(name_of, KINDS), "ObjPrec[d]", "ObjRec[d]", *validation.METRICS, *retrieval_validation.METRICS]
+)
 def test_every_figure_of_evaluations_and_validations_is_described(name):
     text = measures.explained(name)
     assert text.endswith(".")

@@ -7,7 +7,7 @@ from textwrap import fill
 from typing import Literal
 
 from tellapart.evaluation.run import Differences, Grid
-from tellapart.metrics import measures, retrieval
+from tellapart.metrics import measures, objects, retrieval
 from tellapart.metrics.bootstrap import Difference
 from tellapart.printable import printable
 
@@ -24,22 +24,29 @@ _WORDING = ("UniCap", "Rep", "BadEnd", "AvgLen")
 
 
 def main_columns(grid: Grid) -> list[str]:
-    """What every table of distinctiveness has side by side, what to believe first: text to text, then accuracy.
+    """What every table of distinctiveness has side by side, what to believe first: text to text, objects, accuracy.
 
     Then the retrievers that see photos: over-fitting to one of them shows beside the others.
     """
     there = all_columns(grid)
     firsts = [name for name in there if (parsed := retrieval.parse(name)) and parsed.k == 1]
     by_text = [name for name in firsts if is_text_to_text(name)]
+    by_detector = [name for name in there if objects.parse(name)]
     by_looking = [name for name in firsts if name not in by_text]
     accuracy, wording = ([name for name in names if name in there] for names in (_ACCURACY, _WORDING))
-    return [*by_text, *accuracy, *by_looking, *wording]
+    return [*by_text, *by_detector, *accuracy, *by_looking, *wording]
 
 
 def all_columns(grid: Grid) -> list[str]:
-    """Every score that some row has: text to text first, then measures of text, then by retrievers that see photos."""
+    """Every score that some row has: text to text and objects, measures of text, then by retrievers that see photos."""
     there = list(dict.fromkeys(name for scores in grid.scores.values() for name in scores))
-    return sorted(there, key=lambda name: 0 if is_text_to_text(name) else 1 if retrieval.parse(name) is None else 2)
+
+    def place(name: str) -> int:
+        if is_text_to_text(name) or objects.parse(name):
+            return 0
+        return 1 if retrieval.parse(name) is None else 2
+
+    return sorted(there, key=place)
 
 
 def is_text_to_text(name: str) -> bool:
@@ -69,6 +76,8 @@ def shown(name: str, value: float) -> str:
 
 def heading(name: str) -> tuple[str, str]:
     """A score's name in two lines: the measure, and by whom."""
+    if (seen := objects.parse(name)) is not None:
+        return seen
     parsed = retrieval.parse(name)
     if parsed is None or not parsed.retriever:
         return printable(name), ""

@@ -89,6 +89,15 @@ RETRIEVAL = (
     MeasureInfo("self R", "The captioner itself looks for the photo by its caption; so many bring it {place}."),
 )
 
+# By a detector, {by}
+OBJECTS = (
+    MeasureInfo(
+        "ObjPrec",
+        "Accuracy: object words of the captions (80 kinds) that {by}, a detector, sees in the photo, as a share.",
+    ),
+    MeasureInfo("ObjRec", "Things that {by}, a detector, clearly sees in the photo and the caption names, as a share."),
+)
+
 # What training reports beside these
 VALIDATION = (
     MeasureInfo("loss", "Cross-entropy of people's captions of held-out photos.", False, percent=False),
@@ -100,7 +109,7 @@ VALIDATION = (
 )
 
 _BY_NAME = {info.name: info for info in (*TEXT, *VALIDATION)}
-_BY_KIND = {info.name: info for info in RETRIEVAL}
+_BY_KIND = {info.name: info for info in (*RETRIEVAL, *OBJECTS)}
 
 
 def of(name: str) -> MeasureInfo | None:
@@ -111,8 +120,11 @@ def of(name: str) -> MeasureInfo | None:
     >>> of("Rep").higher_is_better
     False
     """
-    from tellapart.metrics import retrieval
+    from tellapart.metrics import objects, retrieval
 
+    if (seen := objects.parse(name)) is not None:
+        info = _BY_KIND[seen[0]]
+        return replace(info, name=name, description=info.description.replace("{by}", seen[1]))
     parsed = retrieval.parse(name)
     if parsed is None:
         return _BY_NAME.get(name)
