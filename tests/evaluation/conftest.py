@@ -28,7 +28,7 @@ def grid(monkeypatch):
         listeners = run.listen(listening, embedded, split, None)
         options = {
             "against": there[0].model.name,
-            "metrics": "CIDEr-D,BLEU,Rep,BadEnd,Stutter,Odd,Prec,UniCap,AvgLen",
+            "metrics": "CIDEr-D,BLEU,Rep,BadEnd,Stutter,UnusualOrder,Prec,UniCap,AvgLen",
         } | options
         text_reader = world.WordRetriever("minilm", "references") if reader else None
         return run.measure(split, there, measured, listeners, text_reader, **options)

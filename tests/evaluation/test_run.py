@@ -145,7 +145,7 @@ def test_captions_without_words_are_wrong_by_every_measure_and_no_score_is_nan(d
     assert (found.rows["empty"].found["judge"].ranks == 11).all()
     scores = found.scores["empty"]
     assert all(np.isfinite(list(scores.values())))
-    wrong = {"UniCap": pytest.approx(1 / 12), "Odd": 1}  # nobody says nothing
+    wrong = {"UniCap": pytest.approx(1 / 12), "UnusualOrder": 1}  # nobody says nothing
     assert {name: score for name, score in scores.items() if score != 0} == wrong
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart.commands.arguments import Parser, positive
+from tellapart.commands.score import TRAINING
 from tellapart.printable import print_message, print_row
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tellapart.evaluation.rows import Model, Said, Split
     from tellapart.evaluation.run import Differences, Grid
     from tellapart.evaluation.runs import Run
+    from tellapart.metrics.training_captions import TrainingCaptions
     from tellapart.retrievers.retriever import Retriever
 
 _BEAM = 3
@@ -64,6 +66,7 @@ def parser() -> Parser:
     parser.add_argument(
         "--metrics", metavar="A,B", help="measures of text, as in `tellapart score` (default: all that need no Java)"
     )
+    parser.add_argument("--training", metavar="DATA", nargs="+", help=TRAINING)
     parser.add_argument(
         "--near-duplicates",
         metavar="COSINE",
@@ -92,6 +95,7 @@ def main(arguments: list[str]) -> int:
 
     for note in scoring.notes(request.metrics):  # which also refuses a misspelt name before it costs minutes
         print_message(note)
+    training = scoring.as_training(request.training)
     models = rows.models(request.models)
     against = _row_of(request.against, models) if request.against else models[0].recipe or models[0].name
     splits = rows.splits(request.data, request.split)
@@ -123,6 +127,7 @@ def main(arguments: list[str]) -> int:
                 against=against,
                 near_duplicates=request.near_duplicates,
                 metrics=request.metrics,
+                training=training,
                 alone=len(splits) == 1,
             )
             problems += sentences
@@ -154,6 +159,7 @@ def grid_of(
     against: str,
     near_duplicates: float | None = None,
     metrics: str | None = None,
+    training: TrainingCaptions | None = None,
     alone: bool = True,
 ) -> tuple[Grid | None, list[str]]:
     """Caption a split with each model, and measure.  None where no model speaks of it; and what could not be used.
@@ -172,7 +178,8 @@ def grid_of(
     listeners = run.listen(retrievers, embedded, readable, near_duplicates)
     names = [name for one in there for name in (one.model.recipe, one.model.name) if name]
     base = against if against in names else names[0]
-    return run.measure(readable, there, measured, listeners, reader, against=base, metrics=metrics), problems
+    grid = run.measure(readable, there, measured, listeners, reader, against=base, metrics=metrics, training=training)
+    return grid, problems
 
 
 def _cosine(text: str) -> float:

@@ -14,6 +14,11 @@ from tellapart.printable import print_message
 if TYPE_CHECKING:
     from tellapart.metrics.scoring import Scores
 
+TRAINING = (
+    "files with the captions that the model was trained on, for measures that need them (of a data file, its split "
+    "train)"
+)
+
 
 def parser() -> Parser:
     parser = Parser(
@@ -53,6 +58,7 @@ def parser() -> Parser:
         help="document frequencies of CIDEr: self (the references', the default), coco (bundled: for a few photos, or "
         "one scale for several data sets), or a file of references or .npz",
     )
+    parser.add_argument("--training", metavar="DATA", nargs="+", help=TRAINING)
     parser.add_argument("--out", metavar="F.json", type=Path, help="write the JSON there and print a table instead")
     return parser
 
@@ -61,7 +67,7 @@ def _explained() -> str:
     """Each measure and what it says."""
     wrap = TextWrapper(width=110, subsequent_indent=" " * 20)
     lines = []
-    for info in measures.TEXT:
+    for info in (score for measure in measures.MEASURES.values() for score in measure.scores):
         better = f" ({info.direction})" if info.higher_is_better is False else ""
         lines.append(wrap.fill(f"  {info.name:<18}{info.description.removesuffix('.')}{better}"))
     return "\n".join(lines)
@@ -74,7 +80,11 @@ def main(arguments: list[str]) -> int:
     from tellapart.errors import UserError
     from tellapart.metrics.scoring import compare, notes
 
-    given = [Path(path) for path in (request.captions, request.references, request.against) if path]
+    given = [
+        Path(path)
+        for path in (request.captions, request.references, request.against, *(request.training or []))
+        if path
+    ]
     if request.out and files.real(request.out) in map(files.real, given):
         raise UserError(f"--out {request.out}: this is one of the files to be read; choose another name.")
 
@@ -84,6 +94,7 @@ def main(arguments: list[str]) -> int:
         request.references,
         metrics=request.metrics,
         df=request.df,
+        training=request.training,
         split=request.split,
         allow_missing=request.allow_missing,
     )

@@ -22,6 +22,7 @@ from tellapart.evaluation.rows import Said, Split
 from tellapart.metrics import bootstrap, retrieval, scoring
 from tellapart.metrics.retrieval import Found, Gallery
 from tellapart.metrics.statistics import Statistics, mean_of_runs
+from tellapart.metrics.training_captions import TrainingCaptions
 from tellapart.progress import Progress
 from tellapart.retrievers import MINILM
 from tellapart.retrievers.embeddings import Embedded, embed_photos
@@ -31,9 +32,6 @@ from tellapart.version import __version__
 Differences = dict[str, dict[str, bootstrap.Difference]]  # model -> score -> how it differs from another row's
 
 _TOGETHER = 64  # captions that are embedded at once
-BY_TEXT_ALONE = [
-    name for name, measure in scoring.MEASURES.items() if "refs" not in measure.signature and not measure.several
-]
 
 
 @dataclass
@@ -195,6 +193,7 @@ def measure(
     *,
     against: str,
     metrics: str | None = None,
+    training: TrainingCaptions | None = None,
 ) -> Grid:
     """`measured` are photos that everybody speaks of; `reader` is the text-to-text encoder, if there is one."""
     rows = {one.model.name: Row([], {}, one, {}) for one in said}
@@ -208,7 +207,7 @@ def measure(
             _text_to_text(row, split, known, measured)
     elif reader is not None:
         skipped["TT"] = "there are no references."
-    skipped |= _text(rows, split, measured, metrics)
+    skipped |= _text(rows, split, measured, metrics, training)
     look_alikes = listeners[0].gallery.groups if listeners else np.full((len(split.photos), 0), -1)
     by_name = {listener.retriever.name: listener.retriever.sha256 for listener in listeners}
     runs: dict[str, list[str]] = {}
@@ -298,7 +297,13 @@ def _name_in_tables(reader: Retriever) -> str:
     return "" if reader.name == MINILM else reader.name
 
 
-def _text(rows: dict[str, Row], split: Split, measured: list[int], metrics: str | None) -> dict[str, str]:
+def _text(
+    rows: dict[str, Row],
+    split: Split,
+    measured: list[int],
+    metrics: str | None,
+    training: TrainingCaptions | None,
+) -> dict[str, str]:
     """Adds the measures of text to all rows."""
     skipped: dict[str, str] = {}
     models = [row for row in rows.values() if not row.said.of_people]
@@ -307,19 +312,23 @@ def _text(rows: dict[str, Row], split: Split, measured: list[int], metrics: str 
     if models and told:
         captions = [{str(photo): row.said.of_photo[photo][0] for photo in told} for row in models]
         references = {str(photo): texts for photo, texts in told.items()}
-        for row, scores in zip(models, scoring.compare(captions, references, metrics=metrics), strict=True):
+        found = scoring.compare(captions, references, metrics=metrics, training=training)
+        for row, scores in zip(models, found, strict=True):
             skipped |= _add_scores(row, scores, len(split.photos))
     elif models:
         skipped["measures that compare with references"] = f"no photo of {split.name} has any."
         references = {str(photo): [""] for photo in measured}  # which these measures do not look at
         captions = [{str(photo): row.said.of_photo[photo][0] for photo in measured} for row in models]
-        for row, scores in zip(models, scoring.compare(captions, references, metrics=BY_TEXT_ALONE), strict=True):
+        alone = scoring.without_references(training)
+        found = scoring.compare(captions, references, metrics=alone, training=training)
+        for row, scores in zip(models, found, strict=True):
             skipped |= _add_scores(row, scores, len(split.photos))
     others = {str(photo): texts[1:] for photo, texts in told.items() if len(texts) > 1}
     for row in people:
         if others:
             first = {photo: told[int(photo)][0] for photo in others}
-            skipped |= _add_scores(row, scoring.measure(first, others, metrics=metrics), len(split.photos))
+            scores = scoring.measure(first, others, metrics=metrics, training=training)
+            skipped |= _add_scores(row, scores, len(split.photos))
         else:
             skipped[f"text of {row.said.model.name}"] = "no photo has two references to compare with each other."
     return skipped

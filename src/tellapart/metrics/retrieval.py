@@ -26,6 +26,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from tellapart.metrics.measures.measure import Score
 from tellapart.metrics.statistics import Statistics, quotients
 from tellapart.progress import Progress
 
@@ -49,6 +50,19 @@ _NAME = re.compile(
     r"(?:\[(?P<retriever>.+)\])?",
     re.ASCII,
 )
+
+_MEANINGS: dict[Kind, str] = {
+    "R": "By looking: {by}, a model that sees the photos, searches them by the caption; so many captions bring the "
+    "right photo {place}.",
+    "P": "Captions by which {by}, which sees the photos, picks the right one of {k} drawn by chance.",
+    "P-hard": "Captions by which {by}, which sees the photos, picks the right one of the {k} most alike.",
+    "GEG-Avg": "By how much a caption fits its photo better than its look-alikes on average, by {by}.",
+    "GEG-Min": "By how much a caption fits its photo better than the closest look-alike, by {by}.",
+    "TT R": "Text to text: a model that only reads compares the caption with what people wrote about every photo; "
+    "so many captions bring the right photo {place}.",
+    "self R": "The captioner itself looks for the photo by its caption; so many bring it {place}.",
+}
+SCORES = {kind: Score(kind, meaning) for kind, meaning in _MEANINGS.items()}  # what each figure says, for people
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ _RANGES: dict[str, tuple[float, float]] = {  # least and most
             "validation.watch.repetition",
             "validation.watch.ending",
             "validation.watch.stutter",
-            "validation.watch.odd",
+            "validation.watch.unusual_order",
         ),
         (0, 1),
     ),

@@ -23,7 +23,7 @@ class WatchConfig:
         repetition: most that the share of captions which repeat a content word may rise
         ending: most that the share of captions which break off, as "a dog on a" does, may rise
         stutter: most that the share of captions in which a word follows itself may rise
-        odd: most that the share of captions may rise that are put together as people hardly ever do it
+        unusual_order: most that the share of captions with an unusual order of function words may rise
     """
 
     action: Literal["warn", "stop", "off"] = "warn"
@@ -32,7 +32,7 @@ class WatchConfig:
     repetition: float = 0.25
     ending: float = 0.05
     stutter: float = 0.02
-    odd: float = 0.02
+    unusual_order: float = 0.02
 
 
 class Watch:
@@ -61,7 +61,7 @@ class Watch:
             ("Rep", config.repetition, "repeat a word"),
             ("BadEnd", config.ending, "break off"),
             ("Stutter", config.stutter, "stutter"),
-            ("Odd", config.odd, "are oddly built"),
+            ("UnusualOrder", config.unusual_order, "have an unusual order of words"),
         ):
             if now[name] > first[name] + most and self._rose(first[name], now[name]):
                 found.append(f"{_percent(now[name])} of the captions {what} ({_percent(first[name])} before)")
