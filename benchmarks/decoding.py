@@ -73,7 +73,7 @@ class Ways:
         else:
             folder = find(name)
             config = read_config(folder, "captioner")
-            words, length = models.load_words(folder, config.settings), {}
+            words, length = models.load_tokenizer(folder, config.settings), {}
             plain, ours = (build(CAPTIONERS, "captioner", config.name, config.settings).eval() for _ in range(2))
             load_weights(folder, plain)
             load_weights(folder, ours)

@@ -29,6 +29,6 @@ seen_with = {key: config.encoder[key] for key in (f.name for f in fields(Encoder
 encoder = load(EncoderConfig(**seen_with), torch.device("cpu"))
 
 folder.mkdir(exist_ok=True)
-models.describe(folder, config.name, network, models.load_words(run, config.settings), encoder.identity, kind)
+models.describe(folder, config.name, network, models.load_tokenizer(run, config.settings), encoder.identity, kind)
 files.replace(folder / "model.safetensors", save(packing.packed(network.state_dict())))
 print(f"{folder}: {sum(file.stat().st_size for file in folder.iterdir()) / 1e6:.1f} MB from {run}")

@@ -4,8 +4,10 @@ import pytest
 import torch
 
 from listeners import bag_listener, photos
-from tellapart.among import Choosing, Collection, choose, tell_apart
+from tellapart.among import Choosing, Collection, PhotoVectors, choose, tell_apart
 from tellapart.caption import Candidate, Proposed
+from tellapart.neighbours import thresholds
+from tellapart.retrievers.embeddings import Embedded
 
 WORDS = ["dog", "red", "blue", "ball", "grass", "runs"]
 SHOWN = {"1": "dog red ball", "2": "dog blue ball", "3": "dog grass"}
@@ -23,6 +25,10 @@ def collection(listener):
 
 def own(collection, *files):
     return torch.stack([collection.vectors[collection.photos.files.index(file)] for file in files])
+
+
+def seen_in(collection):
+    return {file: PhotoVectors(vector) for file, vector in zip(SHOWN, collection.vectors, strict=True)}
 
 
 def proposed(file, *captions, sha256=None):
@@ -62,9 +68,7 @@ def test_captions_belong_to_their_photos_whatever_the_order(collection):
     texts = {"1": "dog red", "2": "dog blue", "3": "dog grass"}
     for order in (["1", "2", "3"], ["3", "1", "2"], ["2", "3", "1"]):
         said = [proposed(file, *((text, -3.0) for text in texts.values())) for file in order]
-        told = list(
-            tell_apart(said, dict(zip(SHOWN, collection.vectors, strict=True)), collection, Choosing(strength=1.0))
-        )
+        told = list(tell_apart(said, seen_in(collection), collection, Choosing(strength=1.0)))
         assert [(caption.file, caption.text) for caption in told] == [(file, texts[file]) for file in order]
 
 
@@ -161,7 +165,7 @@ def test_a_caption_of_unknown_words_is_as_good_as_none(collection):
 
 
 def test_errors_keep_their_place(collection):
-    seen = dict(zip(SHOWN, collection.vectors, strict=True))
+    seen = seen_in(collection)
     said = [
         proposed("1", ("dog red", -1.0)),
         Proposed("broken", error="is damaged"),
@@ -179,3 +183,62 @@ def test_the_collection_is_known_by_its_photos_and_its_listener(listener):
     one, other = Collection(listener, photos(listener, SHOWN)), Collection(listener, photos(listener, {"1": "dog"}))
     assert one.identity == Collection(listener, photos(listener, SHOWN)).identity
     assert one.identity != other.identity
+
+
+# Bursts
+
+
+def burst(listener, degrees):
+    """The dog with the red ball three times, and the other photos; features by hand: unit vectors in a plane."""
+    shown = {"1": "dog red ball", "1b": "dog red ball", "1c": "dog red ball", "2": "dog blue ball", "3": "dog grass"}
+    angles = torch.deg2rad(torch.tensor(degrees))
+    found = photos(listener, shown)
+    found.features = (5 * torch.stack([angles.cos(), angles.sin()], 1)).numpy()
+    return Collection(listener, found), torch.from_numpy(found.features)
+
+
+def test_frames_of_a_burst_do_not_compete_with_each_other(listener):
+    there, features = burst(listener, [0.0, 10.0, 20.0, 90.0, 180.0])  # cosines 0.985 of neighbours, 0.94 of the ends
+    said = proposed("1", ("dog ball", -3.0), ("dog red ball", -4.4))
+    (told,) = choose([said], own(there, "1"), there, Choosing(strength=1.0), features[:1])
+    assert told.look_alikes == ("2", "3")
+    assert told.near_duplicates == ("1b", "1c")  # the last is none of the first, but of one that is
+    assert told.row()["near_duplicates"] == ["1b", "1c"]
+    alone = Collection(listener, photos(listener, SHOWN))
+    (expected,) = choose([said], own(alone, "1"), alone, Choosing(strength=1.0))
+    assert (told.text, told.gap) == (expected.text, pytest.approx(expected.gap))
+    log_found = there.log_found(own(there, "1"), own(there, "1"), there.others(["1"], features[:1]))
+    torch.testing.assert_close(log_found, alone.log_found(own(alone, "1"), own(alone, "1"), alone.others(["1"])))
+
+
+def test_a_new_frame_of_a_burst_is_not_told_apart_from_the_others(listener):
+    there, features = burst(listener, [0.0, 10.0, 20.0, 90.0, 180.0])
+    new = torch.nn.functional.normalize(features[0] + features[1], dim=0)[None]
+    said = proposed("new", ("dog red ball", -2.0))
+    (told,) = choose([said], own(there, "1"), there, Choosing(), new)
+    assert (told.look_alikes, told.near_duplicates) == (("2", "3"), ("1", "1b", "1c"))
+
+
+def test_a_burst_counts_once_among_the_look_alikes_of_another_photo(listener):
+    there, features = burst(listener, [0.0, 10.0, 20.0, 90.0, 180.0])
+    (told,) = choose([proposed("2", ("dog blue", -2.0))], own(there, "2"), there, Choosing(k=3), features[3:4])
+    assert told.look_alikes == ("1", "3")
+    assert "near_duplicates" not in told.row()
+
+
+def test_photos_that_are_not_similar_enough_are_no_look_alikes(listener, monkeypatch):
+    monkeypatch.setitem(thresholds.ALIKE_ABOVE, (listener.sha256, "image"), 0.5)
+    there = Collection(listener, photos(listener, SHOWN))
+    (told,) = choose([proposed("1", ("dog red", -2.0))], own(there, "1"), there, Choosing())
+    assert told.look_alikes == ("2",)  # cosine 0.67; the other has 0.41
+    (told,) = choose([proposed("3", ("dog grass", -2.0))], own(there, "3"), there, Choosing())
+    assert (told.look_alikes, told.row()["gap"]) == ((), None)
+
+
+def test_a_large_collection_of_a_listener_that_nobody_calibrated_takes_a_quantile(listener):
+    draw = torch.Generator().manual_seed(0)
+    vectors = torch.nn.functional.normalize(torch.randn(80, 6, generator=draw), dim=1)
+    files = [str(number) for number in range(80)]
+    there = Collection(listener, Embedded(files, vectors.numpy(), files, {}))
+    pairs = (vectors @ vectors.T)[~torch.eye(80, dtype=torch.bool)]
+    assert (pairs > there.alike_above).float().mean() == pytest.approx(0.005, abs=1e-3)

@@ -15,7 +15,7 @@ def modules_after(code):
     return set(out.split("LOADED")[1].split())
 
 
-HEAVY = {"torch", "numpy", "PIL", "jsonargparse", "safetensors"}
+HEAVY = {"torch", "numpy", "PIL", "yaml", "safetensors"}
 
 
 def test_help_lists_every_command_and_loads_nothing_heavy(tellapart):

@@ -58,4 +58,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'tellapart' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOME[name]), name)
+    value = globals()[name] = getattr(import_module(_HOME[name]), name)  # from now on without this function
+    return value
+
+
+def __dir__() -> list[str]:
+    """What completion shows: the public names, whether they were used before or not."""
+    return sorted({*globals(), *__all__})

@@ -26,7 +26,13 @@ class Proposed:
 
 @dataclass(frozen=True)
 class Caption:
-    """What was said of one photo, or why nothing was."""
+    """The caption of one photo, or why there is none.
+
+    Example:
+        >>> caption = tellapart.load().caption("holiday/a.jpg")
+        >>> caption.file, caption.text, caption.error
+        ('holiday/a.jpg', 'a ...', '')
+    """
 
     file: str
     text: str = ""
@@ -36,6 +42,7 @@ class Caption:
     look_alikes: tuple[str, ...] | None = None  # files that it was told apart from, the most similar first
     gap: float = math.nan  # how much better the caption fits the photo than them, by the retriever's cosine (GEG-Avg)
     candidates: tuple[Candidate, ...] = ()  # where several were asked for: all of them, the best (`text`) first
+    near_duplicates: tuple[str, ...] = ()  # files that it need not be told apart from: other frames of a burst, edits
 
     def row(self) -> dict[str, Any]:
         """As commands write it: file, caption and log p (and what else was asked for), or file and error."""
@@ -46,6 +53,8 @@ class Caption:
             row["captions"] = [{"caption": one.text, "logprob": _or_none(one.logp)} for one in self.candidates]
         if self.look_alikes is not None:
             row |= {"look_alikes": list(self.look_alikes), "gap": _or_none(self.gap)}
+        if self.near_duplicates:
+            row["near_duplicates"] = list(self.near_duplicates)
         return row
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -11,13 +12,13 @@ from typing import Any, overload
 
 import torch
 from PIL import Image
-from torch import Tensor
 
 from tellapart import models, numerics, sharing
 from tellapart.album import DEFAULT
-from tellapart.among import Choosing, Collection, tell_apart
+from tellapart.among import Choosing, Collection, PhotoVectors, stacked, tell_apart
 from tellapart.caption import Candidate, Caption, Proposed
 from tellapart.data import photos
+from tellapart.data.inputs import gather
 from tellapart.data.tokenizers import split_words
 from tellapart.decoding.candidates import candidates, in_words
 from tellapart.decoding.contrast import contrastive_search
@@ -33,14 +34,23 @@ from tellapart.retrievers.retriever import Retriever
 from tellapart.sight import Eyes, Look, Sight, sight_of
 from tellapart.sight import Source as Source  # part of what `caption` takes
 
+Among = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Collection  # photos to be told apart from
+
 MAX_WORDS = 20
 BATCH = 16  # photos that are captioned together, here and by each worker of a cluster
 DEFAULT_CHOICE = Choosing()
 DEFAULT_SEARCH = Search()
+_log = logging.getLogger(__name__)
 
 
 class PhotoCaptioner:
-    """A captioner with its words and what it sees with: the encoder that it was trained with, or a memory."""
+    """A captioner with its words and what it sees with: the encoder that it was trained with, or a memory.
+
+    Example:
+        >>> captioner = tellapart.load()
+        >>> [row.text for row in captioner.caption(["holiday/a.jpg", "holiday/b.jpg"])]
+        ['a ...', 'a ...']
+    """
 
     def __init__(self, model: models.Model, sight: Sight, device: torch.device):
         self.model, self.sight, self.device = model, sight, device
@@ -54,7 +64,11 @@ class PhotoCaptioner:
 
     @classmethod
     def from_pretrained(cls, name: str | Path = DEFAULT, *, device: str = "auto") -> PhotoCaptioner:
-        """As `tellapart.load`: an embedded captioner, a model or run folder, or a hub id."""
+        """As `tellapart.load`: an embedded captioner, a model or run folder, or a hub id.
+
+        Example:
+            >>> captioner = tellapart.PhotoCaptioner.from_pretrained("plain")
+        """
         return load(name, device=device)
 
     def save_pretrained(
@@ -63,6 +77,10 @@ class PhotoCaptioner:
         """Write a folder that `load` takes: config.json, vocabulary.json, model.safetensors and README.md.
 
         card     the whole text of README.md, the model card; default: what is known, with these metrics
+
+        Example:
+            >>> tellapart.load("plain").save_pretrained("mine", metrics={"CIDEr-D": 0.61})
+            >>> captioner = tellapart.load("mine")
         """
         sharing.save(self.model, Path(folder), card=card, metrics=metrics)
 
@@ -84,7 +102,7 @@ class PhotoCaptioner:
         photos: Source,
         *,
         search: Search = DEFAULT_SEARCH,
-        among: Iterable[Path | str] | Collection | None = None,
+        among: Among | None = None,
         retriever: str | Path = RETRIEVER,
         how: Choosing = DEFAULT_CHOICE,
     ) -> Caption: ...
@@ -95,7 +113,7 @@ class PhotoCaptioner:
         photos: Iterable[Source],
         *,
         search: Search = DEFAULT_SEARCH,
-        among: Iterable[Path | str] | Collection | None = None,
+        among: Among | None = None,
         retriever: str | Path = RETRIEVER,
         how: Choosing = DEFAULT_CHOICE,
     ) -> Iterator[Caption]: ...
@@ -105,17 +123,27 @@ class PhotoCaptioner:
         photos: Source | Iterable[Source],
         *,
         search: Search = DEFAULT_SEARCH,
-        among: Iterable[Path | str] | Collection | None = None,
+        among: Among | None = None,
         retriever: str | Path = RETRIEVER,
         how: Choosing = DEFAULT_CHOICE,
     ) -> Caption | Iterator[Caption]:
         """One photo -> its caption, or `BadPhoto`.  Several -> captions in order; of a bad one, the `error`.
 
         search     how captions are looked for; with `n_best`, a `Caption` has the others as `candidates`
-        among      photos of a collection: each caption is the one that best tells its photo apart from its look-alikes
-                   there (itself and exact copies left out)
+        among      a collection: photos, folders of photos or data files, one or several.  Each caption is the one that
+                   best tells its photo apart from its look-alikes there (itself, exact copies and near-duplicates such
+                   as the frames of a burst left out)
         retriever  who must find a photo by its caption: a name from `tellapart models`, or a run folder
         how        the choice among candidates
+
+        Example:
+            >>> captioner = tellapart.load()
+            >>> captioner.caption("holiday/a.jpg").text
+            'a ...'
+            >>> for row in captioner.caption(["holiday/a.jpg", "holiday/b.jpg"], among="holiday/"):
+            ...     print(row.file, row.text, row.look_alikes, row.gap)
+            holiday/a.jpg a ... ('holiday/b.jpg',) ...
+            holiday/b.jpg a ... ('holiday/a.jpg',) ...
         """
         one = isinstance(photos, str | os.PathLike | Image.Image)
         sources: Iterable[Source] = [photos] if one else photos  # type: ignore[list-item, assignment]
@@ -128,9 +156,10 @@ class PhotoCaptioner:
                 raise ValueError("n_best lists captions, and among chooses one: not both at once")
             if search.groups > 1 and how.contrast == "words":
                 raise ValueError("contrast at each word knows no groups")
+            sources = list(sources)
             if not isinstance(among, Collection):
-                among = Collection.of(load_retriever(retriever), [str(file) for file in among])
-            captions = self._told_apart(list(sources), search, among, how)
+                among = _collection(among, retriever, {os.fspath(s) for s in sources if not isinstance(s, Image.Image)})
+            captions = self._told_apart(sources, search, among, how)
         if not one:
             return captions
         (caption,) = captions
@@ -162,13 +191,12 @@ class PhotoCaptioner:
         yield from tell_apart(proposed, seen, among, how)
 
     def _propose_by_words(
-        self, sources: list[Source], search: Search, seen: Mapping[str, Tensor], among: Collection, how: Choosing
+        self, sources: list[Source], search: Search, seen: Mapping[str, PhotoVectors], among: Collection, how: Choosing
     ) -> Iterator[Proposed]:
         """One caption of each photo, contrasted at each word: the best without a flaw, if there is one."""
         for batch in batched(ordered_map(self._read, sources), BATCH):
             good = [photo for _, photo in batch if isinstance(photo, Look) and photo.sha256 in seen]
-            own = [seen[photo.sha256] for photo in good]
-            said = self._contrast(good, torch.stack(own), search, among, how) if good else []
+            said = self._contrast(good, [seen[photo.sha256] for photo in good], search, among, how) if good else []
             by_photo = dict(zip((photo.sha256 for photo in good), said, strict=True))
             for file, photo in batch:
                 if isinstance(photo, BadPhoto):
@@ -180,14 +208,15 @@ class PhotoCaptioner:
 
     @torch.inference_mode()
     def _contrast(
-        self, read: list[Look], own: Tensor, search: Search, among: Collection, how: Choosing
+        self, read: list[Look], seen: list[PhotoVectors], search: Search, among: Collection, how: Choosing
     ) -> list[list[Candidate]]:
-        """The beam's captions of each photo, best first.  own (B, E): the photos as the listener sees them"""
+        """The beam's captions of each photo, best first.  seen: the photos as the listener sees them"""
         words = self.model.tokenizer
+        own, features = stacked(seen)
         best = contrastive_search(
             self.model.captioner,
             self._memory(read),
-            among.listener(own, among.others([photo.sha256 for photo in read]), words),
+            among.listener(own, among.others([photo.sha256 for photo in read], features), words),
             weight=how.listener_weight,
             floor=how.floor,
             beam=search.width,
@@ -232,6 +261,27 @@ class PhotoCaptioner:
         )
 
 
+def _collection(among: object, retriever: str | Path, captioned: set[str]) -> Collection:
+    """The collection that a caller names, as the command does; what of it could not be used is logged.
+
+    captioned  photos whose own rows tell why they could not be used
+    """
+    named = [among] if isinstance(among, str | os.PathLike) or not isinstance(among, Iterable) else list(among)
+    paths = [str(os.fspath(path)) for path in named if isinstance(path, str | os.PathLike)]
+    if wrong := [path for path in named if not isinstance(path, str | os.PathLike)]:
+        raise TypeError(f"among: must name photos, folders of photos or data files, not {type(wrong[0]).__name__}")
+    if not paths:
+        raise UserError("among: the collection has no photo to tell others apart from.")
+    inputs, problems = gather(paths)
+    collection = Collection.of(load_retriever(retriever), [photo.file for photo in inputs])
+    problems += [f"{file}: {why}" for file, why in collection.photos.failed.items() if file not in captioned]
+    if problems and not collection.photos.files:
+        raise UserError(f"among: no photo of the collection can be used ({problems[0]}).")
+    for problem in problems:
+        _log.warning("among: %s", problem)
+    return collection
+
+
 def likeliest(proposed: Proposed, *, listed: bool = False) -> Caption:
     """The candidate that is best by itself, and the others too if they are to be listed."""
     if proposed.error or not proposed.candidates:
@@ -241,20 +291,26 @@ def likeliest(proposed: Proposed, *, listed: bool = False) -> Caption:
     return Caption(proposed.file, best.text, best.logp, sha256=proposed.sha256, candidates=candidates)
 
 
-def see(retriever: Retriever, sources: Sequence[Source]) -> dict[str, Tensor]:
-    """Photos as a retriever sees them: (E,) each, by the hash of the photo, for pictures in memory have no names.
+def see(retriever: Retriever, sources: Sequence[Source]) -> dict[str, PhotoVectors]:
+    """Photos as a retriever sees them, by the hash of the photo, for pictures in memory have no names.
 
     Those that cannot be read are left out.
     """
     files = [os.fspath(source) for source in sources if not isinstance(source, Image.Image)]
     embedded = embed_photos(retriever, files)
-    seen = dict(zip(embedded.sha256, torch.from_numpy(embedded.vectors).to(retriever.device), strict=True))
+    vectors = torch.from_numpy(embedded.vectors).to(retriever.device)
+    seen = {sha256: PhotoVectors(vector) for sha256, vector in zip(embedded.sha256, vectors, strict=True)}
+    if embedded.features is not None:
+        features = torch.from_numpy(embedded.features).to(retriever.device)
+        for sha256, row in zip(embedded.sha256, features, strict=True):
+            seen[sha256] = replace(seen[sha256], features=row)
     for source in sources:
         if isinstance(source, Image.Image) and retriever.encoder is not None:
             encoder = retriever.encoder
             with suppress(BadPhoto):
                 photo = photos.from_image(source, encoder.config.image_size, encoder.fit)
-                seen[photo.sha256] = retriever.embed_pixels(photo.pixels[None])[0]
+                pooled = encoder(photo.pixels[None]).pooled
+                seen[photo.sha256] = PhotoVectors(retriever.embed_images(pooled)[0], pooled[0].to(retriever.device))
     return seen
 
 
@@ -268,6 +324,11 @@ def load(
     """The embedded default, another embedded captioner, a model or run folder, an exported one, or a hub id.
 
     features, paths   stored features that it need not make, or cannot: their folder, and the data files to caption
+
+    Example:
+        >>> captioner = tellapart.load()  # or tellapart.load("plain"), tellapart.load("runs/mine")
+        >>> captioner.caption("holiday/a.jpg").text
+        'a ...'
     """
     chosen = numerics.choose_device(device)
     model = models.load(name, chosen)

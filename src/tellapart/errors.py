@@ -6,11 +6,25 @@ from tellapart.printable import printable
 
 
 class UserError(Exception):
-    """The request itself is wrong.  Commands print the sentence on stderr and exit 2."""
+    """The request itself is wrong.  Commands print the sentence on stderr and exit 2.
+
+    Example:
+        >>> tellapart.load("nowhere/to be found")
+        Traceback (most recent call last):
+        tellapart.errors.UserError: ...
+    """
 
 
 class BadPhoto(UserError):
-    """One photo cannot be used.  In a batch the others go on, and the command exits 1."""
+    """One photo cannot be used.  In a batch the others go on, and the command exits 1.
+
+    Example:
+        >>> try:
+        ...     caption = tellapart.load().caption("holiday/gone.jpg")
+        ... except tellapart.BadPhoto as error:
+        ...     print(error.reason)
+        there is no such file
+    """
 
     def __init__(self, file: object, reason: str):
         super().__init__(f"{printable(str(file))}: {reason}")

@@ -66,9 +66,8 @@ def export(model: str | Path, out: Path, *, int8: bool = False) -> Difference:
         raise UserError(f"{folder} is exported already; give the folder that it was exported from.")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"--out {out}: this is there already; choose another name, or remove it first.")
-    captioner = models.build(CAPTIONERS, "captioner", config.name, config.settings)
+    captioner, _ = models.rebuild(folder, CAPTIONERS, "captioner", config)
     tokenizer = models.load_tokenizer(folder, config.settings)
-    models.load_weights(folder, captioner)
     feature_size = int(captioner.config.feature_size)  # type: ignore[union-attr, arg-type]
     with Progress("exporting", 3, unit="part") as bar:
         made = graphs(captioner, feature_size, done=bar.advance)

@@ -6,13 +6,14 @@ Tensors of torch and arrays of onnxruntime lie in the same memory, so that nothi
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tellapart import runtime
+from tellapart import files, onnx_graph, runtime
 from tellapart.captioners import select
 from tellapart.data.streams import REGIONS, Inputs
 from tellapart.errors import UserError
@@ -83,14 +84,14 @@ class ExportedCaptioner:
 
 
 def is_exported(folder: Path) -> bool:
-    return (folder / STEP).exists() or (folder / ENCODE).exists()
+    return os.path.lexists(folder / STEP) or os.path.lexists(folder / ENCODE)
 
 
 def load(folder: Path, settings: dict[str, Any]) -> tuple[ExportedCaptioner, str]:
     """The captioner of an exported folder and the hash of its graphs; refuses one of other sizes than it says."""
     if not runtime.is_installed():
         raise UserError(f"{folder} is run with onnxruntime, which is not installed; `{INSTALL}` brings it.")
-    encode, step = _read(folder / ENCODE), _read(folder / STEP)
+    encode, step = _read(folder, ENCODE), _read(folder, STEP)
     try:
         captioner = ExportedCaptioner(encode, step)
     except UserError as error:
@@ -104,10 +105,14 @@ def load(folder: Path, settings: dict[str, Any]) -> tuple[ExportedCaptioner, str
     return captioner, hashlib.sha256(encode + step).hexdigest()
 
 
-def _read(file: Path) -> bytes:
+def _read(folder: Path, name: str) -> bytes:
+    if not os.path.lexists(folder / name):
+        raise UserError(f"{folder / name}: there is no such file; {ENCODE} and {STEP} go together.")
+    data = files.read_bytes(files.inside(folder, name))
     try:
-        return file.read_bytes()
-    except FileNotFoundError:
-        raise UserError(f"{file}: there is no such file; {ENCODE} and {STEP} go together.") from None
-    except OSError as error:
-        raise UserError(f"{file} cannot be read ({error.strerror}).") from None
+        outside = onnx_graph.reads_other_files(data)
+    except ValueError as error:
+        raise UserError(f"{folder / name} is damaged, or is no ONNX file ({error}).") from None
+    if outside:
+        raise UserError(f"{folder / name} keeps weights in another file, which is not read.")
+    return data

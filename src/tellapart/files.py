@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import gzip
+import io
 import json
 import os
 import re
@@ -18,31 +20,100 @@ from typing import Any, BinaryIO
 
 from tellapart.errors import UserError
 
+MOST_TEXT = 1 << 30  # bytes of a text file, unpacked: more would not fit into the memory of most machines as JSON
+MOST_BYTES = 1 << 36  # of any other file
+_PART = 1 << 20
 
-def read_text(path: Path, *, errors: str = "strict") -> str:
-    """The text of a UTF-8 file, plain or gzipped (by its first bytes, whatever its name is).
 
-    errors  "surrogateescape" takes bytes that are not UTF-8, such as of file names
-    """
+def read_bytes(path: Path, *, most: int = MOST_BYTES) -> bytes:
+    """A regular file's contents.  Pipes and devices are refused at once: reading one may never end."""
     try:
-        data = path.read_bytes()
-        if data.startswith(b"\x1f\x8b"):
-            data = gzip.decompress(data)
+        # Without waiting: to open a pipe that nobody writes into would take forever.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(handle, "rb", closefd=True) as file:
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
+                raise UserError(f"{path}: this is not a regular file.")
+            if status.st_size > most:
+                raise _too_large(path, most)
+            return file.read()
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such file.") from None
     except IsADirectoryError:
         raise UserError(f"{path}: this is a folder, not a file.") from None
-    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise UserError(f"{path}: the gzip file is damaged or was cut short ({error}).") from None
     except OSError as error:
+        if error.errno == errno.ENXIO:  # a socket, or a device that is not there
+            raise UserError(f"{path}: this is not a regular file.") from None
         raise UserError(f"{path}: the file cannot be read ({error.strerror}).") from None
     except ValueError as error:
         raise UserError(f"{str(path)!r}: this cannot be the name of a file ({error}).") from None
+
+
+def inside(folder: Path, name: str) -> Path:
+    """A file of a folder that somebody may have sent: refused if a link leads out of it, or if it is no file.
+
+    Models that were fetched from the Hugging Face hub lie in a folder of links to files beside it.
+    """
+    path, root = folder / name, real(folder)
+    if root.parent.name == "snapshots":
+        root = root.parent.parent
+    if not real(path).is_relative_to(root):
+        raise UserError(f"{path}: this is a link to a file outside of the folder, which is not followed.")
+    return regular(path)
+
+
+def regular(path: Path) -> Path:
+    """The same path, if it is that of a regular file: for libraries that open files themselves."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        reason = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror
+        raise UserError(f"{path}: {reason}.") from None
+    if not stat.S_ISREG(mode):
+        raise UserError(f"{path}: this is {'a folder, not a file' if stat.S_ISDIR(mode) else 'not a regular file'}.")
+    return path
+
+
+def read_text(path: Path, *, errors: str = "strict", most: int | None = None) -> str:
+    """The text of a UTF-8 file, plain or gzipped (by its first bytes, whatever its name is).
+
+    errors  "surrogateescape" takes bytes that are not UTF-8, such as of file names
+    most    bytes, unpacked; MOST_TEXT if nothing else is said
+    """
+    most = MOST_TEXT if most is None else most
+    data = read_bytes(path, most=most)
+    if data.startswith(b"\x1f\x8b"):
+        data = _unpacked(path, data, most)
     try:
         return data.decode("utf-8", errors).removeprefix("\ufeff")  # some editors begin a file with a byte order mark
     except UnicodeDecodeError as error:
         byte = f"0x{data[error.start]:02x} at byte {error.start + 1}"
         raise UserError(f"{path}: the file is not UTF-8 text ({byte}, counted from 1).") from None
+
+
+def _unpacked(path: Path, data: bytes, most: int) -> bytes:
+    """What a gzip file holds; 8 MB of it can stand for 8 GB, so it is unpacked bit by bit."""
+    parts, size = list[bytes](), 0
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            while part := file.read(_PART):
+                parts.append(part)
+                size += len(part)
+                if size > most:
+                    raise _too_large(path, most)
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise UserError(f"{path}: the gzip file is damaged or was cut short ({error}).") from None
+    return b"".join(parts)
+
+
+def refuse_larger(path: Path, size: int) -> None:
+    """Refuse a file that unpacks to more than we read."""
+    if size > MOST_TEXT:
+        raise _too_large(path, MOST_TEXT)
+
+
+def _too_large(path: Path, most: int) -> UserError:
+    return UserError(f"{path}: the file has, unpacked, more than {most >> 20} MB, the most that is read.")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -85,7 +156,7 @@ def type_of(value: Any) -> str:
 
 def read_lines(path: Path) -> list[bytes]:
     """The whole lines of a journal; a last one without its newline was cut off by a kill and does not count."""
-    return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    return read_bytes(path).split(b"\n")[:-1] if path.exists() else []
 
 
 def replace(path: Path, data: bytes) -> None:

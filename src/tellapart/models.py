@@ -11,32 +11,35 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, TypeVar, get_args, get_type_hints
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
-from tellapart import exported, files, hub
+from tellapart import exported, files, hub, places
 from tellapart.album import EMBEDDED
 from tellapart.captioners import CAPTIONERS, Captioner
 from tellapart.captioners.ensemble import Ensemble
 from tellapart.data import tokenizers
 from tellapart.data.tokenizers import Tokenizer, spellings
-from tellapart.encoders import EncoderConfig, PhotoEncoder
+from tellapart.encoders import EncoderConfig, PhotoEncoder, pretrained
 from tellapart.encoders.loading import load as load_encoder
 from tellapart.errors import UserError
-from tellapart.packing import unpacked
+from tellapart.packing import SCALE, unpacked
 
 Kind = Literal["captioner", "retriever"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+Part = TypeVar("Part")
 _FORMAT = 1
+_MOST_TEXT = 1 << 24  # bytes of config.json
 WEIGHTS = ("model.safetensors", "best.safetensors", "last.safetensors")  # the first that a folder has is used
 PARTS = ("config.json", "vocabulary.json", "README.md", "*.safetensors", "*.onnx")  # of a model on the hub
 
@@ -56,23 +59,65 @@ class Entry(Protocol):
         """The network's class and the dataclass of its settings."""
 
 
+MOST_LAYERS, MOST_SIZE, MOST_WORDS = 1000, 1 << 16, 10_000_000  # of a setting
+MOST_WEIGHTS = 1 << 31  # of a network
 SIZES = ("vocab_size", "feature_size", "sentence_size")  # settings that follow from the data, not from a recipe
 
 
-def build(table: Mapping[str, Entry], kind: Kind, name: str, settings: dict[str, Any]) -> nn.Module:
+def build(table: Mapping[str, Entry], kind: Kind, name: str, settings: Mapping[str, Any]) -> nn.Module:
     """A network with fresh weights; settings that it does not know are named, sizes that it does not need left out."""
-    if name not in table:
-        raise UserError(f"there is no {kind} {name!r}; there are {', '.join(table)}.")
+    _outline(table, kind, name, settings)
+    return _made(table, name, settings)
+
+
+def _outline(table: Mapping[str, Entry], kind: Kind, name: str, settings: Mapping[str, Any]) -> nn.Module:
+    """The network without its weights, which takes no memory, however large it would be."""
+    check_settings(table, kind, name, settings)
+    with torch.device("meta"):
+        outline = _made(table, name, settings)
+    count = sum(weight.numel() for weight in outline.parameters())
+    if count > MOST_WEIGHTS:
+        raise UserError(f"model: {name} would have {count} weights with these settings; {MOST_WEIGHTS} is the most.")
+    return outline
+
+
+def _made(table: Mapping[str, Entry], name: str, settings: Mapping[str, Any]) -> nn.Module:
     make, config = table[name].load()
     known = {f.name for f in fields(config)}
-    if unknown := sorted(set(settings) - known - set(SIZES)):
-        there = ", ".join(sorted(known - set(SIZES)))
-        raise UserError(f"model.{unknown[0]}: {name} has no such setting; it has {there}.")
     try:
-        module: nn.Module = make(config(**{key: value for key, value in settings.items() if key in known}))
+        made: nn.Module = make(config(**{key: value for key, value in settings.items() if key in known}))
     except (TypeError, ValueError, ArithmeticError, RuntimeError) as error:
-        raise UserError(f"model: {name} cannot be built with these settings ({error}).") from None
-    return module
+        raise UserError(f"model: {name} cannot be built with these settings ({hub.reason(error)}).") from None
+    return made
+
+
+def check_settings(table: Mapping[str, Entry], kind: Kind, name: str, settings: Mapping[str, Any]) -> None:
+    """What may be set, and to what: whole numbers are sizes and counts, others are shares."""
+    if name not in table:
+        raise UserError(f"there is no {kind} {name!r}; there are {', '.join(table)}.")
+    _, config = table[name].load()
+    known, types = {f.name: f for f in fields(config)}, get_type_hints(config)
+    if unknown := sorted(set(settings) - set(known) - set(SIZES)):
+        there = ", ".join(sorted(set(known) - set(SIZES)))
+        raise UserError(f"model.{unknown[0]}: {name} has no such setting; it has {there}.")
+    for key in settings.keys() & known.keys():
+        value, wanted = settings[key], types[key]
+        if wanted is bool:
+            if not isinstance(value, bool):
+                raise UserError(f"model.{key} must be true or false, not {_shown(value)}.")
+            continue
+        least: float = known[key].metadata.get("least", 0 if wanted is float or key.endswith("layers") else 1)
+        most: float = 1 if wanted is float else MOST_LAYERS if key.endswith("layers") else MOST_SIZE
+        if key in SIZES:
+            most = MOST_WORDS
+        number = isinstance(value, int | float if wanted is float else int) and not isinstance(value, bool)
+        if not number or not least <= value <= most:
+            what = "a number" if wanted is float else "a whole number"
+            raise UserError(f"model.{key} must be {what} from {least} to {most}, not {_shown(value)}.")
+
+
+def _shown(value: object) -> str:
+    return repr(value)[:40] if isinstance(value, int | float | str) else files.type_of(value)
 
 
 def build_captioner(name: str, settings: dict[str, Any], *, vocab_size: int, feature_size: int) -> nn.Module:
@@ -107,6 +152,21 @@ def save_weights(file: Path, network: nn.Module, dtype: torch.dtype = torch.floa
     files.replace(file, save_tensors(weights))
 
 
+def rebuild(folder: Path, table: Mapping[str, Entry], kind: Kind, config: Config) -> tuple[nn.Module, str]:
+    """The network of a model folder with its weights, and the hash of their file.
+
+    What config.json says of its size is believed when the weights are of that size: nothing is allocated before.
+    """
+    try:
+        outline = _outline(table, kind, config.name, config.settings)
+    except UserError as error:
+        raise UserError(f"{folder / 'config.json'}: {error}") from None
+    file = _weights_file(folder)
+    refuse_others(file, outline, _shapes(file))
+    network = _made(table, config.name, config.settings)
+    return network, load_weights(folder, network)
+
+
 def find(name: str | Path) -> Path:
     """The folder that a name stands for: an embedded captioner, a model or run folder, or a hub id (then fetched)."""
     folder = EMBEDDED.get(str(name), Path(name))
@@ -127,16 +187,17 @@ class Config:
 
 
 def read_config(folder: Path, kind: Kind) -> Config:
-    file = folder / "config.json"
+    if not os.path.lexists(folder / "config.json"):
+        raise UserError(f"{folder} is not a model or run folder: it has no config.json.")
+    file = files.inside(folder, "config.json")
+    data = files.read_bytes(file, most=_MOST_TEXT)
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
+        config = json.loads(data)
         if config["format"] != _FORMAT:
             raise ValueError
         (found,) = [known for known in KINDS if known in config]
         read = Config(str(config[found]), dict(config["settings"]), dict(config["encoder"]))
-    except FileNotFoundError:
-        raise UserError(f"{folder} is not a model or run folder: it has no config.json.") from None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise UserError(f"{file} is damaged, or of a version that this one cannot read.") from None
     if found != kind:
         raise UserError(f"{folder} holds a {found} ({read.name}), not a {kind}.")
@@ -195,8 +256,7 @@ def _load_one(name: str, device: torch.device) -> Model:
     if exported.is_exported(folder):
         runs, sha256 = exported.load(folder, config.settings)
         return Model(runs, tokenizer, config.encoder, sha256)
-    captioner = build(CAPTIONERS, "captioner", config.name, config.settings)
-    sha256 = load_weights(folder, captioner)
+    captioner, sha256 = rebuild(folder, CAPTIONERS, "captioner", config)
     captioner = for_inference(captioner.to(device))
     return Model(captioner, tokenizer, config.encoder, sha256)  # type: ignore[arg-type]
 
@@ -237,40 +297,63 @@ def start_from(name: str | Path, captioner: nn.Module, encoder: dict[str, Any]) 
 
 def load_weights(folder: Path, captioner: nn.Module) -> str:
     """The best weights that a folder has, into a captioner of the same shape; returns the hash of their file."""
+    file = _weights_file(folder)
+    tensors, _ = read_tensors(file)
+    put_weights(file, captioner, unpacked(_of_model(file, tensors)))
+    return hashlib.sha256(files.read_bytes(file)).hexdigest()
+
+
+def _weights_file(folder: Path) -> Path:
     for name in WEIGHTS:
-        if (file := folder / name).exists():
-            tensors, _ = read_tensors(file)
-            if name == "last.safetensors":  # has the state of the training beside the weights
-                tensors = {key.removeprefix("model/"): t for key, t in tensors.items() if key.startswith("model/")}
-            put_weights(file, captioner, unpacked(tensors))
-            return hashlib.sha256(file.read_bytes()).hexdigest()
+        if os.path.lexists(folder / name):
+            return files.inside(folder, name)
     raise UserError(f"{folder} has no weights: none of {', '.join(WEIGHTS)}.")
+
+
+def _of_model(file: Path, parts: dict[str, Part]) -> dict[str, Part]:
+    """Without the state of the training, which a run's last checkpoint has beside the weights."""
+    if file.name != "last.safetensors":
+        return parts
+    return {key.removeprefix("model/"): part for key, part in parts.items() if key.startswith("model/")}
+
+
+def _shapes(file: Path) -> dict[str, tuple[int, ...]]:
+    """Of the weights in a file, of which the header alone is read."""
+    try:
+        with safe_open(file, "pt") as opened:
+            shapes = {key: tuple(opened.get_slice(key).get_shape()) for key in opened.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError):
+        raise UserError(f"{file} is not a safetensors file, or is damaged.") from None
+    shapes = _of_model(file, shapes)
+    packed = {key for key in shapes if key.endswith(SCALE) and key.removesuffix(SCALE) in shapes}
+    return {key: shape for key, shape in shapes.items() if key not in packed}
 
 
 def put_weights(file: Path, captioner: nn.Module, tensors: dict[str, Tensor]) -> None:
     """Refuses the weights of another model, and says where they differ."""
+    refuse_others(file, captioner, {name: tuple(tensor.shape) for name, tensor in tensors.items()})
+    captioner.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
+
+
+def refuse_others(file: Path, captioner: nn.Module, found: Mapping[str, tuple[int, ...]]) -> None:
     wanted = {name: tuple(tensor.shape) for name, tensor in captioner.state_dict().items()}
-    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     for name in sorted(wanted.keys() | found.keys()):
         if wanted.get(name) != found.get(name):
             raise UserError(
                 f"{file} is a checkpoint of another model: {name} is {found.get(name, 'absent')} there "
                 f"and {wanted.get(name, 'absent')} here."
             )
-    captioner.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
 
 
 def read_tensors(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Tensors and metadata of a safetensors file."""
+    data = files.read_bytes(file)
     try:
-        data = file.read_bytes()
         tensors = load_tensors(data)
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         return tensors, header.get("__metadata__", {})
     except (SafetensorError, ValueError):
         raise UserError(f"{file} is not a safetensors file, or is damaged.") from None
-    except OSError as error:
-        raise UserError(f"{file} cannot be read ({error.strerror}).") from None
 
 
 def encoder_of(model: Model, device: torch.device) -> PhotoEncoder:
@@ -292,12 +375,7 @@ def encoder_from(identity: dict[str, Any], device: torch.device) -> PhotoEncoder
             raise TypeError
     except (KeyError, TypeError):
         raise UserError("the model's config.json does not say which encoder it was trained with.") from None
-    if Path(config.name).is_absolute() and not files.is_folder(Path(config.name)):
-        raise UserError(
-            f"the model was trained on features of the network in {config.name}, which is not there; where it lies "
-            "now can be said in the model's config.json (encoder, name)."
-        )
-    encoder = load_encoder(config, device)
+    encoder = _encoder_here(config, sha256, device)
     if encoder.weights_sha256 != sha256:
         raise UserError(
             f"the model was trained on features of {encoder.config.name} with weights {sha256[:8]}, "
@@ -310,3 +388,25 @@ def encoder_from(identity: dict[str, Any], device: torch.device) -> PhotoEncoder
             f"and is {here.get(changed[0])} now."
         )
     return encoder
+
+
+def _encoder_here(config: EncoderConfig, sha256: str, device: torch.device) -> PhotoEncoder:
+    """The encoder of a name or hub id; or, where it is a folder, the one of those that the user names.
+
+    A model that somebody sent must not decide what is read from this machine.
+    """
+    if not Path(config.name).is_absolute() and not files.is_folder(Path(config.name)):
+        return load_encoder(config, device)
+    encoders = []
+    for folder in places.encoders():
+        if pretrained.could_be(str(folder)) and files.is_folder(folder):
+            encoders.append(load_encoder(replace(config, name=str(folder)), device))
+            if encoders[-1].weights_sha256 == sha256:
+                return encoders[-1]
+    if encoders:
+        return encoders[0]
+    raise UserError(
+        f"the model was trained on features of a network in the folder {config.name}, with weights {sha256[:8]}; a "
+        "model does not decide what is read from outside of its own folder.  If you trust that network, name its "
+        "folder: TELLAPART_ENCODERS=FOLDER."
+    )

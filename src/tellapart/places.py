@@ -18,6 +18,11 @@ def cache() -> Path | None:
     return None
 
 
+def encoders() -> list[Path]:
+    """Folders of networks that the user lets models see with: $TELLAPART_ENCODERS, with : between them."""
+    return [Path(folder) for folder in os.environ.get("TELLAPART_ENCODERS", "").split(os.pathsep) if folder]
+
+
 def package(name: str) -> Path | None:
     """The folder of an installed package, which is not imported."""
     try:

@@ -6,12 +6,14 @@ A recipe is YAML with only what differs from these; `tellapart train RECIPE --pr
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from tellapart.encoders import EncoderConfig
 from tellapart.objectives.policy import PolicyConfig
 from tellapart.rewards.local_config import LocalConfig
 from tellapart.training.watch import WatchConfig
+
+Setting = bool | int | float  # of a network
 
 
 @dataclass
@@ -209,7 +211,7 @@ class Recipe:
 
     captioner: str = "transformer"
     retriever: str = ""
-    model: dict[str, Any] = field(default_factory=dict)
+    model: dict[str, Setting] = field(default_factory=dict)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     data: DataConfig = field(default_factory=DataConfig)
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)

@@ -28,6 +28,7 @@ def session(graph: bytes | Path, name: str) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.load_model_format", "ONNX")  # the only one that is checked
     options.log_severity_level = 3  # errors: they are raised as well
     source = graph if isinstance(graph, bytes) else str(graph)
     try:

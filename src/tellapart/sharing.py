@@ -61,7 +61,7 @@ def push(
 def read_card(folder: Path) -> str:
     """The model card that a folder has, or nothing."""
     file = folder / CARD
-    return files.read_text(file) if files.is_file(file) else ""
+    return files.read_text(files.inside(folder, CARD)) if files.is_file(file) else ""
 
 
 def model_card(config: models.Config, *, title: str, words: int, metrics: Mapping[str, float] | None = None) -> str:

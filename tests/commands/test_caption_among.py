@@ -146,9 +146,8 @@ def test_pictures_in_memory_are_told_apart_as_their_files_are(contrast, small_mo
     of_files = list(captioner.caption(files, **settings))
     pictures = [Image.open(file).copy() for file in files]  # none of which has a name
     for caption, picture in zip(of_files, captioner.caption(pictures, **settings), strict=True):
-        assert set(picture.look_alikes) - set(caption.look_alikes) == {caption.file}  # the file is no copy of a picture
-        nearest = picture.look_alikes[0]
-        assert nearest == caption.file
+        assert picture.look_alikes == caption.look_alikes
+        assert set(picture.near_duplicates) - set(caption.near_duplicates) <= {caption.file}
 
 
 # captions made elsewhere
@@ -342,3 +341,70 @@ def test_a_retriever_that_knows_none_of_the_captioners_words_is_refused(
     code, _, err = tellapart("caption", photo_folder, *arguments)
     assert code == 2
     assert "knows none of the captioner's words" in err
+
+
+# From Python
+
+
+@pytest.fixture
+def captioner(small_model):
+    from tellapart import load
+
+    return load(small_model)
+
+
+@pytest.mark.parametrize(
+    "form", [str, lambda folder: folder, lambda folder: [str(folder)], lambda folder: iter(sorted(folder.iterdir()))]
+)
+def test_a_collection_can_be_named_in_python_as_on_the_command_line(captioner, small_retriever, photo_folder, form):
+    files = sorted(str(file) for file in photo_folder.iterdir())
+    (of_files,) = {tuple(captioner.caption(files[:2], among=files, retriever=small_retriever))}
+    assert all(len(row.look_alikes) == 5 for row in of_files)
+    assert tuple(captioner.caption(files[:2], among=form(photo_folder), retriever=small_retriever)) == of_files
+
+
+def test_a_data_file_is_a_collection_in_python_too(captioner, small_retriever, photo_folder, tmp_path):
+    images = [{"id": i, "file": f"photos/{i}.png"} for i in range(4)]
+    (tmp_path / "data.json").write_text(json.dumps({"dataset": "d", "images": images}))
+    row = captioner.caption(photo_folder / "0.png", among=tmp_path / "data.json", retriever=small_retriever)
+    assert set(row.look_alikes) == {str(photo_folder / f"{i}.png") for i in (1, 2, 3)}
+
+
+@pytest.mark.parametrize("among", [3, [None], [b"photos"], [["photos"]], True])
+def test_what_names_no_collection_is_a_type_error(captioner, photo_folder, among):
+    with pytest.raises(TypeError, match="among: must name photos"):
+        captioner.caption(photo_folder / "0.png", among=among)
+
+
+@pytest.mark.parametrize("among", [[], "nowhere", ["nowhere"], "empty"])
+def test_a_collection_without_a_photo_is_an_error(
+    captioner, small_retriever, photo_folder, tmp_path, among, monkeypatch
+):
+    from tellapart import UserError
+
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="no photo"):
+        captioner.caption(photo_folder / "0.png", among=among, retriever=small_retriever)
+
+
+def test_photos_of_a_collection_that_cannot_be_used_are_logged(captioner, small_retriever, photo_folder, caplog):
+    (photo_folder / "broken.png").write_bytes(b"no photo")
+    row = captioner.caption(photo_folder / "0.png", among=photo_folder, retriever=small_retriever)
+    assert len(row.look_alikes) == 5
+    (record,) = caplog.records
+    assert "broken.png: is not a photo" in record.getMessage()
+
+
+def test_frames_of_a_burst_are_not_told_apart_from_each_other(among, photo_folder, tmp_path):
+    from PIL import Image
+
+    with Image.open(photo_folder / "0.png") as photo:
+        photo.save(photo_folder / "0-again.png", compress_level=0)  # the same picture in other bytes
+    code, _, _ = among("--out", tmp_path / "out.jsonl", "--k", "10")
+    assert code == 0
+    by_name = {row["file"].rsplit("/", 1)[1]: row for row in rows(tmp_path / "out.jsonl")}
+    assert by_name["0.png"]["near_duplicates"] == [str(photo_folder / "0-again.png")]
+    assert by_name["0.png"]["caption"] == by_name["0-again.png"]["caption"]
+    assert len(by_name["0.png"]["look_alikes"]) == 5
+    assert len(by_name["1.png"]["look_alikes"]) == 5  # the two count once

@@ -1,6 +1,9 @@
+import html
 import json
+import os
 import re
 from dataclasses import dataclass
+from urllib.parse import unquote, urljoin, urlparse
 
 import numpy as np
 import pytest
@@ -21,6 +24,7 @@ class ByColour:
 
     name: str = "colours"
     sha256: str = "c0"
+    duplicates_above: float = 0.95
     sees_photos: bool = True
 
     def of_photos(self, examples):
@@ -79,14 +83,9 @@ def test_a_line_for_each_look_alike_and_what_is_the_same_is_told_apart(lookalike
         ("blue", "look-alike", "orange"),
         ("green", "look-alike", "orange"),
         ("orange", "look-alike", "red-again"),  # as near as red: the earlier name
-        ("red-again", "near-duplicate", "red-copy"),
+        ("red-again", "near-duplicate", "red-copy"),  # the three are a set, and a set has one row
+        ("red-again", "near-duplicate", "red"),
         ("red-again", "look-alike", "orange"),
-        ("red-copy", "exact copy", "red"),
-        ("red-copy", "near-duplicate", "red-again"),
-        ("red-copy", "look-alike", "orange"),
-        ("red", "exact copy", "red-copy"),
-        ("red", "near-duplicate", "red-again"),
-        ("red", "look-alike", "orange"),
     ]
     assert "6 photos; 6 (100.0%) have 1 look-alikes by colours" in err
     assert "2 (33.3%) have exact copies" in err
@@ -104,10 +103,11 @@ def test_similarities_are_cosines_or_distances(lookalikes, folder):
 
 def test_the_threshold_can_be_moved(lookalikes, folder):
     _, out, _ = lookalikes(folder, "--k", 1, "--duplicates-above", 1)
-    assert ("red", "look-alike", "red-again") in lines_of(out, folder)
+    assert ("red-copy", "look-alike", "red-again") in lines_of(out, folder)
+    assert ("red-copy", "exact copy", "red") in lines_of(out, folder)
     assert not any(kind == "near-duplicate" for _, kind, _ in lines_of(out, folder))
     _, out, _ = lookalikes(folder, "--k", 1, "--duplicates-above", 0.9)
-    assert ("red", "near-duplicate", "orange") in lines_of(out, folder)
+    assert ("orange", "near-duplicate", "red") in lines_of(out, folder)
 
 
 def test_groups_are_written_and_can_be_loaded(lookalikes, folder, tmp_path):
@@ -119,9 +119,13 @@ def test_groups_are_written_and_can_be_loaded(lookalikes, folder, tmp_path):
     assert len(found) == 6
     assert list(found.failed) == [str(folder / "bad.jpg")]
     orange = next(group for group in found if group.file == str(folder / "orange.png"))
-    assert [other.file for other in orange.look_alikes] == [
-        str(folder / f"red-{name}.png") for name in ("again", "copy")
+    assert [other.file for other in orange.look_alikes] == [  # of a set only one
+        str(folder / f"{name}.png") for name in ("red-again", "green")
     ]
+    content = json.loads((tmp_path / "groups.json").read_text())
+    files = [photo["file"].removeprefix("photos/") for photo in content["photos"]]
+    sets = [(one["kind"], [files[position] for position in one["photos"]]) for one in content["sets"]]
+    assert sets == [("near-duplicates", ["red-again.png", "red-copy.png", "red.png"])]
 
 
 def test_the_sheet_shows_each_photo_beside_its_look_alikes(lookalikes, folder, tmp_path):
@@ -129,14 +133,14 @@ def test_the_sheet_shows_each_photo_beside_its_look_alikes(lookalikes, folder, t
     code, _, err = lookalikes(folder, "--k", 2, "--out", tmp_path / "sheet.html")
     page = (tmp_path / "sheet.html").read_text()
     assert code == 0
-    assert page.count("<section>") == 5  # copies have one row
-    assert "6 photos; nearest look-alikes first" in page
+    assert page.count("<section>") == 4  # a set has one row
+    assert "6 photos; 1 set of near-duplicates; nearest look-alikes first" in page
     first = page.split("<section>")[1]
-    assert re.findall(r'<figure class="(\w+)">', first) == ["own", "copy", "near", "alike", "alike"]
-    assert re.findall(r'class="mark">([^<]+)<', first)[:2] == ["exact copy", "near-duplicate 1.00"]
+    assert re.findall(r'<figure class="(\w+)">', first) == ["own", "near", "near", "alike", "alike"]
+    assert re.findall(r'class="mark">([^<]+)<', first)[:2] == ["near-duplicate 1.00", "near-duplicate 1.00"]
     assert "<b onload" not in page
     assert "script" not in page
-    assert "5 of 6 photos have a row" in err
+    assert "4 of 4 rows of look-alikes and duplicates" in err
     assert set(re.findall(r'(?:src|href)="([^:"]+):', page)) == {"data"}
 
 
@@ -155,7 +159,7 @@ def test_splits_are_mined_by_themselves_and_one_can_be_chosen(lookalikes, folder
     assert code == 0
     pairs = [(file, other) for file, _, other in lines_of(out, folder)]
     assert pairs == [("red", "green"), ("orange", "blue"), ("green", "red"), ("blue", "orange")]
-    assert "4 (100.0%) have fewer: there are no more other photos in their split" in err
+    assert "4 (100.0%) have fewer: their split has no more other photos" in err
     _, out, _ = lookalikes(file, "--split", "test")
     assert [(file, other) for file, _, other in lines_of(out, folder)] == [("orange", "blue"), ("blue", "orange")]
     code, _, err = lookalikes(file, "--split", "val")
@@ -176,6 +180,7 @@ def test_by_caption_the_best_fitting_words_decide(lookalikes, folder):
     code, out, err = lookalikes(data_file(folder, [*records, {"id": 5, "file": "red-again.png"}]), "--by", "caption")
     assert code == 0
     found = [(other, kind) for file, kind, other in lines_of(out, folder) if file == "red"]
+    assert not any(file == "red-again" for file, _, _ in lines_of(out, folder))
     assert found[:3] == [("red-again", "near-duplicate"), ("blue", "look-alike"), ("orange", "look-alike")]
     assert "1 (20.0%) have no caption and so are nobody's look-alikes" in err
 
@@ -183,9 +188,9 @@ def test_by_caption_the_best_fitting_words_decide(lookalikes, folder):
 def test_one_photo_and_only_copies_have_none(lookalikes, folder):
     code, out, err = lookalikes(folder / "red.png")
     assert (code, out) == (0, "")
-    assert "1 (100.0%) have none: their split has no other photo to compare that is no duplicate" in err
+    assert "1 (100.0%) have none: beside duplicates their split has no other photos" in err
     code, out, err = lookalikes(folder / "red.png", folder / "red-copy.png")
-    assert (code, len(out.splitlines())) == (0, 2)
+    assert (code, len(out.splitlines())) == (0, 1)
     assert "2 (100.0%) have none" in err
 
 
@@ -220,6 +225,10 @@ def test_a_data_file_that_is_wrong_as_a_whole_is_one_sentence(lookalikes, tmp_pa
         (["--by", "caption"], "no photo has a caption"),
         (["--by", "caption", "--metric", "euclidean"], "is for --by image"),
         (["--most", "-1"], "whole number above 0"),
+        (["--alike-above", "2"], "a cosine is a number from -1 to 1"),
+        (["--alike-above", "nan"], "a number from -1"),
+        (["--captions", "captions.jsonl"], "--captions is for the contact sheet"),
+        (["--captions", "none.jsonl", "--out", "sheet.html"], "no such file"),
     ],
 )
 def test_wrong_requests_are_one_sentence(lookalikes, folder, arguments, said):
@@ -265,3 +274,171 @@ def test_from_python(folder, monkeypatch):
     assert [other.file for other in orange.look_alikes] == [str(folder / "red-again.png")]
     some = collection.look_alikes([folder / "red.png", str(folder / "blue.png")])
     assert [len(group.look_alikes) for group in some] == [1, 1]
+
+
+# Photos that cannot be used
+
+
+def broken(folder):
+    (folder / "bad\x1b[31m.jpg").write_bytes(b"no photo")
+    (folder / "empty.jpg").write_bytes(b"")
+    return folder
+
+
+def test_photos_that_cannot_be_used_are_named_with_the_reason_in_the_output_too(lookalikes, folder, tmp_path):
+    code, out, err = lookalikes(broken(folder))
+    assert code == 1
+    for text in (out, err):
+        (line,) = [line for line in text.splitlines() if "empty.jpg" in line]
+        assert "the file is empty" in line
+        assert text.count("31m.jpg") == 1
+    assert f"{folder}/empty.jpg\terror\tthe file is empty\t\n" in out
+    assert f"{folder}/empty.jpg: the file is empty\n" in err
+    lookalikes(folder, "--out", tmp_path / "groups.json")
+    assert json.loads((tmp_path / "groups.json").read_text())["failed"][f"{folder}/empty.jpg"] == "the file is empty"
+    code, _, err = lookalikes(folder, "--out", tmp_path / "sheet.html")
+    page = (tmp_path / "sheet.html").read_text()
+    assert code == 1
+    assert "empty.jpg: the file is empty" in page.split("Could not be used")[1]
+    assert "2 files that could not be used" in page
+    assert "empty.jpg: the file is empty" in err
+
+
+def test_where_no_photo_can_be_used_each_is_named(lookalikes, tmp_path):
+    (tmp_path / "photos").mkdir()
+    code, out, err = lookalikes(broken(tmp_path / "photos"), "--out", tmp_path / "sheet.html")
+    assert (code, out) == (1, "")
+    assert "empty.jpg: the file is empty" in err
+    assert "empty.jpg: the file is empty" in (tmp_path / "sheet.html").read_text()
+
+
+# From which similarity on
+
+
+@pytest.fixture
+def circle(tmp_path):
+    """Sixty photos between red and green, which ByColour sees as vectors in a plane, six degrees apart at the ends."""
+    folder = tmp_path / "circle"
+    folder.mkdir()
+    angles = np.deg2rad(np.linspace(0, 90, 60))
+    for number, angle in enumerate(angles):
+        colour = (round(250 * np.cos(angle)), round(250 * np.sin(angle)), 0)
+        Image.new("RGB", (8, 8), colour).save(folder / f"{number:02}.png")
+    return folder
+
+
+def test_below_a_threshold_there_are_no_look_alikes(lookalikes, folder):
+    code, out, err = lookalikes(folder, "--alike-above", 0.9)
+    assert code == 0
+    kinds = {(file, other) for file, kind, other in lines_of(out, folder) if kind == "look-alike"}
+    assert kinds == {("orange", "red-again"), ("red-again", "orange")}  # cosine 0.94; green and orange have 0.52
+    assert "2 (33.3%) have none: beside duplicates their split has no other photos that are similar enough" in err
+    assert "cosine from 0.9" in err
+    code, out, _ = lookalikes(folder, "--alike-above", "none")
+    assert {kind for _, kind, _ in lines_of(out, folder)} == {"look-alike", "near-duplicate"}
+    assert len([kind for _, kind, _ in lines_of(out, folder) if kind == "look-alike"]) == 4 * 3
+
+
+def test_photos_far_apart_are_no_look_alikes_by_distance(lookalikes, folder):
+    _, out, err = lookalikes(folder, "--metric", "euclidean", "--alike-above", 150)
+    kinds = {(file, other) for file, kind, other in lines_of(out, folder) if kind == "look-alike"}
+    assert kinds == {("orange", "red-again"), ("red-again", "orange")}  # distance 100; green and orange have 264
+    assert "distance up to 150" in err
+
+
+def test_vectors_that_nobody_calibrated_take_a_quantile_of_the_collection(lookalikes, circle):
+    """Of 1770 pairs 0.5% are nine: of the 59 neighbours, which have the highest cosines, only some (and a tie)."""
+    _, out, err = lookalikes(circle, "--duplicates-above", 1)
+    pairs = {frozenset((file, other)) for file, kind, other in lines_of(out, circle)}
+    assert all(abs(int(one) - int(other)) == 1 for one, other in map(sorted, pairs))
+    assert 8 <= len(pairs) <= 10
+    assert "similar enough (cosine from" in err
+
+
+def test_in_a_collection_too_small_for_a_quantile_the_nearest_are_listed(lookalikes, folder):
+    _, out, err = lookalikes(folder)
+    assert len([kind for _, kind, _ in lines_of(out, folder) if kind == "look-alike"]) == 4 * 3
+    assert "similar enough" not in err
+
+
+# Sets
+
+
+def test_a_burst_is_one_row(lookalikes, folder, tmp_path):
+    """Five frames, each nearly the same as the next; the first and the last are less alike than the threshold."""
+    for number in range(5):
+        Image.new("RGB", (8, 8), (20 + 12 * number, 20, 250)).save(folder / f"blue-{number}.png")
+    cosines = ("--duplicates-above", 0.995)
+    _, out, err = lookalikes(folder, *cosines)
+    blue = [(file, kind, other) for file, kind, other in lines_of(out, folder) if "blue" in file]
+    assert [line for line in blue if line[1] != "look-alike"] == [
+        ("blue-0", kind, other) for kind, other in (("near-duplicate", f"blue-{n}") for n in (1, 2, 3, 4))
+    ] + [("blue-0", "near-duplicate", "blue")]
+    assert {file for file, _, _ in blue} == {"blue-0"}
+    alike = [other for file, kind, other in lines_of(out, folder) if (file, kind) == ("green", "look-alike")]
+    assert len([other for other in alike if "blue" in other]) == 1  # another photo's look-alikes name it once
+    assert "2 sets of near-duplicates, such as bursts" in err
+    lookalikes(folder, *cosines, "--out", tmp_path / "sheet.html")
+    assert (tmp_path / "sheet.html").read_text().count("<section>") == 4  # blue, red, orange, green
+
+
+def test_copies_that_are_nothing_else_are_a_set_of_exact_copies(lookalikes, folder, tmp_path):
+    (folder / "red-again.png").unlink()
+    _, out, err = lookalikes(folder)
+    assert "1 set of exact copies" in err
+    assert ("red-copy", "exact copy", "red") in lines_of(out, folder)
+    lookalikes(folder, "--out", tmp_path / "sheet.html")
+    assert "1 set of exact copies" in (tmp_path / "sheet.html").read_text()
+
+
+# Captions and links of the sheet
+
+
+def test_the_sheet_shows_the_captions_of_the_data_file(lookalikes, folder, tmp_path):
+    records = [{"id": n, "file": f"{n}.png", "captions": [f"all <i>{n}</i>", "more"]} for n in COLOURS]
+    lookalikes(data_file(folder, records), "--out", tmp_path / "sheet.html")
+    page = (tmp_path / "sheet.html").read_text()
+    assert 'dir="auto">all &lt;i&gt;red&lt;/i&gt;</p>' in page
+    assert "more" not in re.findall(r'class="text"[^>]*>([^<]*)<', page)
+
+
+def test_the_sheet_shows_captions_of_a_file_by_whatever_name_it_gives_a_photo(lookalikes, folder, tmp_path):
+    names = [str(folder / "red.png"), "blue.png", str(folder.parent / "photos" / ".." / "photos" / "green.png")]
+    rows = [{"file": name, "caption": f"number {number}", "logprob": -1.0} for number, name in enumerate(names)]
+    (tmp_path / "captions.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    code, _, _ = lookalikes(folder, "--captions", tmp_path / "captions.jsonl", "--out", tmp_path / "sheet.html")
+    page = (tmp_path / "sheet.html").read_text()
+    assert code == 0
+    for number, name in enumerate(("red", "blue", "green")):
+        figures = [one for one in re.findall(r"<figcaption>.*?</figcaption>", page) if f">{name}.png<" in one]
+        assert figures
+        assert all(f">number {number}</p>" in figure for figure in figures)
+    assert page.count('class="text"') < page.count("<figcaption>")  # orange has none
+
+
+def test_captions_of_other_photos_are_refused(lookalikes, folder, tmp_path):
+    (tmp_path / "captions.json").write_text(json.dumps({"elsewhere.png": "a dog"}))
+    code, _, err = lookalikes(folder, "--captions", tmp_path / "captions.json", "--out", tmp_path / "sheet.html")
+    assert (code, "none of the captions is of these photos" in err) == (2, True)
+    assert not (tmp_path / "sheet.html").exists()
+
+
+@pytest.mark.parametrize("name", ["a b#c?d%20.png", "javascript:alert(1).png", "\"onclick='x'.png", "zoë&lt;.png"])
+def test_links_lead_to_the_files_and_nowhere_else(lookalikes, folder, tmp_path, name):
+    (folder / "orange.png").rename(folder / name)
+    (tmp_path / "sheets").mkdir()
+    lookalikes(folder, "--out", tmp_path / "sheets" / "sheet.html")
+    links = set(re.findall(r'href="([^"]*)"', (tmp_path / "sheets" / "sheet.html").read_text()))
+    targets = {urljoin(f"file://{tmp_path}/sheets/sheet.html", html.unescape(link)) for link in links}
+    files = {unquote(urlparse(target).path) for target in targets}
+    assert all(urlparse(target).scheme == "file" and not urlparse(target).query for target in targets)
+    assert files == {str(file) for file in folder.iterdir()} - {str(folder / "none")}
+    assert not any(link.startswith(("/", "file:")) for link in links)  # relative: photos and sheet can move together
+
+
+def test_a_file_name_that_is_not_utf_8_has_a_link_too(lookalikes, folder, tmp_path):
+    name = os.fsdecode(b"caf\xe9.png")
+    (folder / "orange.png").rename(folder / name)
+    code, _, _ = lookalikes(folder, "--out", tmp_path / "sheet.html")
+    assert code == 0
+    assert "photos/caf%E9.png" in (tmp_path / "sheet.html").read_text()

@@ -137,7 +137,7 @@ def test_a_missing_vocabulary_is_named(tmp_path):
 
 def test_a_folder_is_no_vocabulary(tmp_path):
     (tmp_path / "vocabulary.json").mkdir()
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="this is a folder, not a file"):
         WordTokenizer.load(tmp_path)
 
 

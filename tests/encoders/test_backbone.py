@@ -161,11 +161,13 @@ def test_a_model_finds_its_backbone_again_from_anywhere(saved, tmp_path, monkeyp
     monkeypatch.chdir(saved("resnet").parent)
     identity = json.loads(json.dumps(load(EncoderConfig("resnet", 64, 2, "max"), CPU).identity))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TELLAPART_ENCODERS", str(saved("resnet")))
     again = models.encoder_from(identity, CPU)
     assert (again.identity, again.config.pooling) == (identity, "max")
 
 
-def test_a_model_refuses_a_backbone_that_has_changed_or_gone(folder):
+def test_a_model_refuses_a_backbone_that_has_changed_or_gone(folder, monkeypatch):
+    monkeypatch.setenv("TELLAPART_ENCODERS", str(folder))
     identity = json.loads(json.dumps(load(EncoderConfig(str(folder), 64, 2), CPU).identity))
     tiny_clip.change(folder, "preprocessor_config.json", image_mean=[0.1, 0.4, 0.3])
     with pytest.raises(UserError, match=r"saw otherwise: mean was \[0.5, 0.4, 0.3\] and is \[0.1, 0.4, 0.3\] now"):
@@ -175,7 +177,7 @@ def test_a_model_refuses_a_backbone_that_has_changed_or_gone(folder):
     with pytest.raises(UserError, match=r"but the weights installed here are"):
         models.encoder_from(identity, CPU)
     shutil.rmtree(folder)
-    with pytest.raises(UserError, match=r"the network in .*model, which is not there"):
+    with pytest.raises(UserError, match=r"a network in the folder .*model, .* name its folder"):
         models.encoder_from(identity, CPU)
 
 
@@ -311,12 +313,15 @@ def test_without_transformers_it_says_how_to_get_it(saved, monkeypatch):
             load(EncoderConfig(name), CPU)
 
 
-def test_a_captioner_of_a_backbone_captions_photos(saved, tellapart, photo_folder, tmp_path):
+def test_a_captioner_of_a_backbone_captions_photos(saved, tellapart, photo_folder, tmp_path, monkeypatch):
     encoder = load(EncoderConfig(str(saved("vit")), 64, 4, "max"), CPU)
     words = WordTokenizer(["a", "dog", "cat"])
     torch.manual_seed(0)
     captioner = models.build_captioner("transformer", TINY, vocab_size=len(words), feature_size=encoder.feature_size)
     models.describe(tmp_path / "model", "transformer", captioner, words, encoder.identity)
     models.save_weights(tmp_path / "model" / "model.safetensors", captioner)
+    code, _, err = tellapart("caption", photo_folder, "--model", tmp_path / "model")
+    assert (code, "TELLAPART_ENCODERS=FOLDER" in err) == (2, True)
+    monkeypatch.setenv("TELLAPART_ENCODERS", str(saved("vit")))
     code, out, _ = tellapart("caption", photo_folder, "--model", tmp_path / "model")
     assert (code, out.count("\n")) == (0, 6)

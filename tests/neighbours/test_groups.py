@@ -31,7 +31,7 @@ def test_a_hand_made_collection():
     """0 and 3 have the same bytes; 1 is 5 degrees away from them, which is nearly the same; the others look alike."""
     vectors = at(0, 5, 40, 0, 90)
     groups = mine(photos_of(5, sha256=["a", "b", "c", "a", "d"]), vectors, Rule(k=2, duplicates_above=0.99))
-    assert groups.indices.tolist() == [[2, 4], [2, 4], [1, 0], [2, 4], [2, 1]]
+    assert groups.indices.tolist() == [[2, 4], [2, 4], [1, 4], [2, 4], [2, 1]]  # of a set only the nearest
     np.testing.assert_allclose(groups.scores[0], cosine(40, 90), atol=1e-6)
     assert groups.copies == {0: [3], 3: [0]}
     assert {p: [other for other, _ in near] for p, near in groups.near_duplicates.items()} == {0: [1], 1: [0], 3: [1]}
@@ -90,8 +90,24 @@ def naive(photos, vectors, rule, captions=None):
                 others.append((float(np.linalg.norm(vectors[p] - vectors[q])), q))
             else:
                 others.append((-similar(vectors[p], vectors[q]), q))
-        found[p] = [q for _, q in sorted(others)[: rule.k]]
+        found[p] = [q for _, q in sorted(others)]
+    for p, others in found.items():  # nothing of the photo's own set, and one of each other set
+        passed, chosen = set_of(p, near), []
+        for q in others:
+            if q not in passed:
+                chosen.append(q)
+                passed |= set_of(q, near)
+        found[p] = chosen[: rule.k]
     return found, near
+
+
+def set_of(photo, near):
+    members, waiting = {photo}, [photo]
+    while waiting:
+        new = set(near.get(waiting.pop(), [])) - members
+        members |= new
+        waiting += new
+    return members
 
 
 @pytest.mark.parametrize(
@@ -193,6 +209,7 @@ def test_what_is_saved_is_what_is_loaded(groups, tmp_path, name):
     np.testing.assert_array_equal(again.indices, groups.indices)
     np.testing.assert_allclose(again.scores, groups.scores, atol=1e-6)
     assert again.near_duplicates.keys() == groups.near_duplicates.keys()
+    assert again.sets() == groups.sets()
     assert (tmp_path / name).read_bytes().startswith(b"\x1f\x8b") == name.endswith(".gz")
 
 
@@ -241,6 +258,8 @@ def change(content, path, value):
         (["rule", "k"], "two", '"k" of the rule'),
         (["rule", "k"], 0, "does not know"),
         (["rule", "by"], "smell", "does not know"),
+        (["rule", "alike_above"], "high", '"alike_above" of the rule'),
+        (["rule", "alike_above"], float("nan"), '"alike_above" of the rule'),
         (["rule"], [], "not a groups file"),
         (["photos"], {}, "not a groups file"),
         (["format"], 99, "format 99"),
@@ -283,3 +302,38 @@ def test_near_duplicates_are_known_by_their_looks_and_not_by_what_they_are_about
     first = next(iter(groups))
     assert [other.file for other in first.near_duplicates] == ["2"]
     assert [other.file for other in first.look_alikes] == ["1", "3"]
+
+
+def test_sets_are_what_is_joined_by_copies_and_near_duplicates():
+    """0 and 3 are copies, 1 is near them and 4 near 1; 2 and 6 are copies and nothing else; 5 is alone."""
+    groups = mine(
+        photos_of(7, sha256=["a", "b", "c", "a", "d", "e", "c"]),
+        at(0, 5, 90, 0, 10, 180, 90),
+        Rule(k=2, duplicates_above=cosine(6)[0]),
+    )
+    assert [(one.positions, one.exact, one.kind) for one in groups.sets()] == [
+        ([0, 1, 3, 4], False, "near-duplicates"),
+        ([2, 6], True, "exact copies"),
+    ]
+    assert groups.rows() == [[0, 1, 3, 4], [2, 6], [5]]
+    row = groups.rows()[0]
+    assert groups.near_duplicate_of(3, row) is None
+    assert groups.near_duplicate_of(4, row) == pytest.approx(cosine(5)[0], abs=1e-6)  # of 1: it is none of the first
+    assert groups.indices[0].tolist() == [2, 5]
+    assert groups.indices[5].tolist() == [2, 4]
+
+
+def test_only_what_is_similar_enough_stays():
+    groups = mine(photos_of(4), at(0, 30, 70, 170), Rule(k=3))
+    groups.keep_above(float(cosine(45)[0]))
+    assert groups.indices.tolist() == [[1, -1, -1], [0, 2, -1], [1, -1, -1], [-1, -1, -1]]
+    assert groups.rule.alike_above == pytest.approx(cosine(45)[0])
+    assert [len(group.look_alikes) for group in groups] == [1, 2, 1, 0]
+
+
+def test_a_file_of_an_earlier_version_has_no_threshold(groups, tmp_path):
+    save(groups, tmp_path / "groups.json")
+    content = json.loads((tmp_path / "groups.json").read_text())
+    del content["rule"]["alike_above"], content["sets"]
+    (tmp_path / "groups.json").write_text(json.dumps(content))
+    assert load(tmp_path / "groups.json").rule.alike_above is None

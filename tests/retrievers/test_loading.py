@@ -107,8 +107,8 @@ def test_an_architecture_of_a_later_version_is_named(copied):
     ("settings", "message"),
     [
         ({"wings": 2}, "model.wings: word_tower has no such setting"),
-        ({"size": "large"}, "word_tower cannot be built with these settings"),
-        ({"size": -1}, "word_tower cannot be built with these settings"),
+        ({"size": "large"}, "config.json: model.size must be a whole number from 1 to 65536, not 'large'"),
+        ({"size": -1}, "config.json: model.size must be a whole number from 1 to 65536, not -1"),
         ({"size": 9}, "is a checkpoint of another model: captions.out.bias is"),
         ({"vocab_size": 5}, "is a checkpoint of another model: captions.words.weight is"),
     ],

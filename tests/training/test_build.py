@@ -76,11 +76,19 @@ def test_a_data_file_of_other_splits_is_refused_with_those_it_has(tellapart, sma
     assert "'train' and 'val' (its splits: test)" in err
 
 
-@pytest.mark.parametrize("settings", ["{heads: 0}", "{width: -4, heads: 1}", "{dropout: 2}"])
-def test_model_settings_that_make_no_model_are_answered_in_one_line(tellapart, small_world, tmp_path, settings):
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ("{heads: 0}", "model.heads must be a whole number from 1 to 65536, not 0."),
+        ("{width: -4, heads: 1}", "model.width must be a whole number from 1 to 65536, not -4."),
+        ("{dropout: 2}", "model.dropout must be a number from 0 to 1, not 2."),
+        ("{width: 30, heads: 4}", "model: transformer cannot be built with these settings"),
+    ],
+)
+def test_settings_that_make_no_model_are_answered_in_one_line(tellapart, small_world, tmp_path, settings, message):
     code, _, err = tellapart("train", small_world / "recipe.yaml", "--out", tmp_path / "run", "--model", settings)
     assert (code, err.count("\n")) == (2, 1), err
-    assert err.startswith("tellapart train: model: transformer cannot be built with these settings")
+    assert err.startswith(f"tellapart train: {message}")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +105,7 @@ def test_model_settings_that_make_no_model_are_answered_in_one_line(tellapart, s
         ("--validation.every=-1", "validation.every must be at least 0, not -1.0."),
         ("--validation.watch.unusual_order=-1", "validation.watch.unusual_order must be at least 0, not -1.0."),
         ("--validation.watch.unusual_order=2", "validation.watch.unusual_order must be at most 1, not 2.0."),
-        ("--seed=99999999999999999999", "seed must be at most 9223372036854775807, not 99999999999999999999."),
+        ("--seed=9223372036854775808", "seed must be at most 9223372036854775807, not 9223372036854775808."),
     ],
 )
 def test_a_number_out_of_its_range_is_named(tellapart, small_world, tmp_path, setting, said):

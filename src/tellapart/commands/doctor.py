@@ -13,7 +13,7 @@ from pathlib import Path
 from tellapart.commands.arguments import Parser
 from tellapart.version import __version__
 
-PACKAGES = ("torch", "numpy", "numba", "pillow", "safetensors", "jsonargparse")
+PACKAGES = ("torch", "numpy", "numba", "pillow", "safetensors", "pyyaml")
 LEAST_DISK = 2  # GB: a feature cache of a small data set
 
 Finding = tuple[bool, str, str]  # fine?, what, and what was found or how to mend it

@@ -6,13 +6,14 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tellapart.commands.arguments import Parser, positive
+from tellapart.commands.arguments import Parser, number, positive
 from tellapart.errors import UserError
 from tellapart.printable import print_message, print_row
 
 if TYPE_CHECKING:
     from tellapart.neighbours.collection import Collection
-    from tellapart.neighbours.groups import Groups
+    from tellapart.neighbours.groups import Groups, Rule
+    from tellapart.neighbours.thresholds import Calibrated
 
 _SUFFIXES = (".json", ".json.gz", ".html")
 
@@ -20,10 +21,13 @@ _SUFFIXES = (".json", ".json.gz", ".html")
 def parser() -> Parser:
     parser = Parser(
         "lookalikes",
-        "Find the photos that look most like each photo of a collection, within its split.\n"
-        "Exact copies (same bytes) and near-duplicates are told apart from look-alikes and not counted among them.\n"
+        "Find the photos that look like each photo of a collection, within its split.  Photos that are not similar\n"
+        "enough are no look-alikes, so a photo may have none.\n"
+        "Exact copies (same bytes) and near-duplicates (edits, the frames of a burst) make up sets.  They are no\n"
+        "look-alikes, and a set has one row, that of its first photo.\n"
         "Prints FILE<TAB>KIND<TAB>OTHER FILE<TAB>SIMILARITY lines (kind: look-alike, near-duplicate, exact copy), or\n"
-        "writes the groups to --out.  Exit 1: some photos could not be used; each is named with its reason.",
+        "writes the groups to --out.  Exit 1: some photos could not be used; each is named with its reason, in the\n"
+        "output too (kind: error, and the reason in the place of the other file).",
         "tellapart lookalikes holiday/ --out sheet.html",
     )
     parser.add_argument("data", metavar="DATA", nargs="+", help="a data file, or folders of photos")
@@ -50,7 +54,23 @@ def parser() -> Parser:
         "--duplicates-above",
         metavar="T",
         type=_cosine,
-        help="photos with a cosine above T are near-duplicates; 1: none are (default: 0.95)",
+        help="photos with a cosine above T are near-duplicates; 1: none are (default: as measured for the encoder, "
+        "0.93 for the embedded one)",
+    )
+    parser.add_argument(
+        "--alike-above",
+        metavar="T",
+        type=_threshold,
+        default=argparse.SUPPRESS,  # None is an answer
+        help="photos with a cosine below T (with euclidean: a larger distance) are no look-alikes; none: the K nearest "
+        "are, however unlike (default: as measured for the retriever, 0.63 for the embedded one; for others, what "
+        "0.5%% of the collection's pairs reach)",
+    )
+    parser.add_argument(
+        "--captions",
+        metavar="F",
+        type=Path,
+        help="captions for the contact sheet, as `tellapart caption --out F` writes them (default: those of DATA)",
     )
     parser.add_argument("--out", metavar="F", type=Path, help="groups: F.json, F.json.gz; contact sheet: F.html")
     parser.add_argument(
@@ -61,13 +81,12 @@ def parser() -> Parser:
 
 
 def _cosine(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -2.0
-    if not -1 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"must be a number from -1 to 1, not {text!r}")
-    return value
+    return number(text, -1, 1)
+
+
+def _threshold(text: str) -> float | None:
+    """A cosine or a distance, or no threshold."""
+    return None if text == "none" else number(text, -1, 1e9)
 
 
 def main(arguments: list[str]) -> int:
@@ -76,7 +95,8 @@ def main(arguments: list[str]) -> int:
         raise UserError(f"--out {request.out}: the name must end in .json, .json.gz or .html.")
 
     from tellapart import files
-    from tellapart.neighbours.collection import DUPLICATES_ABOVE, collect, group
+    from tellapart.metrics import caption_files
+    from tellapart.neighbours.collection import captions_of, collect, group
     from tellapart.neighbours.groups import Rule, save
     from tellapart.neighbours.sheet import write_sheet
     from tellapart.neighbours.vectors import source
@@ -87,30 +107,46 @@ def main(arguments: list[str]) -> int:
         raise UserError(f"--out {request.out}: this is what is to be read; choose another name.")
     if request.out and files.is_folder(request.out):
         raise UserError(f"--out {request.out}: this is a folder; give the name of a file.")
+    if request.captions and not (request.out and request.out.suffix == ".html"):
+        raise UserError("--captions is for the contact sheet: give --out F.html.")
+    alike_above: float | Calibrated | None = getattr(request, "alike_above", "calibrated")
+    if request.metric == "cosine" and isinstance(alike_above, float) and alike_above > 1:
+        raise UserError(f"--alike-above {alike_above:g}: a cosine is a number from -1 to 1.")
+    given = caption_files.read(request.captions).by_id if request.captions else None
     collection = collect(request.data, request.split)
-    above = DUPLICATES_ABOVE if request.duplicates_above is None else request.duplicates_above
-    rule = Rule(request.by, request.metric, request.k, above)
-    groups = group(collection, source(request.retriever, request.device), rule)
+    captions = captions_of(collection, given)  # before the photos are looked at: a wrong file should not cost an hour
+    groups = group(
+        collection,
+        source(request.retriever, request.device),
+        Rule(request.by, request.metric, request.k),
+        duplicates_above="calibrated" if request.duplicates_above is None else request.duplicates_above,
+        alike_above=alike_above,
+    )
     if request.out is None:
         _print(groups)
     elif request.out.suffix == ".html":
-        shown = write_sheet(groups, request.out, most=request.most)
-        more = "; --most shows more" if shown == request.most < len(groups) else ""
-        print_message(f"{request.out}: {shown} of {len(groups)} photos have a row{more}")
+        shown, rows = write_sheet(groups, request.out, most=request.most, captions=captions)
+        more = "; --most shows more" if shown < rows else ""
+        print_message(f"{request.out}: {shown} of {rows} rows of look-alikes and duplicates{more}")
     else:
         save(groups, request.out)
-    for line in [*collection.problems, *_summary(groups, collection)]:
+    unusable = [f"{file}: {reason}" for file, reason in groups.failed.items()]
+    for line in [*collection.problems, *unusable, *_summary(groups, collection)]:
         print_message(line)
     return 1 if groups.failed or collection.problems else 0
 
 
 def _print(groups: Groups) -> None:
-    for group in groups:
-        lines = [(file, "exact copy", "1") for file in group.copies]
-        lines += [(other.file, "near-duplicate", f"{other.similarity:.4f}") for other in group.near_duplicates]
-        lines += [(other.file, "look-alike", f"{other.similarity:.4f}") for other in group.look_alikes]
-        for other, kind, similarity in lines:
-            print_row(group.file, kind, other, similarity)
+    for first, *others in groups.rows():
+        own = groups.photos[first].file
+        for position in others:
+            near = groups.near_duplicate_of(position, [first, *others])
+            kind, similarity = ("exact copy", "1") if near is None else ("near-duplicate", f"{near:.4f}")
+            print_row(own, kind, groups.photos[position].file, similarity)
+        for position, nearness in groups.look_alikes(first):
+            print_row(own, "look-alike", groups.photos[position].file, f"{nearness:.4f}")
+    for file, reason in groups.failed.items():
+        print_row(file, "error", reason, "")
 
 
 def _summary(groups: Groups, collection: Collection) -> list[str]:
@@ -119,12 +155,17 @@ def _summary(groups: Groups, collection: Collection) -> list[str]:
     have = (groups.indices >= 0).sum(1)
     full, none = int((have == rule.k).sum()), int((have == 0).sum())
     lines = [f"{count} photos; {_share(full, count)} have {rule.k} look-alikes by {rule.retriever}"]
+    which = "" if rule.alike_above is None else f" that are similar enough ({_limit(rule)})"
     if count - full - none:
-        lines.append(f"{_share(count - full - none, count)} have fewer: there are no more other photos in their split")
+        lines.append(f"{_share(count - full - none, count)} have fewer: their split has no more other photos{which}")
     if none:
-        lines.append(f"{_share(none, count)} have none: their split has no other photo to compare that is no duplicate")
+        lines.append(f"{_share(none, count)} have none: beside duplicates their split has no other photos{which}")
     if groups.copies:
         lines.append(f"{_share(len(groups.copies), count)} have exact copies, which are left out")
+    sets = groups.sets()
+    exact = sum(one.exact for one in sets)
+    lines += [f"{_sets(exact)} of exact copies"] if exact else []
+    lines += [f"{_sets(len(sets) - exact)} of near-duplicates, such as bursts"] if len(sets) > exact else []
     splits: dict[str, set[str]] = {}
     for photo in groups.photos:
         splits.setdefault(photo.sha256, set()).add(photo.split)
@@ -144,6 +185,14 @@ def _summary(groups: Groups, collection: Collection) -> list[str]:
 
         lines.append(f"found by an index: recall {groups.recall:.3f}, measured on {MEASURED_ON} photos")
     return lines
+
+
+def _sets(number: int) -> str:
+    return f"{number} set{'' if number == 1 else 's'}"
+
+
+def _limit(rule: Rule) -> str:
+    return f"{'distance up to' if rule.metric == 'euclidean' else 'cosine from'} {rule.alike_above:.3g}"
 
 
 def _share(number: int, count: int) -> str:

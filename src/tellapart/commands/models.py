@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tellapart import places
+from tellapart import files, places
 from tellapart.album import DEFAULT, EMBEDDED
 from tellapart.captioners import CAPTIONERS
 from tellapart.commands.arguments import Parser
@@ -40,7 +40,9 @@ def main(arguments: list[str]) -> int:
             "a folder or hub id": f"{ANY_BACKBONE}; pip install 'tellapart[backbones]'",
             "features from elsewhere": "imported with `tellapart features DATA --from ARCHIVE --name NAME`",
         },
-        "recipes here": {str(file): _first_line(file) for file in sorted(Path("recipes").rglob("*.yaml"))},
+        "recipes here": {
+            str(file): _first_line(file) for file in sorted(Path("recipes").rglob("*.yaml")) if file.is_file()
+        },
     }
     for title, lines in sections.items():
         if lines:
@@ -73,5 +75,8 @@ def _where(name: str) -> str:
 
 
 def _first_line(recipe: Path) -> str:
-    first = recipe.read_text(encoding="utf-8").partition("\n")[0]
+    try:
+        first = files.read_text(recipe).partition("\n")[0]
+    except UserError:
+        return "cannot be read"
     return first.removeprefix("#").strip()

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
+import textwrap
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
-from jsonargparse import ArgumentError, ArgumentParser, DefaultHelpFormatter
-
-from tellapart import files
+from tellapart import former_names, plain_yaml, recipe_values
+from tellapart.commands.arguments import Parser
 from tellapart.errors import UserError
 from tellapart.printable import print_message, print_row
 from tellapart.recipe import Recipe
@@ -20,8 +20,7 @@ from tellapart.recipe import Recipe
 if TYPE_CHECKING:
     from tellapart.training.distributed import World
 
-EXAMPLE = """examples:
-  tellapart train recipes/tiny/toy_xe.yaml --data toy/captions.json --out runs/toy_xe
+EXAMPLE = """tellapart train recipes/tiny/toy_xe.yaml --data toy/captions.json --out runs/toy_xe
   tellapart train recipes/album/plain_xe.yaml --data DATA.json --out runs/plain --optim.lr 4e-4
   tellapart train recipes/album/plain_xe.yaml --data DATA.json --out runs/plain --resume
   torchrun --nproc-per-node 2 -m tellapart train recipes/album/plain_xe.yaml --data DATA.json --out runs/plain
@@ -32,40 +31,75 @@ _RECIPES = (".yaml", ".yml")
 _FLAGS = ("--resume", "--tiny", "--print_config", "--help")  # options without a value
 
 
-class HelpFormatter(argparse.RawDescriptionHelpFormatter, DefaultHelpFormatter):
-    """Leaves the lines of the examples as they are."""
-
-
-def parse(arguments: list[str]) -> tuple[Recipe, Path, bool]:
-    """The recipe with the command line's changes, the run folder, and whether to go on with the run there."""
-    parser = ArgumentParser(
-        prog="tellapart train",
-        usage="tellapart train RECIPE.yaml [--out DIR] [--resume] [--data DATA.json ...] [--KEY VALUE ...]",
-        description="Run a recipe.  Any field of a recipe can be set on the command line.",
-        epilog=EXAMPLE,
-        formatter_class=HelpFormatter,
-        exit_on_error=False,
+def parser() -> Parser:
+    parser = Parser(
+        "train", "Run a recipe.  Any field of a recipe can be set on the command line; they are listed below.", EXAMPLE
     )
-    parser.add_argument("--recipe", action="config", help="the recipe; `--recipe` itself can be left out")
-    parser.add_argument("--out", type=str, default="runs/latest", help="folder of the run (default: runs/latest)")
+    parser.usage = "tellapart train RECIPE.yaml [--out DIR] [--resume] [--data DATA.json ...] [--KEY VALUE ...]"
+    parser.add_argument("--recipe", action="append", default=[], help="the recipe; `--recipe` itself can be left out")
+    parser.add_argument("--print_config", action="store_true", help="print the whole recipe, and train nothing")
+    parser.add_argument("--out", default="runs/latest", metavar="DIR", help="folder of the run (default: runs/latest)")
     parser.add_argument(
         "--resume",
         action="store_true",
         help="go on with the run that is in that folder; more epochs or max_steps make it longer",
     )
     parser.add_argument("--tiny", action="store_true", help="shrink widths and steps, to see that everything fits")
-    parser.add_class_arguments(Recipe)
-    try:
-        request = parser.parse_args(_with_short_forms(arguments))
-    except ArgumentError as error:
-        raise UserError(" ".join(str(error).split())) from None
-    built = parser.instantiate(request)  # the parts of a recipe as dataclasses
-    recipe = Recipe(**{name: built[name] for name in Recipe.__dataclass_fields__})
+    parser.epilog = f"fields of a recipe:\n{_fields()}\n\n{parser.epilog}"
+    return parser
+
+
+@cache
+def _fields() -> str:
+    """Every field with its meaning, as options' help is laid out."""
+    lines = []
+    for field in recipe_values.listed(Recipe()):
+        default = list(field.default) if isinstance(field.default, tuple) else field.default
+        meaning = f"{field.meaning} ({field.kind}; default: {json.dumps(default)})"
+        lines.append(f"  --{field.name}")
+        lines += textwrap.wrap(meaning, 79, initial_indent=" " * 24, subsequent_indent=" " * 24)
+    return "\n".join(lines)
+
+
+def parse(arguments: list[str]) -> tuple[Recipe, Path, bool]:
+    """The recipe with the command line's changes, the run folder, and whether to go on with the run there."""
+    options, changes = _apart(_with_short_forms(arguments))
+    request = parser().parse_args(options)
+    recipe = Recipe()
+    for file in request.recipe:
+        recipe = _read(file, recipe)
+    for given, value in changes:
+        name, text, notes = former_names.renewed_option(given, value)
+        recipe = recipe_values.changed(recipe, name, text)
+        _say(notes)
+    if request.print_config:
+        from tellapart.training.run_folder import plain
+
+        print(plain_yaml.dump(plain(recipe)), end="")
+        sys.exit(0)
     if request.tiny:
         from tellapart.training.build import shrink
 
         recipe = shrink(recipe)
     return recipe, Path(request.out), request.resume
+
+
+def _apart(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
+    """Options of the command, and those that set a field of the recipe, as names and values."""
+    given, options, changes = list(words), list[str](), list[tuple[str, str]]()
+    while given:
+        word = given.pop(0)
+        option, joined, value = word.partition("=")
+        name = option.removeprefix("--")
+        if option == name or name.split(".")[0] not in Recipe.__dataclass_fields__:
+            options.append(word)
+        elif joined:
+            changes.append((name, value))
+        elif given:
+            changes.append((name, given.pop(0)))
+        else:
+            raise UserError(f"{option}: a value must follow.")
+    return options, changes
 
 
 def _with_short_forms(arguments: list[str]) -> list[str]:
@@ -86,19 +120,31 @@ def _with_short_forms(arguments: list[str]) -> list[str]:
     if len(recipes) > 1:
         raise UserError(f"{recipes[1]}: there are two recipes; a run has one.")
     # The recipe comes first, so that the command line has the last word.
-    given = ["--recipe", _readable(recipes[0])] if recipes else []
+    given = ["--recipe", recipes[0]] if recipes else []
     return given + rest + (["--data.files", json.dumps(data)] if data else [])
 
 
-def _readable(recipe: str) -> str:
-    """The parser does not name the file when it is no YAML."""
-    try:
-        content = yaml.safe_load(files.read_text(Path(recipe)))
-    except yaml.YAMLError as error:
-        raise UserError(f"{recipe}: this is not YAML ({' '.join(str(error).split())}).") from None
+def _read(file: str, recipe: Recipe) -> Recipe:
+    """The recipe with what a file says in place of its own."""
+    content = plain_yaml.read(Path(file))
+    if content is None:
+        raise UserError(f"{file}: the recipe is empty.")
     if not isinstance(content, dict):
-        raise UserError(f"{recipe}: a recipe is a YAML file of `key: value`; this one is not.")
+        raise UserError(f"{file}: a recipe is a YAML file of `key: value`; this one is not.")
+    try:
+        content, notes = former_names.renewed(content)
+        recipe = recipe_values.filled(recipe, content)
+    except UserError as error:
+        raise UserError(f"{file}: {error}") from None
+    _say(f"{file}: {note}" for note in notes)
     return recipe
+
+
+def _say(notes: Iterable[str]) -> None:
+    """Once, if several processes train together."""
+    if os.environ.get("RANK", "0") == "0":
+        for note in notes:
+            print(note, file=sys.stderr)
 
 
 def main(arguments: list[str]) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,7 +38,8 @@ _COLUMNS = {  # of a TSV line, by how many there are
     6: ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features"),
     10: ("image_id", "image_h", "image_w", "", "", "", "", "num_boxes", "boxes", "features"),
 }
-_LONGEST_LINE = 1 << 28  # 2,000 regions of 25,000 numbers
+_LARGEST = 1 << 28  # bytes of a photo's array, unpacked: 2,000 regions of 25,000 numbers
+_LONGEST_LINE = 1 << 28
 _SAMPLE = 1 << 16  # bytes
 _DAMAGE = (  # what libraries raise when a file is not what its name says
     OSError,
@@ -82,7 +84,7 @@ def expand(sources: Iterable[Path]) -> list[Path]:
     found: list[Path] = []
     for source in sources:
         if files.is_folder(source):
-            inside = sorted(file for file in source.iterdir() if file.suffix.lower() in SUFFIXES)
+            inside = sorted(files.regular(file) for file in source.iterdir() if file.suffix.lower() in SUFFIXES)
             if not inside:
                 raise UserError(f"{source}: there are no features in this folder (no {', '.join(SUFFIXES)}).")
             found += inside
@@ -137,17 +139,40 @@ def _why(error: Exception) -> str:
 
 def _npy(file: Path, wanted: Wanted) -> Iterator[Regions | Broken]:
     if wanted(file.stem):
-        yield _attempt(file.stem, str(file), lambda: {"features": np.load(file, allow_pickle=False)})
+
+        def load() -> Mapping[str, Any]:
+            _check_size(file.stat().st_size)
+            return {"features": np.load(file, allow_pickle=False)}
+
+        yield _attempt(file.stem, str(file), load)
 
 
 def _npz(file: Path, wanted: Wanted) -> Iterator[Regions | Broken]:
-    with np.load(file, allow_pickle=False) as archive:
-        yield from _arrays(file, archive.files, archive.__getitem__, wanted)
+    with zipfile.ZipFile(file) as members, np.load(file, allow_pickle=False) as archive:
+        sizes = {info.filename.removesuffix(".npy"): info.file_size for info in members.infolist()}
+
+        def get(key: str) -> NDArray[Any]:
+            _check_size(sizes[key])
+            array: NDArray[Any] = archive[key]
+            return array
+
+        yield from _arrays(file, archive.files, get, wanted)
 
 
 def _safetensors(file: Path, wanted: Wanted) -> Iterator[Regions | Broken]:
     with safe_open(file, "pt") as archive:  # by way of torch, because numpy does not know bf16
-        yield from _arrays(file, archive.keys(), lambda key: archive.get_tensor(key).float().numpy(), wanted)
+
+        def get(key: str) -> NDArray[Any]:
+            _check_size(4 * math.prod(archive.get_slice(key).get_shape()))
+            array: NDArray[Any] = archive.get_tensor(key).float().numpy()
+            return array
+
+        yield from _arrays(file, archive.keys(), get, wanted)
+
+
+def _check_size(size: int) -> None:
+    if size > _LARGEST:
+        raise ValueError(f"has, unpacked, {size >> 20} MB; {_LARGEST >> 20} MB is the most")
 
 
 def _arrays(

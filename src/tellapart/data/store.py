@@ -130,10 +130,9 @@ def _claim(folder: Path, manifest: dict[str, Any]) -> None:
     if not files.is_file(file):
         files.replace(file, (json.dumps(manifest, indent=1) + "\n").encode())
         return
+    data = files.read_bytes(file)
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{file}: the file cannot be read ({error.strerror}).") from None
+        found = json.loads(data)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):

@@ -43,6 +43,7 @@ class Tokenizer(Protocol):
         """As part of a model folder: see `load`."""
 
 
+_MOST_BYTES = 1 << 28  # of a vocabulary
 VOCABULARY, SUBWORDS = "vocabulary.json", "tokenizer.json"
 
 _WORD = re.compile(r"n't|'(?:s|m|d|ll|re|ve)\b|[^\W_]+(?:-[^\W_]+)*")
@@ -80,7 +81,7 @@ class WordTokenizer:
     @classmethod
     def load(cls, folder: Path) -> WordTokenizer:
         file = folder / VOCABULARY
-        words = _stored(file).get("words")
+        words = _stored(folder).get("words")
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             raise _unreadable(file)
         try:
@@ -128,7 +129,7 @@ class SubwordTokenizer:
 
     @classmethod
     def load(cls, folder: Path) -> SubwordTokenizer:
-        file, ids = folder / SUBWORDS, _stored(folder / VOCABULARY)
+        file, ids = folder / SUBWORDS, _stored(folder)
         try:
             from tokenizers import Tokenizer as Library
         except ImportError:
@@ -137,7 +138,7 @@ class SubwordTokenizer:
         if not all(type(token) is int for token in special.values()):
             raise _unreadable(folder / VOCABULARY)
         try:
-            return cls(Library.from_str(files.read_text(file)), **special)  # type: ignore[arg-type]
+            return cls(Library.from_str(files.read_text(files.inside(folder, SUBWORDS), most=_MOST_BYTES)), **special)  # type: ignore[arg-type]
         except UserError:
             raise
         except Exception as error:  # the library raises plain ones
@@ -165,7 +166,7 @@ class SubwordTokenizer:
 
 def load(folder: Path) -> Tokenizer:
     """The tokenizer of a model folder, by its kind."""
-    kind = _stored(folder / VOCABULARY).get("kind")
+    kind = _stored(folder).get("kind")
     if kind == "words":
         return WordTokenizer.load(folder)
     if kind == "subwords":
@@ -178,13 +179,11 @@ def spellings(tokenizer: Tokenizer) -> list[str]:
     return [tokenizer.decode([token]) for token in range(len(tokenizer))]
 
 
-def _stored(file: Path) -> dict[str, Any]:
+def _stored(folder: Path) -> dict[str, Any]:
+    file = files.inside(folder, VOCABULARY)
+    data = files.read_bytes(file, most=_MOST_BYTES)
     try:
-        stored = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{file}: there is no such file.") from None
-    except OSError as error:
-        raise UserError(f"{file} cannot be read ({error.strerror}).") from None
+        stored = json.loads(data)
     except (ValueError, RecursionError):
         raise _unreadable(file) from None
     if not isinstance(stored, dict):

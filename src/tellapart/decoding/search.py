@@ -7,6 +7,15 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True)
 class Search:
+    """How captions are looked for.
+
+    Example:
+        >>> captioner = tellapart.load()
+        >>> caption = captioner.caption("holiday/a.jpg", search=tellapart.Search(beam=5, n_best=2))
+        >>> [candidate.text for candidate in caption.candidates]
+        ['a ...', 'a ...']
+    """
+
     beam: int = 3  # width; made wider where it has no room for what follows
     n_best: int = 1  # captions of a photo that are listed
     min_words: int = 0  # of a caption, at least

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +23,9 @@ from tellapart import files, hub, places
 from tellapart.errors import UserError
 from tellapart.hub import reason
 
+_LAYERS = re.compile("layers|depth|expert|stage|block")
+_MOST_LAYERS, _MOST_SIZE = 1000, 10_000_000
+_MOST_MISSING = 1 << 30  # bytes: a tower that is not used, for instance
 _PARTS = ("*.json", "*.txt", "*.model", "model*.safetensors")  # of a model on the hub; never programs or pickles
 
 
@@ -44,7 +48,46 @@ def find(source: str, install: str) -> Path:
     if places.package("transformers") is None:
         raise UserError(f"{source}: it is loaded with transformers, which is not installed; `{install}` brings it.")
     _quiet()
-    return Path(source) if files.is_folder(Path(source)) else hub.fetch(source, _PARTS)
+    folder = Path(source) if files.is_folder(Path(source)) else hub.fetch(source, _PARTS)
+    _check(folder)
+    return folder
+
+
+def _check(folder: Path) -> None:
+    """Whatever transformers opens lies in the folder, and what config.json asks for is not absurd."""
+    for file in folder.iterdir():
+        if not files.is_folder(file):
+            files.inside(folder, file.name)
+    if (folder / "adapter_config.json").exists():
+        raise UserError(f"{folder}: adapter_config.json names another model, which is not read.")
+    for name in sorted(file.name for file in folder.glob("*.json")):
+        if name.endswith("config.json"):
+            _check_values(folder, name, files.read_json(folder / name), name == "config.json")
+    if (index := folder / "model.safetensors.index.json").exists():
+        parts = files.read_json(index).get("weight_map")
+        for part in set(map(str, parts.values())) if isinstance(parts, dict) else ():
+            files.inside(folder, part)
+
+
+def _check_values(folder: Path, name: str, values: Any, sizes: bool) -> None:
+    """sizes  whether numbers are sizes and counts of a network"""
+    if not isinstance(values, dict):
+        return
+    for key, value in values.items():
+        _check_values(folder, name, value, sizes)
+        where = f"{folder / name}: {key}"
+        if isinstance(value, str) and key.endswith("_file") and files.is_file(folder / value):
+            files.inside(folder, value)
+        elif key == "use_pretrained_backbone" and value:
+            raise UserError(f"{where}: another network is named, which is not read.")
+        elif key.endswith("attn_implementation") and "/" in str(value):
+            raise UserError(f"{where}: {str(value)[:60]!r} is a program, which is not run.")
+        elif sizes:
+            counts = value if isinstance(value, list) else [value]
+            numbers = [number for number in counts if isinstance(number, int)]
+            most = _MOST_LAYERS if _LAYERS.search(key) else _MOST_SIZE
+            if len(counts) > _MOST_LAYERS or max(numbers, default=0) > most:
+                raise UserError(f"{where} is too large; {most} is the most.")
 
 
 def _quiet() -> None:
@@ -75,6 +118,8 @@ def read_network(source: str, folder: Path, model: str, title: str) -> tuple[Any
             others = "; others are not read, because they can carry programs" if any(folder.glob("*.bin")) else ""
             raise UserError(f"{source} has no weights in the safetensors format{others}.")
         where = source  # of older models the hub keeps a copy in that format, which transformers finds
+    else:
+        _refuse_oversized(source, folder, model, title)
     try:
         network, found = getattr(transformers, model).from_pretrained(
             where, use_safetensors=True, trust_remote_code=False, dtype=torch.float32, output_loading_info=True
@@ -87,6 +132,25 @@ def read_network(source: str, folder: Path, model: str, title: str) -> tuple[Any
             ) from None
         raise UserError(f"{source}: the {title} cannot be loaded ({reason(error)}).") from None
     return network, sorted(found["missing_keys"])
+
+
+def _refuse_oversized(source: str, folder: Path, model: str, title: str) -> None:
+    """transformers allocates what config.json says before it looks for the weights.  Some may be missing; not most."""
+    import transformers
+
+    try:
+        config = transformers.AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
+        kind = getattr(transformers, model)
+        with torch.device("meta"):  # which takes no memory
+            outline = kind.from_config(config) if hasattr(kind, "from_config") else kind(config)
+        needed = 4 * sum(weight.numel() for weight in outline.parameters())
+    except Exception as error:
+        raise UserError(f"{source}: the {title} cannot be loaded ({reason(error)}).") from None
+    there = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    if needed > 8 * there + _MOST_MISSING:  # weights may be there in half precision or in bytes
+        raise UserError(
+            f"{source}: config.json describes a {title} of {needed >> 20} MB, and the weights have {there >> 20} MB."
+        )
 
 
 def refuse_incomplete(source: str, missing: list[str]) -> None:

@@ -6,16 +6,16 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from safetensors import SafetensorError, safe_open
 
-from tellapart import files
+from tellapart import files, former_names, plain_yaml, recipe_values
 from tellapart.errors import UserError
 from tellapart.evaluation import rows
+from tellapart.metrics.measures import RENAMED
 from tellapart.recipe import Recipe
 
 _AS_THEY_ARE = ("loss", "length")  # the others are shares, and people read them times 100
@@ -77,31 +77,10 @@ def _read(folder: Path, name: str) -> Run:
 
 def _recipe(file: Path) -> Recipe:
     try:
-        stored = yaml.safe_load(files.read_text(file))
-    except (yaml.YAMLError, RecursionError):
-        raise UserError(f"{file} is damaged: it is not YAML.") from None
-    recipe: Recipe = _filled(Recipe(), stored, file, "")
-    if not all(isinstance(weight, int | float) for weight in recipe.objective.rewards.terms.values()):
-        raise UserError(f"{file} is damaged: objective.rewards.terms must have numbers as weights.")
+        recipe = recipe_values.filled(Recipe(), former_names.renewed(plain_yaml.read(file))[0], strict=False)
+    except UserError as error:
+        raise UserError(f"{file} is damaged: {str(error).removeprefix(f'{file}: ')}") from None
     return recipe
-
-
-def _filled(default: Any, stored: object, file: Path, key: str) -> Any:
-    """What is stored, as the dataclass that `default` is.  What it does not mention is a setting of a later version."""
-    if not is_dataclass(default):
-        both = {type(default), type(stored)}
-        if len(both) > 1 and not both <= {int, float} and not both <= {list, tuple}:
-            raise UserError(f"{file} is damaged: {key} must be {_what(default)}, not {_what(stored)}.")
-        return stored
-    if not isinstance(stored, dict):
-        raise UserError(f"{file} is damaged: {key or 'a recipe'} must be a mapping, not {_what(stored)}.")
-    own = {field.name: getattr(default, field.name) for field in fields(default) if field.name in stored}
-    values = {name: _filled(value, stored[name], file, f"{key}.{name}".lstrip(".")) for name, value in own.items()}
-    return replace(default, **values)  # type: ignore[type-var]
-
-
-def _what(value: object) -> str:
-    return files.type_of(list(value) if isinstance(value, tuple) else value)
 
 
 def _curves(file: Path) -> tuple[Curves, Curves, int]:
@@ -122,7 +101,8 @@ def _curves(file: Path) -> tuple[Curves, Curves, int]:
         for name, value in line.items():
             if name not in _UNSEEN and math.isfinite(value):
                 curves = validations if name.startswith("val/") else training
-                curves[name.removeprefix("val/")].append((step, value))
+                figure = name.removeprefix("val/")
+                curves[RENAMED.get(figure, figure)].append((step, value))
     if step < 0:
         raise UserError(f"{file} has no line yet: there is nothing to compare.")
     return dict(validations), dict(training), step

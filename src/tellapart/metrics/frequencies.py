@@ -61,9 +61,10 @@ def save(frequencies: WordFrequencies, path: Path) -> None:
 
 
 def load(path: Path) -> WordFrequencies:
-    if not files.is_file(path):
-        raise UserError(f"{path}: there is no such file.")
+    files.regular(path)
     try:
+        with zipfile.ZipFile(path) as members:
+            files.refuse_larger(path, sum(info.file_size for info in members.infolist()))
         with np.load(path, allow_pickle=False) as archive:
             words = archive["words"].tobytes().decode().split("\n")
             documents = int(archive["documents"])

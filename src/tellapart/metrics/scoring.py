@@ -77,10 +77,11 @@ def score(
     df                    document frequencies of CIDEr: "self" (the references'), "coco" (bundled), or a file
     training              files with the captions that the model was trained on, for measures that need them
 
-    >>> score({1: "a dog runs"}, {1: ["a dog runs"]}, metrics="BLEU-1,Prec")["Prec"]
-    1.0
-
     `measure` gives values of each photo, intervals, paired tests and signatures as well.
+
+    Example:
+        >>> tellapart.score({"1": "a red bus"}, {"1": ["a red bus", "the bus is red"]}, metrics="ROUGE-L")
+        {'ROUGE-L': 1.0}
     """
     return measure(captions, references, metrics=metrics, df=df, training=training).corpus
 
@@ -95,7 +96,13 @@ def measure(
     split: str | None = None,
     allow_missing: bool = False,
 ) -> Scores:
-    """As `score`, with all that can be known of the scores."""
+    """As `score`, with all that can be known of the scores.
+
+    Example:
+        >>> scores = tellapart.measure(["a red bus", "a dog"], [["a red bus"], ["a cat"]], metrics="ROUGE-L")
+        >>> scores.per_photo()["0"]
+        {'ROUGE-L': 1.0}
+    """
     return compare(
         [captions],
         references,

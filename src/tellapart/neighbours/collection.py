@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tellapart import files
 from tellapart.data import examples as schema
 from tellapart.data.examples import Example
 from tellapart.data.readers import folder
 from tellapart.errors import UserError
+from tellapart.neighbours import thresholds
 from tellapart.neighbours.groups import By, Groups, Photo, Rule
 from tellapart.neighbours.mining import Captions, mine
-from tellapart.neighbours.search import Metric
+from tellapart.neighbours.search import Metric, Vectors
+from tellapart.neighbours.thresholds import Calibrated
 from tellapart.neighbours.vectors import Source, source
-
-DUPLICATES_ABOVE = 0.95
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -32,15 +33,34 @@ def look_alikes(
     metric: Metric = "cosine",
     retriever: str | None = None,
     split: str | None = None,
-    duplicates_above: float = DUPLICATES_ABOVE,
+    duplicates_above: float | Calibrated = "calibrated",
+    alike_above: float | Calibrated | None = "calibrated",
 ) -> Groups:
-    """The k photos that look most like each photo; photos, folders of photos or data files.
+    """The photos, k at most, that look like each photo; photos, folders of photos or data files.
 
-    `retriever` is the name of a retriever or of an encoder.  Photos that cannot be read are in `Groups.failed`.
+    by                what is compared: "image", photos; "caption", a photo with the captions of the others
+    retriever         the name of a retriever or of an encoder, or a folder
+    split             only this part of a data file; default: each part by itself
+    duplicates_above  photos with a cosine above this are near-duplicates; default: what was measured for the encoder
+    alike_above       no look-alike has a cosine below this; None: the k nearest are look-alikes, however unlike;
+                      default: what was measured for the retriever, or a quantile of the collection's pairs
+
+    Photos that cannot be read are in `Groups.failed`, copies and bursts in `Groups.sets()`.
+
+    Example:
+        >>> for group in tellapart.look_alikes("holiday/", k=3):
+        ...     print(group.file, [(other.file, other.similarity) for other in group.look_alikes], group.copies)
+        holiday/a.jpg [('holiday/b.jpg', 0.9...)] ['holiday/copy of a.jpg']
+        holiday/b.jpg [('holiday/a.jpg', 0.9...)] []
+        holiday/copy of a.jpg [('holiday/b.jpg', 0.9...)] ['holiday/a.jpg']
     """
-    collection = collect(photos, split)
-    rule = Rule(by, metric, k, duplicates_above)
-    return group(collection, source(retriever), rule)
+    return group(
+        collect(photos, split),
+        source(retriever),
+        Rule(by, metric, k),
+        duplicates_above=duplicates_above,
+        alike_above=alike_above,
+    )
 
 
 @dataclass
@@ -86,13 +106,22 @@ def _below(path: Path, split: str | None, problems: list[str]) -> list[Example]:
     return chosen
 
 
-def group(collection: Collection, vectors: Source, rule: Rule) -> Groups:
-    """The collection's groups by these vectors; the rule gets their name."""
+def group(
+    collection: Collection,
+    vectors: Source,
+    rule: Rule,
+    *,
+    duplicates_above: float | Calibrated = "calibrated",
+    alike_above: float | Calibrated | None = "calibrated",
+) -> Groups:
+    """The collection's groups by these vectors; the rule gets their name and the thresholds."""
     if rule.by == "image" and not vectors.sees_photos:
         raise UserError(f"{vectors.name} knows photos by their captions only; it can mine --by caption.")
     if rule.by == "caption" and not any(example.captions for example in collection.examples):
         raise UserError("no photo has a caption, so none can be found by caption; use --by image.")
-    rule = replace(rule, retriever=vectors.name, retriever_sha256=vectors.sha256)
+    if duplicates_above == "calibrated":
+        duplicates_above = vectors.duplicates_above
+    rule = replace(rule, duplicates_above=duplicates_above, retriever=vectors.name, retriever_sha256=vectors.sha256)
     if rule.by == "caption":
         vectors.of_captions([])  # one that reads none says so before it has looked at all photos
     if not vectors.sees_photos:  # vectors of captions do not tell which photos are nearly the same
@@ -106,4 +135,56 @@ def group(collection: Collection, vectors: Source, rule: Rule) -> Groups:
         captions = Captions(vectors.of_captions([text for example in examples for text in example.captions]), of_photo)
     groups = mine(photos, known.vectors, rule, captions, looks=known.looks)
     groups.failed = known.failed
+    if alike_above == "calibrated":
+        alike_above = None
+        if rule.metric == "cosine":
+            alike_above = thresholds.ALIKE_ABOVE.get((vectors.sha256, rule.by))
+        if alike_above is None:
+            alike_above = _quantile(groups, known.vectors, captions)
+    groups.keep_above(alike_above)
     return groups
+
+
+def _quantile(groups: Groups, vectors: Vectors, captions: Captions | None) -> float | None:
+    """What only the most similar pairs of the collection's photos reach."""
+    some = thresholds.sampled(len(vectors))
+    sample = vectors[some].astype(np.float64)
+    if captions is not None:
+        here = np.isin(captions.photo, some)
+        fits = _cosines(sample, captions.vectors[here].astype(np.float64))
+        scores = np.full((len(some), len(some)), -np.inf)
+        np.maximum.at(scores.T, np.searchsorted(some, captions.photo[here]), fits.T)
+    elif groups.rule.metric == "euclidean":
+        squares = (sample**2).sum(1)
+        scores = np.sqrt(np.maximum(squares[:, None] + squares - 2 * sample @ sample.T, 0))
+    else:
+        scores = _cosines(sample, sample)
+    set_of = {position: number for number, one in enumerate(groups.sets()) for position in one.positions}
+    sets = np.array([set_of.get(position, -1 - position) for position in some.tolist()])
+    different = (sets[:, None] != sets) & np.isfinite(scores)
+    return thresholds.quantile_of_pairs(scores, different, distances=groups.rule.metric == "euclidean")
+
+
+def _cosines(rows: NDArray[np.float64], columns: NDArray[np.float64]) -> NDArray[np.float64]:
+    norms = np.linalg.norm(rows, axis=1)[:, None] * np.linalg.norm(columns, axis=1)
+    cosines: NDArray[np.float64] = rows @ columns.T / np.where(norms > 0, norms, 1)
+    return cosines
+
+
+def captions_of(collection: Collection, given: Mapping[str, Sequence[str]] | None = None) -> dict[str, str]:
+    """File -> one caption, where there is one: the first in the data file.
+
+    given   captions to be taken instead, by what they call a photo: its id, its file, or another name of that file
+    """
+    found = {str(example.file): example.captions[0] for example in collection.examples if example.captions}
+    if given is None:
+        return found
+    by_file = {str(files.real(Path(name))): texts for name, texts in given.items() if "\0" not in name}
+    taken = {
+        str(example.file): texts[0]
+        for example in collection.examples
+        if (texts := given.get(str(example.id)) or by_file.get(str(files.real(example.file))))
+    }
+    if not taken:
+        raise UserError("none of the captions is of these photos; captions go by a photo's id or file.")
+    return found | taken

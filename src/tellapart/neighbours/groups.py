@@ -1,13 +1,16 @@
 """Look-alike groups: each photo of a collection with the photos that look like it, and how they are kept on disk.
 
     {"format": 1, "rule": {...}, "count": P, "photos_sha256": ..., "recall": ..., "failed": {file: why},
+     "sets": [{"kind", "photos": [position, ...]}, ...],
      "photos": [
     {"file", "id", "split", "sha256", "look_alikes": [[position, similarity], ...], "near_duplicates", "copies"},
     ...
     ]}
 
 A photo is named by its position in "photos", counted from 0; `file` is relative to the groups file or absolute.
-A photo's exact copies and near-duplicates are not among its look-alikes: no caption could tell those apart.
+A photo's exact copies and near-duplicates are not among its look-alikes: no caption could tell those apart.  They make
+up a set, such as the frames of a burst: whatever is a copy or a near-duplicate of a photo of the set is in it as well.
+"sets" is there for other programs; it follows from the photos and is not read again.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import gzip
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from math import isfinite
 from pathlib import Path
 from typing import Any, Literal
@@ -51,6 +54,8 @@ class Rule:
         metric: which vectors are near: cosine, or Euclidean distance (by image only)
         k: look-alikes of a photo
         duplicates_above: photos whose vectors have a cosine above this are near-duplicates
+        alike_above: no look-alike has a lower cosine (or a larger distance) than this; None: the k nearest are
+            look-alikes, however unlike the photo they are
         retriever: whose vectors these are
         retriever_sha256: of its weights
     """
@@ -59,6 +64,7 @@ class Rule:
     metric: Metric = "cosine"
     k: int = 5
     duplicates_above: float = 1.0
+    alike_above: float | None = None
     retriever: str = ""
     retriever_sha256: str = ""
 
@@ -79,6 +85,18 @@ class Group:
     look_alikes: list[Other]
     near_duplicates: list[Other]
     copies: list[str]
+
+
+@dataclass(frozen=True)
+class DuplicateSet:
+    """Photos that are the same or nearly the same, such as copies, edits or the frames of a burst."""
+
+    positions: list[int]  # in the order of the collection
+    exact: bool  # all have the same bytes
+
+    @property
+    def kind(self) -> str:
+        return "exact copies" if self.exact else "near-duplicates"
 
 
 @dataclass
@@ -115,10 +133,63 @@ class Groups:
             [self.photos[copy].file for copy in self.copies.get(position, [])],
         )
 
+    def sets(self) -> list[DuplicateSet]:
+        """Photos that are copies or near-duplicates of each other, in the order of their first photos.
+
+        Example:
+            >>> groups = tellapart.look_alikes("holiday/")
+            >>> [[groups.photos[position].file for position in one.positions] for one in groups.sets()]
+            [['holiday/a.jpg', 'holiday/copy of a.jpg']]
+        """
+        pairs = [(own, other) for own, others in self.copies.items() for other in others]
+        near = {own: [other for other, _ in others] for own, others in self.near_duplicates.items()}
+        pairs += [(own, other) for own, others in near.items() for other in others]
+        found: dict[int, list[int]] = {}
+        for position, first in enumerate(joined(len(self), pairs)):
+            found.setdefault(first, []).append(position)
+        sets = (positions for positions in found.values() if len(positions) > 1)
+        return [DuplicateSet(positions, all(p not in near for p in positions)) for positions in sets]
+
+    def rows(self) -> list[list[int]]:
+        """Every photo once: the positions of each set, and each photo that is in none by itself, in order."""
+        sets = {position: one.positions for one in self.sets() for position in one.positions}
+        rows = (sets.get(position, [position]) for position in range(len(self)))
+        return [row for position, row in enumerate(rows) if row[0] == position]
+
+    def near_duplicate_of(self, position: int, positions: list[int]) -> float | None:
+        """How like the first of its set a photo is, or the most similar one there; None: an exact copy of the first."""
+        if position in self.copies.get(positions[0], []):
+            return None
+        near = dict(self.near_duplicates.get(position, []))
+        return near.get(positions[0], max(near.values()))
+
+    def keep_above(self, least: float | None) -> None:
+        """Only these similarities (or, for distances, only smaller ones) make look-alikes; the rule says so then."""
+        self.rule = replace(self.rule, alike_above=least)
+        if least is not None:
+            unlike = self.scores > least if self.rule.metric == "euclidean" else self.scores < least
+            self.indices[unlike], self.scores[unlike] = -1, 0
+
     def look_alikes(self, position: int) -> list[tuple[int, float]]:
         """Positions and similarities, best first."""
         there = self.indices[position] >= 0
         return list(zip(self.indices[position][there].tolist(), self.scores[position][there].tolist(), strict=True))
+
+
+def joined(count: int, pairs: Iterable[tuple[int, int]]) -> list[int]:
+    """Numbers below `count` that are joined by pairs, directly or through others: the first of each one's set."""
+    first = list(range(count))
+
+    def root(number: int) -> int:
+        while first[number] != number:
+            first[number] = first[first[number]]
+            number = first[number]
+        return number
+
+    for one, other in pairs:
+        one, other = sorted((root(one), root(other)))
+        first[other] = one
+    return [root(number) for number in range(count)]
 
 
 def save(groups: Groups, path: Path) -> None:
@@ -130,6 +201,7 @@ def save(groups: Groups, path: Path) -> None:
         "photos_sha256": _fingerprint(groups.photos),
         "recall": groups.recall,
         "failed": groups.failed,
+        "sets": [{"kind": one.kind, "photos": one.positions} for one in groups.sets()],
     }
     names = relative_names((Path(photo.file) for photo in groups.photos), folder_of(path))
     lines = (json.dumps(_record(groups, position, name)) for position, name in enumerate(names))
@@ -187,7 +259,12 @@ def _rule(found: dict[str, Any], path: Path) -> Rule:
             raise UserError(f'{path}: "{key}" of the rule is missing or damaged; mine the groups again.')
     if found["by"] not in ("image", "caption") or found["metric"] not in ("cosine", "euclidean") or found["k"] < 1:
         raise UserError(f"{path}: the rule is one that this version does not know.")
-    return Rule(**{key: found[key] for key in kinds})
+    alike_above = found.get("alike_above")  # files of earlier versions do not have it
+    if alike_above is not None and (
+        not isinstance(alike_above, int | float) or isinstance(alike_above, bool) or not isfinite(alike_above)
+    ):
+        raise UserError(f'{path}: "alike_above" of the rule is damaged; mine the groups again.')
+    return Rule(**{key: found[key] for key in kinds}, alike_above=alike_above)
 
 
 def _groups(content: dict[str, Any], rule: Rule, path: Path) -> Groups:

@@ -6,7 +6,8 @@ By caption (the similar groups of GEG): the score of a photo is the best fit of 
 Photos are compared within their split only.  Photos with the same bytes count as one, by the name of the first; the
 others are its exact copies.  What is more alike than `duplicates_above` is a near-duplicate and no look-alike: by
 `looks`, features that know what a photo looks like, for a retriever's vectors know what it is about, and two bathrooms
-are as near to each other there as two copies of one photo.
+are as near to each other there as two copies of one photo.  Near-duplicates make up sets, such as the frames of a
+burst: nothing of a photo's own set is its look-alike, and of another set only the most similar one is.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from tellapart.errors import UserError
 from tellapart.neighbours import index
-from tellapart.neighbours.groups import Groups, Photo, Rule
+from tellapart.neighbours.groups import Groups, Photo, Rule, joined
 from tellapart.neighbours.search import Metric, Neighbours, Vectors, first_not_finite, nearest
 
 LARGE = 200_000  # vectors; above this an index is used
@@ -79,6 +80,8 @@ def _mine_split(
     rule = groups.rule
     alike = Search((vectors if looks is None else looks)[first], rule.k + _MORE)
     duplicates = _near_duplicates(alike, rule.duplicates_above)
+    pairs = ((one, other) for one, others in duplicates.items() for other, _ in others)
+    set_of = joined(len(first), pairs)  # (U,)
     if captions is not None:
         number = np.full(len(groups), -1)  # of each photo among the different ones
         for unique, positions in enumerate(copies):
@@ -91,7 +94,7 @@ def _mine_split(
         of_photo = np.arange(len(first))
         reuse = rule.metric == "cosine" and looks is None
         fitting = alike if reuse else Search(vectors[first], rule.k + _MORE, metric=rule.metric)
-    indices, scores = _look_alikes(fitting, of_photo, rule.k, duplicates)
+    indices, scores = _look_alikes(fitting, of_photo, rule.k, set_of)
     if rule.metric == "cosine":  # zeros, such as of a photo known by captions that has none: equally like everything
         indices[~vectors[first].any(1)] = -1
     for unique, positions in enumerate(copies):
@@ -153,7 +156,7 @@ def _near_duplicates(search: Search, above: float) -> dict[int, list[tuple[int, 
 
 
 def _look_alikes(
-    search: Search, of_photo: NDArray[np.int64], k: int, duplicates: dict[int, list[tuple[int, float]]]
+    search: Search, of_photo: NDArray[np.int64], k: int, set_of: list[int]
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """(U, k) photos, -1 where there are no more, and their scores."""
     indices = np.full((len(search.queries), k), -1)
@@ -161,12 +164,12 @@ def _look_alikes(
     for rows, found, need in search.deepening():
         owners = np.where(found.indices >= 0, of_photo[found.indices], -1) if found.indices.size else found.indices
         for row, others, near in zip(rows.tolist(), owners.tolist(), found.scores.tolist(), strict=True):
-            passed = {row, -1, *(other for other, _ in duplicates.get(row, []))}
+            passed = {set_of[row]}
             place = 0
             for other, score in zip(others, near, strict=True):
-                if other not in passed:
+                if other >= 0 and set_of[other] not in passed:
                     indices[row, place], scores[row, place] = other, score
-                    passed.add(other)
+                    passed.add(set_of[other])
                     place += 1
                     if place == k:
                         break

@@ -17,6 +17,7 @@ from tellapart.encoders import ENCODERS, EncoderConfig, PhotoEncoder
 from tellapart.encoders.loading import load as load_encoder
 from tellapart.errors import BadPhoto, UserError
 from tellapart.neighbours.search import Vectors
+from tellapart.neighbours.thresholds import duplicates_above
 from tellapart.numerics import choose_device
 from tellapart.parallel import batched
 from tellapart.progress import Progress
@@ -42,6 +43,7 @@ class Known:
 class Source(Protocol):
     name: str
     sha256: str  # of the weights
+    duplicates_above: float  # the cosine that was measured for its encoder
     sees_photos: bool  # or else knows them only by their captions
 
     def of_photos(self, examples: Sequence[Example]) -> Known: ...
@@ -63,6 +65,7 @@ class EncoderSource:
 
     def __init__(self, encoder: PhotoEncoder):
         self.encoder, self.name, self.sha256 = encoder, encoder.config.name, encoder.weights_sha256
+        self.duplicates_above = duplicates_above(encoder)
 
     def of_photos(self, examples: Sequence[Example]) -> Known:
         return _known(examples, pooled_features(self.encoder, [str(example.file) for example in examples]))
@@ -75,6 +78,7 @@ class RetrieverSource:
     def __init__(self, retriever: Retriever):
         self.retriever, self.name, self.sha256 = retriever, retriever.name, retriever.sha256
         self.sees_photos = retriever.sees == "photos"
+        self.duplicates_above = duplicates_above(retriever.encoder)
 
     def of_photos(self, examples: Sequence[Example]) -> Known:
         if not self.sees_photos:

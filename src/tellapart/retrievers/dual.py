@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +15,7 @@ class DualConfig:
     sentence_size: int = 384
     feature_size: int = 1280
     size: int = 512  # of an embedding
-    hidden: int = 1024  # of the network beside each linear projection; 0: none
+    hidden: int = field(default=1024, metadata={"least": 0})  # of the network beside each projection; 0: none
     dropout: float = 0.5
 
 

@@ -21,6 +21,7 @@ class Embedded:
     vectors: NDArray[np.float32]  # (P, E) unit norm
     sha256: list[str]  # of each photo's bytes
     failed: dict[str, str]  # file -> why not
+    features: NDArray[np.float32] | None = None  # (P, D) the encoder's, by which near-duplicates are known
 
 
 def embed_photos(retriever: Retriever, files: Sequence[str]) -> Embedded:
@@ -34,4 +35,4 @@ def embed(retriever: Retriever, seen: Pooled) -> Embedded:
     """The vectors of photos whose features are at hand."""
     parts = [retriever.embed_images(part).float().cpu() for part in torch.from_numpy(seen.vectors).split(_BATCH)]  # type: ignore[no-untyped-call]
     vectors: NDArray[np.float32] = torch.cat(parts).numpy() if seen.files else np.zeros((0, retriever.size), np.float32)
-    return Embedded(seen.files, vectors, seen.sha256, seen.failed)
+    return Embedded(seen.files, vectors, seen.sha256, seen.failed, seen.vectors)

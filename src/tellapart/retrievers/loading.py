@@ -40,8 +40,7 @@ def _from_folder(folder: Path, device: torch.device) -> Retriever:
     entry = RETRIEVERS.get(config.name)
     if entry is None:
         raise UserError(f"{folder}: there is no retriever {config.name!r}; there are {', '.join(RETRIEVERS)}.")
-    towers = models.build(RETRIEVERS, "retriever", config.name, config.settings)
-    sha256 = models.load_weights(folder, towers)
+    towers, sha256 = models.rebuild(folder, RETRIEVERS, "retriever", config)
     encoder = models.encoder_from(config.encoder, device) if entry.sees == "photos" else None
     towers.to(device).eval().requires_grad_(False)
     tokenizer = models.load_tokenizer(folder, config.settings) if entry.reads == "words" else None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from tellapart import models
+from tellapart.captioners import CAPTIONERS
 from tellapart.errors import UserError
 from tellapart.objectives.policy import PolicyConfig
 from tellapart.recipe import Recipe
@@ -17,54 +19,59 @@ from tellapart.training.validation import METRICS
 
 _CAPTIONING = ("cross_entropy", "policy_gradient")
 _RETRIEVAL = ("info_nce", "max_violation")
-_RANGES: dict[str, tuple[float, float]] = {  # least and most
-    **dict.fromkeys(("batch_size", "epochs", "log_steps", "optim.accumulate", "optim.decay_epochs"), (1, math.inf)),
-    **dict.fromkeys(("data.min_count", "data.max_words", "data.captions_per_photo"), (1, math.inf)),
-    **dict.fromkeys(("validation.beam", "objective.scheduled_sampling.every"), (1, math.inf)),
-    **dict.fromkeys(("max_steps", "save_minutes", "threads", "data.limit", "data.views"), (0, math.inf)),
-    **dict.fromkeys(("validation.every", "validation.patience", "validation.photos"), (0, math.inf)),
-    **dict.fromkeys(("optim.lr", "optim.weight_decay", "optim.warmup", "optim.decay"), (0, math.inf)),
-    **dict.fromkeys(("optim.clip_norm", "optim.clip_value"), (0, math.inf)),
-    **dict.fromkeys(("optim.betas", "optim.final"), (0, 1)),
-    **dict.fromkeys(("objective.label_smoothing", "objective.hide_regions"), (0, 1)),
-    **dict.fromkeys(("objective.scheduled_sampling.increase", "objective.scheduled_sampling.most"), (0, 1)),
-    **dict.fromkeys(("objective.policy.samples", "objective.policy.best", "objective.policy.groups"), (1, math.inf)),
-    **dict.fromkeys(("objective.policy.top_k", "objective.policy.no_repeat"), (0, math.inf)),
-    **dict.fromkeys(
-        ("objective.policy.diversity", "objective.policy.kl", "objective.policy.references"), (0, math.inf)
-    ),
-    **dict.fromkeys(("objective.rewards.group", "objective.rewards.rank_base"), (1, math.inf)),
-    **dict.fromkeys(
-        (
-            "validation.watch.unique",
-            "validation.watch.repetition",
-            "validation.watch.ending",
-            "validation.watch.stutter",
-            "validation.watch.unusual_order",
-        ),
-        (0, 1),
-    ),
-    "validation.watch.length": (1, math.inf),
-    "objective.policy.temperature": (1e-3, math.inf),
-    "objective.policy.top_p": (1e-6, 1),
-    "objective.rewards.margin": (0, 2),
-    "objective.margin": (0, 2),
-    "objective.all_negatives": (0, math.inf),
-    "optim.average": (0, 1 - 1e-9),
+_MANY, _LARGE, _HUGE = 10_000, 10**6, 10**9  # captions of a photo or the like; weights; photos or steps
+_RANGES: dict[str, tuple[float, float]] = {  # least and most of every number
     "seed": (0, 2**63 - 1),
+    **dict.fromkeys(("epochs", "log_steps", "data.min_count", "optim.accumulate", "optim.decay_epochs"), (1, _HUGE)),
+    **dict.fromkeys(("max_steps", "save_minutes", "data.limit", "optim.warmup", "objective.all_negatives"), (0, _HUGE)),
+    **dict.fromkeys(("validation.every", "validation.patience", "validation.photos"), (0, _HUGE)),
+    **dict.fromkeys(("batch_size", "objective.rewards.group", "objective.rewards.rank_base"), (1, _LARGE)),
+    **dict.fromkeys(("data.max_words", "data.captions_per_photo", "validation.beam"), (1, _MANY)),
+    **dict.fromkeys(("threads", "data.views"), (0, _MANY)),
+    "encoder.image_size": (8, 2048),
+    "encoder.grid": (1, 64),
+    **dict.fromkeys(("optim.lr", "optim.weight_decay", "optim.decay"), (0, _LARGE)),
+    **dict.fromkeys(("optim.clip_norm", "optim.clip_value"), (0, _LARGE)),
+    **dict.fromkeys(("optim.betas", "optim.final"), (0, 1)),
+    "optim.average": (0, 1 - 1e-9),
+    **dict.fromkeys(("objective.label_smoothing", "objective.hide_regions"), (0, 1)),
+    **dict.fromkeys(("objective.margin", "objective.rewards.margin"), (0, 2)),
+    "objective.scheduled_sampling.start": (-1, _HUGE),
+    "objective.scheduled_sampling.every": (1, _HUGE),
+    **dict.fromkeys(("objective.scheduled_sampling.increase", "objective.scheduled_sampling.most"), (0, 1)),
+    **dict.fromkeys(("objective.policy.samples", "objective.policy.best", "objective.policy.groups"), (1, _MANY)),
+    **dict.fromkeys(("objective.policy.no_repeat", "objective.policy.references"), (0, _MANY)),
+    "objective.policy.top_k": (0, _HUGE),
+    **dict.fromkeys(("objective.policy.diversity", "objective.policy.kl"), (0, _LARGE)),
+    "objective.policy.temperature": (1e-3, _LARGE),
+    "objective.policy.top_p": (1e-6, 1),
+    **dict.fromkeys(("objective.rewards.local.threshold", "objective.rewards.local.word_threshold"), (-_LARGE, _LARGE)),
+    **dict.fromkeys(("objective.rewards.local.ngram_quantile", "objective.rewards.local.word_quantile"), (0, 1)),
+    **dict.fromkeys(("objective.rewards.local.share", "objective.rewards.local.bonus"), (0, _LARGE)),
+    **dict.fromkeys(("validation.watch.unique", "validation.watch.repetition", "validation.watch.ending"), (0, 1)),
+    **dict.fromkeys(("validation.watch.stutter", "validation.watch.unusual_order"), (0, 1)),
+    "validation.watch.length": (1, _LARGE),
 }
+_WEIGHT = (-_LARGE, _LARGE)
 
 
 def check(recipe: Recipe) -> None:
     values: dict[str, Any] = flat(plain(recipe))
     for name, (least, most) in _RANGES.items():
-        value = values[name]
-        for number in value if isinstance(value, list) else [value]:
-            if not least <= number <= most:
-                meant = f"at least {least}" if number < least else f"at most {most}"
-                raise UserError(f"{name} must be {meant}, not {number}.")
+        for number in values[name] if isinstance(values[name], list) else [values[name]]:
+            _check_range(name, number, least, most)
+    rewarded, where = recipe.objective.rewards, "objective.rewards"
+    for term, weight in rewarded.terms.items():
+        _check_range(f"{where}.terms.{term}", weight, *_WEIGHT)
+    for term, factors in rewarded.factors.items():
+        for data, factor in factors.items():
+            _check_range(f"{where}.factors.{term}.{data}", factor, *_WEIGHT)
     if recipe.retriever and recipe.retriever not in RETRIEVERS:
         raise UserError(f"there is no retriever {recipe.retriever!r}; there are {', '.join(RETRIEVERS)}.")
+    if recipe.retriever:
+        models.check_settings(RETRIEVERS, "retriever", recipe.retriever, recipe.model)
+    else:
+        models.check_settings(CAPTIONERS, "captioner", recipe.captioner, recipe.model)
     metrics = (*(RETRIEVAL_METRICS if recipe.retriever else METRICS), LAST)
     if recipe.validation.metric not in metrics:
         raise UserError(
@@ -89,6 +96,12 @@ def check(recipe: Recipe) -> None:
         raise UserError(
             f"data.captions_per_photo must be 2: {recipe.retriever} brings two captions of a photo together."
         )
+
+
+def _check_range(name: str, number: float, least: float, most: float) -> None:
+    if not least <= number <= most:  # also where it is not a number
+        meant = f"at least {least}" if number < least else f"at most {most}"
+        raise UserError(f"{name} must be {'a number' if math.isnan(number) else meant}, not {number}.")
 
 
 def _check_policy(policy: PolicyConfig) -> None:

@@ -8,9 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
-import yaml
-
-from tellapart import files, models
+from tellapart import files, former_names, models, plain_yaml
 from tellapart.errors import UserError
 from tellapart.recipe import Recipe
 
@@ -58,8 +56,8 @@ def claim(recipe: Recipe, out: Path, resume: bool) -> bool:
     if not resume:
         raise UserError(f"{out} holds a run already; --resume goes on with it, another --out starts a new one.")
     try:
-        stored, now = flat(yaml.safe_load(file.read_text(encoding="utf-8"))), flat(plain(recipe))
-    except (yaml.YAMLError, ValueError, OSError):
+        stored, now = flat(former_names.renewed(plain_yaml.read(file))[0]), flat(plain(recipe))
+    except UserError:
         raise UserError(f"{file} is damaged or missing; choose another --out.") from None
     before = flat(plain(Recipe())) | stored
     changed = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
@@ -79,7 +77,7 @@ def claim(recipe: Recipe, out: Path, resume: bool) -> bool:
 
 def keep(recipe: Recipe, out: Path) -> None:
     """The recipe that a run goes by, in its folder."""
-    file, content = out / "recipe.yaml", yaml.safe_dump(plain(recipe), sort_keys=False).encode()
+    file, content = out / "recipe.yaml", plain_yaml.dump(plain(recipe)).encode()
     if not file.exists() or file.read_bytes() != content:
         files.replace(file, content)
 
@@ -96,8 +94,7 @@ def _has_weights(out: Path) -> bool:
 
 def plain(recipe: Recipe) -> dict[str, object]:
     """The recipe as YAML can hold it."""
-    stored: dict[str, object] = yaml.safe_load(yaml.safe_dump(_listed(asdict(recipe))))
-    return stored
+    return {name: _listed(value) for name, value in asdict(recipe).items()}
 
 
 def _listed(value: object) -> object:

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from tellapart.metrics.measures import RENAMED
+
 _NORMAL = 1.959964  # deviations that 95 % of a normal distribution lie within
 
 
@@ -49,6 +51,7 @@ class Watch:
         """What looks wrong in a validation, in words; nothing: an empty string."""
         if self._config.action == "off" or not first:
             return ""
+        first = {RENAMED.get(name, name): value for name, value in first.items()}  # a run may be of an earlier version
         config, found = self._config, []
         if now["unique"] < config.unique * first["unique"] and self._rose(now["unique"], first["unique"]):
             found.append(

@@ -1,0 +1,293 @@
+"""Hostile recipes, one test each: none runs a program, grows without bound, hangs, or ends in a traceback."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sys
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+
+import pytest
+
+from tellapart.captioners import CAPTIONERS
+from tellapart.commands.train import parse
+from tellapart.errors import UserError
+from tellapart.recipe import Recipe
+from tellapart.retrievers import RETRIEVERS
+from tellapart.training.checks import check
+from tellapart.training.run_folder import flat, plain
+
+
+@pytest.fixture
+def refusal(tellapart, tmp_path):
+    """What `tellapart train` answers: exit code 2 and one sentence, as quickly as for any other mistake."""
+
+    def run(*arguments):
+        code, out, err = tellapart("train", *arguments, "--out", tmp_path / "run")
+        assert (code, out, err.count("\n")) == (2, "", 1), err
+        assert len(err) < 600
+        return err
+
+    return run
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    def write(content):
+        file = tmp_path / "r.yaml"
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return file
+
+    return write
+
+
+# Programs
+
+
+def touch(victim):
+    return {"class_path": "os.system", "init_args": {"command": f"touch {victim}"}}
+
+
+def every_place():
+    """All fields of a recipe and its parts, and inside of those that hold more than one value."""
+    parts = [name for name in flat(plain(Recipe())) if not name.startswith("objective.rewards.terms")]
+    parts += {name.rpartition(".")[0] for name in parts} - {""}
+    parts += {part.rpartition(".")[0] for part in parts} - {""}
+    return sorted({*parts, "model.width", "model.a.b", "objective.rewards.terms.x", "objective.rewards.factors.x.y"})
+
+
+def nested(place, value):
+    for name in reversed(place.split(".")):
+        value = {name: value}
+    return value
+
+
+@pytest.mark.parametrize("how", ["run", "print_config", "tiny"])
+@pytest.mark.parametrize("of", ["function", "class", "in a list"])
+def test_no_field_of_a_recipe_runs_a_program(recipe, tmp_path, of, how):
+    victim = tmp_path / "PWNED"
+    attack = {
+        "function": touch(victim),
+        "class": {"class_path": "logging.FileHandler", "init_args": {"filename": str(victim), "mode": "w"}},
+        "in a list": [touch(victim)],
+    }[of]
+    options = {"run": [], "print_config": ["--print_config"], "tiny": ["--tiny"]}[how]
+    words = {name for name, value in flat(plain(Recipe())).items() if isinstance(value, str)}
+    for place in every_place():
+        with pytest.raises(UserError):
+            parse([str(recipe(json.dumps(nested(place, attack)))), *options])
+        if place in words or place == "data":  # on the command line a name like any other, or one of a data file
+            continue
+        with pytest.raises(UserError):
+            parse([f"--{place}", json.dumps(attack), *options])
+        with pytest.raises(UserError):
+            parse([f"--{place}={json.dumps(attack)}", *options])
+        for key in ("class_path", "init_args", "init_args.command", "dict_kwargs", "help"):
+            with pytest.raises(UserError):
+                parse([f"--{place}.{key}", "os.system", *options])
+    assert not victim.exists()
+
+
+def test_a_recipe_imports_nothing_that_it_names(recipe, tmp_path, monkeypatch):
+    (tmp_path / "payload.py").write_text("class Settings: pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for place in ("model", "model.width", "optim", "objective.policy", "encoder"):
+        for attack in ({"class_path": "payload.Settings"}, "payload.Settings"):
+            with pytest.raises(UserError):
+                parse([str(recipe(json.dumps(nested(place, attack)))), "--print_config"])
+            with pytest.raises(UserError):
+                parse([f"--{place}", json.dumps(attack)])
+    assert "payload" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    "tag", ["python/object/apply:os.system", "python/name:os.system", "python/module:os", "binary"]
+)
+def test_a_tag_makes_nothing(refusal, recipe, tag, tmp_path):
+    assert "tag" in refusal(recipe(f"epochs: !!{tag} ['touch {tmp_path}/PWNED']\n"))
+    assert not (tmp_path / "PWNED").exists()
+
+
+def test_a_part_of_a_recipe_is_not_read_from_another_file(refusal, recipe, tmp_path):
+    (tmp_path / "more.yaml").write_text("lr: 0.5\n")
+    assert "optim" in refusal(recipe(f"optim: {tmp_path / 'more.yaml'}\n"))
+    assert "optim" in refusal("--optim", tmp_path / "more.yaml")
+
+
+def test_a_recipe_names_no_other_recipe_and_no_output(refusal, recipe, tmp_path):
+    other = tmp_path / "other.yaml"
+    other.write_text("epochs: 3\n")
+    assert "recipe" in refusal(recipe(f"recipe: {other}\n"))
+    assert "out" in refusal(recipe("out: /somewhere/else\n"))
+
+
+# Memory and time
+
+
+def test_anchors_that_multiply_are_refused(refusal, recipe):
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 20)]
+    assert "aliases" in refusal(recipe("\n".join([*lines, "model: *a19", ""])), "--print_config")
+
+
+def test_merged_mappings_that_multiply_are_refused(refusal, recipe):
+    lines = ["a0: &a0 {k: 1, l: 2}"]
+    lines += [f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 9)}], k{i}: 1}}" for i in range(1, 20)]
+    assert "aliases" in refusal(recipe("\n".join([*lines, "model: *a19", ""])))
+
+
+def test_anchors_that_do_not_multiply_are_read(recipe):
+    text = (
+        "optim: {lr: &rate 0.25}\nobjective: {margin: *rate, rewards: {factors: {a: &f {x: 2}, b: {<<: *f, y: 3}}}}\n"
+    )
+    read, _, _ = parse([str(recipe(text))])
+    assert (read.optim.lr, read.objective.margin) == (0.25, 0.25)
+    assert read.objective.rewards.factors == {"a": {"x": 2.0}, "b": {"x": 2.0, "y": 3.0}}
+
+
+@pytest.mark.parametrize("text", ["model: &a {b: *a}\n", "model: {b: *a}\n", "model: &a [*a]\n", "<<: 3\n"])
+def test_a_recipe_that_contains_itself_or_nothing(refusal, recipe, text):
+    refusal(recipe(text))
+    refusal(recipe(text), "--print_config")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["model: " + "[" * 100_000, "model: " + "{a: " * 50_000, "- " * 50_000, "? " * 50_000, "a:\n" + " a:\n" * 9],
+)
+def test_a_recipe_that_is_nested_deeply(refusal, recipe, text):
+    refusal(recipe(text))
+
+
+def test_a_recipe_that_is_nested_deeply_by_its_aliases(refusal, recipe):
+    lines = ["a0: &a0 [x]", *(f"a{i}: &a{i} [[[[[*a{i - 1}]]]]]" for i in range(1, 50))]
+    assert "nested" in refusal(recipe("\n".join(lines)))
+
+
+def test_a_value_on_the_command_line_has_the_same_limits(refusal):
+    assert "nested" in refusal("--model", "[" * 50_000)
+    laughs = "[&a [x,x,x,x,x,x,x,x,x]," + ",".join(
+        f"&{one} [{','.join([f'*{other}'] * 9)}]" for other, one in zip("abcdefgh", "bcdefghi", strict=True)
+    )
+    assert "aliases" in refusal("--data.files", laughs + "]")
+
+
+def test_a_recipe_of_many_megabytes(refusal, recipe):
+    assert "1 MB" in refusal(recipe(b"# " + b"x" * 2_000_000))
+    assert "1 MB" in refusal(recipe(gzip.compress(b"# " + b"x" * 100_000_000)))
+
+
+def test_a_gzipped_recipe_is_a_recipe(recipe):
+    assert parse([str(recipe(gzip.compress(b"epochs: 3\n")))])[0].epochs == 3
+
+
+def test_pipes_and_devices_are_no_recipes(refusal, tmp_path):
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "zeros.yaml").symlink_to("/dev/zero")
+    for file in (tmp_path / "pipe.yaml", "/dev/zero", tmp_path / "zeros.yaml"):
+        assert "not a regular file" in refusal(file)
+        assert "not a regular file" in refusal("--recipe", file, "--print_config")
+    assert "folder" in refusal(tmp_path)
+
+
+# Values
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("encoder: {grid: }\n", "encoder.grid must be a whole number, not null"),
+        ('data: "\\0"\n', "data must be an object, not "),
+        ("data:\n", "data must be an object, not null"),
+        ("epochs: \0\n", "not YAML"),
+        (f"optim: {{lr: {'9' * 400}}}\n", "optim.lr must be a number"),
+        (f"optim: {{lr: {'9' * 5000}}}\n", "optim.lr must be a number"),
+        (f"epochs: {'9' * 5000}\n", "epochs must be a whole number"),
+        (f"epochs: {'1:' * 5000}1\n", "epochs must be a whole number"),
+        ("epochs: 0x7fffffff\n", "epochs must be a whole number"),
+        ("epochs: 1\nepochs: 2\n", "epochs twice"),
+        ("1: 2\n", "names"),
+        ("[1]: 2\n", "names"),
+        ("{a: 1}: 2\n", "names"),
+        ("a: 1\n---\nb: 2\n", "more than one"),
+        ("", "empty"),
+        ("# nothing\n", "empty"),
+        ("just a sentence\n", "`key: value`"),
+        ("epochs: true\n", "epochs must be a whole number"),
+        ("init_from: 3\n", "init_from must be a string"),
+        ("data: {files: x.json}\n", "data.files must be a list"),
+        ("data: {files: [[x.json]]}\n", "data.files"),
+        ("optim: {betas: [0.1]}\n", "optim.betas"),
+        ("optim: {betas: {a: 1}}\n", "optim.betas"),
+        ("dtype: fp64\n", "dtype must be auto, fp32 or bf16, not 'fp64'"),
+        ("epocs: 3\n", "did you mean epochs?"),
+        ("optim: {rate: 3}\n", "optim.rate"),
+    ],
+)
+def test_a_value_that_a_field_cannot_have_is_named(refusal, recipe, text, named):
+    assert named in refusal(recipe(text))
+    assert named in refusal(recipe(text), "--print_config")
+
+
+def test_control_characters_of_a_recipe_do_not_reach_the_terminal(refusal, recipe):
+    err = refusal(recipe('data: {limit: "\\e]0;TITLE\\a\\e[31m"}\n'))
+    assert "data.limit" in err
+    assert not {"\x1b", "\a"} & set(err)
+    err = refusal(recipe('"\\e[31m\\u202e": 1\n'))
+    assert not {"\x1b", "\u202e"} & set(err)
+
+
+def numeric_fields(config, prefix=""):
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if is_dataclass(value):
+            yield from numeric_fields(value, f"{prefix}{field.name}.")
+        elif isinstance(value, tuple) or (isinstance(value, int | float) and not isinstance(value, bool)):
+            yield prefix + field.name, value
+
+
+def test_every_number_of_a_recipe_has_a_range_without_nan_infinity_and_far_too_much():
+    names = dict(numeric_fields(Recipe()))
+    assert len(names) > 50
+    for name, value in names.items():
+        for bad in (".nan", ".inf", "-.inf", "1.0e+300", "-1.0e+300", "-1000000000000000000"):
+            if isinstance(value, int) and not bad.lstrip("-").isdigit():
+                continue
+            given = f"[{bad}, {bad}]" if isinstance(value, tuple) else bad
+            recipe, _, _ = parse([f"--{name}={given}"])
+            with pytest.raises(UserError, match=f"^{name} must be "):
+                check(recipe)
+
+
+@pytest.mark.parametrize("place", ["objective.rewards.terms.cider_d", "objective.rewards.factors.cider_d.data"])
+def test_weights_of_rewards_are_finite(place):
+    for bad in (".nan", ".inf", "-.inf"):
+        recipe, _, _ = parse(["--objective.name=policy_gradient", f"--{place}={bad}"])
+        with pytest.raises(UserError, match=f"^{place} must be "):
+            check(recipe)
+
+
+NETWORKS = [*(("captioner", name) for name in CAPTIONERS), *(("retriever", name) for name in RETRIEVERS)]
+
+
+@pytest.mark.parametrize(("kind", "name"), NETWORKS)
+def test_every_setting_of_a_network_has_a_range(kind, name):
+    table = CAPTIONERS if kind == "captioner" else RETRIEVERS
+    network = ["--retriever", name, "--objective.name", "info_nce", "--validation.metric", "R@1"]
+    network += ["--data.captions_per_photo", "2"]
+    arguments = ["--captioner", name] if kind == "captioner" else network
+    _, config = table[name].load()
+    checked = 0
+    for field in fields(config):
+        if field.name in ("vocab_size", "feature_size", "sentence_size"):
+            continue
+        checked += 1
+        for bad in (".nan", ".inf", "-1", "2147483648", "-0.5", "1.5e+300"):
+            recipe, _, _ = parse([*arguments, f"--model.{field.name}={bad}"])
+            with pytest.raises(UserError, match=f"^model.{field.name}"):
+                check(recipe)
+    assert checked
+    check(parse(arguments)[0])
+    check(parse([*arguments, f"--model={json.dumps(import_module(table[name].module).TINY)}"])[0])
