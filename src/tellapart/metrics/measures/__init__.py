@@ -69,6 +69,7 @@ MEASURES = Measures(
         "distinct-1": "distinct:DISTINCT_1",
         "distinct-2": "distinct:DISTINCT_2",
         "RareWords": "rare_words:RARE_WORDS",
+        "Novel": "novel:NOVEL",
         "Rep": "repetition:REPETITION",
         "BadEnd": "bad_end:BAD_END",
         "Stutter": "stutter:STUTTER",
