@@ -12,6 +12,8 @@ from tellapart.metrics import measures
 from tellapart.printable import print_message
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tellapart.metrics.scoring import Scores
 
 TRAINING = (
@@ -140,12 +142,12 @@ def _table(result: dict[str, Any]) -> str:
     """For people: fractions times 100."""
     lines = [f"{result['photos']} photos; shares and scores times 100, with 95 % intervals"]
     for name, score in result["corpus"].items():
-        info = measures.of(name)
-        scale = 100 if info is None or info.percent else 1
-        line = f"{name:<16} {scale * score:7.1f}  {_ends(result['interval'][name], scale)}"
+        shown = (measures.of(name) or measures.Score(name, "")).shown
+        line = f"{name:<16} {shown(score):>7}  {_ends(result['interval'][name], shown)}"
         if found := result.get("against", {}).get(name):
-            difference = f"{scale * found['difference']:+.1f} {_ends(found['interval'], scale)}"
-            line = f"{line:<42} other {scale * found['other']:.1f}, difference {difference}, {_p(found['p'])}"
+            sign = "+" if found["difference"] >= 0 else ""
+            difference = f"{sign}{shown(found['difference'])} {_ends(found['interval'], shown)}"
+            line = f"{line:<42} other {shown(found['other'])}, difference {difference}, {_p(found['p'])}"
         lines.append(line)
     return "\n".join(lines)
 
@@ -157,6 +159,6 @@ def _p(p: float) -> str:
     return f"p {p:.3f}" if p > LEAST_P else f"p < {LEAST_P + 5e-4:.3f}"
 
 
-def _ends(interval: list[float], scale: int) -> str:
+def _ends(interval: list[float], shown: Callable[[float], str]) -> str:
     low, high = interval
-    return f"[{scale * low:.1f}, {scale * high:.1f}]"
+    return f"[{shown(low)}, {shown(high)}]"

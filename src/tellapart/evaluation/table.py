@@ -59,12 +59,8 @@ def verdict(name: str, difference: Difference | None) -> Literal["", "better", "
 
 def shown(name: str, value: float) -> str:
     """A figure as people read it."""
-    parsed, info = retrieval.parse(name), measures.of(name)
-    if parsed and parsed.kind.startswith("GEG"):
-        return f"{100 * value:.2f}"
-    if info is None or info.percent:
-        return f"{100 * value:.1f}"
-    return f"{value:.0f}" if name == "Vocabulary" else f"{value:.1f}"
+    score = measures.of(name)
+    return score.shown(value) if score else f"{100 * value:.1f}"
 
 
 def heading(name: str) -> tuple[str, str]:

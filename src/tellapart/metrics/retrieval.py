@@ -62,7 +62,9 @@ _MEANINGS: dict[Kind, str] = {
     "so many captions bring the right photo {place}.",
     "self R": "The captioner itself looks for the photo by its caption; so many bring it {place}.",
 }
-SCORES = {kind: Score(kind, meaning) for kind, meaning in _MEANINGS.items()}  # what each figure says, for people
+SCORES = {
+    kind: Score(kind, meaning, digits=2 if kind.startswith("GEG") else 1) for kind, meaning in _MEANINGS.items()
+}  # what each figure says, for people
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,8 @@ MEASURES = Measures(
         "BadEnd": "bad_end:BAD_END",
         "Stutter": "stutter:STUTTER",
         "UnusualOrder": "unusual_order:UNUSUAL_ORDER",
+        "Fluency": "fluency:FLUENCY",
+        "Unidiomatic": "unidiomatic:UNIDIOMATIC",
         "Prec": "precision:PRECISION",
         "CIDErBtw": "cider_between:CIDER_BETWEEN",
         "DisWordRate": "distinctive_words:DISTINCTIVE_WORDS",

@@ -22,12 +22,18 @@ class Score:
                       the first 5", {k} the size of a pool or group
     higher_is_better  None where neither is
     percent           tables for people show it times 100
+    digits            after the point in such tables
     """
 
     name: str
     description: str
     higher_is_better: bool | None = True
     percent: bool = True
+    digits: int = 1
+
+    def shown(self, value: float) -> str:
+        """A figure as people read it."""
+        return f"{100 * value if self.percent else value:.{self.digits}f}"
 
     @property
     def direction(self) -> str:

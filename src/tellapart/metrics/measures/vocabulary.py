@@ -17,7 +17,7 @@ def _sums(sums: Floats) -> Floats:
 
 
 VOCABULARY = Measure(
-    (Score("Vocabulary", "Different words in all captions together.", percent=False),),
+    (Score("Vocabulary", "Different words in all captions together.", percent=False, digits=0),),
     lambda inputs: vocabulary(inputs.words),
     needs=(),
     signature=("tok",),
