@@ -66,8 +66,11 @@ class Ways:
         if name in CAPTIONERS:
             words = load("plain", torch.device("cpu")).tokenizer
             torch.manual_seed(0)
-            make = models.build_captioner(name, {}, vocab_size=len(words), feature_size=1280)
-            plain, ours = make.eval(), models.build_captioner(name, {}, vocab_size=len(words), feature_size=1280)
+            make = models.build_captioner(name, {}, vocab_size=len(words), feature_sizes={"regions": 1280})
+            plain, ours = (
+                make.eval(),
+                models.build_captioner(name, {}, vocab_size=len(words), feature_sizes={"regions": 1280}),
+            )
             ours.load_state_dict(plain.state_dict())
             length = {"min_words": FIXED - 1, "max_words": FIXED}
         else:
@@ -77,8 +80,8 @@ class Ways:
             plain, ours = (build(CAPTIONERS, "captioner", config.name, config.settings).eval() for _ in range(2))
             load_weights(folder, plain)
             load_weights(folder, ours)
-        exact = graphs(plain, 1280)
-        fp32, int8 = exact, Graphs(quantised(exact.encode, but_rows=1280), quantised(exact.step))
+        exact = graphs(plain, {"regions": 1280})
+        fp32, int8 = exact, Graphs(quantised(exact.encode, but_rows=(1280,)), quantised(exact.step))
         exported = [
             ExportedCaptioner(one.encode.SerializeToString(), one.step.SerializeToString()) for one in (fp32, int8)
         ]

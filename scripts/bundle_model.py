@@ -25,10 +25,16 @@ folder = album.EMBEDDED.get(name) or retrievers.EMBEDDED[name]
 config = models.read_config(run, kind)
 network = models.build(table, kind, config.name, config.settings)
 models.load_weights(run, network)
-seen_with = {key: config.encoder[key] for key in (f.name for f in fields(EncoderConfig)) if key in config.encoder}
+seen_with = {
+    key: config.inputs["regions"][key]
+    for key in (f.name for f in fields(EncoderConfig))
+    if key in config.inputs["regions"]
+}
 encoder = load(EncoderConfig(**seen_with), torch.device("cpu"))
 
 folder.mkdir(exist_ok=True)
-models.describe(folder, config.name, network, models.load_tokenizer(run, config.settings), encoder.identity, kind)
+models.describe(
+    folder, config.name, network, models.load_tokenizer(run, config.settings), {"regions": encoder.identity}, kind
+)
 files.replace(folder / "model.safetensors", save(packing.packed(network.state_dict())))
 print(f"{folder}: {sum(file.stat().st_size for file in folder.iterdir()) / 1e6:.1f} MB from {run}")

@@ -41,11 +41,11 @@ def small_model(tmp_path_factory):
     encoder = Encoder(EncoderConfig(image_size=64, grid=2))
     torch.manual_seed(0)
     captioner = models.build_captioner(
-        "transformer", TINY, vocab_size=len(tokenizer), feature_size=encoder.feature_size
+        "transformer", TINY, vocab_size=len(tokenizer), feature_sizes={"regions": encoder.feature_size}
     )
     with torch.no_grad():
         captioner.word_bias[tokenizer.eos] = -3.0  # or it has nothing to say
-    models.describe(folder, "transformer", captioner, tokenizer, encoder.identity)
+    models.describe(folder, "transformer", captioner, tokenizer, {"regions": encoder.identity})
     models.save_weights(folder / "model.safetensors", captioner)
     return folder
 
@@ -73,7 +73,7 @@ def small_retriever(tmp_path_factory):
     torch.manual_seed(0)
     settings = TINY | {"vocab_size": len(tokenizer), "feature_size": encoder.feature_size}
     network = models.build(RETRIEVERS, "retriever", "word_tower", settings)
-    models.describe(folder, "word_tower", network, tokenizer, encoder.identity, "retriever")
+    models.describe(folder, "word_tower", network, tokenizer, {"regions": encoder.identity}, "retriever")
     models.save_weights(folder / "model.safetensors", network)
     return folder
 

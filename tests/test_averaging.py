@@ -18,16 +18,20 @@ SMALL = {"width": 8, "heads": 2, "encoder_layers": 1, "decoder_layers": 1, "feed
 def captioner(folder: Path, seed: int, captions: str = "a dog runs", **settings: float) -> dict[str, torch.Tensor]:
     torch.manual_seed(seed)
     words = WordTokenizer.build([captions], 1)
-    network = models.build_captioner("transformer", SMALL | settings, vocab_size=len(words), feature_size=4)
+    network = models.build_captioner(
+        "transformer", SMALL | settings, vocab_size=len(words), feature_sizes={"regions": 4}
+    )
     folder.mkdir()
-    models.describe(folder, "transformer", network, words, ENCODER)
+    models.describe(folder, "transformer", network, words, {"regions": ENCODER})
     models.save_weights(folder / "model.safetensors", network)
     return network.state_dict()
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
     config = models.read_config(folder, "captioner")
-    network = models.build_captioner("transformer", SMALL, vocab_size=config.settings["vocab_size"], feature_size=4)
+    network = models.build_captioner(
+        "transformer", SMALL, vocab_size=config.settings["vocab_size"], feature_sizes={"regions": 4}
+    )
     models.load_weights(folder, network)
     return network.state_dict()
 
@@ -64,7 +68,7 @@ def test_the_mean_is_a_model_like_any_other(tmp_path):
     captioner(tmp_path / "0", 0)
     average([tmp_path / "0"], tmp_path / "mean")
     loaded = models.load(tmp_path / "mean", torch.device("cpu"))
-    assert loaded.encoder == ENCODER
+    assert loaded.inputs == {"regions": ENCODER}
     assert loaded.tokenizer.decode(loaded.tokenizer.encode("a dog runs")) == "a dog runs"
 
 

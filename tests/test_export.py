@@ -67,12 +67,12 @@ def test_graphs_of_other_weights_are_noticed(exported_model, original):
     runs = export.ExportedCaptioner(
         *((exported_model.folder / name).read_bytes() for name in ("encode.onnx", "step.onnx"))
     )
-    difference = export.compare(original, runs, 1280)
+    difference = export.compare(original, runs, {"regions": 1280})
     assert difference.largest < 1e-5
     export.refuse(difference, int8=False)
     with torch.no_grad():
         original.decoder[0].think[0].weight *= 1.1
-    difference = export.compare(original, runs, 1280)
+    difference = export.compare(original, runs, {"regions": 1280})
     assert difference.largest > 1e-3
     with pytest.raises(UserError, match="do not say what the captioner says"):
         export.refuse(difference, int8=False)

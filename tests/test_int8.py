@@ -88,8 +88,8 @@ def test_what_is_small_or_no_plain_product_is_left_as_it_is(draw):
 
 def test_a_matrix_of_so_many_rows_is_left_as_it_is(draw):
     model = gemm(numbers(draw, 64, 100), numbers(draw, 100))
-    assert [node.op_type for node in int8.quantised(model, but_rows=64).graph.node] == ["Gemm"]
-    assert len(int8.quantised(model, but_rows=100).graph.node) > 1
+    assert [node.op_type for node in int8.quantised(model, but_rows=(64,)).graph.node] == ["Gemm"]
+    assert len(int8.quantised(model, but_rows=(100,)).graph.node) > 1
 
 
 def test_the_model_that_is_given_stays_as_it_is(draw):

@@ -44,7 +44,7 @@ def average(folders: Sequence[Path], out: Path, shares: Sequence[float] | None =
         for total, weight in zip(mean.state_dict().values(), loaded.state_dict().values(), strict=True):
             total.add_(weight, alpha=share / sum(shares))
     out.mkdir(parents=True, exist_ok=True)
-    models.describe(out, first.name, mean, tokenizer, first.encoder)
+    models.describe(out, first.name, mean, tokenizer, first.inputs)
     models.save_weights(out / "model.safetensors", mean)
 
 

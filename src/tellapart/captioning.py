@@ -31,7 +31,7 @@ from tellapart.retrievers import DEFAULT as RETRIEVER
 from tellapart.retrievers.embeddings import embed_photos
 from tellapart.retrievers.loading import load as load_retriever
 from tellapart.retrievers.retriever import Retriever
-from tellapart.sight import Eyes, Look, Sight, sight_of
+from tellapart.sight import LoadedPhoto, VisualInput, visual_input
 from tellapart.sight import Source as Source  # part of what `caption` takes
 
 Among = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Collection  # photos to be told apart from
@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 
 class PhotoCaptioner:
-    """A captioner with its words and what it sees with: the encoder that it was trained with, or a memory.
+    """A captioner with its words and what it is given of photos: streams of encoders, or stored features.
 
     Example:
         >>> captioner = tellapart.load()
@@ -52,15 +52,15 @@ class PhotoCaptioner:
         ['a ...', 'a ...']
     """
 
-    def __init__(self, model: models.Model, sight: Sight, device: torch.device):
-        self.model, self.sight, self.device = model, sight, device
+    def __init__(self, model: models.Model, visual_input: VisualInput, device: torch.device):
+        self.model, self.visual_input, self.device = model, visual_input, device
 
     @property
     def encoder(self) -> PhotoEncoder:
-        """What looks at photos."""
-        if not isinstance(self.sight, Eyes):
-            raise UserError("this captioner remembers photos and has nothing to look at others with.")
-        return self.sight.encoder
+        """What makes regions of photos."""
+        if self.visual_input.encoder is None:
+            raise UserError("this captioner takes imported features, and has no encoder for other photos.")
+        return self.visual_input.encoder
 
     @classmethod
     def from_pretrained(cls, name: str | Path = DEFAULT, *, device: str = "auto") -> PhotoCaptioner:
@@ -172,7 +172,7 @@ class PhotoCaptioner:
     ) -> Iterator[Proposed]:
         """Captions of each photo to choose from, in order: the beam's best; with samples, the whole beam too."""
         for batch in batched(ordered_map(self._read, sources), BATCH):
-            good = [photo for _, photo in batch if isinstance(photo, Look)]
+            good = [photo for _, photo in batch if isinstance(photo, LoadedPhoto)]
             said = iter(self._speak(good, search, samples, temperature) if good else [])
             for file, photo in batch:
                 if isinstance(photo, BadPhoto):
@@ -195,7 +195,7 @@ class PhotoCaptioner:
     ) -> Iterator[Proposed]:
         """One caption of each photo, contrasted at each word: the best without a flaw, if there is one."""
         for batch in batched(ordered_map(self._read, sources), BATCH):
-            good = [photo for _, photo in batch if isinstance(photo, Look) and photo.sha256 in seen]
+            good = [photo for _, photo in batch if isinstance(photo, LoadedPhoto) and photo.sha256 in seen]
             said = self._contrast(good, [seen[photo.sha256] for photo in good], search, among, how) if good else []
             by_photo = dict(zip((photo.sha256 for photo in good), said, strict=True))
             for file, photo in batch:
@@ -208,7 +208,7 @@ class PhotoCaptioner:
 
     @torch.inference_mode()
     def _contrast(
-        self, read: list[Look], seen: list[PhotoVectors], search: Search, among: Collection, how: Choosing
+        self, read: list[LoadedPhoto], seen: list[PhotoVectors], search: Search, among: Collection, how: Choosing
     ) -> list[list[Candidate]]:
         """The beam's captions of each photo, best first.  seen: the photos as the listener sees them"""
         words = self.model.tokenizer
@@ -231,18 +231,20 @@ class PhotoCaptioner:
         )
         return in_words(best.tokens, best.logp, best.mask, words)
 
-    def _memory(self, read: list[Look]) -> Any:
-        return self.model.captioner.encode(self.sight.inputs(read))
+    def _memory(self, read: list[LoadedPhoto]) -> Any:
+        return self.model.captioner.encode(self.visual_input.inputs(read))
 
-    def _read(self, source: Source) -> tuple[str, Look | BadPhoto]:
+    def _read(self, source: Source) -> tuple[str, LoadedPhoto | BadPhoto]:
         name = _name(source) if isinstance(source, Image.Image) else os.fspath(source)
         try:
-            return name, self.sight.look(source)
+            return name, self.visual_input.load(source)
         except BadPhoto as error:
             return name, error
 
     @torch.inference_mode()
-    def _speak(self, read: list[Look], search: Search, samples: int, temperature: float) -> list[list[Candidate]]:
+    def _speak(
+        self, read: list[LoadedPhoto], search: Search, samples: int, temperature: float
+    ) -> list[list[Candidate]]:
         """The candidates of each photo."""
         return candidates(
             self.model.captioner,
@@ -332,4 +334,4 @@ def load(
     """
     chosen = numerics.choose_device(device)
     model = models.load(name, chosen)
-    return PhotoCaptioner(model, sight_of(model, chosen, features, paths), chosen)
+    return PhotoCaptioner(model, visual_input(model, chosen, features, paths), chosen)

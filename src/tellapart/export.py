@@ -1,6 +1,6 @@
 """A captioner as ONNX: two graphs, written once against the protocol, so that every captioner exports.
 
-encode   features (B, R, D), mask (B, R)                        -> memory_0 ..., state_0 ... before the first word
+encode   features (B, R, D), mask (B, R); NAME and NAME_mask of a further stream -> memory_0 ..., state_0 ...
 step     token (B, K), state_0 (B, K, ...) ..., memory_0 ...    -> logits (N, V), next_0 (N, ...) ...
 
 B photos, K captions of each, N = B*K, R regions and what grows with each word may have any size: the graphs are the
@@ -13,7 +13,7 @@ import logging
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,14 +23,16 @@ from torch import Tensor, nn
 
 from tellapart import files, models, places, sharing
 from tellapart.captioners import CAPTIONERS, Captioner, select
-from tellapart.data.streams import region_inputs
+from tellapart.data.streams import REGIONS, Inputs, Stream
 from tellapart.errors import UserError
-from tellapart.exported import ENCODE, INSTALL, STEP, ExportedCaptioner
+from tellapart.exported import ENCODE, INSTALL, STEP, ExportedCaptioner, from_graph, graph_names, to_graph
 from tellapart.int8 import quantised
 from tellapart.progress import Progress
 
 if TYPE_CHECKING:
     from onnx import ModelProto
+
+FeatureSizes = Mapping[str, int]  # D of each stream
 
 LONGEST = 64  # words that a caption may have; some captioners keep a table of places
 TOLERANCE = 1e-4  # of the largest value that is compared
@@ -68,18 +70,18 @@ def export(model: str | Path, out: Path, *, int8: bool = False) -> Difference:
         raise UserError(f"--out {out}: this is there already; choose another name, or remove it first.")
     captioner, _ = models.rebuild(folder, CAPTIONERS, "captioner", config)
     tokenizer = models.load_tokenizer(folder, config.settings)
-    feature_size = int(captioner.config.feature_size)  # type: ignore[union-attr, arg-type]
+    feature_sizes = {name: _size(captioner, name) for name in models.streams_of(config.name)}
     with Progress("exporting", 3, unit="part") as bar:
-        made = graphs(captioner, feature_size, done=bar.advance)
+        made = graphs(captioner, feature_sizes, done=bar.advance)
         if int8:
-            made = Graphs(quantised(made.encode, but_rows=feature_size), quantised(made.step))
+            made = Graphs(quantised(made.encode, but_rows=set(feature_sizes.values())), quantised(made.step))
         encode, step = (graph.SerializeToString() for graph in made)
-        difference = compare(captioner, ExportedCaptioner(encode, step), feature_size)  # type: ignore[arg-type]
+        difference = compare(captioner, ExportedCaptioner(encode, step), feature_sizes)  # type: ignore[arg-type]
         bar.advance()
     refuse(difference, int8=int8)
     card = sharing.read_card(folder) or sharing.model_card(config, title=out.resolve().name, words=len(tokenizer))
     with _whole_or_nothing(out) as unfinished:
-        models.describe(unfinished, config.name, captioner, tokenizer, config.encoder)
+        models.describe(unfinished, config.name, captioner, tokenizer, config.inputs)
         files.replace(unfinished / sharing.CARD, (card + _note(difference, int8=int8)).encode())
         files.replace(unfinished / ENCODE, encode)
         files.replace(unfinished / STEP, step)
@@ -97,26 +99,26 @@ Against the original, logits are off by {100 * difference.relative:.2g} % of the
 """
 
 
-def graphs(captioner: nn.Module, feature_size: int, *, done: Callable[[], None] = lambda: None) -> Graphs:
+def graphs(captioner: nn.Module, feature_sizes: FeatureSizes, *, done: Callable[[], None] = lambda: None) -> Graphs:
     """The captioner's `encode` with `start`, and its `step`; `done` is called after each."""
     _require_onnx()
     captioner = captioner.eval().requires_grad_(False)
     with torch.no_grad():
-        _say(captioner, feature_size, Sizes(1, 1, 1, LONGEST))  # tables that grow with a caption grow now
-        encode = _encode_graph(captioner, feature_size)
+        _say(captioner, feature_sizes, Sizes(1, 1, 1, LONGEST))  # tables that grow with a caption grow now
+        encode = _encode_graph(captioner, feature_sizes)
         done()
-        step = _step_graph(captioner, feature_size)
+        step = _step_graph(captioner, feature_sizes)
         done()
     return Graphs(encode, step)
 
 
-def compare(captioner: Captioner, exported: ExportedCaptioner, feature_size: int) -> Difference:
+def compare(captioner: Captioner, exported: ExportedCaptioner, feature_sizes: FeatureSizes) -> Difference:
     """Both say the same random words of the same random photos."""
     generator = torch.Generator().manual_seed(0)
     largest, scale, error, spread = 0.0, 1.0, 0.0, 0.0
     with torch.no_grad():
         for sizes in (Sizes(1, 1, 1, 2), Sizes(1, 3, 9, 6), Sizes(4, 1, 4, 3), Sizes(3, 5, 7, 4)):
-            photos = region_inputs(*_photos(feature_size, sizes, generator))
+            photos = _photos(feature_sizes, sizes, generator)
             memory, other_memory = captioner.encode(photos), exported.encode(photos)
             state, other_state = captioner.start(memory), exported.start(other_memory)
             token = torch.zeros(sizes.photos, dtype=torch.long)
@@ -155,9 +157,9 @@ class _Encode(nn.Module):
         super().__init__()
         self.captioner = captioner
 
-    def forward(self, features: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, given: dict[str, Tensor]) -> tuple[Tensor, ...]:
         captioner: Captioner = self.captioner  # type: ignore[assignment]
-        memory = captioner.encode(region_inputs(features, mask))
+        memory = captioner.encode(from_graph(given))
         # A copy of each: what a captioner takes over as it is would be one output under two names.
         return tuple(leaf.clone() for leaf in (*_leaves(memory), *_leaves(captioner.start(memory))))
 
@@ -176,23 +178,31 @@ class _Step(nn.Module):
         return logits, *_leaves(following)
 
 
-def _encode_graph(captioner: nn.Module, feature_size: int) -> ModelProto:
-    features, mask = _photos(feature_size, Sizes())
-    memory = captioner.encode(region_inputs(features, mask))  # type: ignore[operator]
+def _encode_graph(captioner: nn.Module, feature_sizes: FeatureSizes) -> ModelProto:
+    inputs = _photos(feature_sizes, Sizes())
+    memory = captioner.encode(inputs)  # type: ignore[operator]
     state = captioner.start(memory)  # type: ignore[operator]
-    photos, regions = torch.export.Dim("B"), torch.export.Dim("R")
+    photos, rows = torch.export.Dim("B"), {name: torch.export.Dim(_dimension(name)) for name in inputs}
+    free: dict[str, dict[int, Any]] = {}
+    for name in inputs:
+        free |= {key: {0: photos, 1: rows[name]} for key in graph_names(name)}
     return _graph(
         _Encode(captioner),
-        {"features": features, "mask": mask},
-        {"features": {0: photos, 1: regions}, "mask": {0: photos, 1: regions}},
-        ["features", "mask"],
+        {"given": to_graph(inputs)},
+        {"given": free},
+        list(free),
         [*_names("memory", memory), *_names("state", state)],
     )
 
 
-def _step_graph(captioner: nn.Module, feature_size: int) -> ModelProto:
+def _dimension(stream: str) -> str:
+    """What the number of a stream's rows is called in a graph."""
+    return "R" if stream == REGIONS else f"R_{stream}"
+
+
+def _step_graph(captioner: nn.Module, feature_sizes: FeatureSizes) -> ModelProto:
     sizes = Sizes()
-    state, memory = _say(captioner, feature_size, sizes)
+    state, memory = _say(captioner, feature_sizes, sizes)
     several = (sizes.photos, sizes.captions)
     inputs = {
         "token": torch.zeros(several, dtype=torch.long),
@@ -200,7 +210,7 @@ def _step_graph(captioner: nn.Module, feature_size: int) -> ModelProto:
         "memory": [leaf.contiguous() for leaf in _leaves(memory)],
     }
     photos, captions = torch.export.Dim("B"), torch.export.Dim("K")
-    growing = _growing(captioner, feature_size)
+    growing = _growing(captioner, feature_sizes)
     free = {
         "token": {0: photos, 1: captions},
         "state": [{0: photos, 1: captions} | {axis + 1: dim for axis, dim in axes.items()} for axes in growing[0]],
@@ -210,16 +220,16 @@ def _step_graph(captioner: nn.Module, feature_size: int) -> ModelProto:
     return _graph(_Step(captioner, state, memory), inputs, free, names, ["logits", *_names("next", state)])
 
 
-def _growing(captioner: nn.Module, feature_size: int) -> list[list[dict[int, Any]]]:
+def _growing(captioner: nn.Module, feature_sizes: FeatureSizes) -> list[list[dict[int, Any]]]:
     """Of each leaf of state and memory, the axes (but the first) whose length depends on regions or words.
 
     Found by looking: the captioner is asked again with a region more, and with a word more.
     """
     base, known = Sizes(), dict[tuple[str, int], Any]()
-    before = _say(captioner, feature_size, base)
+    before = _say(captioner, feature_sizes, base)
     found: list[list[dict[int, Any]]] = [[{} for _ in _leaves(tree)] for tree in before]
     for what, more in (("regions", base._replace(regions=6)), ("words", base._replace(words=3))):
-        after = _say(captioner, feature_size, more)
+        after = _say(captioner, feature_sizes, more)
         for axes, tree, other in zip(found, before, after, strict=True):
             for free, leaf, grown in zip(axes, _leaves(tree), _leaves(other), strict=True):
                 for axis, (old, new) in enumerate(zip(leaf.shape, grown.shape, strict=True)):
@@ -230,10 +240,10 @@ def _growing(captioner: nn.Module, feature_size: int) -> list[list[dict[int, Any
     return found
 
 
-def _say(captioner: nn.Module, feature_size: int, sizes: Sizes) -> tuple[Any, Any]:
+def _say(captioner: nn.Module, feature_sizes: FeatureSizes, sizes: Sizes) -> tuple[Any, Any]:
     """State and memory after some words."""
     speaker: Captioner = captioner  # type: ignore[assignment]
-    memory = speaker.encode(region_inputs(*_photos(feature_size, sizes)))
+    memory = speaker.encode(_photos(feature_sizes, sizes))
     rows = torch.arange(sizes.photos).repeat_interleave(sizes.captions)
     state = select(speaker.start(memory), rows)
     for _ in range(sizes.words):
@@ -241,13 +251,22 @@ def _say(captioner: nn.Module, feature_size: int, sizes: Sizes) -> tuple[Any, An
     return state, memory
 
 
-def _photos(feature_size: int, sizes: Sizes, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-    """Random features and a mask; all photos but the first have a region less."""
-    features = torch.rand(sizes.photos, sizes.regions, feature_size, generator=generator)
-    mask = torch.ones(sizes.photos, sizes.regions, dtype=torch.bool)
-    if sizes.regions > 1:
-        mask[1:, -1] = False
-    return features, mask
+def _photos(feature_sizes: FeatureSizes, sizes: Sizes, generator: torch.Generator | None = None) -> Inputs:
+    """Random streams with masks; all photos but the first have a row less."""
+    inputs = Inputs()
+    for name, size in feature_sizes.items():
+        values = torch.rand(sizes.photos, sizes.regions, size, generator=generator)
+        mask = torch.ones(sizes.photos, sizes.regions, dtype=torch.bool)
+        if sizes.regions > 1:
+            mask[1:, -1] = False
+        inputs[name] = Stream(values, mask)
+    return inputs
+
+
+def _size(captioner: nn.Module, stream: str) -> int:
+    """D of a stream."""
+    (setting,) = models.stream_sizes({stream: 0})
+    return int(getattr(captioner.config, setting))
 
 
 def _graph(

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tellapart import files, onnx_graph, runtime
 from tellapart.captioners import select
-from tellapart.data.streams import REGIONS, Inputs
+from tellapart.data.streams import REGIONS, Inputs, Stream
 from tellapart.errors import UserError
 
 ENCODE, STEP = "encode.onnx", "step.onnx"
@@ -30,6 +30,7 @@ class ExportedCaptioner:
 
     def __init__(self, encode: bytes, step: bytes):
         self._encode, self._step = runtime.session(encode, ENCODE), runtime.session(step, STEP)
+        self._streams = [_stream(given.name) for given in self._encode.get_inputs() if not given.name.endswith("mask")]
         self._encoded = [output.name for output in self._encode.get_outputs()]
         self._heard = [given.name for given in self._step.get_inputs()]  # a captioner need not use all of its memory
         states = [name for name in self._encoded if name.startswith("state_")]
@@ -38,7 +39,9 @@ class ExportedCaptioner:
         if (
             not set(self._heard) <= {"token", *states, *memories}
             or said != ["logits", *(name.replace("state", "next") for name in states)]
-            or [given.name for given in self._encode.get_inputs()] != ["features", "mask"]
+            or not self._streams
+            or {given.name for given in self._encode.get_inputs()}
+            != {name for stream in self._streams for name in graph_names(stream)}
         ):
             raise UserError(f"{ENCODE} and {STEP} are not of the same captioner.")
         self._states, self._memories = len(states), len(memories)
@@ -48,12 +51,16 @@ class ExportedCaptioner:
         return self._step.get_outputs()[0].shape[1]
 
     @property
-    def feature_size(self) -> Any:
-        return self._encode.get_inputs()[0].shape[2]
+    def feature_sizes(self) -> dict[str, Any]:
+        """D of each stream."""
+        return {
+            _stream(given.name): given.shape[2]
+            for given in self._encode.get_inputs()
+            if not given.name.endswith("mask")
+        }
 
     def encode(self, inputs: Inputs) -> Memory:
-        features, mask = inputs[REGIONS]
-        given = {"features": features.float().cpu().contiguous().numpy(), "mask": mask.cpu().contiguous().numpy()}
+        given = {name: tensor.cpu().contiguous().numpy() for name, tensor in to_graph(inputs).items()}
         leaves = tuple(map(torch.from_numpy, self._encode.run(None, given)))
         return leaves[: self._memories], leaves[self._memories :]
 
@@ -83,6 +90,28 @@ class ExportedCaptioner:
         return every if spoken is None else every[spoken]
 
 
+def graph_names(stream: str) -> tuple[str, str]:
+    """What a stream and its mask are called in the graph; regions have their names from before there were others."""
+    return ("features", "mask") if stream == REGIONS else (stream, f"{stream}_mask")
+
+
+def _stream(name: str) -> str:
+    return REGIONS if name == "features" else name
+
+
+def to_graph(inputs: Inputs) -> dict[str, Tensor]:
+    """What the graph of `encode` is given, by name."""
+    given: dict[str, Tensor] = {}
+    for stream, (values, mask) in inputs.items():
+        given |= zip(graph_names(stream), (values.float(), mask), strict=True)
+    return given
+
+
+def from_graph(given: dict[str, Tensor]) -> Inputs:
+    streams = [_stream(name) for name in given if not name.endswith("mask")]
+    return Inputs((stream, Stream(*(given[name] for name in graph_names(stream)))) for stream in streams)
+
+
 def is_exported(folder: Path) -> bool:
     return os.path.lexists(folder / STEP) or os.path.lexists(folder / ENCODE)
 
@@ -96,10 +125,12 @@ def load(folder: Path, settings: dict[str, Any]) -> tuple[ExportedCaptioner, str
         captioner = ExportedCaptioner(encode, step)
     except UserError as error:
         raise UserError(f"{folder}: {error}") from None
-    for name, file, size in (
-        ("vocab_size", STEP, captioner.vocab_size),
-        ("feature_size", ENCODE, captioner.feature_size),
-    ):
+    sizes = [("vocab_size", STEP, captioner.vocab_size)]
+    sizes += [
+        ("feature_size" if stream == REGIONS else f"{stream}_size", ENCODE, size)
+        for stream, size in captioner.feature_sizes.items()
+    ]
+    for name, file, size in sizes:
         if size != settings.get(name):
             raise UserError(f"{folder / file} is of another model: its {name} is {size}, not {settings.get(name)}.")
     return captioner, hashlib.sha256(encode + step).hexdigest()

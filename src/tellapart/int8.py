@@ -13,6 +13,7 @@ first matrix that a photo's features meet: a few of them are so large that 8 bit
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -26,10 +27,10 @@ _LEVELS = 127  # either side of 0
 _DOMAIN = "com.microsoft"  # onnxruntime's own operators
 
 
-def quantised(model: ModelProto, *, but_rows: int = 0) -> ModelProto:
+def quantised(model: ModelProto, *, but_rows: Collection[int] = ()) -> ModelProto:
     """A copy of a graph, whose products with constant matrices are made in integers.
 
-    but_rows  matrices with so many rows stay as they are: the feature size
+    but_rows  matrices with so many rows stay as they are: the feature sizes
     """
     import onnx
 
@@ -61,7 +62,7 @@ class _Product(NamedTuple):
 class _Rewriter:
     """Products of the same rows, such as queries, keys and values, are made as one and taken apart again."""
 
-    def __init__(self, graph: GraphProto, but_rows: int):
+    def __init__(self, graph: GraphProto, but_rows: Collection[int]):
         self.constants, self.but_rows = {tensor.name: tensor for tensor in graph.initializer}, but_rows
         self.tensors: list[TensorProto] = []
         # name of a transposed constant -> the constant
@@ -157,7 +158,7 @@ class _Rewriter:
         if turned[0] != turned[1]:
             weight = weight.T
         large = weight.dtype == np.float32 and weight.size >= SMALLEST and weight.shape[1] > 1
-        return np.ascontiguousarray(weight) if large and len(weight) != self.but_rows else None
+        return np.ascontiguousarray(weight) if large and len(weight) not in self.but_rows else None
 
     def constant(self, name: str, values: NDArray[np.generic]) -> str:
         from onnx.numpy_helper import from_array

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, astuple, dataclass, fields, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -29,6 +29,7 @@ from tellapart.album import EMBEDDED
 from tellapart.captioners import CAPTIONERS, Captioner
 from tellapart.captioners.ensemble import Ensemble
 from tellapart.data import tokenizers
+from tellapart.data.streams import REGIONS, STREAMS
 from tellapart.data.tokenizers import Tokenizer, spellings
 from tellapart.encoders import EncoderConfig, PhotoEncoder, pretrained
 from tellapart.encoders.loading import load as load_encoder
@@ -44,11 +45,14 @@ WEIGHTS = ("model.safetensors", "best.safetensors", "last.safetensors")  # the f
 PARTS = ("config.json", "vocabulary.json", "README.md", "*.safetensors", "*.onnx")  # of a model on the hub
 
 
+Inputs = dict[str, dict[str, Any]]  # the streams that a model takes, by name, and the identity of what each comes from
+
+
 @dataclass
 class Model:
     captioner: Captioner
     tokenizer: Tokenizer
-    encoder: dict[str, Any]  # the identity of the encoder that it was trained with
+    inputs: Inputs  # what it takes
     sha256: str  # of the weights
 
 
@@ -97,8 +101,8 @@ def check_settings(table: Mapping[str, Entry], kind: Kind, name: str, settings: 
         raise UserError(f"there is no {kind} {name!r}; there are {', '.join(table)}.")
     _, config = table[name].load()
     known, types = {f.name: f for f in fields(config)}, get_type_hints(config)
-    if unknown := sorted(set(settings) - set(known) - set(SIZES)):
-        there = ", ".join(sorted(set(known) - set(SIZES)))
+    if unknown := sorted(settings_of(settings) - set(known)):
+        there = ", ".join(sorted(settings_of(known)))
         raise UserError(f"model.{unknown[0]}: {name} has no such setting; it has {there}.")
     for key in settings.keys() & known.keys():
         value, wanted = settings[key], types[key]
@@ -108,7 +112,7 @@ def check_settings(table: Mapping[str, Entry], kind: Kind, name: str, settings: 
             continue
         least: float = known[key].metadata.get("least", 0 if wanted is float or key.endswith("layers") else 1)
         most: float = 1 if wanted is float else MOST_LAYERS if key.endswith("layers") else MOST_SIZE
-        if key in SIZES:
+        if is_size(key):
             most = MOST_WORDS
         number = isinstance(value, int | float if wanted is float else int) and not isinstance(value, bool)
         if not number or not least <= value <= most:
@@ -120,15 +124,51 @@ def _shown(value: object) -> str:
     return repr(value)[:40] if isinstance(value, int | float | str) else files.type_of(value)
 
 
-def build_captioner(name: str, settings: dict[str, Any], *, vocab_size: int, feature_size: int) -> nn.Module:
+def build_captioner(
+    name: str, settings: dict[str, Any], *, vocab_size: int, feature_sizes: Mapping[str, int]
+) -> nn.Module:
+    """feature_sizes  of each stream that it is given, which must be those that it takes"""
     refuse_sizes(settings)
-    sizes = {"vocab_size": vocab_size, "feature_size": feature_size}
+    if name in CAPTIONERS:
+        require_streams(name, feature_sizes)
+    sizes = {"vocab_size": vocab_size, **stream_sizes(feature_sizes)}
     return build(CAPTIONERS, "captioner", name, settings | sizes)
 
 
+def stream_sizes(feature_sizes: Mapping[str, int]) -> dict[str, int]:
+    """The settings that say how many numbers a row of each stream has."""
+    return {"feature_size" if name == REGIONS else f"{name}_size": size for name, size in feature_sizes.items()}
+
+
+def streams_of(captioner: str) -> tuple[str, ...]:
+    """The streams that a captioner takes."""
+    make, _ = CAPTIONERS[captioner].load()
+    return tuple(getattr(make, "streams", (REGIONS,)))
+
+
+def require_streams(captioner: str, given: Iterable[str]) -> None:
+    wanted, given = streams_of(captioner), list(given)
+    for name in given:
+        if name not in wanted:
+            raise UserError(f"inputs.{name}: {captioner} takes no such stream; it takes {', '.join(wanted)}.")
+    for name in wanted:
+        if name not in given:
+            raise UserError(f"inputs: {captioner} takes a stream {name!r} too, which the recipe does not give it.")
+
+
+def settings_of(names: Iterable[str]) -> set[str]:
+    """Those that are set, without those that follow from the data."""
+    return {name for name in names if not is_size(name)}
+
+
+def is_size(setting: str) -> bool:
+    """Whether a setting follows from the data, and not from a recipe."""
+    return setting in SIZES or setting in {f"{name}_size" for name in STREAMS}
+
+
 def refuse_sizes(settings: dict[str, Any]) -> None:
-    for size in SIZES:
-        if size in settings:
+    for size in settings:
+        if is_size(size):
             raise UserError(f"model.{size}: follows from the data and cannot be set.")
 
 
@@ -137,11 +177,14 @@ def describe(
     name: str,
     network: nn.Module,
     tokenizer: Tokenizer | None,
-    encoder: dict[str, Any],
+    inputs: Mapping[str, dict[str, Any]],
     kind: Kind = "captioner",
 ) -> None:
     """Write all of a model folder but the weights."""
-    config = {"format": _FORMAT, kind: name, "settings": asdict(network.config), "encoder": encoder}  # type: ignore[call-overload]
+    # A single stream is written as all models had it once, so that earlier versions read it, too.
+    alone = set(inputs) <= {REGIONS}
+    seen = {"encoder": inputs.get(REGIONS, {})} if alone else {"inputs": dict(inputs)}
+    config = {"format": _FORMAT, kind: name, "settings": asdict(network.config), **seen}  # type: ignore[call-overload]
     files.replace(folder / "config.json", (json.dumps(config, indent=1) + "\n").encode())
     if tokenizer is not None:
         tokenizer.save(folder)
@@ -183,7 +226,7 @@ class Config:
 
     name: str  # of the network, in its table
     settings: dict[str, Any]
-    encoder: dict[str, Any]
+    inputs: Inputs
 
 
 def read_config(folder: Path, kind: Kind) -> Config:
@@ -196,12 +239,19 @@ def read_config(folder: Path, kind: Kind) -> Config:
         if config["format"] != _FORMAT:
             raise ValueError
         (found,) = [known for known in KINDS if known in config]
-        read = Config(str(config[found]), dict(config["settings"]), dict(config["encoder"]))
+        read = Config(str(config[found]), dict(config["settings"]), _inputs(config))
     except (ValueError, KeyError, TypeError, RecursionError):
         raise UserError(f"{file} is damaged, or of a version that this one cannot read.") from None
     if found != kind:
         raise UserError(f"{folder} holds a {found} ({read.name}), not a {kind}.")
     return read
+
+
+def _inputs(config: dict[str, Any]) -> Inputs:
+    if "inputs" in config:
+        return {str(name): dict(identity) for name, identity in config["inputs"].items()}
+    encoder = dict(config["encoder"])
+    return {REGIONS: encoder} if encoder else {}
 
 
 def load(name: str | Path, device: torch.device) -> Model:
@@ -236,13 +286,13 @@ def _ensemble(names: list[str], loaded: list[Model]) -> Model:
                     f"{names[0]} and {name} have different vocabularies: word {place} is {_quoted(one)} in the first "
                     f"and {_quoted(other)} in the second."
                 )
-        if model.encoder != first.encoder:
+        if model.inputs != first.inputs:
             raise UserError(
                 f"{names[0]} and {name} learned from features of different encoders; models that speak together must "
                 "share theirs."
             )
     sha256 = hashlib.sha256(" ".join(model.sha256 for model in loaded).encode()).hexdigest()
-    return Model(Ensemble([model.captioner for model in loaded]), first.tokenizer, first.encoder, sha256)
+    return Model(Ensemble([model.captioner for model in loaded]), first.tokenizer, first.inputs, sha256)
 
 
 def _quoted(word: str | None) -> str:
@@ -255,10 +305,10 @@ def _load_one(name: str, device: torch.device) -> Model:
     tokenizer = load_tokenizer(folder, config.settings)
     if exported.is_exported(folder):
         runs, sha256 = exported.load(folder, config.settings)
-        return Model(runs, tokenizer, config.encoder, sha256)
+        return Model(runs, tokenizer, config.inputs, sha256)
     captioner, sha256 = rebuild(folder, CAPTIONERS, "captioner", config)
     captioner = for_inference(captioner.to(device))
-    return Model(captioner, tokenizer, config.encoder, sha256)  # type: ignore[arg-type]
+    return Model(captioner, tokenizer, config.inputs, sha256)  # type: ignore[arg-type]
 
 
 def load_tokenizer(folder: Path, settings: dict[str, Any]) -> Tokenizer:
@@ -283,10 +333,17 @@ def for_inference(captioner: nn.Module) -> nn.Module:
     return captioner.eval()
 
 
-def start_from(name: str | Path, captioner: nn.Module, encoder: dict[str, Any]) -> None:
-    """Give a new captioner the weights of another that learned from features of the same encoder."""
+def start_from(name: str | Path, captioner: nn.Module, inputs: Inputs) -> None:
+    """Give a new captioner the weights of another that learned from the same inputs."""
     folder = find(name)
-    if (other := read_config(folder, "captioner").encoder) != encoder:
+    theirs = read_config(folder, "captioner").inputs
+    if theirs.keys() != inputs.keys():
+        raise UserError(
+            f"init_from: {folder} takes the streams {', '.join(theirs)}, and this run gives {', '.join(inputs)}."
+        )
+    for stream, encoder in inputs.items():
+        if (other := theirs[stream]) == encoder:
+            continue
         field = next(key for key in sorted(encoder.keys() | other.keys()) if encoder.get(key) != other.get(key))
         raise UserError(
             f"init_from: {folder} learned from features of another encoder: {field} is {other.get(field)} there "
@@ -357,8 +414,8 @@ def read_tensors(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def encoder_of(model: Model, device: torch.device) -> PhotoEncoder:
-    """The encoder that a model was trained with."""
-    return encoder_from(model.encoder, device)
+    """The encoder of a model's regions."""
+    return encoder_from(model.inputs.get(REGIONS, {}), device)
 
 
 def encoder_from(identity: dict[str, Any], device: torch.device) -> PhotoEncoder:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tellapart.data.streams import REGIONS
 from tellapart.encoders import EncoderConfig
 from tellapart.objectives.policy import PolicyConfig
 from tellapart.rewards.local_config import LocalConfig
@@ -192,7 +193,8 @@ class Recipe:
         captioner: name of the captioner, from `tellapart models`
         retriever: name of a retriever, from `tellapart models`, which is then trained instead of a captioner
         model: its settings, where they differ from its own defaults
-        encoder: what looks at the photos
+        encoder: what looks at the photos: short for inputs with the one stream `regions`
+        inputs: streams that the captioner takes, by name, and what each comes from, as in `encoder`
         data: what is learned from
         objective: what is optimised
         optim: how
@@ -213,6 +215,7 @@ class Recipe:
     retriever: str = ""
     model: dict[str, Setting] = field(default_factory=dict)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    inputs: dict[str, EncoderConfig] = field(default_factory=dict)
     data: DataConfig = field(default_factory=DataConfig)
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
@@ -227,3 +230,8 @@ class Recipe:
     device: str = "auto"
     dtype: Literal["auto", "fp32", "bf16"] = "auto"
     threads: int = 0
+
+    @property
+    def streams(self) -> dict[str, EncoderConfig]:
+        """What each stream of a captioner's input comes from."""
+        return dict(self.inputs) or {REGIONS: self.encoder}

@@ -54,7 +54,9 @@ def _set(value: Any, hint: Any, names: list[str], text: str, option: str) -> Any
             raise _unknown(option, (prefix + known for known in hints))
         return replace(value, **{first: _set(getattr(value, first), hints[first], rest, text, option)})  # type: ignore[type-var]
     if get_origin(hint) is dict:
-        return {**value, first: _set(value.get(first, {}), get_args(hint)[1], rest, text, option)}
+        inside = get_args(hint)[1]
+        before = value.get(first, inside() if is_dataclass(inside) else {})  # type: ignore[operator]
+        return {**value, first: _set(before, inside, rest, text, option)}
     raise _unknown(option, [option.removesuffix("." + ".".join(names))])
 
 
@@ -62,7 +64,8 @@ def _typed(hint: Any, value: Any, name: str, default: Any, strict: bool) -> Any:
     """The value, if it is of the type; whole numbers also where any number may be."""
     origin, inside = get_origin(hint), get_args(hint)
     if is_dataclass(hint):
-        return filled(default, value, name=name, strict=strict)
+        begin = hint() if default is None else default  # type: ignore[operator]
+        return filled(begin, value, name=name, strict=strict)
     if origin is dict and isinstance(value, dict):
         return {key: _typed(inside[1], part, _under(name, key), None, strict) for key, part in value.items()}
     if origin is list and isinstance(value, list):

@@ -32,8 +32,8 @@ def save(model: models.Model, folder: Path, *, card: str = "", metrics: Mapping[
     name = _name(network)
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is not a folder.")
-    config = models.Config(name, vars(network.config), model.encoder)
-    models.describe(folder, name, network, model.tokenizer, model.encoder)
+    config = models.Config(name, vars(network.config), model.inputs)
+    models.describe(folder, name, network, model.tokenizer, model.inputs)
     models.save_weights(folder / "model.safetensors", network, torch.float32)
     text = card or model_card(config, title=folder.resolve().name, words=len(model.tokenizer), metrics=metrics)
     files.replace(folder / CARD, text.encode())
@@ -66,12 +66,14 @@ def read_card(folder: Path) -> str:
 
 def model_card(config: models.Config, *, title: str, words: int, metrics: Mapping[str, float] | None = None) -> str:
     """What is known of a model without asking who made it."""
-    encoder = config.encoder
-    settings = ", ".join(f"{key} {value}" for key, value in config.settings.items() if key not in models.SIZES)
-    network, sees = f"{config.name}: {settings}", f"{encoder.get('name')} {_looking(encoder)}".strip()
-    rows = [("captioner", network), ("vocabulary", f"{words} words"), ("photos are seen by", sees)]
-    if sha256 := encoder.get("weights_sha256"):
-        rows.append(("with weights", f"sha256 {sha256}"))
+    settings = ", ".join(f"{key} {value}" for key, value in config.settings.items() if not models.is_size(key))
+    rows = [("captioner", f"{config.name}: {settings}"), ("vocabulary", f"{words} words")]
+    for stream, encoder in config.inputs.items():
+        alone = len(config.inputs) == 1
+        sees = f"{encoder.get('name')} {_looking(encoder)}".strip()
+        rows.append(("photos are seen by" if alone else f"{stream} come from", sees))
+        if sha256 := encoder.get("weights_sha256"):
+            rows.append(("with weights", f"sha256 {sha256}"))
     rows += [(name, f"{value:.4g}") for name, value in (metrics or {}).items()]
     table = "\n".join(f"| {_cell(name)} | {_cell(value)} |" for name, value in rows)
     return f"""---

@@ -1,4 +1,4 @@
-"""What a captioner sees of a photo: an encoder looks at it, or features that were stored before are remembered."""
+"""What a captioner is given of a photo: its streams, made by encoders now or read from stored features."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from tellapart.data import examples, photos
 from tellapart.data.features import FeatureStore, stored, unchanged
 from tellapart.data.readers import folder
 from tellapart.data.regions import Elsewhere, RegionStore, from_identity, store_of
-from tellapart.data.streams import Inputs, region_inputs
+from tellapart.data.streams import REGIONS, Inputs, Stream
 from tellapart.encoders import PhotoEncoder
 from tellapart.errors import BadPhoto, UserError
 
@@ -28,86 +28,113 @@ Source = str | os.PathLike[str] | Image.Image
 
 
 @dataclass(frozen=True)
-class Look:
-    """A photo as it comes to a captioner's eyes."""
+class LoadedPhoto:
+    """A photo on its way to a captioner."""
 
-    content: NDArray[Any]  # pixels (S, S, 3), or features (R, D)
+    contents: tuple[NDArray[Any], ...]  # of each stream: pixels (S, S, 3) to be encoded, or features (R, D)
     sha256: str  # of the photo
 
 
-class Sight(Protocol):
+class VisualInput:
+    """What a captioner is given of photos: all of its streams."""
+
+    def __init__(self, streams: Mapping[str, EncoderInput | StoredInput]):
+        self.streams = dict(streams)
+
     @property
     def identity(self) -> str:
         """What captions depend on beside the photo and the captioner."""
+        return " ".join(stream.identity for stream in self.streams.values())
 
-    def look(self, source: Source) -> Look:
+    @property
+    def encoder(self) -> PhotoEncoder | None:
+        """What makes regions of a photo; none where they were imported."""
+        regions = self.streams.get(REGIONS)
+        return regions.encoder if isinstance(regions, EncoderInput) else None
+
+    def load(self, source: Source) -> LoadedPhoto:
         """One photo; may be called from several threads.  Raises BadPhoto."""
+        loaded = [stream.load(source) for stream in self.streams.values()]
+        return LoadedPhoto(tuple(content for content, _ in loaded), loaded[0][1])
 
-    def inputs(self, looks: Sequence[Look]) -> Inputs:
-        """What a captioner is given of the photos."""
+    def inputs(self, loaded: Sequence[LoadedPhoto]) -> Inputs:
+        return Inputs(
+            (name, stream.stream([photo.contents[number] for photo in loaded]))
+            for number, (name, stream) in enumerate(self.streams.items())
+        )
 
 
-def sight_of(
+def visual_input(
     model: models.Model, device: torch.device, features: Path | None = None, paths: Iterable[str] = ()
-) -> Sight:
-    """What a model sees with.
+) -> VisualInput:
+    """What a model sees photos by.
 
-    features  the folder of stored features: a model that cannot look needs it, one that can need not look again
+    features  the folder of stored features: streams that no encoder makes need it, others need not be made again
     paths     the data files and folders of photos whose features may be there
     """
+    paths = list(paths)
+    return VisualInput(
+        {name: _stream_input(identity, device, features, paths) for name, identity in model.inputs.items()}
+    )
+
+
+def _stream_input(
+    identity: dict[str, Any], device: torch.device, features: Path | None, paths: Sequence[str]
+) -> EncoderInput | StoredInput:
     try:
-        elsewhere = from_identity(model.encoder)
+        elsewhere = from_identity(identity)
     except ValueError:
         raise UserError("the model's config.json does not say which features it was trained with.") from None
     if elsewhere is None:
-        encoder = models.encoder_of(model, device)
-        return Eyes(encoder, device, {} if features is None else _seen_before(encoder, features, paths))
+        encoder = models.encoder_from(identity, device)
+        return EncoderInput(encoder, device, {} if features is None else _seen_before(encoder, features, paths))
     if features is None:
         raise UserError(
             f"this model learned from {elsewhere.name}, features that were made elsewhere, and cannot look at photos; "
             "give it a data file whose features were imported, and their folder: --features DIR."
         )
-    return Memory(elsewhere, features, paths, device)
+    return StoredInput(elsewhere, features, paths, device)
 
 
-class Eyes:
-    """An encoder looks, but for photos that it has seen before and that are what they were."""
+class EncoderInput:
+    """A stream that an encoder makes of photos, but for those whose features are stored and that have not changed."""
 
-    def __init__(self, encoder: PhotoEncoder, device: torch.device, before: Mapping[str, tuple[FeatureStore, str]]):
-        """before  file -> where its features are, and its id there"""
-        self.encoder, self.device, self._before = encoder, device, before
+    def __init__(self, encoder: PhotoEncoder, device: torch.device, stored: Mapping[str, tuple[FeatureStore, str]]):
+        """stored  file -> where its features are, and its id there"""
+        self.encoder, self.device, self._stored = encoder, device, stored
 
     @property
     def identity(self) -> str:
-        return self.encoder.weights_sha256 + (" stored in half precision" if self._before else "")
+        return self.encoder.weights_sha256 + (" stored in half precision" if self._stored else "")
 
-    def look(self, source: Source) -> Look:
+    def load(self, source: Source) -> tuple[NDArray[Any], str]:
+        """Pixels or stored features, and the hash of the photo."""
         size, fit = self.encoder.config.image_size, self.encoder.fit
         if isinstance(source, Image.Image):
             photo = photos.from_image(source, size, fit)
-        elif (seen := self._remember(source)) is not None:
-            return seen
+        elif (found := self._find(source)) is not None:
+            return found
         else:
             photo = photos.read(source, size, fit)
-        return Look(photo.pixels, photo.sha256)
+        return photo.pixels, photo.sha256
 
-    def _remember(self, source: str | os.PathLike[str]) -> Look | None:
-        store, id = self._before.get(os.fspath(source), (None, ""))
+    def _find(self, source: str | os.PathLike[str]) -> tuple[NDArray[Any], str] | None:
+        store, id = self._stored.get(os.fspath(source), (None, ""))
         line = None if store is None else store.lines.get(id)
         if store is None or line is None or not unchanged(line, Path(source)):
             return None
-        return Look(store.grid([line["row"]])[0].numpy(), line["sha256"])
+        return store.grid([line["row"]])[0].numpy(), line["sha256"]
 
-    def inputs(self, looks: Sequence[Look]) -> Inputs:
-        new = [look.content for look in looks if look.content.dtype == np.uint8]
-        seen = iter(self.encoder(np.stack(new)).grid if new else ())
-        grid = torch.stack(
+    def stream(self, contents: Sequence[NDArray[Any]]) -> Stream:
+        pixels = [content for content in contents if content.dtype == np.uint8]
+        encoded = iter(self.encoder(np.stack(pixels)).grid if pixels else ())
+        values = torch.stack(
             [
-                next(seen) if look.content.dtype == np.uint8 else torch.from_numpy(look.content).to(self.device)
-                for look in looks
+                next(encoded) if content.dtype == np.uint8 else torch.from_numpy(content).to(self.device)
+                for content in contents
             ]
         )
-        return region_inputs(grid)
+        return Stream(values, torch.ones(values.shape[:2], dtype=torch.bool, device=values.device))
 
 
 def _seen_before(encoder: PhotoEncoder, root: Path, paths: Iterable[str]) -> dict[str, tuple[FeatureStore, str]]:
@@ -120,8 +147,8 @@ def _seen_before(encoder: PhotoEncoder, root: Path, paths: Iterable[str]) -> dic
     return found
 
 
-class Memory:
-    """A store remembers what another program saw; the photo itself need not be there."""
+class StoredInput:
+    """A stream that another program made and that was imported; the photo itself need not be there."""
 
     def __init__(self, elsewhere: Elsewhere, root: Path, paths: Iterable[str], device: torch.device):
         """paths  data files, and folders of photos"""
@@ -136,7 +163,7 @@ class Memory:
             raise UserError(f"--features {root}: features are known by data set; give a data file, or a whole folder.")
         self.identity = " ".join(sorted(digests))
 
-    def look(self, source: Source) -> Look:
+    def load(self, source: Source) -> tuple[NDArray[Any], str]:
         if isinstance(source, Image.Image) or os.fspath(source) not in self._places:
             name = getattr(source, "filename", "image") if isinstance(source, Image.Image) else source
             raise BadPhoto(name, "is of no data set whose features were imported")
@@ -149,13 +176,12 @@ class Memory:
             sha256 = photos.sha256(source)
         except BadPhoto:
             sha256 = hashlib.sha256(f"{store.digest} {id}".encode()).hexdigest()
-        return Look(features, sha256)
+        return features, sha256
 
-    def inputs(self, looks: Sequence[Look]) -> Inputs:
-        counts = torch.tensor([len(look.content) for look in looks])
-        features = pad_sequence([torch.from_numpy(look.content) for look in looks], batch_first=True)
-        mask = torch.arange(features.shape[1]) < counts[:, None]
-        return region_inputs(features, mask).to(self.device)
+    def stream(self, contents: Sequence[NDArray[Any]]) -> Stream:
+        counts = torch.tensor([len(content) for content in contents])
+        values = pad_sequence([torch.from_numpy(content) for content in contents], batch_first=True)
+        return Stream(values, torch.arange(values.shape[1]) < counts[:, None]).to(self.device)
 
 
 def _data_sets(paths: Iterable[str]) -> Iterator[tuple[str, list[tuple[str, str]]]]:

@@ -25,7 +25,7 @@ def of_captioner(captioner: PhotoCaptioner, search: Search, collection: Collecti
     def caption(photos: Sequence[str]) -> Iterator[Caption]:
         return captioner.caption(photos, search=search, among=collection, how=how)
 
-    made_by = f"{captioner.model.sha256} {captioner.sight.identity} {search}"
+    made_by = f"{captioner.model.sha256} {captioner.visual_input.identity} {search}"
     return Speaker(caption, made_by + _told_apart(collection, how))
 
 

@@ -32,7 +32,7 @@ class ClusterCaptioner(PhotoCaptioner):
 
     def __init__(self, name: str, cluster: Cluster, *, device: str = "auto"):
         here = load(name, device=device)
-        super().__init__(here.model, here.sight, here.device)
+        super().__init__(here.model, here.visual_input, here.device)
         self._name = "+".join(_known_everywhere(one, EMBEDDED) for one in models.members(name))
         self._cluster, self._wanted_device = cluster, device
 
@@ -63,7 +63,7 @@ def _proposing(
 
 
 def _identity(captioner: PhotoCaptioner) -> list[str]:
-    return [captioner.model.sha256, captioner.sight.identity]
+    return [captioner.model.sha256, captioner.visual_input.identity]
 
 
 def looking_on(cluster: Cluster, encoder: PhotoEncoder, device: str) -> Looking:

@@ -13,4 +13,4 @@ FEATURES = 8
 def tiny(name, vocab_size=11, seed=0, **settings):
     torch.manual_seed(seed)
     settings = import_module(CAPTIONERS[name].module).TINY | {"dropout": 0.0} | settings
-    return models.build_captioner(name, settings, vocab_size=vocab_size, feature_size=FEATURES).eval()
+    return models.build_captioner(name, settings, vocab_size=vocab_size, feature_sizes={"regions": FEATURES}).eval()

@@ -214,7 +214,7 @@ def test_it_learns_a_caption_by_heart(captioner, photos):
 
 def test_a_saved_captioner_speaks_as_before(name, captioner, photos, tokens, tmp_path):
     identity = {"name": "efficientnet_lite2", "image_size": 64, "grid": 2, "weights_sha256": "0"}
-    models.describe(tmp_path, name, captioner, WORDS, identity)
+    models.describe(tmp_path, name, captioner, WORDS, {"regions": identity})
     models.save_weights(tmp_path / "model.safetensors", captioner)
     loaded = models.load(tmp_path, torch.device("cpu")).captioner
     torch.testing.assert_close(
@@ -249,7 +249,7 @@ def test_captioners_of_all_kinds_speak_as_one(photos):
 
 def test_as_onnx_it_says_the_same(captioner):
     """Its step among others, over several numbers of photos, captions, regions and words."""
-    made = graphs(captioner, FEATURES)
+    made = graphs(captioner, {"regions": FEATURES})
     runs = ExportedCaptioner(made.encode.SerializeToString(), made.step.SerializeToString())
-    difference = compare(captioner, runs, FEATURES)
+    difference = compare(captioner, runs, {"regions": FEATURES})
     assert difference.largest < 1e-5 * difference.scale

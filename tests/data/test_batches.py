@@ -8,6 +8,7 @@ import torch
 
 from tellapart.data.batches import BatchStream, CaptionedPhotos, padded
 from tellapart.data.examples import Example
+from tellapart.data.features import Stores
 from tellapart.data.tokenizers import WordTokenizer
 
 PAD, EOS = 0, 2
@@ -42,7 +43,7 @@ def photos(count, captions=3, first=0):
 
 
 def data(*sets, max_words=20):
-    return CaptionedPhotos([(Store(examples), examples) for examples in sets], TOKENIZER, max_words)
+    return CaptionedPhotos([(Stores(regions=Store(examples)), examples) for examples in sets], TOKENIZER, max_words)
 
 
 def stream(count=7, batch_size=3, per_photo=2, seed=0, captions=3, consumed=0):
@@ -177,7 +178,7 @@ class Mirrored(Store):
 
 def with_views(count, first=0):
     examples = photos(count, first=first)
-    return (Store(examples), examples), [Mirrored(examples)]
+    return (Stores(regions=Store(examples)), examples), [Stores(regions=Mirrored(examples))]
 
 
 def test_chance_decides_which_view_of_a_photo_is_seen():

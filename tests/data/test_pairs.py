@@ -7,6 +7,7 @@ import torch
 
 from tellapart.data.batches import BatchStream
 from tellapart.data.examples import Example
+from tellapart.data.features import Stores
 from tellapart.data.pairs import Pairs
 
 
@@ -39,7 +40,7 @@ SECOND = [example(1, "dddd", "eeeee", "ffffff")]
 
 
 def test_photos_of_several_data_sets_keep_their_features_and_captions():
-    pairs = Pairs([(Kept(), FIRST), (Kept(), SECOND)], Lengths)
+    pairs = Pairs([(Stores(regions=Kept()), FIRST), (Stores(regions=Kept()), SECOND)], Lengths)
     assert len(pairs) == 3
     assert pairs.examples == FIRST + SECOND
     assert pairs.source.tolist() == [0, 0, 1]
@@ -49,7 +50,7 @@ def test_photos_of_several_data_sets_keep_their_features_and_captions():
 
 
 def test_a_batch_has_the_chosen_captions_grouped_by_photo():
-    pairs = Pairs([(Kept(), FIRST), (Kept(), SECOND)], Lengths)
+    pairs = Pairs([(Stores(regions=Kept()), FIRST), (Stores(regions=Kept()), SECOND)], Lengths)
     batch = pairs.batch(np.array([2, 0]), [[2, 0], [1, 1]])
     assert batch.photos.tolist() == [2, 0]
     assert batch.images.tolist() == [[1, 1.5], [5, 5.5]]
@@ -59,13 +60,13 @@ def test_a_batch_has_the_chosen_captions_grouped_by_photo():
 
 
 def test_a_data_set_that_gave_no_photos_is_skipped_over():
-    pairs = Pairs([(Kept(), []), (Kept(), SECOND)], Lengths)
+    pairs = Pairs([(Stores(regions=Kept()), []), (Stores(regions=Kept()), SECOND)], Lengths)
     assert pairs.source.tolist() == [1]
     assert pairs.images.tolist() == [[1, 1.5]]
 
 
 def test_without_photos_there_are_only_captions():
-    pairs = Pairs([(None, FIRST), (None, SECOND)], Lengths)
+    pairs = Pairs([(Stores(), FIRST), (Stores(), SECOND)], Lengths)
     batch = pairs.batch(np.array([1]), [[0]])
     assert (pairs.images, batch.images) == (None, None)
     assert batch.to(torch.device("cpu")).images is None
@@ -73,7 +74,7 @@ def test_without_photos_there_are_only_captions():
 
 
 def test_a_stream_of_batches_has_every_photo_once_an_epoch():
-    pairs = Pairs([(Kept(), FIRST), (Kept(), SECOND)], Lengths)
+    pairs = Pairs([(Stores(regions=Kept()), FIRST), (Stores(regions=Kept()), SECOND)], Lengths)
     batches = iter(BatchStream(pairs, batch_size=2, captions_per_photo=2, seed=0))
     first, second = next(batches), next(batches)
     assert sorted([*first.photos, *second.photos]) == [0, 1, 2]

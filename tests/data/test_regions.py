@@ -18,6 +18,7 @@ from tellapart.captioners.transformer import TINY
 from tellapart.data import region_files
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example
+from tellapart.data.features import Stores
 from tellapart.data.regions import Elsewhere, RegionStore, features_of, find, open_store
 from tellapart.data.regions_import import bring_in
 from tellapart.data.streams import region_inputs
@@ -325,7 +326,7 @@ def store(tmp_path) -> RegionStore:
 
 
 def test_a_batch_is_as_wide_as_its_photo_of_most_regions(store):
-    data = CaptionedPhotos([(store, EXAMPLES)], WordTokenizer(["a", "the", "cat", "dog"]), 20)
+    data = CaptionedPhotos([(Stores(regions=store), EXAMPLES)], WordTokenizer(["a", "the", "cat", "dog"]), 20)
     features, mask = data.inputs(np.array([3, 0, 1]))["regions"]
     assert features.shape == (3, 3, 8)
     assert mask.tolist() == [[True, True, False], [True, True, True], [True, False, False]]
@@ -338,7 +339,9 @@ def test_two_stores_share_a_batch(store, tmp_path):
     more = {"21": archives.photo(21, 4)}
     others = [Example(21, Path(), "train", ("a dog",))]
     other = bring_in(others, archives.as_tsv(tmp_path / "b", more), tmp_path / "f" / "b.bu", "bu", cap=4).store
-    data = CaptionedPhotos([(store, EXAMPLES), (other, others)], WordTokenizer(["a", "dog"]), 20)
+    data = CaptionedPhotos(
+        [(Stores(regions=store), EXAMPLES), (Stores(regions=other), others)], WordTokenizer(["a", "dog"]), 20
+    )
     features, mask = data.inputs(np.array([4, 2]))["regions"]
     assert mask.sum(1).tolist() == [4, 5]
     np.testing.assert_array_equal(features[0, :4], more["21"]["features"])
@@ -348,9 +351,9 @@ def test_two_stores_share_a_batch(store, tmp_path):
 def test_the_loss_does_not_depend_on_how_wide_a_batch_is(store):
     """A photo alone, and beside one with more regions."""
     words = WordTokenizer(["a", "the", "cat", "dog"])
-    data = CaptionedPhotos([(store, EXAMPLES)], words, 20)
+    data = CaptionedPhotos([(Stores(regions=store), EXAMPLES)], words, 20)
     torch.manual_seed(0)
-    captioner = build_captioner("transformer", TINY, vocab_size=len(words), feature_size=8).eval()
+    captioner = build_captioner("transformer", TINY, vocab_size=len(words), feature_sizes={"regions": 8}).eval()
 
     def loss(batch):
         return cross_entropy_step(captioner, batch, bos=words.bos).loss

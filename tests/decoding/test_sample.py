@@ -318,7 +318,7 @@ def test_sharing_rows_changes_neither_captions_nor_gradients(name, more):
     """The same captioner in training mode, but without dropout, shares nothing."""
     torch.manual_seed(0)
     tiny = import_module(CAPTIONERS[name].module).TINY
-    captioner = build_captioner(name, {**tiny, "dropout": 0.0}, vocab_size=9, feature_size=8)
+    captioner = build_captioner(name, {**tiny, "dropout": 0.0}, vocab_size=9, feature_sizes={"regions": 8})
     features, regions = torch.randn(4, 5, 8), torch.ones(4, 5, dtype=torch.bool)
 
     def memory():

@@ -317,8 +317,10 @@ def test_a_captioner_of_a_backbone_captions_photos(saved, tellapart, photo_folde
     encoder = load(EncoderConfig(str(saved("vit")), 64, 4, "max"), CPU)
     words = WordTokenizer(["a", "dog", "cat"])
     torch.manual_seed(0)
-    captioner = models.build_captioner("transformer", TINY, vocab_size=len(words), feature_size=encoder.feature_size)
-    models.describe(tmp_path / "model", "transformer", captioner, words, encoder.identity)
+    captioner = models.build_captioner(
+        "transformer", TINY, vocab_size=len(words), feature_sizes={"regions": encoder.feature_size}
+    )
+    models.describe(tmp_path / "model", "transformer", captioner, words, {"regions": encoder.identity})
     models.save_weights(tmp_path / "model" / "model.safetensors", captioner)
     code, _, err = tellapart("caption", photo_folder, "--model", tmp_path / "model")
     assert (code, "TELLAPART_ENCODERS=FOLDER" in err) == (2, True)

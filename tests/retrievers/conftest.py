@@ -35,7 +35,7 @@ def write_model(encoder):
         torch.manual_seed(seed)
         network = models.build(RETRIEVERS, "retriever", name, settings)
         identity = encoder.identity if RETRIEVERS[name].sees == "photos" else {}
-        models.describe(folder, name, network, tokenizer, identity, "retriever")
+        models.describe(folder, name, network, tokenizer, {"regions": identity}, "retriever")
         models.save_weights(folder / "model.safetensors", network)
         return folder
 

@@ -178,7 +178,7 @@ def test_the_best_checkpoint_is_the_best_one(begin, small_world, tmp_path):
 
     recipe, _, _ = parse([str(small_world / "recipe.yaml")])
     model = models.load(tmp_path / "run", torch.device("cpu"))
-    sources, _ = gather(recipe, models.encoder_of(model, torch.device("cpu")))
+    sources, _ = gather(recipe, {"regions": models.encoder_of(model, torch.device("cpu"))})
     held_out = CaptionedPhotos(split(sources, "val", 0), model.tokenizer, recipe.data.max_words)
     metrics = validate(model.captioner, held_out, model.tokenizer, torch.device("cpu"), beam=1, max_words=20)
     assert metrics["loss"] == pytest.approx(position.best, rel=1e-6)
@@ -268,4 +268,4 @@ def assert_same_weights(run, other):
 def test_features_from_elsewhere_have_no_views(tmp_path):
     recipe = Recipe(data=DataConfig(views=1))
     with pytest.raises(UserError, match=r"data\.views: features of bottom_up were imported; there is no encoder"):
-        views(recipe, Elsewhere("bottom_up", 2048), [])
+        views(recipe, {"regions": Elsewhere("bottom_up", 2048)}, [])

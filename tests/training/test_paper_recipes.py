@@ -91,7 +91,9 @@ EXPECTED = {  # by hand, of the papers' sizes: words of 512, features of 2,048
 def test_parameters_at_the_size_of_the_paper(file):
     recipe, _, _ = parse([str(file)])
     with torch.device("meta"):
-        captioner = models.build_captioner(recipe.captioner, recipe.model, vocab_size=COCO, feature_size=2048)
+        captioner = models.build_captioner(
+            recipe.captioner, recipe.model, vocab_size=COCO, feature_sizes={"regions": 2048}
+        )
     count = sum(parameter.numel() for parameter in captioner.parameters())
     expected = EXPECTED.get(f"{file.parent.name}/{file.stem.split('_')[0]}")
     if expected is None:

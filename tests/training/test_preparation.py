@@ -16,7 +16,7 @@ from tellapart.retrievers import RETRIEVERS
 from tellapart.rewards import REWARDS
 from tellapart.rewards.words import WordView
 from tellapart.training.build import run
-from tellapart.training.gathering import gather, seen_by, split
+from tellapart.training.gathering import encoders_of, gather, split
 from tellapart.training.preparation import _require_buildable
 from tellapart.training.rewards import BUILDERS, Material, asks_listener
 
@@ -120,7 +120,8 @@ def test_every_network_can_be_tried_without_memory(name):
         feature_size = 1280
 
     before = torch.get_rng_state()
-    _require_buildable(recipe, Seen() if name not in RETRIEVERS or RETRIEVERS[name].sees == "photos" else None)
+    sees = name not in RETRIEVERS or RETRIEVERS[name].sees == "photos"
+    _require_buildable(recipe, {"regions": Seen()} if sees else {})
     assert torch.get_rng_state().equal(before)  # the weights of a run do not depend on whether it was tried
 
 
@@ -128,7 +129,7 @@ def test_every_network_can_be_tried_without_memory(name):
 def photos(small_world):
     """Eight training photos with features, and a vocabulary."""
     recipe, _, _ = parse([str(small_world / "recipe.yaml")])
-    sources, _ = gather(recipe, seen_by(recipe, torch.device("cpu")))
+    sources, _ = gather(recipe, encoders_of(recipe, torch.device("cpu")))
     return split(sources, "train", 8), WordTokenizer(["a", "ball", "red"])
 
 

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from tellapart.commands.train import parse
 from tellapart.data import photos
 from tellapart.data.examples import Example
+from tellapart.data.features import Stores
 from tellapart.data.pairs import Pairs
 from tellapart.retrievers import RETRIEVERS, loading, sentences
 from tellapart.training import build, gathering
@@ -301,7 +302,7 @@ def test_photos_are_left_out_of_a_run(flags, recipe_of, tmp_path):
     unwanted = [{"id": f"x{i}", "file": record["file"]} for i, record in enumerate(content["images"][:5])]
     (tmp_path / "test.json").write_text(json.dumps({"dataset": "test", "images": unwanted}))
     recipe, _, _ = parse([str(recipe_of("text_tower")), "--data.without", f"[{tmp_path / 'test.json'}]"])
-    ((_, kept),), problems = gathering.gather(recipe, None)
+    ((_, kept),), problems = gathering.gather(recipe, {})
     assert problems == []
     assert sorted(example.id for example in kept) == list(range(5, 64))
 
@@ -349,14 +350,14 @@ def test_recalls_are_what_a_loop_over_captions_finds():
     for size in (30, 12):
         counts = draw.integers(1, 4, size)
         images = draw.normal(size=(size, 5)).astype(np.float16)
-        sets.append((Kept(images), examples(*counts)))
+        sets.append((Stores(regions=Kept(images)), examples(*counts)))
         said.append(np.repeat(images, counts, 0) + draw.normal(0, 1.0, (counts.sum(), 5)))
     reader = Given(np.concatenate(said))
     pairs = Pairs(sets, reader)
     recalls = []
     for number, (store, photos_) in enumerate(sets):
         ranks = []
-        images = store.vectors.half().float().numpy()
+        images = store.main.vectors.half().float().numpy()
         captions = iter(torch.nn.functional.normalize(torch.tensor(said[number]).float(), dim=1).numpy())
         for own, example in enumerate(photos_):
             for _ in example.captions:
@@ -372,7 +373,9 @@ def test_recalls_are_what_a_loop_over_captions_finds():
 
 def test_a_tie_does_not_count_as_found():
     alike = Given(np.ones((3, 2)))
-    found = validate(alike, Pairs([(Kept(np.ones((3, 2))), examples(1, 1, 1))], alike), torch.device("cpu"))
+    found = validate(
+        alike, Pairs([(Stores(regions=Kept(np.ones((3, 2)))), examples(1, 1, 1))], alike), torch.device("cpu")
+    )
     assert (found["R@1"], found["R@5"]) == (0.0, 1.0)
 
 
@@ -382,14 +385,14 @@ def test_a_copy_of_the_photo_that_differs_by_rounding_ties_with_it():
     reader = Given(captions)
     similarity = reader.vectors @ torch.tensor(photos_).half().float().T
     assert 0 < float(similarity[1, 1] - similarity[1, 0]) < 1e-6  # the second is nearer to its own, by rounding
-    found = validate(reader, Pairs([(Kept(photos_), examples(1, 1))], reader), torch.device("cpu"))
+    found = validate(reader, Pairs([(Stores(regions=Kept(photos_)), examples(1, 1))], reader), torch.device("cpu"))
     assert (found["R@1"], found["R@5"]) == (0.0, 1.0)
 
 
 def test_references_that_differ_by_rounding_tie():
     vectors = np.array([[1, 0], [1, 0], [1, 2.0**-10], [1, 2.0**-12]])
     reader = Given(vectors)
-    found = validate(reader, Pairs([(None, examples(2, 2))], reader), torch.device("cpu"))
+    found = validate(reader, Pairs([(Stores(), examples(2, 2))], reader), torch.device("cpu"))
     assert (found["R@1"], found["R@5"]) == (0.0, 1.0)
 
 
@@ -397,7 +400,7 @@ def test_a_caption_is_not_among_the_references_that_it_is_judged_by():
     """Each caption is its photo's only support: without it the photo's other caption, which is far, is all there is."""
     vectors = np.array([[1, 0, 0, 0.0], [0, 1, 0, 0], [1, 0.1, 0, 0], [0, 1, 0.1, 0], [0, 0, 1, 0], [0, 0, 1, 0.1]])
     reader = Given(vectors)
-    pairs = Pairs([(None, examples(2, 2, 2))], reader)
+    pairs = Pairs([(Stores(), examples(2, 2, 2))], reader)
     unit = reader.vectors.numpy()
     right = []
     for n, caption in enumerate(unit):

@@ -115,14 +115,15 @@ def _tune(photos: Sequence[Example], out: Path) -> Path:
     from tellapart.commands.train import parse, train
     from tellapart.data import examples
     from tellapart.data.examples import DataSet
+    from tellapart.data.streams import REGIONS
     from tellapart.encoders import EncoderConfig
 
     run = out / _TUNED
     there = [replace(photo, split="train" if photo.extra["group"] else "val") for photo in photos]
     examples.write(DataSet("album", there), out / "album.json")
     config = models.read_config(models.find(album.DEFAULT), "captioner")
-    settings = {key: value for key, value in config.settings.items() if key not in models.SIZES}
-    encoder = {key: value for key, value in config.encoder.items() if key in EncoderConfig.__dataclass_fields__}
+    settings = {key: value for key, value in config.settings.items() if not models.is_size(key)}
+    encoder = {key: value for key, value in config.inputs[REGIONS].items() if key in EncoderConfig.__dataclass_fields__}
     recipe, _, _ = parse(
         [
             str(album.TUNE),

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tellapart.data.examples import Example
-from tellapart.data.features import StoredFeatures
-from tellapart.data.streams import Inputs, region_inputs
+from tellapart.data.features import Stores
+from tellapart.data.streams import Inputs, Stream
 from tellapart.data.tokenizers import Tokenizer
 
 
@@ -36,53 +36,59 @@ class Batch:
 
 
 class CaptionedPhotos:
-    """Photos with features and tokenised captions, from one or several data sets."""
+    """Photos with stored features and tokenised captions, from one or several data sets."""
 
     def __init__(
         self,
-        sources: Sequence[tuple[StoredFeatures, Sequence[Example]]],
+        sources: Sequence[tuple[Stores, Sequence[Example]]],
         tokenizer: Tokenizer,
         max_words: int,
-        views: Sequence[Sequence[StoredFeatures]] = (),
+        views: Sequence[Sequence[Stores]] = (),
     ):
         """views  of each source, stores with other views of its photos; all sources have as many"""
         self.examples: list[Example] = []
         self.captions: list[list[list[int]]] = []  # photo, caption, token; EOS at the end
         self.pad = tokenizer.pad
-        seen = [[store, *others] for (store, _), others in zip(sources, views or [()] * len(sources), strict=True)]
-        self._stores = [list(stores) for stores in zip(*seen, strict=True)]  # by view: those of all sources
-        store_of, rows, counts = [], list[list[int]](), []
-        for number, (store, examples) in enumerate(sources):
+        seen = [[stores, *others] for (stores, _), others in zip(sources, views or [()] * len(sources), strict=True)]
+        self._views = [list(of_view) for of_view in zip(*seen, strict=True)]  # by view: those of all sources
+        self._names = list(sources[0][0])  # of the streams, which all sources have
+        source_of, rows, counts = [], list[list[list[int]]](), list[list[int]]()
+        for number, (stores, examples) in enumerate(sources):
             for example in examples:
                 self.examples.append(example)
                 self.captions.append(
                     [[*tokenizer.encode(text)[:max_words], tokenizer.eos] for text in example.captions]
                 )
-                store_of.append(number)
-                rows.append([view.row(example) for view in seen[number]])
-                counts.append(store.count(example))
-        self._store_of, self._rows = np.array(store_of, np.int64), np.array(rows, np.int64)
-        self._counts = np.array(counts, np.int64)  # regions of each photo
+                source_of.append(number)
+                rows.append([[view[name].row(example) for name in self._names] for view in seen[number]])
+                counts.append([stores[name].count(example) for name in self._names])
+        shape = len(self.examples), len(self._views), len(self._names)
+        self._source_of = np.array(source_of, np.int64)
+        self._rows = np.array(rows, np.int64).reshape(shape)
+        self._counts = np.array(counts, np.int64).reshape(shape[0], shape[2])  # rows of each photo in each stream
 
     def __len__(self) -> int:
         return len(self.examples)
 
     def inputs(self, photos: NDArray[np.int64], chance: NDArray[np.float64] | None = None) -> Inputs:
-        """What is seen of the photos; R is the most regions that one of them has.
+        """What is seen of the photos; in each stream as many rows as the most that one of them has.
 
         chance  (B,) from 0 to below 1: which view of each photo; none: the whole photo
         """
-        counts = self._counts[photos]
+        view = np.zeros(len(photos), np.int64) if chance is None else (chance * len(self._views)).astype(np.int64)
+        return Inputs((name, self._stream(number, photos, view)) for number, name in enumerate(self._names))
+
+    def _stream(self, number: int, photos: NDArray[np.int64], view: NDArray[np.int64]) -> Stream:
+        name, counts = self._names[number], self._counts[photos, number]
         most = int(counts.max(initial=1))
-        features = torch.zeros(len(photos), most, self._stores[0][0].shape[1])
-        view = np.zeros(len(photos), np.int64) if chance is None else (chance * len(self._stores)).astype(np.int64)
-        for of_view, stores in enumerate(self._stores):
-            for number, store in enumerate(stores):
-                here = np.flatnonzero((self._store_of[photos] == number) & (view == of_view))
+        values = torch.zeros(len(photos), most, self._views[0][0][name].shape[1])
+        for of_view, sources in enumerate(self._views):
+            for source, stores in enumerate(sources):
+                here = np.flatnonzero((self._source_of[photos] == source) & (view == of_view))
                 if len(here):
-                    found = store.grid(self._rows[photos[here], of_view], most)
-                    features[here, : found.shape[1]] = found
-        return region_inputs(features, torch.arange(most) < torch.from_numpy(counts)[:, None])
+                    found = stores[name].grid(self._rows[photos[here], of_view, number], most)
+                    values[here, : found.shape[1]] = found
+        return Stream(values, torch.arange(most) < torch.from_numpy(counts)[:, None])
 
     def batch(
         self,

@@ -23,6 +23,7 @@ from tellapart import files
 from tellapart.data import photos
 from tellapart.data.examples import Example
 from tellapart.data.store import Rows, Store
+from tellapart.data.streams import REGIONS
 from tellapart.encoders import PhotoEncoder
 from tellapart.errors import BadPhoto
 from tellapart.parallel import batched, ordered_map
@@ -70,6 +71,23 @@ class StoredFeatures(Protocol):
 
     def pooled(self, rows: Rows) -> Tensor:
         """(len(rows), D)"""
+
+
+class Stores(dict[str, StoredFeatures]):
+    """A data set's stored features by the name of their stream; empty where only captions count."""
+
+    @property
+    def main(self) -> StoredFeatures:
+        """What retrievers and neighbours go by: the regions, else the first stream."""
+        return self[REGIONS] if REGIONS in self else next(iter(self.values()))
+
+    def have(self, example: Example) -> bool:
+        """Whether every stream has the example."""
+        return all(example in store for store in self.values())
+
+    def pooled(self, examples: Sequence[Example]) -> Tensor:
+        """(len(examples), D) of the main stream"""
+        return self.main.pooled([self.main.row(example) for example in examples])
 
 
 class FeatureStore(Store):

@@ -9,12 +9,14 @@ is the one that every captioner of a single stream takes: grid cells, detected b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:  # recipes know the names of streams without loading torch
+    import torch
+    from torch import Tensor
 
 REGIONS = "regions"
+STREAMS = (REGIONS, "attributes", "boxes", "words", "actions", "classes", "sound")
 
 
 class Stream(NamedTuple):
@@ -60,5 +62,7 @@ class Inputs(dict[str, Stream]):
 def region_inputs(values: Tensor, mask: Tensor | None = None) -> Inputs:
     """The one stream `regions`; without a mask every row exists.  values (B, R, D), mask (B, R)"""
     if mask is None:
+        import torch
+
         mask = torch.ones(values.shape[:2], dtype=torch.bool, device=values.device)
     return Inputs({REGIONS: Stream(values, mask)})

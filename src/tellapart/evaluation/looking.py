@@ -11,22 +11,22 @@ from tellapart.data.streams import REGIONS
 from tellapart.decoding.looking import needed
 from tellapart.errors import BadPhoto
 from tellapart.evaluation.cards import Looked
-from tellapart.sight import Eyes
 
 _MOST = 9  # the level of what the most needed word needs most
 
 
 def looked(captioner: PhotoCaptioner, file: Path, caption: str) -> Looked | None:
     """Of a caption that the captioner made; none where nobody knows which part of the photo a feature is of."""
-    sight, words = captioner.sight, captioner.model.tokenizer
+    visual, words = captioner.visual_input, captioner.model.tokenizer
     tokens = words.encode(caption)
-    if not isinstance(sight, Eyes) or sight.encoder.config.grid < 2 or len(tokens) != len(caption.split()):
+    encoder = visual.encoder
+    if encoder is None or encoder.config.grid < 2 or len(tokens) != len(caption.split()):
         return None
     try:
-        features, _ = sight.inputs([sight.look(file)])[REGIONS]
+        features, _ = visual.inputs([visual.load(file)])[REGIONS]
     except BadPhoto:
         return None
     given = torch.tensor(tokens, device=captioner.device)
-    need = needed(captioner.model.captioner, features[0], given, side=sight.encoder.config.grid, bos=words.bos)
+    need = needed(captioner.model.captioner, features[0], given, side=encoder.config.grid, bos=words.bos)
     levels = (_MOST * need / need.max().clamp(min=1e-9)).round().int().tolist()
-    return Looked(["".join(map(str, word)) for word in levels], middle=sight.encoder.fit.crop)
+    return Looked(["".join(map(str, word)) for word in levels], middle=encoder.fit.crop)

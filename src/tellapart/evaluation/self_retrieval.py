@@ -43,6 +43,6 @@ def add(row: Row, captioner: PhotoCaptioner, split: Split, measured: list[int]) 
 
 
 def _inputs(captioner: PhotoCaptioner, split: Split) -> Iterator[Inputs]:
-    sight = captioner.sight
-    for batch in batched(ordered_map(lambda photo: sight.look(photo.file), split.photos), _BATCH):
-        yield sight.inputs(batch)
+    visual = captioner.visual_input
+    for batch in batched(ordered_map(lambda photo: visual.load(photo.file), split.photos), _BATCH):
+        yield visual.inputs(batch)

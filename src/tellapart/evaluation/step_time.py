@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from tellapart import models, numerics
 from tellapart.data.batches import BatchStream, CaptionedPhotos
 from tellapart.data.examples import Example
-from tellapart.data.features import StoredFeatures, stored
+from tellapart.data.features import StoredFeatures, Stores, stored
 from tellapart.data.regions import Elsewhere, store_of
 from tellapart.data.store import Rows
 from tellapart.decoding.sample import Rollout
@@ -33,7 +33,7 @@ from tellapart.recipe import Recipe
 from tellapart.rewards import Reward, SampledCaptions, Term
 from tellapart.rewards.combine import Remembers
 from tellapart.training.build import seed_everything
-from tellapart.training.gathering import Chosen, choose, seen_by
+from tellapart.training.gathering import Chosen, Encoders, choose, encoders_of
 from tellapart.training.policy import policy_step
 
 BATCHES = 5  # whose median is told, after one that pays for setting up
@@ -173,8 +173,12 @@ def _parts(
     chosen, _ = choose(recipe, photos=True)
     sources, cached = _sources(recipe, chosen, device)
     data = CaptionedPhotos(sources, tokenizer, recipe.data.max_words)
+    sizes = {name: store.shape[1] for name, store in sources[0][0].items()}
     captioner = models.build_captioner(
-        recipe.captioner, recipe.model, vocab_size=len(tokenizer), feature_size=sources[0][0].shape[1]
+        recipe.captioner,
+        recipe.model,
+        vocab_size=len(tokenizer),
+        feature_sizes=sizes,
     ).to(device)
     models.load_weights(run.folder, captioner)
     encode = captioner.encode
@@ -202,28 +206,40 @@ def _parts(
 
 def _sources(
     recipe: Recipe, chosen: Sequence[Chosen], device: torch.device
-) -> tuple[list[tuple[StoredFeatures, list[Example]]], bool]:
+) -> tuple[list[tuple[Stores, list[Example]]], bool]:
     """Training photos with features, data set by data set: those that are kept; where none are, noise for as many as
     are needed.
     """
-    encoder = seen_by(recipe, device)
-    stores = [_store(encoder, Path(recipe.data.features), one.name) for one in chosen]
+    encoders, root = encoders_of(recipe, device), Path(recipe.data.features)
+    stores = [_stores(encoders, root, one.name) for one in chosen]
     kept = [
-        [photo for photo in one.training if store is not None and photo in store]
-        for one, store in zip(chosen, stores, strict=True)
+        [photo for photo in one.training if found is not None and found.have(photo)]
+        for one, found in zip(chosen, stores, strict=True)
     ]
-    if isinstance(encoder, Elsewhere):
+    imported = [encoder.name for encoder in encoders.values() if isinstance(encoder, Elsewhere)]
+    if imported:
         if not any(kept):
-            raise UserError(f"there are no features {encoder.name!r} to take a step with.")
-        return [(store, photos) for store, photos in zip(stores, kept, strict=True) if store is not None], True
-    noise = Noise((encoder.regions, encoder.feature_size), encoder.pooled_size)
+            raise UserError(f"there are no features {imported[0]!r} to take a step with.")
+        return [(found, photos) for found, photos in zip(stores, kept, strict=True) if found is not None], True
+    noise = Stores(
+        (name, Noise((one.regions, one.feature_size), one.pooled_size))
+        for name, one in encoders.items()
+        if not isinstance(one, Elsewhere)
+    )
     if any(kept):
-        return [(noise if store is None else store, photos) for store, photos in zip(stores, kept, strict=True)], True
-    needed, sources = recipe.batch_size * (BATCHES + 1), list[tuple[StoredFeatures, list[Example]]]()
+        return [(noise if found is None else found, photos) for found, photos in zip(stores, kept, strict=True)], True
+    needed, sources = recipe.batch_size * (BATCHES + 1), list[tuple[Stores, list[Example]]]()
     for one in chosen:
         sources.append((noise, one.training[:needed]))
         needed -= len(sources[-1][1])
     return sources, False
+
+
+def _stores(encoders: Encoders, root: Path, dataset: str) -> Stores | None:
+    """What is kept of a data set; nothing where a stream is missing."""
+    found = {name: _store(encoder, root, dataset) for name, encoder in encoders.items()}
+    there = Stores((name, store) for name, store in found.items() if store is not None)
+    return there if len(there) == len(found) else None
 
 
 def _store(encoder: PhotoEncoder | Elsewhere, root: Path, dataset: str) -> StoredFeatures | None:

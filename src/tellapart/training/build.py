@@ -23,7 +23,7 @@ from tellapart.data.batches import Batch, BatchStream, CaptionedPhotos, Data
 from tellapart.data.pairs import PairBatch, Pairs
 from tellapart.data.pairs import Prepared as ReadCaptions
 from tellapart.data.tokenizers import Tokenizer
-from tellapart.encoders import ENCODERS
+from tellapart.encoders import ENCODERS, EncoderConfig
 from tellapart.objectives import Moment, StepResult
 from tellapart.objectives.contrastive import contrastive_step, info_nce, max_violation
 from tellapart.objectives.cross_entropy import cross_entropy_step
@@ -36,7 +36,7 @@ from tellapart.training import rewards, run_folder
 from tellapart.training.checkpoint import Keeps
 from tellapart.training.checks import check
 from tellapart.training.distributed import ALONE, World
-from tellapart.training.gathering import Source, held_out, split, views, with_features
+from tellapart.training.gathering import Source, feature_sizes, held_out, identities, split, views, with_features
 from tellapart.training.judges import Judge
 from tellapart.training.loop import Position, Step, Validate, fit
 from tellapart.training.policy import policy_step
@@ -116,20 +116,19 @@ def _digest(parts: Parts) -> str:
 def _captioner_parts(
     recipe: Recipe, prepared: Prepared, out: Path, resume: bool, device: torch.device, world: World
 ) -> Parts:
-    encoder = prepared.encoder
-    assert encoder is not None  # what learns to caption looks at photos
+    encoders = prepared.encoders
     training, judged_by, failed = _examples(recipe, prepared, world)
     tokenizer = _tokenizer(recipe, prepared, training, failed, out, resume)
 
     seed_everything(recipe.seed)
     captioner = models.build_captioner(
-        recipe.captioner, recipe.model, vocab_size=len(tokenizer), feature_size=encoder.feature_size
+        recipe.captioner, recipe.model, vocab_size=len(tokenizer), feature_sizes=feature_sizes(encoders)
     ).to(device)
     if recipe.init_from:
-        models.start_from(recipe.init_from, captioner, encoder.identity)
+        models.start_from(recipe.init_from, captioner, identities(encoders))
     if world.is_first:
-        models.describe(out, recipe.captioner, captioner, tokenizer, encoder.identity)
-    photos = CaptionedPhotos(training, tokenizer, recipe.data.max_words, views(recipe, encoder, training, world))
+        models.describe(out, recipe.captioner, captioner, tokenizer, identities(encoders))
+    photos = CaptionedPhotos(training, tokenizer, recipe.data.max_words, views(recipe, encoders, training, world))
     judge = partial(
         validate,
         captioner,
@@ -169,7 +168,7 @@ def _captioner_parts(
 
 def _examples(recipe: Recipe, prepared: Prepared, world: World) -> tuple[list[Any], list[Any], list[str]]:
     """What is learned from and what the run is judged by, with features; and the photos that have none."""
-    sources, failed = with_features(prepared.chosen, prepared.encoder, Path(recipe.data.features), world)
+    sources, failed = with_features(prepared.chosen, prepared.encoders, Path(recipe.data.features), world)
     training = split(sources, recipe.data.train_split, recipe.data.limit)
     return training, split(sources, recipe.data.val_split, held_out(recipe)), failed
 
@@ -190,17 +189,17 @@ def judges(retrievers: Sequence[Retriever], sources: Sequence[Any]) -> list[Judg
 def _retriever_parts(
     recipe: Recipe, prepared: Prepared, out: Path, resume: bool, device: torch.device, world: World
 ) -> Parts:
-    entry, encoder = RETRIEVERS[recipe.retriever], prepared.encoder
+    entry, encoders = RETRIEVERS[recipe.retriever], prepared.encoders
     training, judged_by, failed = _examples(recipe, prepared, world)
     reads_words = entry.reads == "words"
     tokenizer = _tokenizer(recipe, prepared, training, failed, out, resume) if reads_words else None
-    settings = recipe.model | ({"feature_size": encoder.feature_size} if encoder else {})
+    settings = recipe.model | models.stream_sizes(feature_sizes(encoders))
     settings |= {"vocab_size": len(tokenizer)} if tokenizer else {}
 
     seed_everything(recipe.seed)
     network = models.build(RETRIEVERS, "retriever", recipe.retriever, settings).to(device)
     if world.is_first:
-        models.describe(out, recipe.retriever, network, tokenizer, encoder.identity if encoder else {}, "retriever")
+        models.describe(out, recipe.retriever, network, tokenizer, identities(encoders), "retriever")
     reader = reader_of(recipe.retriever, tokenizer, device)
 
     def read(captions: Sequence[str]) -> ReadCaptions:
@@ -263,12 +262,17 @@ def shrink(recipe: Recipe) -> Recipe:
         recipe,
         model=recipe.model | tiny,
         data=replace(recipe.data, limit=32, min_count=1),
-        encoder=replace(recipe.encoder, image_size=64, grid=2) if recipe.encoder.name in ENCODERS else recipe.encoder,
+        encoder=_shrunk(recipe.encoder),
+        inputs={name: _shrunk(encoder) for name, encoder in recipe.inputs.items()},
         init_from="",
         batch_size=4,
         max_steps=10,
         log_steps=1,
     )
+
+
+def _shrunk(encoder: EncoderConfig) -> EncoderConfig:
+    return replace(encoder, image_size=64, grid=2) if encoder.name in ENCODERS else encoder
 
 
 def seed_everything(seed: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ import torch
 
 from tellapart.data import examples as data_files
 from tellapart.data.examples import Example
-from tellapart.data.features import FeatureStore, StoredFeatures, extract
+from tellapart.data.features import FeatureStore, StoredFeatures, Stores, extract
 from tellapart.data.regions import Elsewhere, features_of, find
 from tellapart.data.tokenizers import split_words
 from tellapart.encoders import PhotoEncoder
@@ -22,12 +22,24 @@ from tellapart.errors import UserError
 from tellapart.recipe import Recipe
 from tellapart.training.distributed import ALONE, World
 
-Source = tuple[StoredFeatures | None, list[Example]]  # examples of a data file, with their features if photos are seen
+Source = tuple[Stores, list[Example]]  # examples of a data file, with their features if photos are seen
+Encoders = Mapping[str, PhotoEncoder | Elsewhere]  # what each stream comes from
 
 
-def seen_by(recipe: Recipe, device: torch.device) -> PhotoEncoder | Elsewhere:
-    """What the recipe's features come from: an encoder, or elsewhere."""
-    return find(Path(recipe.data.features), recipe.encoder.name) or load_encoder(recipe.encoder, device)
+def encoders_of(recipe: Recipe, device: torch.device) -> Encoders:
+    """What the recipe's streams come from: encoders, or features that were imported."""
+    root = Path(recipe.data.features)
+    return {name: find(root, one.name) or load_encoder(one, device) for name, one in recipe.streams.items()}
+
+
+def feature_sizes(encoders: Encoders) -> dict[str, int]:
+    """D of each stream."""
+    return {name: encoder.feature_size for name, encoder in encoders.items()}
+
+
+def identities(encoders: Encoders) -> dict[str, dict[str, Any]]:
+    """What the features of each stream must share to be used together."""
+    return {name: encoder.identity for name, encoder in encoders.items()}
 
 
 @dataclass(frozen=True)
@@ -90,47 +102,51 @@ def choose(recipe: Recipe, *, photos: bool) -> tuple[list[Chosen], list[str]]:
 
 
 def with_features(
-    chosen: Sequence[Chosen], encoder: PhotoEncoder | Elsewhere | None, root: Path, world: World = ALONE
+    chosen: Sequence[Chosen], encoders: Encoders, root: Path, world: World = ALONE
 ) -> tuple[list[Source], list[str]]:
     """The examples of every data file with their features; those that have none are left out and named.
 
-    root  the folder of the feature cache
+    encoders  none where only captions count
+    root      the folder of the feature cache
     """
     sources, problems = list[Source](), list[str]()
     for one in chosen:
         wanted = [*one.training, *one.held_out]
-        if encoder is None:
-            sources.append((None, wanted))
-            continue
-        result = world.in_turn(partial(features_of, wanted, encoder, root, one.name))
-        problems += [f"{one.file}: image {id_}: {reason}" for id_, reason in result.failed.items()]
-        sources.append((result.store, [example for example in wanted if example in result.store]))
+        stores, failed = Stores(), dict[str, str]()
+        for name, encoder in encoders.items():
+            result = world.in_turn(partial(features_of, wanted, encoder, root, one.name))
+            stores[name] = result.store
+            failed |= result.failed
+        problems += [f"{one.file}: image {id_}: {reason}" for id_, reason in failed.items()]
+        sources.append((stores, [example for example in wanted if stores.have(example)]))
     return sources, problems
 
 
-def gather(
-    recipe: Recipe, encoder: PhotoEncoder | Elsewhere | None, world: World = ALONE
-) -> tuple[list[Source], list[str]]:
+def gather(recipe: Recipe, encoders: Encoders, world: World = ALONE) -> tuple[list[Source], list[str]]:
     """Both at once: the examples that a recipe takes, with features, and what could not be used."""
-    chosen, problems = choose(recipe, photos=encoder is not None)
-    sources, more = with_features(chosen, encoder, Path(recipe.data.features), world)
+    chosen, problems = choose(recipe, photos=bool(encoders))
+    sources, more = with_features(chosen, encoders, Path(recipe.data.features), world)
     return sources, problems + more
 
 
-def views(
-    recipe: Recipe, encoder: PhotoEncoder | Elsewhere, training: Sequence[Any], world: World = ALONE
-) -> list[list[StoredFeatures]]:
+def views(recipe: Recipe, encoders: Encoders, training: Sequence[Source], world: World = ALONE) -> list[list[Stores]]:
     """Of each source of training photos, the stores with other views of them, made now where they are missing."""
     if not recipe.data.views:
         return []
-    if isinstance(encoder, Elsewhere):
-        raise UserError(f"data.views: features of {encoder.name} were imported; there is no encoder to see views with.")
+    for encoder in encoders.values():
+        if isinstance(encoder, Elsewhere):
+            raise UserError(
+                f"data.views: features of {encoder.name} were imported; there is no encoder to see views with."
+            )
     return [
         [
-            world.in_turn(partial(_view, store, examples, InView(encoder, number)))
+            Stores(
+                (name, world.in_turn(partial(_view, stores[name], examples, InView(encoder, number))))  # type: ignore[arg-type]
+                for name, encoder in encoders.items()
+            )
             for number in range(1, recipe.data.views + 1)
         ]
-        for store, examples in training
+        for stores, examples in training
     ]
 
 
@@ -182,7 +198,7 @@ def in_split(examples: Sequence[Example], name: str) -> list[Example]:
     return [example for example in examples if example.split in names]
 
 
-def split(sources: Sequence[Source], name: str, limit: int) -> list[Any]:
+def split(sources: Sequence[Source], name: str, limit: int) -> list[Source]:
     chosen = [(store, _first(in_split(examples, name), limit)) for store, examples in sources]
     _require(name, [examples for _, examples in chosen], "captions and features")
     return chosen

@@ -13,12 +13,9 @@ from itertools import chain
 import torch
 
 from tellapart import models
-from tellapart.captioners import CAPTIONERS
 from tellapart.data import tokenizers
 from tellapart.data.examples import Example
-from tellapart.data.regions import Elsewhere
 from tellapart.data.tokenizers import Tokenizer, WordTokenizer
-from tellapart.encoders import PhotoEncoder
 from tellapart.errors import UserError
 from tellapart.metrics import measures
 from tellapart.recipe import Recipe
@@ -28,7 +25,7 @@ from tellapart.retrievers.retriever import Retriever
 from tellapart.training import rewards
 from tellapart.training.checks import check
 from tellapart.training.distributed import ALONE, World
-from tellapart.training.gathering import Chosen, choose, seen_by
+from tellapart.training.gathering import Chosen, Encoders, choose, encoders_of, feature_sizes, identities
 
 _SOME_WORDS = 10  # a vocabulary's size, to see whether a network can be built
 
@@ -37,7 +34,7 @@ _SOME_WORDS = 10  # a vocabulary's size, to see whether a network can be built
 class Prepared:
     """What a run begins with."""
 
-    encoder: PhotoEncoder | Elsewhere | None  # none where only captions are learned from
+    encoders: Encoders  # of each stream; none where only captions are learned from
     chosen: list[Chosen]
     problems: list[str]  # records of data files that cannot be used
     tokenizer: Tokenizer | None  # none where the run has one already, or needs none
@@ -60,19 +57,19 @@ def prepare(recipe: Recipe, device: torch.device, *, resume: bool = False, world
         entry = RETRIEVERS[recipe.retriever]
         if entry.reads == "sentences" and (lack := sentences.lacks()) is not None:
             raise UserError(lack)
-        encoder = seen_by(recipe, device) if entry.sees == "photos" else None
-        _require_buildable(recipe, encoder)
-        chosen, problems = choose(recipe, photos=encoder is not None)
+        encoders = encoders_of(recipe, device) if entry.sees == "photos" else {}
+        _require_buildable(recipe, encoders)
+        chosen, problems = choose(recipe, photos=bool(encoders))
         new = entry.reads == "words" and not resume
-        return Prepared(encoder, chosen, problems, _vocabulary(recipe, chosen) if new else None, load)
-    encoder = seen_by(recipe, device)
-    _require_buildable(recipe, encoder)
-    tokenizer = _begins_with(recipe, encoder) if recipe.init_from else None
+        return Prepared(encoders, chosen, problems, _vocabulary(recipe, chosen) if new else None, load)
+    encoders = encoders_of(recipe, device)
+    _require_buildable(recipe, encoders)
+    tokenizer = _begins_with(recipe, encoders) if recipe.init_from else None
     chosen, problems = choose(recipe, photos=True)
     world.in_turn(partial(_require_retrievers, recipe, chosen, load))
     if tokenizer is None and not resume:
         tokenizer = _vocabulary(recipe, chosen)
-    return Prepared(encoder, chosen, problems, tokenizer, load)
+    return Prepared(encoders, chosen, problems, tokenizer, load)
 
 
 def vocabulary(recipe: Recipe, examples: Iterable[Example]) -> WordTokenizer:
@@ -89,24 +86,26 @@ def _vocabulary(recipe: Recipe, chosen: Iterable[Chosen]) -> WordTokenizer:
     return vocabulary(recipe, chain.from_iterable(one.training for one in chosen))
 
 
-def _require_buildable(recipe: Recipe, encoder: PhotoEncoder | Elsewhere | None) -> None:
+def _require_buildable(recipe: Recipe, encoders: Encoders) -> None:
     """Whether there is such a network with such settings; built without memory for its weights."""
-    models.refuse_sizes(recipe.model)
-    sizes = {"vocab_size": _SOME_WORDS} | ({"feature_size": encoder.feature_size} if encoder else {})
     with torch.device("meta"):
         if recipe.retriever:
+            models.refuse_sizes(recipe.model)
+            sizes = {"vocab_size": _SOME_WORDS, **models.stream_sizes(feature_sizes(encoders))}
             models.build(RETRIEVERS, "retriever", recipe.retriever, recipe.model | sizes)
         else:
-            models.build(CAPTIONERS, "captioner", recipe.captioner, recipe.model | sizes)
+            models.build_captioner(
+                recipe.captioner, recipe.model, vocab_size=_SOME_WORDS, feature_sizes=feature_sizes(encoders)
+            )
 
 
-def _begins_with(recipe: Recipe, encoder: PhotoEncoder | Elsewhere) -> Tokenizer:
+def _begins_with(recipe: Recipe, encoders: Encoders) -> Tokenizer:
     """The vocabulary of the model that a run starts from, whose weights must fit."""
     tokenizer = tokenizers.load(models.find(recipe.init_from))
     captioner = models.build_captioner(
-        recipe.captioner, recipe.model, vocab_size=len(tokenizer), feature_size=encoder.feature_size
+        recipe.captioner, recipe.model, vocab_size=len(tokenizer), feature_sizes=feature_sizes(encoders)
     )
-    models.start_from(recipe.init_from, captioner, encoder.identity)
+    models.start_from(recipe.init_from, captioner, identities(encoders))
     return tokenizer
 
 

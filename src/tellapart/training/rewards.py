@@ -18,7 +18,7 @@ from torch import Tensor
 from tellapart import files
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example
-from tellapart.data.features import FeatureStore, StoredFeatures
+from tellapart.data.features import FeatureStore, Stores
 from tellapart.data.pooled import pooled_features
 from tellapart.data.tokenizers import split_words
 from tellapart.errors import UserError
@@ -46,7 +46,7 @@ from tellapart.rewards.wording import Ending, Faithful, Repetition, content_word
 from tellapart.rewards.words import RewardVocabulary, WordView
 from tellapart.training.distributed import ALONE, World
 
-Source = tuple[StoredFeatures, Sequence[Example]]
+Source = tuple[Stores, Sequence[Example]]
 
 _FOUND_BY = ("image", "caption")  # how look-alikes are found by the listener; else there is a file of them
 _LISTENED_TO = frozenset(
@@ -233,7 +233,7 @@ class Material:
     @cached_property
     def nearest(self) -> Tensor:
         """(P,) the photo most like each, by the Euclidean distance of pooled features (GLD); -1 where there is none"""
-        parts = [store.pooled([store.row(example) for example in examples]) for store, examples in self._sources]
+        parts = [stores.pooled(examples) for stores, examples in self._sources]
         vectors = torch.cat(parts).float().numpy()
         rule = Rule(metric="euclidean", k=1, retriever_sha256=hashlib.sha256(vectors.tobytes()).hexdigest())
         indices, _ = self._mined(rule, lambda rule: mine(self._photos(), vectors, rule))
@@ -298,11 +298,12 @@ class Material:
 def pooled_of(retriever: Retriever, sources: Sequence[Source]) -> Tensor:
     """(P, D) the photos as the retriever's encoder sees them: by the features at hand, if they are of that encoder."""
     parts = []
-    for store, examples in sources:
+    for stores, examples in sources:
         if not examples:
             continue
-        if isinstance(store, FeatureStore) and _same_eyes(store, retriever):
-            parts.append(store.pooled([store.row(example) for example in examples]).float())
+        same = [store for store in stores.values() if isinstance(store, FeatureStore) and _same_eyes(store, retriever)]
+        if same:
+            parts.append(same[0].pooled([same[0].row(example) for example in examples]).float())
             continue
         if retriever.encoder is None:
             raise UserError(f"{retriever.name} knows photos by their references; it cannot be shown photos.")
