@@ -47,8 +47,7 @@ def main() -> None:
     photos = chosen(request.captions, request.held_out)
     words = ScoringInputs([], [photo.captions for photo in photos]).reference_words
     model = KneserNey.of([caption for captions in words for caption in captions])
-    ids = np.array(sorted(int(photo.id) for photo in photos), np.int32)
-    model.save(request.out, photos=np.diff(ids, prepend=np.int32(0)))  # so that anybody can see what it is made of
+    model.save(request.out, photos=np.array([int(photo.id) for photo in photos]))
     print(
         f"{request.out}: {len(photos)} photos, {sum(map(len, words))} captions, {len(model.words)} words, "
         f"{len(model.ngrams)} sequences of four, {request.out.stat().st_size / 1e3:.0f} kB"

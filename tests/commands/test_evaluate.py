@@ -91,7 +91,7 @@ def test_two_data_sets_make_a_grid_and_a_file_is_a_row_of_its_own(evaluate, file
     assert {name: list(models) for name, models in results.items()} == {"world": ["exact", "human"], "other": ["human"]}
     assert code == 1
     assert "exact.json: has captions of 12 of the 120 photos of other; left out." in err
-    assert [line.split()[:3] for line in text.splitlines()].count(["TT", "R@1", "Prec"]) == 2  # the heads of the tables
+    assert [line.split()[:3] for line in text.splitlines()].count(["TT", "R@1", "TT@6"]) == 2  # the heads of the tables
     assert text.count("\nPrec  Accuracy: ") == 1  # what they mean, once
 
 
@@ -210,7 +210,7 @@ def test_a_text_to_text_encoder_can_be_chosen(evaluate, files, tmp_path):
     out = tmp_path / "out"
     assert evaluate(exact, "--data", data, "--retriever", "text", "--metrics", "Rep", "--out", out)[0] == 0
     results = json.loads((out / "results.json").read_text())["world"]["exact"]
-    assert results.keys() == {"TT R@1[text]", "TT R@5[text]", "TT R@10[text]", "Rep"}
+    assert results.keys() == {"TT R@1[text]", "TT R@5[text]", "TT R@10[text]", "TT@6[text]", "Rep"}
 
 
 def test_ids_of_any_kind_make_files_that_others_can_read(evaluate, files, tmp_path):

@@ -34,6 +34,7 @@ RETRIEVED = [
     "GEG-Avg[word]",
     "GEG-Min[word]",
     "TT R@5",
+    "TT@6",
     "self R@1",
 ]
 

@@ -24,7 +24,7 @@ KINDS = get_args(retrieval.Kind)
 
 def name_of(kind):
     """One score of a kind of retrieval."""
-    own = kind in ("TT R", "self R")
+    own = kind in ("TT R", "TT", "self R")
     return str(retrieval.Name(kind, 0 if kind.startswith("GEG") else 5, "" if own else "judge"))
 
 

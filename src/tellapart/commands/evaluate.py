@@ -167,7 +167,10 @@ def grid_of(
     against  the row that others are compared with, or the first there is
     alone    there is no other split that the captions of a file could be of
     """
+    from tellapart.errors import UserError
     from tellapart.evaluation import rows, run
+    from tellapart.evaluation.look_alike_groups import groups_of
+    from tellapart.metrics import retrieval
 
     readable, embedded = run.embed(retrievers, split)
     said = [captioners.said(model, readable) for model in models]
@@ -178,7 +181,24 @@ def grid_of(
     listeners = run.listen(retrievers, embedded, readable, near_duplicates)
     names = [name for one in there for name in (one.model.recipe, one.model.name) if name]
     base = against if against in names else names[0]
-    grid = run.measure(readable, there, measured, listeners, reader, against=base, metrics=metrics, training=training)
+    groups, without_groups = None, {}
+    if reader is not None:
+        try:
+            groups = groups_of(readable)
+        except UserError as error:  # the judge is not in this installation
+            without_groups = {f"TT@{retrieval.GROUP + 1}": str(error)}
+    grid = run.measure(
+        readable,
+        there,
+        measured,
+        listeners,
+        reader,
+        against=base,
+        metrics=metrics,
+        training=training,
+        groups=groups,
+    )
+    grid.skipped.update(without_groups)
     return grid, problems
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart.commands.arguments import Parser
 from tellapart.metrics import measures
+from tellapart.metrics.measures.measure import Score
 from tellapart.printable import print_message
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def _table(result: dict[str, Any]) -> str:
     """For people: fractions times 100."""
     lines = [f"{result['photos']} photos; shares and scores times 100, with 95 % intervals"]
     for name, score in result["corpus"].items():
-        shown = (measures.of(name) or measures.Score(name, "")).shown
+        shown = (measures.of(name) or Score(name, "")).shown
         line = f"{name:<16} {shown(score):>7}  {_ends(result['interval'][name], shown)}"
         if found := result.get("against", {}).get(name):
             sign = "+" if found["difference"] >= 0 else ""

@@ -47,7 +47,7 @@ class KneserNey:
             raise ValueError(f"{len(self.words)} words are too many: four of them must fit into one number")
         keys = _packed(ngrams, self.size)
         used, place = np.unique(ngrams[:, -1], return_inverse=True)
-        self._raw = _Order(used, np.bincount(place, counts, minlength=len(used)), 0)
+        self._raw = _Order(used, np.bincount(place, counts, minlength=len(used)).astype(np.float64), 0)
         self._orders = [_Order(keys, counts.astype(np.float64), self.size)]
         for length in range(ORDER - 1, 0, -1):
             keys, types = np.unique(keys % self.size**length, return_counts=True)
@@ -91,15 +91,19 @@ class KneserNey:
         windows, owner = self.windows(captions)
         return np.log(self.probabilities(windows)) - np.log(self.unigrams(windows[:, -1])), owner
 
-    def save(self, path: Path, **notes: NDArray[np.generic]) -> None:
-        """One compressed file, the sequences column by column; shorter ones follow from them.  `notes` are kept too."""
+    def save(self, path: Path, *, photos: Ints | None = None) -> None:
+        """One compressed file, the sequences column by column; shorter ones follow from them.
+
+        photos  (P,) ids of the photos whose captions it has seen, so that anybody can know what it is made of
+        """
+        ids = np.sort(photos) if photos is not None else _NONE
         buffer = io.BytesIO()
         np.savez_compressed(
             buffer,
             words=np.frombuffer("\n".join(self.words).encode(), np.uint8),
             counts=self.counts.astype(np.uint16 if self.counts.max(initial=0) < 2**16 else np.uint32),
+            photos=np.diff(ids, prepend=0).astype(np.int32),
             **{f"word_{place}": column.astype(np.uint16) for place, column in enumerate(self.ngrams.T)},
-            **notes,
         )
         files.replace(path, buffer.getvalue())
 
