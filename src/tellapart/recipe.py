@@ -100,7 +100,7 @@ class RewardsConfig:
     local: LocalConfig = field(default_factory=LocalConfig)
     rank_base: int = 200
     balance: bool = False
-    unbalanced: list[str] = field(default_factory=lambda: ["repetition", "usage", "ending"])
+    unbalanced: list[str] = field(default_factory=lambda: ["repetition", "unusual_order", "ending"])
     count_end: bool = True
 
 
@@ -169,8 +169,8 @@ class ValidationConfig:
 
     Args:
         every: epochs between two validations
-        metric: what decides: of a captioner loss, accuracy, CIDEr-D, unique, Rep, BadEnd, Stutter or Odd; of a
-            retriever R@1, R@5, R@10 or recall, their mean; "last": nothing, the last checkpoint is kept
+        metric: what decides: of a captioner loss, accuracy, CIDEr-D, unique, Rep, BadEnd, Stutter or UnusualOrder; of
+            a retriever R@1, R@5, R@10 or recall, their mean; "last": nothing, the last checkpoint is kept
         patience: validations without a better value before training stops; 0: never
         photos: at most so many photos of the validation split; 0: all
         beam: width of the beam that captions them; 1: greedy

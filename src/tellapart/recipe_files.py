@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tellapart import files, plain_yaml, recipe_values
+from tellapart import files, former_names, plain_yaml, recipe_values
 from tellapart.errors import UserError
 from tellapart.recipe import Recipe
 
@@ -132,7 +132,12 @@ def _read(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: the recipe is empty.")
     if not isinstance(content, dict):
         raise UserError(f"{path}: a recipe is a YAML file of `key: value`; this one is not.")
-    return content
+    try:
+        content, notes = former_names.renewed(content)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    former_names.announce(f"{path}: {note}" for note in notes)
+    return dict(content)
 
 
 def _check(own: dict[str, Any], path: Path) -> None:

@@ -103,8 +103,8 @@ def test_settings_that_make_no_model_are_answered_in_one_line(tellapart, small_w
         ("--data.views=-1", "data.views must be at least 0, not -1."),
         ("--validation.photos=-1", "validation.photos must be at least 0, not -1."),
         ("--validation.every=-1", "validation.every must be at least 0, not -1.0."),
-        ("--validation.watch.odd=-1", "validation.watch.odd must be at least 0, not -1.0."),
-        ("--validation.watch.odd=2", "validation.watch.odd must be at most 1, not 2.0."),
+        ("--validation.watch.unusual_order=-1", "validation.watch.unusual_order must be at least 0, not -1.0."),
+        ("--validation.watch.unusual_order=2", "validation.watch.unusual_order must be at most 1, not 2.0."),
         ("--seed=9223372036854775808", "seed must be at most 9223372036854775807, not 9223372036854775808."),
     ],
 )

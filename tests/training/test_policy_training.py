@@ -250,7 +250,7 @@ def test_a_collapse_is_seen_and_can_stop_a_run(begin, tmp_path):
 
 def test_what_a_watch_sees():
     watch = Watch(WatchConfig(), photos=1000)
-    first = {"unique": 0.8, "length": 10.0, "Rep": 0.1, "BadEnd": 0.01, "Stutter": 0.0, "Odd": 0.01}
+    first = {"unique": 0.8, "length": 10.0, "Rep": 0.1, "BadEnd": 0.01, "Stutter": 0.0, "UnusualOrder": 0.01}
     assert watch.look(first, first) == ""
     assert watch.look(first, first | {"unique": 0.41, "length": 14.9, "Rep": 0.34}) == ""
     assert "39 % of the captions are different (80 % before)" in watch.look(first, first | {"unique": 0.39})
@@ -259,12 +259,14 @@ def test_what_a_watch_sees():
     assert "36 % of the captions repeat a word (10 % before)" in watch.look(first, first | {"Rep": 0.36})
     assert "7 % of the captions break off (1 % before)" in watch.look(first, first | {"BadEnd": 0.07})
     assert "3 % of the captions stutter (0 % before)" in watch.look(first, first | {"Stutter": 0.03})
-    assert "4 % of the captions are oddly built (1 % before)" in watch.look(first, first | {"Odd": 0.04})
+    assert "4 % of the captions have an unusual order of words (1 % before)" in watch.look(
+        first, first | {"UnusualOrder": 0.04}
+    )
     assert Watch(WatchConfig("off"), photos=1000).look(first, first | {"unique": 0.0}) == ""
     assert [Watch(WatchConfig(action), photos=9).stops for action in ("warn", "stop", "off")] == [False, True, False]
 
 
-SOUND = {"unique": 1.0, "length": 10.0, "Rep": 0.0, "BadEnd": 0.0, "Stutter": 0.0, "Odd": 0.0}
+SOUND = {"unique": 1.0, "length": 10.0, "Rep": 0.0, "BadEnd": 0.0, "Stutter": 0.0, "UnusualOrder": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -277,7 +279,7 @@ SOUND = {"unique": 1.0, "length": 10.0, "Rep": 0.0, "BadEnd": 0.0, "Stutter": 0.
         (250, 8, True),
     ],
 )
-@pytest.mark.parametrize("name", ["Stutter", "Odd"])
+@pytest.mark.parametrize("name", ["Stutter", "UnusualOrder"])
 def test_a_few_captions_are_no_collapse(name, photos, captions, seen):
     """What chance could do as well is not cried about."""
     found = Watch(WatchConfig(), photos=photos).look(SOUND, SOUND | {name: captions / photos})

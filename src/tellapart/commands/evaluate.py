@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart.commands.arguments import Parser, positive
+from tellapart.commands.score import TRAINING
 from tellapart.printable import print_message, print_row
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tellapart.evaluation.rows import Model, Said, Split
     from tellapart.evaluation.run import Differences, Grid
     from tellapart.evaluation.runs import Run
+    from tellapart.metrics.training_captions import TrainingCaptions
     from tellapart.retrievers.retriever import Retriever
 
 _BEAM = 3
@@ -70,6 +72,7 @@ def parser() -> Parser:
     parser.add_argument(
         "--metrics", metavar="A,B", help="measures of text, as in `tellapart score` (default: all that need no Java)"
     )
+    parser.add_argument("--training", metavar="DATA", nargs="+", help=TRAINING)
     parser.add_argument(
         "--near-duplicates",
         metavar="COSINE",
@@ -98,6 +101,7 @@ def main(arguments: list[str]) -> int:
 
     for note in scoring.notes(request.metrics):  # which also refuses a misspelt name before it costs minutes
         print_message(note)
+    training = scoring.as_training(request.training)
     models = rows.models(request.models)
     against = _row_of(request.against, models) if request.against else models[0].recipe or models[0].name
     splits = rows.splits(request.data, request.split)
@@ -131,6 +135,7 @@ def main(arguments: list[str]) -> int:
                 near_duplicates=request.near_duplicates,
                 metrics=request.metrics,
                 detector=detector,
+                training=training,
                 alone=len(splits) == 1,
             )
             problems += sentences
@@ -163,6 +168,7 @@ def grid_of(
     near_duplicates: float | None = None,
     metrics: str | None = None,
     detector: Detector | None = None,
+    training: TrainingCaptions | None = None,
     alone: bool = True,
 ) -> tuple[Grid | None, list[str]]:
     """Caption a split with each model, and measure.  None where no model speaks of it; and what could not be used.
@@ -171,7 +177,10 @@ def grid_of(
     detector  of objects, whether captions name them
     alone     there is no other split that the captions of a file could be of
     """
+    from tellapart.errors import UserError
     from tellapart.evaluation import objects, rows, run
+    from tellapart.evaluation.look_alike_groups import groups_of
+    from tellapart.metrics import retrieval
 
     readable, embedded = run.embed(retrievers, split)
     seen = None
@@ -185,7 +194,24 @@ def grid_of(
     listeners = run.listen(retrievers, embedded, readable, near_duplicates)
     names = [name for one in there for name in (one.model.recipe, one.model.name) if name]
     base = against if against in names else names[0]
-    grid = run.measure(readable, there, measured, listeners, reader, against=base, metrics=metrics)
+    groups, without_groups = None, {}
+    if reader is not None:
+        try:
+            groups = groups_of(readable)
+        except UserError as error:  # the judge is not in this installation
+            without_groups = {f"TT@{retrieval.GROUP + 1}": str(error)}
+    grid = run.measure(
+        readable,
+        there,
+        measured,
+        listeners,
+        reader,
+        against=base,
+        metrics=metrics,
+        training=training,
+        groups=groups,
+    )
+    grid.skipped.update(without_groups)
     if seen is not None:
         for row in grid.rows.values():
             objects.add(row, seen, measured)

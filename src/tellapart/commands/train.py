@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from tellapart import plain_yaml, recipe_files, recipe_values
+from tellapart import former_names, plain_yaml, recipe_files, recipe_values
 from tellapart.commands.arguments import Parser, positive
 from tellapart.errors import UserError
 from tellapart.printable import print_message, print_row
@@ -107,8 +107,10 @@ def _recipe(contents: list[dict[str, Any]], changes: list[tuple[str, str]], requ
     for one in contents:
         content = recipe_files.merged(content, one)
     recipe = recipe_values.filled(Recipe(), content)
-    for name, text in changes:
+    for given, value in changes:
+        name, text, notes = former_names.renewed_option(given, value)
         recipe = recipe_values.changed(recipe, name, text)
+        former_names.announce(notes)
     if request.print_config:
         from tellapart.training.run_folder import plain
 

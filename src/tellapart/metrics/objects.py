@@ -17,6 +17,7 @@ from typing import Literal
 
 import numpy as np
 
+from tellapart.metrics.measures.measure import Score
 from tellapart.metrics.object_words import CLASSES, MAYBE, MODIFIERS, NOTHING, SURE
 from tellapart.metrics.statistics import Floats, Statistics, quotients
 
@@ -24,6 +25,15 @@ WEAK = 0.10  # a score above which something may be there
 CLEAR = 0.35  # and above which it is
 
 Kind = Literal["ObjPrec", "ObjRec"]
+SCORES: dict[Kind, Score] = {  # what each figure says, for people; {by} is the detector
+    "ObjPrec": Score(
+        "ObjPrec",
+        "Accuracy: object words of the captions (80 kinds) that {by}, a detector, sees in the photo, as a share.",
+    ),
+    "ObjRec": Score(
+        "ObjRec", "Things that {by}, a detector, clearly sees in the photo and the caption names, as a share."
+    ),
+}
 _NAME = re.compile(r"(?P<kind>ObjPrec|ObjRec)\[(?P<detector>.+)\]")
 _SIBILANT = re.compile(r"(?:s|x|z|ch|sh)$")
 _Y = re.compile(r"(?<=[^aeiou])y$")

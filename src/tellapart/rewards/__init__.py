@@ -89,6 +89,6 @@ REWARDS = {
     "faithful": "share of content words that the references have (H)",
     "different": "minus the logarithm of how often the same words were lately said of other photos",
     "repetition": "minus the content words and pairs that are said again, and words that follow themselves",
-    "usage": 'minus the words that people hardly ever put where they are, as in "a toilet in it on it"',
+    "unusual_order": 'minus the words that people hardly ever use after the three before them ("a toilet in it on it")',
     "ending": 'minus 1 for a caption that breaks off, as "a dog on a" does',
 }  # name: one line; made in `training.rewards`

@@ -50,7 +50,7 @@ _RANGES: dict[str, tuple[float, float]] = {  # least and most of every number
     **dict.fromkeys(("objective.rewards.local.ngram_quantile", "objective.rewards.local.word_quantile"), (0, 1)),
     **dict.fromkeys(("objective.rewards.local.share", "objective.rewards.local.bonus"), (0, _LARGE)),
     **dict.fromkeys(("validation.watch.unique", "validation.watch.repetition", "validation.watch.ending"), (0, 1)),
-    **dict.fromkeys(("validation.watch.stutter", "validation.watch.odd"), (0, 1)),
+    **dict.fromkeys(("validation.watch.stutter", "validation.watch.unusual_order"), (0, 1)),
     "validation.watch.length": (1, _LARGE),
 }
 _WEIGHT = (-_LARGE, _LARGE)

@@ -22,7 +22,7 @@ from tellapart.data.features import FeatureStore, Stores
 from tellapart.data.pooled import pooled_features
 from tellapart.data.tokenizers import split_words
 from tellapart.errors import UserError
-from tellapart.metrics.usage import END, Usage, roles
+from tellapart.metrics.measures.unusual_order import END, WordOrder, roles
 from tellapart.neighbours import groups as group_files
 from tellapart.neighbours.groups import Groups, Photo, Rule
 from tellapart.neighbours.mining import Captions, mine
@@ -41,7 +41,8 @@ from tellapart.rewards.log_probability import InBatchLogProbability
 from tellapart.rewards.rank import BoundedRank
 from tellapart.rewards.reference_gap import ReferenceGap
 from tellapart.rewards.retrieved import Retrieved
-from tellapart.rewards.wording import Ending, Faithful, Repetition, UsualWords, content_words, never_last, roles_of
+from tellapart.rewards.unusual_order import UnusualOrder, roles_of
+from tellapart.rewards.wording import Ending, Faithful, Repetition, content_words, never_last
 from tellapart.rewards.words import RewardVocabulary, WordView
 from tellapart.training.distributed import ALONE, World
 
@@ -390,10 +391,10 @@ def _gap(kind: str, material: Material) -> Term:
     )
 
 
-def _usage(material: Material) -> Term:
-    told = (text for example in material.data.examples for text in example.captions)  # whole: tokens may be cut
-    usage = Usage.of([*roles(split_words(text)), END] for text in told)
-    return UsualWords(usage, roles_of(material.vocabulary), end=material.vocabulary.eos)
+def _unusual_order(material: Material) -> Term:
+    texts = (text for example in material.data.examples for text in example.captions)  # whole: tokens may be cut
+    people = WordOrder.of([*roles(split_words(text)), END] for text in texts)
+    return UnusualOrder(people, roles_of(material.vocabulary), end=material.vocabulary.eos)
 
 
 BUILDERS: dict[str, Callable[[Material], Term]] = {
@@ -419,6 +420,6 @@ BUILDERS: dict[str, Callable[[Material], Term]] = {
     "faithful": lambda m: Faithful(m.references, m.content, end=m.vocabulary.eos),
     "different": lambda m: Different(gather=m.world.gather),
     "repetition": lambda m: Repetition(m.content, end=m.vocabulary.eos),
-    "usage": _usage,
+    "unusual_order": _unusual_order,
     "ending": lambda m: Ending(never_last(m.vocabulary), end=m.vocabulary.eos),
 }

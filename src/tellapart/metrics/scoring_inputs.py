@@ -16,15 +16,17 @@ from tellapart.metrics.frequencies import WordFrequencies
 from tellapart.metrics.ngrams import References
 from tellapart.metrics.sentences import Grouped, Sentences, Words
 from tellapart.metrics.tokenize import tokenize_file
+from tellapart.metrics.training_captions import TrainingCaptions
 
 LOOK_ALIKES = 5
-_OF_REFERENCES = ("told", "told_split", "_words", "reference_ids", "references", "look_alikes")
+_OF_REFERENCES = ("reference_words", "reference_words_split", "_words", "reference_ids", "references", "look_alikes")
 
 
-class Material:
+class ScoringInputs:
     """captions    one or more for each photo; the first is the one whose accuracy counts
-    references  what people said of each photo, at least one caption each
+    references  people's captions of each photo, at least one each
     frequencies document frequencies for CIDEr; from the references if there are none
+    training    the captions that the model was trained on, if they are known
     """
 
     def __init__(
@@ -32,30 +34,37 @@ class Material:
         captions: Sequence[Sequence[str]],
         references: Sequence[Sequence[str]],
         frequencies: WordFrequencies | None = None,
+        training: TrainingCaptions | None = None,
     ):
         self._raw_captions, self._raw_references, self._frequencies = captions, references, frequencies
+        self.training = training
         self.photos = np.arange(len(captions))
 
-    def with_captions(self, captions: Sequence[Sequence[str]]) -> Material:
+    def with_captions(self, captions: Sequence[Sequence[str]]) -> ScoringInputs:
         """Other captions of the same photos; what was made of the references is shared."""
-        other = Material(captions, self._raw_references, self._frequencies)
+        other = ScoringInputs(captions, self._raw_references, self._frequencies, self.training)
         other.__dict__.update({name: self.__dict__[name] for name in _OF_REFERENCES if name in self.__dict__})
         return other
 
+    @property
+    def texts(self) -> list[str]:
+        """The one caption of each photo that is judged, as it was given."""
+        return [captions[0] for captions in self._raw_captions]
+
     @cached_property
-    def said(self) -> list[list[str]]:
+    def words(self) -> list[list[str]]:
         """The words of the one caption of each photo that is judged."""
-        (words,) = _tokenized([[captions[0] for captions in self._raw_captions]])
+        (words,) = _tokenized([self.texts])
         return words
 
     @cached_property
-    def all_said(self) -> list[list[list[str]]]:
+    def all_words(self) -> list[list[list[str]]]:
         """The words of all captions of each photo."""
         others = _tokenized([captions[1:] for captions in self._raw_captions])
-        return [[first, *rest] for first, rest in zip(self.said, others, strict=True)]
+        return [[first, *rest] for first, rest in zip(self.words, others, strict=True)]
 
     @cached_property
-    def told(self) -> list[list[list[str]]]:
+    def reference_words(self) -> list[list[list[str]]]:
         return _tokenized(self._raw_references)
 
     @cached_property
@@ -64,33 +73,37 @@ class Material:
 
     @cached_property
     def caption_ids(self) -> Sentences:
-        return self._words.join(self.said)
+        return self._words.join(self.words)
 
     @cached_property
     def reference_ids(self) -> Grouped:
-        return self._words.join_groups(self.told)
+        return self._words.join_groups(self.reference_words)
 
     # Where n-grams are counted, the COCO evaluation splits words once more, at blanks of every kind: a fraction such as
     # "1 1/2" is one word with a no-break space to ROUGE-L, and two to BLEU and CIDEr.
 
     @cached_property
-    def told_split(self) -> list[list[list[str]]]:
-        return _split(self.told)
+    def reference_words_split(self) -> list[list[list[str]]]:
+        return _split(self.reference_words)
 
     @cached_property
     def references(self) -> References:
         table = self._frequencies.ngrams if self._frequencies else None
-        split = self.reference_ids if self.told_split is self.told else self._words.join_groups(self.told_split)
+        split = (
+            self.reference_ids
+            if self.reference_words_split is self.reference_words
+            else self._words.join_groups(self.reference_words_split)
+        )
         return References(split, table)
 
     @cached_property
     def captions_split(self) -> Sentences:
-        (split,) = _split([self.said])
-        return self.caption_ids if split is self.said else self._words.join(split)
+        (split,) = _split([self.words])
+        return self.caption_ids if split is self.words else self._words.join(split)
 
     @cached_property
     def all_captions_split(self) -> Grouped:
-        return self._words.join_groups(_split(self.all_said))
+        return self._words.join_groups(_split(self.all_words))
 
     @cached_property
     def look_alikes(self) -> NDArray[np.int64]:

@@ -1,8 +1,8 @@
-"""How words are put together: is it how people do it?
+"""UnusualOrder: captions with an order of function words that people hardly ever use ("a toilet in it on it").
 
-Captions that are paid for being unlike others are soon unlike them in grammar alone: "a toilet in it on it".  Measures
-of the field compare what is said, and do not see it.  Here all content words are one, so that what is left is how a
-caption is built, and a word is *odd* where people hardly ever go on so after the three before it.
+Captions that are rewarded for being unlike others are soon unlike them in grammar alone.  Measures of the field compare
+content, and do not see it.  Here all content words are one, so that what is left is how a caption is built.  A word is
+*unusual* where people hardly ever go on so after the three words before it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tellapart import files
+from tellapart.metrics.measures.measure import Measure, Score
+from tellapart.metrics.statistics import Statistics, mean_of
 from tellapart.metrics.stop_words import STOP_WORDS
 
 RARE = 1 / 500  # of the captions that have the three words before; people do it in one caption of four to six
@@ -33,7 +35,7 @@ def roles(words: Iterable[str]) -> list[int]:
     return [_NUMBER[word] if word in STOP_WORDS else CONTENT for word in words]
 
 
-class Usage:
+class WordOrder:
     """What people go on with after three words.
 
     usual  (n,) sorted: runs of four roles as numbers, those that are no rarer than one in five hundred
@@ -43,25 +45,25 @@ class Usage:
         self._usual = usual
 
     @classmethod
-    def of(cls, captions: Iterable[Sequence[int]]) -> Usage:
+    def of(cls, captions: Iterable[Sequence[int]]) -> WordOrder:
         """captions  the roles of each one's words; END after the last, but not if it was cut"""
         runs, times = np.unique(_runs(_flat(captions)), return_counts=True)
         context = runs // len(_NAMES)
         _, of_context = np.unique(context, return_inverse=True)
         return cls(runs[times >= RARE * np.bincount(of_context, times)[of_context]])
 
-    def odd(self, captions: Sequence[Sequence[int]]) -> NDArray[np.int64]:
-        """(N,) how many words of each are odd.  What follows an odd word at once is odd for that alone: one is counted.
+    def unusual(self, captions: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+        """(N,) how many words of each are unusual.  A word right after an unusual one is so for that alone: no count.
 
         captions  as in `of`
         """
         flat = _flat(captions)
-        said = flat != _BEFORE
-        odd = np.zeros(len(flat), bool)
-        odd[said] = ~np.isin(_runs(flat), self._usual)
-        odd[1:] &= ~odd[:-1]  # captions do not touch: each begins with what is never odd
+        words = flat != _BEFORE
+        unusual = np.zeros(len(flat), bool)
+        unusual[words] = ~np.isin(_runs(flat), self._usual)
+        unusual[1:] &= ~unusual[:-1]  # captions do not touch: each begins with what is never unusual
         of_caption = np.repeat(np.arange(len(captions)), [_CONTEXT + len(caption) for caption in captions])
-        return np.bincount(of_caption[odd], minlength=len(captions)).astype(np.int64)
+        return np.bincount(of_caption[unusual], minlength=len(captions)).astype(np.int64)
 
     def save(self, path: Path) -> None:
         """A line for each run, gzipped, so that it does not depend on how roles are numbered."""
@@ -69,17 +71,17 @@ class Usage:
         files.replace(path, gzip.compress("\n".join(lines).encode(), mtime=0))
 
     @classmethod
-    def load(cls, path: Path) -> Usage:
+    def load(cls, path: Path) -> WordOrder:
         lines = gzip.decompress(path.read_bytes()).decode().split("\n")
         roles_of = np.array([[_NUMBER[name] for name in line.split()] for line in lines], np.int64)
         return cls(np.sort(_packed(*roles_of.T)))
 
 
 @cache
-def coco() -> Usage:
+def coco() -> WordOrder:
     """As in the captions of 17,721 COCO photos."""
-    with resources.as_file(resources.files("tellapart.metrics") / "data" / "coco_usage.txt.gz") as path:
-        return Usage.load(path)
+    with resources.as_file(resources.files("tellapart.metrics") / "data" / "coco_unusual_order.txt.gz") as path:
+        return WordOrder.load(path)
 
 
 def _flat(captions: Iterable[Sequence[int]]) -> NDArray[np.int64]:
@@ -104,3 +106,16 @@ def _packed(*roles: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _unpacked(run: int) -> list[int]:
     return [run // len(_NAMES) ** place % len(_NAMES) for place in range(_CONTEXT, -1, -1)]
+
+
+def unusual_order(captions: Sequence[Sequence[str]], people: WordOrder) -> Statistics:
+    """Of the words of one caption for each photo."""
+    return mean_of("UnusualOrder", people.unusual([[*roles(words), END] for words in captions]) > 0)
+
+
+UNUSUAL_ORDER = Measure(
+    (Score("UnusualOrder", "Captions with an unusual order of function words, as a share of all.", False),),
+    lambda inputs: unusual_order(inputs.words, coco()),
+    needs=(),
+    signature=(f"order:coco<{RARE:g}", "tok"),
+)
