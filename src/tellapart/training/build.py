@@ -69,8 +69,8 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, world: World = ALONE
             parts = build_parts(recipe, prepared, out, resume, device, world)
             world.require_same("the photos and words", partial(_digest, parts))
             world.from_first(partial(run_folder.keep, recipe, out))
-        if not world.is_first:
-            seed_everything(own_seed(recipe.seed, world.rank))
+        # Each process draws for itself, and what was loaded before the first step decides no draw.
+        seed_everything(own_seed(recipe.seed, world.rank))
         position = fit(
             recipe,
             out,
@@ -282,5 +282,5 @@ def seed_everything(seed: int) -> None:
 
 
 def own_seed(seed: int, rank: int) -> int:
-    """Of what a process draws that is not the first, such as dropout."""
+    """Of what a process draws in training, such as captions and dropout."""
     return int(np.random.SeedSequence((seed, rank)).generate_state(1)[0])
