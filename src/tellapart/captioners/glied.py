@@ -188,25 +188,32 @@ class SourceAttention(Attention):
 
     def source(self, modality: Modality) -> Source:
         rows, mask, offset = modality
-        keys_values = self.key_value(rows).masked_fill(~mask[..., None], 0)
-        keys, values = self.remember(keys_values, len(rows))
-        return Source(keys * self.scale, values, offset)
+        keys, values = self.key_value(rows).masked_fill(~mask[..., None], 0).chunk(2, dim=2)
+        return Source(self._heads(keys) * self.scale, self._heads(values), offset)
 
     def forward(self, questions: Tensor, layout: Layout, sources: Sequence[Source]) -> Tensor:
         """(M, width) -> (M, width).  The K captions of an item stand in one row, as K*T questions to its sources."""
-        queries = self.split(layout.spread(self.query(questions)), len(sources[0].keys))  # (B, heads, K*T, ...)
-        attended = [
-            (queries @ keys.transpose(2, 3) + offset[:, None, None]).softmax(-1) @ values
-            for keys, values, offset in sources
-        ]
-        total = attended[0] if len(attended) == 1 else attended[0] + attended[1]
-        return self.out(layout.gather(total.transpose(1, 2)))  # type: ignore[no-any-return]
+        queries = self.split(layout.spread(self.query(questions)), len(sources[0].keys))
+        return self.out(layout.gather(_attended(queries, sources)))  # type: ignore[no-any-return]
 
     def among(self, modality: Modality) -> Tensor:
         """What the rows of a modality attend to in each other: (B, R, width)"""
-        items, count, _ = modality.rows.shape
-        attended = self(modality.rows.flatten(0, 1), Layout(items, count, None), (self.source(modality),))
-        return attended.view(items, count, -1)  # type: ignore[no-any-return]
+        queries = self._heads(self.query(modality.rows))
+        return self.out(_attended(queries, (self.source(modality),)))  # type: ignore[no-any-return]
+
+    def _heads(self, rows: Tensor) -> Tensor:
+        """(B, R, width) -> (B, heads, R, width / heads)"""
+        return rows.unflatten(2, (self.heads, -1)).transpose(1, 2)
+
+
+def _attended(queries: Tensor, sources: Sequence[Source]) -> Tensor:
+    """queries (B, heads, Q, width / heads) -> the sum over the sources (B, Q, width)"""
+    parts = [
+        (queries @ keys.transpose(2, 3) + offset[:, None, None]).softmax(-1) @ values
+        for keys, values, offset in sources
+    ]
+    total = parts[0] if len(parts) == 1 else parts[0] + parts[1]
+    return total.transpose(1, 2).flatten(2)
 
 
 class Residual(nn.Module):
