@@ -26,6 +26,7 @@ class DataConfig:
         features: folder of the feature cache; what is missing there is computed first
         train_split: the split that is learned from; "train+restval" joins two
         val_split: the split that stops the training and picks the best checkpoint
+        tokenizer: folder of a language model whose sub-words captions are written in; empty: words of the captions
         min_count: words that occur less often than this in the training captions are not in the vocabulary
         max_words: longer captions are cut
         captions_per_photo: captions of a photo that stand together in a batch
@@ -39,6 +40,7 @@ class DataConfig:
     features: str = "features"
     train_split: str = "train"
     val_split: str = "val"
+    tokenizer: str = ""
     min_count: int = 5
     max_words: int = 20
     captions_per_photo: int = 5

@@ -230,7 +230,7 @@ class Captioners:
         from tellapart.among import Choosing
         from tellapart.captions_file import CaptionsFile
         from tellapart.commands.caption import write
-        from tellapart.data.inputs import Input
+        from tellapart.data.items import Input
         from tellapart.decoding.search import Search
         from tellapart.evaluation import rows
         from tellapart.evaluation.trec import file_name

@@ -8,7 +8,7 @@ from tellapart import files, places
 from tellapart.album import DEFAULT, EMBEDDED
 from tellapart.captioners import CAPTIONERS
 from tellapart.commands.arguments import Parser
-from tellapart.encoders import ANY_BACKBONE, BUNDLED, ENCODERS, Published, weights_file
+from tellapart.encoders import ANY_BACKBONE, BUNDLED, ENCODERS, Custom, Published, weights_file
 from tellapart.errors import UserError
 from tellapart.retrievers import DEFAULT as DEFAULT_RETRIEVER
 from tellapart.retrievers import EMBEDDED as EMBEDDED_RETRIEVERS
@@ -66,6 +66,8 @@ def _minilm() -> str:
 
 def _where(name: str) -> str:
     entry = ENCODERS[name]
+    if isinstance(entry, Custom):
+        return "from a plugin"
     if not isinstance(entry, Published):
         return f"{entry.hub} on the hub"
     try:

@@ -8,6 +8,7 @@ rows.jsonl   a line per photo: {"id", "file", "sha256", "bytes", "mtime_ns", "ro
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -150,25 +151,22 @@ def extract(
     looking  who does it, with an encoder like this one (default: this process)
     """
     store = FeatureStore(folder, encoder)
-    looking = looking or partial(look, encoder.config.image_size, encoder, encoder.fit)
+    looking = looking or partial(look, encoder, encoder)
     failed, computed = add_missing(store, examples, looking, f"features of {folder.name}")
     return Extracted(store, failed, computed)
 
 
 def look(
-    image_size: int,
-    make: Callable[[NDArray[np.uint8]], Sequence[Tensor]],
-    fit: photos.Fit,
-    examples: Sequence[Example],
+    encoder: PhotoEncoder, make: Callable[[NDArray[np.uint8]], Sequence[Tensor]], examples: Sequence[Example]
 ) -> Iterator[Looked]:
-    """Photos batch by batch, read by threads while others are looked at.
+    """Items batch by batch, read by threads while others are looked at.
 
-    make  pixels (B, S, S, 3) -> a tensor with B rows for each of the store's arrays
+    make  pixels (B, ...), as the encoder reads them -> a tensor with B rows for each of the store's arrays
     """
 
     def load(example: Example) -> tuple[Example, _Loaded | BadPhoto]:
         try:
-            return example, _load(example, image_size, fit)
+            return example, _load(example, encoder)
         except BadPhoto as error:
             return example, error
 
@@ -232,9 +230,21 @@ class _Loaded:
     entry: dict[str, Any]  # its line of the journal, but for the row
 
 
-def _load(example: Example, size: int, fit: photos.Fit) -> _Loaded:
+def read_item(encoder: PhotoEncoder, file: str | os.PathLike[str]) -> photos.Photo:
+    """The pixels of an item as its encoder takes them.
+
+    A photo is fitted into a square (S, S, 3).  An encoder of other items, such as clips, has a method `read(file)` that
+    gives pixels of a shape of its own, and names its kinds of items in `takes`.
+    """
+    own = getattr(encoder, "read", None)
+    if own is not None:
+        return own(file)  # type: ignore[no-any-return]
+    return photos.read(file, encoder.config.image_size, encoder.fit)
+
+
+def _load(example: Example, encoder: PhotoEncoder) -> _Loaded:
     stamp = _stamp(example.file)  # before it is read: if it changes meanwhile, the next run finds that it has
-    photo = photos.read(example.file, size, fit)
+    photo = read_item(encoder, example.file)
     length, date = stamp or (0, 0)
     entry = {"id": example.id, "file": str(example.file), "sha256": photo.sha256, "bytes": length, "mtime_ns": date}
     return _Loaded(photo.pixels, entry)

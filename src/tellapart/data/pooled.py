@@ -56,7 +56,7 @@ def _read(encoder: PhotoEncoder, files: Sequence[str], manifest: dict[str, objec
 
     title = f"photos through {encoder.config.name}"
     wanted = list(examples.values())
-    looking = partial(look, encoder.config.image_size, make, encoder.fit)
+    looking = partial(look, encoder, make)
     reasons, _ = add_missing(store, wanted, looking, title, quiet=True)
     for example in wanted:  # its vector may be here still, but whether a photo is there must not depend on a cache
         if str(example.id) not in reasons and not is_file(example.file):

@@ -217,7 +217,7 @@ def _tokenizer(
     """The vocabulary of the run, of the model that it starts from, or the frequent words of the training captions."""
     if resume:
         return tokenizers.load(out)
-    if prepared.tokenizer is not None and (recipe.init_from or not failed):
+    if prepared.tokenizer is not None and (recipe.init_from or recipe.data.tokenizer or not failed):
         return prepared.tokenizer
     return vocabulary(recipe, [example for _, examples in training for example in examples])
 

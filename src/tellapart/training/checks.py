@@ -7,6 +7,7 @@ from typing import Any
 
 from tellapart import models
 from tellapart.captioners import CAPTIONERS
+from tellapart.encoders import EncoderConfig
 from tellapart.errors import UserError
 from tellapart.objectives.policy import PolicyConfig
 from tellapart.recipe import Recipe
@@ -66,6 +67,8 @@ def check(recipe: Recipe) -> None:
     for term, factors in rewarded.factors.items():
         for data, factor in factors.items():
             _check_range(f"{where}.factors.{term}.{data}", factor, *_WEIGHT)
+    if recipe.inputs and recipe.encoder != EncoderConfig():
+        raise UserError("encoder is short for inputs with the one stream regions; a recipe has one of the two.")
     if recipe.retriever and recipe.retriever not in RETRIEVERS:
         raise UserError(f"there is no retriever {recipe.retriever!r}; there are {', '.join(RETRIEVERS)}.")
     if recipe.retriever:
