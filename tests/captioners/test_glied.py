@@ -10,6 +10,7 @@ from tellapart import models
 from tellapart.captioners import select
 from tellapart.captioners.glied import Glied, GliedConfig
 from tellapart.data.streams import Inputs, Stream
+from tellapart.decoding import beam_search, score
 from tellapart.errors import UserError
 
 B, R, T, V = 2, 4, 5, 11
@@ -159,6 +160,9 @@ def test_every_row_decodes_word_by_word_and_learns_with_all_its_weights(row, pho
         logits, state = model.step(token, state, memory)
         stepped.append(logits)
     torch.testing.assert_close(torch.stack(stepped, 1), whole, atol=1e-5, rtol=0)
+    best = beam_search(model, memory, beam=3, max_words=T, bos=1, eos=2, pad=0)
+    again = score(model, memory, best.tokens[:, 0], best.mask[:, 0], bos=1).sum(1)
+    torch.testing.assert_close(best.logp[:, 0], again, atol=1e-5, rtol=0)
     whole.square().sum().backward()
     assert all(weight.grad is not None and weight.grad.any() for weight in model.parameters())
 
