@@ -6,11 +6,41 @@ import torch
 
 from tellapart import models
 from tellapart.captioners import CAPTIONERS
+from tellapart.data.streams import Inputs, Stream, region_inputs
 
-FEATURES = 8
+FEATURES, VOCABULARY = 8, 11
+SIZES = {"regions": FEATURES, "attributes": 2}  # of the streams that captioners take
 
 
-def tiny(name, vocab_size=11, seed=0, **settings):
+def sizes_of(name):
+    """Of the streams that a captioner takes."""
+    return {stream: SIZES[stream] for stream in models.streams_of(name)}
+
+
+def tiny(name, vocab_size=VOCABULARY, seed=0, **settings):
     torch.manual_seed(seed)
     settings = import_module(CAPTIONERS[name].module).TINY | {"dropout": 0.0} | settings
-    return models.build_captioner(name, settings, vocab_size=vocab_size, feature_sizes={"regions": FEATURES}).eval()
+    return models.build_captioner(name, settings, vocab_size=vocab_size, feature_sizes=sizes_of(name)).eval()
+
+
+def every_stream(features, mask=None):
+    """All streams that any captioner takes: these regions, and further ones with a row for each region.
+
+    features (B, R, FEATURES), mask (B, R)
+    """
+    inputs = region_inputs(features, mask)
+    draw = torch.Generator().manual_seed(7)
+    photos, rows = inputs["regions"].mask.shape
+    ids = torch.rand(photos, VOCABULARY, generator=draw).argsort(1)[:, :rows]
+    values = torch.stack([ids.float(), 0.05 + 0.9 * torch.rand(photos, rows, generator=draw)], 2)
+    return Inputs(inputs | {"attributes": Stream(values, inputs["regions"].mask)})
+
+
+def padded(inputs, more, filler):
+    """The same items in streams with more rows; whatever stands where no row is."""
+    result = Inputs()
+    for name, (values, mask) in inputs.items():
+        behind = torch.full((len(values), more, values.shape[2]), filler)
+        wider = torch.cat([mask, torch.zeros(len(values), more, dtype=torch.bool)], 1)
+        result[name] = Stream(torch.cat([values.masked_fill(~mask[..., None], filler), behind], 1), wider)
+    return result

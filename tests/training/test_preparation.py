@@ -6,6 +6,7 @@ from contextlib import suppress
 import pytest
 import torch
 
+from captioners.every import sizes_of
 from tellapart.captioners import CAPTIONERS
 from tellapart.commands.train import parse
 from tellapart.data.batches import CaptionedPhotos
@@ -117,11 +118,12 @@ def test_every_network_can_be_tried_without_memory(name):
     recipe, _, _ = parse([f"--{'captioner' if name in CAPTIONERS else 'retriever'}={name}"])
 
     class Seen:
-        feature_size = 1280
+        def __init__(self, feature_size):
+            self.feature_size = feature_size
 
     before = torch.get_rng_state()
-    sees = name not in RETRIEVERS or RETRIEVERS[name].sees == "photos"
-    _require_buildable(recipe, {"regions": Seen()} if sees else {})
+    sizes = sizes_of(name) if name in CAPTIONERS else {"regions": 1280} if RETRIEVERS[name].sees == "photos" else {}
+    _require_buildable(recipe, {stream: Seen(size) for stream, size in sizes.items()})
     assert torch.get_rng_state().equal(before)  # the weights of a run do not depend on whether it was tried
 
 

@@ -91,4 +91,14 @@ CAPTIONERS = {
         "ShowTell",
         "Show-Tell (ST): an LSTM that sees the photo once, as one vector (Vinyals et al., 2015)",
     ),
+    "lstm_a3": Entry(
+        "tellapart.captioners.lstm_a3",
+        "LstmA3",
+        "LSTM-A3: an LSTM that is given attributes, then the photo, once each (Yao et al., 2017)",
+    ),
+    "glied": Entry(
+        "tellapart.captioners.glied",
+        "Glied",
+        "GLIED: attention to regions and attributes, distilled globally and locally (Liu et al., 2019)",
+    ),
 }

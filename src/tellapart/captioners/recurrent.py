@@ -62,9 +62,9 @@ class AdditiveAttention(nn.Module):
 
 
 def mean_region(regions: Tensor, mask: Tensor) -> Tensor:
-    """The mean of the regions that there are: regions (B, R, C), mask (B, R) -> (B, C)"""
+    """The mean of the regions that there are, 0 where there are none: regions (B, R, C), mask (B, R) -> (B, C)"""
     there = mask[..., None].to(regions.dtype)
-    return (regions * there).sum(1) / there.sum(1)
+    return (regions * there).sum(1) / there.sum(1).clamp(min=1)
 
 
 def captions_of(rows: Tensor, captions: int) -> Tensor:

@@ -60,6 +60,14 @@ class Layout(NamedTuple):
     place: Tensor | None  # (M,) index of each word in N*T; None: every place has one
     word: Tensor | None = None  # (N*T,) the word at each place, where one word may stand at several
 
+    @classmethod
+    def of(cls, tokens: Tensor, spoken: Tensor | Beginnings | None) -> Layout:
+        """All places of tokens (N, T), those that `spoken` marks, or the beginnings."""
+        captions, length = tokens.shape
+        if isinstance(spoken, Beginnings):
+            return cls(captions, length, spoken.place, spoken.which.flatten())
+        return cls(captions, length, None if spoken is None else spoken.flatten().nonzero().squeeze(1))
+
     def spread(self, words: Tensor) -> Tensor:
         """(M, C) -> (N*T, C)"""
         if self.place is None:
@@ -147,7 +155,7 @@ class DecoderLayer(nn.Module):
         words = recall.remember(layout.spread(recall.key_value(y)), layout.captions)
         if said is not None:
             words = KeysValues(torch.cat([said.keys, words.keys], 2), torch.cat([said.values, words.values], 2))
-        past = recall.look(layout.spread(recall.query(y)), words, _future(layout.length, x.device))
+        past = recall.look(layout.spread(recall.query(y)), words, future(layout.length, x.device))
         x = x + self.dropout(recall.out(layout.gather(past)))
 
         # The K captions of a photo stand in one row, as K*T questions to the same memory.
@@ -177,8 +185,7 @@ class Transformer(nn.Module):
         self.decoder = nn.ModuleList(DecoderLayer(c) for _ in range(c.decoder_layers))
         self.decoder_norm = nn.LayerNorm(c.width)
         self.word_bias = nn.Parameter(torch.zeros(c.vocab_size))  # the output matrix is the embedding
-        self.places: Tensor
-        self.register_buffer("places", positions(32, c.width), persistent=False)
+        self.places = Positions(c.width)
         nn.init.normal_(self.embed.weight, std=c.width**-0.5)
 
     def encode(self, inputs: Inputs) -> Memory:
@@ -202,19 +209,14 @@ class Transformer(nn.Module):
 
         Or (M, V) at the words where `spoken` is True; or (M, V) after each of the beginnings.
         """
-        if isinstance(spoken, Beginnings):
-            layout = Layout(tokens.shape[0], tokens.shape[1], spoken.place, spoken.which.flatten())
-        else:
-            layout = Layout(
-                tokens.shape[0], tokens.shape[1], None if spoken is None else spoken.flatten().nonzero().squeeze(1)
-            )
+        layout = Layout.of(tokens, spoken)
         logits, _ = self._decode(layout.gather(tokens).squeeze(1), layout, None, memory)
         return logits.view(*tokens.shape, -1) if spoken is None else logits
 
     def _decode(self, words: Tensor, layout: Layout, state: State | None, memory: Memory) -> tuple[Tensor, State]:
         """words (M,) -> logits (M, V)"""
         before = 0 if state is None else state[0].keys.shape[2]
-        place = self._positions(before, layout.length).expand(layout.captions, -1, -1)
+        place = self.places(before, layout.length).expand(layout.captions, -1, -1)
         x = self.dropout(self.embed(words) * self.config.width**0.5 + layout.gather(place))
         said = []
         for i, (layer, photo) in enumerate(zip(self.decoder, memory.layers, strict=True)):
@@ -222,17 +224,26 @@ class Transformer(nn.Module):
             said.append(spoken)
         return nn.functional.linear(self.decoder_norm(x), self.embed.weight, self.word_bias), tuple(said)
 
-    def _positions(self, start: int, count: int) -> Tensor:
-        """(count, width), from a table that grows when a caption is longer than any before"""
-        if start + count > len(self.places):
-            with torch.inference_mode(False):  # the table outlives the validation in which it may have to grow
-                self.places = positions(2 * (start + count), self.config.width).to(self.places)
-        return self.places[start : start + count]
 
-
-def _future(length: int, device: torch.device) -> Tensor | None:
+def future(length: int, device: torch.device) -> Tensor | None:
     """(T, T) True where a word would look at a later one"""
     return torch.ones(length, length, dtype=torch.bool, device=device).triu(1) if length > 1 else None
+
+
+class Positions(nn.Module):
+    """Sinusoidal positions, from a table that grows when a caption is longer than any before."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.table: Tensor
+        self.register_buffer("table", positions(32, width), persistent=False)
+
+    def forward(self, start: int, count: int) -> Tensor:
+        """(count, width), from position `start` on"""
+        if start + count > len(self.table):
+            with torch.inference_mode(False):  # the table outlives the validation in which it may have to grow
+                self.table = positions(2 * (start + count), self.table.shape[1]).to(self.table)
+        return self.table[start : start + count]
 
 
 def positions(count: int, width: int) -> Tensor:

@@ -262,7 +262,7 @@ def shrink(recipe: Recipe) -> Recipe:
         recipe,
         model=recipe.model | tiny,
         data=replace(recipe.data, limit=32, min_count=1),
-        encoder=_shrunk(recipe.encoder),
+        encoder=recipe.encoder if recipe.inputs else _shrunk(recipe.encoder),
         inputs={name: _shrunk(encoder) for name, encoder in recipe.inputs.items()},
         init_from="",
         batch_size=4,
