@@ -351,11 +351,12 @@ def test_a_failure_among_runs_at_once_ends_the_chain_and_names_the_run(write, tr
 
 
 BRIEF = """
-from tellapart.rewards import REWARDS, Reward
-from tellapart.training.rewards import BUILDERS
+from tellapart.rewards import Reward
+from tellapart.rewards.registry import REWARDS, RewardEntry
 
-REWARDS["brief"] = "minus the number of words"
-BUILDERS["brief"] = lambda material: lambda captions: Reward(-captions.mask.sum(1).float())
+REWARDS["brief"] = RewardEntry(
+    "minus the number of words", lambda context: lambda captions: Reward(-captions.mask.sum(1).float())
+)
 """
 
 

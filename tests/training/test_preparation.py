@@ -14,12 +14,12 @@ from tellapart.data.tokenizers import WordTokenizer
 from tellapart.errors import UserError
 from tellapart.metrics import meteor
 from tellapart.retrievers import RETRIEVERS
-from tellapart.rewards import REWARDS
+from tellapart.rewards.context import RewardContext
+from tellapart.rewards.registry import REWARDS, needs_of
 from tellapart.rewards.words import WordView
 from tellapart.training.build import run
 from tellapart.training.gathering import encoders_of, gather, split
 from tellapart.training.preparation import _require_buildable
-from tellapart.training.rewards import BUILDERS, Material, asks_listener
 
 POLICY = ("--objective.name", "policy_gradient")
 
@@ -154,7 +154,7 @@ def test_a_reward_asks_the_listener_where_it_is_said_to(small_world, photos, tmp
 
     training, words = photos
     data, here = CaptionedPhotos(training, words, 20), torch.device("cpu")
-    material = Material(config, training, data, WordView(words, words), features=tmp_path, device=here, load=load)
+    material = RewardContext(config, training, data, WordView(words, words), features=tmp_path, device=here, load=load)
     with suppress(UserError):
-        BUILDERS[name](material)
-    assert (config.listener in asked) == asks_listener(config)
+        REWARDS[name].build(material)
+    assert (config.listener in asked) == ("image_retriever" in needs_of(config))

@@ -13,7 +13,7 @@ from tellapart.errors import UserError
 from tellapart.retrievers import DEFAULT as DEFAULT_RETRIEVER
 from tellapart.retrievers import EMBEDDED as EMBEDDED_RETRIEVERS
 from tellapart.retrievers import MINILM, RETRIEVERS
-from tellapart.rewards import REWARDS
+from tellapart.rewards.registry import REWARDS
 
 
 def main(arguments: list[str]) -> int:
@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
             "CLIP or SigLIP": "a folder or hub id, such as openai/clip-vit-base-patch32; pip install 'tellapart[clip]'",
         },
         "retrievers, to train (recipe: retriever)": {name: entry.line for name, entry in RETRIEVERS.items()},
-        "rewards (recipe: objective.rewards.terms)": REWARDS,
+        "rewards (recipe: objective.rewards.terms)": {name: entry.description for name, entry in REWARDS.items()},
         "encoders (--encoder)": {
             **{name: f"{entry.line}; {_where(name)}" for name, entry in ENCODERS.items()},
             "a folder or hub id": f"{ANY_BACKBONE}; pip install 'tellapart[backbones]'",

@@ -32,7 +32,8 @@ from tellapart.recipe import Recipe
 from tellapart.retrievers import RETRIEVERS
 from tellapart.retrievers.loading import reader_of
 from tellapart.retrievers.retriever import Retriever
-from tellapart.training import rewards, run_folder
+from tellapart.rewards.context import pooled_of
+from tellapart.training import run_folder
 from tellapart.training.checkpoint import Keeps
 from tellapart.training.checks import check
 from tellapart.training.distributed import ALONE, World
@@ -69,8 +70,8 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, world: World = ALONE
             parts = build_parts(recipe, prepared, out, resume, device, world)
             world.require_same("the photos and words", partial(_digest, parts))
             world.from_first(partial(run_folder.keep, recipe, out))
-        # Each process draws for itself, and what was loaded before the first step decides no draw.
-        seed_everything(own_seed(recipe.seed, world.rank))
+        if not world.is_first:
+            seed_everything(own_seed(recipe.seed, world.rank))
         position = fit(
             recipe,
             out,
@@ -179,7 +180,7 @@ def judges(retrievers: Sequence[Retriever], sources: Sequence[Any]) -> list[Judg
     found = []
     for retriever in retrievers:
         if retriever.sees == "photos":
-            photos = retriever.embed_images(rewards.pooled_of(retriever, sources))
+            photos = retriever.embed_images(pooled_of(retriever, sources))
         else:
             photos = retriever.embed_references([example.captions for _, examples in sources for example in examples])
         found.append(Judge(retriever, photos, source))
@@ -282,5 +283,5 @@ def seed_everything(seed: int) -> None:
 
 
 def own_seed(seed: int, rank: int) -> int:
-    """Of what a process draws in training, such as captions and dropout."""
+    """Of what a process draws that is not the first, such as dropout."""
     return int(np.random.SeedSequence((seed, rank)).generate_state(1)[0])

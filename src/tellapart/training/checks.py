@@ -12,7 +12,7 @@ from tellapart.errors import UserError
 from tellapart.objectives.policy import PolicyConfig
 from tellapart.recipe import Recipe
 from tellapart.retrievers import RETRIEVERS
-from tellapart.training import rewards
+from tellapart.rewards import registry
 from tellapart.training.loop import LAST
 from tellapart.training.retrieval_validation import METRICS as RETRIEVAL_METRICS
 from tellapart.training.run_folder import flat, plain
@@ -91,7 +91,7 @@ def check(recipe: Recipe) -> None:
             raise UserError(
                 "objective.rewards.balance goes by how much captions of a photo differ; samples must be 2 or more."
             )
-        rewards.check(recipe.objective.rewards)
+        registry.check(recipe.objective.rewards)
     if recipe.retriever and recipe.init_from:
         raise UserError("init_from: a retriever starts from fresh weights.")
     by_text = recipe.retriever and RETRIEVERS[recipe.retriever].sees == "references"

@@ -23,7 +23,7 @@ from tellapart.recipe import Recipe
 from tellapart.retrievers import RETRIEVERS, sentences
 from tellapart.retrievers.loading import load as load_retriever
 from tellapart.retrievers.retriever import Retriever
-from tellapart.training import rewards
+from tellapart.rewards import registry
 from tellapart.training.checks import check
 from tellapart.training.distributed import ALONE, World
 from tellapart.training.gathering import Chosen, Encoders, choose, encoders_of, feature_sizes, identities, kinds_taken
@@ -115,6 +115,6 @@ def _begins_with(recipe: Recipe, encoders: Encoders) -> Tokenizer:
 def _require_retrievers(recipe: Recipe, chosen: Iterable[Chosen], load: Callable[[str], Retriever]) -> None:
     """Those that give rewards, and those that judge."""
     if recipe.objective.name == "policy_gradient":
-        rewards.require(recipe.objective.rewards, [one.name for one in chosen], load)
+        registry.require(recipe.objective.rewards, [one.name for one in chosen], load)
     for name in recipe.validation.judges:
         load(name)

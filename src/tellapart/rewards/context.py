@@ -1,4 +1,4 @@
-"""From a recipe to what its captions are worth: each reward of the table is made here from the training photos."""
+"""What rewards are made of: references, retrievers and look-alikes of the training photos."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import io
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -20,115 +20,23 @@ from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example
 from tellapart.data.features import FeatureStore, Stores
 from tellapart.data.pooled import pooled_features
-from tellapart.data.tokenizers import split_words
 from tellapart.errors import UserError
-from tellapart.metrics.measures.unusual_order import END, WordOrder, roles
 from tellapart.neighbours import groups as group_files
 from tellapart.neighbours.groups import Groups, Photo, Rule
 from tellapart.neighbours.mining import Captions, mine
 from tellapart.recipe import RewardsConfig
 from tellapart.retrievers.loading import load as load_retriever
 from tellapart.retrievers.retriever import Retriever
-from tellapart.rewards import REWARDS, Reward, SampledCaptions, Term
-from tellapart.rewards.combine import Combined
-from tellapart.rewards.consensus import Consensus, MeteorConsensus
-from tellapart.rewards.different import Different
-from tellapart.rewards.global_discriminative import GlobalDiscriminative, HardNeighbour, InBatch, closeness_weights
-from tellapart.rewards.group_gap import GroupGap, OwnSimilarity
+from tellapart.rewards.consensus import Consensus
 from tellapart.rewards.listener import Listener
-from tellapart.rewards.local_discriminative import Differences, LocalDiscriminative, thresholds
-from tellapart.rewards.log_probability import InBatchLogProbability
-from tellapart.rewards.rank import BoundedRank
-from tellapart.rewards.reference_gap import ReferenceGap
-from tellapart.rewards.retrieved import Retrieved
-from tellapart.rewards.unusual_order import UnusualOrder, roles_of
-from tellapart.rewards.wording import Ending, Faithful, Repetition, content_words, never_last
+from tellapart.rewards.wording import content_words
 from tellapart.rewards.words import RewardVocabulary, WordView
 from tellapart.training.distributed import ALONE, World
 
 Source = tuple[Stores, Sequence[Example]]
 
-_FOUND_BY = ("image", "caption")  # how look-alikes are found by the listener; else there is a file of them
-_LISTENED_TO = frozenset(
-    ("gd", "gd_neighbour", "gd_batch", "geg_avg", "geg_min", "similarity", "log_probability", "image_rank", "retrieved")
-)
+FOUND_BY = ("image", "caption")  # how look-alikes are found by the listener; else there is a file of them
 _FARTHER = 10  # times as many look-alikes are looked for where a curriculum begins with the farther ones
-
-
-def build(material: Material, wrap: Callable[[str, Term], Term] | None = None) -> Combined:
-    """The weighted sum of the recipe's terms.
-
-    wrap  what becomes of each of them, by its name (default: nothing)
-    """
-    config = material.config
-    check(config)
-    check_factors(config, material.names)
-    terms = {name: BUILDERS[name](material) for name in config.terms}
-    if wrap is not None:
-        terms = {name: wrap(name, term) for name, term in terms.items()}
-    return Combined(
-        terms,
-        config.terms,
-        balance=config.balance,
-        unbalanced=frozenset(config.unbalanced) & terms.keys(),
-        factors={name: material.factors(name) for name in config.factors},
-        total=material.world.sum,
-    )
-
-
-def check(config: RewardsConfig) -> None:
-    """What the types of a recipe cannot say."""
-    if not config.terms:
-        raise UserError("objective.rewards.terms names no reward; `tellapart models` lists them.")
-    for name in config.terms:
-        if name not in REWARDS:
-            raise UserError(f"objective.rewards.terms: there is no reward {name!r}; there are {', '.join(REWARDS)}.")
-    for name in config.unbalanced:
-        if name not in REWARDS:
-            raise UserError(
-                f"objective.rewards.unbalanced: there is no reward {name!r}; there are {', '.join(REWARDS)}."
-            )
-    for name in config.factors:
-        if name not in config.terms:
-            raise UserError(f"objective.rewards.factors: {name!r} is none of the terms {', '.join(config.terms)}.")
-    if "text_rank" in config.terms and not config.reader:
-        raise UserError(
-            "objective.rewards.reader: text_rank needs a retriever from text to text, such as a run of "
-            "the recipe retrievers/text."
-        )
-
-
-def require(config: RewardsConfig, names: Sequence[str], load: Callable[[str], Retriever]) -> None:
-    """Refuses rewards that could not be made of data sets of these names; retrievers that they ask are loaded."""
-    check_factors(config, names)
-    if asks_listener(config):
-        listener_of(config, load)
-    if "text_rank" in config.terms:
-        reader_of(config, load)
-    if _asks_look_alikes(config) and config.look_alikes not in _FOUND_BY:
-        group_files.load(Path(config.look_alikes))
-
-
-def check_factors(config: RewardsConfig, names: Sequence[str]) -> None:
-    for reward, of_sets in config.factors.items():
-        for name in of_sets:
-            if name not in names:
-                raise UserError(
-                    f"objective.rewards.factors.{reward}: there is no data set {name!r}; "
-                    f"there are {', '.join(names)}.  For none: --objective.rewards.factors '{{}}'."
-                )
-
-
-def asks_listener(config: RewardsConfig) -> bool:
-    """Whether one of the rewards of the table asks the listener."""
-    by_listener = _asks_look_alikes(config) and config.look_alikes in _FOUND_BY
-    return by_listener or not _LISTENED_TO.isdisjoint(config.terms)
-
-
-def _asks_look_alikes(config: RewardsConfig) -> bool:
-    contrast = "ld" in config.terms and config.local.qualify == "contrast"
-    by_closeness = "gd" in config.terms and config.per_photo
-    return contrast or by_closeness or not {"geg_avg", "geg_min", "reference_gap"}.isdisjoint(config.terms)
 
 
 def listener_of(config: RewardsConfig, load: Callable[[str], Retriever]) -> Retriever:
@@ -145,7 +53,7 @@ def reader_of(config: RewardsConfig, load: Callable[[str], Retriever]) -> Retrie
     return retriever
 
 
-class Material:
+class RewardContext:
     """What rewards are made of, each part made when the first reward asks for it.
 
     sources   the training photos with their features, data set by data set, as they are in `data`
@@ -225,7 +133,7 @@ class Material:
     def _groups(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         wanted = self.config.group * (_FARTHER if self.config.curriculum else 1)
         how = self.config.look_alikes
-        if how not in _FOUND_BY:
+        if how not in FOUND_BY:
             return self._from_file(Path(how), wanted)
         rule = Rule(how, k=wanted, retriever=self.retriever.name, retriever_sha256=self.retriever.sha256)  # type: ignore[arg-type]
         return self._mined(rule, self._by_listener)
@@ -325,101 +233,3 @@ def _same_eyes(store: FeatureStore, retriever: Retriever) -> bool:
         for identity in (store.seen_by, retriever.encoder.identity)
     )
     return ours == theirs
-
-
-class Sentence:
-    """A measure of word ids against references as a term."""
-
-    def __init__(self, measure: Consensus):
-        self._measure = measure
-
-    def __call__(self, sampled: SampledCaptions) -> Reward:
-        return Reward(self._measure(sampled.words, sampled.photos, sampled.reference))
-
-
-class MeteorSentence:
-    """METEOR, which compares texts, as a term."""
-
-    def __init__(self, measure: MeteorConsensus):
-        self._measure = measure
-
-    def __call__(self, sampled: SampledCaptions) -> Reward:
-        return Reward(self._measure(sampled.words, sampled.photos, sampled.reference, sampled.texts))
-
-
-def _consensus(measure: str, material: Material) -> Term:
-    return Sentence(material.consensus(measure))
-
-
-def _meteor(material: Material) -> Term:
-    references = [example.captions for example in material.data.examples]
-    return MeteorSentence(MeteorConsensus(references, decode=material.vocabulary.decode))
-
-
-def _local(material: Material) -> Term:
-    config, consensus = material.config.local, material.consensus("CIDEr-D")
-    if config.ngram_quantile or config.word_quantile:
-        quantiles = {"ngram_quantile": config.ngram_quantile, "word_quantile": config.word_quantile}
-        ngrams, words = thresholds(consensus, **quantiles, tf=config.tf)
-        config = replace(
-            config,
-            threshold=ngrams if config.ngram_quantile else config.threshold,
-            word_threshold=words if config.word_quantile else config.word_threshold,
-        )
-    contrast = config.qualify == "contrast"
-    return LocalDiscriminative(
-        consensus,
-        config,
-        look_alikes=material.look_alikes.numpy() if contrast else None,
-        stop_words=~material.content if contrast else None,
-    )
-
-
-def _global(material: Material) -> Term:
-    weights = closeness_weights(material.closeness) if material.config.per_photo else None
-    return GlobalDiscriminative(material.listener, material.nearest, material.config.margin, per_photo=weights)
-
-
-def _gap(kind: str, material: Material) -> Term:
-    config = material.config
-    return GroupGap(
-        material.listener,
-        material.look_alikes,
-        kind,  # type: ignore[arg-type]
-        k=config.group,
-        curriculum=config.curriculum,
-    )
-
-
-def _unusual_order(material: Material) -> Term:
-    texts = (text for example in material.data.examples for text in example.captions)  # whole: tokens may be cut
-    people = WordOrder.of([*roles(split_words(text)), END] for text in texts)
-    return UnusualOrder(people, roles_of(material.vocabulary), end=material.vocabulary.eos)
-
-
-BUILDERS: dict[str, Callable[[Material], Term]] = {
-    "cider_d": partial(_consensus, "CIDEr-D"),
-    "cider_d_base2": partial(_consensus, "CIDEr-D"),
-    "cider": partial(_consensus, "CIDEr"),
-    "bleu_4": partial(_consensus, "BLEU-4"),
-    "rouge_l": partial(_consensus, "ROUGE-L"),
-    "meteor": _meteor,
-    "gd": _global,
-    "gd_neighbour": lambda m: HardNeighbour(m.listener, m.nearest, m.config.margin),
-    "gd_batch": lambda m: InBatch(m.listener, m.config.margin),
-    "ld": _local,
-    "ld_diff": lambda m: Differences(m.consensus("CIDEr-D")),
-    "geg_avg": partial(_gap, "average"),
-    "geg_min": partial(_gap, "hardest"),
-    "similarity": lambda m: OwnSimilarity(m.listener),
-    "log_probability": lambda m: InBatchLogProbability(m.listener),
-    "image_rank": lambda m: BoundedRank(m.listener, m.config.rank_base),
-    "text_rank": lambda m: BoundedRank(m.reader, m.config.rank_base),
-    "reference_gap": lambda m: ReferenceGap(m.consensus("CIDEr-D"), m.look_alikes[:, : m.config.group]),
-    "retrieved": lambda m: Retrieved(m.listener),
-    "faithful": lambda m: Faithful(m.references, m.content, end=m.vocabulary.eos),
-    "different": lambda m: Different(gather=m.world.gather),
-    "repetition": lambda m: Repetition(m.content, end=m.vocabulary.eos),
-    "unusual_order": _unusual_order,
-    "ending": lambda m: Ending(never_last(m.vocabulary), end=m.vocabulary.eos),
-}
