@@ -203,7 +203,8 @@ class SourceAttention(Attention):
 
     def _heads(self, rows: Tensor) -> Tensor:
         """(B, R, width) -> (B, heads, R, width / heads)"""
-        return rows.unflatten(2, (self.heads, -1)).transpose(1, 2)
+        items, count, width = rows.shape
+        return rows.view(items, count, self.heads, width // self.heads).transpose(1, 2)
 
 
 def _attended(queries: Tensor, sources: Sequence[Source]) -> Tensor:
