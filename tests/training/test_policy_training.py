@@ -413,7 +413,7 @@ def test_the_reward_of_the_readme_trains(small_world, uninterrupted, listener, t
     (tmp_path / "brief.py").write_text(code)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "REWARDS", dict(REWARDS))
-    given = {"tiny/photos_geg": small_world / "recipe.yaml", "runs/mine": uninterrupted, "runs/told_apart": "run"}
+    given = {"tiny/photos_geg": small_world / "recipe.yaml", "runs/mine": uninterrupted, "runs/brief": "run"}
     given["flickr8k.json"] = small_world / "toy" / "captions.json"
     words = [str(given.get(word, word)) for word in shlex.split(command)]
     words += ["--objective.name=policy_gradient", f"--objective.rewards.listener={listener}"]
