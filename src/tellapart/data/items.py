@@ -88,7 +88,8 @@ def gather(
     found: dict[str, Input] = {}
     for one in opened:
         for example in one.examples:
-            found.setdefault(str(example.file), Input(str(example.file), example.id if one.is_data_file else None))
+            file = str(example.file) if one.name else str(example.id)  # a single file, as it was typed
+            found.setdefault(file, Input(file, example.id if one.is_data_file else None))
     if not found:
         raise UserError(problems[0] if problems else "there is no photo to caption.")
     return list(found.values()), problems
