@@ -100,13 +100,8 @@ def test_a_captioner_that_learned_from_the_album_is_a_row_of_its_own(demo, tmp_p
     for _ in range(2):  # the second time it has learned already
         code, printed, err = demo("--train", "--out", out)
         assert code == 0, err
-        assert [
-            line.split()[0] for line in printed.splitlines() if re.match(r"(plain|other|tuned) +\d+\.\d", line)
-        ] == [
-            "plain",
-            "other",
-            "tuned",
-        ]
+        named = [line.split()[0] for line in printed.splitlines() if re.match(r"(plain|other|tuned) +\d+\.\d", line)]
+        assert list(dict.fromkeys(named)) == ["plain", "other", "tuned"]  # the table may have two parts
     logged = read(out / "tuned" / "log.jsonl")
     assert {"reward/log_probability", "reward/repetition"} <= set().union(*logged)
     assert not any("reward/cider_d" in line for line in logged)
