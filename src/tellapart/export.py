@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from tellapart import files, models, places, sharing
 from tellapart.captioners import CAPTIONERS, Captioner, select
-from tellapart.data.streams import REGIONS, Inputs, Stream
+from tellapart.data.streams import BOXES, REGIONS, Inputs, Stream
 from tellapart.errors import UserError
 from tellapart.exported import ENCODE, INSTALL, STEP, ExportedCaptioner, from_graph, graph_names, to_graph
 from tellapart.int8 import quantised
@@ -182,7 +182,9 @@ def _encode_graph(captioner: nn.Module, feature_sizes: FeatureSizes) -> ModelPro
     inputs = _photos(feature_sizes, Sizes())
     memory = captioner.encode(inputs)  # type: ignore[operator]
     state = captioner.start(memory)  # type: ignore[operator]
-    photos, rows = torch.export.Dim("B"), {name: torch.export.Dim(_dimension(name)) for name in inputs}
+    photos = torch.export.Dim("B")
+    sizes = {name: torch.export.Dim(name) for name in sorted({_dimension(stream) for stream in inputs})}
+    rows = {stream: sizes[_dimension(stream)] for stream in inputs}
     free: dict[str, dict[int, Any]] = {}
     for name in inputs:
         free |= {key: {0: photos, 1: rows[name]} for key in graph_names(name)}
@@ -197,7 +199,7 @@ def _encode_graph(captioner: nn.Module, feature_sizes: FeatureSizes) -> ModelPro
 
 def _dimension(stream: str) -> str:
     """What the number of a stream's rows is called in a graph."""
-    return "R" if stream == REGIONS else f"R_{stream}"
+    return "R" if stream in (REGIONS, BOXES) else f"R_{stream}"  # each region has one box
 
 
 def _step_graph(captioner: nn.Module, feature_sizes: FeatureSizes) -> ModelProto:

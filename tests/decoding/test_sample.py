@@ -1,9 +1,9 @@
 import math
-from importlib import import_module
 
 import pytest
 import torch
 
+from captioners.every import all_streams, tiny
 from decoding.toy_captioner import (
     BOS,
     EOS,
@@ -22,7 +22,6 @@ from tellapart.captioners import CAPTIONERS
 from tellapart.captioners.transformer import Transformer, TransformerConfig
 from tellapart.data.streams import region_inputs
 from tellapart.decoding import caption_mask, greedy, sample, score
-from tellapart.models import build_captioner
 
 CAT, DOG = 4, 5
 ONE_WORD = {CAT: 0.5, DOG: 0.3, UNK: 0.15, EOS: 0.05}  # what follows BOS; then EOS is certain
@@ -317,12 +316,10 @@ def drawn(captioner, memory, **more):
 def test_sharing_rows_changes_neither_captions_nor_gradients(name, more):
     """The same captioner in training mode, but without dropout, shares nothing."""
     torch.manual_seed(0)
-    tiny = import_module(CAPTIONERS[name].module).TINY
-    captioner = build_captioner(name, {**tiny, "dropout": 0.0}, vocab_size=9, feature_sizes={"regions": 8})
-    features, regions = torch.randn(4, 5, 8), torch.ones(4, 5, dtype=torch.bool)
+    captioner, features = tiny(name, 9), torch.randn(4, 5, 8)
 
     def memory():
-        return captioner.encode(region_inputs(features, regions))
+        return captioner.encode(all_streams(features))
 
     shared, gradients = drawn(captioner.eval(), memory, **more)
     alone, expected = drawn(captioner.train(), memory, **more)

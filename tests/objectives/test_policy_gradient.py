@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from captioners.every import FEATURES, tiny
+from captioners.every import FEATURES, all_streams, tiny
 from tellapart.captioners import CAPTIONERS
 from tellapart.data.batches import Batch
-from tellapart.data.streams import region_inputs
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.decoding.sample import greedy
 from tellapart.objectives import Moment
@@ -69,7 +68,7 @@ def batch(photos=3, references=2, seed=0):
     tokens[:, 3] = PAD
     features = torch.randn(photos, 2, FEATURES, generator=draw)
     positions = torch.arange(10, 10 + photos).numpy()
-    return Batch(positions, region_inputs(features), tokens, tokens != PAD, torch.arange(references).repeat(photos))
+    return Batch(positions, all_streams(features), tokens, tokens != PAD, torch.arange(references).repeat(photos))
 
 
 def learner(captioner, scores=None, before=None, hide_regions=0.0, **policy):

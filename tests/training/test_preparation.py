@@ -12,6 +12,7 @@ from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.errors import UserError
 from tellapart.metrics import meteor
+from tellapart.models import streams_of
 from tellapart.retrievers import RETRIEVERS
 from tellapart.rewards import REWARDS
 from tellapart.rewards.words import WordView
@@ -117,11 +118,13 @@ def test_every_network_can_be_tried_without_memory(name):
     recipe, _, _ = parse([f"--{'captioner' if name in CAPTIONERS else 'retriever'}={name}"])
 
     class Seen:
-        feature_size = 1280
+        def __init__(self, feature_size=1280):
+            self.feature_size = feature_size
 
     before = torch.get_rng_state()
     sees = name not in RETRIEVERS or RETRIEVERS[name].sees == "photos"
-    _require_buildable(recipe, {"regions": Seen()} if sees else {})
+    streams = streams_of(name) if name in CAPTIONERS else ["regions"] if sees else []
+    _require_buildable(recipe, {stream: Seen(4 if stream == "boxes" else 1280) for stream in streams})
     assert torch.get_rng_state().equal(before)  # the weights of a run do not depend on whether it was tried
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tellapart.captioners.beginnings import Beginnings
+from tellapart.captioners.masked import masked_softmax
 from tellapart.data.streams import REGIONS, Inputs
 
 
@@ -74,6 +75,14 @@ class Layout(NamedTuple):
         return words if self.place is None else words.index_select(0, self.place)
 
 
+def layout_of(tokens: Tensor, spoken: Tensor | Beginnings | None) -> Layout:
+    """Of whole captions, tokens (N, T): all places, those where `spoken` (N, T) is True, or each beginning once."""
+    captions, length = tokens.shape
+    if isinstance(spoken, Beginnings):
+        return Layout(captions, length, spoken.place, spoken.which.flatten())
+    return Layout(captions, length, None if spoken is None else spoken.flatten().nonzero().squeeze(1))
+
+
 class Attention(nn.Module):
     def __init__(self, width: int, heads: int):
         super().__init__()
@@ -97,15 +106,25 @@ class Attention(nn.Module):
         """
         # Written out: at these sizes two matrix products and a softmax are quicker on a CPU than the fused kernel.
         weight: Tensor = self.split(queries, len(memory.keys)) @ memory.keys.transpose(2, 3) * self.scale
-        if hidden is not None:
-            weight = weight.masked_fill(hidden, -torch.inf)
-        return (weight.softmax(-1) @ memory.values).transpose(1, 2).flatten(2)
+        weight = weight.softmax(-1) if hidden is None else masked_softmax(weight, hidden)
+        return (weight @ memory.values).transpose(1, 2).flatten(2)
+
+    def recall(self, x: Tensor, layout: Layout, said: KeysValues | None) -> tuple[Tensor, KeysValues]:
+        """New words look at those before them, and at themselves.
+
+        x        (M, width): new words
+        said     the words before them, N rows; none: these are the first
+        returns  (M, width), and all words said by now
+        """
+        words = self.remember(layout.spread(self.key_value(x)), layout.captions)
+        if said is not None:
+            words = KeysValues(torch.cat([said.keys, words.keys], 2), torch.cat([said.values, words.values], 2))
+        past = self.look(layout.spread(self.query(x)), words, _future(layout.length, x.device))
+        return self.out(layout.gather(past)), words
 
 
-def feed_forward(config: TransformerConfig) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Linear(config.width, config.feed_forward), nn.ReLU(), nn.Linear(config.feed_forward, config.width)
-    )
+def feed_forward(width: int, inner: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(width, inner), nn.ReLU(), nn.Linear(inner, width))
 
 
 class EncoderLayer(nn.Module):
@@ -114,7 +133,7 @@ class EncoderLayer(nn.Module):
     def __init__(self, config: TransformerConfig):
         super().__init__()
         self.look_norm, self.look = nn.LayerNorm(config.width), Attention(config.width, config.heads)
-        self.think_norm, self.think = nn.LayerNorm(config.width), feed_forward(config)
+        self.think_norm, self.think = nn.LayerNorm(config.width), feed_forward(config.width, config.feed_forward)
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor, hidden: Tensor) -> Tensor:
@@ -132,7 +151,7 @@ class DecoderLayer(nn.Module):
         super().__init__()
         self.recall_norm, self.recall = nn.LayerNorm(config.width), Attention(config.width, config.heads)
         self.look_norm, self.look = nn.LayerNorm(config.width), Attention(config.width, config.heads)
-        self.think_norm, self.think = nn.LayerNorm(config.width), feed_forward(config)
+        self.think_norm, self.think = nn.LayerNorm(config.width), feed_forward(config.width, config.feed_forward)
         self.dropout = nn.Dropout(config.dropout)
 
     def remember(self, regions: Tensor) -> KeysValues:
@@ -143,12 +162,8 @@ class DecoderLayer(nn.Module):
         self, x: Tensor, layout: Layout, said: KeysValues | None, photo: KeysValues, hidden: Tensor
     ) -> tuple[Tensor, KeysValues]:
         """x (M, width): new words; said: the words before them (N rows); photo (B rows), hidden (B, R)"""
-        y, recall = self.recall_norm(x), self.recall
-        words = recall.remember(layout.spread(recall.key_value(y)), layout.captions)
-        if said is not None:
-            words = KeysValues(torch.cat([said.keys, words.keys], 2), torch.cat([said.values, words.values], 2))
-        past = recall.look(layout.spread(recall.query(y)), words, _future(layout.length, x.device))
-        x = x + self.dropout(recall.out(layout.gather(past)))
+        past, words = self.recall.recall(self.recall_norm(x), layout, said)
+        x = x + self.dropout(past)
 
         # The K captions of a photo stand in one row, as K*T questions to the same memory.
         questions = layout.spread(self.look.query(self.look_norm(x)))
@@ -177,8 +192,7 @@ class Transformer(nn.Module):
         self.decoder = nn.ModuleList(DecoderLayer(c) for _ in range(c.decoder_layers))
         self.decoder_norm = nn.LayerNorm(c.width)
         self.word_bias = nn.Parameter(torch.zeros(c.vocab_size))  # the output matrix is the embedding
-        self.places: Tensor
-        self.register_buffer("places", positions(32, c.width), persistent=False)
+        self.places = Places(c.width)
         nn.init.normal_(self.embed.weight, std=c.width**-0.5)
 
     def encode(self, inputs: Inputs) -> Memory:
@@ -202,19 +216,14 @@ class Transformer(nn.Module):
 
         Or (M, V) at the words where `spoken` is True; or (M, V) after each of the beginnings.
         """
-        if isinstance(spoken, Beginnings):
-            layout = Layout(tokens.shape[0], tokens.shape[1], spoken.place, spoken.which.flatten())
-        else:
-            layout = Layout(
-                tokens.shape[0], tokens.shape[1], None if spoken is None else spoken.flatten().nonzero().squeeze(1)
-            )
+        layout = layout_of(tokens, spoken)
         logits, _ = self._decode(layout.gather(tokens).squeeze(1), layout, None, memory)
         return logits.view(*tokens.shape, -1) if spoken is None else logits
 
     def _decode(self, words: Tensor, layout: Layout, state: State | None, memory: Memory) -> tuple[Tensor, State]:
         """words (M,) -> logits (M, V)"""
         before = 0 if state is None else state[0].keys.shape[2]
-        place = self._positions(before, layout.length).expand(layout.captions, -1, -1)
+        place = self.places(before, layout.length).expand(layout.captions, -1, -1)
         x = self.dropout(self.embed(words) * self.config.width**0.5 + layout.gather(place))
         said = []
         for i, (layer, photo) in enumerate(zip(self.decoder, memory.layers, strict=True)):
@@ -222,17 +231,26 @@ class Transformer(nn.Module):
             said.append(spoken)
         return nn.functional.linear(self.decoder_norm(x), self.embed.weight, self.word_bias), tuple(said)
 
-    def _positions(self, start: int, count: int) -> Tensor:
-        """(count, width), from a table that grows when a caption is longer than any before"""
-        if start + count > len(self.places):
-            with torch.inference_mode(False):  # the table outlives the validation in which it may have to grow
-                self.places = positions(2 * (start + count), self.config.width).to(self.places)
-        return self.places[start : start + count]
-
 
 def _future(length: int, device: torch.device) -> Tensor | None:
     """(T, T) True where a word would look at a later one"""
     return torch.ones(length, length, dtype=torch.bool, device=device).triu(1) if length > 1 else None
+
+
+class Places(nn.Module):
+    """Where words stand in their captions: a table that grows when a caption is longer than any before."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.table: Tensor
+        self.register_buffer("table", positions(32, width), persistent=False)
+
+    def forward(self, start: int, count: int) -> Tensor:
+        """(count, width)"""
+        if start + count > len(self.table):
+            with torch.inference_mode(False):  # the table outlives the validation in which it may have to grow
+                self.table = positions(2 * (start + count), self.table.shape[1]).to(self.table)
+        return self.table[start : start + count]
 
 
 def positions(count: int, width: int) -> Tensor:

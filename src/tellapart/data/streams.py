@@ -16,7 +16,8 @@ if TYPE_CHECKING:  # recipes know the names of streams without loading torch
     from torch import Tensor
 
 REGIONS = "regions"
-STREAMS = (REGIONS, "attributes", "boxes", "words", "actions", "classes", "sound")
+BOXES = "boxes"  # of the regions: left, top, right, bottom as fractions of the photo; rows in the same order
+STREAMS = (REGIONS, "attributes", BOXES, "words", "actions", "classes", "sound")
 
 
 class Stream(NamedTuple):
