@@ -196,7 +196,7 @@ class GridBoxes:
 
     def __init__(self, identity: dict[str, Any], device: torch.device):
         grid = identity.get("grid")
-        if not isinstance(grid, int) or not 1 <= grid <= 1024:
+        if not isinstance(grid, int) or not 1 <= grid <= 64:
             raise UserError("the model's config.json does not say which grid its boxes are of.")
         self.identity, self.device, self._boxes = f"{grid} x {grid} cells", device, grid_boxes(grid * grid).numpy()
 

@@ -46,6 +46,9 @@ class GatedGraph(nn.Module):
         self.target, self.target_gate = nn.Linear(width, width, bias=False), nn.Linear(width, 1, bias=False)
         self.source, self.source_gate = nn.Linear(width, width, bias=False), nn.Linear(width, 1, bias=False)
         self.label, self.label_gate = nn.Parameter(torch.zeros(labels, width)), nn.Parameter(torch.zeros(labels))
+        # Small first weights: else what dozens of others give drowns the region itself, and all become alike.
+        for layer in (self.own, self.target, self.source):
+            nn.init.normal_(layer.weight, std=0.1 * width**-0.5)
 
     def forward(self, regions: Tensor, relations: Tensor) -> Tensor:
         """What is given to each region: regions (B, R, width), relations (B, R, R) -> (B, R, width)
@@ -59,7 +62,7 @@ class GatedGraph(nn.Module):
         # weight[b, i, j]: how much of what region j has to give reaches region i
         to_source = (self.target_gate(regions).transpose(1, 2) + bias).sigmoid() * related
         to_target = (self.source_gate(regions) + bias).sigmoid() * related
-        given = self.own(regions) * self.own_gate(regions).sigmoid()
+        given: Tensor = self.own(regions) * self.own_gate(regions).sigmoid()
         given = given + to_source @ self.target(regions) + to_target.transpose(1, 2) @ self.source(regions)
         # The biases of labels, without a vector for each pair: first how much of each label reaches a region.
         reached = torch.einsum("bij,bijl->bil", to_source, label) + torch.einsum("bij,bijl->bjl", to_target, label)

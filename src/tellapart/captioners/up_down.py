@@ -65,6 +65,9 @@ class UpDown(nn.Module):
         self.word = nn.Linear(c.width, c.vocab_size)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
         wake([self.heard, self.mean, self.before, self.seen], self.word)
+        if not projects:  # many large numbers: with weights as large as those of words they alone would set the gates
+            for weight in (self.mean.weight, self.seen.weight[:, :seen_width]):
+                nn.init.uniform_(weight, -(seen_width**-0.5), seen_width**-0.5)
 
     def encode(self, inputs: Inputs) -> Memory:
         features, mask = inputs[REGIONS]

@@ -79,7 +79,7 @@ class HeadNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., width)"""
-        heads = x.unflatten(-1, (self.heads, -1))
+        heads = x.view(*x.shape[:-1], self.heads, x.shape[-1] // self.heads)
         return nn.functional.layer_norm(heads, heads.shape[-1:]).flatten(-2) * self.weight + self.bias
 
 
@@ -104,7 +104,7 @@ class XLinearAttention(nn.Module):
         return Remembered(self._split(self.key(regions)), self._split(self.value(regions)))
 
     def _split(self, regions: Tensor) -> Tensor:
-        return regions.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return regions.view(*regions.shape[:2], self.heads, regions.shape[2] // self.heads).transpose(1, 2)
 
     def forward(self, question: Tensor, regions: Remembered, hidden: Tensor) -> Tensor:
         """What each question sees: the K questions of a photo stand together.
@@ -121,7 +121,7 @@ class XLinearAttention(nn.Module):
         hidden = hidden[:, None, None]
         spatial = masked_softmax(self.score(joint).squeeze(4), hidden)  # (B, K, heads, R)
         channel = self.channel(masked_mean(joint, ~hidden)).sigmoid()  # (B, K, heads, size)
-        seen = (spatial[:, :, :, None] @ regions.values[:, None] * taken).squeeze(3) * channel
+        seen: Tensor = (spatial[:, :, :, None] @ regions.values[:, None] * taken).squeeze(3) * channel
         return seen.reshape(len(question), -1)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -40,8 +39,8 @@ def encoders_of(recipe: Recipe, device: torch.device) -> Encoders:
         regions = found.get(REGIONS)
         if regions is None or isinstance(regions, BoxesOf) or streams[BOXES] != streams[REGIONS]:
             raise UserError("inputs.boxes: they are those of the regions, so both must come from the same.")
-        if not isinstance(regions, Elsewhere) and math.isqrt(regions.regions) ** 2 != regions.regions:
-            raise UserError(f"inputs.boxes: the regions of {regions.config.name} are no square grid.")
+        if not isinstance(regions, Elsewhere) and regions.regions != regions.config.grid**2:
+            raise UserError(f"inputs.boxes: the regions of {regions.config.name} are not the cells of a grid.")
         found[BOXES] = BoxesOf(regions)
     return {name: found[name] for name in streams}
 
