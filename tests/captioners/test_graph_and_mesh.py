@@ -14,6 +14,8 @@ from tellapart.captioners.spatial import spatial_relations
 from tellapart.captioners.transformer import positions
 from tellapart.captioners.x_lan import HeadNorm, XLan, XLanConfig
 from tellapart.data.streams import region_inputs
+from tellapart.export import compare, graphs
+from tellapart.exported import ExportedCaptioner
 
 B, R, T, V = 2, 4, 5, 11
 
@@ -300,3 +302,17 @@ def test_with_every_step_show_tell_sees_the_photo_beside_each_word(photos, words
         for t in range(T):
             h, c = theirs(torch.cat([model.embed(words[row, t]), photo])[None], (h, c))
             torch.testing.assert_close(found[row, t], model.word(h[0]), atol=1e-5, rtol=1e-5)
+
+
+def test_with_every_step_it_steps_and_exports_as_all_captioners_do(photos, words):
+    model = shaken(tiny("show_tell", every_step=True))
+    memory = model.encode(region_inputs(*photos))
+    state, logits = model.start(memory), []
+    for token in words.unbind(1):
+        out, state = model.step(token, state, memory)
+        logits.append(out)
+    torch.testing.assert_close(torch.stack(logits, 1), model.forward(words, memory), atol=1e-5, rtol=0)
+    made = graphs(model, {"regions": FEATURES})
+    runs = ExportedCaptioner(made.encode.SerializeToString(), made.step.SerializeToString())
+    difference = compare(model, runs, {"regions": FEATURES})
+    assert difference.largest < 1e-5 * difference.scale
