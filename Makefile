@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test lint format bench runs reproduce
+.PHONY: setup demo test lint format bench
 
 setup: $(READY)
 
@@ -41,15 +41,3 @@ bench: $(READY)
 	$(BIN)/python benchmarks/neighbours.py
 	$(BIN)/python benchmarks/self_retrieval.py $(PHOTOS)
 	$(if $(PHOTOS),$(BIN)/python benchmarks/collection.py $(PHOTOS))
-
-# DATA=DIR is the folder with flickr8k/ and coco/.  Hours on a CPU; started again, it goes on where it was stopped.  JOBS=2 runs
-# two at once where a queue allows it; each takes one core.
-QUEUE ?= recipes/small/queue.txt
-JOBS ?= 1
-runs: $(READY)
-	$(if $(DATA),,$(error give the folder with flickr8k/ and coco/: make runs DATA=DIR))
-	$(BIN)/python scripts/run_queue.py $(QUEUE) --jobs $(JOBS) DATA=$(DATA)
-
-# the embedded models from the beginning, into runs/; about nine hours on one core, five with JOBS=2
-reproduce:
-	$(MAKE) runs QUEUE=recipes/album/queue.txt DATA=$(DATA) JOBS=$(JOBS)

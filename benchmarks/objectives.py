@@ -70,8 +70,8 @@ from tellapart.rewards.group_gap import GroupGap
 from tellapart.rewards.listener import Listener
 from tellapart.rewards.local_config import LocalConfig
 from tellapart.rewards.local_discriminative import LocalDiscriminative
+from tellapart.rewards.registry import Sentence
 from tellapart.rewards.words import WordView
-from tellapart.training.rewards import Sentence
 
 PHOTOS, SAMPLES, MAX_WORDS, WORDS = 16, 5, 16, 9487
 TAUGHT = 60  # steps of cross-entropy

@@ -1,4 +1,4 @@
-"""Cross-entropy training: words per second of a step of recipes/album/plain_xe.yaml, on made-up features.
+"""Cross-entropy training: words per second of a step of the recipe album/plain_xe, on made-up features.
 
     python benchmarks/training.py
 

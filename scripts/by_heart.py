@@ -23,7 +23,7 @@ from tellapart.data.streams import region_inputs
 from tellapart.decoding.candidates import candidates
 from tellapart.encoders import PhotoEncoder
 from tellapart.metrics.cider import cider_d
-from tellapart.metrics.material import Material
+from tellapart.metrics.scoring_inputs import ScoringInputs
 
 CPU = torch.device("cpu")
 SHOWN = {"training photos": ("train", 0), "views of them": ("train", 1), "validation photos": ("val", 0)}
@@ -49,7 +49,7 @@ def worth(model: models.Model, grid: Tensor, shown: list[Example]) -> float:
     for part in grid.split(32):
         memory = model.captioner.encode(region_inputs(part, torch.ones(part.shape[:2], dtype=torch.bool)))
         said += [best.text for best, *_ in candidates(model.captioner, memory, model.tokenizer, beam=1, max_words=20)]
-    scored = Material([[caption] for caption in said], [example.captions for example in shown])
+    scored = ScoringInputs([[caption] for caption in said], [example.captions for example in shown])
     return float(cider_d(scored.captions_split, scored.photos, scored.references).mean())
 
 

@@ -3,7 +3,7 @@
     python scripts/toy_switches.py --out runs/toy [--seeds 3]
 
 Draws the world, trains the captioner and the listener that all runs share, then every row with every seed, and prints
-the table of recipes/README.md: means over seeds, with the least and the most.  About half a minute a run on one core;
+the table of the recipes' README: means over seeds, with the least and the most.  About half a minute a run on one core;
 started again, it goes on where it was stopped.
 """
 
@@ -18,7 +18,6 @@ from tellapart.data import examples, toy_world
 from tellapart.evaluation.trec import file_name
 from tellapart.training.build import run
 
-RECIPES = Path(__file__).parents[1] / "recipes" / "tiny"
 # What is said of a row: its recipe, and what differs from it.  "SCST" is the run of that row with the same seed.
 ROWS: dict[str, tuple[str, list[str]]] = {
     "SCST": ("scst", []),
@@ -70,7 +69,7 @@ def main(out: Path, seeds: int) -> None:
 
 def train(recipe: str, toy: Path, out: Path, changes: list[str]) -> Path:
     data = [f"--data={toy}", f"--data.features={toy.parent.parent / 'features'}"]
-    parsed, folder, _ = parse([str(RECIPES / f"toy_{recipe}.yaml"), *data, f"--out={out}", *changes])
+    parsed, folder, _ = parse([f"tiny/toy_{recipe}", *data, f"--out={out}", *changes])
     run(parsed, folder, resume=(folder / "last.safetensors").exists())
     return folder
 

@@ -18,12 +18,15 @@ print(*build.get_outputs(include_bytecode=False), sep="\\n")
 """
 
 
-def test_a_wheel_says_that_the_package_has_types(tmp_path):
-    """PEP 561: without py.typed, type checkers take nothing of the annotations."""
+def test_a_wheel_has_types_and_recipes(tmp_path):
+    """PEP 561: without py.typed, type checkers take nothing of the annotations.  Recipes are found by name."""
     done = subprocess.run(
         [sys.executable, "-c", BUILT, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=True
     )
     built = {Path(line) for line in done.stdout.splitlines() if line.startswith("build")}
     assert Path("build", "lib", "tellapart", "py.typed") in built
     assert Path("build", "lib", "tellapart", "recipe.py") in built  # or the list is of something else
+    recipes = {file.relative_to(ROOT / "src") for file in (ROOT / "src" / "tellapart" / "recipes").glob("*/*.yaml")}
+    assert len(recipes) > 50
+    assert {Path("build", "lib") / file for file in recipes} <= built
     assert not os.path.lexists(ROOT / "build")  # nothing was built, only listed

@@ -111,7 +111,7 @@ def test_a_caption_that_was_written_in_place_of_an_error_is_kept(caption, tellap
 
 def test_edits_during_a_run_are_kept(jpegs, out):
     from tellapart.commands.caption import write
-    from tellapart.data.inputs import Input
+    from tellapart.data.items import Input
     from tellapart.speakers import Speaker
 
     photos = [Input(str(path)) for path in sorted(jpegs.iterdir())]

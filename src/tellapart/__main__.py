@@ -9,6 +9,7 @@ import sys
 import traceback
 from importlib import import_module
 
+from tellapart import plugins
 from tellapart.errors import UserError
 from tellapart.printable import print_message, printable_streams
 from tellapart.version import __version__
@@ -43,6 +44,7 @@ def usage() -> str:
             "",
             *lines,
             "",
+            "Every command takes --plugin FILE_OR_MODULE: captioners, rewards, measures and readers of your own.",
             "tellapart COMMAND --help tells more.  For example:  tellapart caption holiday/ --out captions.jsonl",
         ]
     )
@@ -75,7 +77,7 @@ def _run(arguments: list[str]) -> int:
         return 2
     try:
         run = import_module(COMMANDS[command][0]).main
-        code: int = run(rest)
+        code: int = run(plugins.take(rest))
         if sys.stdout:
             sys.stdout.flush()
         return code

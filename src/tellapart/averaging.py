@@ -33,7 +33,7 @@ def average(folders: Sequence[Path], out: Path, shares: Sequence[float] | None =
     shape = _without_dropout(first)
     tokenizer = models.load_tokenizer(folders[0], first.settings)
     mean, loaded = (models.build(CAPTIONERS, "captioner", first.name, first.settings) for _ in range(2))
-    for weight in mean.state_dict().values():
+    for weight in models.own_weights(mean).values():
         weight.zero_()
     for folder, share in zip(folders, shares, strict=True):
         if _without_dropout(models.read_config(folder, "captioner")) != shape:
@@ -41,7 +41,7 @@ def average(folders: Sequence[Path], out: Path, shares: Sequence[float] | None =
         if spellings(models.load_tokenizer(folder, first.settings)) != spellings(tokenizer):
             raise UserError(f"{folders[0]} and {folder} have different vocabularies: there is no mean of the two.")
         models.load_weights(folder, loaded)
-        for total, weight in zip(mean.state_dict().values(), loaded.state_dict().values(), strict=True):
+        for total, weight in zip(models.own_weights(mean).values(), models.own_weights(loaded).values(), strict=True):
             total.add_(weight, alpha=share / sum(shares))
     out.mkdir(parents=True, exist_ok=True)
     models.describe(out, first.name, mean, tokenizer, first.inputs)

@@ -18,7 +18,7 @@ from tellapart.album import DEFAULT
 from tellapart.among import Choosing, Collection, PhotoVectors, stacked, tell_apart
 from tellapart.caption import Candidate, Caption, Proposed
 from tellapart.data import photos
-from tellapart.data.inputs import gather
+from tellapart.data.items import gather
 from tellapart.data.tokenizers import split_words
 from tellapart.decoding.candidates import candidates, in_words
 from tellapart.decoding.contrast import contrastive_search

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 
 from tellapart.data.examples import clean
 
@@ -58,7 +59,7 @@ def without_thoughts(answer: str) -> str:
 
 def one_line(text: str) -> str:
     """A line of text that can neither steer a terminal nor turn the text round it about."""
-    return clean(_INVISIBLE.sub("", _ESCAPE_SEQUENCE.sub("", text)))
+    return clean(unicodedata.normalize("NFC", _INVISIBLE.sub("", _ESCAPE_SEQUENCE.sub("", text))))
 
 
 # The colours, titles and so on of terminals; what is left of others are control characters, which `clean` removes.

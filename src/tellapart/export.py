@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from tellapart import files, models, places, sharing
 from tellapart.captioners import CAPTIONERS, Captioner, select
-from tellapart.data.streams import BOXES, REGIONS, Inputs, Stream
+from tellapart.data.streams import ATTRIBUTES, BOXES, REGIONS, Inputs, Stream
 from tellapart.errors import UserError
 from tellapart.exported import ENCODE, INSTALL, STEP, ExportedCaptioner, from_graph, graph_names, to_graph
 from tellapart.int8 import quantised
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 FeatureSizes = Mapping[str, int]  # D of each stream
 
 LONGEST = 64  # words that a caption may have; some captioners keep a table of places
+_FEWEST_WORDS = 4  # of any vocabulary: the tokens that are no words
 TOLERANCE = 1e-4  # of the largest value that is compared
 INT8_TOLERANCE = 0.1  # of the spread of the logits, on average
 
@@ -254,12 +255,18 @@ def _say(captioner: nn.Module, feature_sizes: FeatureSizes, sizes: Sizes) -> tup
 
 
 def _photos(feature_sizes: FeatureSizes, sizes: Sizes, generator: torch.Generator | None = None) -> Inputs:
-    """Random streams with masks; all photos but the first have a row less."""
+    """Random streams with masks; all photos but the first have a row less.
+
+    Each stream has a row more than the one before it: that two streams are equally long must not become a part of a
+    graph.
+    """
     inputs = Inputs()
-    for name, size in feature_sizes.items():
-        values = torch.rand(sizes.photos, sizes.regions, size, generator=generator)
-        mask = torch.ones(sizes.photos, sizes.regions, dtype=torch.bool)
-        if sizes.regions > 1:
+    for rows, (name, size) in enumerate(feature_sizes.items(), start=sizes.regions):
+        values = torch.rand(sizes.photos, rows, size, generator=generator)
+        if name == ATTRIBUTES:
+            values[..., 0] = (_FEWEST_WORDS * values[..., 0]).floor()
+        mask = torch.ones(sizes.photos, rows, dtype=torch.bool)
+        if rows > 1:
             mask[1:, -1] = False
         inputs[name] = Stream(values, mask)
     return inputs

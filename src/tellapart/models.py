@@ -190,8 +190,20 @@ def describe(
         tokenizer.save(folder)
 
 
-def save_weights(file: Path, network: nn.Module, dtype: torch.dtype = torch.float32) -> None:
-    weights = {name: tensor.detach().to(dtype).contiguous() for name, tensor in network.state_dict().items()}
+def own_weights(network: nn.Module) -> dict[str, Tensor]:
+    """What a checkpoint has of a network, in the network's own number types.
+
+    Without the weights of a frozen base, which the network names in `frozen_names`; and where two names share a
+    tensor, as input and output words often do, under the first name alone.
+    """
+    frozen = set(getattr(network, "frozen_names", ()))
+    names = {name for name, _ in network.named_parameters()} | {name for name, _ in network.named_buffers()}
+    return {name: tensor for name, tensor in network.state_dict().items() if name in names and name not in frozen}
+
+
+def save_weights(file: Path, network: nn.Module, dtype: torch.dtype | None = None) -> None:
+    """dtype  of the file, if not the network's own"""
+    weights = {name: tensor.detach().to(dtype=dtype).contiguous() for name, tensor in own_weights(network).items()}
     files.replace(file, save_tensors(weights))
 
 
@@ -390,11 +402,11 @@ def _shapes(file: Path) -> dict[str, tuple[int, ...]]:
 def put_weights(file: Path, captioner: nn.Module, tensors: dict[str, Tensor]) -> None:
     """Refuses the weights of another model, and says where they differ."""
     refuse_others(file, captioner, {name: tuple(tensor.shape) for name, tensor in tensors.items()})
-    captioner.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
+    captioner.load_state_dict(tensors, strict=False)  # names that are left out share a tensor, or are of a frozen base
 
 
 def refuse_others(file: Path, captioner: nn.Module, found: Mapping[str, tuple[int, ...]]) -> None:
-    wanted = {name: tuple(tensor.shape) for name, tensor in captioner.state_dict().items()}
+    wanted = {name: tuple(tensor.shape) for name, tensor in own_weights(captioner).items()}
     for name in sorted(wanted.keys() | found.keys()):
         if wanted.get(name) != found.get(name):
             raise UserError(

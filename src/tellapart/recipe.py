@@ -26,6 +26,7 @@ class DataConfig:
         features: folder of the feature cache; what is missing there is computed first
         train_split: the split that is learned from; "train+restval" joins two
         val_split: the split that stops the training and picks the best checkpoint
+        tokenizer: folder of a language model whose sub-words captions are written in; empty: words of the captions
         min_count: words that occur less often than this in the training captions are not in the vocabulary
         max_words: longer captions are cut
         captions_per_photo: captions of a photo that stand together in a batch
@@ -39,6 +40,7 @@ class DataConfig:
     features: str = "features"
     train_split: str = "train"
     val_split: str = "val"
+    tokenizer: str = ""
     min_count: int = 5
     max_words: int = 20
     captions_per_photo: int = 5
@@ -98,7 +100,7 @@ class RewardsConfig:
     local: LocalConfig = field(default_factory=LocalConfig)
     rank_base: int = 200
     balance: bool = False
-    unbalanced: list[str] = field(default_factory=lambda: ["repetition", "usage", "ending"])
+    unbalanced: list[str] = field(default_factory=lambda: ["repetition", "unusual_order", "ending"])
     count_end: bool = True
 
 
@@ -168,8 +170,8 @@ class ValidationConfig:
 
     Args:
         every: epochs between two validations
-        metric: what decides: of a captioner loss, accuracy, CIDEr-D, unique, Rep, BadEnd, Stutter or Odd; of a
-            retriever R@1, R@5, R@10 or recall, their mean; "last": nothing, the last checkpoint is kept
+        metric: what decides: of a captioner loss, accuracy, CIDEr-D, unique, Rep, BadEnd, Stutter or UnusualOrder; of
+            a retriever R@1, R@5, R@10 or recall, their mean; "last": nothing, the last checkpoint is kept
         patience: validations without a better value before training stops; 0: never
         photos: at most so many photos of the validation split; 0: all
         beam: width of the beam that captions them; 1: greedy

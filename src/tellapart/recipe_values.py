@@ -125,15 +125,15 @@ def _wrong(name: str, wanted: str, value: object) -> UserError:
         shown = repr(value if len(value) <= 40 else value[:40] + "…")
     else:
         shown = str(value) if type(value) in (bool, int, float) else files.type_of(value)
-    return UserError(f"{_short(name)} must be {wanted}, not {shown}.")
+    return UserError(f"{short(name)} must be {wanted}, not {shown}.")
 
 
 def _unknown(name: str, known: Iterable[str]) -> UserError:
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.75)
-    return UserError(f"{_short(name)}: a recipe has no such field" + (f"; did you mean {close[0]}?" if close else "."))
+    return UserError(f"{short(name)}: a recipe has no such field" + (f"; did you mean {close[0]}?" if close else "."))
 
 
-def _short(name: str) -> str:
+def short(name: str) -> str:
     """Names come from users, too: no control characters, and not all of a long one."""
     name = name if len(name) <= 80 else name[:80] + "…"
     return name if name.isprintable() else repr(name)

@@ -19,7 +19,7 @@ from pathlib import Path
 from tellapart import files
 from tellapart.captions_file import COLUMNS, KEY, Row
 from tellapart.data.identity import Identity, identify
-from tellapart.data.inputs import Input
+from tellapart.data.items import Input
 from tellapart.errors import BadPhoto
 from tellapart.parallel import ordered_map
 

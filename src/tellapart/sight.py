@@ -16,10 +16,9 @@ from PIL import Image
 from torch.nn.utils.rnn import pad_sequence
 
 from tellapart import files, models
-from tellapart.data import examples, photos
+from tellapart.data import items, photos
 from tellapart.data.boxes import grid_boxes, regions_of
-from tellapart.data.features import FeatureStore, stored, unchanged
-from tellapart.data.readers import folder
+from tellapart.data.features import FeatureStore, read_item, stored, unchanged
 from tellapart.data.regions import Elsewhere, RegionStore, from_identity, store_of
 from tellapart.data.streams import REGIONS, Inputs, Stream
 from tellapart.encoders import PhotoEncoder
@@ -119,7 +118,7 @@ class EncoderInput:
         elif (found := self._find(source)) is not None:
             return found
         else:
-            photo = photos.read(source, size, fit)
+            photo = read_item(self.encoder, source)
         return photo.pixels, photo.sha256
 
     def _find(self, source: str | os.PathLike[str]) -> tuple[NDArray[Any], str] | None:
@@ -210,11 +209,8 @@ class GridBoxes:
 
 
 def _data_sets(paths: Iterable[str]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """The name of each data set, and of its photos the files, as `inputs.gather` names them, and the ids."""
+    """The name of each data set, and the files, as the user names them, and ids of its items."""
     for path in paths:
-        if files.is_folder(Path(path)):
-            found = folder.read(Path(path))
-            yield found.name, [(str(Path(path, str(example.id))), str(example.id)) for example in found.examples]
-        elif path.endswith((".json", ".json.gz")):
-            found = examples.read(path)
+        if files.is_folder(Path(path)) or items.is_data_file(path):
+            found = items.open_path(path, takes=("photos", "clips"))
             yield found.name, [(str(example.file), str(example.id)) for example in found.examples]

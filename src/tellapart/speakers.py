@@ -9,7 +9,7 @@ from tellapart.among import Choosing, Collection, tell_apart
 from tellapart.candidates_file import CandidatesFile
 from tellapart.caption import Candidate, Caption, Proposed
 from tellapart.captioning import PhotoCaptioner, likeliest, see
-from tellapart.data.inputs import Input
+from tellapart.data.items import Input
 from tellapart.decoding.search import Search
 from tellapart.endpoint import Endpoint
 

@@ -87,7 +87,7 @@ def _looking(config: EncoderConfig, device: str, sha256: str) -> Callable[[list[
     _require([sha256], [encoder.weights_sha256], config.name)
 
     def look_at(examples: list[Example]) -> Looked:
-        (looked,) = look(config.image_size, encoder, encoder.fit, examples)
+        (looked,) = look(encoder, encoder, examples)
         return replace(looked, arrays=[array.half().cpu() for array in looked.arrays])  # as the store keeps them
 
     return look_at

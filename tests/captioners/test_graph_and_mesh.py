@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from captioners.every import FEATURES, all_streams, tiny
+from captioners.every import FEATURES, every_stream, tiny
 from captioners.test_recurrent import cell
 from tellapart.captioners.gcn_lstm import GatedGraph
 from tellapart.captioners.meshed_memory import MeshedMemory, MeshedMemoryConfig
@@ -76,7 +76,7 @@ def test_gcn_lstm_is_up_down_over_related_regions(photos, words):
     model = shaken(tiny("gcn_lstm"))
     drawn = [(0.1, 0.1, 0.5, 0.5), (0.2, 0.2, 0.3, 0.3), (0.12, 0.55, 0.4, 0.75), (0.9, 0.9, 1.0, 1.0)]
     relations = [[0, 2, 6, 0], [1, 0, 5, 0], [10, 9, 0, 0], [0, 0, 0, 0]]
-    inputs = all_streams(*photos)
+    inputs = every_stream(*photos)
     inputs["boxes"].values[:] = torch.tensor(drawn)
     assert spatial_relations(torch.tensor([drawn])).tolist() == [relations]
     memory = model.encode(inputs)
@@ -112,19 +112,19 @@ def test_gcn_lstm_is_up_down_over_related_regions(photos, words):
 
 def test_a_region_whose_box_is_unknown_is_related_to_none(photos, words):
     model = shaken(tiny("gcn_lstm"))
-    inputs = all_streams(*photos)
+    inputs = every_stream(*photos)
     inputs["boxes"].values[:, 1] = float("nan")
     found = model.encode(inputs).regions
     assert found.isfinite().all()
-    alone = all_streams(photos[0][:, 1:2], torch.ones(B, 1, dtype=torch.bool))
+    alone = every_stream(photos[0][:, 1:2], torch.ones(B, 1, dtype=torch.bool))
     torch.testing.assert_close(found[:, 1:2], model.encode(alone).regions, atol=1e-5, rtol=1e-5)
     inputs["boxes"].mask[:] = False
     assert model.forward(words, model.encode(inputs)).isfinite().all()
 
 
 def test_regions_with_another_number_of_boxes_are_refused(photos):
-    inputs = all_streams(*photos)
-    inputs["boxes"] = all_streams(photos[0][:, :3])["boxes"]
+    inputs = every_stream(*photos)
+    inputs["boxes"] = every_stream(photos[0][:, :3])["boxes"]
     with pytest.raises(ValueError, match="4 regions have 3 boxes"):
         tiny("gcn_lstm").encode(inputs)
 

@@ -1,11 +1,13 @@
 """The recurrent captioners against their papers' formulas, written with torch's own LSTM cells or word by word."""
 
+import pytest
 import torch
 from torch import nn
 
-from captioners.every import FEATURES, tiny
+from captioners.every import FEATURES, every_stream, tiny
+from tellapart import models
 from tellapart.captioners.recurrent import lstm
-from tellapart.data.streams import region_inputs
+from tellapart.data.streams import Inputs, Stream, region_inputs
 
 B, R, T, V = 2, 4, 5, 11
 
@@ -100,3 +102,62 @@ def test_attention_is_that_of_its_paper():
     torch.testing.assert_close(
         model.forward(words, model.encode(region_inputs(features, mask))), torch.stack(expected, 1), atol=1e-5, rtol=0
     )
+
+
+def test_lstm_a3_is_an_lstm_that_is_given_attributes_then_the_photo_and_then_the_words():
+    """Yao et al., A3: x(-2) = T_a A, x(-1) = T_v I, x(t) = T_s w(t); A has the probability of each word."""
+    model = tiny("lstm_a3")
+    features, mask, words = photos_and_words()
+    inputs = every_stream(features, mask)
+    width = model.config.width
+    theirs = nn.LSTM(width, width, batch_first=True)
+    theirs.weight_ih_l0.data, theirs.bias_ih_l0.data = model.input_gates.weight.data, model.input_gates.bias.data
+    theirs.weight_hh_l0.data = model.recurrent_gates.weight.data
+    theirs.bias_hh_l0.data.zero_()
+    vector = torch.zeros(B, V)
+    for photo in range(B):
+        for id, probability in inputs["attributes"].values[photo].tolist():
+            vector[photo, int(id)] = probability
+    attributes = torch.zeros(B, width)
+    for photo in range(B):
+        for word in range(V):
+            attributes[photo] += vector[photo, word] * model.attributes.weight[:, word]
+    first = [attributes + model.attributes.bias, model.photo(features.mean(1))]
+    outputs, _ = theirs(torch.cat([torch.stack(first, 1), model.embed(words)], 1))
+    torch.testing.assert_close(
+        model.forward(words, model.encode(inputs)), model.word(outputs[:, 2:]), atol=1e-5, rtol=0
+    )
+
+
+def test_lstm_a3_has_a_place_for_so_many_words_as_it_is_set_to():
+    model = tiny("lstm_a3", attribute_words=6)
+    features, mask, words = photos_and_words()
+    values = torch.tensor([[[5.0, 0.9], [5.0, 0.4], [2.0, 0.3], [6.0, 0.8]]]).expand(B, -1, -1)
+    seen = model._vector(Stream(values, mask))
+    assert seen.tolist() == [pytest.approx([0, 0, 0.3, 0, 0, 0.9])] * B  # twice the same word: the larger
+    nothing = Inputs(region_inputs(features) | {"attributes": Stream(values, torch.zeros_like(mask))})
+    zeros = Inputs(region_inputs(features) | {"attributes": Stream(0 * values, mask)})
+    without = model.forward(words, model.encode(nothing))
+    torch.testing.assert_close(without, model.forward(words, model.encode(zeros)))
+    assert without.isfinite().all()
+
+
+@pytest.mark.parametrize("attribute_words", [1000, 2000])
+def test_lstm_a3_has_the_parameters_of_the_library_that_the_geg_paper_uses(attribute_words):
+    """32,419,800 with 1,000 attribute words; ours has one bias in the LSTM where that one has two."""
+    settings = {"width": 1024, "attribute_words": attribute_words}
+    with torch.device("meta"):
+        model = models.build_captioner(
+            "lstm_a3", settings, vocab_size=10200, feature_sizes={"regions": 2048, "attributes": 2}
+        )
+    count = sum(weight.numel() for weight in model.parameters())
+    assert count == 32_419_800 - 4 * 1024 + (attribute_words - 1000) * 1024
+    assert count == pytest.approx(32_419_800, rel=0.05)
+
+
+def test_a_photo_without_regions_has_captions_where_it_is_one_vector():
+    features, _, words = photos_and_words()
+    nothing = every_stream(features, torch.tensor([[True] * R, [False] * R]))
+    for name in ("show_tell", "lstm_a3"):
+        model = tiny(name)
+        assert model.forward(words, model.encode(nothing)).isfinite().all()

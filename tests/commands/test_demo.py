@@ -100,7 +100,9 @@ def test_a_captioner_that_learned_from_the_album_is_a_row_of_its_own(demo, tmp_p
     for _ in range(2):  # the second time it has learned already
         code, printed, err = demo("--train", "--out", out)
         assert code == 0, err
-        assert [line.split()[0] for line in printed.splitlines() if re.match(r"(plain|other|tuned) +\d", line)] == [
+        assert [
+            line.split()[0] for line in printed.splitlines() if re.match(r"(plain|other|tuned) +\d+\.\d", line)
+        ] == [
             "plain",
             "other",
             "tuned",

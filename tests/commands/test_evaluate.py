@@ -8,7 +8,7 @@ import pytest
 
 from evaluation import world
 from tellapart.errors import UserError
-from tellapart.evaluation import run
+from tellapart.evaluation import look_alike_groups, run
 from tellapart.retrievers import loading
 
 
@@ -91,7 +91,7 @@ def test_two_data_sets_make_a_grid_and_a_file_is_a_row_of_its_own(evaluate, file
     assert {name: list(models) for name, models in results.items()} == {"world": ["exact", "human"], "other": ["human"]}
     assert code == 1
     assert "exact.json: has captions of 12 of the 120 photos of other; left out." in err
-    assert [line.split()[:3] for line in text.splitlines()].count(["TT", "R@1", "Prec"]) == 2  # the heads of the tables
+    assert [line.split()[:3] for line in text.splitlines()].count(["TT", "R@1", "TT@6"]) == 2  # the heads of the tables
     assert text.count("\nPrec  Accuracy: ") == 1  # what they mean, once
 
 
@@ -210,7 +210,30 @@ def test_a_text_to_text_encoder_can_be_chosen(evaluate, files, tmp_path):
     out = tmp_path / "out"
     assert evaluate(exact, "--data", data, "--retriever", "text", "--metrics", "Rep", "--out", out)[0] == 0
     results = json.loads((out / "results.json").read_text())["world"]["exact"]
-    assert results.keys() == {"TT R@1[text]", "TT R@5[text]", "TT R@10[text]", "Rep"}
+    assert results.keys() == {"TT R@1[text]", "TT R@5[text]", "TT R@10[text]", "TT@6[text]", "Rep"}
+
+
+def test_captions_of_the_training_data_can_be_given(evaluate, files, tmp_path):
+    """Of the exact captions one is a training caption; of people's, which have other words, none."""
+    data, exact, _ = files
+    (tmp_path / "training.json").write_text(json.dumps({"1": ["A cat on a street."], "2": ["a zebra"]}))
+    asked = ("--metrics", "Novel", "--training", tmp_path / "training.json", "--out", tmp_path / "out")
+    assert evaluate(exact, "human", "--data", data, "--retriever", "word", *asked)[0] == 0
+    results = json.loads((tmp_path / "out" / "results.json").read_text())["world"]
+    assert results["exact"]["Novel"] == pytest.approx(11 / 12)
+    assert results["human"]["Novel"] == 1
+    code, _, err = evaluate(exact, "--data", data, "--training", tmp_path / "nothing.json")
+    assert code == 2
+    assert "nothing.json" in err
+
+
+def test_without_the_judge_there_is_no_group_to_be_told_apart_in(evaluate, files, monkeypatch, tmp_path):
+    monkeypatch.setattr(look_alike_groups, "HERE", tmp_path)
+    data, exact, _ = files
+    code, text, err = evaluate(exact, "--data", data, *QUICK)
+    assert code == 0
+    assert "TT R@1" in text
+    assert "TT@6 is left out: " in err
 
 
 def test_ids_of_any_kind_make_files_that_others_can_read(evaluate, files, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tellapart import files
-from tellapart.data.store import Store
+from tellapart.data.store import Array, Store
 from tellapart.errors import UserError
 
 MANIFEST = {"format": 1, "encoder": {"name": "eye", "sizes": (2, 3)}}
@@ -205,3 +205,26 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="the file cannot be written"):
         Store(tmp_path / "file" / "store", MANIFEST, ARRAYS)
+
+
+# --- types of numbers -------------------------------------------------------------------------------------------------
+
+
+def test_numbers_of_other_types_come_back_exactly_as_what_they_were(tmp_path):
+    arrays = {"half": (2,), "single": Array((2,), "f32"), "whole": Array((1,), "i32")}
+    values = [torch.tensor([[0.5, 0.25]]), torch.tensor([[0.1, 1e-30]]), torch.tensor([[2**31 - 1]])]
+    store = Store(tmp_path / "store", MANIFEST, arrays)
+    with store.writing():
+        store.append(values, [{"id": "a"}])
+    for found in (store, Store(tmp_path / "store", MANIFEST, arrays)):
+        for name, expected in zip(arrays, values, strict=True):
+            assert found.read(name, [0]).tolist() == expected.tolist()
+        assert [found.read(name, [0]).dtype for name in arrays] == [torch.float32, torch.float32, torch.int32]
+    for name, size in {"half.f16": 4, "single.f32": 8, "whole.i32": 4}.items():
+        assert (store.folder / name).stat().st_size == size
+
+
+def test_a_store_of_another_detector_is_refused_in_words(tmp_path):
+    Store(tmp_path / "store", {"format": 1, "detector": {"name": "yolox", "weights_sha256": "a" * 64}}, ARRAYS)
+    with pytest.raises(UserError, match=r"of another detector \(yolox, weights aaaaaaaa\); this one is yolox"):
+        Store(tmp_path / "store", {"format": 1, "detector": {"name": "yolox", "weights_sha256": "b" * 64}}, ARRAYS)

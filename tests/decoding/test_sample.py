@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from captioners.every import all_streams, tiny
+from captioners.every import FEATURES, every_stream, tiny
 from decoding.toy_captioner import (
     BOS,
     EOS,
@@ -316,10 +316,10 @@ def drawn(captioner, memory, **more):
 def test_sharing_rows_changes_neither_captions_nor_gradients(name, more):
     """The same captioner in training mode, but without dropout, shares nothing."""
     torch.manual_seed(0)
-    captioner, features = tiny(name, 9), torch.randn(4, 5, 8)
+    captioner, photos = tiny(name, 9), every_stream(torch.randn(4, 5, FEATURES))
 
     def memory():
-        return captioner.encode(all_streams(features))
+        return captioner.encode(photos)
 
     shared, gradients = drawn(captioner.eval(), memory, **more)
     alone, expected = drawn(captioner.train(), memory, **more)

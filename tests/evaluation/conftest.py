@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 from evaluation import world
@@ -12,10 +13,11 @@ def data(tmp_path):
 def grid(monkeypatch):
     """Measure captions, {model: {photo's number: text}}, on a data file, by retrievers that see words."""
     from tellapart.evaluation import rows, run
+    from tellapart.evaluation.look_alike_groups import Groups
 
     monkeypatch.setattr(run, "embed_photos", world.embed_photos)
 
-    def measure(data, captions, *, retrievers=("word",), reader=True, human=False, **options):
+    def measure(data, captions, *, retrievers=("word",), reader=True, human=False, alike=None, **options):
         (split,) = rows.splits([str(data)], "test")
         listening = [world.WordRetriever(name) for name in retrievers]
         split, embedded = run.embed(listening, split)
@@ -28,9 +30,11 @@ def grid(monkeypatch):
         listeners = run.listen(listening, embedded, split, None)
         options = {
             "against": there[0].model.name,
-            "metrics": "CIDEr-D,BLEU,Rep,BadEnd,Stutter,Odd,Prec,UniCap,AvgLen",
+            "metrics": "CIDEr-D,BLEU,Rep,BadEnd,Stutter,UnusualOrder,Prec,UniCap,AvgLen",
         } | options
         text_reader = world.WordRetriever("minilm", "references") if reader else None
+        if alike is not None:
+            options["groups"] = Groups(np.array(alike), "toy")
         return run.measure(split, there, measured, listeners, text_reader, **options)
 
     return measure

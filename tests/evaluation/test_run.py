@@ -145,7 +145,7 @@ def test_captions_without_words_are_wrong_by_every_measure_and_no_score_is_nan(d
     assert (found.rows["empty"].found["judge"].ranks == 11).all()
     scores = found.scores["empty"]
     assert all(np.isfinite(list(scores.values())))
-    wrong = {"UniCap": pytest.approx(1 / 12), "Odd": 1}  # nobody says nothing
+    wrong = {"UniCap": pytest.approx(1 / 12), "UnusualOrder": 1}  # nobody says nothing
     assert {name: score for name, score in scores.items() if score != 0} == wrong
 
 
@@ -192,3 +192,25 @@ def test_copies_of_a_photo_are_nobodys_look_alikes(data, grid):
     twin = data.parent / world.records_of(data)[before]["file"]
     twin.write_bytes((data.parent / "cat-street.png").read_bytes())
     assert grid(data, {"exact": exact}).look_alikes[0, 0] not in (before, 0)
+
+
+def test_text_to_text_among_look_alikes_asks_for_the_photo_among_six(data, grid):
+    """Photos 0 and 10 are both of a cat, in other places: who names the thing alone cannot tell them apart."""
+    photos = range(12)
+    alike = [[photo for photo in (0, 10, 1, 11, 2, 3) if photo != own][:5] for own in photos]
+    told = [record["captions"][0] for record in world.records_of(data)]
+    vague = [" ".join(text.split()[:2]) for text in told]
+    found = grid(data, {"exact": dict(enumerate(told)), "vague": dict(enumerate(vague))}, human=True, alike=alike)
+    assert found.scores["exact"]["TT@6"] == 1
+    (right,) = [one.per_photo()[:, 0] for one in found.rows["vague"].statistics if one.names == ("TT@6",)]
+    assert [sum(right[[0, 10]]), sum(right[[1, 11]])] == [1, 1]  # one caption for both: it fits one of them better
+    assert right[2:10].all()
+    assert found.scores["human"]["TT@6"] == 1
+    assert "|captions:12|groups:toy|" in found.rows["human"].signature["TT@6"]  # the first of two references
+    assert list(found.rows["human"].signature).index("TT@6") > list(found.rows["human"].signature).index("TT R@1")
+
+
+def test_without_look_alikes_there_is_a_reason(data, grid):
+    told = {i: record["captions"][0] for i, record in enumerate(world.records_of(data))}
+    assert grid(data, {"exact": told}).skipped["TT@6"].startswith("a group has 6 photos")
+    assert "TT@6" in grid(data, {"exact": told}, alike=[[-1] * 5] * 12).skipped

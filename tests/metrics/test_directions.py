@@ -11,7 +11,19 @@ from tellapart.training.loop import Position, judge
 
 # What papers and plain sense say, not what the code says: a caption that repeats a word, breaks off, stutters or is
 # oddly built is a fault; a loss is to be small; a length is neither good nor bad.
-LOWER = {"loss", "Rep", "BadEnd", "Stutter", "Odd", "CIDErBtw", "mBLEU-1", "mBLEU-2", "mBLEU-3", "mBLEU-4"}
+LOWER = {
+    "loss",
+    "Rep",
+    "BadEnd",
+    "Stutter",
+    "UnusualOrder",
+    "Unidiomatic",
+    "CIDErBtw",
+    "mBLEU-1",
+    "mBLEU-2",
+    "mBLEU-3",
+    "mBLEU-4",
+}
 NEITHER = {"length", "AvgLen"}
 VALIDATED = [*validation.METRICS, *retrieval_validation.METRICS]
 SCORES = [name for measure in MEASURES.values() for name in measure.names]
@@ -22,7 +34,10 @@ RETRIEVED = [
     "GEG-Avg[word]",
     "GEG-Min[word]",
     "TT R@5",
+    "TT@6",
     "self R@1",
+    "ObjPrec[yolox]",
+    "ObjRec[yolox]",
 ]
 
 

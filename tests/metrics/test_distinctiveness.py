@@ -7,8 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metrics.scored import prepared
-from tellapart.metrics import distinctiveness, look_alikes
+from tellapart.metrics import look_alikes
 from tellapart.metrics.cider import cider_d
+from tellapart.metrics.measures.average_length import average_length
+from tellapart.metrics.measures.bad_end import bad_end
+from tellapart.metrics.measures.cider_between import cider_between
+from tellapart.metrics.measures.distinct import distinct
+from tellapart.metrics.measures.distinctive_words import distinctive_words
+from tellapart.metrics.measures.precision import precision
+from tellapart.metrics.measures.rare_words import rare_words
+from tellapart.metrics.measures.repetition import repetition
+from tellapart.metrics.measures.stutter import stutter
+from tellapart.metrics.measures.unique_captions import unique_captions
+from tellapart.metrics.measures.vocabulary import vocabulary
 from tellapart.metrics.sentences import Grouped
 
 SAID = [text.split() for text in ["a dog runs", "a dog runs", "a dog and a red dog", "a cat"]]
@@ -26,64 +37,62 @@ def corpus(statistics):
 
 
 def test_captions_that_photos_share_count_once():
-    assert corpus(distinctiveness.unique_captions(SAID)) == pytest.approx(3 / 4)
+    assert corpus(unique_captions(SAID)) == pytest.approx(3 / 4)
 
 
 def test_length_is_in_words():
-    assert corpus(distinctiveness.average_length(SAID)) == pytest.approx(WORDS / 4)
+    assert corpus(average_length(SAID)) == pytest.approx(WORDS / 4)
 
 
 def test_vocabulary_is_the_number_of_different_words():
-    assert corpus(distinctiveness.vocabulary(SAID)) == pytest.approx(len({"a", "dog", "runs", "and", "red", "cat"}))
+    assert corpus(vocabulary(SAID)) == pytest.approx(len({"a", "dog", "runs", "and", "red", "cat"}))
 
 
 @given(captions)
 def test_sizes_of_sets_are_what_python_says(captions):
     words = {word for caption in captions for word in caption}
     pairs = [(a, b) for caption in captions for a, b in pairwise(caption)]
-    assert corpus(distinctiveness.vocabulary(captions)) == pytest.approx(len(words))
-    assert corpus(distinctiveness.unique_captions(captions)) == pytest.approx(
-        len(set(map(tuple, captions))) / len(captions)
-    )
-    assert corpus(distinctiveness.distinct(captions, 2)) == pytest.approx(len(set(pairs)) / len(pairs) if pairs else 0)
+    assert corpus(vocabulary(captions)) == pytest.approx(len(words))
+    assert corpus(unique_captions(captions)) == pytest.approx(len(set(map(tuple, captions))) / len(captions))
+    assert corpus(distinct(captions, 2)) == pytest.approx(len(set(pairs)) / len(pairs) if pairs else 0)
 
 
 def test_words_of_few_photos_and_unknown_ones_are_rare():
     table = {"a": 9000, "dog": 400, "runs": 17, "and": 5000, "red": 18, "cat": 300}
-    assert corpus(distinctiveness.rare_words(SAID, table, 17_721)) == pytest.approx(2 / WORDS)  # "runs" twice
-    assert corpus(distinctiveness.rare_words([["axolotl"]], table, 17_721)) == 1.0
+    assert corpus(rare_words(SAID, table, 17_721)) == pytest.approx(2 / WORDS)  # "runs" twice
+    assert corpus(rare_words([["axolotl"]], table, 17_721)) == 1.0
 
 
 def test_a_caption_breaks_off_whose_last_word_no_sentence_ends_with():
     said = [["a", "dog", "on", "a"], ["a", "dog", "on", "grass"], ["a", "wall", "to", "lean", "on"], [], ["the"]]
-    assert distinctiveness.broken_off(said).per_photo()[:, 0].tolist() == [1, 0, 0, 0, 1]
+    assert bad_end(said).per_photo()[:, 0].tolist() == [1, 0, 0, 0, 1]
 
 
 def test_a_content_word_said_twice_is_repetition_and_a_stop_word_is_not():
     said = [text.split() for text in ["a man with a hat", "a red bus and a red car", "", "dog dog"]]
-    assert distinctiveness.repetition(said).per_photo()[:, 0].tolist() == [0, 1, 0, 1]
+    assert repetition(said).per_photo()[:, 0].tolist() == [0, 1, 0, 1]
 
 
 def test_any_word_that_follows_itself_is_a_stutter():
     said = [text.split() for text in ["a dog on on a bed", "a dog dog", "", "a", "in a dog in a cat"]]
-    assert distinctiveness.stuttering(said).per_photo()[:, 0].tolist() == [1, 1, 0, 0, 0]
+    assert stutter(said).per_photo()[:, 0].tolist() == [1, 1, 0, 0, 0]
 
 
 def test_precision_is_of_content_words_in_their_surface_forms():
     # dog, runs | dog of dog, runs | red of dog, red, dog | none of cat
-    assert corpus(distinctiveness.precision(SAID, TOLD)) == pytest.approx((2 + 1 + 1 + 0) / (2 + 2 + 3 + 1))
+    assert corpus(precision(SAID, TOLD)) == pytest.approx((2 + 1 + 1 + 0) / (2 + 2 + 3 + 1))
 
 
 def test_words_that_no_look_alike_has():
     others = np.array([[1], [0], [3], [2]])
     # all three words but "runs" are in photo 1's references, and all in photo 0's | all six | "cat" and "a"
-    assert corpus(distinctiveness.distinctive_words(SAID, TOLD, others)) == pytest.approx((1 + 0 + 6 + 2) / WORDS)
+    assert corpus(distinctive_words(SAID, TOLD, others)) == pytest.approx((1 + 0 + 6 + 2) / WORDS)
 
 
 def test_agreement_with_look_alikes_is_the_mean_over_them():
     captions, _, references, _ = prepared(SAID, TOLD)
     others = np.array([[1, 2], [0, 3], [0, 1], [0, 2]])
-    found = distinctiveness.cider_between(captions, references, others).per_photo()[:, 0]
+    found = cider_between(captions, references, others).per_photo()[:, 0]
     expected = [(cider_d(captions, others[:, k], references)) for k in (0, 1)]
     assert found == pytest.approx(np.mean(expected, 0))
     assert found[0] > 0
@@ -114,10 +123,10 @@ def test_look_alikes_of_few_photos_are_all_the_others():
 
 def test_empty_captions_have_defined_values():
     for statistics in (
-        distinctiveness.precision([[]], [[["a"]]]),
-        distinctiveness.rare_words([[]], {}, 10),
-        distinctiveness.repetition([[]]),
-        distinctiveness.distinct([[]], 2),
-        distinctiveness.distinctive_words([[]], [[["a"]]], np.zeros((1, 0), int)),
+        precision([[]], [[["a"]]]),
+        rare_words([[]], {}, 10),
+        repetition([[]]),
+        distinct([[]], 2),
+        distinctive_words([[]], [[["a"]]], np.zeros((1, 0), int)),
     ):
         assert not math.isnan(corpus(statistics))

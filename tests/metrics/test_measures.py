@@ -1,5 +1,6 @@
 """The table of measures: complete, and as the documentation has it."""
 
+import json
 import re
 import subprocess
 import sys
@@ -8,7 +9,13 @@ from typing import get_args
 
 import pytest
 
-from tellapart.metrics import measures, retrieval, scoring
+from tellapart.errors import UserError
+from tellapart.metrics import measures, retrieval, scoring, training_captions
+from tellapart.metrics.measures import MEASURES
+from tellapart.metrics.measures.measure import Measure, Score
+from tellapart.metrics.scoring_inputs import ScoringInputs
+from tellapart.metrics.statistics import mean_of
+from tellapart.metrics.training_captions import TrainingCaptions
 from tellapart.training import retrieval_validation, validation
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -17,36 +24,115 @@ KINDS = get_args(retrieval.Kind)
 
 def name_of(kind):
     """One score of a kind of retrieval."""
-    own = kind in ("TT R", "self R")
+    own = kind in ("TT R", "TT", "self R")
     return str(retrieval.Name(kind, 0 if kind.startswith("GEG") else 5, "" if own else "judge"))
 
 
-def test_every_score_of_text_is_described_in_the_order_in_which_it_is_computed():
-    names = [name for measure in scoring.MEASURES.values() for name in measure.names]
-    assert [info.name for info in measures.TEXT] == names
+@pytest.mark.parametrize("family", [name for name in MEASURES if name != "SPICE"])
+def test_a_measure_computes_the_scores_that_it_names_and_signs_them(family):
+    """Its names, needs and settings are said once; what it computes has to agree with them."""
+    measure = MEASURES[family]
+    if measure.missing():
+        pytest.skip(measure.missing())
+    captions = {1: ["a dog runs", "a dog"], 2: ["a red cat on a bed", "a cat"]}
+    references = {1: ["a dog runs fast", "the dog"], 2: ["a cat sleeps", "a tabby"]}
+    training = TrainingCaptions([["a", "dog", "runs"]])
+    found = scoring.measure(captions, references, metrics=[family], training=training)
+    (statistics,) = found.statistics
+    assert statistics.names == measure.names
+    assert all(found.signature[name].startswith(f"{name}|") for name in measure.names)
+    assert all(score.description.endswith(".") for score in measure.scores)
+    inputs = ScoringInputs(list(captions.values()), list(references.values()), training=training)
+    if "references" not in measure.needs:  # then it may not look at them
+        other = ScoringInputs(list(captions.values()), [[""], [""]], training=training)
+        assert measure.compute(other).rows.tolist() == measure.compute(inputs).rows.tolist()
+    assert ("refs" in measure.signature) <= ("references" in measure.needs)
+    assert ("training" in measure.signature) == ("training captions" in measure.needs)
 
 
-@pytest.mark.parametrize("name", [*map(name_of, KINDS), *validation.METRICS, *retrieval_validation.METRICS])
+def test_a_score_has_one_home():
+    names = [name for measure in MEASURES.values() for name in measure.names]
+    assert len(set(names)) == len(names)
+    assert {MEASURES.home[name] for name in names} == set(MEASURES)
+
+
+def test_a_measure_can_be_added_and_is_then_asked_for_by_its_name(monkeypatch):
+    monkeypatch.setattr(MEASURES, "_lines", dict(MEASURES._lines))
+    asks = Score("Asks", "Captions that end with a question mark, as a share of all.", False)
+    MEASURES["Asks"] = Measure(
+        (asks,), lambda inputs: mean_of("Asks", [text.endswith("?") for text in inputs.texts]), needs=(), signature=()
+    )
+    assert scoring.score({1: "a dog?", 2: "a cat"}, {1: ["x"], 2: ["y"]}, metrics="asks") == {"Asks": 0.5}
+    assert measures.lower_is_better("Asks")
+    del MEASURES["Asks"]
+    assert measures.of("Asks") is None
+
+
+def test_a_measure_that_lacks_training_captions_is_refused_by_name_and_passed_over_otherwise(monkeypatch):
+    monkeypatch.setattr(MEASURES, "_lines", dict(MEASURES._lines))
+    MEASURES["Known"] = Measure(
+        (Score("Known", "Captions of the training data, as a share of all."),),
+        lambda inputs: mean_of("Known", [words in inputs.training for words in inputs.words]),
+        needs=("training captions",),
+        signature=("training", "tok"),
+    )
+    captions, references = {1: "A dog runs.", 2: "a cat"}, {1: ["x"], 2: ["y"]}
+    assert "Known" not in scoring.measure(captions, references, metrics=None).skipped
+    assert "--training" in scoring.measure(captions, references, metrics="all").skipped["Known"]
+    with pytest.raises(UserError, match=r"Known cannot be computed: it needs .*--training"):
+        scoring.measure(captions, references, metrics="Known")
+    found = scoring.measure(captions, references, metrics="Known", training=TrainingCaptions([["a", "dog", "runs"]]))
+    assert found.corpus == {"Known": 0.5}
+    assert found.signature["Known"].startswith("Known|training:1-")
+    del MEASURES["Known"]
+
+
+def test_training_captions_are_those_of_the_training_split(tmp_path):
+    record = {"id": 1, "file": "1.jpg", "split": "train", "captions": ["A dog."]}
+    data = {"dataset": "x", "images": [record, record | {"id": 2, "split": "test", "captions": ["A cat."]}]}
+    (tmp_path / "data.json").write_text(json.dumps(data))
+    (tmp_path / "more.json").write_text(json.dumps({"1": ["a bus"]}))
+    found = training_captions.read([tmp_path / "data.json", str(tmp_path / "more.json")])
+    assert [words in found for words in (["a", "dog"], ["a", "cat"], ["a", "bus"])] == [True, False, True]
+    data["images"] = data["images"][1:]
+    (tmp_path / "data.json").write_text(json.dumps(data))
+    with pytest.raises(UserError, match=r"data\.json: has no split 'train'; it has 'test'\."):
+        training_captions.read(tmp_path / "data.json")
+    (tmp_path / "more.json").write_text("{}")
+    with pytest.raises(UserError, match="hold no caption"):
+        training_captions.read(tmp_path / "more.json")
+
+
+@pytest.mark.parametrize(
+    "name", [*map(name_of, KINDS), "ObjPrec[d]", "ObjRec[d]", *validation.METRICS, *retrieval_validation.METRICS]
+)
 def test_every_figure_of_evaluations_and_validations_is_described(name):
     text = measures.explained(name)
     assert text.endswith(".")
     assert not set("{}") & set(text)
 
 
-def test_directions_are_those_of_the_documentation():
-    meant = {"more": True, "less": False, "": None}
-    documented, column = {}, ""
+def documented():
+    """The rows of the documentation's tables of measures: names, what stands in the last column, and its heading."""
+    column = ""
     for line in DOCS.read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
         if cells[:1] == ["name"]:
             column = cells[-1]
-        elif column == "better" and cells and cells[0].startswith("`"):
-            documented |= dict.fromkeys(re.findall(r"`([^`]+)`", cells[0]), meant[cells[2]])
-    assert len(documented) > 20
-    for name, better in documented.items():
-        info = measures.of(name)
-        assert info is not None, name
-        assert info.higher_is_better == better, name
+        elif cells and cells[0].startswith("`"):
+            yield [name for name in re.findall(r"`([^`]+)`", cells[0]) if not name.startswith("-")], cells[-1], column
+
+
+def test_the_documentation_names_measures_that_there_are_and_their_directions():
+    meant = {"more": True, "less": False, "": None}
+    rows = list(documented())
+    assert len(rows) > 20
+    for names, last, column in rows:
+        for name in names:
+            info = measures.of(name)
+            assert info is not None, name
+            if column == "better":
+                assert info.higher_is_better == meant[last], name
 
 
 def test_a_description_names_the_retriever_whatever_its_name_is():
@@ -57,6 +143,19 @@ def test_a_description_names_the_retriever_whatever_its_name_is():
     assert measures.explained("no such measure") == ""
 
 
-def test_help_does_not_wait_for_numpy():
-    code = "import sys, tellapart.metrics.measures; sys.exit('numpy' in sys.modules)"
+def test_a_score_that_was_renamed_is_known_by_its_former_name():
+    found = scoring.measure({1: "a toilet in it on it"}, {1: ["x"]}, metrics="odd")
+    assert found.corpus == {"UnusualOrder": 1.0}
+    assert scoring.notes("odd") == ["Odd is called UnusualOrder now."]
+
+
+@pytest.mark.parametrize(
+    ("code", "slow"),
+    [
+        ("import tellapart.metrics.measures", "numpy"),
+        ("from tellapart.commands import score; score.parser().format_help()", "numba torch"),
+    ],
+)
+def test_help_does_not_wait_for_what_it_does_not_need(code, slow):
+    code = f"import sys; {code}; sys.exit(any(name in sys.modules for name in {slow.split()}))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

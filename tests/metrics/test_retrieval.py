@@ -120,7 +120,7 @@ def test_a_caption_without_words_ties_with_everything_and_is_wrong_by_every_meas
     references = retrieval.text_to_text(
         np.zeros((1, 8), np.float32), np.array([3]), photos, np.ones(120, int), of_people=False
     )
-    assert references.tolist() == [119]
+    assert references.ranks.tolist() == [119]
 
 
 # Every measure against loops
@@ -291,7 +291,7 @@ def test_text_to_text_is_the_mean_cosine_over_references():
         scores = [np.mean([caption @ vector for vector in vectors]) for vectors in references]
         expected.append(sum(score >= scores[photo] for score in scores) - 1)
     counts = np.array([len(vectors) for vectors in references])
-    assert retrieval.text_to_text(captions, own, means, counts, of_people=False).tolist() == expected
+    assert retrieval.text_to_text(captions, own, means, counts, of_people=False).ranks.tolist() == expected
 
 
 def test_what_a_person_said_is_left_out_of_its_own_photos_references():
@@ -309,8 +309,38 @@ def test_what_a_person_said_is_left_out_of_its_own_photos_references():
             ]
             expected.append(sum(score >= scores[photo] for score in scores) - 1)
     found = retrieval.text_to_text(np.concatenate(references), own, means, counts, of_people=True)
-    assert found.tolist() == expected
+    assert found.ranks.tolist() == expected
     assert len(set(expected)) > 1
+
+
+def test_text_to_text_within_groups_by_hand():
+    """Four photos with two references each.  A caption must fit its photo better than each of its two look-alikes."""
+    axes = np.eye(4, dtype=np.float32)
+    references = np.stack([axes[0], axes[1], axes[2], (axes[0] + axes[1]) / 2])
+    groups = np.array([[1, 2], [2, 3], [0, 1], [0, -1]])
+    captions = np.stack([axes[0], axes[1], axes[0], axes[3], axes[3]])
+    own = np.array([0, 1, 2, 1, 3])
+    read = retrieval.text_to_text(captions, own, references, np.full(4, 2), groups, of_people=False)
+    # right; right, though photo 3 is near; the look-alike fits; a tie is wrong; and photo 3 has no whole group
+    assert read.picked.tolist()[:4] == [True, True, False, False]
+    assert read.grouped.tolist() == [True, True, True, True, False]
+    found = retrieval.within_groups(read, own, 4, 3)
+    assert found.names == ("TT@3",)
+    assert found.per_photo()[:, 0].tolist() == [1, 0.5, 0, 0]
+    assert found.corpus()["TT@3"] == pytest.approx(1.5 / 3)
+    nobody = retrieval.text_to_text(captions, own, references, np.full(4, 2), of_people=False)
+    assert retrieval.within_groups(nobody, own, 4, 3) is None
+
+
+def test_a_person_is_asked_without_the_own_caption_among_the_references():
+    """Photo 0: two captions that have nothing in common; photo 1 is like the first of them."""
+    axes = np.eye(3, dtype=np.float32)
+    means = np.stack([(axes[0] + axes[1]) / 2, (axes[0] + axes[2]) / 2])
+    asked, groups = np.array([0]), np.array([[1], [0]])
+    alone = retrieval.text_to_text(axes[:1], asked, means, np.array([2, 2]), groups, of_people=True)
+    assert alone.picked.tolist() == [False]  # its other caption is at a right angle
+    model = retrieval.text_to_text(axes[1:2], asked, means, np.array([2, 2]), groups, of_people=False)
+    assert model.picked.tolist() == [True]
 
 
 def test_a_photo_without_a_reference_has_no_part_in_text_to_text():
@@ -319,5 +349,7 @@ def test_a_photo_without_a_reference_has_no_part_in_text_to_text():
         retrieval.text_to_text(captions, np.array([0, 1]), means, np.array([1, 0]), of_people=False)
     with pytest.raises(ValueError, match="no reference"):
         retrieval.text_to_text(captions, np.array([0, 1]), means, np.array([2, 1]), of_people=True)
-    assert retrieval.text_to_text(captions[:0], np.zeros(0, int), means, np.array([1, 1]), of_people=False).size == 0
+    assert (
+        retrieval.text_to_text(captions[:0], np.zeros(0, int), means, np.array([1, 1]), of_people=False).ranks.size == 0
+    )
     assert replace(Name("TT R", 1), k=5) == parse("TT R@5")

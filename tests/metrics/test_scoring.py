@@ -14,12 +14,16 @@ import tellapart
 from metrics.scored import loo1000
 from tellapart import places
 from tellapart.errors import UserError
-from tellapart.metrics import material, scoring
+from tellapart.metrics import scoring, scoring_inputs
 from tellapart.metrics.tokenize import tokenize_file
 
 SAID = {"1": "A dog runs on the grass.", "2": "Two cats sleep on a red sofa"}
 TOLD = {"1": ["A brown dog runs over grass", "a dog running"], "2": ["Two cats on a couch", "cats asleep on a sofa"]}
-FAST = [name for name, measure in scoring.MEASURES.items() if not measure.java and name not in ("METEOR", "SGF")]
+FAST = [
+    name
+    for name, measure in scoring.MEASURES.items()
+    if not {"Java", "training captions"} & {*measure.needs} and name not in ("METEOR", "SGF")
+]
 OVERLAP = "BLEU,ROUGE-L,CIDEr-D,CIDEr"
 
 
@@ -337,7 +341,7 @@ def test_frequencies_of_a_file_of_references(tmp_path):
 
 def test_references_of_several_models_are_tokenised_once(monkeypatch):
     asked = []
-    monkeypatch.setattr(material, "tokenize_file", lambda texts: asked.append(texts) or tokenize_file(texts))
+    monkeypatch.setattr(scoring_inputs, "tokenize_file", lambda texts: asked.append(texts) or tokenize_file(texts))
     scoring.compare([SAID, SAID, SAID], TOLD, metrics=OVERLAP)
     assert asked.count([text for texts in TOLD.values() for text in texts]) == 1
     assert asked.count(list(SAID.values())) == 3

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from captioners.every import FEATURES, all_streams, tiny
+from captioners.every import FEATURES, every_stream, tiny
 from tellapart.captioners import CAPTIONERS
 from tellapart.data.batches import Batch
 from tellapart.data.tokenizers import WordTokenizer
@@ -68,7 +68,7 @@ def batch(photos=3, references=2, seed=0):
     tokens[:, 3] = PAD
     features = torch.randn(photos, 2, FEATURES, generator=draw)
     positions = torch.arange(10, 10 + photos).numpy()
-    return Batch(positions, all_streams(features), tokens, tokens != PAD, torch.arange(references).repeat(photos))
+    return Batch(positions, every_stream(features), tokens, tokens != PAD, torch.arange(references).repeat(photos))
 
 
 def learner(captioner, scores=None, before=None, hide_regions=0.0, **policy):

@@ -88,12 +88,15 @@ def test_a_listener_of_another_language_is_refused():
         WordReader(HEARD).read_tokens(torch.tensor([[4, EOS]]), WordTokenizer(["ein", "hund"]))
 
 
-def test_a_speaker_without_words_is_refused():
+def test_parts_of_words_are_read_as_text():
     class Parts:
         pad, bos, eos = PAD, BOS, EOS
 
-    with pytest.raises(UserError, match=r"^this retriever hears words, and the captioner speaks in parts of words\.$"):
-        WordReader(HEARD).read_tokens(torch.tensor([[4, EOS]]), Parts())
+        def decode(self, tokens):
+            return "a dog"
+
+    reader = WordReader(HEARD)
+    assert reader.read_tokens(torch.tensor([[4, EOS]]), Parts()).tolist() == reader.read(["a dog"]).tolist()
 
 
 @pytest.mark.parametrize("with_eos", [False, True])

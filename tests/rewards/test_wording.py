@@ -8,11 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.metrics.distinctiveness import broken_off, precision, repetition, stuttering
-from tellapart.metrics.usage import END as LAST
-from tellapart.metrics.usage import Usage, roles
+from tellapart.metrics.measures.bad_end import bad_end
+from tellapart.metrics.measures.precision import precision
+from tellapart.metrics.measures.repetition import repetition
+from tellapart.metrics.measures.stutter import stutter
+from tellapart.metrics.measures.unusual_order import END as LAST
+from tellapart.metrics.measures.unusual_order import WordOrder, roles
 from tellapart.rewards import SampledCaptions
-from tellapart.rewards.wording import Ending, Faithful, Repetition, UsualWords, content_words, never_last, roles_of
+from tellapart.rewards.unusual_order import UnusualOrder, roles_of
+from tellapart.rewards.wording import Ending, Faithful, Repetition, content_words, never_last
 
 TOKENIZER = WordTokenizer(["a", "dog", "and", "red", "in", "cat", "two", "n't", "-", "runs"])
 CONTENT = content_words(TOKENIZER)
@@ -131,7 +135,7 @@ def test_what_the_evaluation_calls_repetition_or_stutter_is_penalised_and_nothin
     told = [words(caption) for caption in captions]
     assert (found < 0).tolist() == [True, False, False, True, True, False]
     assert repetition(told).corpus()["Rep"] == pytest.approx(2 / 6)
-    assert stuttering(told).corpus()["Stutter"] == pytest.approx(1 / 6)
+    assert stutter(told).corpus()["Stutter"] == pytest.approx(1 / 6)
 
 
 def test_a_caption_that_breaks_off_is_penalised_once():
@@ -148,7 +152,7 @@ def test_a_caption_that_breaks_off_is_penalised_once():
     found = ENDING(said(captions))
     assert found.words is None
     assert found.sentence.tolist() == [-1, -1, 0, 0, 0, -1, 0, 0]  # the last one was cut
-    measured = broken_off([words(caption) for caption in captions[:-1]])
+    measured = bad_end([words(caption) for caption in captions[:-1]])
     assert (found.sentence[:-1] < 0).float().mean().item() == pytest.approx(measured.corpus()["BadEnd"])
 
 
@@ -198,8 +202,8 @@ def test_many_captions_are_shared_out_and_pickles_give_the_same():
 
 def test_a_word_costs_one_where_people_do_not_put_it_and_none_behind_the_end_or_where_a_caption_was_cut():
     told = ["a dog in a red", "a cat and a dog", "two"]
-    people = Usage.of([[*roles(text.split()), LAST] for text in told])
-    reward = UsualWords(people, roles_of(TOKENIZER), end=END)
+    people = WordOrder.of([[*roles(text.split()), LAST] for text in told])
+    reward = UnusualOrder(people, roles_of(TOKENIZER), end=END)
     captions = [
         "a cat in a dog",
         "a dog and a red",

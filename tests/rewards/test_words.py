@@ -10,14 +10,15 @@ from support.subwords import byte_pairs
 from tellapart.data.batches import padded
 from tellapart.data.tokenizers import WordTokenizer, split_words
 from tellapart.metrics import meteor
-from tellapart.metrics.usage import END, Usage, roles
+from tellapart.metrics.measures.unusual_order import END, WordOrder, roles
 from tellapart.rewards import SampledCaptions
 from tellapart.rewards.consensus import Consensus, MeteorConsensus
 from tellapart.rewards.different import Different
 from tellapart.rewards.local_config import LocalConfig
 from tellapart.rewards.local_discriminative import Differences, LocalDiscriminative
 from tellapart.rewards.reference_gap import ReferenceGap
-from tellapart.rewards.wording import Ending, Faithful, Repetition, UsualWords, content_words, never_last, roles_of
+from tellapart.rewards.unusual_order import UnusualOrder, roles_of
+from tellapart.rewards.wording import Ending, Faithful, Repetition, content_words, never_last
 from tellapart.rewards.words import RewardVocabulary, WordView, spread
 
 REFERENCES = [
@@ -73,8 +74,8 @@ def faithful(vocabulary):
 
 
 def usual(vocabulary):
-    usage = Usage.of([*roles(split_words(text)), END] for texts in REFERENCES for text in texts)
-    return UsualWords(usage, roles_of(vocabulary), end=vocabulary.eos)
+    usage = WordOrder.of([*roles(split_words(text)), END] for texts in REFERENCES for text in texts)
+    return UnusualOrder(usage, roles_of(vocabulary), end=vocabulary.eos)
 
 
 def different(vocabulary):
@@ -95,7 +96,7 @@ TERMS = {
     "reference_gap": lambda v: ReferenceGap(consensus("CIDEr-D", v), torch.tensor([[1, 2], [0, 2], [0, 1]])),
     "faithful": faithful,
     "repetition": lambda vocabulary: Repetition(content_words(vocabulary), end=vocabulary.eos),
-    "usage": usual,
+    "unusual_order": usual,
     "ending": lambda vocabulary: Ending(never_last(vocabulary), end=vocabulary.eos),
     "different": different,
 }

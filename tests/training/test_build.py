@@ -65,7 +65,10 @@ def test_clips_are_refused_by_a_recipe_for_photos(tellapart, small_world, tmp_pa
     file = tmp_path / "clips.json"
     file.write_text(json.dumps({"videos": [{"id": 1, "file": "1.mp4", "split": "train", "captions": ["a dog"]}]}))
     code, _, err = tellapart("train", small_world / "recipe.yaml", "--out", tmp_path / "run", "--data", file)
-    assert (code, err) == (2, f"tellapart train: {file} has videos; this recipe learns from photos.\n")
+    assert (code, err) == (
+        2,
+        f"tellapart train: {file} has clips; what this recipe's features come from takes photos.\n",
+    )
 
 
 def test_a_data_file_of_other_splits_is_refused_with_those_it_has(tellapart, small_world, tmp_path):
@@ -103,8 +106,8 @@ def test_settings_that_make_no_model_are_answered_in_one_line(tellapart, small_w
         ("--data.views=-1", "data.views must be at least 0, not -1."),
         ("--validation.photos=-1", "validation.photos must be at least 0, not -1."),
         ("--validation.every=-1", "validation.every must be at least 0, not -1.0."),
-        ("--validation.watch.odd=-1", "validation.watch.odd must be at least 0, not -1.0."),
-        ("--validation.watch.odd=2", "validation.watch.odd must be at most 1, not 2.0."),
+        ("--validation.watch.unusual_order=-1", "validation.watch.unusual_order must be at least 0, not -1.0."),
+        ("--validation.watch.unusual_order=2", "validation.watch.unusual_order must be at most 1, not 2.0."),
         ("--seed=9223372036854775808", "seed must be at most 9223372036854775807, not 9223372036854775808."),
     ],
 )

@@ -145,7 +145,7 @@ def test_a_pickle_is_refused_without_being_run(tmp_path, write):
 
 
 def test_a_folder_in_place_of_a_checkpoint_is_refused(tmp_path):
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="this is a folder, not a file"):
         checkpoint.load(tmp_path, *training())
 
 

@@ -3,13 +3,13 @@
 import json
 import math
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from tellapart import rewards
 from tellapart.commands.train import parse
 from tellapart.data import examples
 from tellapart.data.tokenizers import WordTokenizer
@@ -18,12 +18,12 @@ from tellapart.metrics import meteor
 from tellapart.neighbours import groups
 from tellapart.neighbours.groups import Groups, Photo, Rule
 from tellapart.recipe import RewardsConfig
-from tellapart.rewards import REWARDS, consensus
+from tellapart.rewards import consensus, registry
+from tellapart.rewards.context import RewardContext
+from tellapart.rewards.registry import REWARDS
 from tellapart.rewards.words import WordView
 from tellapart.training import checkpoint
-from tellapart.training import rewards as training_rewards
 from tellapart.training.build import run
-from tellapart.training.rewards import BUILDERS, Material
 from tellapart.training.watch import Watch, WatchConfig, wilson
 
 RETRIEVER = ("--model={size: 32, word_size: 16, channels: 16}", "--objective.name=info_nce", "--validation.metric=R@1")
@@ -96,10 +96,6 @@ def log_of(out):
 # --- rewards ---
 
 
-def test_every_reward_of_the_table_is_made():
-    assert BUILDERS.keys() == REWARDS.keys()
-
-
 def test_factors_are_of_the_photos_of_a_data_set():
     """Photos stand one data set after the other, and a set that is not named counts as it is."""
     sources = [
@@ -110,7 +106,7 @@ def test_factors_are_of_the_photos_of_a_data_set():
     config = RewardsConfig(terms={"cider_d": 1.0}, factors={"cider_d": {"second": 3.0}})
     words, device = WordTokenizer(["dog"]), torch.device("cpu")
     words = WordView(words, words)
-    material = Material(
+    material = RewardContext(
         config, sources, None, words, features=Path(), device=device, names=("first", "second", "third")
     )
     assert material.factors("cider_d").tolist() == [1, 1, 3]
@@ -250,7 +246,7 @@ def test_a_collapse_is_seen_and_can_stop_a_run(begin, tmp_path):
 
 def test_what_a_watch_sees():
     watch = Watch(WatchConfig(), photos=1000)
-    first = {"unique": 0.8, "length": 10.0, "Rep": 0.1, "BadEnd": 0.01, "Stutter": 0.0, "Odd": 0.01}
+    first = {"unique": 0.8, "length": 10.0, "Rep": 0.1, "BadEnd": 0.01, "Stutter": 0.0, "UnusualOrder": 0.01}
     assert watch.look(first, first) == ""
     assert watch.look(first, first | {"unique": 0.41, "length": 14.9, "Rep": 0.34}) == ""
     assert "39 % of the captions are different (80 % before)" in watch.look(first, first | {"unique": 0.39})
@@ -259,12 +255,14 @@ def test_what_a_watch_sees():
     assert "36 % of the captions repeat a word (10 % before)" in watch.look(first, first | {"Rep": 0.36})
     assert "7 % of the captions break off (1 % before)" in watch.look(first, first | {"BadEnd": 0.07})
     assert "3 % of the captions stutter (0 % before)" in watch.look(first, first | {"Stutter": 0.03})
-    assert "4 % of the captions are oddly built (1 % before)" in watch.look(first, first | {"Odd": 0.04})
+    assert "4 % of the captions have an unusual order of words (1 % before)" in watch.look(
+        first, first | {"UnusualOrder": 0.04}
+    )
     assert Watch(WatchConfig("off"), photos=1000).look(first, first | {"unique": 0.0}) == ""
     assert [Watch(WatchConfig(action), photos=9).stops for action in ("warn", "stop", "off")] == [False, True, False]
 
 
-SOUND = {"unique": 1.0, "length": 10.0, "Rep": 0.0, "BadEnd": 0.0, "Stutter": 0.0, "Odd": 0.0}
+SOUND = {"unique": 1.0, "length": 10.0, "Rep": 0.0, "BadEnd": 0.0, "Stutter": 0.0, "UnusualOrder": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -277,7 +275,7 @@ SOUND = {"unique": 1.0, "length": 10.0, "Rep": 0.0, "BadEnd": 0.0, "Stutter": 0.
         (250, 8, True),
     ],
 )
-@pytest.mark.parametrize("name", ["Stutter", "Odd"])
+@pytest.mark.parametrize("name", ["Stutter", "UnusualOrder"])
 def test_a_few_captions_are_no_collapse(name, photos, captions, seen):
     """What chance could do as well is not cried about."""
     found = Watch(WatchConfig(), photos=photos).look(SOUND, SOUND | {name: captions / photos})
@@ -335,7 +333,7 @@ def test_how_close_look_alikes_are(small_world, tmp_path, metric, sign):
     )
     found.indices[:2, 0], found.scores[:2, 0] = [1, 0], [0.4, 0.9]
     groups.save(found, tmp_path / "groups.json")
-    material = Material(
+    material = RewardContext(
         RewardsConfig(look_alikes=str(tmp_path / "groups.json")),
         [(None, own)],
         Photos(own),
@@ -364,7 +362,7 @@ ALONE = ["--objective.policy={samples: 1, baseline: greedy}", "--objective.rewar
     [
         (["--objective.rewards.terms", "{cidre: 1.0}"], "there is no reward 'cidre'; there are cider_d"),
         (["--objective.rewards.terms", "{}"], "names no reward"),
-        (["--objective.rewards.terms", "{text_rank: 1.0}"], "objective.rewards.reader: text_rank needs a retriever"),
+        (["--objective.rewards.terms", "{text_rank: 1.0}"], "objective.rewards.reader: a reward needs a retriever"),
         (["--objective.rewards.unbalanced", "[repetitoin]"], "unbalanced: there is no reward 'repetitoin'; there are"),
         (["--objective.rewards.factors", "{gd: {toy: 2.0}}"], "factors: 'gd' is none of the terms cider_d."),
         (
@@ -407,26 +405,21 @@ def test_dropout_off_is_as_no_dropout(begin, tmp_path):
             torch.testing.assert_close(tensor, none[name])
 
 
-def test_the_reward_of_the_readme_trains(small_world, uninterrupted, listener, monkeypatch, tmp_path):
+def test_the_reward_of_the_readme_trains(small_world, uninterrupted, listener, tmp_path, monkeypatch, tellapart):
     """As it stands there, but for the photos and models, which are small ones."""
     readme = (Path(__file__).parents[2] / "README.md").read_text()
-    (code,) = [block for block in re.findall(r"```python\n(.*?)```", readme, re.S) if "BUILDERS" in block]
-    assert len([line for line in code.splitlines() if line]) <= 10
-    monkeypatch.setattr(rewards, "REWARDS", dict(rewards.REWARDS))
-    monkeypatch.setattr(training_rewards, "REWARDS", rewards.REWARDS)
-    monkeypatch.setattr(training_rewards, "BUILDERS", dict(training_rewards.BUILDERS))
-    more = {
-        "--init_from": uninterrupted,
-        "--objective.name": "policy_gradient",
-        "--objective.rewards.listener": listener,
-        "--validation.metric": "last",
-        "--max_steps": 2,
-        "--log_steps": 1,
-        "--out": tmp_path / "run",
-    }
-    given = "".join(f", {option!r}, {str(value)!r}" for option, value in more.items())
-    code = code.replace('"recipes/tiny/photos_geg.yaml"', repr(str(small_world / "recipe.yaml")))
-    exec(compile(code.replace("])", given + "])"), "README.md", "exec"), {})
+    (code,) = [block for block in re.findall(r"```python\n(.*?)```", readme, re.S) if "RewardEntry" in block]
+    (command,) = re.findall(r"^tellapart (train .*--plugin.*)$", readme, re.M)
+    (tmp_path / "brief.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "REWARDS", dict(REWARDS))
+    given = {"tiny/photos_geg": small_world / "recipe.yaml", "runs/mine": uninterrupted, "runs/brief": "run"}
+    given["flickr8k.json"] = small_world / "toy" / "captions.json"
+    words = [str(given.get(word, word)) for word in shlex.split(command)]
+    words += ["--objective.name=policy_gradient", f"--objective.rewards.listener={listener}"]
+    words += ["--validation.metric=last", "--max_steps=2", "--log_steps=1"]
+    code, _, err = tellapart(*words)
+    assert code == 0, err
     logged = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     steps = [line for line in logged if "reward/brief" in line]
     assert [line["step"] for line in steps] == [1, 2]

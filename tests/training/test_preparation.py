@@ -6,20 +6,20 @@ from contextlib import suppress
 import pytest
 import torch
 
+from captioners.every import sizes_of
 from tellapart.captioners import CAPTIONERS
 from tellapart.commands.train import parse
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.errors import UserError
 from tellapart.metrics import meteor
-from tellapart.models import streams_of
 from tellapart.retrievers import RETRIEVERS
-from tellapart.rewards import REWARDS
+from tellapart.rewards.context import RewardContext
+from tellapart.rewards.registry import REWARDS, needs_of
 from tellapart.rewards.words import WordView
 from tellapart.training.build import run
 from tellapart.training.gathering import encoders_of, gather, split
 from tellapart.training.preparation import _require_buildable
-from tellapart.training.rewards import BUILDERS, Material, asks_listener
 
 POLICY = ("--objective.name", "policy_gradient")
 
@@ -118,13 +118,12 @@ def test_every_network_can_be_tried_without_memory(name):
     recipe, _, _ = parse([f"--{'captioner' if name in CAPTIONERS else 'retriever'}={name}"])
 
     class Seen:
-        def __init__(self, feature_size=1280):
+        def __init__(self, feature_size):
             self.feature_size = feature_size
 
     before = torch.get_rng_state()
-    sees = name not in RETRIEVERS or RETRIEVERS[name].sees == "photos"
-    streams = streams_of(name) if name in CAPTIONERS else ["regions"] if sees else []
-    _require_buildable(recipe, {stream: Seen(4 if stream == "boxes" else 1280) for stream in streams})
+    sizes = sizes_of(name) if name in CAPTIONERS else {"regions": 1280} if RETRIEVERS[name].sees == "photos" else {}
+    _require_buildable(recipe, {stream: Seen(size) for stream, size in sizes.items()})
     assert torch.get_rng_state().equal(before)  # the weights of a run do not depend on whether it was tried
 
 
@@ -155,7 +154,7 @@ def test_a_reward_asks_the_listener_where_it_is_said_to(small_world, photos, tmp
 
     training, words = photos
     data, here = CaptionedPhotos(training, words, 20), torch.device("cpu")
-    material = Material(config, training, data, WordView(words, words), features=tmp_path, device=here, load=load)
+    material = RewardContext(config, training, data, WordView(words, words), features=tmp_path, device=here, load=load)
     with suppress(UserError):
-        BUILDERS[name](material)
-    assert (config.listener in asked) == asks_listener(config)
+        REWARDS[name].build(material)
+    assert (config.listener in asked) == ("image_retriever" in needs_of(config))

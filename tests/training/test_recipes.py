@@ -1,26 +1,25 @@
 """Recipes and run folders, as a user meets them: `tellapart train`."""
 
 import re
-import shlex
 from dataclasses import replace
-from importlib import import_module
-from itertools import chain
 from pathlib import Path
-from runpy import run_path
 
 import pytest
 import yaml
 
-from tellapart.__main__ import COMMANDS
-from tellapart.commands.train import parse
+from tellapart import plain_yaml
+from tellapart.commands.train import asked, parse
 from tellapart.errors import UserError
 from tellapart.recipe import OptimConfig, Recipe
+from tellapart.recipe_files import shipped
 from tellapart.training.build import shrink
 from tellapart.training.checks import check
 from tellapart.training.run_folder import claim, flat, plain
+from tellapart.training.stages import jobs
 
-RECIPES_FOLDER = Path(__file__).parents[2] / "recipes"
-RECIPES = sorted(RECIPES_FOLDER.rglob("*.yaml"))
+ROOT = Path(__file__).parents[2]
+CHAINS = [name for name, file in shipped().items() if "\nstages:" in file.read_text()]
+RECIPES = {name: file for name, file in shipped().items() if name not in CHAINS}
 
 
 @pytest.fixture
@@ -40,101 +39,55 @@ def refused(tellapart, small_world, tmp_path):
 # --- recipes ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("file", RECIPES, ids=lambda file: f"{file.parent.name}/{file.name}")
-def test_every_recipe_that_ships_can_be_read(file):
-    recipe, _, _ = parse([str(file)])
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_that_ships_can_be_read(name):
+    recipe, _, _ = parse([name])
     assert isinstance(recipe, Recipe)
     assert recipe.optim.lr > 0
     check(recipe)
-    assert f"tellapart train recipes/{file.parent.name}/{file.name}" in file.read_text()
+    assert f"tellapart train {name} " in RECIPES[name].read_text()
 
 
-QUEUES = sorted(RECIPES_FOLDER.rglob("*.txt"))
-QUEUE, VALUES = run_path(str(RECIPES_FOLDER.parent / "scripts" / "run_queue.py")), {"DATA": "data"}
+@pytest.mark.parametrize("name", CHAINS)
+def test_every_chain_that_ships_can_be_read(name):
+    chain = asked([name]).what
+    assert jobs(chain)
+    assert f"tellapart train {name} " in shipped()[name].read_text()
 
 
-@pytest.mark.parametrize("file", QUEUES, ids=lambda file: f"{file.parent.name}/{file.name}")
-def test_every_command_of_a_queue_that_ships_is_understood(file, monkeypatch):
-    monkeypatch.chdir(RECIPES_FOLDER.parent)
-    stages = [[shlex.split(command) for command in stage] for stage in QUEUE["stages_of"](file.read_text(), VALUES)]
-    assert stages
-    for program, command, *arguments in chain.from_iterable(stages):
-        if program == "python":
-            assert Path(command).exists()
-            continue
-        assert program == "tellapart"
-        if command == "train":
-            check(parse(arguments)[0])
-        else:
-            import_module(COMMANDS[command][0]).parser().parse_args(arguments)
+@pytest.mark.parametrize("name", CHAINS)
+def test_stages_that_ship_start_from_stages(name):
+    """A recipe starts from where its own command puts things (runs/plain_scst); in a chain, that must be a stage."""
+    for stage in asked([name]).what:
+        if (
+            stage.recipe and stage.recipe.init_from and name != "objectives/switches"
+        ):  # which goes on from another chain
+            assert "/" not in stage.recipe.init_from, stage.name
 
 
-@pytest.mark.parametrize("file", QUEUES, ids=lambda file: f"{file.parent.name}/{file.name}")
-def test_commands_of_a_queue_that_run_at_once_do_not_need_each_other(file, monkeypatch):
-    monkeypatch.chdir(RECIPES_FOLDER.parent)
-    for stage in QUEUE["stages_of"](file.read_text(), VALUES):
-        recipes = [parse(shlex.split(command)[2:])[:2] for command in stage if command.startswith("tellapart train")]
-        if len(stage) > 1:
-            assert len(recipes) == len(stage)  # of runs alone it is known what they begin with
-        made = {str(out) for _, out in recipes}
-        assert len(made) == len(recipes)
-        for recipe, _ in recipes:
-            rewards = recipe.objective.rewards
-            assert made.isdisjoint([recipe.init_from, rewards.reader, rewards.listener])
-
-
-def test_reproducing_the_embedded_models_makes_everything_before_it_is_needed(monkeypatch):
-    monkeypatch.chdir(RECIPES_FOLDER.parent)
-    made = set()
-    for stage in QUEUE["stages_of"]((RECIPES_FOLDER / "album" / "queue.txt").read_text(), VALUES):
-        for command in stage:
-            words = shlex.split(command)
-            needed = {word for word in words if word.startswith("runs/")}
-            if words[1] == "train":
-                recipe, _, _ = parse(words[2:])
-                needed |= {recipe.init_from, recipe.objective.rewards.reader} - {"", "plain"}
-            out = words[words.index("--out") + 1]
-            assert needed - {out} <= made, command
-            made.add(out)
-    assert {"runs/plain", "runs/distinctive", "runs/word", "runs/judge"} <= made
-
-
-def test_what_a_header_says_of_an_embedded_captioner_is_what_the_queue_makes(monkeypatch):
-    """Only a recipe whose runs alone are averaged to a captioner may say that they are it."""
-    monkeypatch.chdir(RECIPES_FOLDER.parent)
-    recipe_of, parts = {}, {}
-    for stage in QUEUE["stages_of"]((RECIPES_FOLDER / "album" / "queue.txt").read_text(), VALUES):
-        for _, command, *words in map(shlex.split, stage):
-            out = words[words.index("--out") + 1]
-            if command == "train":
-                recipe_of[out] = Path(words[0]).name
-            else:
-                parts[out] = {word for word in words if word.startswith("runs/") and word != out}
-    claimed = []
-    for file in (RECIPES_FOLDER / "album").glob("*.yaml"):
-        header = " ".join(line.lstrip("# ") for line in file.read_text().splitlines() if line.startswith("#"))
-        for name in re.findall(r"(?:embedded captioner|\bis|\bare) `(\w+)`", header):
-            assert {recipe_of.get(part) for part in parts[f"runs/{name}"]} == {file.name}, file
-            claimed.append(name)
-    assert claimed == ["distinctive"]
+def test_the_chain_of_plain_makes_the_mean_of_cross_entropy_and_three_runs_by_cider_d():
+    *_, last = jobs(asked(["album/plain"]).what)
+    assert last.name == "plain"
+    assert set(last.uses.values()) == {"xe", "scst_more/seed0", "scst_more/seed1", "scst_more/seed2"}
+    assert set(last.shares.values()) == {1.0}
 
 
 def test_a_recipe_that_the_docs_quote_says_what_they_say():
     quoted = [
-        (name, yaml.safe_load(text))
-        for file in RECIPES_FOLDER.parent.glob("docs/*.md")
-        for name, text in re.findall(r"```yaml\n# (recipes/\S+)\n(.*?)```", file.read_text(), re.S)
+        (name, text)
+        for file in ROOT.glob("docs/*.md")
+        for name, text in re.findall(r"```yaml\n# tellapart train (\S+/\S+)\n(.*?)```", file.read_text(), re.S)
     ]
     assert quoted
     for name, content in quoted:
-        recipe = flat(yaml.safe_load((RECIPES_FOLDER.parent / name).read_text()))
-        said = flat(content)
+        recipe = flat(plain(parse([name])[0]))
+        said = flat(plain_yaml.parse(content, name))
         assert said == {key: recipe.get(key) for key in said}, name
 
 
 def test_there_are_recipes():
     assert len(RECIPES) >= 3
-    assert {file.parent.name for file in RECIPES} >= {"album", "retrievers", "tiny"}
+    assert {name.partition("/")[0] for name in RECIPES} >= {"album", "retrievers", "tiny"}
 
 
 def test_a_recipe_says_only_what_differs_and_the_rest_is_as_by_default(tmp_path):
@@ -208,10 +161,11 @@ def test_what_print_config_shows_is_the_whole_recipe_and_can_be_run_again(small_
 
 
 def test_tiny_shrinks_a_recipe_to_ten_steps_of_a_small_model(small_world):
-    recipe, _, _ = parse([str(RECIPES[0]), "--tiny"])
+    first = next(iter(RECIPES))
+    recipe, _, _ = parse([first, "--tiny"])
     assert recipe.max_steps == 10
     assert recipe.model["width"] == 32
-    assert recipe == shrink(parse([str(RECIPES[0])])[0])
+    assert recipe == shrink(parse([first])[0])
 
 
 def test_a_tiny_run_ends_after_ten_steps_with_a_model_that_can_be_loaded(tellapart, small_world, tmp_path):

@@ -4,7 +4,9 @@ B items (photos or clips), N = B*K captions grouped by item, T tokens, V vocabul
 
 A captioner's *memory* has one row per photo, its *state* one row per caption; K is always N // B.  So several captions
 of a photo (references, samples, beams) share its memory, and nothing is copied to give each its own.
-Memory and state are nested tuples of tensors whose first dimension counts those rows: `select` reorders either.
+Memory and state are nested tuples of tensors whose first dimension counts those rows: `select` reorders either.  A
+state may also hold an object with a method `select_rows(rows)`, such as the key-value cache of a language model; a
+captioner with one cannot be exported.
 
 Two attributes are optional, and only make a policy gradient quicker: `all_words_at_once`, where `forward` is quicker
 than as many steps, and `shares_beginnings`, where `forward` takes `Beginnings` in place of `spoken`.
@@ -46,6 +48,8 @@ class Captioner(Protocol):
 
 def select(tree: Tree, rows: Tensor) -> Tree:
     """The given rows (a tensor of indices) of a memory or a state, in that order."""
+    if hasattr(tree, "select_rows"):
+        return tree.select_rows(rows)  # type: ignore[no-any-return]
     if not isinstance(tree, tuple):
         return tree.index_select(0, rows)  # type: ignore[attr-defined, no-any-return]
     parts = [select(part, rows) for part in tree]
@@ -101,5 +105,15 @@ CAPTIONERS = {
         "tellapart.captioners.gcn_lstm",
         "GcnLstm",
         "GCN-LSTM: Up-Down over regions that learn from those around them; needs boxes (Yao et al., 2018)",
+    ),
+    "lstm_a3": Entry(
+        "tellapart.captioners.lstm_a3",
+        "LstmA3",
+        "LSTM-A3: an LSTM that is given attributes, then the photo, once each (Yao et al., 2017)",
+    ),
+    "glied": Entry(
+        "tellapart.captioners.glied",
+        "Glied",
+        "GLIED: attention to regions and attributes, distilled globally and locally (Liu et al., 2019)",
     ),
 }

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from tellapart.captioners.beginnings import Beginnings
-from tellapart.captioners.transformer import Attention, KeysValues, Layout, Places, feed_forward, layout_of
+from tellapart.captioners.transformer import Attention, KeysValues, Layout, Positions, feed_forward
 from tellapart.data.streams import REGIONS, Inputs
 
 
@@ -127,7 +127,7 @@ class MeshedMemory(nn.Module):
         )
         self.encoder = nn.ModuleList(EncoderLayer(c) for _ in range(c.encoder_layers))
         self.embed, self.dropout = nn.Embedding(c.vocab_size, c.width), nn.Dropout(c.dropout)
-        self.places = Places(c.width)
+        self.places = Positions(c.width)
         self.decoder = nn.ModuleList(DecoderLayer(c) for _ in range(c.decoder_layers))
         self.word = nn.Linear(c.width, c.vocab_size, bias=False)
 
@@ -151,7 +151,7 @@ class MeshedMemory(nn.Module):
 
         Or (M, V) at the words where `spoken` is True; or (M, V) after each of the beginnings.
         """
-        layout = layout_of(tokens, spoken)
+        layout = Layout.of(tokens, spoken)
         logits, _ = self._decode(layout.gather(tokens).squeeze(1), layout, None, memory)
         return logits.view(*tokens.shape, -1) if spoken is None else logits
 

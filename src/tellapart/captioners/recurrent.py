@@ -63,7 +63,7 @@ class AdditiveAttention(nn.Module):
 
 
 def mean_region(regions: Tensor, mask: Tensor) -> Tensor:
-    """The mean of the regions that there are: regions (B, R, C), mask (B, R) -> (B, C)"""
+    """The mean of the regions that there are, 0 where there are none: regions (B, R, C), mask (B, R) -> (B, C)"""
     return masked_mean(regions, mask)
 
 

@@ -61,6 +61,14 @@ class Layout(NamedTuple):
     place: Tensor | None  # (M,) index of each word in N*T; None: every place has one
     word: Tensor | None = None  # (N*T,) the word at each place, where one word may stand at several
 
+    @classmethod
+    def of(cls, tokens: Tensor, spoken: Tensor | Beginnings | None) -> Layout:
+        """All places of tokens (N, T), those that `spoken` marks, or the beginnings."""
+        captions, length = tokens.shape
+        if isinstance(spoken, Beginnings):
+            return cls(captions, length, spoken.place, spoken.which.flatten())
+        return cls(captions, length, None if spoken is None else spoken.flatten().nonzero().squeeze(1))
+
     def spread(self, words: Tensor) -> Tensor:
         """(M, C) -> (N*T, C)"""
         if self.place is None:
@@ -73,14 +81,6 @@ class Layout(NamedTuple):
         """(N*T, C), in whatever shape -> (M, C)"""
         words = words.reshape(self.captions * self.length, -1)
         return words if self.place is None else words.index_select(0, self.place)
-
-
-def layout_of(tokens: Tensor, spoken: Tensor | Beginnings | None) -> Layout:
-    """Of whole captions, tokens (N, T): all places, those where `spoken` (N, T) is True, or each beginning once."""
-    captions, length = tokens.shape
-    if isinstance(spoken, Beginnings):
-        return Layout(captions, length, spoken.place, spoken.which.flatten())
-    return Layout(captions, length, None if spoken is None else spoken.flatten().nonzero().squeeze(1))
 
 
 class Attention(nn.Module):
@@ -119,7 +119,7 @@ class Attention(nn.Module):
         words = self.remember(layout.spread(self.key_value(x)), layout.captions)
         if said is not None:
             words = KeysValues(torch.cat([said.keys, words.keys], 2), torch.cat([said.values, words.values], 2))
-        past = self.look(layout.spread(self.query(x)), words, _future(layout.length, x.device))
+        past = self.look(layout.spread(self.query(x)), words, future(layout.length, x.device))
         return self.out(layout.gather(past)), words
 
 
@@ -192,7 +192,7 @@ class Transformer(nn.Module):
         self.decoder = nn.ModuleList(DecoderLayer(c) for _ in range(c.decoder_layers))
         self.decoder_norm = nn.LayerNorm(c.width)
         self.word_bias = nn.Parameter(torch.zeros(c.vocab_size))  # the output matrix is the embedding
-        self.places = Places(c.width)
+        self.places = Positions(c.width)
         nn.init.normal_(self.embed.weight, std=c.width**-0.5)
 
     def encode(self, inputs: Inputs) -> Memory:
@@ -216,7 +216,7 @@ class Transformer(nn.Module):
 
         Or (M, V) at the words where `spoken` is True; or (M, V) after each of the beginnings.
         """
-        layout = layout_of(tokens, spoken)
+        layout = Layout.of(tokens, spoken)
         logits, _ = self._decode(layout.gather(tokens).squeeze(1), layout, None, memory)
         return logits.view(*tokens.shape, -1) if spoken is None else logits
 
@@ -232,13 +232,13 @@ class Transformer(nn.Module):
         return nn.functional.linear(self.decoder_norm(x), self.embed.weight, self.word_bias), tuple(said)
 
 
-def _future(length: int, device: torch.device) -> Tensor | None:
+def future(length: int, device: torch.device) -> Tensor | None:
     """(T, T) True where a word would look at a later one"""
     return torch.ones(length, length, dtype=torch.bool, device=device).triu(1) if length > 1 else None
 
 
-class Places(nn.Module):
-    """Where words stand in their captions: a table that grows when a caption is longer than any before."""
+class Positions(nn.Module):
+    """Sinusoidal positions, from a table that grows when a caption is longer than any before."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -246,7 +246,7 @@ class Places(nn.Module):
         self.register_buffer("table", positions(32, width), persistent=False)
 
     def forward(self, start: int, count: int) -> Tensor:
-        """(count, width)"""
+        """(count, width), from position `start` on"""
         if start + count > len(self.table):
             with torch.inference_mode(False):  # the table outlives the validation in which it may have to grow
                 self.table = positions(2 * (start + count), self.table.shape[1]).to(self.table)

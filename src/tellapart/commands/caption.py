@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tellapart.caption import Caption
     from tellapart.captioning import PhotoCaptioner
     from tellapart.captions_file import CaptionsFile, Row
-    from tellapart.data.inputs import Input
+    from tellapart.data.items import Input
     from tellapart.endpoint import Endpoint
     from tellapart.resume import Rows
     from tellapart.speakers import Speaker
@@ -147,7 +147,7 @@ def main(arguments: list[str]) -> int:
     _check(request)
 
     from tellapart.captions_file import CaptionsFile
-    from tellapart.data.inputs import gather
+    from tellapart.data.items import gather
 
     out = CaptionsFile(request.out) if request.out else None
     source = _source(request)  # before any photo is looked at: a wrong file or address should not cost an hour
@@ -222,7 +222,7 @@ def _collection(request: argparse.Namespace, captioned: set[str]) -> tuple[Colle
     if not request.among:
         return None, []
     from tellapart.among import Collection
-    from tellapart.data.inputs import gather
+    from tellapart.data.items import gather
     from tellapart.retrievers import DEFAULT
     from tellapart.retrievers.loading import load
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tellapart.data.examples import Example
     from tellapart.evaluation.run import Grid
 
-_METRICS = "CIDEr-D,Rep,BadEnd,Prec,UniCap,AvgLen"
+_METRICS = "CIDEr-D,Unidiomatic,Rep,BadEnd,Prec,UniCap,AvgLen"
 _SHOWN = "trains"  # the look-alikes that the terminal shows
 _AMONG = "told apart"
 _TUNED = "tuned"

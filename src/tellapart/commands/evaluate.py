@@ -11,17 +11,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart.commands.arguments import Parser, positive
+from tellapart.commands.score import TRAINING
 from tellapart.printable import print_message, print_row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tellapart.captioning import PhotoCaptioner
+    from tellapart.detectors.yolox import Detector
     from tellapart.evaluation.cards import Looked
     from tellapart.evaluation.report import Plane
     from tellapart.evaluation.rows import Model, Said, Split
     from tellapart.evaluation.run import Differences, Grid
     from tellapart.evaluation.runs import Run
+    from tellapart.metrics.training_captions import TrainingCaptions
     from tellapart.retrievers.retriever import Retriever
 
 _BEAM = 3
@@ -59,11 +62,17 @@ def parser() -> Parser:
         help=f"who has to find the photos: from `tellapart models`, a run folder or a hub id (default: {DEFAULT})",
     )
     parser.add_argument(
+        "--detector",
+        metavar="FILE.onnx",
+        help="a YOLOX export of COCO's classes: is what captions name seen (ObjPrec), is what is seen named (ObjRec)?",
+    )
+    parser.add_argument(
         "--against", metavar="MODEL", help="the row that the others are compared with (default: the first)"
     )
     parser.add_argument(
         "--metrics", metavar="A,B", help="measures of text, as in `tellapart score` (default: all that need no Java)"
     )
+    parser.add_argument("--training", metavar="DATA", nargs="+", help=TRAINING)
     parser.add_argument(
         "--near-duplicates",
         metavar="COSINE",
@@ -87,11 +96,12 @@ def main(arguments: list[str]) -> int:
 
     from tellapart import files
     from tellapart.errors import UserError
-    from tellapart.evaluation import rows
+    from tellapart.evaluation import objects, rows
     from tellapart.metrics import scoring
 
     for note in scoring.notes(request.metrics):  # which also refuses a misspelt name before it costs minutes
         print_message(note)
+    training = scoring.as_training(request.training)
     models = rows.models(request.models)
     against = _row_of(request.against, models) if request.against else models[0].recipe or models[0].name
     splits = rows.splits(request.data, request.split)
@@ -100,6 +110,7 @@ def main(arguments: list[str]) -> int:
     problems: list[str] = []
     if request.self_retrieval and not any(model.kind == "captioner" for model in models):
         raise UserError("--self-retrieval: none of the models is a captioner.")
+    detector = objects.load(request.detector) if request.detector else None
     with ExitStack() as stack:
         if request.out:
             stack.enter_context(
@@ -123,6 +134,8 @@ def main(arguments: list[str]) -> int:
                 against=against,
                 near_duplicates=request.near_duplicates,
                 metrics=request.metrics,
+                detector=detector,
+                training=training,
                 alone=len(splits) == 1,
             )
             problems += sentences
@@ -154,16 +167,25 @@ def grid_of(
     against: str,
     near_duplicates: float | None = None,
     metrics: str | None = None,
+    detector: Detector | None = None,
+    training: TrainingCaptions | None = None,
     alone: bool = True,
 ) -> tuple[Grid | None, list[str]]:
     """Caption a split with each model, and measure.  None where no model speaks of it; and what could not be used.
 
-    against  the row that others are compared with, or the first there is
-    alone    there is no other split that the captions of a file could be of
+    against   the row that others are compared with, or the first there is
+    detector  of objects, whether captions name them
+    alone     there is no other split that the captions of a file could be of
     """
-    from tellapart.evaluation import rows, run
+    from tellapart.errors import UserError
+    from tellapart.evaluation import objects, rows, run
+    from tellapart.evaluation.look_alike_groups import groups_of
+    from tellapart.metrics import retrieval
 
     readable, embedded = run.embed(retrievers, split)
+    seen = None
+    if detector is not None:
+        readable, seen = objects.see(detector, readable)
     said = [captioners.said(model, readable) for model in models]
     there, measured, sentences = rows.taking_part(said, readable, alone=alone)
     problems = readable.problems + sentences
@@ -172,7 +194,28 @@ def grid_of(
     listeners = run.listen(retrievers, embedded, readable, near_duplicates)
     names = [name for one in there for name in (one.model.recipe, one.model.name) if name]
     base = against if against in names else names[0]
-    return run.measure(readable, there, measured, listeners, reader, against=base, metrics=metrics), problems
+    groups, without_groups = None, {}
+    if reader is not None:
+        try:
+            groups = groups_of(readable)
+        except UserError as error:  # the judge is not in this installation
+            without_groups = {f"TT@{retrieval.GROUP + 1}": str(error)}
+    grid = run.measure(
+        readable,
+        there,
+        measured,
+        listeners,
+        reader,
+        against=base,
+        metrics=metrics,
+        training=training,
+        groups=groups,
+    )
+    grid.skipped.update(without_groups)
+    if seen is not None:
+        for row in grid.rows.values():
+            objects.add(row, seen, measured)
+    return grid, problems
 
 
 def _cosine(text: str) -> float:
@@ -230,7 +273,7 @@ class Captioners:
         from tellapart.among import Choosing
         from tellapart.captions_file import CaptionsFile
         from tellapart.commands.caption import write
-        from tellapart.data.inputs import Input
+        from tellapart.data.items import Input
         from tellapart.decoding.search import Search
         from tellapart.evaluation import rows
         from tellapart.evaluation.trec import file_name

@@ -104,7 +104,7 @@ def _photos_by_name(among: str, names: Iterable[str], source: Path) -> tuple[dic
 
     A photo that the captions do not know goes by its file.  The second part: a sentence for whatever could not be used.
     """
-    from tellapart.data.inputs import gather
+    from tellapart.data.items import gather
 
     inputs, problems = gather([among])
     known = set(names)

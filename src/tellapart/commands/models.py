@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tellapart import files, places
+from tellapart import files, places, recipe_files
 from tellapart.album import DEFAULT, EMBEDDED
 from tellapart.captioners import CAPTIONERS
 from tellapart.commands.arguments import Parser
-from tellapart.encoders import ANY_BACKBONE, BUNDLED, ENCODERS, Published, weights_file
+from tellapart.encoders import ANY_BACKBONE, BUNDLED, ENCODERS, Custom, Published, weights_file
 from tellapart.errors import UserError
 from tellapart.retrievers import DEFAULT as DEFAULT_RETRIEVER
 from tellapart.retrievers import EMBEDDED as EMBEDDED_RETRIEVERS
 from tellapart.retrievers import MINILM, RETRIEVERS
-from tellapart.rewards import REWARDS
+from tellapart.rewards.registry import REWARDS
 
 
 def main(arguments: list[str]) -> int:
@@ -34,15 +34,13 @@ def main(arguments: list[str]) -> int:
             "CLIP or SigLIP": "a folder or hub id, such as openai/clip-vit-base-patch32; pip install 'tellapart[clip]'",
         },
         "retrievers, to train (recipe: retriever)": {name: entry.line for name, entry in RETRIEVERS.items()},
-        "rewards (recipe: objective.rewards.terms)": REWARDS,
+        "rewards (recipe: objective.rewards.terms)": {name: entry.description for name, entry in REWARDS.items()},
         "encoders (--encoder)": {
             **{name: f"{entry.line}; {_where(name)}" for name, entry in ENCODERS.items()},
             "a folder or hub id": f"{ANY_BACKBONE}; pip install 'tellapart[backbones]'",
             "features from elsewhere": "imported with `tellapart features DATA --from ARCHIVE --name NAME`",
         },
-        "recipes here": {
-            str(file): _first_line(file) for file in sorted(Path("recipes").rglob("*.yaml")) if file.is_file()
-        },
+        "recipes (tellapart train NAME)": {name: _first_line(file) for name, file in recipe_files.shipped().items()},
     }
     for title, lines in sections.items():
         if lines:
@@ -66,6 +64,8 @@ def _minilm() -> str:
 
 def _where(name: str) -> str:
     entry = ENCODERS[name]
+    if isinstance(entry, Custom):
+        return "from a plugin"
     if not isinstance(entry, Published):
         return f"{entry.hub} on the hub"
     try:

@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart.commands.arguments import Parser
 from tellapart.metrics import measures
+from tellapart.metrics.measures.measure import Score
 from tellapart.printable import print_message
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tellapart.metrics.scoring import Scores
+
+TRAINING = (
+    "files with the captions that the model was trained on, for measures that need them (of a data file, its split "
+    "train)"
+)
 
 
 def parser() -> Parser:
@@ -53,6 +61,7 @@ def parser() -> Parser:
         help="document frequencies of CIDEr: self (the references', the default), coco (bundled: for a few photos, or "
         "one scale for several data sets), or a file of references or .npz",
     )
+    parser.add_argument("--training", metavar="DATA", nargs="+", help=TRAINING)
     parser.add_argument("--out", metavar="F.json", type=Path, help="write the JSON there and print a table instead")
     return parser
 
@@ -61,7 +70,7 @@ def _explained() -> str:
     """Each measure and what it says."""
     wrap = TextWrapper(width=110, subsequent_indent=" " * 20)
     lines = []
-    for info in measures.TEXT:
+    for info in (score for measure in measures.MEASURES.values() for score in measure.scores):
         better = f" ({info.direction})" if info.higher_is_better is False else ""
         lines.append(wrap.fill(f"  {info.name:<18}{info.description.removesuffix('.')}{better}"))
     return "\n".join(lines)
@@ -74,7 +83,11 @@ def main(arguments: list[str]) -> int:
     from tellapart.errors import UserError
     from tellapart.metrics.scoring import compare, notes
 
-    given = [Path(path) for path in (request.captions, request.references, request.against) if path]
+    given = [
+        Path(path)
+        for path in (request.captions, request.references, request.against, *(request.training or []))
+        if path
+    ]
     if request.out and files.real(request.out) in map(files.real, given):
         raise UserError(f"--out {request.out}: this is one of the files to be read; choose another name.")
 
@@ -84,6 +97,7 @@ def main(arguments: list[str]) -> int:
         request.references,
         metrics=request.metrics,
         df=request.df,
+        training=request.training,
         split=request.split,
         allow_missing=request.allow_missing,
     )
@@ -129,12 +143,12 @@ def _table(result: dict[str, Any]) -> str:
     """For people: fractions times 100."""
     lines = [f"{result['photos']} photos; shares and scores times 100, with 95 % intervals"]
     for name, score in result["corpus"].items():
-        info = measures.of(name)
-        scale = 100 if info is None or info.percent else 1
-        line = f"{name:<16} {scale * score:7.1f}  {_ends(result['interval'][name], scale)}"
+        shown = (measures.of(name) or Score(name, "")).shown
+        line = f"{name:<16} {shown(score):>7}  {_ends(result['interval'][name], shown)}"
         if found := result.get("against", {}).get(name):
-            difference = f"{scale * found['difference']:+.1f} {_ends(found['interval'], scale)}"
-            line = f"{line:<42} other {scale * found['other']:.1f}, difference {difference}, {_p(found['p'])}"
+            sign = "+" if found["difference"] >= 0 else ""
+            difference = f"{sign}{shown(found['difference'])} {_ends(found['interval'], shown)}"
+            line = f"{line:<42} other {shown(found['other'])}, difference {difference}, {_p(found['p'])}"
         lines.append(line)
     return "\n".join(lines)
 
@@ -146,6 +160,6 @@ def _p(p: float) -> str:
     return f"p {p:.3f}" if p > LEAST_P else f"p < {LEAST_P + 5e-4:.3f}"
 
 
-def _ends(interval: list[float], scale: int) -> str:
+def _ends(interval: list[float], shown: Callable[[float], str]) -> str:
     low, high = interval
-    return f"[{scale * low:.1f}, {scale * high:.1f}]"
+    return f"[{shown(low)}, {shown(high)}]"

@@ -6,35 +6,49 @@ import json
 import os
 import sys
 import textwrap
+from argparse import Namespace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from tellapart import plain_yaml, recipe_values
-from tellapart.commands.arguments import Parser
+from tellapart import former_names, plain_yaml, recipe_files, recipe_values
+from tellapart.commands.arguments import Parser, positive
 from tellapart.errors import UserError
 from tellapart.printable import print_message, print_row
 from tellapart.recipe import Recipe
 
 if TYPE_CHECKING:
     from tellapart.training.distributed import World
+    from tellapart.training.stages import Chain
 
-EXAMPLE = """tellapart train recipes/tiny/toy_xe.yaml --data toy/captions.json --out runs/toy_xe
-  tellapart train recipes/album/plain_xe.yaml --data DATA.json --out runs/plain --optim.lr 4e-4
-  tellapart train recipes/album/plain_xe.yaml --data DATA.json --out runs/plain --resume
-  torchrun --nproc-per-node 2 -m tellapart train recipes/album/plain_xe.yaml --data DATA.json --out runs/plain
+EXAMPLE = """tellapart train tiny/toy_xe --data toy/captions.json --out runs/toy_xe
+  tellapart train album/plain_xe --data DATA.json --out runs/plain --optim.lr 4e-4
+  tellapart train album/plain_xe --data DATA.json --out runs/plain --resume
+  tellapart train mine.yaml --out runs/mine --jobs 2            # a recipe with stages
+  torchrun --nproc-per-node 2 -m tellapart train album/plain_xe --data DATA.json --out runs/plain
 """
 
 
-_RECIPES = (".yaml", ".yml")
 _FLAGS = ("--resume", "--tiny", "--print_config", "--help")  # options without a value
+
+
+class Request(NamedTuple):
+    """What the command line asks for."""
+
+    what: Recipe | Chain  # one run, or a chain of them
+    out: Path
+    resume: bool
+    jobs: int
 
 
 def parser() -> Parser:
     parser = Parser(
-        "train", "Run a recipe.  Any field of a recipe can be set on the command line; they are listed below.", EXAMPLE
+        "train",
+        "Run a recipe: a file, or the name of one that ships with tellapart (`tellapart models` lists them).  "
+        "Any field of a recipe can be set on the command line; they are listed below.",
+        EXAMPLE,
     )
-    parser.usage = "tellapart train RECIPE.yaml [--out DIR] [--resume] [--data DATA.json ...] [--KEY VALUE ...]"
+    parser.usage = "tellapart train RECIPE [--out DIR] [--resume] [--jobs N] [--data DATA.json ...] [--KEY VALUE ...]"
     parser.add_argument("--recipe", action="append", default=[], help="the recipe; `--recipe` itself can be left out")
     parser.add_argument("--print_config", action="store_true", help="print the whole recipe, and train nothing")
     parser.add_argument("--out", default="runs/latest", metavar="DIR", help="folder of the run (default: runs/latest)")
@@ -42,6 +56,9 @@ def parser() -> Parser:
         "--resume",
         action="store_true",
         help="go on with the run that is in that folder; more epochs or max_steps make it longer",
+    )
+    parser.add_argument(
+        "--jobs", type=positive, default=1, metavar="N", help="runs at once of a recipe with stages (default: 1)"
     )
     parser.add_argument("--tiny", action="store_true", help="shrink widths and steps, to see that everything fits")
     parser.epilog = f"fields of a recipe:\n{_fields()}\n\n{parser.epilog}"
@@ -61,24 +78,66 @@ def _fields() -> str:
 
 
 def parse(arguments: list[str]) -> tuple[Recipe, Path, bool]:
-    """The recipe with the command line's changes, the run folder, and whether to go on with the run there."""
+    """One run: the recipe with the command line's changes, the run folder, and whether to go on with the run there."""
+    request = asked(arguments)
+    if not isinstance(request.what, Recipe):
+        raise UserError("this recipe has stages; it is not one run.")
+    return request.what, request.out, request.resume
+
+
+def asked(arguments: list[str]) -> Request:
+    """What the command line asks for; with --print_config, it is shown and that is all."""
     options, changes = _apart(_with_short_forms(arguments))
     request = parser().parse_args(options)
-    recipe = Recipe()
-    for file in request.recipe:
-        recipe = _read(file, recipe)
-    for name, text in changes:
+    read = [recipe_files.read(name) for name in request.recipe]
+    what: Recipe | Chain
+    if any(file.stages is not None for file in read):
+        if len(read) > 1:
+            raise UserError("a recipe with stages cannot be joined with another one.")
+        what = _chain(read[0], changes, request)
+    else:
+        what = _recipe([file.content for file in read], changes, request)
+        if request.jobs > 1:
+            raise UserError("--jobs is for recipes with stages; this one is a single run.")
+    return Request(what, Path(request.out), request.resume, request.jobs)
+
+
+def _recipe(contents: list[dict[str, Any]], changes: list[tuple[str, str]], request: Namespace) -> Recipe:
+    content: dict[str, Any] = {}
+    for one in contents:
+        content = recipe_files.merged(content, one)
+    recipe = recipe_values.filled(Recipe(), content)
+    for given, value in changes:
+        name, text, notes = former_names.renewed_option(given, value)
         recipe = recipe_values.changed(recipe, name, text)
+        former_names.announce(notes)
     if request.print_config:
         from tellapart.training.run_folder import plain
 
-        print(plain_yaml.dump(plain(recipe)), end="")
-        sys.exit(0)
+        _show(plain(recipe))
     if request.tiny:
         from tellapart.training.build import shrink
 
         recipe = shrink(recipe)
-    return recipe, Path(request.out), request.resume
+    return recipe
+
+
+def _chain(file: recipe_files.RecipeFile, changes: list[tuple[str, str]], request: Namespace) -> Chain:
+    from tellapart.training import stages
+
+    chain = stages.read(file, changes)
+    if request.print_config:
+        _show(stages.shown(chain))
+    if request.tiny:
+        from tellapart.training.build import shrink
+
+        chain = stages.smaller(chain, shrink)
+    return chain
+
+
+def _show(values: dict[str, Any]) -> NoReturn:
+    print(plain_yaml.dump(values), end="")
+    sys.exit(0)
 
 
 def _apart(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
@@ -100,11 +159,12 @@ def _apart(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
 
 
 def _with_short_forms(arguments: list[str]) -> list[str]:
-    """`RECIPE.yaml` is --recipe, first or wherever it is nobody's value; and `--data A B` the files of the data."""
+    """A bare word is the recipe, first or wherever it is nobody's value; and `--data A B` are the files of the data."""
     recipes, data, rest, option = list[str](), list[str](), list[str](), ""
     for place, word in enumerate(arguments):
         bare = not word.startswith("-")
-        if bare and (place == 0 or (word.lower().endswith(_RECIPES) and option in ("", "--data"))):
+        named = word.lower().endswith(recipe_files.SUFFIXES)
+        if bare and (place == 0 or option == "" or (named and option == "--data")):
             recipes.append(word)
         elif bare and option == "--data":
             data.append(word)
@@ -121,30 +181,20 @@ def _with_short_forms(arguments: list[str]) -> list[str]:
     return given + rest + (["--data.files", json.dumps(data)] if data else [])
 
 
-def _read(file: str, recipe: Recipe) -> Recipe:
-    """The recipe with what a file says in place of its own."""
-    content = plain_yaml.read(Path(file))
-    if content is None:
-        raise UserError(f"{file}: the recipe is empty.")
-    if not isinstance(content, dict):
-        raise UserError(f"{file}: a recipe is a YAML file of `key: value`; this one is not.")
-    try:
-        return recipe_values.filled(recipe, content)
-    except UserError as error:
-        raise UserError(f"{file}: {error}") from None
-
-
 def main(arguments: list[str]) -> int:
     if os.environ.get("WORLD_SIZE", "1") == "1":
-        return train(*parse(arguments))
+        request = asked(arguments)
+        if isinstance(request.what, Recipe):
+            return train(request.what, request.out, request.resume)
+        return train_chain(request.what, request)
 
     from tellapart.training.distributed import SharedError, World
 
     try:
         with World.from_environment() as world:
             with world.together():
-                request = parse(arguments)
-            return train(*request, world)
+                recipe, out, resume = parse(arguments)
+            return train(recipe, out, resume, world)
     except SharedError:
         if os.environ["RANK"] == "0":
             raise
@@ -158,13 +208,26 @@ def train(recipe: Recipe, out: Path, resume: bool, world: World | None = None) -
     try:
         outcome = run(recipe, out, resume=resume, world=world or ALONE)
     except KeyboardInterrupt:
-        print("\ntellapart train: stopped; the same command with --resume goes on from here", file=sys.stderr)
-        return 130
-    position = outcome.position
+        return _stopped()
     for problem in outcome.problems:
         print_message(problem)
-    best = ""
-    if position.best is not None:
-        best = f"; best {recipe.validation.metric} {position.best:.4f} at step {position.best_step}"
-    print_row(f"{out}: {position.finished} after {position.step} steps, {position.seconds / 60:.1f} minutes{best}")
+    print_row(f"{out}: {outcome.position.summary(recipe.validation.metric)}")
     return 1 if outcome.problems else 0
+
+
+def train_chain(stages: Chain, request: Request) -> int:
+    from tellapart.training import chain
+
+    try:
+        outcome = chain.run(stages, request.out, resume=request.resume, at_once=request.jobs)
+    except KeyboardInterrupt:
+        return _stopped()
+    for problem in outcome.problems:
+        print_message(problem)
+    print_row(f"{request.out}: all {len(stages)} stages are done; {len(outcome.done)} runs and means were made now")
+    return 1 if outcome.problems else 0
+
+
+def _stopped() -> int:
+    print("\ntellapart train: stopped; the same command with --resume goes on from here", file=sys.stderr)
+    return 130

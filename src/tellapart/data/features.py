@@ -8,12 +8,13 @@ rows.jsonl   a line per photo: {"id", "file", "sha256", "bytes", "mtime_ns", "ro
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -150,33 +151,55 @@ def extract(
     looking  who does it, with an encoder like this one (default: this process)
     """
     store = FeatureStore(folder, encoder)
-    looking = looking or partial(look, encoder.config.image_size, encoder, encoder.fit)
+    looking = looking or partial(look, encoder, encoder)
     failed, computed = add_missing(store, examples, looking, f"features of {folder.name}")
     return Extracted(store, failed, computed)
 
 
 def look(
-    image_size: int,
-    make: Callable[[NDArray[np.uint8]], Sequence[Tensor]],
-    fit: photos.Fit,
-    examples: Sequence[Example],
+    encoder: PhotoEncoder, make: Callable[[NDArray[np.uint8]], Sequence[Tensor]], examples: Sequence[Example]
 ) -> Iterator[Looked]:
-    """Photos batch by batch, read by threads while others are looked at.
+    """Items batch by batch, as an encoder takes them.
 
-    make  pixels (B, S, S, 3) -> a tensor with B rows for each of the store's arrays
+    make  pixels (B, ...), as the encoder reads them -> a tensor with B rows for each of the store's arrays
     """
 
-    def load(example: Example) -> tuple[Example, _Loaded | BadPhoto]:
+    def of_batch(batch: Sequence[photos.Photo]) -> Sequence[Tensor]:
+        return make(np.stack([photo.pixels for photo in batch]))
+
+    return look_by(partial(read_item, encoder), of_batch, examples)
+
+
+class HasHash(Protocol):
+    """An item that was read, in whatever form."""
+
+    @property
+    def sha256(self) -> str:
+        """Of the file's bytes."""
+
+
+Seen = TypeVar("Seen", bound=HasHash)
+
+
+def look_by(
+    read: Callable[[Path], Seen], make: Callable[[Sequence[Seen]], Sequence[Tensor]], examples: Sequence[Example]
+) -> Iterator[Looked]:
+    """Items batch by batch, read by threads while others are looked at.
+
+    make  B items -> a tensor with B rows for each of the store's arrays
+    """
+
+    def load(example: Example) -> tuple[Example, tuple[Seen, dict[str, Any]] | BadPhoto]:
         try:
-            return example, _load(example, image_size, fit)
+            return example, _load(example, read)
         except BadPhoto as error:
             return example, error
 
     for batch in batched(ordered_map(load, examples), BATCH):
-        good = [photo for _, photo in batch if isinstance(photo, _Loaded)]
-        arrays = make(np.stack([photo.pixels for photo in good])) if good else ()
-        failed = [(example, photo.reason) for example, photo in batch if isinstance(photo, BadPhoto)]
-        yield Looked(arrays, [photo.entry for photo in good], failed)
+        good = [loaded for _, loaded in batch if not isinstance(loaded, BadPhoto)]
+        arrays = make([photo for photo, _ in good]) if good else ()
+        failed = [(example, loaded.reason) for example, loaded in batch if isinstance(loaded, BadPhoto)]
+        yield Looked(arrays, [entry for _, entry in good], failed)
 
 
 def add_missing(
@@ -226,18 +249,25 @@ def unchanged(entry: dict[str, Any], file: Path) -> bool:
         return False  # it is there and cannot be read: to be tried, and named, like any other
 
 
-@dataclass
-class _Loaded:
-    pixels: NDArray[np.uint8]
-    entry: dict[str, Any]  # its line of the journal, but for the row
+def read_item(encoder: PhotoEncoder, file: str | os.PathLike[str]) -> photos.Photo:
+    """The pixels of an item as its encoder takes them.
+
+    A photo is fitted into a square (S, S, 3).  An encoder of other items, such as clips, has a method `read(file)` that
+    gives pixels of a shape of its own, and names its kinds of items in `takes`.
+    """
+    own = getattr(encoder, "read", None)
+    if own is not None:
+        return own(file)  # type: ignore[no-any-return]
+    return photos.read(file, encoder.config.image_size, encoder.fit)
 
 
-def _load(example: Example, size: int, fit: photos.Fit) -> _Loaded:
+def _load(example: Example, read: Callable[[Path], Seen]) -> tuple[Seen, dict[str, Any]]:
+    """An item, and its line of the journal but for the row."""
     stamp = _stamp(example.file)  # before it is read: if it changes meanwhile, the next run finds that it has
-    photo = photos.read(example.file, size, fit)
+    photo = read(example.file)
     length, date = stamp or (0, 0)
     entry = {"id": example.id, "file": str(example.file), "sha256": photo.sha256, "bytes": length, "mtime_ns": date}
-    return _Loaded(photo.pixels, entry)
+    return photo, entry
 
 
 def _stamp(file: Path) -> tuple[int, int] | None:

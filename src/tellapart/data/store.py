@@ -1,7 +1,7 @@
 """Rows of numbers on disk: memory-mapped arrays with a journal, filled once, resumable after a kill.
 
     manifest.json   what made the rows, and their shape
-    NAME.f16        (rows, ...) half precision, one file per array
+    NAME.f16        (rows, ...) one file per array; half precision, or another type of number by its suffix
     rows.jsonl      a line per row: {"id", "row", ...}
 
 A row's line is written only after its numbers are on the disk, so whatever a kill leaves behind the last line is cut
@@ -15,7 +15,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -26,6 +26,23 @@ from tellapart import files
 from tellapart.errors import UserError
 
 Rows = Sequence[int] | NDArray[np.int64]
+Number = Literal["f16", "f32", "i32"]
+_NUMBERS: dict[Number, tuple[type[np.generic], torch.dtype]] = {
+    "f16": (np.float16, torch.float16),
+    "f32": (np.float32, torch.float32),
+    "i32": (np.int32, torch.int32),
+}
+
+
+class Array(NamedTuple):
+    """An array of a store: the shape of a row, and how its numbers are written."""
+
+    shape: tuple[int, ...]
+    number: Number = "f16"
+
+    @property
+    def row_bytes(self) -> int:
+        return _NUMBERS[self.number][0]().itemsize * math.prod(self.shape)
 
 
 class Store:
@@ -35,15 +52,16 @@ class Store:
         self,
         folder: Path,
         manifest: dict[str, Any],
-        arrays: Mapping[str, tuple[int, ...]],
+        arrays: Mapping[str, tuple[int, ...] | Array],
         keys: Collection[str] = (),
     ):
         """Opens a store, or makes an empty one.  Refuses one with another manifest.
 
-        arrays  the shape of a row in each array
+        arrays  the shape of a row in each array, and its type of number unless that is half precision
         keys    what a line of the journal has beside id and row
         """
-        self.folder, self.arrays, self._keys = folder, dict(arrays), {"id", "row", *keys}
+        self.folder, self._keys = folder, {"id", "row", *keys}
+        self.arrays = {name: one if isinstance(one, Array) else Array(one) for name, one in arrays.items()}
         _claim(folder, manifest)
         self._read_journal()
 
@@ -64,7 +82,7 @@ class Store:
             if self.rows and (not array.exists() or array.stat().st_size < self.rows * size):
                 raise UserError(f"{array} is shorter than rows.jsonl says; delete the folder {self.folder}.")
         self._journal_bytes = sum(len(line) + 1 for line in lines)
-        self._maps: dict[str, NDArray[np.float16]] = {}
+        self._maps: dict[str, NDArray[Any]] = {}
 
     def _parse(self, line: bytes) -> dict[str, Any] | None:
         """A line of the journal; None if it is damaged."""
@@ -80,13 +98,14 @@ class Store:
         return int(self.lines[id]["row"])
 
     def read(self, name: str, rows: Rows, first: int | None = None) -> Tensor:
-        """(len(rows), ...) of an array, in single precision; or of each row only what comes first"""
-        return torch.from_numpy(self._mapped(name)[np.asarray(rows, np.int64), :first]).float()
+        """(len(rows), ...) of an array, halves in single precision; or of each row only what comes first"""
+        found = torch.from_numpy(self._mapped(name)[np.asarray(rows, np.int64), :first])
+        return found.float() if found.is_floating_point() else found
 
     def append(self, tensors: Sequence[Tensor], entries: list[dict[str, Any]]) -> None:
         """Add rows: first their numbers, then, once those are safe, the lines that say so."""
-        for file, tensor in zip(self._files(), tensors, strict=True):
-            files.append(file, tensor.half().cpu().numpy().tobytes())
+        for file, array, tensor in zip(self._files(), self.arrays.values(), tensors, strict=True):
+            files.append(file, tensor.to("cpu", _NUMBERS[array.number][1]).numpy().tobytes())
         for entry in entries:
             entry["row"] = self.rows
             self.rows += 1
@@ -114,14 +133,15 @@ class Store:
 
     def _files(self) -> dict[Path, int]:
         """The arrays and the bytes of a row in each."""
-        return {self.folder / f"{name}.f16": 2 * math.prod(shape) for name, shape in self.arrays.items()}
+        return {self.folder / f"{name}.{array.number}": array.row_bytes for name, array in self.arrays.items()}
 
-    def _mapped(self, name: str) -> NDArray[np.float16]:
+    def _mapped(self, name: str) -> NDArray[Any]:
+        array = self.arrays[name]
+        number, shape = _NUMBERS[array.number][0], (self.rows, *array.shape)
         if not self.rows:  # an empty file cannot be mapped
-            return np.zeros((0, *self.arrays[name]), np.float16)
+            return np.zeros(shape, number)
         if name not in self._maps:
-            shape = (self.rows, *self.arrays[name])
-            self._maps[name] = np.memmap(self.folder / f"{name}.f16", np.float16, "r", shape=shape)
+            self._maps[name] = np.memmap(self.folder / f"{name}.{array.number}", number, "r", shape=shape)
         return self._maps[name]
 
 
@@ -145,11 +165,11 @@ def _claim(folder: Path, manifest: dict[str, Any]) -> None:
 
 
 def _kind(manifest: dict[str, Any]) -> str:
-    return "import" if "digest" in manifest else "encoder"
+    return "import" if "digest" in manifest else "detector" if "detector" in manifest else "encoder"
 
 
 def _brief(manifest: dict[str, Any]) -> str:
-    encoder = manifest.get("encoder")
+    encoder = manifest.get("encoder", manifest.get("detector"))
     if not isinstance(encoder, dict):
         return "one that we do not know"
     named = [str(encoder.get("name"))]

@@ -17,7 +17,8 @@ if TYPE_CHECKING:  # recipes know the names of streams without loading torch
 
 REGIONS = "regions"
 BOXES = "boxes"  # of the regions: left, top, right, bottom as fractions of the photo; rows in the same order
-STREAMS = (REGIONS, "attributes", BOXES, "words", "actions", "classes", "sound")
+ATTRIBUTES = "attributes"  # a row is a word of the captioner's vocabulary, by its id, and the word's probability
+STREAMS = (REGIONS, ATTRIBUTES, BOXES, "words", "actions", "classes", "sound")
 
 
 class Stream(NamedTuple):
@@ -67,3 +68,17 @@ def region_inputs(values: Tensor, mask: Tensor | None = None) -> Inputs:
 
         mask = torch.ones(values.shape[:2], dtype=torch.bool, device=values.device)
     return Inputs({REGIONS: Stream(values, mask)})
+
+
+def read_attributes(stream: Stream, words: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Word ids (B, R), their probabilities (B, R), both 0 where there is no attribute, and the mask (B, R) of those.
+
+    words  ids from this one on mean no word; rows with such an id, or without a probability, are no attributes
+
+    >>> stream = Stream(torch.tensor([[[7.0, 0.9], [12.0, 0.4]]]), torch.tensor([[True, True]]))
+    >>> read_attributes(stream, 10)[0]
+    tensor([[7, 0]])
+    """
+    ids, probability = stream.values.unbind(2)
+    mask = stream.mask & (ids >= 0) & (ids < words) & (probability >= 0)  # all of them False for what is no number
+    return ids.masked_fill(~mask, 0).long(), probability.masked_fill(~mask, 0), mask

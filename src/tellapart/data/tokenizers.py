@@ -10,7 +10,7 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -129,20 +129,26 @@ class SubwordTokenizer:
 
     @classmethod
     def load(cls, folder: Path) -> SubwordTokenizer:
-        file, ids = folder / SUBWORDS, _stored(folder)
+        stored = _stored(folder)
+        ids = {name: stored.get(name) for name in ("eos", "bos", "pad")}
+        if not all(type(token) is int for token in ids.values()):
+            raise _unreadable(folder / VOCABULARY)
+        return cls.from_library(folder, ids)
+
+    @classmethod
+    def from_library(cls, folder: Path, ids: Mapping[str, Any]) -> SubwordTokenizer:
+        """From tokenizer.json alone; ids: of EOS, BOS and padding"""
         try:
             from tokenizers import Tokenizer as Library
         except ImportError:
             raise UserError(f"{folder} needs the package tokenizers; `pip install tokenizers` brings it.") from None
-        special = {name: ids.get(name) for name in ("eos", "bos", "pad")}
-        if not all(type(token) is int for token in special.values()):
-            raise _unreadable(folder / VOCABULARY)
+        text = files.read_text(files.inside(folder, SUBWORDS), most=_MOST_BYTES)
         try:
-            return cls(Library.from_str(files.read_text(files.inside(folder, SUBWORDS), most=_MOST_BYTES)), **special)  # type: ignore[arg-type]
-        except UserError:
-            raise
+            library = Library.from_str(text)
         except Exception as error:  # the library raises plain ones
-            raise UserError(f"{file} is not a tokenizer that this version can read ({error}).") from None
+            reason = f"({str(error)[:200]})"
+            raise UserError(f"{folder / SUBWORDS} is not a tokenizer that this version can read {reason}.") from None
+        return cls(library, **ids)
 
     def save(self, folder: Path) -> None:
         files.replace(folder / SUBWORDS, self._tokenizer.to_str().encode())
@@ -172,6 +178,18 @@ def load(folder: Path) -> Tokenizer:
     if kind == "subwords":
         return SubwordTokenizer.load(folder)
     raise _unreadable(folder / VOCABULARY)
+
+
+def of_language_model(folder: Path) -> SubwordTokenizer:
+    """The tokenizer of a language model of transformers, from its folder: tokenizer.json, and ids in config.json."""
+    if not files.is_folder(folder):
+        raise UserError(f"data.tokenizer: there is no folder {folder}.")
+    config = files.read_json(files.inside(folder, "config.json"))
+    special = {name: config.get(f"{name}_token_id") for name in ("eos", "bos", "pad")}
+    if type(special["eos"]) is not int:
+        raise UserError(f"{folder / 'config.json'}: eos_token_id is not a token; a captioner must know how to end.")
+    ids = {name: token for name, token in special.items() if type(token) is int}
+    return SubwordTokenizer.from_library(folder, ids)
 
 
 def spellings(tokenizer: Tokenizer) -> list[str]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tellapart.captioners import Captioner
-from tellapart.data.streams import region_inputs
+from tellapart.data.streams import REGIONS, Inputs, Stream
 from tellapart.decoding.score import score
 
 _OVERLAP = 1.5  # how much wider a window is than the distance to the next: things lie where two windows meet, too
@@ -27,16 +27,18 @@ def windows_a_side(side: int) -> int:
 
 
 @torch.inference_mode()
-def needed(captioner: Captioner, features: Tensor, tokens: Tensor, *, side: int, bos: int) -> Tensor:
+def needed(captioner: Captioner, inputs: Inputs, tokens: Tensor, *, side: int, bos: int) -> Tensor:
     """What each word of a caption loses where the photo is hidden, 0 where it loses nothing.
 
-    features  (R, D)  of a square grid, R = side * side > 1, row by row
+    inputs            of one photo; its regions (1, R, D) are a square grid, R = side * side > 1, row by row.  Other
+                      streams stay as they are
     tokens    (T,)    the caption's words, with or without EOS
     returns   (T, W)  in nats; W windows, as many a side as `windows_a_side` says, row by row
     """
     everything = torch.ones(1, side * side, dtype=torch.bool)
-    visible = torch.cat([everything, ~windows(side)]).to(features.device)
-    memory = captioner.encode(region_inputs(features.expand(len(visible), -1, -1).contiguous(), visible))
+    visible = torch.cat([everything, ~windows(side)]).to(inputs.device)
+    again = inputs.select([0] * len(visible))
+    memory = captioner.encode(Inputs(again | {REGIONS: Stream(again[REGIONS].values, visible)}))
     said = tokens.expand(len(visible), -1).contiguous()
     logp = score(captioner, memory, said, torch.ones_like(said, dtype=torch.bool), bos=bos)
     return (logp[0] - logp[1:]).clamp(min=0).T

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -11,10 +12,17 @@ from torch import Tensor
 
 def opening(memory: Any, bos: int) -> Tensor:
     """The token before the first word, once per photo: (B,), on the memory's device."""
-    leaf = memory
-    while not isinstance(leaf, Tensor):
-        leaf = leaf[0]
+    leaf = next(_leaves(memory))
     return torch.full((len(leaf),), bos, device=leaf.device)
+
+
+def _leaves(tree: Any) -> Iterator[Tensor]:
+    """The tensors of nested tuples, some of which may be empty."""
+    if isinstance(tree, Tensor):
+        yield tree
+    else:
+        for part in tree:
+            yield from _leaves(part)
 
 
 def log_probabilities(logits: Tensor) -> Tensor:

@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from tellapart.errors import UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
+    import torch
     from numpy.typing import NDArray
     from torch import Tensor
 
@@ -96,7 +99,15 @@ class OnHub:
     line: str
 
 
-ENCODERS: dict[str, Published | OnHub] = {
+@dataclass(frozen=True)
+class Custom:
+    """A line of the table: an encoder that a plugin brings."""
+
+    load: Callable[[EncoderConfig, torch.device], PhotoEncoder]
+    line: str
+
+
+ENCODERS: dict[str, Published | OnHub | Custom] = {
     **{
         f"efficientnet_lite{variant}": Published(
             variant,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tellapart.encoders import ENCODERS, EncoderConfig, OnHub, PhotoEncoder, pretrained, unknown
+from tellapart.encoders import ENCODERS, Custom, EncoderConfig, OnHub, PhotoEncoder, pretrained, unknown
 from tellapart.encoders.backbone import Backbone
 from tellapart.encoders.encoder import Encoder
 
@@ -13,6 +13,8 @@ def load(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
     entry = ENCODERS.get(config.name)
     if isinstance(entry, OnHub):
         return Backbone(config, entry.hub, device)
+    if isinstance(entry, Custom):
+        return entry.load(config, device)
     if entry is not None:
         return Encoder(config, device)
     if pretrained.could_be(config.name):

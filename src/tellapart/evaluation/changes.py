@@ -13,7 +13,7 @@ from tellapart.data.examples import Example
 from tellapart.errors import UserError
 from tellapart.evaluation.rows import Split
 from tellapart.metrics.cider import cider_d
-from tellapart.metrics.material import Material
+from tellapart.metrics.scoring_inputs import ScoringInputs
 from tellapart.progress import Progress
 
 if TYPE_CHECKING:
@@ -74,13 +74,13 @@ def compare(split: Split, photos: Sequence[Example], said: Mapping[str, Mapping[
     told = [photo for photo in split.photos if photo.captions]
     row_of = {str(photo.file): row for row, photo in enumerate(told)}
     at = np.array([row_of[str(photo.file)] for photo in there])
-    material = Material([[""] for _ in told], [photo.captions for photo in told])
+    inputs = ScoringInputs([[""] for _ in told], [photo.captions for photo in told])
     scores = {}
     for run, own in said.items():
         texts = [""] * len(told)
         for row, photo in zip(at.tolist(), there, strict=True):
             texts[row] = own[str(photo.file)]
-        captioned = material.with_captions([[text] for text in texts])
+        captioned = inputs.with_captions([[text] for text in texts])
         scores[run] = cider_d(captioned.captions_split, captioned.photos, captioned.references)[at]
     return Changes(there, {run: [own[str(photo.file)] for photo in there] for run, own in said.items()}, scores)
 

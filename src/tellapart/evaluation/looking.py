@@ -7,7 +7,6 @@ from pathlib import Path
 import torch
 
 from tellapart.captioning import PhotoCaptioner
-from tellapart.data.streams import REGIONS
 from tellapart.decoding.looking import needed
 from tellapart.errors import BadPhoto
 from tellapart.evaluation.cards import Looked
@@ -23,10 +22,10 @@ def looked(captioner: PhotoCaptioner, file: Path, caption: str) -> Looked | None
     if encoder is None or encoder.config.grid < 2 or len(tokens) != len(caption.split()):
         return None
     try:
-        features, _ = visual.inputs([visual.load(file)])[REGIONS]
+        inputs = visual.inputs([visual.load(file)])
     except BadPhoto:
         return None
     given = torch.tensor(tokens, device=captioner.device)
-    need = needed(captioner.model.captioner, features[0], given, side=encoder.config.grid, bos=words.bos)
+    need = needed(captioner.model.captioner, inputs, given, side=encoder.config.grid, bos=words.bos)
     levels = (_MOST * need / need.max().clamp(min=1e-9)).round().int().tolist()
     return Looked(["".join(map(str, word)) for word in levels], middle=encoder.fit.crop)

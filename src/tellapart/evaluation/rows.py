@@ -13,9 +13,8 @@ import numpy as np
 
 from tellapart import files
 from tellapart.album import EMBEDDED
-from tellapart.data import examples
+from tellapart.data import items
 from tellapart.data.examples import Example
-from tellapart.data.readers import folder
 from tellapart.errors import UserError
 from tellapart.metrics import caption_files
 from tellapart.models import members
@@ -121,14 +120,10 @@ def splits(given: Sequence[str], split: str) -> list[Split]:
     """The photos of each data set; a folder of photos is one, without references."""
     found = []
     for source in given:
-        dataset = folder.read(Path(source)) if files.is_folder(Path(source)) else examples.read(source)
-        if dataset.kind != "images":
-            raise UserError(f"{source}: has {dataset.kind}, and only photos can be captioned.")
-        photos = dataset.split(split)
-        if not photos:
-            there = ", ".join(sorted({repr(example.split) for example in dataset.examples})) or "no photo"
-            raise UserError(f"{source}: has no split {split!r}; it has {there}.")
-        found.append(Split(dataset.name, source, photos, dataset.problems))
+        if not files.is_folder(Path(source)) and not items.is_data_file(source):
+            raise UserError(f"{source}: --data takes a data file (DATA.json) or a folder of photos.")
+        opened = items.open_path(source, split=split)
+        found.append(Split(opened.name, source, opened.examples, opened.problems))
     name, times = Counter(one.name for one in found).most_common(1)[0]
     if times > 1:
         both = " and ".join(one.source for one in found if one.name == name)

@@ -3,7 +3,7 @@
 All models are measured on the photos that all of them captioned; the other photos of the split remain distractors.
 
     human    text: the first reference against the others, so that a photo with a single one has no part; retrieval:
-             every reference; text to text: every reference against the others
+             every reference; text to text: every reference against the others, within look-alike groups the first
     no references   such photos have no part in what compares with references: neither as targets nor, in text to
              text, as distractors
 """
@@ -18,10 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tellapart.evaluation.look_alike_groups import Groups
 from tellapart.evaluation.rows import Said, Split
 from tellapart.metrics import bootstrap, retrieval, scoring
-from tellapart.metrics.retrieval import Found, Gallery
+from tellapart.metrics.retrieval import Found, Gallery, Name
 from tellapart.metrics.statistics import Statistics, mean_of_runs
+from tellapart.metrics.training_captions import TrainingCaptions
 from tellapart.progress import Progress
 from tellapart.retrievers import MINILM
 from tellapart.retrievers.embeddings import Embedded, embed_photos
@@ -31,9 +33,6 @@ from tellapart.version import __version__
 Differences = dict[str, dict[str, bootstrap.Difference]]  # model -> score -> how it differs from another row's
 
 _TOGETHER = 64  # captions that are embedded at once
-BY_TEXT_ALONE = [
-    name for name, measure in scoring.MEASURES.items() if "refs" not in measure.signature and not measure.several
-]
 
 
 @dataclass
@@ -195,8 +194,11 @@ def measure(
     *,
     against: str,
     metrics: str | None = None,
+    training: TrainingCaptions | None = None,
+    groups: Groups | None = None,
 ) -> Grid:
-    """`measured` are photos that everybody speaks of; `reader` is the text-to-text encoder, if there is one."""
+    """`measured` are photos that everybody speaks of; `reader` is the text-to-text encoder, if there is one, and
+    `groups` who looks like whom, for TT@6."""
     rows = {one.model.name: Row([], {}, one, {}) for one in said}
     skipped: dict[str, str] = {}
     for listener in listeners:
@@ -205,10 +207,14 @@ def measure(
     if reader is not None and any(photo.captions for photo in split.photos):
         known = Known(split, reader)
         for row in rows.values():
-            _text_to_text(row, split, known, measured)
+            _text_to_text(row, split, known, measured, groups)
+        if groups is None or not (groups.nearest >= 0).all(1).any():
+            skipped[str(Name("TT", retrieval.GROUP + 1))] = (
+                f"a group has {retrieval.GROUP + 1} photos with references, and there are {len(known.photos)}."
+            )
     elif reader is not None:
         skipped["TT"] = "there are no references."
-    skipped |= _text(rows, split, measured, metrics)
+    skipped |= _text(rows, split, measured, metrics, training)
     look_alikes = listeners[0].gallery.groups if listeners else np.full((len(split.photos), 0), -1)
     by_name = {listener.retriever.name: listener.retriever.sha256 for listener in listeners}
     runs: dict[str, list[str]] = {}
@@ -278,27 +284,41 @@ class Known:
         return embed_captions(self.reader, texts)
 
 
-def _text_to_text(row: Row, split: Split, known: Known, measured: list[int]) -> None:
+def _text_to_text(row: Row, split: Split, known: Known, measured: list[int], groups: Groups | None) -> None:
     least = 2 if row.said.of_people else 1  # what a person said is compared with what the others said
     photos = [photo for photo in measured if len(split.photos[photo].captions) >= least]
     if not photos:
         return
     own, texts = queries(row.said, photos)
-    place_of = np.full(len(split.photos), -1, np.int64)
+    place_of = np.full(len(split.photos) + 1, -1, np.int64)  # the last is that of -1
     place_of[known.photos] = np.arange(len(known.photos))
-    ranks = retrieval.text_to_text(
-        known.embed(texts), place_of[own], known.vectors, known.counts, of_people=row.said.of_people
+    alike = groups.nearest[known.photos] if groups else np.full((len(known.photos), 0), -1)
+    read = retrieval.text_to_text(
+        known.embed(texts), place_of[own], known.vectors, known.counts, place_of[alike], of_people=row.said.of_people
     )
-    row.read = own, ranks
-    statistics = retrieval.recalls(ranks, own, len(split.photos), "TT R", _name_in_tables(known.reader))
-    row.add(statistics, f"photos:{len(known.photos)}|captions:{len(texts)}|w:{known.reader.sha256[:8]}")
+    row.read = own, read.ranks
+    name, count = _name_in_tables(known.reader), len(split.photos)
+    photos_known, weights = f"photos:{len(known.photos)}", f"w:{known.reader.sha256[:8]}"
+    recalls = retrieval.recalls(read.ranks, own, count, "TT R", name)
+    row.add(recalls, f"{photos_known}|captions:{len(texts)}|{weights}")
+    if groups is not None:
+        first = np.flatnonzero(np.diff(own, prepend=-1))  # of each photo: people are asked for one caption, as models
+        found = retrieval.within_groups(read.only(first), own[first], count, retrieval.GROUP + 1, name)
+        if found is not None:
+            row.add(found, f"{photos_known}|captions:{len(first)}|groups:{groups.signature}|{weights}")
 
 
 def _name_in_tables(reader: Retriever) -> str:
     return "" if reader.name == MINILM else reader.name
 
 
-def _text(rows: dict[str, Row], split: Split, measured: list[int], metrics: str | None) -> dict[str, str]:
+def _text(
+    rows: dict[str, Row],
+    split: Split,
+    measured: list[int],
+    metrics: str | None,
+    training: TrainingCaptions | None,
+) -> dict[str, str]:
     """Adds the measures of text to all rows."""
     skipped: dict[str, str] = {}
     models = [row for row in rows.values() if not row.said.of_people]
@@ -307,19 +327,23 @@ def _text(rows: dict[str, Row], split: Split, measured: list[int], metrics: str 
     if models and told:
         captions = [{str(photo): row.said.of_photo[photo][0] for photo in told} for row in models]
         references = {str(photo): texts for photo, texts in told.items()}
-        for row, scores in zip(models, scoring.compare(captions, references, metrics=metrics), strict=True):
+        found = scoring.compare(captions, references, metrics=metrics, training=training)
+        for row, scores in zip(models, found, strict=True):
             skipped |= _add_scores(row, scores, len(split.photos))
     elif models:
         skipped["measures that compare with references"] = f"no photo of {split.name} has any."
         references = {str(photo): [""] for photo in measured}  # which these measures do not look at
         captions = [{str(photo): row.said.of_photo[photo][0] for photo in measured} for row in models]
-        for row, scores in zip(models, scoring.compare(captions, references, metrics=BY_TEXT_ALONE), strict=True):
+        alone = scoring.without_references(training)
+        found = scoring.compare(captions, references, metrics=alone, training=training)
+        for row, scores in zip(models, found, strict=True):
             skipped |= _add_scores(row, scores, len(split.photos))
     others = {str(photo): texts[1:] for photo, texts in told.items() if len(texts) > 1}
     for row in people:
         if others:
             first = {photo: told[int(photo)][0] for photo in others}
-            skipped |= _add_scores(row, scoring.measure(first, others, metrics=metrics), len(split.photos))
+            scores = scoring.measure(first, others, metrics=metrics, training=training)
+            skipped |= _add_scores(row, scores, len(split.photos))
         else:
             skipped[f"text of {row.said.model.name}"] = "no photo has two references to compare with each other."
     return skipped

@@ -12,9 +12,10 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from tellapart import files, plain_yaml, recipe_values
+from tellapart import files, former_names, plain_yaml, recipe_values
 from tellapart.errors import UserError
 from tellapart.evaluation import rows
+from tellapart.metrics.measures import RENAMED
 from tellapart.recipe import Recipe
 
 _AS_THEY_ARE = ("loss", "length")  # the others are shares, and people read them times 100
@@ -76,7 +77,7 @@ def _read(folder: Path, name: str) -> Run:
 
 def _recipe(file: Path) -> Recipe:
     try:
-        recipe = recipe_values.filled(Recipe(), plain_yaml.read(file), strict=False)
+        recipe = recipe_values.filled(Recipe(), former_names.renewed(plain_yaml.read(file))[0], strict=False)
     except UserError as error:
         raise UserError(f"{file} is damaged: {str(error).removeprefix(f'{file}: ')}") from None
     return recipe
@@ -100,7 +101,8 @@ def _curves(file: Path) -> tuple[Curves, Curves, int]:
         for name, value in line.items():
             if name not in _UNSEEN and math.isfinite(value):
                 curves = validations if name.startswith("val/") else training
-                curves[name.removeprefix("val/")].append((step, value))
+                figure = name.removeprefix("val/")
+                curves[RENAMED.get(figure, figure)].append((step, value))
     if step < 0:
         raise UserError(f"{file} has no line yet: there is nothing to compare.")
     return dict(validations), dict(training), step

@@ -171,7 +171,7 @@ def _parts(
     """The step, the captioner that it trains, and its batches."""
     recipe, config = run.recipe, models.read_config(run.folder, "captioner")
     tokenizer = models.load_tokenizer(run.folder, config.settings)
-    chosen, _ = choose(recipe, photos=True)
+    chosen, _ = choose(recipe, takes=("photos", "clips"))
     sources, cached = _sources(recipe, chosen, device)
     data = CaptionedPhotos(sources, tokenizer, recipe.data.max_words)
     sizes = {name: store.shape[1] for name, store in sources[0][0].items()}

@@ -7,7 +7,7 @@ from textwrap import fill
 from typing import Literal
 
 from tellapart.evaluation.run import Differences, Grid
-from tellapart.metrics import measures, retrieval
+from tellapart.metrics import measures, objects, retrieval
 from tellapart.metrics.bootstrap import Difference
 from tellapart.printable import printable
 
@@ -19,32 +19,42 @@ _EVIDENCE = (
     "On 1,000 test photos of Flickr8k, the embedded judge finds 17 % by plain's captions, 28 % by distinctive's and "
     "only 19 % by people's own; text to text finds 11 %, 16 % and 66 %."
 )
+_OBJECTS = ("ObjPrec", "ObjRec")  # which name their detector
 _ACCURACY = ("Prec", "CIDEr-D")
-_WORDING = ("UniCap", "Rep", "BadEnd", "AvgLen")
+_WORDING = ("Unidiomatic", "Rep", "BadEnd", "UniCap", "AvgLen")
 
 
 def main_columns(grid: Grid) -> list[str]:
-    """What every table of distinctiveness has side by side, what to believe first: text to text, then accuracy.
+    """What every table of distinctiveness has side by side.
 
-    Then the retrievers that see photos: over-fitting to one of them shows beside the others.
+    What people win comes first: text to text, objects.  Then accuracy and wording.  Retrievers that see photos come
+    last: over-fitting to one of them shows beside the others.
     """
-    there = all_columns(grid)
-    firsts = [name for name in there if (parsed := retrieval.parse(name)) and parsed.k == 1]
-    by_text = [name for name in firsts if is_text_to_text(name)]
-    by_looking = [name for name in firsts if name not in by_text]
-    accuracy, wording = ([name for name in names if name in there] for names in (_ACCURACY, _WORDING))
-    return [*by_text, *accuracy, *by_looking, *wording]
+    every = all_columns(grid)
+    parsed = {name: found for name in every if (found := retrieval.parse(name))}
+    by_text = [name for name, found in parsed.items() if found.kind == "TT" or (found.kind == "TT R" and found.k == 1)]
+    by_looking = [name for name, found in parsed.items() if found.k == 1 and name not in by_text]
+    objects = [name for kind in _OBJECTS for name in every if name.partition("[")[0] == kind]
+    return [*by_text, *objects, *(name for name in (*_ACCURACY, *_WORDING) if name in every), *by_looking]
 
 
 def all_columns(grid: Grid) -> list[str]:
-    """Every score that some row has: text to text first, then measures of text, then by retrievers that see photos."""
+    """Every score that some row has: text to text first, objects, measures of text, then retrievers that see photos."""
     there = list(dict.fromkeys(name for scores in grid.scores.values() for name in scores))
-    return sorted(there, key=lambda name: 0 if is_text_to_text(name) else 1 if retrieval.parse(name) is None else 2)
+    return sorted(there, key=_place)
+
+
+def _place(name: str) -> int:
+    if is_text_to_text(name):
+        return 0
+    if name.partition("[")[0] in _OBJECTS:
+        return 1
+    return 2 if retrieval.parse(name) is None else 3
 
 
 def is_text_to_text(name: str) -> bool:
     parsed = retrieval.parse(name)
-    return parsed is not None and parsed.kind == "TT R"
+    return parsed is not None and parsed.kind in ("TT R", "TT")
 
 
 def verdict(name: str, difference: Difference | None) -> Literal["", "better", "worse", "other"]:
@@ -59,16 +69,14 @@ def verdict(name: str, difference: Difference | None) -> Literal["", "better", "
 
 def shown(name: str, value: float) -> str:
     """A figure as people read it."""
-    parsed, info = retrieval.parse(name), measures.of(name)
-    if parsed and parsed.kind.startswith("GEG"):
-        return f"{100 * value:.2f}"
-    if info is None or info.percent:
-        return f"{100 * value:.1f}"
-    return f"{value:.0f}" if name == "Vocabulary" else f"{value:.1f}"
+    score = measures.of(name)
+    return score.shown(value) if score else f"{100 * value:.1f}"
 
 
 def heading(name: str) -> tuple[str, str]:
     """A score's name in two lines: the measure, and by whom."""
+    if (seen := objects.parse(name)) is not None:
+        return seen
     parsed = retrieval.parse(name)
     if parsed is None or not parsed.retriever:
         return printable(name), ""
@@ -157,8 +165,8 @@ def notes(grid: Grid, columns: Sequence[str]) -> list[str]:
         lines.append("TT is independent only of captions that no MiniLM-based retriever rewarded or chose.")
     if any(row.said.of_people for row in grid.rows.values()):
         lines.append(
-            "human: in text the first reference against the others, so with one reference fewer than the models;"
-            " in retrieval all."
+            "human: in text the first reference against the others, so with one reference fewer than the models, and"
+            " in TT among look-alikes too; in retrieval all."
         )
     return lines
 

@@ -6,6 +6,7 @@
     GEG-Avg, GEG-Min[r] by how much a caption fits its photo better than the photo's five look-alikes: than they do on
                         average, or than the one that it fits best (group embedding gap, Eqs. 3 and 4)
     TT R@K              as R@K, but the photos are known by their references, and the listener only reads
+    TT@6                the same within a look-alike group: the photo and the five that look most like it
     self R@K            as R@K, but the listener is the captioner itself: log p(caption | photo)
 
 A tie counts against the caption.  Every measure is given as sums over photos, so that intervals and paired tests are
@@ -26,6 +27,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from tellapart.metrics.measures.measure import Score
 from tellapart.metrics.statistics import Statistics, quotients
 from tellapart.progress import Progress
 
@@ -43,20 +45,37 @@ _BLOCK = 4_000_000  # similarities at once: 16 MB, and some copies
 
 # Names
 
-Kind = Literal["R", "P", "P-hard", "GEG-Avg", "GEG-Min", "TT R", "self R"]
+Kind = Literal["R", "P", "P-hard", "GEG-Avg", "GEG-Min", "TT R", "TT", "self R"]
 _NAME = re.compile(
-    r"(?:(?P<recall>(?:TT |self )?R)@(?P<k>[1-9]\d*)|P@1/(?P<pool>[1-9]\d*)(?P<hard>-hard)?|(?P<gap>GEG-(?:Avg|Min)))"
-    r"(?:\[(?P<retriever>.+)\])?",
+    r"(?:(?P<recall>(?:TT |self )?R|TT)@(?P<k>[1-9]\d*)|P@1/(?P<pool>[1-9]\d*)(?P<hard>-hard)?"
+    r"|(?P<gap>GEG-(?:Avg|Min)))(?:\[(?P<retriever>.+)\])?",
     re.ASCII,
 )
+
+_MEANINGS: dict[Kind, str] = {
+    "R": "By looking: {by}, a model that sees the photos, searches them by the caption; so many captions bring the "
+    "right photo {place}.",
+    "P": "Captions by which {by}, which sees the photos, picks the right one of {k} drawn by chance.",
+    "P-hard": "Captions by which {by}, which sees the photos, picks the right one of the {k} most alike.",
+    "GEG-Avg": "By how much a caption fits its photo better than its look-alikes on average, by {by}.",
+    "GEG-Min": "By how much a caption fits its photo better than the closest look-alike, by {by}.",
+    "TT R": "Text to text: a model that only reads compares the caption with what people wrote about every photo; "
+    "so many captions bring the right photo {place}.",
+    "TT": "Text to text among look-alikes: a model that only reads picks the right one of {k} photos that look alike, "
+    "by what people wrote about them. Chance is 1 in {k}.",
+    "self R": "The captioner itself looks for the photo by its caption; so many bring it {place}.",
+}
+SCORES = {
+    kind: Score(kind, meaning, digits=2 if kind.startswith("GEG") else 1) for kind, meaning in _MEANINGS.items()
+}  # what each figure says, for people
 
 
 @dataclass(frozen=True)
 class Name:
     """A measure of retrieval: `str` writes it as tables and files have it, `parse` reads that.
 
-    k          of R@K, and the pool's size of P@1/100; 0 where there is none
-    retriever  any text on one line; none in "self R", where the captioner listens, and in "TT R", where it is MiniLM
+    k          of R@K, and the size of a pool (P@1/100) or a group (TT@6); 0 where there is none
+    retriever  any text on one line; none in "self R", where the captioner listens, and in text to text by MiniLM
     """
 
     kind: Kind
@@ -64,7 +83,7 @@ class Name:
     retriever: str = ""
 
     def __post_init__(self) -> None:
-        has_k, may_lack_retriever = not self.kind.startswith("GEG"), self.kind in ("TT R", "self R")
+        has_k, may_lack_retriever = not self.kind.startswith("GEG"), self.kind in ("TT R", "TT", "self R")
         if self.kind not in get_args(Kind) or (self.k > 0) != has_k or self.k < 0:
             raise ValueError(f"there is no measure of retrieval {self.kind} with k = {self.k}")
         if not (self.retriever or may_lack_retriever) or (self.retriever and self.kind == "self R"):
@@ -330,16 +349,45 @@ def _means(names: list[str], values: NDArray[Any], own: Numbers, photos: int, we
 # Text to text
 
 
-def text_to_text(captions: Floats, own: Numbers, references: Floats, counts: Numbers, *, of_people: bool) -> Numbers:
-    """TT: the ranks (N,) of captions (N, E) by photos that are known by the mean (P, E) of their references' vectors.
+@dataclass(frozen=True)
+class Read:
+    """What a text-to-text encoder made of N captions; a caption's own photo is `own`.
+
+    ranks    (N,) number of other photos that fit at least as well
+    picked   (N,) whether the own photo was best in its group
+    grouped  (N,) whether it has a group of full size
+    """
+
+    own: Numbers
+    ranks: Numbers
+    picked: NDArray[np.bool_]
+    grouped: NDArray[np.bool_]
+
+    def only(self, chosen: Numbers) -> Read:
+        """Of some of the captions."""
+        return Read(self.own[chosen], self.ranks[chosen], self.picked[chosen], self.grouped[chosen])
+
+
+def text_to_text(
+    captions: Floats,
+    own: Numbers,
+    references: Floats,
+    counts: Numbers,
+    groups: Numbers | None = None,
+    *,
+    of_people: bool,
+) -> Read:
+    """Look for the photos of captions (N, E) by the mean (P, E) of each photo's references' vectors.
 
     counts     (P,) references of each photo, none 0: of a photo without one nothing is known, and it has no part here
+    groups     (P, K) the photos that look most like each; -1: there is none
     of_people  the captions are among the references.  A caption is then left out of its own photo's, which must have
                another.
     """
     if counts.min(initial=1) < 1 or (of_people and counts[own].min(initial=2) < 2):
         raise ValueError("a photo has no reference to be known by")
-    found = []
+    groups = np.full((len(references), 0), -1) if groups is None else groups
+    parts = [(np.zeros(0, np.int64), np.zeros(0, bool))]
     with Progress("text to text", len(captions), unit="caption") as bar:
         for part, similarity in blocks(captions, references):
             mine, rows = own[part], np.arange(part.stop - part.start)
@@ -347,6 +395,16 @@ def text_to_text(captions: Floats, own: Numbers, references: Floats, counts: Num
                 itself = (captions[part] ** 2).sum(1)  # 1, or 0 for a caption without words
                 of_all = similarity[rows, mine] * counts[mine]
                 similarity[rows, mine] = (of_all - itself) / (counts[mine] - 1)
-            found.append(ranks(similarity, mine))
+            parts.append((ranks(similarity, mine), picked(similarity, mine, groups[mine])))
             bar.advance(len(mine))
-    return np.concatenate(found) if found else np.zeros(0, np.int64)
+    place, right = (np.concatenate(column) for column in zip(*parts, strict=True))
+    full: NDArray[np.bool_] = (groups >= 0).sum(1) == max(groups.shape[1], 1)
+    return Read(own, place, right, full[own])
+
+
+def within_groups(read: Read, own: Numbers, photos: int, size: int, retriever: str = "") -> Statistics | None:
+    """TT@6 of captions in a row for each of all `photos`, `own` (N,) being the captions' among them; none if no photo
+    has a group."""
+    if not read.grouped.any():
+        return None
+    return _means([str(Name("TT", size, retriever))], read.picked[:, None], own, photos, read.grouped)

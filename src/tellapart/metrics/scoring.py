@@ -1,127 +1,25 @@
-"""Every measure of text by its name, and `score`, which runs them."""
+"""`score`: run measures over captions and references."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tellapart.errors import UserError
-from tellapart.metrics import bleu, bootstrap, caption_files, distinctiveness, diversity, frequencies, usage
-from tellapart.metrics import meteor as meteor_metric
-from tellapart.metrics import scene_graph as scene_graph_metric
-from tellapart.metrics import spice as spice_metric
+from tellapart.metrics import bootstrap, caption_files, frequencies, training_captions
 from tellapart.metrics.caption_files import Captions, Paired
-from tellapart.metrics.cider import cider, cider_d
 from tellapart.metrics.frequencies import WordFrequencies
-from tellapart.metrics.material import LOOK_ALIKES, Material
-from tellapart.metrics.rouge import rouge_l
-from tellapart.metrics.statistics import Statistics, mean_of
+from tellapart.metrics.measures import MEASURES, RENAMED
+from tellapart.metrics.measures.measure import Measure
+from tellapart.metrics.scoring_inputs import LOOK_ALIKES, ScoringInputs
+from tellapart.metrics.statistics import Statistics
+from tellapart.metrics.training_captions import TrainingCaptions
 from tellapart.progress import Progress
 from tellapart.version import __version__
 
-
-@dataclass(frozen=True)
-class Measure:
-    """names       the scores that it gives
-    compute     from captions and references to statistics
-    signature   what its figures depend on beside the captions, by the keys of `_signature`
-    lacks       what it would need to be installed to run: a sentence, or nothing
-    several     it compares several captions of one photo
-    java        it runs a Java program, so that it must be asked for
-
-    What its scores mean to people, and which way they get better, is in `measures`.
-    """
-
-    names: tuple[str, ...]
-    compute: Callable[[Material], Statistics]
-    signature: tuple[str, ...] = ("tok", "refs")
-    lacks: Callable[[], str | None] = lambda: None
-    several: bool = False
-    java: bool = False
-
-
-MEASURES: dict[str, Measure] = {
-    "BLEU": Measure(bleu.NAMES, lambda m: bleu.bleu(m.captions_split, m.photos, m.references)),
-    "METEOR": Measure(
-        ("METEOR",),
-        lambda m: Statistics(("METEOR",), meteor_metric.load().statistics(m.said, m.told), _meteor),
-        ("meteor", "tok", "refs"),
-        meteor_metric.available,
-    ),
-    "ROUGE-L": Measure(("ROUGE-L",), lambda m: mean_of("ROUGE-L", rouge_l(m.caption_ids, m.photos, m.reference_ids))),
-    "CIDEr-D": Measure(
-        ("CIDEr-D",),
-        lambda m: mean_of("CIDEr-D", cider_d(m.captions_split, m.photos, m.references)),
-        ("df", "tok", "refs"),
-    ),
-    "CIDEr": Measure(
-        ("CIDEr",), lambda m: mean_of("CIDEr", cider(m.captions_split, m.photos, m.references)), ("df", "tok", "refs")
-    ),
-    "SPICE": Measure(
-        spice_metric.NAMES,
-        lambda m: Statistics(spice_metric.NAMES, spice_metric.spice(m.said, m.told), spice_metric.value),
-        ("spice", "tok", "refs"),
-        spice_metric.available,
-        java=True,
-    ),
-    "SGF": Measure(
-        scene_graph_metric.NAMES,
-        lambda m: Statistics(
-            scene_graph_metric.NAMES, scene_graph_metric.statistics(m.said, m.told), scene_graph_metric.value
-        ),
-    ),
-    "UniCap": Measure(("UniCap",), lambda m: distinctiveness.unique_captions(m.said), ("tok",)),
-    "AvgLen": Measure(("AvgLen",), lambda m: distinctiveness.average_length(m.said), ("tok",)),
-    "Vocabulary": Measure(("Vocabulary",), lambda m: distinctiveness.vocabulary(m.said), ("tok",)),
-    "distinct-1": Measure(("distinct-1",), lambda m: distinctiveness.distinct(m.said, 1), ("tok",)),
-    "distinct-2": Measure(("distinct-2",), lambda m: distinctiveness.distinct(m.said, 2), ("tok",)),
-    "RareWords": Measure(
-        ("RareWords",),
-        lambda m: distinctiveness.rare_words(
-            m.said, frequencies.coco().of_words(), frequencies.coco().ngrams.documents
-        ),
-        ("rare", "tok"),
-    ),
-    "Rep": Measure(("Rep",), lambda m: distinctiveness.repetition(m.said), ("tok",)),
-    "BadEnd": Measure(("BadEnd",), lambda m: distinctiveness.broken_off(m.said), ("tok",)),
-    "Stutter": Measure(("Stutter",), lambda m: distinctiveness.stuttering(m.said), ("tok",)),
-    "Odd": Measure(("Odd",), lambda m: distinctiveness.oddity(m.said, usage.coco()), ("usage", "tok")),
-    "Prec": Measure(("Prec",), lambda m: distinctiveness.precision(m.said, m.told)),
-    "CIDErBtw": Measure(
-        ("CIDErBtw",),
-        lambda m: distinctiveness.cider_between(m.captions_split, m.references, m.look_alikes),
-        ("look-alikes", "df", "tok", "refs"),
-    ),
-    "DisWordRate": Measure(
-        ("DisWordRate",),
-        lambda m: distinctiveness.distinctive_words(m.said, m.told, m.look_alikes),
-        ("look-alikes", "tok", "refs"),
-    ),
-    "mBLEU": Measure(
-        tuple(f"m{name}" for name in bleu.NAMES),
-        lambda m: diversity.mutual_bleu(m.all_captions_split),
-        ("captions", "tok"),
-        several=True,
-    ),
-    "self-CIDEr": Measure(
-        ("self-CIDEr",),
-        lambda m: diversity.self_cider(m.all_captions_split, m.references.frequencies()),
-        ("captions", "df", "tok"),
-        several=True,
-    ),
-}
-
-# a score's family; a family may bear the name of its first score
-_HOME = {name: family for family, measure in MEASURES.items() for name in (family, *measure.names)}
-
-
-def _meteor(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    return meteor_metric.value(sums)[..., None]
+Training = TrainingCaptions | str | Path | Sequence[str | Path]  # captions, or files of captions
 
 
 @dataclass(frozen=True)
@@ -164,7 +62,12 @@ class Scores:
 
 
 def score(
-    captions: Any, references: Any, *, metrics: str | Sequence[str] | None = None, df: str | Path = "self"
+    captions: Any,
+    references: Any,
+    *,
+    metrics: str | Sequence[str] | None = None,
+    df: str | Path = "self",
+    training: Training | None = None,
 ) -> dict[str, float]:
     """Score captions against references: {"CIDEr-D": ..., ...}, each photo's first caption.
 
@@ -172,6 +75,7 @@ def score(
                           score --help`)
     metrics               names, or "all"; default: all that need no Java
     df                    document frequencies of CIDEr: "self" (the references'), "coco" (bundled), or a file
+    training              files with the captions that the model was trained on, for measures that need them
 
     `measure` gives values of each photo, intervals, paired tests and signatures as well.
 
@@ -179,7 +83,7 @@ def score(
         >>> tellapart.score({"1": "a red bus"}, {"1": ["a red bus", "the bus is red"]}, metrics="ROUGE-L")
         {'ROUGE-L': 1.0}
     """
-    return measure(captions, references, metrics=metrics, df=df).corpus
+    return measure(captions, references, metrics=metrics, df=df, training=training).corpus
 
 
 def measure(
@@ -188,6 +92,7 @@ def measure(
     *,
     metrics: str | Sequence[str] | None = None,
     df: str | Path = "self",
+    training: Training | None = None,
     split: str | None = None,
     allow_missing: bool = False,
 ) -> Scores:
@@ -198,7 +103,15 @@ def measure(
         >>> scores.per_photo()["0"]
         {'ROUGE-L': 1.0}
     """
-    return compare([captions], references, metrics=metrics, df=df, split=split, allow_missing=allow_missing)[0]
+    return compare(
+        [captions],
+        references,
+        metrics=metrics,
+        df=df,
+        training=training,
+        split=split,
+        allow_missing=allow_missing,
+    )[0]
 
 
 def compare(
@@ -207,69 +120,74 @@ def compare(
     *,
     metrics: str | Sequence[str] | None = None,
     df: str | Path = "self",
+    training: Training | None = None,
     split: str | None = None,
     allow_missing: bool = False,
 ) -> list[Scores]:
     """`measure` for captions of several models, on the photos that all of them captioned."""
     asked = chosen(metrics)  # before anything is read: a misspelt name should not cost a minute
-    told, table = as_references(references, split), document_frequencies(df)
-    pairs = [caption_files.pair(as_captions(captions), told, allow_missing=allow_missing) for captions in models]
+    people, table = as_references(references, split), document_frequencies(df)
+    known = as_training(training)
+    pairs = [caption_files.pair(as_captions(captions), people, allow_missing=allow_missing) for captions in models]
     common = set.intersection(*(set(paired.ids) for paired in pairs))
     if not common:
         raise UserError("there is no photo that all of them captioned.")
     pairs = [paired.only(common) for paired in pairs]
-    material = Material(pairs[0].captions, pairs[0].references, table)
+    inputs = ScoringInputs(pairs[0].captions, pairs[0].references, table, known)
     scores = []
     with Progress("scores", len(pairs) * len(asked.families), unit="measure") as bar:
         for paired in pairs:
-            material = material.with_captions(paired.captions)  # and with what has been made of the references
-            scores.append(_run(material, paired, asked, str(df), bar))
+            inputs = inputs.with_captions(paired.captions)  # and with what has been made of the references
+            scores.append(_run(inputs, paired, asked, str(df), bar))
     return scores
 
 
-def _run(material: Material, paired: Paired, chosen: Chosen, df: str, bar: Progress) -> Scores:
+def _run(inputs: ScoringInputs, paired: Paired, chosen: Chosen, df: str, bar: Progress) -> Scores:
     statistics, skipped = [], {}
     for family in chosen.families:
-        lacks = _lacks(MEASURES[family], material)
-        if lacks is None:
-            statistics.append(MEASURES[family].compute(material))
+        measure = MEASURES[family]
+        not_given = _not_given(measure, inputs)
+        why = not_given or measure.missing()
+        if why is None:
+            statistics.append(measure.compute(inputs))
         elif chosen.by_name:
-            raise UserError(f"{family} cannot be computed: {lacks}")
-        elif chosen.all or not MEASURES[family].several:
-            skipped[family] = lacks
+            raise UserError(f"{family} cannot be computed: {why}")
+        elif chosen.all or not not_given:
+            skipped[family] = why
         bar.advance(note=family)
-    there = {name for found in statistics for name in found.names}
-    values = _settings(material, df)
+    computed = {name for found in statistics for name in found.names}
+    values = settings(inputs, df)
     signature = {
-        name: "|".join([name, *(f"{key}:{values[key]}" for key in MEASURES[_HOME[name]].signature), f"v:{__version__}"])
+        name: "|".join([name, *_signature(MEASURES[MEASURES.home[name]], values), f"v:{__version__}"])
         for name in chosen.names
-        if name in there
+        if name in computed
     }
     swapped = min(map(len, paired.captions)) > 1 == max(map(len, paired.references))
     return Scores(paired.ids, statistics, signature, skipped, paired.problems, swapped)
 
 
-def _lacks(measure: Measure, material: Material) -> str | None:
-    """Why a measure cannot be computed; nothing if it can."""
-    if measure.several and material.most_captions < 2:
+def _not_given(measure: Measure, inputs: ScoringInputs) -> str | None:
+    """What a measure needs and was not given; nothing if it has all."""
+    if "several captions" in measure.needs and inputs.most_captions < 2:
         return "it compares several captions of one photo, and there is one each."
-    return measure.lacks()
+    if "training captions" in measure.needs and inputs.training is None:
+        return "it needs the captions that the model was trained on: --training DATA.json (in Python, training=...)."
+    return None
 
 
-def _settings(material: Material, df: str) -> dict[str, str]:
-    """What signatures say of a run."""
-    references = [len(texts) for texts in material.told]
-    captions = [len(texts) for texts in material.all_said]
+def _signature(measure: Measure, values: dict[str, str]) -> list[str]:
+    return [key if ":" in key else f"{key}:{values[key]}" for key in measure.signature]
+
+
+def settings(inputs: ScoringInputs, df: str) -> dict[str, str]:
+    """What figures of a run may depend on beside the captions, for their signatures."""
     return {
         "tok": "ptb",
-        "refs": _span(references),
-        "captions": _span(captions),
+        "refs": _span([len(texts) for texts in inputs.reference_words]),
+        "captions": _span([len(texts) for texts in inputs.all_words]),
         "df": df if df in ("self", "coco") else Path(df).name,
         "look-alikes": f"references-{LOOK_ALIKES}",
-        "rare": f"coco<{distinctiveness.RARE:g}",
-        "usage": f"coco<{usage.RARE:g}",
-        "meteor": "1.5",
-        "spice": "1.0",
+        "training": inputs.training.signature if inputs.training else "none",
     }
 
 
@@ -288,18 +206,19 @@ class Chosen:
 
     @property
     def families(self) -> list[str]:
-        return list(dict.fromkeys(_HOME[name] for name in self.names))
+        return list(dict.fromkeys(MEASURES.home[name] for name in self.names))
 
 
 def chosen(metrics: str | Sequence[str] | None) -> Chosen:
     """What names of measures and scores ask for; refuses those that there are not."""
     if metrics is None:
-        return Chosen([name for measure in MEASURES.values() if not measure.java for name in measure.names])
+        return Chosen([name for measure in MEASURES.values() if "Java" not in measure.needs for name in measure.names])
     asked = [name.strip() for name in (metrics.split(",") if isinstance(metrics, str) else metrics)]
     asked = [name for name in asked if name]
     if "all" in map(str.lower, asked):
         return Chosen([name for measure in MEASURES.values() for name in measure.names], all=True)
-    by_case = {name.lower(): name for name in _HOME}
+    by_case = {name.lower(): name for name in MEASURES.home}
+    by_case |= {before.lower(): now for before, now in RENAMED.items()}
     found: list[str] = []
     for name in asked:
         known = by_case.get(name.lower())
@@ -310,12 +229,24 @@ def chosen(metrics: str | Sequence[str] | None) -> Chosen:
     return Chosen(list(dict.fromkeys(found)), by_name=True)
 
 
+def without_references(training: TrainingCaptions | None) -> list[str]:
+    """Measures that can be computed of photos that nobody has described."""
+    lacking = {"references", "several captions", "Java"} | (set() if training else {"training captions"})
+    return [name for name, measure in MEASURES.items() if lacking.isdisjoint(measure.needs)]
+
+
 def notes(metrics: str | Sequence[str] | None) -> list[str]:
     """What those should know who ask for measures by these names."""
     asked = chosen(metrics)
-    if not (asked.by_name and "CIDEr" in asked.names):
-        return []
-    return ["CIDEr is the plain form, as asked; what papers and leaderboards print as CIDEr is CIDEr-D here."]
+    given = metrics.split(",") if isinstance(metrics, str) else metrics or []
+    found = [
+        f"{before} is called {now} now."
+        for before, now in RENAMED.items()
+        if before.lower() in (name.strip().lower() for name in given)
+    ]
+    if asked.by_name and "CIDEr" in asked.names:
+        found.append("CIDEr is the plain form, as asked; what papers and leaderboards print as CIDEr is CIDEr-D here.")
+    return found
 
 
 def document_frequencies(df: str | Path) -> WordFrequencies | None:
@@ -329,7 +260,13 @@ def document_frequencies(df: str | Path) -> WordFrequencies | None:
     references = caption_files.read_references(df)
     if not any(references.by_id.values()):
         raise UserError(f"{df}: there are no captions in it to count.")
-    return frequencies.count(Material([], list(references.by_id.values())).told_split)
+    return frequencies.count(ScoringInputs([], list(references.by_id.values())).reference_words_split)
+
+
+def as_training(training: Training | None) -> TrainingCaptions | None:
+    if training is None or isinstance(training, TrainingCaptions):
+        return training
+    return training_captions.read(training)
 
 
 def as_captions(captions: Any) -> Captions:

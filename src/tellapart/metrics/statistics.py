@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 
@@ -32,14 +33,30 @@ class Statistics:
         return self.value(self.rows)
 
 
-def mean_of(name: str, scores: Floats) -> Statistics:
-    """A measure whose corpus value is the mean of its photos' values."""
-    return ratio_of(name, scores, np.ones(len(scores)))
+def mean_of(name: str, scores: ArrayLike) -> Statistics:
+    """A measure whose corpus value is the mean of its photos' values (N,)."""
+    values = np.asarray(scores, np.float64)
+    return ratio_of(name, values, np.ones(len(values)))
 
 
-def ratio_of(name: str, above: Floats, below: Floats) -> Statistics:
-    """A measure that is one total over another, such as a share of all words of all captions."""
-    return Statistics((name,), np.stack([above, below], 1).astype(np.float64), quotients)
+def ratio_of(name: str, above: ArrayLike, below: ArrayLike) -> Statistics:
+    """A measure that is one total over another, both (N,), such as a share of all words of all captions."""
+    return Statistics((name,), np.stack([np.asarray(above, np.float64), np.asarray(below, np.float64)], 1), quotients)
+
+
+def share_of_words(name: str, captions: Sequence[Sequence[str]], counts: Callable[[int, str], bool]) -> Statistics:
+    """Words that count, as a share of all words of all captions.  `counts` is given the photo's number and the word."""
+    above = [sum(counts(photo, word) for word in words) for photo, words in enumerate(captions)]
+    return ratio_of(name, above, [len(words) for words in captions])
+
+
+def shares(items: Sequence[Sequence[Hashable]]) -> Floats:
+    """(N,) for each photo the sum, over its items, of one part in as many as all photos have of the item.
+
+    So the size of a set, of all different words say, is a sum over photos, and can be resampled like all others.
+    """
+    times = Counter(item for of_one in items for item in of_one)
+    return np.array([sum(1 / times[item] for item in of_one) for of_one in items], np.float64)
 
 
 def mean_of_runs(runs: Sequence[Statistics]) -> Statistics:

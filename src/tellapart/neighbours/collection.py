@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tellapart import files
-from tellapart.data import examples as schema
+from tellapart.data import items
 from tellapart.data.examples import Example
-from tellapart.data.readers import folder
 from tellapart.errors import UserError
 from tellapart.neighbours import thresholds
 from tellapart.neighbours.groups import By, Groups, Photo, Rule
@@ -73,37 +72,13 @@ def collect(paths: Paths, split: str | None = None) -> Collection:
     """The photos in the order given, each once; `split` takes only that part."""
     if isinstance(paths, str | os.PathLike):
         paths = [paths]
-    collection = Collection([])
+    opened, problems = items.open_all([os.fspath(path) for path in paths], split=split)
     found: dict[tuple[str, int | str], Example] = {}
-    for path in map(Path, paths):
-        try:
-            for example in _below(path, split, collection.problems):
-                found.setdefault((str(example.file), example.id), example)
-        except UserError as error:  # an empty folder, a damaged data file: the others go on
-            collection.problems.append(str(error))
+    for example in (example for one in opened for example in one.examples):
+        found.setdefault((str(example.file), example.id), example)
     if not found:
-        raise UserError(collection.problems[0] if collection.problems else "there are no photos to compare.")
-    collection.examples = list(found.values())
-    return collection
-
-
-def _below(path: Path, split: str | None, problems: list[str]) -> list[Example]:
-    if files.is_folder(path):
-        dataset = folder.read(path)
-        named = [replace(example, file=path / str(example.id)) for example in dataset.examples]  # as the user would
-    elif path.name.endswith((".json", ".json.gz")):
-        dataset = schema.read(path)
-        if dataset.kind != "images":
-            raise UserError(f"{path}: has {dataset.kind}, and only photos can be compared.")
-        named = dataset.examples
-    else:
-        return [Example(str(path), path, "test")]  # as in a folder
-    problems += dataset.problems
-    chosen = [example for example in named if split in (None, example.split)]
-    if not chosen and split is not None:
-        there = ", ".join(sorted({repr(example.split) for example in named}))
-        raise UserError(f"{path}: has no split {split!r}; it has {there or 'no photos'}.")
-    return chosen
+        raise UserError(problems[0] if problems else "there are no photos to compare.")
+    return Collection(list(found.values()), problems)
 
 
 def group(

@@ -222,7 +222,7 @@ class PolicyGradient:
 
     def _policy(self, logits: Tensor) -> Tensor:
         """What drawn captions are drawn from."""
-        never = torch.tensor(sorted(self._words.banned_ids), device=logits.device)
+        never = torch.tensor(sorted(self._words.banned_ids), dtype=torch.long, device=logits.device)
         config = self._config
         return tempered(logits.index_fill(1, never, -torch.inf), config.temperature, config.top_k, config.top_p)
 

@@ -37,7 +37,7 @@ class WordReader:
 
     def __init__(self, tokenizer: WordTokenizer, *, with_eos: bool = False):
         self.tokenizer, self.with_eos = tokenizer, with_eos
-        self._translations: dict[int, tuple[Tokenizer, Tensor]] = {}
+        self._translations: dict[int, tuple[WordTokenizer, Tensor]] = {}
 
     def read(self, captions: Sequence[str]) -> Tensor:
         return self._padded(list(map(self._ids, captions)))
@@ -46,6 +46,8 @@ class WordReader:
         return _PreparedWords(self, [self._ids(caption, max_words) for caption in captions])
 
     def read_tokens(self, tokens: Tensor, words: Tokenizer) -> Tensor:
+        if not isinstance(words, WordTokenizer):  # parts of words have no ids here: they are read as text
+            return self.read([words.decode(caption) for caption in tokens.tolist()]).to(tokens.device)
         tokens = self._translation(words).to(tokens.device)[tokens]
         ended = (tokens == self.tokenizer.eos).cumsum(1) > 0
         tokens = tokens.masked_fill(ended, self.tokenizer.pad)
@@ -58,9 +60,10 @@ class WordReader:
         return longer.scatter(1, lengths, self.tokenizer.eos)
 
     def require_words_of(self, words: Tokenizer) -> None:
-        self._translation(words)
+        if isinstance(words, WordTokenizer):
+            self._translation(words)
 
-    def _translation(self, words: Tokenizer) -> Tensor:
+    def _translation(self, words: WordTokenizer) -> Tensor:
         """The id here of each id there: (V,)"""
         known = self._translations.get(id(words))
         if known is None or known[0] is not words:  # an id may be another's after a pickle
@@ -84,10 +87,8 @@ class _PreparedWords:
         return self._reader._padded([self._ids[caption] for caption in captions])
 
 
-def _translate(theirs: Tokenizer, ours: WordTokenizer) -> Tensor:
+def _translate(theirs: WordTokenizer, ours: WordTokenizer) -> Tensor:
     """Word by word; a word that we do not have is unknown to us."""
-    if not isinstance(theirs, WordTokenizer):
-        raise UserError("this retriever hears words, and the captioner speaks in parts of words.")
     spoken = theirs.words[len(theirs.specials) :]
     heard = [ours.encode(word) for word in spoken]
     if not any(ids == [id] and id != ours.unk for ids in heard for id in ids[:1]):

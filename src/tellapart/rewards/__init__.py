@@ -65,30 +65,3 @@ class Reward:
 
 
 Term = Callable[[SampledCaptions], Reward]
-
-REWARDS = {
-    "cider_d": "CIDEr-D against the photo's references (R_C)",
-    "cider_d_base2": "the same with logarithms of base 2 (Strengthen, GLD): a cosine does not see the difference",
-    "cider": "CIDEr against the references",
-    "bleu_4": "BLEU-4 against the references",
-    "rouge_l": "ROUGE-L against the references",
-    "meteor": "METEOR against the references; slow",
-    "gd": "global discriminability: R_H + R_B of the listener (GLD, Eqs. 5-8)",
-    "gd_neighbour": "R_H: the caption must fit its photo better than the photo most like it (GLD)",
-    "gd_batch": "R_B: the caption must fit its photo better than others of the batch do, or are fitted (Luo et al.)",
-    "ld": "CIDEr-D and, for each word, what rare n-grams around it add (R_LD; GLD, Eqs. 9-10)",
-    "ld_diff": "CIDEr-D and, for each word, what it adds to that (LD-Diff, GLD)",
-    "geg_avg": "how much better the caption fits its photo than the photo's look-alikes on average (G_avg; GEG, Eq. 3)",
-    "geg_min": "... than the look-alike that it fits best (G_min; GEG, Eq. 4)",
-    "similarity": "how well the caption fits its photo (ER, GEG)",
-    "log_probability": "log-probability of the own photo among those of the batch (DiscriTune)",
-    "image_rank": "rank of the own photo among all of its data set by the listener, bounded",
-    "text_rank": "rank of the own photo among all of its data set by their references, bounded",
-    "reference_gap": "CIDEr-D against the own references less that against the look-alikes' references",
-    "retrieved": "are the photos that the caption finds like each other and like its own? (CIM)",
-    "faithful": "share of content words that the references have (H)",
-    "different": "minus the logarithm of how often the same words were lately said of other photos",
-    "repetition": "minus the content words and pairs that are said again, and words that follow themselves",
-    "usage": 'minus the words that people hardly ever put where they are, as in "a toilet in it on it"',
-    "ending": 'minus 1 for a caption that breaks off, as "a dog on a" does',
-}  # name: one line; made in `training.rewards`

@@ -1,5 +1,5 @@
-"""Rewards about single words: those that the photo's references have too (H), that are said twice, that are out of
-place, the last one.
+"""Rewards about single words: those that the photo's references have too (H), that are used twice, the last
+one.
 
 A content word is any word that is not in the stop list.  The first two rewards count over token ids, in compiled loops.
 """
@@ -17,7 +17,6 @@ from tellapart.data.tokenizers import WordTokenizer
 from tellapart.metrics.compiled import compiled, over_cores
 from tellapart.metrics.sentences import Grouped, Sentences, check_photos
 from tellapart.metrics.stop_words import NEVER_LAST, STOP_WORDS
-from tellapart.metrics.usage import END, Usage, roles
 from tellapart.rewards import Reward, SampledCaptions
 
 Bools = NDArray[np.bool_]
@@ -33,13 +32,6 @@ def content_words(tokenizer: WordTokenizer) -> Tensor:
     is_content = [word not in STOP_WORDS and any(map(str.isalnum, word)) for word in tokenizer.words]
     is_content[: len(tokenizer.specials)] = [False] * len(tokenizer.specials)
     return torch.tensor(is_content)
-
-
-def roles_of(tokenizer: WordTokenizer) -> list[int]:
-    """What each token is to `Usage`; what is no word counts as content."""
-    role = roles(tokenizer.words)
-    role[tokenizer.eos] = END
-    return role
 
 
 def never_last(tokenizer: WordTokenizer) -> Tensor:
@@ -102,25 +94,6 @@ class Repetition:
 
         over_cores(work, len(captions))
         return Reward(torch.from_numpy(penalties).to(sampled.words.device))
-
-
-class UsualWords:
-    """Minus the words that people hardly ever put after the three before them: see `metrics.usage`.
-
-    usage  how people put words together
-    role   (V,) what each token is to it
-    end    the end token; a caption without one was cut, and is not reproached with how it ends
-    """
-
-    def __init__(self, usage: Usage, role: Sequence[int], *, end: int):
-        self._usage, self._role, self._end = usage, np.array(role), end
-
-    def __call__(self, sampled: SampledCaptions) -> Reward:
-        captions = Sentences.rows(sampled.words.cpu().numpy(), self._end, keep_end=True)
-        roles = self._role[captions.tokens].tolist()
-        ends = captions.starts + captions.lengths
-        each = [roles[start:end] for start, end in zip(captions.starts, ends, strict=True)]
-        return Reward(-torch.from_numpy(self._usage.odd(each)).float().to(sampled.words.device))
 
 
 class Ending:

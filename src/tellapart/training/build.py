@@ -32,7 +32,8 @@ from tellapart.recipe import Recipe
 from tellapart.retrievers import RETRIEVERS
 from tellapart.retrievers.loading import reader_of
 from tellapart.retrievers.retriever import Retriever
-from tellapart.training import rewards, run_folder
+from tellapart.rewards.context import pooled_of
+from tellapart.training import run_folder
 from tellapart.training.checkpoint import Keeps
 from tellapart.training.checks import check
 from tellapart.training.distributed import ALONE, World
@@ -179,7 +180,7 @@ def judges(retrievers: Sequence[Retriever], sources: Sequence[Any]) -> list[Judg
     found = []
     for retriever in retrievers:
         if retriever.sees == "photos":
-            photos = retriever.embed_images(rewards.pooled_of(retriever, sources))
+            photos = retriever.embed_images(pooled_of(retriever, sources))
         else:
             photos = retriever.embed_references([example.captions for _, examples in sources for example in examples])
         found.append(Judge(retriever, photos, source))
@@ -217,7 +218,7 @@ def _tokenizer(
     """The vocabulary of the run, of the model that it starts from, or the frequent words of the training captions."""
     if resume:
         return tokenizers.load(out)
-    if prepared.tokenizer is not None and (recipe.init_from or not failed):
+    if prepared.tokenizer is not None and (recipe.init_from or recipe.data.tokenizer or not failed):
         return prepared.tokenizer
     return vocabulary(recipe, [example for _, examples in training for example in examples])
 
@@ -262,7 +263,7 @@ def shrink(recipe: Recipe) -> Recipe:
         recipe,
         model=recipe.model | tiny,
         data=replace(recipe.data, limit=32, min_count=1),
-        encoder=_shrunk(recipe.encoder),
+        encoder=recipe.encoder if recipe.inputs else _shrunk(recipe.encoder),
         inputs={name: _shrunk(encoder) for name, encoder in recipe.inputs.items()},
         init_from="",
         batch_size=4,

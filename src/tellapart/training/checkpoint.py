@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from tellapart import files
 from tellapart.errors import UserError
-from tellapart.models import put_weights, read_tensors
+from tellapart.models import own_weights, put_weights, read_tensors
 from tellapart.training.distributed import ALONE, World
 
 
@@ -58,7 +58,7 @@ def _write(
     keeps: Mapping[str, Keeps],
     states: list[dict[str, str]],
 ) -> None:
-    tensors = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
+    tensors = {f"model/{name}": tensor for name, tensor in own_weights(model).items()}
     for part, kept in keeps.items():
         tensors |= {f"{part}/{name}": tensor for name, tensor in kept.state().items()}
     for index, state in optimizer.state_dict()["state"].items():

@@ -7,11 +7,12 @@ from typing import Any
 
 from tellapart import models
 from tellapart.captioners import CAPTIONERS
+from tellapart.encoders import EncoderConfig
 from tellapart.errors import UserError
 from tellapart.objectives.policy import PolicyConfig
 from tellapart.recipe import Recipe
 from tellapart.retrievers import RETRIEVERS
-from tellapart.training import rewards
+from tellapart.rewards import registry
 from tellapart.training.loop import LAST
 from tellapart.training.retrieval_validation import METRICS as RETRIEVAL_METRICS
 from tellapart.training.run_folder import flat, plain
@@ -49,7 +50,7 @@ _RANGES: dict[str, tuple[float, float]] = {  # least and most of every number
     **dict.fromkeys(("objective.rewards.local.ngram_quantile", "objective.rewards.local.word_quantile"), (0, 1)),
     **dict.fromkeys(("objective.rewards.local.share", "objective.rewards.local.bonus"), (0, _LARGE)),
     **dict.fromkeys(("validation.watch.unique", "validation.watch.repetition", "validation.watch.ending"), (0, 1)),
-    **dict.fromkeys(("validation.watch.stutter", "validation.watch.odd"), (0, 1)),
+    **dict.fromkeys(("validation.watch.stutter", "validation.watch.unusual_order"), (0, 1)),
     "validation.watch.length": (1, _LARGE),
 }
 _WEIGHT = (-_LARGE, _LARGE)
@@ -66,6 +67,8 @@ def check(recipe: Recipe) -> None:
     for term, factors in rewarded.factors.items():
         for data, factor in factors.items():
             _check_range(f"{where}.factors.{term}.{data}", factor, *_WEIGHT)
+    if recipe.inputs and recipe.encoder != EncoderConfig():
+        raise UserError("encoder is short for inputs with the one stream regions; a recipe has one of the two.")
     if recipe.retriever and recipe.retriever not in RETRIEVERS:
         raise UserError(f"there is no retriever {recipe.retriever!r}; there are {', '.join(RETRIEVERS)}.")
     if recipe.retriever:
@@ -88,7 +91,7 @@ def check(recipe: Recipe) -> None:
             raise UserError(
                 "objective.rewards.balance goes by how much captions of a photo differ; samples must be 2 or more."
             )
-        rewards.check(recipe.objective.rewards)
+        registry.check(recipe.objective.rewards)
     if recipe.retriever and recipe.init_from:
         raise UserError("init_from: a retriever starts from fresh weights.")
     by_text = recipe.retriever and RETRIEVERS[recipe.retriever].sees == "references"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from tellapart.data import examples as data_files
 from tellapart.data.boxes import BoxesOf, StoredBoxes
 from tellapart.data.examples import Example
 from tellapart.data.features import FeatureStore, StoredFeatures, Stores, extract
+from tellapart.data.items import KIND_OF, PHOTOS, Kind
 from tellapart.data.regions import Elsewhere, features_of, find
 from tellapart.data.streams import BOXES, REGIONS
 from tellapart.data.tokenizers import split_words
@@ -45,6 +46,13 @@ def encoders_of(recipe: Recipe, device: torch.device) -> Encoders:
     return {name: found[name] for name in streams}
 
 
+def kinds_taken(encoders: Encoders) -> tuple[Kind, ...]:
+    """The kinds of items that all of them take; features that were imported are of any."""
+    takes = [getattr(encoder, "takes", PHOTOS) for encoder in encoders.values() if not isinstance(encoder, Elsewhere)]
+    every: tuple[Kind, ...] = ("photos", "clips") if encoders else ()
+    return tuple(kind for kind in every if all(kind in one for one in takes))
+
+
 def feature_sizes(encoders: Encoders) -> dict[str, int]:
     """D of each stream."""
     return {name: encoder.feature_size for name, encoder in encoders.items()}
@@ -65,12 +73,12 @@ class Chosen:
     held_out: list[Example]
 
 
-def choose(recipe: Recipe, *, photos: bool) -> tuple[list[Chosen], list[str]]:
+def choose(recipe: Recipe, *, takes: Collection[Kind]) -> tuple[list[Chosen], list[str]]:
     """Of every data file what is learned from and what the run is judged by; and records that cannot be used.
 
     All that can be wrong with data files is found here, before anybody looks at a photo.
 
-    photos  are learned from; without them only captions count, and records need no photo
+    takes  the kinds of items that are learned from; without any only captions count, and records need no file
     """
     if not recipe.data.files:
         raise UserError("the recipe names no data: give --data DATA.json, or data.files in the recipe.")
@@ -80,17 +88,18 @@ def choose(recipe: Recipe, *, photos: bool) -> tuple[list[Chosen], list[str]]:
         )
     found, problems, called = list[Chosen](), list[str](), dict[str, str]()
     left_out = Without(recipe.data.without)
-    fewest = 1 if photos else 2  # captions, so that two can be brought together
+    fewest = 1 if takes else 2  # captions, so that two can be brought together
     for file in recipe.data.files:
-        dataset = data_files.read(Path(file), needs_files=photos)
-        if dataset.name in called and photos:
+        dataset = data_files.read(Path(file), needs_files=bool(takes))
+        if dataset.name in called and takes:
             raise UserError(
                 f"{file} and {called[dataset.name]} are both called {dataset.name!r} and would share a feature cache; "
                 'change "dataset" in one of them.'
             )
         called[dataset.name] = file
-        if dataset.kind != "images" and photos:
-            raise UserError(f"{file} has {dataset.kind}; this recipe learns from photos.")
+        kind = KIND_OF[dataset.kind]
+        if takes and kind not in takes:
+            raise UserError(f"{file} has {kind}; what this recipe's features come from takes {' and '.join(takes)}.")
         problems += dataset.problems
         training, validation = (
             [
@@ -104,7 +113,7 @@ def choose(recipe: Recipe, *, photos: bool) -> tuple[list[Chosen], list[str]]:
         )
         if not training and not validation:
             raise UserError(
-                f"{file} has no photos with {'captions' if photos else 'two captions'} in the splits "
+                f"{file} has no photos with {'captions' if takes else 'two captions'} in the splits "
                 f"{recipe.data.train_split!r} and {recipe.data.val_split!r} (its splits: "
                 f"{', '.join(sorted({e.split for e in dataset.examples}))})."
             )
@@ -138,7 +147,7 @@ def with_features(
 
 def gather(recipe: Recipe, encoders: Encoders, world: World = ALONE) -> tuple[list[Source], list[str]]:
     """Both at once: the examples that a recipe takes, with features, and what could not be used."""
-    chosen, problems = choose(recipe, photos=bool(encoders))
+    chosen, problems = choose(recipe, takes=kinds_taken(encoders))
     sources, more = with_features(chosen, encoders, Path(recipe.data.features), world)
     return sources, problems + more
 

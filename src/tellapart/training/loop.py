@@ -68,6 +68,11 @@ class Position:
     first: dict[str, float] = field(default_factory=dict)  # the validation before the first step, where there was one
     total: int = 0  # optimiser steps that it is to have; 0 in checkpoints from before there was this
 
+    def summary(self, metric: str) -> str:
+        """How a run that is finished has ended."""
+        best = "" if self.best is None else f"; best {metric} {self.best:.4f} at step {self.best_step}"
+        return f"{self.finished} after {self.step} steps, {self.seconds / 60:.1f} minutes{best}"
+
 
 def fit(
     recipe: Recipe,

@@ -15,9 +15,9 @@ from tellapart.data.tokenizers import Tokenizer
 from tellapart.objectives.policy_gradient import PolicyGradient
 from tellapart.recipe import Recipe
 from tellapart.retrievers.retriever import Retriever
-from tellapart.rewards import Term
+from tellapart.rewards import Term, registry
+from tellapart.rewards.context import RewardContext, Source
 from tellapart.rewards.words import WordView
-from tellapart.training import rewards
 from tellapart.training.distributed import ALONE, World
 
 Step = TypeVar("Step", bound=PolicyGradient)
@@ -28,7 +28,7 @@ def policy_step(
     recipe: Recipe,
     captioner: nn.Module,
     tokenizer: Tokenizer,
-    sources: Sequence[rewards.Source],
+    sources: Sequence[Source],
     photos: CaptionedPhotos,
     *,
     names: Sequence[str],
@@ -46,7 +46,7 @@ def policy_step(
     wrap      what becomes of each reward, by its name (default: nothing)
     """
     view = WordView.of(tokenizer, (text for example in photos.examples for text in example.captions))
-    material = rewards.Material(
+    context = RewardContext(
         recipe.objective.rewards,
         sources,
         photos,
@@ -60,7 +60,7 @@ def policy_step(
     return kind(
         captioner,
         tokenizer,
-        rewards.build(material, wrap),
+        registry.build(context, wrap),
         recipe.objective.policy,
         max_words=recipe.data.max_words,
         view=view,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
+from pathlib import Path
 
 import torch
 
@@ -22,10 +23,10 @@ from tellapart.recipe import Recipe
 from tellapart.retrievers import RETRIEVERS, sentences
 from tellapart.retrievers.loading import load as load_retriever
 from tellapart.retrievers.retriever import Retriever
-from tellapart.training import rewards
+from tellapart.rewards import registry
 from tellapart.training.checks import check
 from tellapart.training.distributed import ALONE, World
-from tellapart.training.gathering import Chosen, Encoders, choose, encoders_of, feature_sizes, identities
+from tellapart.training.gathering import Chosen, Encoders, choose, encoders_of, feature_sizes, identities, kinds_taken
 
 _SOME_WORDS = 10  # a vocabulary's size, to see whether a network can be built
 
@@ -59,14 +60,16 @@ def prepare(recipe: Recipe, device: torch.device, *, resume: bool = False, world
             raise UserError(lack)
         encoders = encoders_of(recipe, device) if entry.sees == "photos" else {}
         _require_buildable(recipe, encoders)
-        chosen, problems = choose(recipe, photos=bool(encoders))
+        chosen, problems = choose(recipe, takes=kinds_taken(encoders))
         new = entry.reads == "words" and not resume
         return Prepared(encoders, chosen, problems, _vocabulary(recipe, chosen) if new else None, load)
     encoders = encoders_of(recipe, device)
     _require_buildable(recipe, encoders)
     tokenizer = _begins_with(recipe, encoders) if recipe.init_from else None
-    chosen, problems = choose(recipe, photos=True)
+    chosen, problems = choose(recipe, takes=kinds_taken(encoders))
     world.in_turn(partial(_require_retrievers, recipe, chosen, load))
+    if tokenizer is None and recipe.data.tokenizer:
+        tokenizer = tokenizers.of_language_model(Path(recipe.data.tokenizer))
     if tokenizer is None and not resume:
         tokenizer = _vocabulary(recipe, chosen)
     return Prepared(encoders, chosen, problems, tokenizer, load)
@@ -112,6 +115,6 @@ def _begins_with(recipe: Recipe, encoders: Encoders) -> Tokenizer:
 def _require_retrievers(recipe: Recipe, chosen: Iterable[Chosen], load: Callable[[str], Retriever]) -> None:
     """Those that give rewards, and those that judge."""
     if recipe.objective.name == "policy_gradient":
-        rewards.require(recipe.objective.rewards, [one.name for one in chosen], load)
+        registry.require(recipe.objective.rewards, [one.name for one in chosen], load)
     for name in recipe.validation.judges:
         load(name)

@@ -48,4 +48,4 @@ def _places_by_references(captions: NDArray[np.float32], own: NDArray[np.int64],
     total = np.zeros((photos, captions.shape[1]), np.float32)
     np.add.at(total, own, captions)
     total /= counts[:, None]
-    return text_to_text(captions, own, total, counts, of_people=True)
+    return text_to_text(captions, own, total, counts, of_people=True).ranks

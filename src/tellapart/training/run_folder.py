@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from tellapart import files, models, plain_yaml
+from tellapart import files, former_names, models, plain_yaml, recipe_files
 from tellapart.errors import UserError
 from tellapart.recipe import Recipe
 
@@ -56,7 +56,7 @@ def claim(recipe: Recipe, out: Path, resume: bool) -> bool:
     if not resume:
         raise UserError(f"{out} holds a run already; --resume goes on with it, another --out starts a new one.")
     try:
-        stored, now = flat(plain_yaml.read(file)), flat(plain(recipe))
+        stored, now = flat(former_names.renewed(plain_yaml.read(file))[0]), flat(plain(recipe))
     except UserError:
         raise UserError(f"{file} is damaged or missing; choose another --out.") from None
     before = flat(plain(Recipe())) | stored
@@ -104,7 +104,7 @@ def _listed(value: object) -> object:
 
 
 def flat(value: object, prefix: str = "") -> dict[str, object]:
-    if not isinstance(value, dict) or prefix == "objective.rewards.terms":  # other terms are another whole, not more
+    if not isinstance(value, dict) or prefix in recipe_files.WHOLE:
         return {prefix: value}
     return {k: v for key, part in value.items() for k, v in flat(part, f"{prefix}.{key}" if prefix else key).items()}
 

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from tellapart.models import own_weights
+
 
 class MeanWeights:
     """Exponential mean of a model's weights, without weight on how the model was before its first step.
@@ -21,7 +23,7 @@ class MeanWeights:
 
     def __init__(self, model: nn.Module, decay: float):
         self.decay = decay
-        self._own = {name: weight for name, weight in model.state_dict().items() if weight.is_floating_point()}
+        self._own = {name: weight for name, weight in own_weights(model).items() if weight.is_floating_point()}
         self._mean = {name: torch.zeros_like(weight) for name, weight in self._own.items()}
         self._steps = torch.zeros((), dtype=torch.int64)
 

@@ -13,16 +13,15 @@ from tellapart.captioners import Captioner
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.tokenizers import Tokenizer
 from tellapart.decoding.candidates import candidates
-from tellapart.metrics import usage
-from tellapart.metrics.cider import cider_d
-from tellapart.metrics.distinctiveness import broken_off, oddity, repetition, stuttering
-from tellapart.metrics.material import Material
+from tellapart.metrics.measures import MEASURES
+from tellapart.metrics.scoring_inputs import ScoringInputs
 from tellapart.objectives.cross_entropy import cross_entropy_step
 from tellapart.training.distributed import ALONE, World
 from tellapart.training.judges import Judge
 
+FAULTS = ("Rep", "BadEnd", "Stutter", "UnusualOrder")  # measures of captions that are not right as sentences
 # What `validate` reports, with any judges
-METRICS = ("loss", "accuracy", "CIDEr-D", "unique", "length", "Rep", "BadEnd", "Stutter", "Odd")
+METRICS = ("loss", "accuracy", "CIDEr-D", "unique", "length", *FAULTS)
 
 _BATCH = 32
 
@@ -55,17 +54,14 @@ def validate(
     batches = [of_all[i % world.size][i // world.size] for i in range(sum(map(len, of_all)))]
     captions = [caption for said, _ in batches for caption in said]
     words, loss, accuracy = torch.tensor([numbers for _, numbers in batches], dtype=torch.double).unbind(1)
-    scored = Material([[caption] for caption in captions], [example.captions for example in data.examples])
+    scored = ScoringInputs([[caption] for caption in captions], [example.captions for example in data.examples])
     return {
         "loss": _mean(loss, words),
         "accuracy": _mean(accuracy, words),
-        "CIDEr-D": float(cider_d(scored.captions_split, scored.photos, scored.references).mean()),
+        **MEASURES["CIDEr-D"].compute(scored).corpus(),
         "unique": len(set(captions)) / len(captions),
         "length": float(scored.caption_ids.lengths.mean()),
-        **repetition(scored.said).corpus(),
-        **broken_off(scored.said).corpus(),
-        **stuttering(scored.said).corpus(),
-        **oddity(scored.said, usage.coco()).corpus(),
+        **{name: score for fault in FAULTS for name, score in MEASURES[fault].compute(scored).corpus().items()},
         **{f"R@1[{judge.name}]": judge.found(captions) for judge in judges},
     }
 

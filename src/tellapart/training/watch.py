@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from tellapart.metrics.measures import RENAMED
+
 _NORMAL = 1.959964  # deviations that 95 % of a normal distribution lie within
 
 
@@ -23,7 +25,7 @@ class WatchConfig:
         repetition: most that the share of captions which repeat a content word may rise
         ending: most that the share of captions which break off, as "a dog on a" does, may rise
         stutter: most that the share of captions in which a word follows itself may rise
-        odd: most that the share of captions may rise that are put together as people hardly ever do it
+        unusual_order: most that the share of captions with an unusual order of function words may rise
     """
 
     action: Literal["warn", "stop", "off"] = "warn"
@@ -32,7 +34,7 @@ class WatchConfig:
     repetition: float = 0.25
     ending: float = 0.05
     stutter: float = 0.02
-    odd: float = 0.02
+    unusual_order: float = 0.02
 
 
 class Watch:
@@ -49,6 +51,7 @@ class Watch:
         """What looks wrong in a validation, in words; nothing: an empty string."""
         if self._config.action == "off" or not first:
             return ""
+        first = {RENAMED.get(name, name): value for name, value in first.items()}  # a run may be of an earlier version
         config, found = self._config, []
         if now["unique"] < config.unique * first["unique"] and self._rose(now["unique"], first["unique"]):
             found.append(
@@ -61,7 +64,7 @@ class Watch:
             ("Rep", config.repetition, "repeat a word"),
             ("BadEnd", config.ending, "break off"),
             ("Stutter", config.stutter, "stutter"),
-            ("Odd", config.odd, "are oddly built"),
+            ("UnusualOrder", config.unusual_order, "have an unusual order of words"),
         ):
             if now[name] > first[name] + most and self._rose(first[name], now[name]):
                 found.append(f"{_percent(now[name])} of the captions {what} ({_percent(first[name])} before)")

@@ -1,0 +1,102 @@
+"""Items: the photos and clips that a user names by their files, by folders and by data files.
+
+`open_path` is the one place that finds out what a path is, and whether a command takes what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from tellapart.data import examples
+from tellapart.data.examples import Example
+from tellapart.data.readers import folder
+from tellapart.errors import UserError
+from tellapart.files import is_folder
+
+Kind = Literal["photos", "clips"]
+PHOTOS: tuple[Kind, ...] = ("photos",)
+KIND_OF: dict[str, Kind] = {"images": "photos", "videos": "clips"}  # by the key that a data file has them under
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What was found at a path."""
+
+    kind: Kind
+    name: str  # of the data set; nothing for a single file
+    examples: list[Example]  # with files as the user would name them
+    problems: list[str] = field(default_factory=list)  # a sentence for whatever could not be used
+    is_data_file: bool = False
+
+
+def open_path(path: str | Path, *, takes: Collection[Kind] = PHOTOS, split: str | None = None) -> Opened:
+    """A photo or clip, a folder of them, or a data file.
+
+    takes  the kinds of items that the command can use
+    split  only this part of a data file
+
+    A file that is missing or damaged is an item all the same: that is found out when it is read, beside its name.
+    """
+    place = Path(path)
+    if is_folder(place):
+        dataset = folder.read(place)
+        named = [replace(example, file=Path(path, str(example.id))) for example in dataset.examples]
+        return Opened("photos", dataset.name, _part(path, named, split), dataset.problems)
+    if is_data_file(path):
+        dataset = examples.read(place)
+        kind = KIND_OF[dataset.kind]
+        if kind not in takes:
+            raise UserError(f"{path}: has {kind}, and this takes {' and '.join(takes)}.")
+        return Opened(kind, dataset.name, _part(path, dataset.examples, split), dataset.problems, is_data_file=True)
+    return Opened("photos", "", [Example(str(path), place, "test")])  # "test", as in a folder
+
+
+def is_data_file(path: str | Path) -> bool:
+    return str(path).endswith((".json", ".json.gz"))
+
+
+def open_all(
+    paths: Iterable[str | Path], *, takes: Collection[Kind] = PHOTOS, split: str | None = None
+) -> tuple[list[Opened], list[str]]:
+    """What is at several paths, and a sentence for whatever could not be used; one that has nothing stops no other."""
+    found, problems = list[Opened](), list[str]()
+    for path in paths:
+        try:
+            opened = open_path(path, takes=takes, split=split)
+        except UserError as error:  # an empty folder, a damaged data file
+            problems.append(str(error))
+        else:
+            found.append(opened)
+            problems += opened.problems
+    return found, problems
+
+
+@dataclass(frozen=True)
+class Input:
+    file: str  # as the user would name it
+    id: int | str | None = None  # in the data file that it comes from
+
+
+def gather(
+    paths: Iterable[str], split: str | None = None, *, takes: Collection[Kind] = PHOTOS
+) -> tuple[list[Input], list[str]]:
+    """The items in the order given, each once, and a sentence for whatever could not be used."""
+    opened, problems = open_all(paths, takes=takes, split=split)
+    found: dict[str, Input] = {}
+    for one in opened:
+        for example in one.examples:
+            found.setdefault(str(example.file), Input(str(example.file), example.id if one.is_data_file else None))
+    if not found:
+        raise UserError(problems[0] if problems else "there is no photo to caption.")
+    return list(found.values()), problems
+
+
+def _part(path: str | Path, named: list[Example], split: str | None) -> list[Example]:
+    chosen = [example for example in named if split in (None, example.split)]
+    if split is not None and not chosen:
+        there = ", ".join(sorted({repr(example.split) for example in named}))
+        raise UserError(f"{path}: has no split {split!r}; it has {there or 'no photos'}.")
+    return chosen

@@ -1,0 +1,159 @@
+"""YOLOX as its authors export it: an ONNX file, run by onnxruntime.
+
+All of yolox_{nano,tiny,s,m,l,x}.onnx, and whatever is trained and exported in their form: the canvas's size and the
+number of classes are read from the graph.  Not read: exports that decode boxes themselves (`--decode_in_inference`), a
+fourth level of cells (P6), and networks from before version 0.2, whose photos were normalised (nothing in the graph
+tells them apart).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tellapart import files, onnx_graph, runtime
+from tellapart.data.features import safe_name
+from tellapart.detectors import boxes
+from tellapart.detectors.boxes import Floats, Numbers
+from tellapart.detectors.letterbox import GREY, Letterboxed, Size
+from tellapart.errors import UserError
+from tellapart.hub import reason
+
+LEAST = 0.05  # a box's score; what is less sure is noise
+IOU = 0.45  # boxes of a class that overlap by more show the same thing
+MOST = 100  # boxes of a photo
+
+_MAX_BYTES = 1 << 30  # of a file; yolox_x has 400 MB
+_LARGEST = 2048  # pixels of a canvas's side
+_FARTHEST = 30  # cells from its cell that a box may be, and the logarithm of its side; networks stay below 5
+
+
+class BadDetector(UserError):
+    """A file cannot be used as a detector, whatever the photo."""
+
+    def __init__(self, file: Path, reason: str):
+        super().__init__(f"{file}: {reason}")
+
+
+@dataclass(frozen=True)
+class Detections:
+    """What is seen in a photo, most confident first.
+
+    boxes    (N, 4) left, top, right, bottom as fractions of the photo's width and height
+    scores   (N,)   from 0 to 1
+    classes  (N,)   by number
+    """
+
+    boxes: Floats
+    scores: Floats
+    classes: Numbers
+
+
+class Detector:
+    """`load` makes one.
+
+    name      its file's, without the suffix
+    size      height and width of the canvas that it takes
+    classes   how many it knows
+    identity  what detections must share to be used together
+    """
+
+    def __init__(self, file: Path, data: bytes):
+        self.file, self.name = file, safe_name(file.stem)
+        self.sha256 = hashlib.sha256(data).hexdigest()
+        self._session = runtime.session(data, str(file))
+        self._input, self.size = self._check_input()
+        self.classes = self._check_output()
+        self._run(np.full((*self.size, 3), GREY, np.uint8))  # another layout shows at once, before photos are read
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return {
+            "name": "yolox",
+            "weights_sha256": self.sha256,
+            "image_size": list(self.size),
+            "classes": self.classes,
+            "score": LEAST,
+            "iou": IOU,
+            "boxes": MOST,
+        }
+
+    def __call__(self, photo: Letterboxed) -> Detections:
+        found, scores, classes = boxes.decode(self._run(photo.canvas), self.size)
+        likely = np.flatnonzero(scores > LEAST)
+        kept = likely[boxes.suppress(found[likely], scores[likely], classes[likely], iou=IOU, most=MOST)]
+        height, width = photo.photo_size
+        sides = np.array([width, height, width, height], np.float32) * np.float32(photo.ratio)
+        shares = (found[kept] / sides).clip(0, 1)
+        inside = (shares[:, 2:] > shares[:, :2]).all(1)  # not in the grey beside the photo
+        return Detections(shares[inside], scores[kept][inside], classes[kept][inside])
+
+    def _check_input(self) -> tuple[str, Size]:
+        given = self._session.get_inputs()
+        shape = given[0].shape if len(given) == 1 else []
+        if len(shape) != 4 or shape[1] != 3 or given[0].type != "tensor(float)":
+            raise BadDetector(self.file, "is no YOLOX export: one input (1, 3, height, width) was expected.")
+        if isinstance(shape[0], int) and shape[0] != 1:
+            raise BadDetector(self.file, f"takes {shape[0]} photos at once; export it for one.")
+        height, width = shape[2:]
+        if not isinstance(height, int) or not isinstance(width, int):
+            raise BadDetector(self.file, "does not say how large photos are to be; export it with a fixed size.")
+        step = max(boxes.STRIDES)
+        if not all(step <= side <= _LARGEST and side % step == 0 for side in (height, width)):
+            raise BadDetector(
+                self.file,
+                f"takes photos of {width} x {height} pixels; multiples of {step} up to {_LARGEST} can be read.",
+            )
+        return given[0].name, (height, width)
+
+    def _check_output(self) -> int:
+        """The number of classes."""
+        rows, given = len(boxes.cells(self.size)), self._session.get_outputs()
+        shape = given[0].shape if len(given) == 1 else []
+        fits = len(shape) == 3 and (shape[1] == rows or not isinstance(shape[1], int))
+        if not fits or not isinstance(shape[2], int) or shape[2] < 6:
+            raise BadDetector(
+                self.file,
+                f"is no YOLOX export: one output (1, {rows}, 5 + classes) was expected, not {_listed(given)}.",
+            )
+        return int(shape[2]) - 5
+
+    def _run(self, canvas: NDArray[np.uint8]) -> Floats:
+        """(A, 5 + C), checked"""
+        image = canvas.transpose(2, 0, 1)[None].astype(np.float32)
+        try:
+            (output,) = self._session.run(None, {self._input: image})
+        except Exception as error:  # onnxruntime has a class of its own for each way to fail
+            raise BadDetector(self.file, f"cannot be run ({reason(error)[:200]}).") from None
+        expected = (1, len(boxes.cells(self.size)), 5 + self.classes)
+        if output.shape != expected or output.dtype != np.float32:
+            raise BadDetector(self.file, f"is no YOLOX export: it gives {output.shape} and not {expected}.")
+        raw: Floats = output[0]
+        if not np.isfinite(raw).all():
+            raise BadDetector(self.file, "gives numbers that are not finite; the file may be damaged.")
+        if np.abs(raw[:, :4]).max() > _FARTHEST:
+            raise BadDetector(self.file, "gives boxes in another layout; export it without --decode_in_inference.")
+        if raw[:, 4:].min() < 0 or raw[:, 4:].max() > 1:
+            raise BadDetector(self.file, "is no YOLOX export: its scores are not between 0 and 1.")
+        return raw
+
+
+def _listed(given: Any) -> str:
+    return ", ".join(f"({', '.join(map(str, one.shape))})" for one in given) or "none"
+
+
+def load(file: str | Path) -> Detector:
+    """A detector from a file; refuses what is none."""
+    file = Path(file)
+    data = files.read_bytes(file, most=_MAX_BYTES)
+    try:
+        if onnx_graph.reads_other_files(data):
+            raise BadDetector(file, "keeps weights in another file, which is not read.")
+    except ValueError as error:
+        raise BadDetector(file, f"is damaged, or is no ONNX file ({error}).") from None
+    return Detector(file, data)

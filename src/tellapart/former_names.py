@@ -1,0 +1,74 @@
+"""What recipes of earlier versions call otherwise: still read, with a note."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from tellapart.errors import UserError
+from tellapart.printable import print_message
+
+_REWARDS = {"usage": "unusual_order"}
+_METRICS = {"Odd": "UnusualOrder"}
+_WATCHED = {"odd": "unusual_order"}
+_FIELDS = {  # where former names may stand
+    "validation.watch": _WATCHED,
+    "validation.metric": _METRICS,
+    "objective.rewards.terms": _REWARDS,
+    "objective.rewards.factors": _REWARDS,
+    "objective.rewards.unbalanced": _REWARDS,
+}
+
+
+def renewed(content: Any, name: str = "") -> tuple[Any, list[str]]:
+    """A recipe, as plain values, with the names of this version; and a sentence for each that was another.
+
+    name  the part of a recipe that it is; "": the whole
+
+    >>> renewed({"validation": {"metric": "Odd"}})
+    ({'validation': {'metric': 'UnusualOrder'}}, ['validation.metric: Odd is called UnusualOrder now.'])
+    """
+    names = _FIELDS.get(name, {})
+    if isinstance(content, str) and content in names:
+        return names[content], [_note(name, content, names[content])]
+    if isinstance(content, list):
+        return [names.get(item, item) if isinstance(item, str) else item for item in content], [
+            _note(name, item, names[item]) for item in content if isinstance(item, str) and item in names
+        ]
+    if not isinstance(content, dict):
+        return content, []
+    found: dict[Any, Any] = {}
+    notes: list[str] = []
+    for key, value in content.items():
+        now = names.get(key, key) if isinstance(key, str) else key
+        if now != key:
+            notes.append(_note(name, key, now))
+            if now in content:
+                raise UserError(f"{name} has both {key} and {now}, which is its name now; leave out {key}.")
+        found[now], more = renewed(value, f"{name}.{key}" if name else str(key))
+        notes += more
+    return found, notes
+
+
+def renewed_option(name: str, text: str) -> tuple[str, str, list[str]]:
+    """The same of `--name text` on the command line."""
+    part, _, last = name.rpartition(".")
+    now = _FIELDS.get(part, {}).get(last, last)
+    names = _FIELDS.get(name, {})
+    value = re.sub(r"\w+", lambda word: names.get(word[0], word[0]), text) if names else text
+    notes = [_note(part, last, now)] if now != last else []
+    notes += [_note(name, former, names[former]) for former in names if re.search(rf"\b{former}\b", text)]
+    return (f"{part}.{now}" if part else now), value, notes
+
+
+def announce(notes: Iterable[str]) -> None:
+    """Print them, once if several processes train together."""
+    if os.environ.get("RANK", "0") == "0":
+        for note in notes:
+            print_message(note)
+
+
+def _note(name: str, former: str, now: str) -> str:
+    return f"{name}: {former} is called {now} now."

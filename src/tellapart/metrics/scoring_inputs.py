@@ -1,0 +1,141 @@
+"""Captions and references of the same photos, in the forms that the measures take, each made when first needed."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from itertools import accumulate, chain, pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tellapart.metrics import look_alikes
+from tellapart.metrics.frequencies import WordFrequencies
+from tellapart.metrics.ngrams import References
+from tellapart.metrics.sentences import Grouped, Sentences, Words
+from tellapart.metrics.tokenize import tokenize_file
+from tellapart.metrics.training_captions import TrainingCaptions
+
+LOOK_ALIKES = 5
+_OF_REFERENCES = ("reference_words", "reference_words_split", "_words", "reference_ids", "references", "look_alikes")
+
+
+class ScoringInputs:
+    """captions    one or more for each photo; the first is the one whose accuracy counts
+    references  people's captions of each photo, at least one each
+    frequencies document frequencies for CIDEr; from the references if there are none
+    training    the captions that the model was trained on, if they are known
+    """
+
+    def __init__(
+        self,
+        captions: Sequence[Sequence[str]],
+        references: Sequence[Sequence[str]],
+        frequencies: WordFrequencies | None = None,
+        training: TrainingCaptions | None = None,
+    ):
+        self._raw_captions, self._raw_references, self._frequencies = captions, references, frequencies
+        self.training = training
+        self.photos = np.arange(len(captions))
+
+    def with_captions(self, captions: Sequence[Sequence[str]]) -> ScoringInputs:
+        """Other captions of the same photos; what was made of the references is shared."""
+        other = ScoringInputs(captions, self._raw_references, self._frequencies, self.training)
+        other.__dict__.update({name: self.__dict__[name] for name in _OF_REFERENCES if name in self.__dict__})
+        return other
+
+    @property
+    def texts(self) -> list[str]:
+        """The one caption of each photo that is judged, as it was given."""
+        return [captions[0] for captions in self._raw_captions]
+
+    @cached_property
+    def words(self) -> list[list[str]]:
+        """The words of the one caption of each photo that is judged."""
+        (words,) = _tokenized([self.texts])
+        return words
+
+    @cached_property
+    def all_words(self) -> list[list[list[str]]]:
+        """The words of all captions of each photo."""
+        others = _tokenized([captions[1:] for captions in self._raw_captions])
+        return [[first, *rest] for first, rest in zip(self.words, others, strict=True)]
+
+    @cached_property
+    def reference_words(self) -> list[list[list[str]]]:
+        return _tokenized(self._raw_references)
+
+    @cached_property
+    def _words(self) -> Words:
+        return Words(self._frequencies.words if self._frequencies else ())
+
+    @cached_property
+    def caption_ids(self) -> Sentences:
+        return self._words.join(self.words)
+
+    @cached_property
+    def reference_ids(self) -> Grouped:
+        return self._words.join_groups(self.reference_words)
+
+    # Where n-grams are counted, the COCO evaluation splits words once more, at blanks of every kind: a fraction such as
+    # "1 1/2" is one word with a no-break space to ROUGE-L, and two to BLEU and CIDEr.
+
+    @cached_property
+    def reference_words_split(self) -> list[list[list[str]]]:
+        return _split(self.reference_words)
+
+    @cached_property
+    def references(self) -> References:
+        table = self._frequencies.ngrams if self._frequencies else None
+        split = (
+            self.reference_ids
+            if self.reference_words_split is self.reference_words
+            else self._words.join_groups(self.reference_words_split)
+        )
+        return References(split, table)
+
+    @cached_property
+    def captions_split(self) -> Sentences:
+        (split,) = _split([self.words])
+        return self.caption_ids if split is self.words else self._words.join(split)
+
+    @cached_property
+    def all_captions_split(self) -> Grouped:
+        return self._words.join_groups(_split(self.all_words))
+
+    @cached_property
+    def look_alikes(self) -> NDArray[np.int64]:
+        return look_alikes.by_references(self.reference_ids, LOOK_ALIKES)
+
+    @property
+    def most_captions(self) -> int:
+        return max(map(len, self._raw_captions), default=0)
+
+
+def _split(groups: list[list[list[str]]]) -> list[list[list[str]]]:
+    """Sentences without blanks of any kind within words; those that had none are not copied."""
+    with_blanks = {word for word in set(chain.from_iterable(chain.from_iterable(groups))) if not word.isprintable()}
+    if not with_blanks:
+        return groups
+    return [[text if with_blanks.isdisjoint(text) else " ".join(text).split() for text in texts] for texts in groups]
+
+
+def _tokenized(groups: Sequence[Sequence[str]]) -> list[list[list[str]]]:
+    with _no_search_for_cycles():
+        words = tokenize_file(list(chain.from_iterable(groups)))
+    ends = list(accumulate(map(len, groups), initial=0))
+    return [words[start:stop] for start, stop in pairwise(ends)]
+
+
+@contextmanager
+def _no_search_for_cycles() -> Iterator[None]:
+    """Lists of words hold no cycles, and looking for some in a hundred thousand lists takes as long as making them."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -1,0 +1,67 @@
+"""Code of the user's own: captioners, rewards, measures and readers that register themselves when they are imported.
+
+Named on the command line (`--plugin FILE_OR_MODULE`, on every command) or by an installed package as an entry point of
+the group `tellapart.plugins`.  Never by a recipe or a model folder, which are data and run nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module, util
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from tellapart.errors import UserError
+
+OPTION, GROUP = "--plugin", "tellapart.plugins"
+loaded: list[str] = []  # what `--plugin` named, for processes that are started from here
+
+
+def take(arguments: Sequence[str]) -> list[str]:
+    """Loads what `--plugin` names, and what installed packages bring; returns the other arguments."""
+    names, others, rest = list[str](), list[str](), iter(arguments)
+    for argument in rest:
+        if argument == "--":
+            others += [argument, *rest]
+        elif argument == OPTION:
+            name = next(rest, "")
+            if not name:
+                raise UserError(f"{OPTION} names a Python file or module.")
+            names.append(name)
+        elif argument.startswith(f"{OPTION}="):
+            names.append(argument.removeprefix(f"{OPTION}="))
+        else:
+            others.append(argument)
+    for entry in entry_points(group=GROUP):
+        entry.load()
+    for name in names:
+        load(name)
+        loaded.append(str(Path(name).resolve()) if name.endswith(".py") else name)
+    return others
+
+
+def load(name: str) -> None:
+    """Import a Python file, or a module by its name; one that was imported before is left as it is.
+
+    Example:
+        >>> tellapart.plugins.load("my_rewards.py")
+    """
+    try:
+        if not name.endswith(".py"):
+            import_module(name)
+            return
+        file = Path(name).resolve()
+        module = f"tellapart_plugin_{file.stem}"
+        if module in sys.modules and getattr(sys.modules[module], "__file__", None) == str(file):
+            return
+        spec = util.spec_from_file_location(module, file)
+        if spec is None or spec.loader is None or not file.is_file():
+            raise UserError(f"{OPTION} {name}: there is no such file.")
+        sys.modules[module] = made = util.module_from_spec(spec)
+        spec.loader.exec_module(made)
+    except UserError:
+        raise
+    except Exception as error:  # it is the user's own code, and may fail in any way
+        sys.modules.pop(f"tellapart_plugin_{Path(name).stem}", None)
+        raise UserError(f"{OPTION} {name} cannot be imported: {type(error).__name__}: {error}.") from None

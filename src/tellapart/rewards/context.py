@@ -1,0 +1,235 @@
+"""What rewards are made of: references, retrievers and look-alikes of the training photos."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import cached_property, partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tellapart import files
+from tellapart.data.batches import CaptionedPhotos
+from tellapart.data.examples import Example
+from tellapart.data.features import FeatureStore, Stores
+from tellapart.data.pooled import pooled_features
+from tellapart.errors import UserError
+from tellapart.neighbours import groups as group_files
+from tellapart.neighbours.groups import Groups, Photo, Rule
+from tellapart.neighbours.mining import Captions, mine
+from tellapart.recipe import RewardsConfig
+from tellapart.retrievers.loading import load as load_retriever
+from tellapart.retrievers.retriever import Retriever
+from tellapart.rewards.consensus import Consensus
+from tellapart.rewards.listener import Listener
+from tellapart.rewards.wording import content_words
+from tellapart.rewards.words import RewardVocabulary, WordView
+from tellapart.training.distributed import ALONE, World
+
+Source = tuple[Stores, Sequence[Example]]
+
+FOUND_BY = ("image", "caption")  # how look-alikes are found by the listener; else there is a file of them
+_FARTHER = 10  # times as many look-alikes are looked for where a curriculum begins with the farther ones
+
+
+def listener_of(config: RewardsConfig, load: Callable[[str], Retriever]) -> Retriever:
+    retriever = load(config.listener)
+    if retriever.sees != "photos":
+        raise UserError(f"objective.rewards.listener: {retriever.name} knows photos by their references only.")
+    return retriever
+
+
+def reader_of(config: RewardsConfig, load: Callable[[str], Retriever]) -> Retriever:
+    retriever = load(config.reader)
+    if retriever.sees != "references":
+        raise UserError(f"objective.rewards.reader: {retriever.name} looks at photos; it must read references.")
+    return retriever
+
+
+class RewardContext:
+    """What rewards are made of, each part made when the first reward asks for it.
+
+    sources   the training photos with their features, data set by data set, as they are in `data`
+    features  the folder of the feature cache, where look-alikes that were found are kept as well
+    names     of the data sets
+    load      gives the retriever of a name (default: loads it)
+    """
+
+    def __init__(
+        self,
+        config: RewardsConfig,
+        sources: Sequence[Source],
+        data: CaptionedPhotos,
+        view: WordView,
+        *,
+        features: Path,
+        device: torch.device,
+        names: Sequence[str] = (),
+        world: World = ALONE,
+        load: Callable[[str], Retriever] | None = None,
+    ):
+        self.config, self.data, self.vocabulary, self.world = config, data, view.vocabulary, world
+        self._sources, self._features, self.names = sources, features, names
+        self._load = load or partial(load_retriever, device=str(device))
+        self.content = content_words(self.vocabulary)
+        self.source = np.repeat(np.arange(len(sources)), [len(examples) for _, examples in sources])  # (P,)
+
+    def factors(self, reward: str) -> Tensor:
+        """(P,) what the recipe multiplies the reward with for each photo"""
+        of_sets = self.config.factors[reward]
+        return torch.tensor([of_sets.get(name, 1.0) for name in self.names])[torch.from_numpy(self.source)]
+
+    @cached_property
+    def references(self) -> list[list[list[int]]]:
+        """Word ids of each photo's captions, without the end."""
+        if isinstance(self.vocabulary, RewardVocabulary):
+            return [[self.vocabulary.encode(text) for text in example.captions] for example in self.data.examples]
+        return [[caption[:-1] for caption in captions] for captions in self.data.captions]
+
+    def consensus(self, measure: str) -> Consensus:
+        if measure not in self._measures:
+            end, count_end = self.vocabulary.eos, self.config.count_end
+            self._measures[measure] = Consensus(self.references, end=end, measure=measure, count_end=count_end)
+        return self._measures[measure]
+
+    @cached_property
+    def _measures(self) -> dict[str, Consensus]:
+        return {}
+
+    @cached_property
+    def retriever(self) -> Retriever:
+        return listener_of(self.config, self._load)
+
+    @cached_property
+    def listener(self) -> Listener:
+        pooled = pooled_of(self.retriever, self._sources)
+        return Listener.of_photos(self.retriever, self.vocabulary, pooled, torch.from_numpy(self.source))
+
+    @cached_property
+    def reader(self) -> Listener:
+        retriever = reader_of(self.config, self._load)
+        references = [example.captions for example in self.data.examples]
+        return Listener.of_references(retriever, self.vocabulary, references, torch.from_numpy(self.source))
+
+    @cached_property
+    def look_alikes(self) -> Tensor:
+        """(P, k) positions of each photo's look-alikes, nearest first, -1 after the last"""
+        return torch.from_numpy(self._groups[0])
+
+    @cached_property
+    def closeness(self) -> Tensor:
+        """(P,) how much each photo is like the nearest of them; -inf where there is none"""
+        indices, scores = self._groups
+        return torch.from_numpy(np.where(indices[:, 0] >= 0, scores[:, 0], -np.inf).astype(np.float32))
+
+    @cached_property
+    def _groups(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        wanted = self.config.group * (_FARTHER if self.config.curriculum else 1)
+        how = self.config.look_alikes
+        if how not in FOUND_BY:
+            return self._from_file(Path(how), wanted)
+        rule = Rule(how, k=wanted, retriever=self.retriever.name, retriever_sha256=self.retriever.sha256)  # type: ignore[arg-type]
+        return self._mined(rule, self._by_listener)
+
+    @cached_property
+    def nearest(self) -> Tensor:
+        """(P,) the photo most like each, by the Euclidean distance of pooled features (GLD); -1 where there is none"""
+        parts = [stores.pooled(examples) for stores, examples in self._sources]
+        vectors = torch.cat(parts).float().numpy()
+        rule = Rule(metric="euclidean", k=1, retriever_sha256=hashlib.sha256(vectors.tobytes()).hexdigest())
+        indices, _ = self._mined(rule, lambda rule: mine(self._photos(), vectors, rule))
+        return torch.from_numpy(indices[:, 0].copy())
+
+    def _by_listener(self, rule: Rule) -> Groups:
+        captions = None
+        if rule.by == "caption":
+            texts = [text for example in self.data.examples for text in example.captions]
+            of = np.repeat(np.arange(len(self.data)), [len(example.captions) for example in self.data.examples])
+            captions = Captions(self.retriever.embed_captions(texts).float().cpu().numpy(), of)
+        photos = self._photos(self.source.tolist())  # within a data set: another one's are told apart by their look
+        return mine(photos, self.listener.images.float().cpu().numpy(), rule, captions)
+
+    def _photos(self, within: Sequence[object] | None = None) -> list[Photo]:
+        """The photos to compare, each with those that are `within` the same; copies count as any other photo."""
+        return [
+            Photo(str(example.file), str(position), example.id, "" if within is None else str(within[position]))
+            for position, example in enumerate(self.data.examples)
+        ]
+
+    def _mined(self, rule: Rule, find: Callable[[Rule], Groups]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Found once and kept beside the features."""
+        photos = [
+            [str(example.id), int(of), *example.captions]
+            for example, of in zip(self.data.examples, self.source, strict=True)
+        ]
+        asked = json.dumps([asdict(rule), photos])
+        file = self._features / f"look_alikes-{hashlib.sha256(asked.encode()).hexdigest()[:16]}.npz"
+
+        def make() -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+            if not file.exists():
+                groups, buffer = find(rule), io.BytesIO()
+                np.savez(buffer, indices=groups.indices, scores=groups.scores)
+                files.replace(file, buffer.getvalue())
+            with np.load(file, allow_pickle=False) as kept:
+                return kept["indices"], kept["scores"]
+
+        return self.world.in_turn(make)
+
+    def _from_file(self, file: Path, wanted: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Look-alikes that `tellapart lookalikes` found, of these photos among themselves."""
+        groups = group_files.load(file)
+        place = {str(Path(example.file).absolute()): i for i, example in enumerate(self.data.examples)}
+        number = np.array([place.get(str(Path(photo.file).absolute()), -1) for photo in groups.photos])
+        there = np.flatnonzero(number >= 0)
+        if len(there) < len(self.data):
+            missing = next(e.id for i, e in enumerate(self.data.examples) if i not in set(number[there].tolist()))
+            raise UserError(
+                f"{file}: the training photo {missing} is not in it; were look-alikes found for another split?"
+            )
+        indices = np.full((len(self.data), groups.indices.shape[1]), -1)
+        scores = np.zeros(indices.shape, np.float32)
+        found = groups.indices[there]
+        indices[number[there]] = np.where(found >= 0, number[found], -1)
+        scores[number[there]] = -groups.scores[there] if groups.rule.metric == "euclidean" else groups.scores[there]
+        order = (indices < 0).argsort(1, kind="stable")  # those of other splits are left out, the rest move up
+        rows = np.arange(len(indices))[:, None]
+        return indices[rows, order][:, :wanted], scores[rows, order][:, :wanted]
+
+
+def pooled_of(retriever: Retriever, sources: Sequence[Source]) -> Tensor:
+    """(P, D) the photos as the retriever's encoder sees them: by the features at hand, if they are of that encoder."""
+    parts = []
+    for stores, examples in sources:
+        if not examples:
+            continue
+        same = [store for store in stores.values() if isinstance(store, FeatureStore) and _same_eyes(store, retriever)]
+        if same:
+            parts.append(same[0].pooled([same[0].row(example) for example in examples]).float())
+            continue
+        if retriever.encoder is None:
+            raise UserError(f"{retriever.name} knows photos by their references; it cannot be shown photos.")
+        seen = pooled_features(retriever.encoder, [str(example.file) for example in examples])
+        if seen.failed:
+            file, reason = next(iter(seen.failed.items()))
+            raise UserError(f"{file}: {reason}; {retriever.name} has to see every photo.")
+        parts.append(torch.from_numpy(seen.vectors))
+    return torch.cat(parts)
+
+
+def _same_eyes(store: FeatureStore, retriever: Retriever) -> bool:
+    """Pooled features do not depend on the grid that is kept beside them."""
+    if retriever.encoder is None:
+        return False
+    of_the_grid = ("grid", "pooling")
+    ours, theirs = (
+        {key: value for key, value in identity.items() if key not in of_the_grid}
+        for identity in (store.seen_by, retriever.encoder.identity)
+    )
+    return ours == theirs

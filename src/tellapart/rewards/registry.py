@@ -1,0 +1,293 @@
+"""The table of rewards: what each is paid for, how it is made, and what it asks for.
+
+A reward of your own is one more entry, made by a plugin:
+
+    REWARDS["brief"] = RewardEntry("minus the number of words", lambda context: brief)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from tellapart.data.tokenizers import split_words
+from tellapart.errors import UserError
+from tellapart.metrics.measures.unusual_order import END, WordOrder, roles
+from tellapart.neighbours import groups as group_files
+from tellapart.recipe import RewardsConfig
+from tellapart.retrievers.retriever import Retriever
+from tellapart.rewards import Reward, SampledCaptions, Term
+from tellapart.rewards.combine import Combined
+from tellapart.rewards.consensus import Consensus, MeteorConsensus
+from tellapart.rewards.context import FOUND_BY, RewardContext, listener_of, reader_of
+from tellapart.rewards.different import Different
+from tellapart.rewards.global_discriminative import GlobalDiscriminative, HardNeighbour, InBatch, closeness_weights
+from tellapart.rewards.group_gap import GroupGap, OwnSimilarity
+from tellapart.rewards.local_discriminative import Differences, LocalDiscriminative, thresholds
+from tellapart.rewards.log_probability import InBatchLogProbability
+from tellapart.rewards.rank import BoundedRank
+from tellapart.rewards.reference_gap import ReferenceGap
+from tellapart.rewards.retrieved import Retrieved
+from tellapart.rewards.unusual_order import UnusualOrder, roles_of
+from tellapart.rewards.wording import Ending, Faithful, Repetition, never_last
+
+Need = Literal["image_retriever", "text_retriever", "look_alikes"]
+Needs = Callable[[RewardsConfig], frozenset[Need]]
+
+
+def _asks(*needs: Need) -> Needs:
+    return lambda config: frozenset(needs)
+
+
+@dataclass(frozen=True)
+class RewardEntry:
+    """description  what captions are paid for, in a line
+    build        makes the reward from what the training photos offer
+    needs        what it asks of that, by the recipe: it is looked for before anything else is done
+    """
+
+    description: str
+    build: Callable[[RewardContext], Term]
+    needs: Needs = lambda config: frozenset()
+
+
+def build(context: RewardContext, wrap: Callable[[str, Term], Term] | None = None) -> Combined:
+    """The weighted sum of the recipe's terms.
+
+    wrap  what becomes of each of them, by its name (default: nothing)
+    """
+    config = context.config
+    check(config)
+    check_factors(config, context.names)
+    terms = {name: REWARDS[name].build(context) for name in config.terms}
+    if wrap is not None:
+        terms = {name: wrap(name, term) for name, term in terms.items()}
+    return Combined(
+        terms,
+        config.terms,
+        balance=config.balance,
+        unbalanced=frozenset(config.unbalanced) & terms.keys(),
+        factors={name: context.factors(name) for name in config.factors},
+        total=context.world.sum,
+    )
+
+
+def check(config: RewardsConfig) -> None:
+    """What the types of a recipe cannot say."""
+    if not config.terms:
+        raise UserError("objective.rewards.terms names no reward; `tellapart models` lists them.")
+    for name in config.terms:
+        if name not in REWARDS:
+            raise UserError(f"objective.rewards.terms: there is no reward {name!r}; there are {', '.join(REWARDS)}.")
+    for name in config.unbalanced:
+        if name not in REWARDS:
+            raise UserError(
+                f"objective.rewards.unbalanced: there is no reward {name!r}; there are {', '.join(REWARDS)}."
+            )
+    for name in config.factors:
+        if name not in config.terms:
+            raise UserError(f"objective.rewards.factors: {name!r} is none of the terms {', '.join(config.terms)}.")
+    if "text_retriever" in needs_of(config) and not config.reader:
+        raise UserError(
+            "objective.rewards.reader: a reward needs a retriever from text to text, such as a run of "
+            "the recipe retrievers/text."
+        )
+
+
+def require(config: RewardsConfig, names: Sequence[str], load: Callable[[str], Retriever]) -> None:
+    """Refuses rewards that could not be made of data sets of these names; retrievers that they ask are loaded."""
+    check_factors(config, names)
+    needs = needs_of(config)
+    if "image_retriever" in needs:
+        listener_of(config, load)
+    if "text_retriever" in needs:
+        reader_of(config, load)
+    if "look_alikes" in needs and config.look_alikes not in FOUND_BY:
+        group_files.load(Path(config.look_alikes))
+
+
+def check_factors(config: RewardsConfig, names: Sequence[str]) -> None:
+    for reward, of_sets in config.factors.items():
+        for name in of_sets:
+            if name not in names:
+                raise UserError(
+                    f"objective.rewards.factors.{reward}: there is no data set {name!r}; "
+                    f"there are {', '.join(names)}.  For none: --objective.rewards.factors '{{}}'."
+                )
+
+
+def needs_of(config: RewardsConfig) -> set[Need]:
+    """What the rewards of a recipe ask for.  Look-alikes are found by the image retriever if no file has them."""
+    needs = {need for name in config.terms for need in REWARDS[name].needs(config)}
+    if "look_alikes" in needs and config.look_alikes in FOUND_BY:
+        needs.add("image_retriever")
+    return needs
+
+
+class Sentence:
+    """A measure of word ids against references as a term."""
+
+    def __init__(self, measure: Consensus):
+        self._measure = measure
+
+    def __call__(self, sampled: SampledCaptions) -> Reward:
+        return Reward(self._measure(sampled.words, sampled.photos, sampled.reference))
+
+
+class MeteorSentence:
+    """METEOR, which compares texts, as a term."""
+
+    def __init__(self, measure: MeteorConsensus):
+        self._measure = measure
+
+    def __call__(self, sampled: SampledCaptions) -> Reward:
+        return Reward(self._measure(sampled.words, sampled.photos, sampled.reference, sampled.texts))
+
+
+def _consensus(measure: str, context: RewardContext) -> Term:
+    return Sentence(context.consensus(measure))
+
+
+def _meteor(context: RewardContext) -> Term:
+    references = [example.captions for example in context.data.examples]
+    return MeteorSentence(MeteorConsensus(references, decode=context.vocabulary.decode))
+
+
+def _local(context: RewardContext) -> Term:
+    config, consensus = context.config.local, context.consensus("CIDEr-D")
+    if config.ngram_quantile or config.word_quantile:
+        quantiles = {"ngram_quantile": config.ngram_quantile, "word_quantile": config.word_quantile}
+        ngrams, words = thresholds(consensus, **quantiles, tf=config.tf)
+        config = replace(
+            config,
+            threshold=ngrams if config.ngram_quantile else config.threshold,
+            word_threshold=words if config.word_quantile else config.word_threshold,
+        )
+    contrast = config.qualify == "contrast"
+    return LocalDiscriminative(
+        consensus,
+        config,
+        look_alikes=context.look_alikes.numpy() if contrast else None,
+        stop_words=~context.content if contrast else None,
+    )
+
+
+def _global(context: RewardContext) -> Term:
+    weights = closeness_weights(context.closeness) if context.config.per_photo else None
+    return GlobalDiscriminative(context.listener, context.nearest, context.config.margin, per_photo=weights)
+
+
+def _gap(kind: str, context: RewardContext) -> Term:
+    config = context.config
+    return GroupGap(
+        context.listener,
+        context.look_alikes,
+        kind,  # type: ignore[arg-type]
+        k=config.group,
+        curriculum=config.curriculum,
+    )
+
+
+def _unusual_order(context: RewardContext) -> Term:
+    texts = (text for example in context.data.examples for text in example.captions)  # whole: tokens may be cut
+    people = WordOrder.of([*roles(split_words(text)), END] for text in texts)
+    return UnusualOrder(people, roles_of(context.vocabulary), end=context.vocabulary.eos)
+
+
+def _ld_asks(config: RewardsConfig) -> frozenset[Need]:
+    return frozenset({"look_alikes"} if config.local.qualify == "contrast" else ())
+
+
+def _gd_asks(config: RewardsConfig) -> frozenset[Need]:
+    return frozenset({"image_retriever", "look_alikes"} if config.per_photo else {"image_retriever"})
+
+
+REWARDS: dict[str, RewardEntry] = {
+    "cider_d": RewardEntry("CIDEr-D against the photo's references (R_C)", partial(_consensus, "CIDEr-D")),
+    "cider_d_base2": RewardEntry(
+        "the same with logarithms of base 2 (Strengthen, GLD): a cosine does not see the difference",
+        partial(_consensus, "CIDEr-D"),
+    ),
+    "cider": RewardEntry("CIDEr against the references", partial(_consensus, "CIDEr")),
+    "bleu_4": RewardEntry("BLEU-4 against the references", partial(_consensus, "BLEU-4")),
+    "rouge_l": RewardEntry("ROUGE-L against the references", partial(_consensus, "ROUGE-L")),
+    "meteor": RewardEntry("METEOR against the references; slow", _meteor),
+    "gd": RewardEntry("global discriminability: R_H + R_B of the listener (GLD, Eqs. 5-8)", _global, _gd_asks),
+    "gd_neighbour": RewardEntry(
+        "R_H: the caption must fit its photo better than the photo most like it (GLD)",
+        lambda m: HardNeighbour(m.listener, m.nearest, m.config.margin),
+        _asks("image_retriever"),
+    ),
+    "gd_batch": RewardEntry(
+        "R_B: the caption must fit its photo better than others of the batch do, or are fitted (Luo et al.)",
+        lambda m: InBatch(m.listener, m.config.margin),
+        _asks("image_retriever"),
+    ),
+    "ld": RewardEntry(
+        "CIDEr-D and, for each word, what rare n-grams around it add (R_LD; GLD, Eqs. 9-10)", _local, _ld_asks
+    ),
+    "ld_diff": RewardEntry(
+        "CIDEr-D and, for each word, what it adds to that (LD-Diff, GLD)", lambda m: Differences(m.consensus("CIDEr-D"))
+    ),
+    "geg_avg": RewardEntry(
+        "how much better the caption fits its photo than the photo's look-alikes on average (G_avg; GEG, Eq. 3)",
+        partial(_gap, "average"),
+        _asks("image_retriever", "look_alikes"),
+    ),
+    "geg_min": RewardEntry(
+        "... than the look-alike that it fits best (G_min; GEG, Eq. 4)",
+        partial(_gap, "hardest"),
+        _asks("image_retriever", "look_alikes"),
+    ),
+    "similarity": RewardEntry(
+        "how well the caption fits its photo (ER, GEG)", lambda m: OwnSimilarity(m.listener), _asks("image_retriever")
+    ),
+    "log_probability": RewardEntry(
+        "log-probability of the own photo among those of the batch (DiscriTune)",
+        lambda m: InBatchLogProbability(m.listener),
+        _asks("image_retriever"),
+    ),
+    "image_rank": RewardEntry(
+        "rank of the own photo among all of its data set by the listener, bounded",
+        lambda m: BoundedRank(m.listener, m.config.rank_base),
+        _asks("image_retriever"),
+    ),
+    "text_rank": RewardEntry(
+        "rank of the own photo among all of its data set by their references, bounded",
+        lambda m: BoundedRank(m.reader, m.config.rank_base),
+        _asks("text_retriever"),
+    ),
+    "reference_gap": RewardEntry(
+        "CIDEr-D against the own references less that against the look-alikes' references",
+        lambda m: ReferenceGap(m.consensus("CIDEr-D"), m.look_alikes[:, : m.config.group]),
+        _asks("look_alikes"),
+    ),
+    "retrieved": RewardEntry(
+        "are the photos that the caption finds like each other and like its own? (CIM)",
+        lambda m: Retrieved(m.listener),
+        _asks("image_retriever"),
+    ),
+    "faithful": RewardEntry(
+        "share of content words that the references have (H)",
+        lambda m: Faithful(m.references, m.content, end=m.vocabulary.eos),
+    ),
+    "different": RewardEntry(
+        "minus the logarithm of how often the same words were lately said of other photos",
+        lambda m: Different(gather=m.world.gather),
+    ),
+    "repetition": RewardEntry(
+        "minus the content words and pairs that are said again, and words that follow themselves",
+        lambda m: Repetition(m.content, end=m.vocabulary.eos),
+    ),
+    "unusual_order": RewardEntry(
+        'minus the words that people hardly ever use after the three before them ("a toilet in it on it")',
+        _unusual_order,
+    ),
+    "ending": RewardEntry(
+        'minus 1 for a caption that breaks off, as "a dog on a" does',
+        lambda m: Ending(never_last(m.vocabulary), end=m.vocabulary.eos),
+    ),
+}

@@ -1,0 +1,267 @@
+"""A recipe with stages: a chain of runs in one file, each of which may start from what an earlier one made.
+
+    base: album/plain_xe
+    stages:
+      - name: xe
+      - name: scst
+        recipe: album/plain_scst          # in place of the file's own base
+        init_from: xe                     # an earlier stage, or any model
+        seeds: [0, 1, 2]
+        mean: true                        # of the weights of its seeds
+      - name: plain
+        mean: {xe: 1, scst: 3}            # trains nothing: the mean of other stages, each with its share
+
+All other keys of a stage are those of a recipe.  What stands beside `stages` in the file holds for every stage.
+Wherever a recipe names a model (init_from, the retrievers of rewards, judges), the name of an earlier stage stands for
+what that stage made.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tellapart import album, files, recipe_values, retrievers
+from tellapart.errors import UserError
+from tellapart.recipe import Recipe
+from tellapart.recipe_files import RecipeFile, based, merged
+from tellapart.training.checks import check
+from tellapart.training.run_folder import plain
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # no dot: what is set aside, and the chain's own files, have one
+_KEYS = ("name", "recipe", "seeds", "mean")
+_MOST = 1000  # stages of a chain, or seeds of a stage
+
+
+@dataclass(frozen=True)
+class Stage:
+    name: str
+    recipe: Recipe | None  # none: only the mean of other stages; models may be the names of stages
+    seeds: tuple[int, ...] = ()
+    mean: bool = False  # of its seeds
+    shares: Mapping[str, float] = field(default_factory=dict)  # of the stages and models that it is the mean of
+
+    def results(self) -> list[str]:
+        """What can be named of it: the stage, and each of its runs."""
+        return [self.name, *(f"{self.name}/seed{seed}" for seed in self.seeds), *[f"{self.name}/mean"] * self.mean]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a chain, or one mean; `name` is also its folder inside that of the chain."""
+
+    name: str
+    number: int  # of its stage, from 1
+    recipe: Recipe | None
+    shares: Mapping[str, float]  # of the models that it is the mean of, by name
+    uses: Mapping[str, str]  # what a model is called in the recipe or the shares: the job that makes it
+
+
+Chain = list[Stage]
+
+
+def read(file: RecipeFile, changes: Sequence[tuple[str, str]] = ()) -> Chain:
+    """The stages of a recipe file, each with the command line's changes."""
+    stages: Chain = []
+    for number, given in enumerate(file.stages or [], 1):
+        name = _name(given, number, file)
+        if name.casefold() in (stage.name.casefold() for stage in stages):
+            raise UserError(f"{file.path}: two stages are called {name}; every stage needs a name of its own.")
+        try:
+            stages.append(_stage(name, given, file, changes))
+        except UserError as error:
+            prefix = "" if str(error).startswith(str(file.path)) else f"{file.path}: stage {name}: "
+            raise UserError(f"{prefix}{error}") from None
+        if number > _MOST:
+            raise UserError(f"{file.path}: there are more than {_MOST} stages.")
+    _require_order(stages, file)
+    try:
+        jobs(stages)
+    except UserError as error:
+        raise UserError(f"{file.path}: {error}") from None
+    return stages
+
+
+def shown(stages: Chain) -> dict[str, Any]:
+    """The chain as YAML can hold it, every stage with its whole recipe."""
+    return {
+        "stages": [
+            {
+                "name": stage.name,
+                **({"seeds": list(stage.seeds)} if stage.seeds else {}),
+                **({"mean": dict(stage.shares) or True} if stage.mean or stage.shares else {}),
+                **_values(stage),
+            }
+            for stage in stages
+        ]
+    }
+
+
+def _values(stage: Stage) -> dict[str, Any]:
+    values = plain(stage.recipe) if stage.recipe else {}
+    return {name: value for name, value in values.items() if name != "seed" or not stage.seeds}
+
+
+def smaller(stages: Chain, shrink: Callable[[Recipe], Recipe]) -> Chain:
+    """The chain with every recipe shrunk; a stage still starts from an earlier one, which is as small."""
+    names = {result for stage in stages for result in stage.results()}
+
+    def small(recipe: Recipe) -> Recipe:
+        return replace(shrink(recipe), init_from=recipe.init_from if recipe.init_from in names else "")
+
+    return [replace(stage, recipe=stage.recipe and small(stage.recipe)) for stage in stages]
+
+
+def jobs(stages: Chain) -> list[Job]:
+    """All runs and means of a chain, each after those that it needs."""
+    found: list[Job] = []
+    made: dict[str, Stage] = {}
+    for number, stage in enumerate(stages, 1):
+        for seed in stage.seeds or (None,):
+            name = stage.name if seed is None else f"{stage.name}/seed{seed}"
+            recipe = stage.recipe if stage.recipe is None or seed is None else replace(stage.recipe, seed=seed)
+            named = [*stage.shares, *(model for _, model in (models_of(recipe) if recipe else ()))]
+            uses = {model: _job(model, made[model], stage, seed) for model in named if model in made}
+            found.append(Job(name, number, recipe, stage.shares, uses))
+        if stage.mean:
+            runs = [f"{stage.name}/seed{seed}" for seed in stage.seeds]
+            found.append(Job(f"{stage.name}/mean", number, None, dict.fromkeys(runs, 1.0), {run: run for run in runs}))
+        made |= dict.fromkeys(stage.results(), stage)
+    return found
+
+
+def replaced(recipe: Recipe, models: Mapping[str, str]) -> Recipe:
+    """The recipe with other names in the place of its models' names."""
+
+    def of(name: str) -> str:
+        return models.get(name, name)
+
+    objective, rewards = recipe.objective, recipe.objective.rewards
+    rewards = replace(rewards, listener=of(rewards.listener), reader=of(rewards.reader))
+    return replace(
+        recipe,
+        init_from=of(recipe.init_from),
+        objective=replace(objective, rewards=rewards),
+        validation=replace(recipe.validation, judges=[of(name) for name in recipe.validation.judges]),
+    )
+
+
+def models_of(recipe: Recipe) -> list[tuple[str, str]]:
+    """Wherever a recipe names a model that its run uses: the field, and the name."""
+    named = [("init_from", recipe.init_from)]
+    if recipe.objective.name == "policy_gradient":
+        rewards = recipe.objective.rewards
+        named += [("objective.rewards.listener", rewards.listener), ("objective.rewards.reader", rewards.reader)]
+    named += [("validation.judges", judge) for judge in recipe.validation.judges]
+    return [(place, name) for place, name in named if name]
+
+
+def _name(given: object, number: int, file: RecipeFile) -> str:
+    where = f"{file.path}: stage {number}"
+    if not isinstance(given, dict):
+        raise UserError(f"{where} must be an object with a name, not {files.type_of(given)}.")
+    name = given.get("name")
+    if type(name) is int:
+        name = str(name)
+    if not isinstance(name, str):
+        raise UserError(f"{where} has no name.")
+    if not _NAME.fullmatch(name):
+        shown = recipe_values.short(name)
+        raise UserError(f"{where}: {shown!r} cannot be a stage's name: letters, digits, _ and - can, 64 at most.")
+    return name
+
+
+def _stage(name: str, given: dict[str, Any], file: RecipeFile, changes: Sequence[tuple[str, str]]) -> Stage:
+    own = {key: value for key, value in given.items() if key not in _KEYS}
+    if "base" in own or "stages" in own:
+        raise UserError("a stage has neither a base nor stages; `recipe:` names the recipe that it runs.")
+    mean = given.get("mean", False)
+    if isinstance(mean, dict):
+        if others := [key for key in given if key not in ("name", "mean")]:
+            raise UserError(f"a mean of other stages trains nothing; it has no {others[0]}.")
+        return Stage(name, None, shares=_shares(mean))
+    if type(mean) is not bool:
+        raise UserError(f"mean must be true, or stages with their shares, not {files.type_of(mean)}.")
+    seeds = _seeds(given.get("seeds", []))
+    recipe = _recipe(own, given.get("recipe"), file)
+    for option, text in changes:
+        if option == "init_from" or (option == "seed" and seeds):
+            raise UserError(f"--{option}: the stages of a chain say that themselves.")
+        recipe = recipe_values.changed(recipe, option, text)
+    if seeds and "seed" in own:
+        raise UserError("it has both seed and seeds.")
+    if mean and len(seeds) < 2:
+        raise UserError("mean: true is the mean of its seeds; it needs two or more.")
+    if mean and (recipe.retriever or not recipe.init_from):
+        raise UserError("mean: there is only a mean of captioners that start from the same weights; give init_from.")
+    check(recipe)
+    return Stage(name, recipe, seeds, mean)
+
+
+def _recipe(own: dict[str, Any], name: object, file: RecipeFile) -> Recipe:
+    recipe_values.filled(Recipe(), own)  # a wrong value is the stage's own fault
+    content = file.content if name is None else merged(based(file.path, name, "recipe"), file.own)
+    return recipe_values.filled(Recipe(), merged(content, own))
+
+
+def _seeds(given: object) -> tuple[int, ...]:
+    if not isinstance(given, list) or not all(type(seed) is int and 0 <= seed < 2**63 for seed in given):
+        raise UserError("seeds must be a list of whole numbers from 0 on.")
+    if len(set(given)) < len(given):
+        raise UserError("seeds has a number twice.")
+    if len(given) > _MOST:
+        raise UserError(f"there are more than {_MOST} seeds.")
+    return tuple(given)
+
+
+def _shares(given: dict[str, Any]) -> dict[str, float]:
+    numbers = [share for share in given.values() if type(share) in (int, float) and abs(share) <= 10**6]
+    if not given or len(numbers) < len(given) or sum(numbers) <= 0:
+        raise UserError("mean: every stage needs a number as its share, all together above 0.")
+    return {name: float(share) for name, share in given.items()}
+
+
+def _require_order(stages: Chain, file: RecipeFile) -> None:
+    """What a stage starts from must have been made before it."""
+    for number, stage in enumerate(stages):
+        before = [result for one in stages[:number] for result in one.results()]
+        after = {result for one in stages[number:] for result in one.results()}
+        named = models_of(stage.recipe) if stage.recipe else [("mean", name) for name in stage.shares]
+        for place, model in named:
+            where = f"{file.path}: stage {stage.name}: {place}"
+            if model in before:
+                continue
+            if model in after:
+                which = "the stage itself" if model in stage.results() else f"the later stage {model}"
+                raise UserError(f"{where} names {which}; a stage can only use those before it.")
+            if not _could_be_model(model):
+                close = difflib.get_close_matches(model, before, n=1)
+                hint = f"; did you mean {close[0]}?" if close else "."
+                raise UserError(f"{where}: there is no stage or model {recipe_values.short(model)!r}{hint}")
+
+
+def _could_be_model(name: str) -> bool:
+    """Whether it is one, or the path of one, or may be one on the hub; paths are followed when the chain is run."""
+    known = (*album.EMBEDDED, *retrievers.EMBEDDED, retrievers.MINILM)
+    return name in known or "/" in name or files.is_folder(Path(name))
+
+
+def _job(model: str, other: Stage, stage: Stage, seed: int | None) -> str:
+    """The job that makes what a stage's name stands for: its mean, its run, or its run with the same seed."""
+    source = other.name
+    if model != source or not other.seeds:
+        return model
+    if other.mean:
+        return f"{source}/mean"
+    if len(other.seeds) == 1:
+        return f"{source}/seed{other.seeds[0]}"
+    if seed in other.seeds:
+        return f"{source}/seed{seed}"
+    raise UserError(
+        f"stage {stage.name}: {source} has {len(other.seeds)} seeds and no mean; say which one ({source}/seed"
+        f"{other.seeds[0]}), give {source} a mean, or {stage.name} the same seeds."
+    )

@@ -1,0 +1,127 @@
+"""What a detector finds is kept between runs."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from detectors import tiny_yolox
+from tellapart.detectors import letterbox, yolox
+from tellapart.detectors.detections import detect
+
+
+@pytest.fixture
+def detector(tmp_path):
+    """Class 0 is as likely as a photo is blue, 1 green, 2 red; and class 1, weakly, elsewhere."""
+    answers, by_colour = tiny_yolox.nothing(), np.zeros((3, *tiny_yolox.nothing().shape), np.float32)
+    answers[-1, 4], answers[-6, 4:7] = 1, (1, 0, 0.123456789)
+    by_colour[:, -1, 5:] = np.eye(3)
+    return yolox.load(tiny_yolox.write(tmp_path / "tiny.onnx", answers, by_colour))
+
+
+@pytest.fixture
+def runs(detector, monkeypatch):
+    """How often the network ran."""
+    count, run = [], yolox.Detector._run
+    monkeypatch.setattr(yolox.Detector, "_run", lambda self, canvas: count.append(1) or run(self, canvas))
+    return count
+
+
+def photo(folder, name, colour):
+    folder.mkdir(exist_ok=True)
+    Image.new("RGB", (96, 64), colour).save(folder / name)
+    return str(folder / name)
+
+
+@pytest.fixture
+def files(tmp_path):
+    colours = [(250, 10, 20), (10, 240, 20), (10, 20, 200), (0, 0, 0)]
+    return [photo(tmp_path / "photos", f"{number}.png", colour) for number, colour in enumerate(colours)]
+
+
+def assert_same(found, number, expected):
+    mask = found.mask[number]
+    assert mask.tolist() == [place < len(expected.scores) for place in range(yolox.MOST)]
+    assert torch.equal(found.boxes[number][mask], torch.from_numpy(expected.boxes))
+    assert torch.equal(found.scores[number][mask], torch.from_numpy(expected.scores))
+    assert torch.equal(found.classes[number][mask], torch.from_numpy(expected.classes))
+    assert not found.boxes[number][~mask].any()
+
+
+def test_what_is_kept_is_what_the_detector_found_to_the_last_bit(detector, files, own_cache, runs):
+    expected = [detector(letterbox.read(file, detector.size)) for file in files]
+    runs.clear()
+    for times in (4, 0):  # made, and read
+        found = detect(detector, files)
+        assert len(runs) == times
+        runs.clear()
+        for number, own in enumerate(expected):
+            assert_same(found, number, own)
+    assert [len(own.scores) for own in expected] == [2, 2, 2, 1]
+    assert found.seen(0.35) == [{2}, {1}, {0}, set()]
+    assert found.seen(0.1) == [{1, 2}, {1}, {0, 1}, {1}]
+    assert len(set(found.sha256)) == 4
+
+
+def test_only_what_is_new_or_has_changed_is_looked_at(detector, files, own_cache, runs, tmp_path):
+    detect(detector, files[:2])
+    photo(tmp_path / "photos", "0.png", (0, 0, 230))
+    runs.clear()
+    assert detect(detector, files).seen(0.35) == [{0}, {1}, {0}, set()]
+    assert len(runs) == 3
+
+
+def test_another_detector_has_a_store_of_its_own(detector, files, own_cache, tmp_path):
+    detect(detector, files)
+    blind = yolox.load(tiny_yolox.write(tmp_path / "blind.onnx", tiny_yolox.nothing()))
+    assert not detect(blind, files).mask.any()
+    assert len(list((own_cache / "detections").iterdir())) == 2
+    assert detect(detector, files).seen(0.35) == [{2}, {1}, {0}, set()]
+
+
+def test_a_photo_that_cannot_be_read_is_named_and_the_others_go_on(detector, files, own_cache, tmp_path):
+    (tmp_path / "photos" / "1.png").write_bytes(b"no photo")
+    found = detect(detector, [*files, "nowhere.jpg"])
+    assert found.files == [files[0], files[2], files[3]]
+    assert found.seen(0.35) == [{2}, {0}, set()]
+    assert list(found.failed) == [files[1], "nowhere.jpg"]
+    assert found.failed["nowhere.jpg"] == "there is no such file"
+
+
+def test_who_is_stopped_goes_on_where_that_was(detector, own_cache, monkeypatch, tmp_path):
+    files = [photo(tmp_path / "photos", f"{number}.png", (number, 200, 0)) for number in range(40)]
+    count, run = [], yolox.Detector._run
+
+    def until_stopped(self, canvas):
+        count.append(1)
+        if len(count) == 20:
+            raise KeyboardInterrupt
+        return run(self, canvas)
+
+    monkeypatch.setattr(yolox.Detector, "_run", until_stopped)
+    with pytest.raises(KeyboardInterrupt):
+        detect(detector, files)
+    assert detect(detector, files).seen(0.35) == [{1}] * 40
+    assert len(count) == 20 + 40 - 16  # a batch of 16 was safe
+
+
+def test_without_a_cache_photos_are_looked_at_all_the_same(detector, files, monkeypatch, tmp_path, capsys):
+    (tmp_path / "taken").write_text("a file where the cache should be")
+    monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "taken"))
+    assert detect(detector, files).seen(0.35) == [{2}, {1}, {0}, set()]
+    assert "Nothing is kept of the photos" in capsys.readouterr().err
+
+
+def test_no_photos_give_nothing(detector, own_cache):
+    found = detect(detector, [])
+    assert (found.files, found.boxes.shape, found.seen(0.1)) == ([], (0, yolox.MOST, 4), [])
+
+
+def test_what_is_wrong_with_the_detector_is_not_taken_for_a_fault_of_the_cache(files, own_cache, tmp_path, capsys):
+    answers, by_colour = tiny_yolox.nothing(), np.zeros((3, *tiny_yolox.nothing().shape), np.float32)
+    by_colour[2, -1, 5] = 3e38  # too much where a photo is red, and the grey of the first trial is not
+    answers[-1, 5] = -3e38 * 114 / 255
+    file = tiny_yolox.write(tmp_path / "wild.onnx", answers, by_colour)
+    with pytest.raises(yolox.BadDetector, match=r"wild\.onnx: .*scores are not between 0 and 1\.$"):
+        detect(yolox.load(file), files)
+    assert "Nothing is kept" not in capsys.readouterr().err

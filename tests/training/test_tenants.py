@@ -1,0 +1,284 @@
+"""Two streams, a language model with sub-words, and clips by two encoders: each does all that the others do."""
+
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from support.subwords import byte_pairs
+from tellapart import models
+from tellapart.captioners import CAPTIONERS, select
+from tellapart.commands.train import parse
+from tellapart.data import examples
+from tellapart.data.tokenizers import SubwordTokenizer
+from tellapart.encoders import ENCODERS
+from tellapart.errors import UserError
+from tellapart.training.build import run
+from training.test_distributed import two_processes
+
+PLUGIN = Path(__file__).parents[1] / "support" / "tenants.py"
+SETTINGS = (
+    "--optim.schedule=constant",
+    "--optim.accumulate=1",
+    "--optim.warmup=0",
+    "--objective.scheduled_sampling.start=-1",
+    "--data.limit=24",
+    "--max_steps=6",
+    "--validation.every=50",
+    "--validation.photos=4",
+    "--validation.metric=last",
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered():
+    """In the table while this module runs."""
+    sys.path.insert(0, str(PLUGIN.parent))
+    import tenants
+
+    yield tenants
+    for name in ("two_streams", "language_model"):
+        CAPTIONERS.pop(name)
+    for name in ("frames", "motion"):
+        ENCODERS.pop(name)
+    sys.modules.pop("tenants")
+    sys.path.remove(str(PLUGIN.parent))
+
+
+@pytest.fixture(scope="module")
+def language_model(small_world):
+    """A language model as transformers saves it, with its tokenizer; padding is its end."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    folder = small_world / "lm"
+    told = examples.read(small_world / "toy" / "captions.json").examples
+    tokenizer = byte_pairs([text for example in told for text in example.captions], vocab_size=300)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    ids = {"eos_token_id": tokenizer.eos, "bos_token_id": tokenizer.eos, "pad_token_id": tokenizer.eos}
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), max_position_embeddings=128, tie_word_embeddings=True, **sizes, **ids
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    tokenizer._tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def without_encoder(small_world):
+    """The small world's recipe, but for what makes its features."""
+    recipe = yaml.safe_load((small_world / "recipe.yaml").read_text())
+    del recipe["encoder"], recipe["model"]
+    file = small_world / "tenants.yaml"
+    file.write_text(yaml.safe_dump(recipe))
+    return file
+
+
+@pytest.fixture(scope="module")
+def clips(small_world):
+    """Two dozen clips of a dot that moves, with uneven times; a data file."""
+    folder, draw, records = small_world / "clips", np.random.default_rng(0), []
+    folder.mkdir()
+    for number in range(24):
+        frames = np.zeros((9, 16, 16, 3), np.uint8)
+        colour, right = number % 3, number % 2
+        for moment in range(9):
+            across = moment + 3 if right else 12 - moment
+            frames[moment, 4:12, across : across + 3, colour] = 255
+        np.savez(folder / f"{number}.clip", frames=frames, times=np.sort(draw.random(9)))
+        (folder / f"{number}.clip.npz").rename(folder / f"{number}.clip")
+        text = f"a {('red', 'green', 'blue')[colour]} dot moves to the {'right' if right else 'left'}"
+        captions = [text, text.replace("a ", "the ", 1), text.replace("moves", "goes")]
+        split = "val" if number >= 20 else "train"
+        records.append({"id": number, "file": f"{number}.clip", "split": split, "captions": captions})
+    (folder / "clips.json").write_text(json.dumps({"dataset": "dots", "videos": records}))
+    return folder / "clips.json"
+
+
+@pytest.fixture(scope="module", params=["two_streams", "language_model", "clips"])
+def tenant(request, without_encoder, language_model, clips):
+    """The recipe's arguments of one of them."""
+    if request.param == "clips":
+        seen = {"regions": {"name": "frames"}, "attributes": {"name": "motion"}}
+        arguments = ["--captioner=two_streams", f"--inputs={seen}", f"--data={clips}", *SETTINGS]
+        return [str(without_encoder), "--model={width: 32}", *arguments]
+    seen = {"regions": {"image_size": 64, "grid": 2}}
+    if request.param == "two_streams":
+        seen["attributes"] = {"name": "efficientnet_lite0", "image_size": 64, "grid": 1}
+    given = [f"--captioner={request.param}", "--model={width: 32}", f"--inputs={seen}", *SETTINGS]
+    if request.param == "language_model":
+        given += [f"--data.tokenizer={language_model}", "--data.max_words=24"]
+    return [str(without_encoder), *given]
+
+
+def train(arguments, out, *more, resume=False):
+    recipe, _, _ = parse([*arguments, *more])
+    return run(recipe, out, resume=resume)
+
+
+@pytest.fixture(scope="module")
+def trained(tenant, small_world, tmp_path_factory):
+    out = tmp_path_factory.mktemp("tenant") / "run"
+    train(tenant, out)
+    return out
+
+
+def same_weights(one, other):
+    first, second = load_file(one / "last.safetensors"), load_file(other / "last.safetensors")
+    assert first.keys() == second.keys()
+    return [name for name in first if not first[name].equal(second[name])] == []
+
+
+def test_a_run_that_stopped_goes_on_exactly(tenant, trained, tmp_path):
+    train(tenant, tmp_path / "run", "--max_steps=3")
+    train(tenant, tmp_path / "run", resume=True)
+    assert same_weights(trained, tmp_path / "run")
+
+
+def test_a_run_that_was_killed_goes_on_exactly(tenant, trained, tmp_path, start_tellapart):
+    command = ["train", *tenant, "--out", tmp_path / "run", "--resume", "--plugin", PLUGIN]
+    process = start_tellapart(*command)
+    log = tmp_path / "run" / "log.jsonl"
+    while process.poll() is None and not (log.exists() and log.read_bytes().count(b"\n") >= 2):
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    process = start_tellapart(*command)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert same_weights(trained, tmp_path / "run")
+
+
+def test_two_processes_are_one(tenant, trained, tmp_path):
+    for code, _, err in two_processes(
+        "-m", "tellapart", "train", *tenant, f"--out={tmp_path / 'run'}", "--plugin", PLUGIN
+    ):
+        assert code == 0, err
+    alone, together = load_file(trained / "last.safetensors"), load_file(tmp_path / "run" / "last.safetensors")
+    for name in alone:
+        if name.startswith("model/"):
+            torch.testing.assert_close(together[name], alone[name], atol=1e-4, rtol=0)
+
+
+@pytest.fixture(scope="module")
+def listener(tenant, without_encoder, clips, small_retriever, tmp_path_factory):
+    """A retriever of the tenant's items: of photos, or of clips."""
+    if f"--data={clips}" not in tenant:
+        return small_retriever
+    out = tmp_path_factory.mktemp("listener") / "run"
+    given = ["--retriever=word_tower", "--model={size: 16, word_size: 16, channels: 16}", "--encoder.name=frames"]
+    given += [f"--data={clips}", "--objective.name=info_nce", "--validation.metric=R@1", "--max_steps=6"]
+    train([str(without_encoder), *given], out)
+    return out
+
+
+def items_of(tenant, clips, small_world):
+    if f"--data={clips}" in tenant:
+        return sorted(clips.parent.glob("*.clip"))[:6]
+    return sorted((small_world / "toy").rglob("*.png"))[:6]
+
+
+def test_rewards_of_words_and_of_retrievers_teach_it(tenant, trained, listener, tmp_path):
+    names = "cider_d ld ld_diff gd geg_avg reference_gap faithful repetition different"
+    terms = dict.fromkeys(names.split(), 1.0)
+    outcome = train(
+        tenant,
+        tmp_path / "run",
+        f"--init_from={trained}",
+        "--objective.name=policy_gradient",
+        f"--objective.rewards.terms={terms}",
+        f"--objective.rewards.listener={listener}",
+        "--objective.policy={samples: 3, references: 1}",
+        "--max_steps=2",
+    )
+    assert outcome.position.step == 2
+    before, after = load_file(trained / "last.safetensors"), load_file(tmp_path / "run" / "last.safetensors")
+    assert any(not after[name].equal(before[name]) for name in after if name.startswith("model/"))
+
+
+def test_it_captions_photos_alone_among_others_and_together_with_itself(
+    tenant, trained, small_world, clips, listener, tellapart, own_cache
+):
+    photos = items_of(tenant, clips, small_world)
+    alone = tellapart("caption", *photos, "--model", trained, "--device", "cpu")
+    assert alone[0] == 0
+    captions = [line.split("\t")[1] for line in alone[1].splitlines()]
+    assert len(captions) == 6
+    together = tellapart("caption", *photos, "--model", f"{trained}+{trained}", "--device", "cpu")
+    assert together[1] == alone[1]
+    among = tellapart("caption", *photos, "--model", trained, "--among", *photos, "--retriever", listener)
+    assert among[0] == 0, among[2]
+    assert len(among[1].splitlines()) == 6
+
+
+def test_steps_say_what_forward_says_and_rows_can_be_chosen(trained):
+    model = models.load(trained, torch.device("cpu"))
+    from tellapart.data.streams import Inputs, Stream
+
+    torch.manual_seed(0)
+    inputs = Inputs()
+    for name in model.inputs:
+        size = model.captioner.config.feature_size if name == "regions" else model.captioner.config.attributes_size
+        inputs[name] = Stream(torch.randn(2, 3, size), torch.ones(2, 3, dtype=torch.bool))
+    captioner, rows = model.captioner, torch.tensor([0, 0, 1, 1])
+    tokens = torch.randint(len(model.tokenizer), (4, 5))
+    with torch.no_grad():
+        memory = captioner.encode(inputs)
+        expected, state, found = captioner.forward(tokens, memory), select(captioner.start(memory), rows), []
+        for token in tokens.unbind(1):
+            logits, state = captioner.step(token, state, memory)
+            found.append(logits)
+        torch.testing.assert_close(torch.stack(found, 1), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_the_language_model_is_the_one_that_transformers_saved(registered, language_model):
+    from transformers import AutoModelForCausalLM
+
+    from tellapart.data import tokenizers
+    from tellapart.data.streams import region_inputs
+
+    tokenizer = tokenizers.of_language_model(language_model)
+    assert isinstance(tokenizer, SubwordTokenizer)
+    assert tokenizer.pad == tokenizer.eos
+    original = AutoModelForCausalLM.from_pretrained(language_model).eval()
+    captioner = registered.LanguageModel(registered.LanguageModelConfig(len(tokenizer))).eval()
+    captioner.lm.load_state_dict(original.state_dict())
+    tokens = torch.randint(len(tokenizer), (2, 6))
+    memory = captioner.encode(region_inputs(torch.randn(2, 3, 1280)))
+    embedded = torch.cat([memory[0], original.get_input_embeddings()(tokens)], 1)
+    with torch.no_grad():
+        expected = original(inputs_embeds=embedded).logits[:, 2:]
+        torch.testing.assert_close(captioner.forward(tokens, memory), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_tensor_with_two_names_is_saved_once(trained):
+    kept = load_file(trained / "best.safetensors")
+    if "lm.model.embed_tokens.weight" in kept:
+        assert "lm.lm_head.weight" not in kept
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["--captioner=up_down", "--inputs={regions: {}, colours: {}}"],
+            "up_down takes no such stream",
+        ),
+        (["--captioner=two_streams", "--inputs={regions: {}}"], "takes a stream 'attributes' too"),
+        (["--inputs={regions: {}}", "--encoder.grid=4"], "encoder is short for inputs"),
+        (["--data.tokenizer=nowhere"], "there is no folder nowhere"),
+        (["--encoder.name=frames"], "has photos; what this recipe's features come from takes clips"),
+    ],
+    ids=str,
+)
+def test_wrong_inputs_are_one_sentence(without_encoder, tmp_path, arguments, said):
+    recipe, _, _ = parse([str(without_encoder), *arguments])
+    with pytest.raises(UserError, match=said):
+        run(recipe, tmp_path / "run")
