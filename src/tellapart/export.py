@@ -257,11 +257,12 @@ def _say(captioner: nn.Module, feature_sizes: FeatureSizes, sizes: Sizes) -> tup
 def _photos(feature_sizes: FeatureSizes, sizes: Sizes, generator: torch.Generator | None = None) -> Inputs:
     """Random streams with masks; all photos but the first have a row less.
 
-    Each stream has a row more than the one before it: that two streams are equally long must not become a part of a
-    graph.
+    Each stream has a row more than the one before it, but for boxes, of which each region has one: that two streams are
+    equally long must not become a part of a graph.
     """
-    inputs = Inputs()
-    for rows, (name, size) in enumerate(feature_sizes.items(), start=sizes.regions):
+    inputs, counts = Inputs(), dict[str, int]()
+    for name, size in feature_sizes.items():
+        rows = counts.setdefault(_dimension(name), sizes.regions + len(counts))
         values = torch.rand(sizes.photos, rows, size, generator=generator)
         if name == ATTRIBUTES:
             values[..., 0] = (_FEWEST_WORDS * values[..., 0]).floor()
