@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from tellapart import files, models, places, sharing
 from tellapart.captioners import CAPTIONERS, Captioner, select
-from tellapart.data.streams import ATTRIBUTES, REGIONS, Inputs, Stream
+from tellapart.data.streams import ATTRIBUTES, BOXES, REGIONS, Inputs, Stream
 from tellapart.errors import UserError
 from tellapart.exported import ENCODE, INSTALL, STEP, ExportedCaptioner, from_graph, graph_names, to_graph
 from tellapart.int8 import quantised
@@ -183,7 +183,9 @@ def _encode_graph(captioner: nn.Module, feature_sizes: FeatureSizes) -> ModelPro
     inputs = _photos(feature_sizes, Sizes())
     memory = captioner.encode(inputs)  # type: ignore[operator]
     state = captioner.start(memory)  # type: ignore[operator]
-    photos, rows = torch.export.Dim("B"), {name: torch.export.Dim(_dimension(name)) for name in inputs}
+    photos = torch.export.Dim("B")
+    sizes = {name: torch.export.Dim(name) for name in sorted({_dimension(stream) for stream in inputs})}
+    rows = {stream: sizes[_dimension(stream)] for stream in inputs}
     free: dict[str, dict[int, Any]] = {}
     for name in inputs:
         free |= {key: {0: photos, 1: rows[name]} for key in graph_names(name)}
@@ -198,7 +200,7 @@ def _encode_graph(captioner: nn.Module, feature_sizes: FeatureSizes) -> ModelPro
 
 def _dimension(stream: str) -> str:
     """What the number of a stream's rows is called in a graph."""
-    return "R" if stream == REGIONS else f"R_{stream}"
+    return "R" if stream in (REGIONS, BOXES) else f"R_{stream}"  # each region has one box
 
 
 def _step_graph(captioner: nn.Module, feature_sizes: FeatureSizes) -> ModelProto:
@@ -255,11 +257,12 @@ def _say(captioner: nn.Module, feature_sizes: FeatureSizes, sizes: Sizes) -> tup
 def _photos(feature_sizes: FeatureSizes, sizes: Sizes, generator: torch.Generator | None = None) -> Inputs:
     """Random streams with masks; all photos but the first have a row less.
 
-    Each stream has a row more than the one before it: that two streams are equally long must not become a part of a
-    graph.
+    Each stream has a row more than the one before it, but for boxes, of which each region has one: that two streams are
+    equally long must not become a part of a graph.
     """
-    inputs = Inputs()
-    for rows, (name, size) in enumerate(feature_sizes.items(), start=sizes.regions):
+    inputs, counts = Inputs(), dict[str, int]()
+    for name, size in feature_sizes.items():
+        rows = counts.setdefault(_dimension(name), sizes.regions + len(counts))
         values = torch.rand(sizes.photos, rows, size, generator=generator)
         if name == ATTRIBUTES:
             values[..., 0] = (_FEWEST_WORDS * values[..., 0]).floor()

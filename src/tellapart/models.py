@@ -289,7 +289,7 @@ def _is_there(name: str) -> bool:
 
 
 def _ensemble(names: list[str], loaded: list[Model]) -> Model:
-    first = loaded[0]
+    first, inputs = loaded[0], Inputs()
     words = [spellings(model.tokenizer) for model in loaded]
     for name, model, own in zip(names, loaded, words, strict=True):
         for place, (one, other) in enumerate(zip_longest(words[0], own)):
@@ -298,13 +298,14 @@ def _ensemble(names: list[str], loaded: list[Model]) -> Model:
                     f"{names[0]} and {name} have different vocabularies: word {place} is {_quoted(one)} in the first "
                     f"and {_quoted(other)} in the second."
                 )
-        if model.inputs != first.inputs:
+        # One may take a stream that the other does not need; what both take must be the same.
+        if any(inputs.setdefault(stream, identity) != identity for stream, identity in model.inputs.items()):
             raise UserError(
                 f"{names[0]} and {name} learned from features of different encoders; models that speak together must "
                 "share theirs."
             )
     sha256 = hashlib.sha256(" ".join(model.sha256 for model in loaded).encode()).hexdigest()
-    return Model(Ensemble([model.captioner for model in loaded]), first.tokenizer, first.inputs, sha256)
+    return Model(Ensemble([model.captioner for model in loaded]), first.tokenizer, inputs, sha256)
 
 
 def _quoted(word: str | None) -> str:

@@ -137,7 +137,8 @@ class OptimConfig:
         lr: the highest learning rate
         weight_decay: of AdamW; not applied to biases, norms and embeddings
         betas: of AdamW
-        schedule: how the learning rate falls after the warm-up
+        schedule: how the learning rate falls after the warm-up; noam: with the square root of the step (Vaswani et al.,
+            2017), whose own formula has its highest rate, our lr, at (width * warmup)^-.5
         warmup: optimiser steps until the learning rate is reached
         final: share of the learning rate that linear and cosine end with
         decay: factor of the step schedule
@@ -152,7 +153,7 @@ class OptimConfig:
     lr: float = 5e-4
     weight_decay: float = 0.01
     betas: tuple[float, float] = (0.9, 0.98)
-    schedule: Literal["constant", "linear", "cosine", "step"] = "constant"
+    schedule: Literal["constant", "linear", "cosine", "step", "noam"] = "constant"
     warmup: int = 0
     final: float = 0.0
     decay: float = 0.8

@@ -17,6 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from tellapart import files, models
 from tellapart.data import items, photos
+from tellapart.data.boxes import grid_boxes, regions_of
 from tellapart.data.features import FeatureStore, read_item, stored, unchanged
 from tellapart.data.regions import Elsewhere, RegionStore, from_identity, store_of
 from tellapart.data.streams import REGIONS, Inputs, Stream
@@ -37,7 +38,7 @@ class LoadedPhoto:
 class VisualInput:
     """What a captioner is given of photos: all of its streams."""
 
-    def __init__(self, streams: Mapping[str, EncoderInput | StoredInput]):
+    def __init__(self, streams: Mapping[str, EncoderInput | StoredInput | GridBoxes]):
         self.streams = dict(streams)
 
     @property
@@ -54,7 +55,7 @@ class VisualInput:
     def load(self, source: Source) -> LoadedPhoto:
         """One photo; may be called from several threads.  Raises BadPhoto."""
         loaded = [stream.load(source) for stream in self.streams.values()]
-        return LoadedPhoto(tuple(content for content, _ in loaded), loaded[0][1])
+        return LoadedPhoto(tuple(content for content, _ in loaded), next(sha256 for _, sha256 in loaded if sha256))
 
     def inputs(self, loaded: Sequence[LoadedPhoto]) -> Inputs:
         return Inputs(
@@ -79,11 +80,14 @@ def visual_input(
 
 def _stream_input(
     identity: dict[str, Any], device: torch.device, features: Path | None, paths: Sequence[str]
-) -> EncoderInput | StoredInput:
+) -> EncoderInput | StoredInput | GridBoxes:
+    boxes, identity = regions_of(identity) is not None, regions_of(identity) or identity
     try:
         elsewhere = from_identity(identity)
     except ValueError:
         raise UserError("the model's config.json does not say which features it was trained with.") from None
+    if elsewhere is None and boxes:
+        return GridBoxes(identity, device)
     if elsewhere is None:
         encoder = models.encoder_from(identity, device)
         return EncoderInput(encoder, device, {} if features is None else _seen_before(encoder, features, paths))
@@ -92,7 +96,7 @@ def _stream_input(
             f"this model learned from {elsewhere.name}, features that were made elsewhere, and cannot look at photos; "
             "give it a data file whose features were imported, and their folder: --features DIR."
         )
-    return StoredInput(elsewhere, features, paths, device)
+    return StoredInput(elsewhere, features, paths, device, "boxes" if boxes else "regions")
 
 
 class EncoderInput:
@@ -149,9 +153,12 @@ def _seen_before(encoder: PhotoEncoder, root: Path, paths: Iterable[str]) -> dic
 class StoredInput:
     """A stream that another program made and that was imported; the photo itself need not be there."""
 
-    def __init__(self, elsewhere: Elsewhere, root: Path, paths: Iterable[str], device: torch.device):
-        """paths  data files, and folders of photos"""
-        self.device = device
+    def __init__(self, elsewhere: Elsewhere, root: Path, paths: Iterable[str], device: torch.device, array: str):
+        """
+        paths  data files, and folders of photos
+        array  of the store: regions, or boxes
+        """
+        self.device, self._array = device, array
         self._places: dict[str, tuple[RegionStore, str]] = {}  # file -> where its features are, and its id there
         digests = set()
         for dataset, photos_there in _data_sets(paths):
@@ -170,7 +177,7 @@ class StoredInput:
         if id not in store.lines:
             raise BadPhoto(source, f"has no features in {store.folder}")
         line = store.lines[id]
-        features = store.grid([line["row"]], line["regions"])[0].numpy()
+        features = store.read(self._array, [line["row"]], line["regions"])[0].numpy()
         try:
             sha256 = photos.sha256(source)
         except BadPhoto:
@@ -181,6 +188,24 @@ class StoredInput:
         counts = torch.tensor([len(content) for content in contents])
         values = pad_sequence([torch.from_numpy(content) for content in contents], batch_first=True)
         return Stream(values, torch.arange(values.shape[1]) < counts[:, None]).to(self.device)
+
+
+class GridBoxes:
+    """The cells of an encoder's grid, which are the same for every photo."""
+
+    def __init__(self, identity: dict[str, Any], device: torch.device):
+        grid = identity.get("grid")
+        if not isinstance(grid, int) or not 1 <= grid <= 64:
+            raise UserError("the model's config.json does not say which grid its boxes are of.")
+        self.identity, self.device, self._boxes = f"{grid} x {grid} cells", device, grid_boxes(grid * grid).numpy()
+
+    def load(self, source: Source) -> tuple[NDArray[Any], str]:
+        """Boxes (R, 4), and no hash: nothing of the photo is needed."""
+        return self._boxes, ""
+
+    def stream(self, contents: Sequence[NDArray[Any]]) -> Stream:
+        values = torch.from_numpy(np.stack(contents)).to(self.device)
+        return Stream(values, torch.ones(values.shape[:2], dtype=torch.bool, device=self.device))
 
 
 def _data_sets(paths: Iterable[str]) -> Iterator[tuple[str, list[tuple[str, str]]]]:

@@ -9,7 +9,7 @@ from tellapart.captioners import CAPTIONERS
 from tellapart.data.streams import Inputs, Stream, region_inputs
 
 FEATURES, VOCABULARY = 8, 11
-SIZES = {"regions": FEATURES, "attributes": 2}  # of the streams that captioners take
+SIZES = {"regions": FEATURES, "attributes": 2, "boxes": 4}  # of the streams that captioners take
 
 
 def sizes_of(name):
@@ -26,6 +26,8 @@ def tiny(name, vocab_size=VOCABULARY, seed=0, **settings):
 def every_stream(features, mask=None):
     """All streams that any captioner takes: these regions, and further ones with a row for each region.
 
+    The box of a region follows from its features, wherever it stands.
+
     features (B, R, FEATURES), mask (B, R)
     """
     inputs = region_inputs(features, mask)
@@ -33,7 +35,10 @@ def every_stream(features, mask=None):
     photos, rows = inputs["regions"].mask.shape
     ids = torch.rand(photos, VOCABULARY, generator=draw).argsort(1)[:, :rows]
     values = torch.stack([ids.float(), 0.05 + 0.9 * torch.rand(photos, rows, generator=draw)], 2)
-    return Inputs(inputs | {"attributes": Stream(values, inputs["regions"].mask)})
+    corner, size = features[..., :2].sigmoid() * 0.7, features[..., 2:4].sigmoid() * 0.5
+    boxes = torch.cat([corner, corner + size], 2)
+    mask = inputs["regions"].mask
+    return Inputs(inputs | {"attributes": Stream(values, mask), "boxes": Stream(boxes, mask)})
 
 
 def padded(inputs, more, filler):

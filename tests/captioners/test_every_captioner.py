@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from captioners.every import FEATURES, every_stream, padded, sizes_of, tiny
+from captioners.every import FEATURES, SIZES, every_stream, padded, sizes_of, tiny
 from tellapart import models
 from tellapart.captioners import CAPTIONERS, select
 from tellapart.captioners.ensemble import Ensemble
@@ -120,6 +120,31 @@ def test_more_places_for_regions_change_nothing(captioner, photos, tokens, fille
         atol=1e-5,
         rtol=0,
     )
+
+
+@pytest.mark.parametrize("places", [0, 1, 4])
+def test_a_photo_of_which_nothing_was_found_is_captioned_all_the_same(captioner, photos, tokens, places):
+    """No row in any stream, with or without room for some: finite, whatever the room, and of no influence on others."""
+    mask = torch.zeros(1, places, dtype=torch.bool)
+    nothing = Inputs((name, Stream(torch.zeros(1, places, SIZES[name]), mask)) for name in photos)
+    words = tokens[:K]
+    alone = captioner.forward(words, captioner.encode(nothing))
+    assert alone.isfinite().all()
+    together = captioner.forward(words.repeat(B, 1), captioner.encode(without_second(photos)))
+    torch.testing.assert_close(together[K : 2 * K], alone, atol=1e-5, rtol=0)
+    others = captioner.forward(words, captioner.encode(photos.select([0])))
+    torch.testing.assert_close(together[:K], others, atol=1e-5, rtol=0)
+
+
+def test_a_photo_without_regions_leaves_the_gradients_numbers(captioner, photos, tokens):
+    captioner.forward(tokens, captioner.encode(without_second(photos))).square().sum().backward()
+    assert all(weight.grad.isfinite().all() for weight in captioner.parameters() if weight.grad is not None)
+
+
+def without_second(photos):
+    """The same photos, but nothing was found in the second."""
+    kept = torch.tensor([[True], [False], [True]])
+    return Inputs((name, Stream(values, mask & kept)) for name, (values, mask) in photos.items())
 
 
 def test_regions_are_a_set(captioner, photos, tokens):

@@ -15,7 +15,7 @@ def test_a_constant_rate_does_not_change():
     assert rates([0, 50, 99], schedule="constant") == [1, 1, 1]
 
 
-@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine", "step"])
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine", "step", "noam"])
 def test_the_warm_up_rises_in_equal_steps_and_its_last_step_has_the_whole_rate(schedule):
     assert rates(range(4), schedule=schedule, warmup=4) == [0.25, 0.5, 0.75, 1]
 
@@ -42,6 +42,20 @@ def test_cosine_ends_at_its_final_share():
 def test_the_step_schedule_multiplies_every_few_epochs():
     # ten steps an epoch, every third epoch times 0.8
     assert rates([0, 29, 30, 59, 60, 90], schedule="step") == pytest.approx([1, 1, 0.8, 0.8, 0.64, 0.512])
+
+
+def test_noam_is_that_of_its_paper_and_lr_is_its_highest_rate():
+    """Vaswani et al. (2017), section 5.3: width^-0.5 * min(step^-0.5, step * warmup^-1.5), steps counted from 1."""
+    width, warmup = 512, 10_000
+    highest = width**-0.5 * warmup**-0.5
+    steps = [0, 1, 99, 5_000, 9_998, 9_999, 10_000, 39_999, 250_000]
+    expected = [width**-0.5 * min((s + 1) ** -0.5, (s + 1) * warmup**-1.5) / highest for s in steps]
+    assert rates(steps, schedule="noam", warmup=warmup, total=300_000) == pytest.approx(expected)
+    assert rates([9_999, 39_999], schedule="noam", warmup=warmup) == pytest.approx([1, 0.5])
+
+
+def test_noam_without_a_warm_up_begins_with_its_highest_rate():
+    assert rates([0, 3, 99], schedule="noam") == pytest.approx([1, 0.5, 0.1])
 
 
 def test_an_epoch_need_not_be_a_whole_number_of_steps():

@@ -1,7 +1,10 @@
 """The whole way, once: draw a world, train the recipes that ship, caption scenes that nobody has seen before."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+import yaml
 
 from tellapart import captioning
 from tellapart.commands.train import parse
@@ -23,7 +26,9 @@ def toy(tmp_path_factory):
 
 def train(folder, recipe, *more, out):
     arguments = [f"--data={folder / 'world' / 'captions.json'}", f"--data.features={folder / 'features'}"]
-    parsed, out, _ = parse([f"tiny/{recipe}", *arguments, f"--out={folder / out}", *more])
+    parsed, out, _ = parse(
+        [str(recipe) if isinstance(recipe, Path) else f"tiny/{recipe}", *arguments, f"--out={folder / out}", *more]
+    )
     outcome = run(parsed, out)
     assert outcome.problems == []
     assert outcome.position.finished == "all epochs done"
@@ -47,6 +52,34 @@ def likeliest(captioner, new):
 
 def test_a_captioner_that_learnt_the_toy_world_names_the_object_of_new_scenes(likeliest, new):
     assert toy_world.measure(likeliest, new)["object"] >= 0.95
+
+
+SEES = "{name: efficientnet_lite2, image_size: 96, grid: 3}"  # as in toy_xe, so that features are shared
+SMALL = {  # recipes upon toy_xe
+    "meshed_memory": """
+model: {width: 96, heads: 4, encoder_layers: 2, decoder_layers: 1, feed_forward: 192}
+data: {captions_per_photo: 3}
+""",
+    "x_lan": """
+model: {width: 96, heads: 4, attention_width: 16, encoder_layers: 1, dropout: 0, region_dropout: 0}
+data: {captions_per_photo: 3}
+""",
+    "gcn_lstm": f"""
+model: {{word_width: 64, width: 128, attention_width: 48, dropout: 0}}
+inputs: {{regions: {SEES}, boxes: {SEES}}}
+epochs: 3
+""",
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_each_captioner_learns_to_name_the_object(toy, new, name, tmp_path):
+    """Trained, saved, and loaded for photos: all streams take part in both."""
+    recipe = {"epochs": 4, "optim": {"warmup": 20}} | yaml.safe_load(SMALL[name])
+    (tmp_path / "r.yaml").write_text(yaml.safe_dump({"base": "tiny/toy_xe", "captioner": name} | recipe))
+    out = train(toy[0], tmp_path / "r.yaml", out=name)
+    captions = captioning.load(out).caption([example.file for example in new])
+    assert toy_world.measure([caption.text for caption in captions], new)["object"] >= 0.95
 
 
 def test_captions_told_apart_find_their_scene_more_often_and_stay_true(toy, captioner, likeliest, new):

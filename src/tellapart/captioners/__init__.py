@@ -91,6 +91,21 @@ CAPTIONERS = {
         "ShowTell",
         "Show-Tell (ST): an LSTM that sees the photo once, as one vector (Vinyals et al., 2015)",
     ),
+    "meshed_memory": Entry(
+        "tellapart.captioners.meshed_memory",
+        "MeshedMemory",
+        "Meshed-Memory Transformer: learned slots beside the regions, words see every layer (Cornia et al., 2020)",
+    ),
+    "x_lan": Entry(
+        "tellapart.captioners.x_lan",
+        "XLan",
+        "X-LAN: an LSTM with X-linear attention, bilinear over regions and channels (Pan et al., 2020)",
+    ),
+    "gcn_lstm": Entry(
+        "tellapart.captioners.gcn_lstm",
+        "GcnLstm",
+        "GCN-LSTM: Up-Down over regions that learn from those around them; needs boxes (Yao et al., 2018)",
+    ),
     "lstm_a3": Entry(
         "tellapart.captioners.lstm_a3",
         "LstmA3",

@@ -12,6 +12,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from tellapart.captioners.masked import masked_mean, masked_softmax
+
 State = TypeVar("State")
 
 
@@ -56,15 +58,13 @@ class AdditiveAttention(nn.Module):
         """
         asked = self.query(question).view(len(regions), -1, 1, keys.shape[2])  # (B, K, 1, width)
         weight = self.score(torch.tanh(keys[:, None] + asked)).squeeze(3)  # (B, K, R)
-        weight = weight.masked_fill(hidden[:, None], -torch.inf).softmax(2)
-        seen: Tensor = weight @ regions  # (B, K, regions)
+        seen: Tensor = masked_softmax(weight, hidden[:, None]) @ regions  # (B, K, regions)
         return seen.view(len(question), -1)
 
 
 def mean_region(regions: Tensor, mask: Tensor) -> Tensor:
     """The mean of the regions that there are, 0 where there are none: regions (B, R, C), mask (B, R) -> (B, C)"""
-    there = mask[..., None].to(regions.dtype)
-    return (regions * there).sum(1) / there.sum(1).clamp(min=1)
+    return masked_mean(regions, mask)
 
 
 def captions_of(rows: Tensor, captions: int) -> Tensor:

@@ -2,6 +2,9 @@
 
 The ST of the GLD paper.  Regions and grids are averaged into that vector.  Left out: the ensemble of the original, and
 its batch normalisation of the image embedding (the GLD paper's program has neither).
+
+With `every_step` the photo stands beside every word in place of before the first one (Lu et al., 2017): the LSTM of
+GLIED's Table 2.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ class ShowTellConfig:
     vocab_size: int
     feature_size: int = 1280
     width: int = 512  # of words, photo and LSTM alike: the photo is fed as if it were a word
+    every_step: bool = False  # the photo is part of the input at each word, and not of the state alone
     dropout: float = 0.5
 
 
@@ -27,10 +31,17 @@ TINY = {"width": 32}
 
 
 class State(NamedTuple):
-    """Of the LSTM.  There is no other memory of the photo: the state after it was seen."""
+    """Of the LSTM."""
 
     output: Tensor  # (rows, width)
     cell: Tensor  # (rows, width)
+
+
+class Memory(NamedTuple):
+    """Of the photo: the state after it was seen, and what it gives to the gates at every step."""
+
+    start: State
+    gates: tuple[Tensor, ...]  # (B, 4 * width); none where the photo is seen only once
 
 
 class ShowTell(nn.Module):
@@ -41,28 +52,39 @@ class ShowTell(nn.Module):
         self.heard, self.before = nn.Linear(c.width, 4 * c.width), nn.Linear(c.width, 4 * c.width, bias=False)
         self.dropout, self.word = nn.Dropout(c.dropout), nn.Linear(c.width, c.vocab_size)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
-        wake([self.heard, self.before], self.word)
+        self.photo_gates = nn.Linear(c.width, 4 * c.width, bias=False) if c.every_step else None
+        wake([gates for gates in (self.heard, self.before, self.photo_gates) if gates is not None], self.word)
 
-    def encode(self, inputs: Inputs) -> State:
+    def encode(self, inputs: Inputs) -> Memory:
         features, mask = inputs[REGIONS]
         photo = self.photo(mean_region(features, mask))
-        return State(*lstm(self.heard(photo), photo.new_zeros(photo.shape)))
+        nothing = photo.new_zeros(photo.shape)
+        if self.photo_gates is None:
+            return Memory(State(*lstm(self.heard(photo), nothing)), ())
+        return Memory(State(nothing, nothing), (self.photo_gates(photo),))
 
-    def start(self, memory: State) -> State:
-        return memory
+    def start(self, memory: Memory) -> State:
+        return memory.start
 
-    def step(self, token: Tensor, state: State, memory: State) -> tuple[Tensor, State]:
+    def step(self, token: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
         """One word: token (N,) in, logits (N, V) and the next state out."""
-        output, state = self._advance(self.heard(self.dropout(self.embed(token))), state)
+        output, state = self._advance(self._gates(token[:, None], memory).squeeze(1), state)
         return self.word(self.dropout(output)), state
 
-    def forward(self, tokens: Tensor, memory: State, spoken: Tensor | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, memory: Memory, spoken: Tensor | None = None) -> Tensor:
         """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words where `spoken` is True."""
-        heard = self.heard(self.dropout(self.embed(tokens)))  # (N, T, 4 * width)
-        state = State(*(captions_of(part, len(tokens)) for part in memory))
-        outputs = unroll(state, iter(heard.unbind(1)), self._advance)
+        gates = self._gates(tokens, memory)
+        state = State(*(captions_of(part, len(tokens)) for part in memory.start))
+        outputs = unroll(state, iter(gates.unbind(1)), self._advance)
         return self.word(self.dropout(at_words(outputs, spoken)))  # type: ignore[no-any-return]
 
-    def _advance(self, heard: Tensor, state: State) -> tuple[Tensor, State]:
-        state = State(*lstm(heard + self.before(state.output), state.cell))
+    def _gates(self, tokens: Tensor, memory: Memory) -> Tensor:
+        """What words, and the photo beside each, give to the gates: tokens (N, T) -> (N, T, 4 * width)"""
+        gates: Tensor = self.heard(self.dropout(self.embed(tokens)))
+        for photo in memory.gates:
+            gates = gates + captions_of(photo, len(tokens))[:, None]
+        return gates
+
+    def _advance(self, gates: Tensor, state: State) -> tuple[Tensor, State]:
+        state = State(*lstm(gates + self.before(state.output), state.cell))
         return state.output, state

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tellapart.captioners.beginnings import Beginnings
+from tellapart.captioners.masked import masked_softmax
 from tellapart.data.streams import REGIONS, Inputs
 
 
@@ -105,15 +106,25 @@ class Attention(nn.Module):
         """
         # Written out: at these sizes two matrix products and a softmax are quicker on a CPU than the fused kernel.
         weight: Tensor = self.split(queries, len(memory.keys)) @ memory.keys.transpose(2, 3) * self.scale
-        if hidden is not None:
-            weight = weight.masked_fill(hidden, -torch.inf)
-        return (weight.softmax(-1) @ memory.values).transpose(1, 2).flatten(2)
+        weight = weight.softmax(-1) if hidden is None else masked_softmax(weight, hidden)
+        return (weight @ memory.values).transpose(1, 2).flatten(2)
+
+    def recall(self, x: Tensor, layout: Layout, said: KeysValues | None) -> tuple[Tensor, KeysValues]:
+        """New words look at those before them, and at themselves.
+
+        x        (M, width): new words
+        said     the words before them, N rows; none: these are the first
+        returns  (M, width), and all words said by now
+        """
+        words = self.remember(layout.spread(self.key_value(x)), layout.captions)
+        if said is not None:
+            words = KeysValues(torch.cat([said.keys, words.keys], 2), torch.cat([said.values, words.values], 2))
+        past = self.look(layout.spread(self.query(x)), words, future(layout.length, x.device))
+        return self.out(layout.gather(past)), words
 
 
-def feed_forward(config: TransformerConfig) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Linear(config.width, config.feed_forward), nn.ReLU(), nn.Linear(config.feed_forward, config.width)
-    )
+def feed_forward(width: int, inner: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(width, inner), nn.ReLU(), nn.Linear(inner, width))
 
 
 class EncoderLayer(nn.Module):
@@ -122,7 +133,7 @@ class EncoderLayer(nn.Module):
     def __init__(self, config: TransformerConfig):
         super().__init__()
         self.look_norm, self.look = nn.LayerNorm(config.width), Attention(config.width, config.heads)
-        self.think_norm, self.think = nn.LayerNorm(config.width), feed_forward(config)
+        self.think_norm, self.think = nn.LayerNorm(config.width), feed_forward(config.width, config.feed_forward)
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor, hidden: Tensor) -> Tensor:
@@ -140,7 +151,7 @@ class DecoderLayer(nn.Module):
         super().__init__()
         self.recall_norm, self.recall = nn.LayerNorm(config.width), Attention(config.width, config.heads)
         self.look_norm, self.look = nn.LayerNorm(config.width), Attention(config.width, config.heads)
-        self.think_norm, self.think = nn.LayerNorm(config.width), feed_forward(config)
+        self.think_norm, self.think = nn.LayerNorm(config.width), feed_forward(config.width, config.feed_forward)
         self.dropout = nn.Dropout(config.dropout)
 
     def remember(self, regions: Tensor) -> KeysValues:
@@ -151,12 +162,8 @@ class DecoderLayer(nn.Module):
         self, x: Tensor, layout: Layout, said: KeysValues | None, photo: KeysValues, hidden: Tensor
     ) -> tuple[Tensor, KeysValues]:
         """x (M, width): new words; said: the words before them (N rows); photo (B rows), hidden (B, R)"""
-        y, recall = self.recall_norm(x), self.recall
-        words = recall.remember(layout.spread(recall.key_value(y)), layout.captions)
-        if said is not None:
-            words = KeysValues(torch.cat([said.keys, words.keys], 2), torch.cat([said.values, words.values], 2))
-        past = recall.look(layout.spread(recall.query(y)), words, future(layout.length, x.device))
-        x = x + self.dropout(recall.out(layout.gather(past)))
+        past, words = self.recall.recall(self.recall_norm(x), layout, said)
+        x = x + self.dropout(past)
 
         # The K captions of a photo stand in one row, as K*T questions to the same memory.
         questions = layout.spread(self.look.query(self.look_norm(x)))

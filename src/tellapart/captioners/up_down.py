@@ -31,7 +31,7 @@ TINY = {"word_width": 24, "width": 32, "attention_width": 16}
 class Memory(NamedTuple):
     """What the words may look at, computed once per photo."""
 
-    regions: Tensor  # (B, R, word_width)
+    regions: Tensor  # (B, R, C): word_width, or as many as there were
     keys: Tensor  # (B, R, attention_width)
     mean: Tensor  # (B, 4 * width): what the mean region says to the gates of the LSTM that looks
     hidden: Tensor  # (B, R) True where there is no region
@@ -47,20 +47,27 @@ class State(NamedTuple):
 
 
 class UpDown(nn.Module):
-    def __init__(self, config: UpDownConfig):
+    def __init__(self, config: UpDownConfig, *, projects: bool = True):
+        """projects  regions to the width of words first; else they are looked at as they come"""
         super().__init__()
         c = self.config = config
-        self.project = nn.Sequential(nn.Linear(c.feature_size, c.word_width), nn.ReLU(), nn.Dropout(c.dropout))
+        seen_width, self.project = c.feature_size, nn.Sequential()
+        if projects:
+            seen_width = c.word_width
+            self.project = nn.Sequential(nn.Linear(c.feature_size, c.word_width), nn.ReLU(), nn.Dropout(c.dropout))
         self.embed, self.dropout = nn.Embedding(c.vocab_size, c.word_width), nn.Dropout(c.dropout)
         # The LSTM that looks hears the word, the mean region, and what both LSTMs said before.
-        self.heard, self.mean = nn.Linear(c.word_width, 4 * c.width), nn.Linear(c.word_width, 4 * c.width, bias=False)
+        self.heard, self.mean = nn.Linear(c.word_width, 4 * c.width), nn.Linear(seen_width, 4 * c.width, bias=False)
         self.before = nn.Linear(2 * c.width, 4 * c.width, bias=False)
-        self.attend = AdditiveAttention(c.width, c.word_width, c.attention_width)
+        self.attend = AdditiveAttention(c.width, seen_width, c.attention_width)
         # The LSTM that speaks hears what was seen, the other one, and what it said before.
-        self.seen = nn.Linear(c.word_width + 2 * c.width, 4 * c.width)
+        self.seen = nn.Linear(seen_width + 2 * c.width, 4 * c.width)
         self.word = nn.Linear(c.width, c.vocab_size)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
         wake([self.heard, self.mean, self.before, self.seen], self.word)
+        if not projects:  # many large numbers: with weights as large as those of words they alone would set the gates
+            for weight in (self.mean.weight, self.seen.weight[:, :seen_width]):
+                nn.init.uniform_(weight, -(seen_width**-0.5), seen_width**-0.5)
 
     def encode(self, inputs: Inputs) -> Memory:
         features, mask = inputs[REGIONS]

@@ -16,8 +16,9 @@ if TYPE_CHECKING:  # recipes know the names of streams without loading torch
     from torch import Tensor
 
 REGIONS = "regions"
+BOXES = "boxes"  # of the regions: left, top, right, bottom as fractions of the photo; rows in the same order
 ATTRIBUTES = "attributes"  # a row is a word of the captioner's vocabulary, by its id, and the word's probability
-STREAMS = (REGIONS, ATTRIBUTES, "boxes", "words", "actions", "classes", "sound")
+STREAMS = (REGIONS, ATTRIBUTES, BOXES, "words", "actions", "classes", "sound")
 
 
 class Stream(NamedTuple):

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from tellapart import models, numerics
 from tellapart.data.batches import BatchStream, CaptionedPhotos
+from tellapart.data.boxes import BoxesOf, StoredBoxes
 from tellapart.data.examples import Example
 from tellapart.data.features import StoredFeatures, Stores, stored
 from tellapart.data.regions import Elsewhere, store_of
@@ -221,11 +222,7 @@ def _sources(
         if not any(kept):
             raise UserError(f"there are no features {imported[0]!r} to take a step with.")
         return [(found, photos) for found, photos in zip(stores, kept, strict=True) if found is not None], True
-    noise = Stores(
-        (name, Noise((one.regions, one.feature_size), one.pooled_size))
-        for name, one in encoders.items()
-        if not isinstance(one, Elsewhere)
-    )
+    noise = Stores((name, _noise(one)) for name, one in encoders.items() if not isinstance(one, Elsewhere))
     if any(kept):
         return [(noise if found is None else found, photos) for found, photos in zip(stores, kept, strict=True)], True
     needed, sources = recipe.batch_size * (BATCHES + 1), list[tuple[Stores, list[Example]]]()
@@ -242,8 +239,18 @@ def _stores(encoders: Encoders, root: Path, dataset: str) -> Stores | None:
     return there if len(there) == len(found) else None
 
 
-def _store(encoder: PhotoEncoder | Elsewhere, root: Path, dataset: str) -> StoredFeatures | None:
+def _store(encoder: PhotoEncoder | Elsewhere | BoxesOf, root: Path, dataset: str) -> StoredFeatures | None:
+    if isinstance(encoder, BoxesOf):
+        regions = _store(encoder.regions, root, dataset)
+        return None if regions is None else StoredBoxes(regions)
     return store_of(encoder, root, dataset) if isinstance(encoder, Elsewhere) else stored(root, dataset, encoder)
+
+
+def _noise(encoder: PhotoEncoder | BoxesOf) -> StoredFeatures:
+    if not isinstance(encoder, BoxesOf):
+        return Noise((encoder.regions, encoder.feature_size), encoder.pooled_size)
+    assert not isinstance(encoder.regions, Elsewhere)  # of imported features there is no noise
+    return StoredBoxes(_noise(encoder.regions))
 
 
 class Noise:

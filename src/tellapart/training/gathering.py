@@ -11,10 +11,12 @@ from typing import Any
 import torch
 
 from tellapart.data import examples as data_files
+from tellapart.data.boxes import BoxesOf, StoredBoxes
 from tellapart.data.examples import Example
 from tellapart.data.features import FeatureStore, StoredFeatures, Stores, extract
 from tellapart.data.items import KIND_OF, PHOTOS, Kind
 from tellapart.data.regions import Elsewhere, features_of, find
+from tellapart.data.streams import BOXES, REGIONS
 from tellapart.data.tokenizers import split_words
 from tellapart.encoders import PhotoEncoder
 from tellapart.encoders.in_view import InView
@@ -24,13 +26,24 @@ from tellapart.recipe import Recipe
 from tellapart.training.distributed import ALONE, World
 
 Source = tuple[Stores, list[Example]]  # examples of a data file, with their features if photos are seen
-Encoders = Mapping[str, PhotoEncoder | Elsewhere]  # what each stream comes from
+Encoders = Mapping[str, PhotoEncoder | Elsewhere | BoxesOf]  # what each stream comes from
 
 
 def encoders_of(recipe: Recipe, device: torch.device) -> Encoders:
     """What the recipe's streams come from: encoders, or features that were imported."""
-    root = Path(recipe.data.features)
-    return {name: find(root, one.name) or load_encoder(one, device) for name, one in recipe.streams.items()}
+    root, streams = Path(recipe.data.features), recipe.streams
+    found: dict[str, PhotoEncoder | Elsewhere | BoxesOf] = {}
+    for name, one in streams.items():
+        if name != BOXES:
+            found[name] = find(root, one.name) or load_encoder(one, device)
+    if BOXES in streams:
+        regions = found.get(REGIONS)
+        if regions is None or isinstance(regions, BoxesOf) or streams[BOXES] != streams[REGIONS]:
+            raise UserError("inputs.boxes: they are those of the regions, so both must come from the same.")
+        if not isinstance(regions, Elsewhere) and regions.regions != regions.config.grid**2:
+            raise UserError(f"inputs.boxes: the regions of {regions.config.name} are not the cells of a grid.")
+        found[BOXES] = BoxesOf(regions)
+    return {name: found[name] for name in streams}
 
 
 def kinds_taken(encoders: Encoders) -> tuple[Kind, ...]:
@@ -123,8 +136,9 @@ def with_features(
         wanted = [*one.training, *one.held_out]
         stores, failed = Stores(), dict[str, str]()
         for name, encoder in encoders.items():
-            result = world.in_turn(partial(features_of, wanted, encoder, root, one.name))
-            stores[name] = result.store
+            seen_by = encoder.regions if isinstance(encoder, BoxesOf) else encoder
+            result = world.in_turn(partial(features_of, wanted, seen_by, root, one.name))
+            stores[name] = StoredBoxes(result.store) if isinstance(encoder, BoxesOf) else result.store
             failed |= result.failed
         problems += [f"{one.file}: image {id_}: {reason}" for id_, reason in failed.items()]
         sources.append((stores, [example for example in wanted if stores.have(example)]))
@@ -150,13 +164,24 @@ def views(recipe: Recipe, encoders: Encoders, training: Sequence[Source], world:
     return [
         [
             Stores(
-                (name, world.in_turn(partial(_view, stores[name], examples, InView(encoder, number))))  # type: ignore[arg-type]
-                for name, encoder in encoders.items()
+                (name, _views_of(stores[name], examples, encoder, number, world)) for name, encoder in encoders.items()
             )
             for number in range(1, recipe.data.views + 1)
         ]
         for stores, examples in training
     ]
+
+
+def _views_of(
+    store: StoredFeatures,
+    examples: Sequence[Example],
+    encoder: PhotoEncoder | Elsewhere | BoxesOf,
+    number: int,
+    world: World,
+) -> StoredFeatures:
+    if isinstance(encoder, BoxesOf):  # the cells of a grid, whatever is shown in them
+        return store
+    return world.in_turn(partial(_view, store, examples, InView(encoder, number)))  # type: ignore[arg-type]
 
 
 def _view(store: FeatureStore, examples: Sequence[Example], encoder: InView) -> StoredFeatures:

@@ -16,6 +16,9 @@ def learning_rate(config: OptimConfig, step: int, total: int, steps_per_epoch: f
         return config.lr * config.decay ** (epoch // config.decay_epochs)
     if config.schedule == "constant":
         return config.lr
+    if config.schedule == "noam":
+        # lr * min((s+1)^-.5, (s+1) * warmup^-1.5) * warmup^.5, whose other half is the warm-up of all schedules
+        return config.lr * math.sqrt(max(1, config.warmup) / (step + 1))
     done = (step - config.warmup) / max(1, total - config.warmup)
     falling = 1 - done if config.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
     return config.lr * (config.final + (1 - config.final) * falling)

@@ -1,0 +1,106 @@
+"""GCN-LSTM (Yao et al., 2018): regions learn from those that they are related to, and Up-Down captions the result.
+
+One layer of a gated graph convolution over the regions, which keep their width.  A relation has a label and a
+direction: what a region is given by another depends on which of the two the relation starts from (a matrix for each,
+and one for what it gives itself), and on the label (a bias).  A gate decides how much of it counts.  The residual is
+X-modaler's, whose program the GEG paper's row is of.
+
+The spatial graph: relations follow from the boxes (`spatial.py`).  The layer takes any labels; the semantic graph of
+the paper, whose labels a classifier of object pairs gives, needs a stream of labelled pairs, which nothing makes yet.
+Left out, too: the paper's late fusion of a spatial and a semantic captioner, which is an ensemble.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from tellapart.captioners.spatial import RELATIONS, spatial_relations
+from tellapart.captioners.up_down import Memory, State, UpDown, UpDownConfig
+from tellapart.data.streams import BOXES, REGIONS, Inputs, Stream
+
+
+@dataclass
+class GcnLstmConfig:
+    vocab_size: int
+    feature_size: int = 1280  # regions keep this width
+    boxes_size: int = 4
+    word_width: int = 512
+    width: int = 512  # of both LSTMs
+    attention_width: int = 512
+    dropout: float = 0.5
+
+
+TINY = {"word_width": 24, "width": 32, "attention_width": 16}
+
+
+class GatedGraph(nn.Module):
+    """A layer in which each region is given something by those that it is related to (Eq. 4 of the paper)."""
+
+    def __init__(self, width: int, labels: int):
+        super().__init__()
+        # What a region gives to itself, to those that point to it, and to those that it points to.
+        self.own, self.own_gate = nn.Linear(width, width), nn.Linear(width, 1)
+        self.target, self.target_gate = nn.Linear(width, width, bias=False), nn.Linear(width, 1, bias=False)
+        self.source, self.source_gate = nn.Linear(width, width, bias=False), nn.Linear(width, 1, bias=False)
+        self.label, self.label_gate = nn.Parameter(torch.zeros(labels, width)), nn.Parameter(torch.zeros(labels))
+        # Small first weights: else what dozens of others give drowns the region itself, and all become alike.
+        for layer in (self.own, self.target, self.source):
+            nn.init.normal_(layer.weight, std=0.1 * width**-0.5)
+
+    def forward(self, regions: Tensor, relations: Tensor) -> Tensor:
+        """What is given to each region: regions (B, R, width), relations (B, R, R) -> (B, R, width)
+
+        relations  0 where there is none, else the label from 1 on of the relation from the first region to the second
+        """
+        label = relations[..., None] == torch.arange(1, len(self.label) + 1, device=relations.device)
+        label = label.to(regions.dtype)  # (B, R, R, labels)
+        related = (relations > 0).to(regions.dtype)
+        bias = label @ self.label_gate  # (B, R, R)
+        # weight[b, i, j]: how much of what region j has to give reaches region i
+        to_source = (self.target_gate(regions).transpose(1, 2) + bias).sigmoid() * related
+        to_target = (self.source_gate(regions) + bias).sigmoid() * related
+        given: Tensor = self.own(regions) * self.own_gate(regions).sigmoid()
+        given = given + to_source @ self.target(regions) + to_target.transpose(1, 2) @ self.source(regions)
+        # The biases of labels, without a vector for each pair: first how much of each label reaches a region.
+        reached = torch.einsum("bij,bijl->bil", to_source, label) + torch.einsum("bij,bijl->bjl", to_target, label)
+        return given + reached @ self.label
+
+
+class GcnLstm(nn.Module):
+    streams = (REGIONS, BOXES)
+
+    def __init__(self, config: GcnLstmConfig):
+        super().__init__()
+        c = self.config = config
+        if c.boxes_size != 4:
+            raise ValueError(f"boxes must have 4 numbers (left, top, right, bottom), not {c.boxes_size}")
+        self.graph, self.dropout = GatedGraph(c.feature_size, RELATIONS), nn.Dropout(c.dropout)
+        self.words = UpDown(
+            UpDownConfig(c.vocab_size, c.feature_size, c.word_width, c.width, c.attention_width, c.dropout),
+            projects=False,
+        )
+
+    def encode(self, inputs: Inputs) -> Memory:
+        (features, mask), (boxes, known) = inputs[REGIONS], inputs[BOXES]
+        if features.shape[1] != boxes.shape[1]:
+            raise ValueError(f"{features.shape[1]} regions have {boxes.shape[1]} boxes; each region must have its own")
+        there = mask & known
+        relations = spatial_relations(boxes) * (there[:, :, None] & there[:, None])
+        # What stands where there is no region is given to nobody, whatever it is.
+        features = features.masked_fill(~mask[..., None], 0.0)
+        related = self.dropout(torch.relu(features + self.graph(features, relations)))
+        return self.words.encode(Inputs({REGIONS: Stream(related, mask)}))
+
+    def start(self, memory: Memory) -> State:
+        return self.words.start(memory)
+
+    def step(self, token: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
+        """One word: token (N,) in, logits (N, V) and the next state out."""
+        return self.words.step(token, state, memory)
+
+    def forward(self, tokens: Tensor, memory: Memory, spoken: Tensor | None = None) -> Tensor:
+        """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words where `spoken` is True."""
+        return self.words.forward(tokens, memory, spoken)

@@ -1,0 +1,167 @@
+"""Meshed-Memory Transformer (Cornia et al., 2020): regions also look at learned slots, words at every encoder layer.
+
+The encoder's attention has keys and values beside those of the regions, which no photo changes: what is known before
+anything is seen.  The decoder looks at the regions as each encoder layer left them, and a gate of each decides, number
+by number, how much of it counts.  Layer norm last, output layer untied and without bias, as in the paper.
+
+Deviations.  The authors' program scales its slots by fixed factors (sqrt(d_k), sqrt(slots)); ours begin at that scale,
+which is the same network.  In that program each layer's answer is added to the word and normalised before its gate, and
+the sum divided by sqrt(layers), where the paper adds and normalises once, after the gates: `norm_each` is the program's
+way.  Dropout inside attention and feed-forward is left out (see `transformer.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from tellapart.captioners.beginnings import Beginnings
+from tellapart.captioners.transformer import Attention, KeysValues, Layout, Positions, feed_forward
+from tellapart.data.streams import REGIONS, Inputs
+
+
+@dataclass
+class MeshedMemoryConfig:
+    vocab_size: int
+    feature_size: int = 1280
+    width: int = 512
+    heads: int = 8
+    encoder_layers: int = 3
+    decoder_layers: int = 3
+    feed_forward: int = 2048
+    memory_slots: int = 40  # of each encoder layer
+    norm_each: bool = False  # as in the authors' program: add and normalise before the gates
+    dropout: float = 0.1
+
+
+TINY = {"width": 32, "heads": 2, "encoder_layers": 2, "decoder_layers": 1, "feed_forward": 64, "memory_slots": 3}
+
+
+class Memory(NamedTuple):
+    """What the words may look at, projected once per photo."""
+
+    layers: tuple[tuple[KeysValues, ...], ...]  # of each decoder layer: one of each encoder layer, B rows, R positions
+    hidden: Tensor  # (B, R) True where there is no region
+
+
+State = tuple[KeysValues, ...]  # per decoder layer, the words so far: N rows
+
+
+class EncoderLayer(nn.Module):
+    """Regions look at each other and at the slots, then each thinks by itself."""
+
+    def __init__(self, config: MeshedMemoryConfig):
+        super().__init__()
+        c = config
+        self.look, self.look_norm = Attention(c.width, c.heads), nn.LayerNorm(c.width)
+        self.slot_keys = nn.Parameter(torch.randn(c.memory_slots, c.width) * (c.width // c.heads) ** -0.5)
+        self.slot_values = nn.Parameter(torch.randn(c.memory_slots, c.width) * c.memory_slots**-0.5)
+        self.think, self.think_norm = feed_forward(c.width, c.feed_forward), nn.LayerNorm(c.width)
+        self.dropout = nn.Dropout(c.dropout)
+
+    def forward(self, x: Tensor, hidden: Tensor) -> Tensor:
+        """x (B, R, width), hidden (B, R)"""
+        look, slots = self.look, len(self.slot_keys)
+        regions = look.remember(look.key_value(x), len(x))
+        known = KeysValues(look.split(self.slot_keys, 1), look.split(self.slot_values, 1))  # (1, heads, slots, ...)
+        both = KeysValues(
+            torch.cat([regions.keys, known.keys.expand(len(x), -1, -1, -1)], 2),
+            torch.cat([regions.values, known.values.expand(len(x), -1, -1, -1)], 2),
+        )
+        unseen = torch.cat([hidden, hidden.new_zeros(len(x), slots)], 1)
+        seen = look.look(look.query(x), both, unseen[:, None, None])
+        x = self.look_norm(x + self.dropout(look.out(seen)))
+        return self.think_norm(x + self.dropout(self.think(x)))  # type: ignore[no-any-return]
+
+
+class DecoderLayer(nn.Module):
+    """A word recalls the words before it, looks at the photo as every encoder layer left it, and thinks."""
+
+    def __init__(self, config: MeshedMemoryConfig):
+        super().__init__()
+        c = config
+        self.recall, self.recall_norm = Attention(c.width, c.heads), nn.LayerNorm(c.width)
+        self.look, self.look_norm = Attention(c.width, c.heads), nn.LayerNorm(c.width)
+        self.gates = nn.ModuleList(nn.Linear(2 * c.width, c.width) for _ in range(c.encoder_layers))
+        self.think, self.think_norm = feed_forward(c.width, c.feed_forward), nn.LayerNorm(c.width)
+        self.dropout, self.norm_each = nn.Dropout(c.dropout), c.norm_each
+
+    def remember(self, levels: list[Tensor]) -> tuple[KeysValues, ...]:
+        """What this layer's words may look at: the regions after each encoder layer, (B, R, width)"""
+        return tuple(self.look.remember(self.look.key_value(level), len(level)) for level in levels)
+
+    def forward(
+        self, x: Tensor, layout: Layout, past: KeysValues | None, photo: tuple[KeysValues, ...], hidden: Tensor
+    ) -> tuple[Tensor, KeysValues]:
+        """x (M, width): new words; past: the words before them (N rows); photo (B rows), hidden (B, R)"""
+        recalled, words = self.recall.recall(x, layout, past)
+        x = self.recall_norm(x + self.dropout(recalled))
+
+        # The K captions of a photo stand in one row, as K*T questions to the same memory.
+        questions, mixed = layout.spread(self.look.query(x)), torch.zeros_like(x)
+        for level, gate in zip(photo, self.gates, strict=True):
+            seen = self.look.out(layout.gather(self.look.look(questions, level, hidden[:, None, None])))
+            if self.norm_each:
+                seen = self.look_norm(x + self.dropout(seen))
+            mixed = mixed + gate(torch.cat([x, seen], 1)).sigmoid() * seen
+        x = mixed * len(photo) ** -0.5 if self.norm_each else self.look_norm(x + self.dropout(mixed))
+        return self.think_norm(x + self.dropout(self.think(x))), words
+
+
+class MeshedMemory(nn.Module):
+    all_words_at_once = True  # in `forward`: scoring captions there is quicker than keeping what `step` has computed
+    shares_beginnings = True  # `forward` takes `Beginnings` in place of `spoken`
+
+    def __init__(self, config: MeshedMemoryConfig):
+        super().__init__()
+        c = self.config = config
+        if c.heads < 1 or c.width < 2 or c.width % c.heads or c.width % 2:
+            raise ValueError(f"width must be even and a multiple of heads, not {c.width} with {c.heads} heads")
+        if c.decoder_layers < 1 or c.encoder_layers < 1:
+            raise ValueError("decoder_layers and encoder_layers must be at least 1")
+        self.project = nn.Sequential(
+            nn.Linear(c.feature_size, c.width), nn.ReLU(), nn.Dropout(c.dropout), nn.LayerNorm(c.width)
+        )
+        self.encoder = nn.ModuleList(EncoderLayer(c) for _ in range(c.encoder_layers))
+        self.embed, self.dropout = nn.Embedding(c.vocab_size, c.width), nn.Dropout(c.dropout)
+        self.places = Positions(c.width)
+        self.decoder = nn.ModuleList(DecoderLayer(c) for _ in range(c.decoder_layers))
+        self.word = nn.Linear(c.width, c.vocab_size, bias=False)
+
+    def encode(self, inputs: Inputs) -> Memory:
+        features, mask = inputs[REGIONS]
+        x, levels = self.project(features), []
+        for layer in self.encoder:
+            x = layer(x, ~mask)
+            levels.append(x)
+        return Memory(tuple(layer.remember(levels) for layer in self.decoder), ~mask)  # type: ignore[operator]
+
+    def start(self, memory: Memory) -> State:
+        return tuple(KeysValues(first.keys[:, :, :0], first.values[:, :, :0]) for first, *_ in memory.layers)
+
+    def step(self, token: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
+        """One word: token (N,) in, logits (N, V) and the next state out."""
+        return self._decode(token, Layout(len(token), 1, None), state, memory)
+
+    def forward(self, tokens: Tensor, memory: Memory, spoken: Tensor | Beginnings | None = None) -> Tensor:
+        """Teacher forcing: tokens (N, T) in, logits (N, T, V) out.
+
+        Or (M, V) at the words where `spoken` is True; or (M, V) after each of the beginnings.
+        """
+        layout = Layout.of(tokens, spoken)
+        logits, _ = self._decode(layout.gather(tokens).squeeze(1), layout, None, memory)
+        return logits.view(*tokens.shape, -1) if spoken is None else logits
+
+    def _decode(self, words: Tensor, layout: Layout, state: State | None, memory: Memory) -> tuple[Tensor, State]:
+        """words (M,) -> logits (M, V)"""
+        before = 0 if state is None else state[0].keys.shape[2]
+        place = self.places(before, layout.length).expand(layout.captions, -1, -1)
+        x = self.dropout(self.embed(words) + layout.gather(place))
+        words_so_far = []
+        for i, (layer, photo) in enumerate(zip(self.decoder, memory.layers, strict=True)):
+            x, so_far = layer(x, layout, None if state is None else state[i], photo, memory.hidden)
+            words_so_far.append(so_far)
+        return self.word(x), tuple(words_so_far)

@@ -1,0 +1,318 @@
+"""GCN-LSTM, the Meshed-Memory Transformer and X-LAN against their papers' formulas, written out in plain loops."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from captioners.every import FEATURES, every_stream, tiny
+from captioners.test_recurrent import cell
+from tellapart.captioners.gcn_lstm import GatedGraph
+from tellapart.captioners.meshed_memory import MeshedMemory, MeshedMemoryConfig
+from tellapart.captioners.spatial import spatial_relations
+from tellapart.captioners.transformer import positions
+from tellapart.captioners.x_lan import HeadNorm, XLan, XLanConfig
+from tellapart.data.streams import region_inputs
+from tellapart.export import compare, graphs
+from tellapart.exported import ExportedCaptioner
+
+B, R, T, V = 2, 4, 5, 11
+
+
+@pytest.fixture
+def photos():
+    """The second has three regions."""
+    features = torch.randn(B, R, FEATURES, generator=torch.Generator().manual_seed(1))
+    return features, torch.arange(R) < torch.tensor([[R], [3]])
+
+
+@pytest.fixture
+def words():
+    return torch.randint(V, (B, T), generator=torch.Generator().manual_seed(2))
+
+
+def shaken(model, seed=3):
+    """All weights random, also those that begin at zero or one."""
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.copy_(torch.randn_like(weight) * 0.3)
+    return model.eval()
+
+
+# --- GCN-LSTM ---------------------------------------------------------------------------------------------------------
+
+
+def given(graph, regions, relations, i):
+    """Eq. 4 of Yao et al.: the sum over neighbours j of gate * (W_dir v_j + b_lab), for one region."""
+    total = torch.sigmoid(graph.own_gate(regions[i])) * graph.own(regions[i])
+    for j in range(len(regions)):
+        if label := int(relations[i, j]):  # a relation from i to j
+            gate = torch.sigmoid(graph.target_gate(regions[j]) + graph.label_gate[label - 1])
+            total = total + gate * (graph.target(regions[j]) + graph.label[label - 1])
+        if label := int(relations[j, i]):  # a relation from j to i
+            gate = torch.sigmoid(graph.source_gate(regions[j]) + graph.label_gate[label - 1])
+            total = total + gate * (graph.source(regions[j]) + graph.label[label - 1])
+    return total
+
+
+@pytest.mark.parametrize("labels", [11, 21])
+def test_the_gated_graph_is_a_sum_over_relations(labels):
+    """Also with the labels of a semantic graph, which need not come from boxes."""
+    graph = shaken(GatedGraph(6, labels))
+    draw = torch.Generator().manual_seed(4)
+    regions, relations = (torch.randn(B, 7, 6, generator=draw), torch.randint(labels + 1, (B, 7, 7), generator=draw))
+    relations[:, range(7), range(7)] = 0
+    expected = [
+        [given(graph, photo, related, i) for i in range(7)] for photo, related in zip(regions, relations, strict=True)
+    ]
+    found = graph(regions, relations)
+    torch.testing.assert_close(found, torch.stack([torch.stack(rows) for rows in expected]), atol=1e-5, rtol=1e-5)
+
+
+def test_gcn_lstm_is_up_down_over_related_regions(photos, words):
+    """On boxes drawn by hand: a small one inside a large one, one below, and one far away."""
+    model = shaken(tiny("gcn_lstm"))
+    drawn = [(0.1, 0.1, 0.5, 0.5), (0.2, 0.2, 0.3, 0.3), (0.12, 0.55, 0.4, 0.75), (0.9, 0.9, 1.0, 1.0)]
+    relations = [[0, 2, 6, 0], [1, 0, 5, 0], [10, 9, 0, 0], [0, 0, 0, 0]]
+    inputs = every_stream(*photos)
+    inputs["boxes"].values[:] = torch.tensor(drawn)
+    assert spatial_relations(torch.tensor([drawn])).tolist() == [relations]
+    memory = model.encode(inputs)
+    features, mask = photos
+    for photo in range(B):
+        count = int(mask[photo].sum())
+        seen = features[photo, :count]
+        related = [
+            torch.relu(seen[i] + given(model.graph, seen, torch.tensor(relations)[:count, :count], i))
+            for i in range(count)
+        ]
+        torch.testing.assert_close(memory.regions[photo, :count], torch.stack(related), atol=1e-5, rtol=1e-5)
+
+    width, talks = model.config.width, model.words
+    by_speech, by_look = talks.before.weight.split(width, dim=1)
+    look = cell([by_speech, talks.mean.weight, talks.heard.weight], by_look, width)
+    look.bias_ih.data = talks.heard.bias.data
+    by_photo, by_other, by_itself = talks.seen.weight.split([FEATURES, width, width], dim=1)
+    speak = cell([by_photo, by_other], by_itself, width)
+    speak.bias_ih.data = talks.seen.bias.data
+    found = model.forward(words, memory)
+    for photo in range(B):
+        regions = memory.regions[photo, : int(mask[photo].sum())]
+        h1 = c1 = h2 = c2 = torch.zeros(1, width)
+        for t in range(T):
+            word = talks.embed(words[photo, t])[None]
+            h1, c1 = look(torch.cat([h2, regions.mean(0, keepdim=True), word], 1), (h1, c1))
+            scores = [talks.attend.score(torch.tanh(talks.attend.key(v) + talks.attend.query(h1[0]))) for v in regions]
+            seen = sum(weight * v for weight, v in zip(torch.softmax(torch.cat(scores), 0), regions, strict=True))
+            h2, c2 = speak(torch.cat([seen[None], h1], 1), (h2, c2))
+            torch.testing.assert_close(found[photo, t], talks.word(h2[0]), atol=1e-5, rtol=1e-5)
+
+
+def test_a_region_whose_box_is_unknown_is_related_to_none(photos, words):
+    model = shaken(tiny("gcn_lstm"))
+    inputs = every_stream(*photos)
+    inputs["boxes"].values[:, 1] = float("nan")
+    found = model.encode(inputs).regions
+    assert found.isfinite().all()
+    alone = every_stream(photos[0][:, 1:2], torch.ones(B, 1, dtype=torch.bool))
+    torch.testing.assert_close(found[:, 1:2], model.encode(alone).regions, atol=1e-5, rtol=1e-5)
+    inputs["boxes"].mask[:] = False
+    assert model.forward(words, model.encode(inputs)).isfinite().all()
+
+
+def test_regions_with_another_number_of_boxes_are_refused(photos):
+    inputs = every_stream(*photos)
+    inputs["boxes"] = every_stream(photos[0][:, :3])["boxes"]
+    with pytest.raises(ValueError, match="4 regions have 3 boxes"):
+        tiny("gcn_lstm").encode(inputs)
+
+
+def test_boxes_have_four_numbers():
+    with pytest.raises(ValueError, match="boxes must have 4 numbers"):
+        shaken(type(tiny("gcn_lstm"))(type(tiny("gcn_lstm").config)(vocab_size=5, feature_size=8, boxes_size=5)))
+
+
+# --- Meshed-Memory Transformer ----------------------------------------------------------------------------------------
+
+
+def attend(attention, query, keys, values):
+    """softmax(q k / sqrt(d)) v of each head by itself: query (W,), keys and values (P, W), all projected."""
+    size = len(query) // attention.heads
+    heads = []
+    for head in range(attention.heads):
+        part = slice(head * size, (head + 1) * size)
+        weight = torch.softmax(torch.stack([query[part] @ key[part] / math.sqrt(size) for key in keys]), 0)
+        heads.append(sum(w * value[part] for w, value in zip(weight, values, strict=True)))
+    return attention.out(torch.cat(heads))
+
+
+def keys_values(attention, rows):
+    return attention.key_value(rows).chunk(2, dim=-1)
+
+
+def meshed(model, regions, tokens):
+    """Cornia et al., Eqs. 2-9, for one photo and one caption."""
+    x = model.project[3](torch.relu(model.project[0](regions)))
+    levels = []
+    for layer in model.encoder:
+        keys, values = keys_values(layer.look, x)
+        keys, values = torch.cat([keys, layer.slot_keys]), torch.cat([values, layer.slot_values])  # K = [W_k X, M_k]
+        seen = torch.stack([attend(layer.look, layer.look.query(row), keys, values) for row in x])
+        x = layer.look_norm(x + seen)
+        x = layer.think_norm(x + layer.think(x))
+        levels.append(x)
+    y = model.embed(tokens) + positions(len(tokens), model.config.width)
+    for layer in model.decoder:
+        keys, values = keys_values(layer.recall, y)
+        past = [attend(layer.recall, layer.recall.query(y[t]), keys[: t + 1], values[: t + 1]) for t in range(len(y))]
+        y = layer.recall_norm(y + torch.stack(past))
+        rows = []
+        for word in y:
+            total = torch.zeros_like(word)
+            for level, gate in zip(levels, layer.gates, strict=True):
+                seen = attend(layer.look, layer.look.query(word), *keys_values(layer.look, level))
+                if model.config.norm_each:
+                    seen = layer.look_norm(word + seen)
+                total = total + torch.sigmoid(gate(torch.cat([word, seen]))) * seen
+            rows.append(total / math.sqrt(len(levels)) if model.config.norm_each else layer.look_norm(word + total))
+        y = torch.stack(rows)
+        y = layer.think_norm(y + layer.think(y))
+    return y @ model.word.weight.T
+
+
+@pytest.mark.parametrize("norm_each", [False, True])
+def test_the_meshed_memory_transformer_is_that_of_its_paper(photos, words, norm_each):
+    config = MeshedMemoryConfig(
+        V,
+        FEATURES,
+        16,
+        heads=4,
+        encoder_layers=3,
+        decoder_layers=2,
+        feed_forward=24,
+        memory_slots=5,
+        norm_each=norm_each,
+    )
+    model = shaken(MeshedMemory(config))
+    found = model.forward(words, model.encode(region_inputs(*photos)))
+    for row, (features, mask) in enumerate(zip(*photos, strict=True)):
+        torch.testing.assert_close(found[row], meshed(model, features[mask], words[row]), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"width": 10, "heads": 4}, {"width": 9, "heads": 3}, {"heads": 0}, {"decoder_layers": 0}, {"encoder_layers": 0}],
+    ids=str,
+)
+def test_settings_that_make_no_meshed_memory_transformer_are_refused(settings):
+    with pytest.raises(ValueError, match="must be"):
+        MeshedMemory(MeshedMemoryConfig(vocab_size=5, **settings))
+
+
+# --- X-LAN ------------------------------------------------------------------------------------------------------------
+
+
+def embedded(layers, rows, heads):
+    """ELU of a linear map, each head normalised: a group norm of single rows."""
+    linear, _, norm = layers
+    mapped = linear(rows)
+    elu = torch.where(mapped > 0, mapped, mapped.exp() - 1)
+    return nn.functional.group_norm(elu.reshape(-1, mapped.shape[-1]), heads, norm.weight, norm.bias).view_as(mapped)
+
+
+def x_linear(block, question, regions):
+    """Eqs. 1-8 of Pan et al.: bilinear products, weighed over regions and over channels; one question (W,), (R, W)."""
+    key, asked = embedded(block.key, regions, block.heads), embedded(block.key_query, question, block.heads)
+    value, taken = embedded(block.value, regions, block.heads), embedded(block.value_query, question, block.heads)
+    size, out = len(question) // block.heads, []
+    for head in range(block.heads):
+        part = slice(head * size, (head + 1) * size)
+        narrow = [torch.relu(block.narrow[0](key[i, part] * asked[part])) for i in range(len(regions))]
+        spatial = torch.softmax(torch.cat([block.score(one) for one in narrow]), 0)
+        channel = torch.sigmoid(block.channel(sum(narrow) / len(narrow)))
+        products = [value[i, part] * taken[part] for i in range(len(regions))]
+        out.append(channel * sum(weight * product for weight, product in zip(spatial, products, strict=True)))
+    return torch.cat(out)
+
+
+def x_lan(model, features, tokens):
+    """One photo and one caption, with torch's own LSTM cell and gated linear unit."""
+    regions = torch.relu(model.project[0](features))
+    photo = regions.mean(0)
+    photos = [photo]
+    for layer in model.encoder:
+        photo = x_linear(layer.look, photo, regions)
+        given = [torch.relu(layer.give[0](torch.cat([photo, region]))) for region in regions]
+        regions = layer.norm(regions + torch.stack(given))
+        photos.append(photo)
+    photo = model.photo_norm(model.photo(torch.cat(photos)))
+    width = model.config.width
+    theirs = cell([model.word_gates.weight, model.context_gates.weight], model.recurrent_gates.weight, width)
+    theirs.bias_ih.data = model.word_gates.bias.data
+    h = c = context = torch.zeros(width)
+    logits = []
+    for token in tokens:
+        heard = torch.cat([model.embed(token), photo + context])
+        h, c = (part[0] for part in theirs(heard[None], (h[None], c[None])))
+        seen = [h]
+        for look in model.looks:
+            seen.append(x_linear(look, seen[-1], regions))
+        attended = model.seen_norm(model.seen(torch.cat(seen)))
+        both = model.context(torch.cat([attended, h]))
+        context = both[:width] * torch.sigmoid(both[width:])
+        logits.append(model.word(context))
+    return torch.stack(logits)
+
+
+@pytest.mark.parametrize(("encoder_layers", "decoder_layers"), [(2, 1), (0, 2)])
+def test_x_lan_is_that_of_its_paper(photos, words, encoder_layers, decoder_layers):
+    layers = {"encoder_layers": encoder_layers, "decoder_layers": decoder_layers}
+    model = shaken(XLan(XLanConfig(V, FEATURES, 16, heads=4, attention_width=3, **layers)))
+    found = model.forward(words, model.encode(region_inputs(*photos)))
+    for row, (features, mask) in enumerate(zip(*photos, strict=True)):
+        torch.testing.assert_close(found[row], x_lan(model, features[mask], words[row]), atol=1e-5, rtol=1e-5)
+
+
+def test_the_norm_of_heads_is_a_group_norm_of_single_rows():
+    norm = shaken(HeadNorm(12, 3))
+    rows = torch.randn(5, 12, generator=torch.Generator().manual_seed(5))
+    torch.testing.assert_close(norm(rows), nn.functional.group_norm(rows, 3, norm.weight, norm.bias))
+
+
+@pytest.mark.parametrize("settings", [{"width": 10, "heads": 4}, {"heads": 0}, {"decoder_layers": 0}], ids=str)
+def test_settings_that_make_no_x_lan_are_refused(settings):
+    with pytest.raises(ValueError, match="must be"):
+        XLan(XLanConfig(vocab_size=5, **settings))
+
+
+# --- the LSTM that sees the photo at every step -----------------------------------------------------------------------
+
+
+def test_with_every_step_show_tell_sees_the_photo_beside_each_word(photos, words):
+    model = shaken(tiny("show_tell", every_step=True))
+    width = model.config.width
+    theirs = cell([model.heard.weight, model.photo_gates.weight], model.before.weight, width)
+    theirs.bias_ih.data = model.heard.bias.data
+    found = model.forward(words, model.encode(region_inputs(*photos)))
+    for row, (features, mask) in enumerate(zip(*photos, strict=True)):
+        photo = model.photo(features[mask].mean(0))
+        h = c = torch.zeros(1, width)
+        for t in range(T):
+            h, c = theirs(torch.cat([model.embed(words[row, t]), photo])[None], (h, c))
+            torch.testing.assert_close(found[row, t], model.word(h[0]), atol=1e-5, rtol=1e-5)
+
+
+def test_with_every_step_it_steps_and_exports_as_all_captioners_do(photos, words):
+    model = shaken(tiny("show_tell", every_step=True))
+    memory = model.encode(region_inputs(*photos))
+    state, logits = model.start(memory), []
+    for token in words.unbind(1):
+        out, state = model.step(token, state, memory)
+        logits.append(out)
+    torch.testing.assert_close(torch.stack(logits, 1), model.forward(words, memory), atol=1e-5, rtol=0)
+    made = graphs(model, {"regions": FEATURES})
+    runs = ExportedCaptioner(made.encode.SerializeToString(), made.step.SerializeToString())
+    difference = compare(model, runs, {"regions": FEATURES})
+    assert difference.largest < 1e-5 * difference.scale

@@ -1,0 +1,145 @@
+"""Where regions are: the stream that goes with them, from the store or the recipe to what a captioner is given."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from data import region_archives as archives
+from tellapart import models
+from tellapart.commands.train import parse
+from tellapart.data.batches import CaptionedPhotos
+from tellapart.data.boxes import BoxesOf, StoredBoxes, grid_boxes, regions_of
+from tellapart.data.examples import Example
+from tellapart.data.features import Stores
+from tellapart.data.regions import Elsewhere, features_of
+from tellapart.data.regions_import import bring_in
+from tellapart.data.tokenizers import WordTokenizer
+from tellapart.encoders import EncoderConfig
+from tellapart.encoders.encoder import Encoder
+from tellapart.errors import UserError
+from tellapart.evaluation.step_time import _sources
+from tellapart.sight import visual_input
+from tellapart.training.gathering import Chosen, encoders_of
+
+CPU = torch.device("cpu")
+COUNTS = {"11": 3, "12": 1, "13": 5}  # regions of each photo
+PHOTOS = {id: archives.photo(int(id), count) for id, count in COUNTS.items()}
+EXAMPLES = [Example(int(id), Path(f"/photos/{id}.jpg"), "train", ("a dog",)) for id in COUNTS]
+GRID = "{name: efficientnet_lite2, image_size: 64, grid: 2}"
+SCALE = np.array([archives.WIDTH, archives.HEIGHT] * 2)
+
+
+@pytest.fixture
+def store(tmp_path):
+    return bring_in(EXAMPLES, archives.as_tsv(tmp_path / "a", PHOTOS), tmp_path / "f" / "pets.bu", "bu", cap=4).store
+
+
+def test_the_cells_of_a_grid_are_its_boxes_row_by_row():
+    third = 1 / 3
+    boxes = grid_boxes(9)
+    assert boxes.shape == (9, 4)
+    torch.testing.assert_close(boxes[0], torch.tensor([0, 0, third, third]))
+    torch.testing.assert_close(boxes[2], torch.tensor([2 * third, 0, 1, third]))
+    torch.testing.assert_close(boxes[3], torch.tensor([0, third, third, 2 * third]))
+    with pytest.raises(ValueError, match="8 regions are no square grid"):
+        grid_boxes(8)
+
+
+def test_imported_boxes_stand_beside_their_regions_in_a_batch(store):
+    data = CaptionedPhotos(
+        [(Stores(regions=store, boxes=StoredBoxes(store)), EXAMPLES)], WordTokenizer(["a", "dog"]), max_words=5
+    )
+    inputs = data.inputs(np.array([2, 0]))
+    boxes, mask = inputs["boxes"]
+    assert boxes.shape == (2, 4, 4)
+    assert mask.equal(inputs["regions"].mask)
+    np.testing.assert_allclose(boxes[0], (PHOTOS["13"]["boxes"] / SCALE)[:4].clip(0, 1), atol=1e-3)
+    np.testing.assert_allclose(boxes[1, :3], PHOTOS["11"]["boxes"] / SCALE, atol=1e-3)
+
+
+def test_boxes_are_known_by_what_makes_their_regions():
+    regions = Elsewhere("bu", 8)
+    boxes = BoxesOf(regions)
+    assert (boxes.feature_size, boxes.identity == regions.identity) == (4, False)
+    assert regions_of(boxes.identity) == regions.identity
+    assert regions_of(regions.identity) is None
+
+
+@pytest.mark.parametrize("boxes", ["{name: efficientnet_lite2, grid: 3}", "{name: efficientnet_lite0, grid: 2}"])
+def test_boxes_of_others_than_the_regions_are_refused(boxes):
+    recipe, _, _ = parse(
+        ["--captioner=gcn_lstm", f"--inputs={{regions: {{name: efficientnet_lite2, grid: 2}}, boxes: {boxes}}}"]
+    )
+    with pytest.raises(UserError, match=r"inputs\.boxes: they are those of the regions"):
+        encoders_of(recipe, CPU)
+
+
+def test_a_captioner_that_needs_boxes_says_so():
+    with pytest.raises(UserError, match="inputs: gcn_lstm takes a stream 'boxes' too, which the recipe does not give"):
+        models.build_captioner("gcn_lstm", {}, vocab_size=9, feature_sizes={"regions": 8})
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_the_time_of_a_step_is_measured_with_boxes_too(tmp_path, kept):
+    """Of photos whose features are kept, or else of noise in their place, in the cells of the grid."""
+    recipe, _, _ = parse([f"--inputs={{regions: {GRID}, boxes: {GRID}}}", f"--data.features={tmp_path}"])
+    photos = [Example(i, tmp_path / f"{i}.png", "train", ("a dog",)) for i in range(3)]
+    for photo in photos:
+        Image.new("RGB", (64, 64), (80 * photo.id, 0, 0)).save(photo.file)
+    if kept:
+        features_of(photos, encoders_of(recipe, CPU)["regions"], tmp_path, "pets")
+    sources, found = _sources(recipe, [Chosen("pets.json", "pets", photos, [])], CPU)
+    assert found == kept
+    inputs = CaptionedPhotos(sources, WordTokenizer(["a", "dog"]), 5).inputs(np.array([0, 2]))
+    torch.testing.assert_close(inputs["boxes"].values, grid_boxes(4).expand(2, -1, -1))
+    assert inputs["regions"].values.shape == (2, 4, 1280)
+
+
+def model(folder, inputs, name="gcn_lstm", size=8):
+    words = WordTokenizer(["a", "dog"])
+    sizes = {stream: 4 if stream == "boxes" else size for stream in inputs}
+    settings = {"word_width": 4, "width": 4, "attention_width": 4}
+    captioner = models.build_captioner(name, settings, vocab_size=len(words), feature_sizes=sizes)
+    folder.mkdir()
+    models.describe(folder, name, captioner, words, inputs)
+    models.save_weights(folder / "model.safetensors", captioner)
+    return folder
+
+
+def test_a_model_of_imported_regions_is_given_the_boxes_of_a_photo(store, tmp_path):
+    source = Elsewhere("bu", 8)
+    inputs = {"regions": source.identity, "boxes": BoxesOf(source).identity}
+    loaded = models.load(model(tmp_path / "model", inputs), CPU)
+    images = [{"id": int(id), "file": f"{id}.jpg", "captions": ["a dog"]} for id in COUNTS]
+    (tmp_path / "pets.json").write_text(json.dumps({"dataset": "pets", "images": images}))
+    seen = visual_input(loaded, CPU, tmp_path / "f", [str(tmp_path / "pets.json")])
+    given = seen.inputs([seen.load(str(tmp_path / f"{id}.jpg")) for id in ("11", "12")])
+    np.testing.assert_allclose(given["boxes"].values[0], PHOTOS["11"]["boxes"] / SCALE, atol=1e-3)
+    assert given["boxes"].mask.equal(given["regions"].mask)
+    logits = loaded.captioner.forward(torch.zeros(2, 3, dtype=torch.long), loaded.captioner.encode(given))
+    assert logits.isfinite().all()
+
+
+@pytest.mark.parametrize("grid", [0, -1, 1000, "2", None])
+def test_a_model_whose_boxes_are_of_no_grid_is_refused_in_one_sentence(tmp_path, grid):
+    identity = Encoder(EncoderConfig(image_size=64, grid=2)).identity
+    boxes = identity | {"grid": grid, "gives": "boxes"}
+    loaded = models.load(model(tmp_path / "model", {"regions": identity, "boxes": boxes}, size=1280), CPU)
+    with pytest.raises(UserError, match="does not say which grid its boxes are of"):
+        visual_input(loaded, CPU)
+
+
+def test_models_of_which_one_needs_boxes_speak_together(tmp_path):
+    source = Elsewhere("bu", 8)
+    inputs = {"regions": source.identity, "boxes": BoxesOf(source).identity}
+    one = model(tmp_path / "one", inputs)
+    other = model(tmp_path / "other", {"regions": source.identity}, "up_down")
+    assert models.load(f"{one}+{other}", CPU).inputs == inputs
+    assert models.load(f"{other}+{one}", CPU).inputs == inputs
+    strange = model(tmp_path / "strange", {"regions": Elsewhere("other", 8).identity}, "up_down")
+    with pytest.raises(UserError, match="learned from features of different encoders"):
+        models.load(f"{one}+{strange}", CPU)
