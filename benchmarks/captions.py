@@ -26,8 +26,9 @@ from PIL import Image
 from timing import side_by_side, table
 
 from decoding import Ways
-from tellapart import album, captioning
-from tellapart.data import photos
+from tellapart import album
+from tellapart.captioning import captioner as captioning
+from tellapart.data.media import photos
 from tellapart.encoders import encoder as encoders
 from tellapart.encoders import weights_file
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from timing import table
 
-from tellapart.data.photos import PHOTO_SUFFIXES
+from tellapart.data.media.photos import PHOTO_SUFFIXES
 
 EVERY = 1000  # photos between two lines of the table
 CORRUPT = 100  # one photo in so many is cut off

@@ -32,17 +32,18 @@ from torch import Tensor, nn
 from tellapart import models
 from tellapart.album import HERE
 from tellapart.captioners import CAPTIONERS, Captioner, select
-from tellapart.captioning import MAX_WORDS
-from tellapart.data import examples, photos
-from tellapart.data.features import FeatureStore, store_folder
+from tellapart.captioning.captioner import MAX_WORDS
+from tellapart.data import examples
+from tellapart.data.media import photos
 from tellapart.data.streams import region_inputs
 from tellapart.data.tokenizers import Tokenizer
 from tellapart.decoding.beam import beam_search
-from tellapart.export import Graphs, graphs
-from tellapart.exported import ExportedCaptioner
-from tellapart.int8 import quantised
+from tellapart.features.extracted import FeatureStore, store_folder
 from tellapart.metrics.scoring import score
 from tellapart.models import build, encoder_of, find, for_inference, load, load_weights, read_config
+from tellapart.models.onnx.captioner import ExportedCaptioner
+from tellapart.models.onnx.export import Graphs, graphs
+from tellapart.models.onnx.int8 import quantised
 
 BEAM = 3
 FIXED = 12  # words of a captioner that knows no end

@@ -16,11 +16,11 @@ from PIL import Image
 from timing import side_by_side, table
 
 from tellapart.album import HERE
-from tellapart.data import photos
 from tellapart.data.examples import Example
-from tellapart.data.features import extract
+from tellapart.data.media import photos
 from tellapart.encoders import EncoderConfig
 from tellapart.encoders.encoder import Encoder
+from tellapart.features.extracted import extract
 
 COUNT, BATCH = 96, 16
 

@@ -40,7 +40,7 @@ from tellapart.metrics import meteor
 from tellapart.metrics.caption_files import read_references
 from tellapart.metrics.ngrams import Frequencies
 from tellapart.metrics.scoring import measure
-from tellapart.metrics.tokenize import tokenize
+from tellapart.metrics.tokenize.tokenizer import tokenize
 from tellapart.rewards.consensus import Consensus
 
 PHOTOS, MANY = 14_000, 40_000

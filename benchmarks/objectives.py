@@ -49,19 +49,19 @@ from torch import Tensor, nn
 from tellapart.album import HERE
 from tellapart.captioners.transformer import Transformer
 from tellapart.captioners.up_down import UpDown, UpDownConfig
-from tellapart.data import photos as photo_files
 from tellapart.data.batches import Batch, padded
+from tellapart.data.media import photos as photo_files
 from tellapart.data.streams import region_inputs
 from tellapart.data.tokenizers import WordTokenizer, split_words
 from tellapart.decoding.sample import greedy, sample
 from tellapart.decoding.score import caption_mask, score
 from tellapart.metrics.caption_files import read_references
 from tellapart.models import encoder_of, load
+from tellapart.models.retrievers import load as load_retriever
 from tellapart.objectives import Moment, baselines
 from tellapart.objectives.cross_entropy import cross_entropy_step
 from tellapart.objectives.policy import PolicyConfig
 from tellapart.objectives.policy_gradient import PolicyGradient, policy_gradient
-from tellapart.retrievers.loading import load as load_retriever
 from tellapart.rewards import Reward, SampledCaptions, Term
 from tellapart.rewards.combine import Combined
 from tellapart.rewards.consensus import Consensus

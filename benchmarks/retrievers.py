@@ -18,8 +18,8 @@ from tellapart.captioners import CAPTIONERS
 from tellapart.data.batches import Batch
 from tellapart.data.streams import region_inputs
 from tellapart.decoding import sample
+from tellapart.models.retrievers import load
 from tellapart.objectives.cross_entropy import cross_entropy_step
-from tellapart.retrievers.loading import load
 
 PHOTOS, SAMPLES = 50, 5
 

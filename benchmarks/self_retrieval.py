@@ -22,8 +22,8 @@ from torch import Tensor
 
 from tellapart.album import DEFAULT, HERE
 from tellapart.captioners import select
-from tellapart.captioning import MAX_WORDS
-from tellapart.data import photos
+from tellapart.captioning.captioner import MAX_WORDS
+from tellapart.data.media import photos
 from tellapart.data.streams import region_inputs
 from tellapart.decoding import sample, score
 from tellapart.decoding.all_pairs import log_probabilities_of_pairs

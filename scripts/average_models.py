@@ -1,4 +1,4 @@
-"""The mean of several captioners that grew from the same weights, as a model folder: see `tellapart.averaging`.
+"""The mean of several captioners that grew from the same weights, as a model folder: see `tellapart.models.averaging`.
 
 python scripts/average_models.py runs/ranks_0 runs/ranks_1 runs/ranks_2 --out runs/ranks
 python scripts/average_models.py runs/scst runs/ranks --shares 1 3 --out runs/between
@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from tellapart import models
-from tellapart.averaging import average
 from tellapart.errors import UserError
+from tellapart.models.averaging import average
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("models", nargs="+", help="model or run folders, or names")

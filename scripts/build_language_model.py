@@ -19,7 +19,7 @@ from tellapart.data import examples
 from tellapart.data.examples import Example
 from tellapart.metrics.kneser_ney import KneserNey
 from tellapart.metrics.scoring_inputs import ScoringInputs
-from tellapart.training.gathering import Without
+from tellapart.training.data import Without
 
 HELD_OUT = ("val", "test")
 

@@ -28,8 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tellapart.files import replace
-from tellapart.metrics import scene_graph_parser as parser
-from tellapart.metrics.scene_graph_words import ENDINGS
+from tellapart.metrics.scene_graph import parser as parser
+from tellapart.metrics.scene_graph.words import ENDINGS
 
 # Tags whose difference the rules of scene_graph.py do not use
 SAME_TAG = {"NNP": "NN", "NNPS": "NNS", "JJR": "JJ", "JJS": "JJ", "RBR": "RB", "RBS": "RB", "WP$": "PRP$", "FW": "NN"}

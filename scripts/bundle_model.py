@@ -14,10 +14,11 @@ from pathlib import Path
 import torch
 from safetensors.torch import save
 
-from tellapart import album, files, models, packing, retrievers
+from tellapart import album, files, models, retrievers
 from tellapart.captioners import CAPTIONERS
 from tellapart.encoders import EncoderConfig
 from tellapart.encoders.loading import load
+from tellapart.models import packing
 
 run, name = Path(sys.argv[1]), sys.argv[2]
 kind, table = ("captioner", CAPTIONERS) if name in album.EMBEDDED else ("retriever", retrievers.RETRIEVERS)

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from tellapart import models
 from tellapart.data import examples as data_files
-from tellapart.data import photos
 from tellapart.data.examples import Example
+from tellapart.data.media import photos
 from tellapart.data.streams import region_inputs
 from tellapart.decoding.candidates import candidates
 from tellapart.encoders import PhotoEncoder

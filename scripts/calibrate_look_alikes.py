@@ -24,10 +24,10 @@ from PIL import Image, ImageEnhance
 
 from tellapart.data import examples as data_files
 from tellapart.data.examples import Example
+from tellapart.models.retrievers import load
 from tellapart.neighbours.groups import joined
 from tellapart.neighbours.vectors import Source, source
 from tellapart.retrievers import MINILM
-from tellapart.retrievers.loading import load
 
 SPLITS = ("val", "test")
 CAPTIONS = 5  # of a photo; all have the same number

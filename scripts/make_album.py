@@ -15,8 +15,9 @@ from PIL import Image
 
 from tellapart import files
 from tellapart.album import HERE
-from tellapart.data import examples, photos
+from tellapart.data import examples
 from tellapart.data.examples import DataSet, Example
+from tellapart.data.media import photos
 
 LICENCES = {
     4: "[CC BY 2.0](https://creativecommons.org/licenses/by/2.0/)",

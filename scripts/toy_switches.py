@@ -12,10 +12,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tellapart import captioning
+from tellapart.captioning import captioner
 from tellapart.commands.train import parse
-from tellapart.data import examples, toy_world
+from tellapart.data import examples
 from tellapart.evaluation.trec import file_name
+from tellapart.toy import world
 from tellapart.training.build import run
 
 # What is said of a row: its recipe, and what differs from it.  "SCST" is the run of that row with the same seed.
@@ -48,7 +49,7 @@ COLUMNS = ("found", "tells_apart", "object", "details", "details_true")
 def main(out: Path, seeds: int) -> None:
     toy = out / "world" / "captions.json"
     if not toy.exists():
-        toy_world.make(toy.parent)
+        world.make(toy.parent)
     scenes = examples.read(toy).split("test")
     start = train("xe", toy, out / "xe", [])
     listener = train("word", toy, out / "listener", ["--epochs=24"])
@@ -61,8 +62,8 @@ def main(out: Path, seeds: int) -> None:
                 begun.append(f"--init_from={start}")
             arguments = [*begun, f"--seed={seed}", f"--objective.rewards.listener={listener}"]
             folder = out / file_name(f"{name}.{seed}")
-            said = captioning.load(train(recipe, toy, folder, arguments)).caption([scene.file for scene in scenes])
-            found.append(toy_world.measure([caption.text for caption in said], scenes))
+            said = captioner.load(train(recipe, toy, folder, arguments)).caption([scene.file for scene in scenes])
+            found.append(world.measure([caption.text for caption in said], scenes))
         cells = (spread([one[column] * (1 if column == "details" else 100) for one in found]) for column in COLUMNS)
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 

@@ -6,7 +6,7 @@ import pytest
 
 from tellapart.commands import train
 from tellapart.errors import UserError
-from tellapart.evaluation import runs
+from tellapart.evaluation import training_runs
 from tellapart.former_names import renewed, renewed_option
 from tellapart.recipe import Recipe
 from tellapart.training import run_folder
@@ -74,7 +74,7 @@ def test_a_run_of_an_earlier_version_goes_on_and_is_compared(tmp_path):
     assert run_folder.claim(recipe, tmp_path, resume=True)
     (tmp_path / "last.safetensors").unlink()
     (tmp_path / "log.jsonl").write_text(json.dumps({"step": 1, "val/Odd": 0.25}) + "\n")
-    (run,) = runs.read([str(tmp_path)])
+    (run,) = training_runs.read([str(tmp_path)])
     assert run.validations == {"UnusualOrder": [(1, 0.25)]}
     assert run.recipe.objective.rewards.terms == {"unusual_order": 0.2}
 

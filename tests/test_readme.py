@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from data import region_archives
-from tellapart import album, captioning
+from support import region_archives
+from tellapart import album
 from tellapart.__main__ import COMMANDS
+from tellapart.captioning import captioner as captioning
 from tellapart.commands.train import parse
 from tellapart.data import examples
 from tellapart.rewards import registry

@@ -19,8 +19,8 @@ from tellapart.version import __version__
 telemetry.turn_off()
 
 if TYPE_CHECKING:
-    from tellapart.caption import Caption
-    from tellapart.captioning import PhotoCaptioner, load
+    from tellapart.captioning.captioner import PhotoCaptioner, load
+    from tellapart.data.captions import Caption
     from tellapart.decoding.search import Search
     from tellapart.errors import BadPhoto, UserError
     from tellapart.metrics.scoring import measure, score
@@ -41,11 +41,11 @@ __all__ = [
 
 _HOME = {
     "BadPhoto": "tellapart.errors",
-    "Caption": "tellapart.caption",
-    "PhotoCaptioner": "tellapart.captioning",
+    "Caption": "tellapart.data.captions",
+    "PhotoCaptioner": "tellapart.captioning.captioner",
     "Search": "tellapart.decoding.search",
     "UserError": "tellapart.errors",
-    "load": "tellapart.captioning",
+    "load": "tellapart.captioning.captioner",
     "look_alikes": "tellapart.neighbours.collection",
     "measure": "tellapart.metrics.scoring",
     "score": "tellapart.metrics.scoring",

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from tellapart import files, places
+from tellapart import files, paths
 from tellapart.errors import UserError
 from tellapart.printable import bars_on_stderr
 
@@ -87,7 +87,7 @@ def reason(error: Exception) -> str:
 
 
 def _require(name: str) -> None:
-    if places.package("huggingface_hub") is None:
+    if paths.package("huggingface_hub") is None:
         raise UserError(
             f"{name}: there is no such folder, and the Hugging Face hub is asked with huggingface_hub, which is not "
             f"installed; `{INSTALL}` brings it."

@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import groupby
 from pathlib import PurePath
 
-from tellapart.chatter import has_chatter, has_opening, is_refusal
+from tellapart.captioning.chatter import has_chatter, has_opening, is_refusal
 from tellapart.data.examples import clean
 
 LONGEST = 125  # characters; some screen readers cut a text into pieces there

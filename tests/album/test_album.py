@@ -9,8 +9,9 @@ import pytest
 from PIL import Image
 
 from tellapart import album
-from tellapart.data import examples, photos
+from tellapart.data import examples
 from tellapart.data.examples import Example
+from tellapart.data.media import photos
 
 ALBUM = examples.read(album.HERE / "album.json")
 SCRIPT = Path(__file__).parents[2] / "scripts" / "make_album.py"

@@ -9,8 +9,8 @@ from tellapart.data import examples
 from tellapart.metrics.retrieval import ranks
 from tellapart.metrics.scoring import score
 from tellapart.models import find
+from tellapart.models.retrievers import load
 from tellapart.retrievers.embeddings import embed_photos
-from tellapart.retrievers.loading import load
 
 FOLDERS = [*album.EMBEDDED.values(), *retrievers.EMBEDDED.values()]
 PHOTOS = examples.read(album.HERE / "album.json").examples

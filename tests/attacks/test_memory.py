@@ -12,8 +12,8 @@ import pytest
 
 from attacks import large_photos
 from attacks import photos as attacks
-from tellapart.data import photos, rgb
-from tellapart.data.memory import Memory
+from tellapart.data.media import photos, rgb
+from tellapart.data.media.memory import Memory
 from tellapart.errors import BadPhoto
 
 pytestmark = pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")

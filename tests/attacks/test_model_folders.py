@@ -15,12 +15,13 @@ import pytest
 import torch
 
 from tellapart import files, models
-from tellapart.data import examples, region_files
+from tellapart.data import examples
 from tellapart.encoders import EncoderConfig
 from tellapart.encoders.loading import load as load_encoder
 from tellapart.errors import UserError
+from tellapart.features import region_files
 from tellapart.metrics import caption_files, frequencies
-from tellapart.retrievers.loading import load as load_retriever
+from tellapart.models.retrievers import load as load_retriever
 
 CPU = torch.device("cpu")
 

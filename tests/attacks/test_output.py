@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from tellapart import files
-from tellapart.captions_file import CaptionsFile
+from tellapart.captioning.rows import CaptionsFile
 from tellapart.errors import UserError
 from tellapart.metrics import caption_files
 

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from attacks import photos as attacks
-from tellapart.data import photos
+from tellapart.data.media import photos
 from tellapart.errors import BadPhoto
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:PIL.TiffImagePlugin")

@@ -11,8 +11,8 @@ from tellapart.data.batches import Batch
 from tellapart.data.streams import Inputs, Stream
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.decoding import beam_search, greedy, sample, score
-from tellapart.export import compare, graphs
-from tellapart.exported import ExportedCaptioner
+from tellapart.models.onnx.captioner import ExportedCaptioner
+from tellapart.models.onnx.export import compare, graphs
 from tellapart.objectives.cross_entropy import cross_entropy_step
 
 WORDS = WordTokenizer(["a", "red", "bus", "cat", "on", "the", "bed"])

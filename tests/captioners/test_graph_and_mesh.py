@@ -14,8 +14,8 @@ from tellapart.captioners.spatial import spatial_relations
 from tellapart.captioners.transformer import positions
 from tellapart.captioners.x_lan import HeadNorm, XLan, XLanConfig
 from tellapart.data.streams import region_inputs
-from tellapart.export import compare, graphs
-from tellapart.exported import ExportedCaptioner
+from tellapart.models.onnx.captioner import ExportedCaptioner
+from tellapart.models.onnx.export import compare, graphs
 
 B, R, T, V = 2, 4, 5, 11
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from attacks import data_files
 from tellapart import models
-from tellapart.captioning import load
+from tellapart.captioning.captioner import load
 from tellapart.errors import BadPhoto
 
 

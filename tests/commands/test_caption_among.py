@@ -138,7 +138,7 @@ def test_pictures_in_memory_are_told_apart_as_their_files_are(contrast, small_mo
     from PIL import Image
 
     from tellapart import load
-    from tellapart.among import Choosing
+    from tellapart.captioning.rerank import Choosing
 
     files = sorted(photo_folder.iterdir())
     settings = {"among": files, "retriever": small_retriever, "how": Choosing(contrast=contrast, k=6)}
@@ -260,7 +260,7 @@ def test_a_photo_that_has_gone_bad_keeps_the_caption_that_it_had(among, photo_fo
 
 
 def test_two_runs_do_not_write_to_one_file(among, tmp_path):
-    from tellapart.captions_file import CaptionsFile
+    from tellapart.captioning.rows import CaptionsFile
 
     out = tmp_path / "out.jsonl"
     with CaptionsFile(out).writing():

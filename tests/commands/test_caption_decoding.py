@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tellapart import models
-from tellapart.captioning import load
+from tellapart.captioning.captioner import load
 from tellapart.commands import evaluate
 from tellapart.data.tokenizers import split_words
 from tellapart.decoding.search import Search

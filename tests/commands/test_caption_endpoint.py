@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from chat_server import COLOURS, completion
+from support.chat_server import COLOURS, completion
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ def test_of_several_captions_one_of_the_same_photo_is_chosen(
 
 
 def test_a_server_that_is_not_there_is_one_sentence(tellapart, coloured_photos, monkeypatch):
-    monkeypatch.setattr("tellapart.endpoint.run.Run._pause", lambda *_: None)
+    monkeypatch.setattr("tellapart.captioning.endpoint.run.Run._pause", lambda *_: None)
     arguments = ("--endpoint", "http://127.0.0.1:9", "--endpoint-model", "eyes")
     code, out, err = tellapart("caption", *coloured_photos.values(), *arguments)
     assert (code, out) == (2, "")

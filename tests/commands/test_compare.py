@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from tellapart.commands.train import parse
-from tellapart.data import toy_world
 from tellapart.data.tokenizers import split_words
-from tellapart.evaluation import changes, runs, step_time
+from tellapart.evaluation import changes, step_time, training_runs
 from tellapart.objectives.policy_gradient import PolicyGradient
+from tellapart.toy import world as toy_world
 from tellapart.training import build
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -298,7 +298,7 @@ def test_the_step_that_is_measured_is_the_step_that_trains(world, tmp_path, monk
     build.run(recipe, out)
     if not cached:
         shutil.rmtree(tmp_path / "features")
-    step_time.measure(runs.read([str(out)])[0])
+    step_time.measure(training_runs.read([str(out)])[0])
     trained, measured = map(comparable, made)
     assert trained["_hide_regions"] == 0.25
     assert trained["factors"] == {"cider_d": [1.0, 3.0], "different": [0.0, 1.0]}

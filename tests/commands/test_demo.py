@@ -7,10 +7,11 @@ import shutil
 import pytest
 import yaml
 
-from tellapart import album, captioning, retrievers
+from tellapart import album, retrievers
+from tellapart.captioning import captioner
 from tellapart.data import examples
 from tellapart.data.examples import DataSet
-from tellapart.evaluation import rows
+from tellapart.evaluation import models
 
 WHOLE = examples.read(album.HERE / "album.json").examples
 PHOTOS = [photo for photo in WHOLE if photo.extra["group"] in ("trains", "cats")] + [
@@ -58,7 +59,7 @@ def test_the_whole_story(demo, small, small_model, tmp_path):
     assert {file.name for file in (out / "captions").iterdir()} >= {"album.plain.jsonl", "album.other.jsonl"}
     captions = read(out / "captions" / "album.plain.jsonl")
     assert [row["file"] for row in captions] == [str(small / "photos" / photo.file.name) for photo in PHOTOS]
-    assert captions[3]["caption"] == captioning.load(small_model).caption(PHOTOS[3].file).text
+    assert captions[3]["caption"] == captioner.load(small_model).caption(PHOTOS[3].file).text
 
     trains = [photo for photo in PHOTOS if photo.extra["group"] == "trains"]
     for photo in trains:  # each with what both captioners say of it, and what tells it apart
@@ -119,7 +120,7 @@ def test_a_photo_that_cannot_be_read_is_named_and_the_others_are_shown(demo, sma
 
 @pytest.mark.parametrize("out", ["file", "file/below"])
 def test_an_out_that_is_a_file_is_refused_before_the_work(out, tellapart, tmp_path, monkeypatch):
-    monkeypatch.setattr(rows, "splits", lambda *_: pytest.fail("worked"))
+    monkeypatch.setattr(models, "splits", lambda *_: pytest.fail("worked"))
     (tmp_path / "file").write_text("mine")
     code, printed, err = tellapart("demo", "--out", tmp_path / out)
     assert (code, printed) == (2, "")

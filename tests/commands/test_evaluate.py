@@ -8,8 +8,9 @@ import pytest
 
 from evaluation import world
 from tellapart.errors import UserError
-from tellapart.evaluation import look_alike_groups, run
-from tellapart.retrievers import loading
+from tellapart.evaluation import grid as run
+from tellapart.evaluation import look_alike_groups
+from tellapart.models import retrievers
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +20,7 @@ def words_for_photos(monkeypatch):
             raise UserError(f"there is no retriever {name!r}.")
         return world.WordRetriever(str(name), "references" if name in ("minilm", "text") else "photos")
 
-    monkeypatch.setattr(loading, "load", load)
+    monkeypatch.setattr(retrievers, "load", load)
     monkeypatch.setattr(run, "embed_photos", world.embed_photos)
 
 
@@ -197,7 +198,7 @@ def test_without_minilm_text_to_text_is_left_out_with_the_reason(evaluate, files
             raise UserError("MiniLM is not installed.")
         return world.WordRetriever(name)
 
-    monkeypatch.setattr(loading, "load", load)
+    monkeypatch.setattr(retrievers, "load", load)
     data, exact, _ = files
     code, text, err = evaluate(exact, "--data", data, *QUICK)
     assert code == 0

@@ -3,7 +3,8 @@ import re
 
 import pytest
 
-from tellapart import export, places
+from tellapart import paths
+from tellapart.models.onnx import export
 
 
 def test_a_folder_is_written_and_the_largest_difference_said(exported_model):
@@ -76,8 +77,8 @@ def test_graphs_that_are_not_right_are_not_written(tellapart, exported_model, sm
 
 @pytest.mark.parametrize("missing", ["onnx", "onnxscript", "onnxruntime"])
 def test_without_a_package_the_error_says_what_to_install(tellapart, small_model, tmp_path, monkeypatch, missing):
-    there = places.package
-    monkeypatch.setattr(places, "package", lambda name: None if name == missing else there(name))
+    there = paths.package
+    monkeypatch.setattr(paths, "package", lambda name: None if name == missing else there(name))
     code, _, err = tellapart("export", small_model, "--out", tmp_path / "new")
     assert code == 2
     assert f"needs {missing}" in err

@@ -7,10 +7,10 @@ import json
 import pytest
 import yaml
 
-from data import region_archives as archives
+from support import region_archives as archives
 from tellapart.captioners.transformer import TINY
 from tellapart.data import examples
-from tellapart.data.regions import open_store
+from tellapart.features.imported import open_store
 
 SUBJECTS = ["dog", "cat", "bus", "horse"]
 
@@ -100,7 +100,7 @@ def test_a_wrong_request_is_answered_with_one_sentence(arguments, sentence, tell
 def trained(world):
     """The run folder of a captioner that learned from the imported regions."""
     from tellapart.commands.train import parse
-    from tellapart.data.regions_import import bring_in
+    from tellapart.features.importing import bring_in
     from tellapart.training.build import run
 
     data = examples.read(world / "data.json")

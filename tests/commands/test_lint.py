@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tellapart.data import photos
+from tellapart.data.media import photos
 from tellapart.errors import BadPhoto
-from tellapart.retrievers import embeddings, loading
+from tellapart.models import retrievers
+from tellapart.retrievers import embeddings
 
 
 @pytest.fixture
@@ -118,7 +119,7 @@ def sees_colours(monkeypatch):
         seen.vectors = np.array(vectors, np.float32)
         return seen
 
-    monkeypatch.setattr(loading, "load", lambda: "the default")
+    monkeypatch.setattr(retrievers, "load", lambda: "the default")
     monkeypatch.setattr(embeddings, "embed_photos", embed_photos)
 
 

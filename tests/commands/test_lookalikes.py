@@ -11,7 +11,7 @@ from PIL import Image
 
 from attacks import data_files
 from tellapart import __main__
-from tellapart.data import photos
+from tellapart.data.media import photos
 from tellapart.errors import BadPhoto
 from tellapart.neighbours import collection, groups, vectors
 

@@ -8,22 +8,22 @@ import pytest
 import torch
 from PIL import Image
 
-from data import region_archives as archives
+from support import region_archives as archives
 from tellapart import models
+from tellapart.captioning.visual_input import visual_input
 from tellapart.commands.train import parse
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.boxes import BoxesOf, StoredBoxes, grid_boxes, regions_of
 from tellapart.data.examples import Example
-from tellapart.data.features import Stores
-from tellapart.data.regions import Elsewhere, features_of
-from tellapart.data.regions_import import bring_in
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.encoders import EncoderConfig
 from tellapart.encoders.encoder import Encoder
 from tellapart.errors import UserError
 from tellapart.evaluation.step_time import _sources
-from tellapart.sight import visual_input
-from tellapart.training.gathering import Chosen, encoders_of
+from tellapart.features.extracted import Stores
+from tellapart.features.imported import Elsewhere, features_of
+from tellapart.features.importing import bring_in
+from tellapart.training.data import Chosen, encoders_of
 
 CPU = torch.device("cpu")
 COUNTS = {"11": 3, "12": 1, "13": 5}  # regions of each photo

@@ -17,14 +17,14 @@ pytest.importorskip("transformers", reason="backbones are loaded with transforme
 
 from encoders import tiny_backbones
 from retrievers import tiny_clip
-from tellapart import models, places
+from tellapart import models, paths
 from tellapart.captioners.transformer import TINY
-from tellapart.data.features import FeatureStore, store_folder
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.encoders import ENCODERS, EncoderConfig
 from tellapart.encoders.encoder import Encoder, pool
 from tellapart.encoders.loading import load
 from tellapart.errors import UserError
+from tellapart.features.extracted import FeatureStore, store_folder
 
 CPU = torch.device("cpu")
 MEAN, STD = [0.5, 0.4, 0.3], [0.2, 0.3, 0.4]
@@ -307,7 +307,7 @@ def test_the_command_fills_a_store_from_a_folder(saved, tellapart, photo_folder,
 
 
 def test_without_transformers_it_says_how_to_get_it(saved, monkeypatch):
-    monkeypatch.setattr(places, "package", lambda name: None)
+    monkeypatch.setattr(paths, "package", lambda name: None)
     for name in (str(saved("resnet")), "resnet50"):
         with pytest.raises(UserError, match=r"pip install 'tellapart\[backbones\]'"):
             load(EncoderConfig(name), CPU)

@@ -12,21 +12,22 @@ def data(tmp_path):
 @pytest.fixture
 def grid(monkeypatch):
     """Measure captions, {model: {photo's number: text}}, on a data file, by retrievers that see words."""
-    from tellapart.evaluation import rows, run
+    from tellapart.evaluation import grid as run
+    from tellapart.evaluation import models
     from tellapart.evaluation.look_alike_groups import Groups
 
     monkeypatch.setattr(run, "embed_photos", world.embed_photos)
 
     def measure(data, captions, *, retrievers=("word",), reader=True, human=False, alike=None, **options):
-        (split,) = rows.splits([str(data)], "test")
+        (split,) = models.splits([str(data)], "test")
         listening = [world.WordRetriever(name) for name in retrievers]
         split, embedded = run.embed(listening, split)
         said = [
-            rows.Said(rows.Model(name, name, "file"), {int(photo): [text] for photo, text in texts.items()})
+            models.Said(models.Model(name, name, "file"), {int(photo): [text] for photo, text in texts.items()})
             for name, texts in captions.items()
         ]
-        said += [rows.by_people(rows.Model("human", "human", "human"), split)] if human else []
-        there, measured, _ = rows.taking_part(said, split, alone=True)
+        said += [models.by_people(models.Model("human", "human", "human"), split)] if human else []
+        there, measured, _ = models.taking_part(said, split, alone=True)
         listeners = run.listen(listening, embedded, split, None)
         options = {
             "against": there[0].model.name,

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-import browser
-from tellapart import pages
-from tellapart.evaluation import cards
-from tellapart.evaluation.cards import Card, Columns, Kind, Line, Looked, Order, Pictures
+from support import browser
+from tellapart import html as pages
+from tellapart.evaluation.pages import cards
+from tellapart.evaluation.pages.cards import Card, Columns, Kind, Line, Looked, Order, Pictures
 
 
 def said(caption, of_look_alikes=(), references=(), looked=None):

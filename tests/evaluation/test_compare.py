@@ -12,9 +12,9 @@ from safetensors.torch import save_file
 from tellapart.data.examples import Example
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.errors import UserError
-from tellapart.evaluation import changes, compare, runs
+from tellapart.evaluation import changes, compare, training_runs
 from tellapart.evaluation.local_reward import LocalReward
-from tellapart.evaluation.rows import Split
+from tellapart.evaluation.models import Split
 from tellapart.metrics import scoring
 
 
@@ -36,7 +36,9 @@ LINES = [
 
 
 def test_logs_become_curves(tmp_path):
-    (run,) = runs.read([make(tmp_path / "a", LINES, position={"step": 2, "seconds": 90.0, "finished": "done"})])
+    (run,) = training_runs.read(
+        [make(tmp_path / "a", LINES, position={"step": 2, "seconds": 90.0, "finished": "done"})]
+    )
     assert run.validations == {
         "loss": [(1, 2.5), (2, 2.75)],
         "CIDEr-D": [(1, 0.5), (2, 0.4)],
@@ -50,7 +52,7 @@ def test_facts_have_the_last_and_the_best_of_each_validation(tmp_path):
     other = {"objective": {"name": "policy_gradient", "rewards": {"terms": {"cider_d": 1.0, "gd": 10.0}}}}
     a = make(tmp_path / "a", LINES, position={"step": 2, "seconds": 90.0, "finished": ""})
     b = make(tmp_path / "b", [{"step": 5, "val/Rep": 0.25}, {"step": 7, "val/Rep": 0.5}], other)
-    table = compare.facts(runs.read([a, b]))
+    table = compare.facts(training_runs.read([a, b]))
     assert table["rewards"] == ["", "cider_d + 10 gd"]
     assert (table["minutes"], table["steps"]) == (["1.5", ""], ["2", "7"])
     assert (table["loss"], table["loss, best"]) == (["2.750", ""], ["2.500 at 1", ""])
@@ -63,7 +65,7 @@ def test_facts_have_the_last_and_the_best_of_each_validation(tmp_path):
 def test_only_settings_that_differ_are_told_and_old_recipes_have_the_defaults(tmp_path):
     a = make(tmp_path / "a", LINES, {"batch_size": 16, "model": {"width": 64}})
     b = make(tmp_path / "b", LINES, {"seed": 3, "objective": {"rewards": {"terms": {"gd": 2.0}}}})
-    assert compare.differences(runs.read([a, b])) == {
+    assert compare.differences(training_runs.read([a, b])) == {
         "model.width": ["64", "-"],
         "objective.rewards.terms.cider_d": ["1.0", "-"],
         "objective.rewards.terms.gd": ["-", "2.0"],
@@ -76,8 +78,8 @@ def test_validations_on_other_photos_are_not_compared_in_silence(tmp_path, monke
     a = make(tmp_path / "a", LINES, {"data": {"files": ["d.json"]}})
     same = make(tmp_path / "b", LINES, {"data": {"files": [str(tmp_path / "d.json")]}, "seed": 3})
     fewer = make(tmp_path / "c", LINES, {"data": {"files": ["d.json"]}, "validation": {"photos": 250}})
-    assert runs.caution(runs.read([a, same])) == ""
-    assert "do not compare" in runs.caution(runs.read([a, same, fewer]))
+    assert training_runs.caution(training_runs.read([a, same])) == ""
+    assert "do not compare" in training_runs.caution(training_runs.read([a, same, fewer]))
 
 
 def test_a_terminal_gets_as_many_columns_as_it_takes():
@@ -117,11 +119,11 @@ def test_what_is_wrong_with_a_run_is_said_in_a_sentence(tmp_path, spoil, message
     folder = make(tmp_path / "a", LINES)
     spoil(tmp_path / "a")
     with pytest.raises(UserError, match=message):
-        runs.read([folder])
+        training_runs.read([folder])
 
 
 def test_a_figure_that_is_no_number_is_left_out_of_a_curve(tmp_path):
-    (run,) = runs.read([make(tmp_path / "a", [{"step": 1, "loss": float("nan")}, {"step": 2, "loss": 1.0}])])
+    (run,) = training_runs.read([make(tmp_path / "a", [{"step": 1, "loss": float("nan")}, {"step": 2, "loss": 1.0}])])
     assert run.training["loss"] == [(2, 1.0)]
 
 
@@ -147,7 +149,7 @@ def test_recall_against_batch_size_is_the_mean_of_runs_with_one_objective(tmp_pa
         sized("c", 16, {"gd": 1.0}),
         sized("d", 8, {"ld": 1.0}),
     ]
-    trained = runs.read(folders)
+    trained = training_runs.read(folders)
     scores = {"a": 0.25, "b": 0.75, "c": 0.625, "d": 0.125}
     found = compare.read_evaluation(
         evaluation(
@@ -161,7 +163,7 @@ def test_recall_against_batch_size_is_the_mean_of_runs_with_one_objective(tmp_pa
 
 
 def test_an_evaluation_of_others_is_refused(tmp_path):
-    trained = runs.read([make(tmp_path / "a", LINES)])
+    trained = training_runs.read([make(tmp_path / "a", LINES)])
     with pytest.raises(UserError, match="none of the runs was evaluated there; it has plain"):
         compare.read_evaluation(evaluation(tmp_path / "e", {"plain": {}}, {"plain": "plain"}), trained)
     (tmp_path / "e" / "details.json").write_text("{}")
@@ -244,7 +246,7 @@ def local(tmp_path):
         }
         folder = make(tmp_path / f"run{next(numbers)}", LINES, recipe)
         WordTokenizer.build([text for told in TOLD for text in told], 1).save(tmp_path / folder)
-        return LocalReward.of_run(runs.read([folder])[0])
+        return LocalReward.of_run(training_runs.read([folder])[0])
 
     return make_local
 

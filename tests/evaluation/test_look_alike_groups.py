@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from tellapart import album
-from tellapart.data import photos as data_photos
 from tellapart.data.examples import Example
+from tellapart.data.media import photos as data_photos
 from tellapart.encoders import EncoderConfig
 from tellapart.encoders.loading import load
 from tellapart.evaluation.look_alike_groups import groups_of
-from tellapart.evaluation.rows import Split
+from tellapart.evaluation.models import Split
 
 
 def split_of(files, captions=("a photo",)):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from evaluation import world
-from tellapart.evaluation import cards, photo_cards, report
+from tellapart.evaluation.pages import cards, photo_cards, report
 from tellapart.metrics import measures
 
 HOSTILE = "<script>alert(1)</script> \"' onload='x' {grids} &lt;"

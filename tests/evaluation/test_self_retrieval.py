@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from tellapart.captioning import load
-from tellapart.data import photos
+from tellapart.captioning.captioner import load
+from tellapart.data.media import photos
 from tellapart.data.streams import region_inputs
 from tellapart.decoding import score
 from tellapart.evaluation import self_retrieval

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from tellapart.metrics import scene_graph
-from tellapart.metrics.scene_graph import NAMES, statistics, tuples, value
-from tellapart.metrics.scene_graph_parser import describe
-from tellapart.metrics.scene_graph_words import infinitive, singular
+from tellapart.metrics.scene_graph import scorer
+from tellapart.metrics.scene_graph.parser import describe
+from tellapart.metrics.scene_graph.scorer import NAMES, statistics, tuples, value
+from tellapart.metrics.scene_graph.words import infinitive, singular
 
 
 def facts(*rows):
@@ -252,5 +252,5 @@ def test_a_word_is_described_by_itself_its_endings_and_its_shape():
 
 
 def test_the_lexicon_is_small():
-    data = Path(scene_graph.__file__).parent / "data" / "scene_graph.npz"
+    data = Path(scorer.__file__).parent / "data" / "scene_graph.npz"
     assert data.stat().st_size < 1_500_000

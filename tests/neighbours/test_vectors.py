@@ -7,9 +7,9 @@ import pytest
 import torch
 from PIL import Image
 
-from tellapart import places
-from tellapart.data import photos
+from tellapart import paths
 from tellapart.data.examples import Example
+from tellapart.data.media import photos
 from tellapart.encoders import EncoderConfig
 from tellapart.encoders.encoder import Encoder, Features
 from tellapart.neighbours import vectors
@@ -99,7 +99,7 @@ def test_an_encoder_gives_its_pooled_features_with_and_without_a_cache(examples,
     pixels[..., 0] = 255
     red = encoder(pixels).pooled.numpy()[0]
     for folder in (None, tmp_path / "cache"):
-        monkeypatch.setattr(places, "cache", lambda folder=folder: folder)
+        monkeypatch.setattr(paths, "cache", lambda folder=folder: folder)
         known = source.of_photos(examples)
         assert known.positions.tolist() == [0, 2, 3]
         np.testing.assert_allclose(known.vectors[0], red, atol=1e-2, rtol=1e-2)  # half precision on disk

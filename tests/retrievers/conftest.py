@@ -7,7 +7,8 @@ from tellapart import models
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.encoders import EncoderConfig
 from tellapart.encoders.encoder import Encoder
-from tellapart.retrievers import RETRIEVERS, loading
+from tellapart.models import retrievers as loading
+from tellapart.retrievers import RETRIEVERS
 
 WORDS = ["a", "man", "riding", "wave", "red", "bus", "street", "cat", "on", "the", "bed", "dog", "'s", "n't", "is"]
 

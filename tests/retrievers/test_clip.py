@@ -17,12 +17,12 @@ from PIL import Image
 pytest.importorskip("transformers", reason="CLIP is loaded with transformers")
 
 from retrievers import tiny_clip
-from tellapart import places
-from tellapart.data import photos
+from tellapart import paths
+from tellapart.data.media import photos
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.errors import UserError
+from tellapart.models.retrievers import load
 from tellapart.retrievers.embeddings import embed_photos
-from tellapart.retrievers.loading import load
 from tellapart.retrievers.retriever import Retriever
 
 CAPTIONS = ["a red bus", "two cats on the street", "a cat"]
@@ -187,7 +187,7 @@ def test_what_it_is(clip, siglip):
 
 
 def test_vectors_of_photos_are_kept(clip, files, tmp_path, monkeypatch):
-    monkeypatch.setattr(places, "cache", lambda: tmp_path / "cache")
+    monkeypatch.setattr(paths, "cache", lambda: tmp_path / "cache")
     (tmp_path / "broken.png").write_bytes(b"no photo")
     first = embed_photos(clip, [*files, str(tmp_path / "broken.png")])
     assert first.files == files
@@ -309,7 +309,7 @@ def test_a_model_of_the_hub_that_is_here_is_loaded_without_it(clip_folder, clip,
 
 
 def test_without_transformers_it_says_how_to_get_it(clip_folder, monkeypatch):
-    monkeypatch.setattr(places, "package", lambda name: None)
+    monkeypatch.setattr(paths, "package", lambda name: None)
     for name in (clip_folder, "openai/clip-vit-base-patch32"):
         with pytest.raises(UserError, match=r"pip install 'tellapart\[clip\]'"):
             load(name)

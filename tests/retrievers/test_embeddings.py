@@ -12,10 +12,10 @@ import pytest
 import torch
 from PIL import Image
 
-from tellapart.data import photos
+from tellapart.data.media import photos
 from tellapart.encoders import EncoderConfig
 from tellapart.encoders.encoder import Features
-from tellapart.retrievers import loading
+from tellapart.models import retrievers as loading
 from tellapart.retrievers.embeddings import embed_photos
 
 
@@ -190,7 +190,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(retriever, files, monkey
 
 
 def test_who_has_no_home_has_no_cache(retriever, files, monkeypatch):
-    monkeypatch.setattr("tellapart.places.cache", lambda: None)
+    monkeypatch.setattr("tellapart.paths.cache", lambda: None)
     assert_seen(retriever, embed_photos(retriever, files), files)
 
 

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.retrievers import loading, sentences
+from tellapart.models import retrievers
+from tellapart.retrievers import sentences
 from tellapart.retrievers.readers import SentenceReader
 
 pytestmark = pytest.mark.skipif(sentences.lacks() is not None, reason=str(sentences.lacks()))
@@ -94,7 +95,7 @@ def test_what_is_prepared_is_what_is_read(encoder, tmp_path):
 
 
 def test_minilm_knows_photos_by_their_references():
-    retriever = loading.load("minilm")
+    retriever = retrievers.load("minilm")
     assert (retriever.name, retriever.sees, retriever.size, retriever.encoder) == ("minilm", "references", 384, None)
     assert retriever.scale == pytest.approx(20)
     dog, nothing = retriever.embed_references([["a dog", "a puppy"], ["..."]])

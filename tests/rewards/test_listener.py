@@ -7,11 +7,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from listeners import bag_listener
 from rewards.hearing import EOS, Directions, cosine, degrees, listener, said
+from support.listeners import bag_listener
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.errors import UserError
-from tellapart.retrievers import loading
+from tellapart.models import retrievers
 from tellapart.rewards import SampledCaptions
 from tellapart.rewards.listener import EmbedCaptions, Listener
 
@@ -120,7 +120,7 @@ def test_photos_that_cannot_be_compared_are_refused():
 
 @pytest.fixture(scope="module")
 def real(small_retriever):
-    return loading.load(small_retriever)
+    return retrievers.load(small_retriever)
 
 
 SPEAKER = WordTokenizer(["dog", "zebra", "a", "red", "bus", "on", "the", "street"])  # not the retriever's words

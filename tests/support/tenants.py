@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from tellapart.captioners import CAPTIONERS, Entry
-from tellapart.data.photos import SQUEEZE, Photo
+from tellapart.data.media.photos import SQUEEZE, Photo
 from tellapart.encoders import ENCODERS, Custom
 from tellapart.encoders.encoder import Features
 from tellapart.errors import BadPhoto

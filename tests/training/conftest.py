@@ -5,10 +5,10 @@ import json
 import pytest
 import yaml
 
-from tellapart.data import toy_world
-from tellapart.data.features import extract, store_folder
 from tellapart.encoders import EncoderConfig
 from tellapart.encoders.encoder import Encoder
+from tellapart.features.extracted import extract, store_folder
+from tellapart.toy import world as toy_world
 
 
 @pytest.fixture(scope="session")

@@ -13,12 +13,12 @@ from safetensors.torch import load_file
 from tellapart import models
 from tellapart.commands.train import parse
 from tellapart.data.batches import CaptionedPhotos
-from tellapart.data.regions import Elsewhere
 from tellapart.errors import UserError
+from tellapart.features.imported import Elsewhere
 from tellapart.recipe import DataConfig, Recipe
 from tellapart.training import checkpoint, checks
 from tellapart.training.build import run
-from tellapart.training.gathering import gather, split, views
+from tellapart.training.data import gather, split, views
 from tellapart.training.run_folder import claim
 from tellapart.training.validation import METRICS, validate
 from tellapart.training.watch import WatchConfig

@@ -11,7 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from tellapart import captioning, models
+from tellapart import models
+from tellapart.captioning import captioner
 from tellapart.errors import UserError
 from tellapart.recipe import Recipe
 from tellapart.training import checkpoint
@@ -172,4 +173,4 @@ def test_a_model_that_does_not_say_which_encoder_it_needs_is_refused(tmp_path, s
     change(config["encoder"])
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match=r"config\.json does not say which encoder"):
-        captioning.load(folder)
+        captioner.load(folder)

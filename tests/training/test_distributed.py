@@ -15,9 +15,9 @@ import torch
 from safetensors.torch import load_file
 
 from tellapart.commands.train import parse
+from tellapart.distributed import World
 from tellapart.errors import UserError
 from tellapart.training.build import run
-from tellapart.training.distributed import World
 
 SCRIPT = Path(__file__).with_name("world_of_two.py")
 # 29 photos in batches of 7: shares of 3 and 4, and a last batch of one photo, of which one process has nothing.  At a

@@ -7,9 +7,9 @@ import torch
 from tellapart import models
 from tellapart.commands.train import asked, parse
 from tellapart.data import examples as data_files
-from tellapart.data.regions import folder_of
-from tellapart.data.regions_import import bring_in
 from tellapart.data.tokenizers import WordTokenizer
+from tellapart.features.imported import folder_of
+from tellapart.features.importing import bring_in
 from tellapart.recipe import Recipe
 from tellapart.recipe_files import shipped
 from tellapart.training.build import run, shrink

@@ -18,7 +18,7 @@ from tellapart.rewards.context import RewardContext
 from tellapart.rewards.registry import REWARDS, needs_of
 from tellapart.rewards.words import WordView
 from tellapart.training.build import run
-from tellapart.training.gathering import encoders_of, gather, split
+from tellapart.training.data import encoders_of, gather, split
 from tellapart.training.preparation import _require_buildable
 
 POLICY = ("--objective.name", "policy_gradient")

@@ -13,12 +13,13 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from tellapart.commands.train import parse
-from tellapart.data import photos
 from tellapart.data.examples import Example
-from tellapart.data.features import Stores
+from tellapart.data.media import photos
 from tellapart.data.pairs import Pairs
-from tellapart.retrievers import RETRIEVERS, loading, sentences
-from tellapart.training import build, gathering
+from tellapart.features.extracted import Stores
+from tellapart.models import retrievers
+from tellapart.retrievers import RETRIEVERS, sentences
+from tellapart.training import build, data
 from tellapart.training.retrieval_validation import validate
 
 COLOURS = {"red": (220, 30, 30), "green": (30, 180, 40), "blue": (30, 50, 220), "yellow": (240, 220, 40)}
@@ -138,7 +139,7 @@ def test_a_retriever_learns_and_what_it_learned_can_be_loaded(tellapart, recipe_
     assert best > 0.5  # chance is 1/16
     assert (tmp_path / "run" / "vocabulary.json").exists() == (RETRIEVERS[name].reads == "words")
 
-    loaded = loading.load(tmp_path / "run")
+    loaded = retrievers.load(tmp_path / "run")
     assert (loaded.name, loaded.sees, loaded.size) == ("run", RETRIEVERS[name].sees, MODELS[name]["size"])
     records = [r for r in json.loads((flags / "flags.json").read_text())["images"] if r["split"] == "val"]
     captions = loaded.embed_captions([text for record in records for text in record["captions"]])
@@ -154,7 +155,7 @@ def test_a_tiny_run_fits_together(tellapart, recipe_of, tmp_path, name):
     code, out, err = tellapart("train", recipe_of(name), "--out", tmp_path / "run", "--tiny")
     assert code == 0, err
     assert "after 10 steps" in out
-    assert loading.load(tmp_path / "run").embed_captions(["a red flag"]).shape == (1, 32)
+    assert retrievers.load(tmp_path / "run").embed_captions(["a red flag"]).shape == (1, 32)
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -259,7 +260,7 @@ def left_out(tmp_path):
 
     def ask(example, *records, dataset="mine"):
         (tmp_path / "test.json").write_text(json.dumps({"dataset": "theirs", "images": list(records)}))
-        return gathering.Without([str(tmp_path / "test.json")]).has(example, dataset)
+        return data.Without([str(tmp_path / "test.json")]).has(example, dataset)
 
     return ask
 
@@ -302,7 +303,7 @@ def test_photos_are_left_out_of_a_run(flags, recipe_of, tmp_path):
     unwanted = [{"id": f"x{i}", "file": record["file"]} for i, record in enumerate(content["images"][:5])]
     (tmp_path / "test.json").write_text(json.dumps({"dataset": "test", "images": unwanted}))
     recipe, _, _ = parse([str(recipe_of("text_tower")), "--data.without", f"[{tmp_path / 'test.json'}]"])
-    ((_, kept),), problems = gathering.gather(recipe, {})
+    ((_, kept),), problems = data.gather(recipe, {})
     assert problems == []
     assert sorted(example.id for example in kept) == list(range(5, 64))
 

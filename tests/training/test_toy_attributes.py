@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from tellapart import models
-from tellapart.data import toy_world
 from tellapart.data.batches import Batch, padded
 from tellapart.data.streams import Inputs, Stream, region_inputs
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.decoding import greedy
 from tellapart.objectives.cross_entropy import cross_entropy_step
+from tellapart.toy import world as toy_world
 from tellapart.training.build import seed_everything
 
 CELLS, SHADES = 4, 4  # regions a side, and numbers a side of a region, three colours each

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import yaml
 
-from tellapart import captioning
+from tellapart.captioning import captioner as captioning
 from tellapart.commands.train import parse
-from tellapart.data import toy_world
 from tellapart.metrics.retrieval import ranks
 from tellapart.metrics.scoring import score
+from tellapart.models.retrievers import load
 from tellapart.retrievers.embeddings import embed_photos
-from tellapart.retrievers.loading import load
+from tellapart.toy import world
 from tellapart.training.build import run
 
 
@@ -21,7 +21,7 @@ def toy(tmp_path_factory):
     folder = tmp_path_factory.mktemp("toy")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TELLAPART_CACHE", str(folder / "cache"))
-        yield folder, toy_world.make(folder / "world")
+        yield folder, world.make(folder / "world")
 
 
 def train(folder, recipe, *more, out):
@@ -51,7 +51,7 @@ def likeliest(captioner, new):
 
 
 def test_a_captioner_that_learnt_the_toy_world_names_the_object_of_new_scenes(likeliest, new):
-    assert toy_world.measure(likeliest, new)["object"] >= 0.95
+    assert world.measure(likeliest, new)["object"] >= 0.95
 
 
 SEES = "{name: efficientnet_lite2, image_size: 96, grid: 3}"  # as in toy_xe, so that features are shared
@@ -79,7 +79,7 @@ def test_each_captioner_learns_to_name_the_object(toy, new, name, tmp_path):
     (tmp_path / "r.yaml").write_text(yaml.safe_dump({"base": "tiny/toy_xe", "captioner": name} | recipe))
     out = train(toy[0], tmp_path / "r.yaml", out=name)
     captions = captioning.load(out).caption([example.file for example in new])
-    assert toy_world.measure([caption.text for caption in captions], new)["object"] >= 0.95
+    assert world.measure([caption.text for caption in captions], new)["object"] >= 0.95
 
 
 def test_captions_told_apart_find_their_scene_more_often_and_stay_true(toy, captioner, likeliest, new):
@@ -98,7 +98,7 @@ def test_captions_told_apart_find_their_scene_more_often_and_stay_true(toy, capt
     scores = [score(said, [e.captions for e in new], metrics="CIDEr-D,Rep") for said in (likeliest, told)]
     assert scores[1]["CIDEr-D"] >= scores[0]["CIDEr-D"]
     assert scores[1]["Rep"] <= scores[0]["Rep"]
-    before, after = toy_world.measure(likeliest, new), toy_world.measure(told, new)
+    before, after = world.measure(likeliest, new), world.measure(told, new)
     assert before["tells_apart"] == 0.0
     assert after["tells_apart"] >= 0.03
     assert after["details"] >= 1.3 * before["details"]
@@ -113,7 +113,7 @@ def test_distinctive_training_finds_scenes_among_their_look_alikes_and_adds_no_w
     def after(row, *more):
         out = train(folder, f"toy_{row}", f"--init_from={folder / 'xe'}", *more, out=row)
         said = [caption.text for caption in captioning.load(out).caption([example.file for example in new])]
-        return toy_world.measure(said, new)
+        return world.measure(said, new)
 
     scst = after("scst")
     for row in ("gld", "geg"):

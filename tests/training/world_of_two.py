@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 
 from tellapart.commands.train import parse
+from tellapart.distributed import World
 from tellapart.errors import UserError
 from tellapart.training import build
-from tellapart.training.distributed import World
 
 
 def faulty(kind, step, calls):

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tellapart.captioners.beginnings import Beginnings
+from tellapart.captioners.shared_prefixes import Beginnings
 from tellapart.captioners.transformer import Attention, KeysValues, Layout, Positions, feed_forward
 from tellapart.data.streams import REGIONS, Inputs
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tellapart.captioners.beginnings import Beginnings
 from tellapart.captioners.masked import masked_softmax
+from tellapart.captioners.shared_prefixes import Beginnings
 from tellapart.data.streams import REGIONS, Inputs
 
 

@@ -7,24 +7,24 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tellapart.cluster import HELP, LOCAL, Cluster
+from tellapart.captioning.ray_cluster import HELP, LOCAL, Cluster
 from tellapart.commands.arguments import Parser, number, positive
+from tellapart.data.unusable import Unusable
 from tellapart.errors import UserError
 from tellapart.parallel import batched, ordered_map
 from tellapart.printable import print_message, print_row
 from tellapart.progress import Progress, notice
-from tellapart.unusable import Unusable
 
 if TYPE_CHECKING:
-    from tellapart.among import Collection
-    from tellapart.candidates_file import CandidatesFile
-    from tellapart.caption import Caption
-    from tellapart.captioning import PhotoCaptioner
-    from tellapart.captions_file import CaptionsFile, Row
+    from tellapart.captioning.candidates_file import CandidatesFile
+    from tellapart.captioning.captioner import PhotoCaptioner
+    from tellapart.captioning.endpoint import Endpoint
+    from tellapart.captioning.rerank import Collection
+    from tellapart.captioning.resume import Rows
+    from tellapart.captioning.rows import CaptionsFile, Row
+    from tellapart.captioning.sources import Speaker
+    from tellapart.data.captions import Caption
     from tellapart.data.items import Input
-    from tellapart.endpoint import Endpoint
-    from tellapart.resume import Rows
-    from tellapart.speakers import Speaker
 
 _DECODING = ("n_best", "min_words", "no_repeat", "diverse", "diversity")
 _SAVED_TOGETHER = 16  # rows; a kill loses at most so many
@@ -101,7 +101,7 @@ def parser() -> Parser:
 
 
 def _add_server(parser: Parser) -> None:
-    from tellapart.endpoint import LONGEST_SIDE, MAX_TOKENS
+    from tellapart.captioning.endpoint import LONGEST_SIDE, MAX_TOKENS
 
     server = parser.add_argument_group(
         "captions from a server that speaks the OpenAI protocol",
@@ -146,7 +146,7 @@ def main(arguments: list[str]) -> int:
     request = parser().parse_args(arguments)
     _check(request)
 
-    from tellapart.captions_file import CaptionsFile
+    from tellapart.captioning.rows import CaptionsFile
     from tellapart.data.items import gather
 
     out = CaptionsFile(request.out) if request.out else None
@@ -200,7 +200,7 @@ def _check_decoding(request: argparse.Namespace) -> None:
     if request.diverse and request.contrast == "words":
         raise UserError("--diverse and --contrast words are two ways to search; choose one.")
     if request.min_words:
-        from tellapart.captioning import MAX_WORDS
+        from tellapart.captioning.captioner import MAX_WORDS
 
         if request.min_words >= MAX_WORDS:
             raise UserError(f"--min-words {request.min_words}: captions have room for {MAX_WORDS - 1} words.")
@@ -221,10 +221,10 @@ def _collection(request: argparse.Namespace, captioned: set[str]) -> tuple[Colle
     """
     if not request.among:
         return None, []
-    from tellapart.among import Collection
+    from tellapart.captioning.rerank import Collection
     from tellapart.data.items import gather
+    from tellapart.models.retrievers import load
     from tellapart.retrievers import DEFAULT
-    from tellapart.retrievers.loading import load
 
     there, problems = gather(request.among, request.split)
     collection = Collection.of(load(request.retriever or DEFAULT, device=request.device), [one.file for one in there])
@@ -239,11 +239,11 @@ def _collection(request: argparse.Namespace, captioned: set[str]) -> tuple[Colle
 def _source(request: argparse.Namespace) -> CandidatesFile | Endpoint | PhotoCaptioner:
     """Where captions come from."""
     if request.candidates:
-        from tellapart.candidates_file import CandidatesFile
+        from tellapart.captioning.candidates_file import CandidatesFile
 
         return CandidatesFile(request.candidates)
     if request.endpoint:
-        from tellapart.endpoint import Endpoint
+        from tellapart.captioning.endpoint import Endpoint
 
         settings = {"prompt": request.prompt, "max_tokens": request.max_tokens, "max_requests": request.max_requests}
         return Endpoint(
@@ -257,10 +257,10 @@ def _source(request: argparse.Namespace) -> CandidatesFile | Endpoint | PhotoCap
             **_given(settings),
         )
     from tellapart.album import DEFAULT
-    from tellapart.captioning import load
+    from tellapart.captioning.captioner import load
 
     if request.ray:
-        from tellapart.workers import ClusterCaptioner
+        from tellapart.captioning.ray_workers import ClusterCaptioner
 
         return ClusterCaptioner(request.model or DEFAULT, Cluster(request.ray), device=request.device)
     return load(request.model or DEFAULT, device=request.device, features=request.features, paths=request.paths)
@@ -277,11 +277,11 @@ def _api_key(variable: str | None) -> str:
 def _speaker(
     request: argparse.Namespace, source: CandidatesFile | Endpoint | PhotoCaptioner, collection: Collection | None
 ) -> Speaker:
-    from tellapart.among import Choosing
-    from tellapart.candidates_file import CandidatesFile
+    from tellapart.captioning.candidates_file import CandidatesFile
+    from tellapart.captioning.endpoint import Endpoint
+    from tellapart.captioning.rerank import Choosing
+    from tellapart.captioning.sources import of_candidates, of_captioner, of_endpoint
     from tellapart.decoding.search import Search
-    from tellapart.endpoint import Endpoint
-    from tellapart.speakers import of_candidates, of_captioner, of_endpoint
 
     chosen = {"k": request.k, "strength": request.strength, "contrast": request.contrast}
     how = Choosing(**_given(chosen))
@@ -319,7 +319,7 @@ def write(speaker: Speaker, inputs: list[Input], out: CaptionsFile) -> int:
 
 
 def _write(speaker: Speaker, inputs: list[Input], out: CaptionsFile) -> int:
-    from tellapart import resume
+    from tellapart.captioning import resume
 
     photos: dict[str, Input] = {}
     for place, photo in zip(resume.places([photo.file for photo in inputs]), inputs, strict=True):
@@ -373,7 +373,7 @@ def _keep_copy(out: CaptionsFile) -> None:
 
 
 def _report(out: CaptionsFile, before: Rows, after: Rows, failed: int) -> None:
-    from tellapart.resume import is_by_hand
+    from tellapart.captioning.resume import is_by_hand
 
     captions = len(after.of_photos) - failed
     edited = sum(any(map(is_by_hand, rows)) for rows in after.of_photos.values())

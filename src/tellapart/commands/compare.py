@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from tellapart.evaluation.changes import Changes
     from tellapart.evaluation.compare import Evaluation
-    from tellapart.evaluation.compare_report import Findings
-    from tellapart.evaluation.photo_cards import Looking
-    from tellapart.evaluation.rows import Split
-    from tellapart.evaluation.run import Grid
-    from tellapart.evaluation.runs import Run
+    from tellapart.evaluation.grid import Grid
+    from tellapart.evaluation.models import Split
+    from tellapart.evaluation.pages.compare import Findings
+    from tellapart.evaluation.pages.photo_cards import Looking
+    from tellapart.evaluation.training_runs import Run
     from tellapart.retrievers.retriever import Retriever
 
 _PHOTOS = 200
@@ -68,8 +68,10 @@ def main(arguments: list[str]) -> int:
     _check(request)
 
     from tellapart import files
-    from tellapart.evaluation import compare, compare_report, runs
-    from tellapart.evaluation.compare_report import Findings
+    from tellapart.evaluation import compare
+    from tellapart.evaluation import training_runs as runs
+    from tellapart.evaluation.pages import compare as compare_report
+    from tellapart.evaluation.pages.compare import Findings
 
     findings = Findings(runs.read(request.runs))
     findings.evaluations = [compare.read_evaluation(folder, findings.runs) for folder in request.evaluation]
@@ -101,7 +103,7 @@ def _check(request: Namespace) -> None:
 
 def _print(runs: Sequence[Run]) -> None:
     from tellapart.evaluation import compare
-    from tellapart.evaluation.runs import caution
+    from tellapart.evaluation.training_runs import caution
 
     names, width = [run.name for run in runs], shutil.get_terminal_size((100, 24)).columns
     print(compare.text_table(compare.facts(runs), names, width))
@@ -127,14 +129,14 @@ def _times(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
 
 def _look(request: Namespace, findings: Findings) -> list[str]:
     """Look at what the runs say and learned from; returns what could not be used."""
-    from tellapart.evaluation import changes, rows
+    from tellapart.evaluation import changes, models
     from tellapart.evaluation.compare import by_batch_size
     from tellapart.evaluation.local_reward import LocalReward
-    from tellapart.retrievers.loading import load
+    from tellapart.models.retrievers import load
 
     runs, problems = findings.runs, list[str]()
     if request.data:
-        (split,) = rows.splits([request.data], request.split or "test")
+        (split,) = models.splits([request.data], request.split or "test")
         changed, findings.looked, problems = _captions(request, split, runs, findings.evaluations)
         retriever = _unless(findings, "what a listener makes of captions", lambda: load(device=request.device))
         findings.changes, findings.grid = changed, _heard(changed, split, runs, retriever, findings)
@@ -158,12 +160,13 @@ def _heard(
 ) -> Grid:
     """The photos and what runs say of them, as a retriever sees and hears them; or as they are."""
     from tellapart.errors import UserError
-    from tellapart.evaluation import rows, run
+    from tellapart.evaluation import grid as run
+    from tellapart.evaluation import models
 
-    photos = rows.Split(split.name, split.source, changes.photos, [])
+    photos = models.Split(split.name, split.source, changes.photos, [])
     said = [
-        rows.Said(
-            rows.Model(str(one.folder), one.name, "captioner"),
+        models.Said(
+            models.Model(str(one.folder), one.name, "captioner"),
             {photo: [text] for photo, text in enumerate(changes.said[one.name])},
         )
         for one in runs
@@ -193,7 +196,7 @@ def _captions(
     from tellapart.errors import UserError
     from tellapart.evaluation import changes
     from tellapart.evaluation.compare import evaluated
-    from tellapart.evaluation.rows import Model
+    from tellapart.evaluation.models import Model
 
     drawn = changes.drawn(split, request.photos or _PHOTOS)
     captioners = Captioners(request.out / "captions", request.device, request.features, [request.data])

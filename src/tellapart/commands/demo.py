@@ -16,9 +16,9 @@ from tellapart.printable import print_message, print_row
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tellapart.captioning import PhotoCaptioner
+    from tellapart.captioning.captioner import PhotoCaptioner
     from tellapart.data.examples import Example
-    from tellapart.evaluation.run import Grid
+    from tellapart.evaluation.grid import Grid
 
 _METRICS = "CIDEr-D,Unidiomatic,Rep,BadEnd,Prec,UniCap,AvgLen"
 _SHOWN = "trains"  # the look-alikes that the terminal shows
@@ -54,8 +54,10 @@ def main(arguments: list[str]) -> int:
 
     from tellapart import album, files, retrievers
     from tellapart.commands.evaluate import Captioners, grid_of, plane_of, text_reader, trained
-    from tellapart.evaluation import report, rows, table
-    from tellapart.retrievers.loading import load
+    from tellapart.evaluation import models as rows
+    from tellapart.evaluation import table
+    from tellapart.evaluation.pages import report
+    from tellapart.models.retrievers import load
 
     began = time.monotonic()
     with files.held(out, "another demo writes here; wait, or name another folder."):

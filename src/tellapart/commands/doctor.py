@@ -54,7 +54,7 @@ def _numbers() -> Iterator[Finding]:
 
 
 def _weights() -> Iterator[Finding]:
-    from tellapart import album, places, retrievers
+    from tellapart import album, paths, retrievers
     from tellapart.encoders import ENCODERS, Published, weights_file
     from tellapart.errors import UserError
 
@@ -69,7 +69,7 @@ def _weights() -> Iterator[Finding]:
         ("ResNet, ViT ...", "transformers", "backbones"),
     ):
         lacks = f"not installed; `pip install 'tellapart[{extra}]'` brings it (only if you want it)"
-        yield True, what, "can be used" if places.package(package) else lacks
+        yield True, what, "can be used" if paths.package(package) else lacks
     for name, entry in ENCODERS.items():
         if not isinstance(entry, Published):
             continue

@@ -17,13 +17,13 @@ from tellapart.printable import print_message, print_row
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tellapart.captioning import PhotoCaptioner
+    from tellapart.captioning.captioner import PhotoCaptioner
     from tellapart.detectors.yolox import Detector
-    from tellapart.evaluation.cards import Looked
-    from tellapart.evaluation.report import Plane
-    from tellapart.evaluation.rows import Model, Said, Split
-    from tellapart.evaluation.run import Differences, Grid
-    from tellapart.evaluation.runs import Run
+    from tellapart.evaluation.grid import Differences, Grid
+    from tellapart.evaluation.models import Model, Said, Split
+    from tellapart.evaluation.pages.cards import Looked
+    from tellapart.evaluation.pages.report import Plane
+    from tellapart.evaluation.training_runs import Run
     from tellapart.metrics.training_captions import TrainingCaptions
     from tellapart.retrievers.retriever import Retriever
 
@@ -96,7 +96,8 @@ def main(arguments: list[str]) -> int:
 
     from tellapart import files
     from tellapart.errors import UserError
-    from tellapart.evaluation import objects, rows
+    from tellapart.evaluation import models as rows
+    from tellapart.evaluation import objects
     from tellapart.metrics import scoring
 
     for note in scoring.notes(request.metrics):  # which also refuses a misspelt name before it costs minutes
@@ -178,7 +179,9 @@ def grid_of(
     alone     there is no other split that the captions of a file could be of
     """
     from tellapart.errors import UserError
-    from tellapart.evaluation import objects, rows, run
+    from tellapart.evaluation import grid as run
+    from tellapart.evaluation import models as rows
+    from tellapart.evaluation import objects
     from tellapart.evaluation.look_alike_groups import groups_of
     from tellapart.metrics import retrieval
 
@@ -263,21 +266,21 @@ class Captioners:
             caption_files.read(model.given)
 
     def load(self, model: Model) -> PhotoCaptioner:
-        from tellapart.captioning import load
+        from tellapart.captioning.captioner import load
 
         if model.name not in self._loaded:
             self._loaded[model.name] = load(model.given, device=self._device, features=self._features, paths=self._data)
         return self._loaded[model.name]
 
     def said(self, model: Model, split: Split) -> Said:
-        from tellapart.among import Choosing
-        from tellapart.captions_file import CaptionsFile
+        from tellapart.captioning.rerank import Choosing
+        from tellapart.captioning.rows import CaptionsFile
+        from tellapart.captioning.sources import of_captioner
         from tellapart.commands.caption import write
         from tellapart.data.items import Input
         from tellapart.decoding.search import Search
-        from tellapart.evaluation import rows
+        from tellapart.evaluation import models as rows
         from tellapart.evaluation.trec import file_name
-        from tellapart.speakers import of_captioner
 
         if model.kind == "human":
             return rows.by_people(model, split)
@@ -293,7 +296,7 @@ class Captioners:
 
     def looked(self, speaker: str, photo: Path, caption: str) -> Looked | None:
         """Which part of a photo the words of a caption rest on; nobody knows it of captions from a file."""
-        from tellapart.evaluation.looking import looked
+        from tellapart.evaluation.pages.word_regions import looked
 
         return looked(self._loaded[speaker], photo, caption) if speaker in self._loaded else None
 
@@ -301,8 +304,8 @@ class Captioners:
 def _retrievers(given: Sequence[str] | None, device: str) -> list[Retriever]:
     """Those asked for, or the default."""
     from tellapart.errors import UserError
+    from tellapart.models.retrievers import load
     from tellapart.retrievers import DEFAULT
-    from tellapart.retrievers.loading import load
 
     names = given or [DEFAULT]
     retrievers = [load(name, device=device) for name in names]
@@ -315,8 +318,8 @@ def _retrievers(given: Sequence[str] | None, device: str) -> list[Retriever]:
 def text_reader(retrievers: list[Retriever], device: str) -> tuple[Retriever | None, dict[str, str]]:
     """The text-to-text encoder: one that was asked for, or MiniLM where it is installed; else why there is none."""
     from tellapart.errors import UserError
+    from tellapart.models.retrievers import load
     from tellapart.retrievers import MINILM
-    from tellapart.retrievers.loading import load
 
     readers = [retriever for retriever in retrievers if retriever.sees == "references"]
     if len(readers) > 1:
@@ -369,7 +372,8 @@ def _write(
     plane: Plane | None,
 ) -> None:
     from tellapart import files
-    from tellapart.evaluation import report, trec
+    from tellapart.evaluation import trec
+    from tellapart.evaluation.pages import report
 
     results = {grid.split.name: grid.scores for grid in grids}
     files.replace(out / "results.json", _json(results))
@@ -388,13 +392,13 @@ def trained(models: Sequence[Model]) -> list[Run]:
 
     from tellapart import files
     from tellapart.errors import UserError
-    from tellapart.evaluation import runs
+    from tellapart.evaluation import training_runs
 
     found = []
     for model in models:
-        if all(files.is_file(Path(model.given) / name) for name in runs.NEEDED):
+        if all(files.is_file(Path(model.given) / name) for name in training_runs.NEEDED):
             with suppress(UserError):  # a log that is damaged, or empty as yet, is no reason to have no page
-                found.append(replace(runs.read([model.given])[0], name=model.name))
+                found.append(replace(training_runs.read([model.given])[0], name=model.name))
     return found
 
 

@@ -28,7 +28,7 @@ def parser() -> Parser:
 def main(arguments: list[str]) -> int:
     request = parser().parse_args(arguments)
 
-    from tellapart.export import export
+    from tellapart.models.onnx.export import export
 
     difference = export(request.model, request.out, int8=request.int8)
     for file in sorted(request.out.glob("*.onnx")):

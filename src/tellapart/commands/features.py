@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from tellapart.cluster import HELP, LOCAL, Cluster
+from tellapart.captioning.ray_cluster import HELP, LOCAL, Cluster
 from tellapart.commands.arguments import Parser, positive
 from tellapart.encoders import ENCODERS, EncoderConfig, Pooling
 from tellapart.errors import UserError
@@ -88,8 +88,8 @@ def _check(request: argparse.Namespace) -> None:
 def _compute(request: argparse.Namespace, dataset: DataSet) -> bool:
     """Returns whether some photos have no features now."""
     from tellapart import numerics
-    from tellapart.data.features import extract, store_folder
     from tellapart.encoders.loading import load
+    from tellapart.features.extracted import extract, store_folder
 
     cluster = Cluster(request.ray) if request.ray else None
     given = {
@@ -104,7 +104,7 @@ def _compute(request: argparse.Namespace, dataset: DataSet) -> bool:
     store = store_folder(request.out, dataset.name, encoder)
     looking = None
     if cluster:
-        from tellapart.workers import looking_on
+        from tellapart.captioning.ray_workers import looking_on
 
         looking = looking_on(cluster, encoder, device)
     result = extract(dataset.examples, encoder, store, looking)
@@ -116,8 +116,8 @@ def _compute(request: argparse.Namespace, dataset: DataSet) -> bool:
 
 def _import(request: argparse.Namespace, dataset: DataSet) -> bool:
     """Returns whether some photos have no features now."""
-    from tellapart.data.regions import folder_of
-    from tellapart.data.regions_import import CAP, bring_in
+    from tellapart.features.imported import folder_of
+    from tellapart.features.importing import CAP, bring_in
 
     store = folder_of(request.out, dataset.name, request.name)
     result = bring_in(dataset.examples, request.sources, store, request.name, request.cap or CAP)

@@ -131,10 +131,11 @@ def _real(name: str) -> str:
 
 def _look_at(photos: dict[str, str]) -> tuple[dict[str, str], dict[str, list[str]], list[str]]:
     """Each photo's content (by name), each content's look-alikes, and a sentence for each photo that cannot be read."""
+    from tellapart.models import retrievers
     from tellapart.neighbours.search import nearest
-    from tellapart.retrievers import embeddings, loading
+    from tellapart.retrievers import embeddings
 
-    seen = embeddings.embed_photos(loading.load(), list(photos.values()))
+    seen = embeddings.embed_photos(retrievers.load(), list(photos.values()))
     content_of = dict(zip(seen.files, seen.sha256, strict=True))
     rows = {content: row for row, content in enumerate(seen.sha256)}  # copies are no look-alikes: one of each content
     contents = list(rows)

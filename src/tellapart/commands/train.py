@@ -18,7 +18,7 @@ from tellapart.printable import print_message, print_row
 from tellapart.recipe import Recipe
 
 if TYPE_CHECKING:
-    from tellapart.training.distributed import World
+    from tellapart.distributed import World
     from tellapart.training.stages import Chain
 
 EXAMPLE = """tellapart train tiny/toy_xe --data toy/captions.json --out runs/toy_xe
@@ -188,7 +188,7 @@ def main(arguments: list[str]) -> int:
             return train(request.what, request.out, request.resume)
         return train_chain(request.what, request)
 
-    from tellapart.training.distributed import SharedError, World
+    from tellapart.distributed import SharedError, World
 
     try:
         with World.from_environment() as world:
@@ -202,8 +202,8 @@ def main(arguments: list[str]) -> int:
 
 
 def train(recipe: Recipe, out: Path, resume: bool, world: World | None = None) -> int:
+    from tellapart.distributed import ALONE
     from tellapart.training.build import run
-    from tellapart.training.distributed import ALONE
 
     try:
         outcome = run(recipe, out, resume=resume, world=world or ALONE)

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from tellapart.data.examples import Example
-from tellapart.data.features import StoredFeatures
-from tellapart.data.regions import Elsewhere, RegionStore
 from tellapart.data.store import Rows
 from tellapart.encoders import PhotoEncoder
+from tellapart.features.extracted import StoredFeatures
+from tellapart.features.imported import Elsewhere, RegionStore
 
 SIZE = 4  # left, top, right, bottom
 _GIVES = "gives"  # what an identity says beside that of the regions

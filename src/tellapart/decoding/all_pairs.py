@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tellapart.captioners import Captioner, select
 from tellapart.data.streams import Inputs
-from tellapart.decoding.words import log_probabilities, opening
+from tellapart.decoding.tokens import log_probabilities, opening
 from tellapart.parallel import batched
 
 _ROWS = 2048  # of a step, at most: fewer share out the costs of a step less well, more are no faster and take memory

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tellapart.caption import Candidate
 from tellapart.captioners import Captioner
+from tellapart.data.captions import Candidate
 from tellapart.data.tokenizers import Tokenizer
 from tellapart.decoding.beam import beam_search
 from tellapart.decoding.sample import sample

@@ -26,8 +26,8 @@ from torch import Tensor
 from tellapart.captioners import Captioner, select
 from tellapart.decoding.constraints import Constraints
 from tellapart.decoding.score import caption_mask
+from tellapart.decoding.tokens import log_probabilities, opening
 from tellapart.decoding.weights import AtOnce
-from tellapart.decoding.words import log_probabilities, opening
 
 # logits (rows, V), the words so far (rows, t), and of each caption that goes on its row (n,) and which it is (n,)
 # -> its next word (n,) and log p (n,)

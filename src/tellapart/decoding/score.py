@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from tellapart.captioners import Captioner
-from tellapart.captioners.beginnings import beginnings
-from tellapart.decoding.words import log_probabilities, opening
+from tellapart.captioners.shared_prefixes import beginnings
+from tellapart.decoding.tokens import log_probabilities, opening
 
 
 def caption_mask(tokens: Tensor, eos: int) -> Tensor:

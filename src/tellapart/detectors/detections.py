@@ -16,12 +16,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tellapart.data.features import PHOTO_KEYS, look_by
-from tellapart.data.photo_cache import in_cache, stored_rows
 from tellapart.data.store import Array, Store
 from tellapart.detectors import letterbox
 from tellapart.detectors.letterbox import Letterboxed
 from tellapart.detectors.yolox import MOST, BadDetector, Detector
+from tellapart.features.extracted import PHOTO_KEYS, look_by
+from tellapart.features.photo_cache import in_cache, stored_rows
 
 _ARRAYS = {
     "boxes": Array((MOST, 4), "f32"),

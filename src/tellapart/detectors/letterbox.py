@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tellapart.data import photos
+from tellapart.data.media import photos
 
 GREY = 114
 Size = tuple[int, int]  # height, width

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tellapart import files, onnx_graph, runtime
-from tellapart.data.features import safe_name
+from tellapart import files, onnx_graph, onnx_session
 from tellapart.detectors import boxes
 from tellapart.detectors.boxes import Floats, Numbers
 from tellapart.detectors.letterbox import GREY, Letterboxed, Size
 from tellapart.errors import UserError
+from tellapart.features.extracted import safe_name
 from tellapart.hub import reason
 
 LEAST = 0.05  # a box's score; what is less sure is noise
@@ -66,7 +66,7 @@ class Detector:
     def __init__(self, file: Path, data: bytes):
         self.file, self.name = file, safe_name(file.stem)
         self.sha256 = hashlib.sha256(data).hexdigest()
-        self._session = runtime.session(data, str(file))
+        self._session = onnx_session.session(data, str(file))
         self._input, self.size = self._check_input()
         self.classes = self._check_output()
         self._run(np.full((*self.size, 3), GREY, np.uint8))  # another layout shows at once, before photos are read

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from tellapart.data.photos import Fit
+    from tellapart.data.media.photos import Fit
     from tellapart.encoders.encoder import Features
 
 BUNDLED = Path(__file__).parent / "weights"

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tellapart import files
-from tellapart.data.photos import Fit
+from tellapart.data.media.photos import Fit
 from tellapart.encoders import EncoderConfig, pretrained
 from tellapart.encoders.encoder import Features
 from tellapart.errors import UserError

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor
 
-from tellapart import runtime
-from tellapart.data import photos
+from tellapart import onnx_session
+from tellapart.data.media import photos
 from tellapart.encoders import ENCODERS, EncoderConfig, Pooling, Published, efficientnet_lite, unknown, weights_file
 from tellapart.errors import UserError
 
@@ -46,7 +46,7 @@ class Encoder:
         file = weights_file(config.name, entry)
         self.weights_sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
         graph = file.with_suffix(".onnx")
-        if self.device.type == "cpu" and graph.exists() and runtime.is_installed():
+        if self.device.type == "cpu" and graph.exists() and onnx_session.is_installed():
             self._feature_map = _by_graph(graph)
         else:
             self._feature_map = _by_torch(entry.variant, file, self.device)
@@ -90,7 +90,7 @@ def _by_torch(variant: int, weights: Path, device: torch.device) -> FeatureMap:
 
 
 def _by_graph(file: Path) -> FeatureMap:
-    session = runtime.session(file, file.name)
+    session = onnx_session.session(file, file.name)
 
     def feature_map(pixels: Tensor) -> Tensor:
         return torch.from_numpy(session.run(None, {"pixels": pixels.contiguous().cpu().numpy()})[0])

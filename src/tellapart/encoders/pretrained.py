@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from tellapart import files, hub, places
+from tellapart import files, hub, paths
 from tellapart.errors import UserError
 from tellapart.hub import reason
 
@@ -45,7 +45,7 @@ def find(source: str, install: str) -> Path:
 
     install  the command that brings what such models need
     """
-    if places.package("transformers") is None:
+    if paths.package("transformers") is None:
         raise UserError(f"{source}: it is loaded with transformers, which is not installed; `{install}` brings it.")
     _quiet()
     folder = Path(source) if files.is_folder(Path(source)) else hub.fetch(source, _PARTS)

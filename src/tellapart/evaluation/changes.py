@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tellapart.data.examples import Example
 from tellapart.errors import UserError
-from tellapart.evaluation.rows import Split
+from tellapart.evaluation.models import Split
 from tellapart.metrics.cider import cider_d
 from tellapart.metrics.scoring_inputs import ScoringInputs
 from tellapart.progress import Progress

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tellapart.data.tokenizers import split_words
-from tellapart.evaluation.cards import Card
+from tellapart.evaluation.pages.cards import Card
 from tellapart.metrics.stop_words import STOP_WORDS
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tellapart import files
-from tellapart.captions_file import CaptionsFile
+from tellapart.captioning.rows import CaptionsFile
 from tellapart.errors import UserError
-from tellapart.evaluation.runs import Curves, Run, in_units
+from tellapart.evaluation.training_runs import Curves, Run, in_units
 from tellapart.evaluation.trec import file_name
 from tellapart.metrics import measures
 from tellapart.printable import printable

@@ -16,7 +16,7 @@ from tellapart.data import examples as data_files
 from tellapart.data.batches import padded
 from tellapart.data.tokenizers import WordTokenizer, split_words
 from tellapart.errors import UserError
-from tellapart.evaluation.runs import Run
+from tellapart.evaluation.training_runs import Run
 from tellapart.metrics.ngrams import ORDERS
 from tellapart.progress import Progress
 from tellapart.recipe import RewardsConfig

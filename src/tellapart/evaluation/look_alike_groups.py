@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tellapart import models, numerics
-from tellapart.data.pooled import pooled_features
 from tellapart.data.streams import REGIONS
-from tellapart.evaluation.rows import Split
+from tellapart.evaluation.models import Split
+from tellapart.features.pooled import pooled_features
 from tellapart.metrics import retrieval
 from tellapart.retrievers import HERE
 

@@ -8,11 +8,11 @@ from tellapart.detectors import yolox
 from tellapart.detectors.detections import detect
 from tellapart.detectors.yolox import Detector
 from tellapart.errors import UserError
-from tellapart.evaluation.rows import Split
-from tellapart.evaluation.run import Row
+from tellapart.evaluation.grid import Row
+from tellapart.evaluation.models import Split
 from tellapart.metrics import objects
 from tellapart.metrics.object_words import CLASSES
-from tellapart.metrics.tokenize import tokenize
+from tellapart.metrics.tokenize.tokenizer import tokenize
 
 
 @dataclass(frozen=True)

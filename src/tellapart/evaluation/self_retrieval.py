@@ -9,14 +9,14 @@ import numpy as np
 
 from tellapart.data.streams import Inputs
 from tellapart.decoding.all_pairs import log_probabilities_of_pairs
-from tellapart.evaluation.rows import Split
-from tellapart.evaluation.run import Row, queries
+from tellapart.evaluation.grid import Row, queries
+from tellapart.evaluation.models import Split
 from tellapart.metrics import retrieval
 from tellapart.parallel import batched, ordered_map
 from tellapart.progress import Progress
 
 if TYPE_CHECKING:
-    from tellapart.captioning import PhotoCaptioner
+    from tellapart.captioning.captioner import PhotoCaptioner
 
 _TIE = 1e-4  # of sums of log p in single precision
 _BATCH = 16  # photos

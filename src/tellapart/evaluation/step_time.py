@@ -20,13 +20,13 @@ from tellapart import models, numerics
 from tellapart.data.batches import BatchStream, CaptionedPhotos
 from tellapart.data.boxes import BoxesOf, StoredBoxes
 from tellapart.data.examples import Example
-from tellapart.data.features import StoredFeatures, Stores, stored
-from tellapart.data.regions import Elsewhere, store_of
 from tellapart.data.store import Rows
 from tellapart.decoding.sample import Rollout
 from tellapart.encoders import PhotoEncoder
 from tellapart.errors import UserError
-from tellapart.evaluation.runs import Run
+from tellapart.evaluation.training_runs import Run
+from tellapart.features.extracted import StoredFeatures, Stores, stored
+from tellapart.features.imported import Elsewhere, store_of
 from tellapart.objectives import Moment
 from tellapart.objectives.policy_gradient import PolicyGradient
 from tellapart.progress import Progress
@@ -34,7 +34,7 @@ from tellapart.recipe import Recipe
 from tellapart.rewards import Reward, SampledCaptions, Term
 from tellapart.rewards.combine import Remembers
 from tellapart.training.build import seed_everything
-from tellapart.training.gathering import Chosen, Encoders, choose, encoders_of
+from tellapart.training.data import Chosen, Encoders, choose, encoders_of
 from tellapart.training.policy import policy_step
 
 BATCHES = 5  # whose median is told, after one that pays for setting up

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from textwrap import fill
 from typing import Literal
 
-from tellapart.evaluation.run import Differences, Grid
+from tellapart.evaluation.grid import Differences, Grid
 from tellapart.metrics import measures, objects, retrieval
 from tellapart.metrics.bootstrap import Difference
 from tellapart.printable import printable

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from tellapart.evaluation.run import Grid
+from tellapart.evaluation.grid import Grid
 from tellapart.metrics.retrieval import Found, Numbers
 
 _STEP = 1e-6

@@ -17,8 +17,8 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from tellapart import csv_table, files
-from tellapart.data import examples
+from tellapart import files
+from tellapart.data import csv_table, examples
 from tellapart.errors import UserError
 
 _SHOWN = 10  # ids that a message lists

@@ -15,7 +15,7 @@ from tellapart.metrics import look_alikes
 from tellapart.metrics.frequencies import WordFrequencies
 from tellapart.metrics.ngrams import References
 from tellapart.metrics.sentences import Grouped, Sentences, Words
-from tellapart.metrics.tokenize import tokenize_file
+from tellapart.metrics.tokenize.tokenizer import tokenize_file
 from tellapart.metrics.training_captions import TrainingCaptions
 
 LOOK_ALIKES = 5

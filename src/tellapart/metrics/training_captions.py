@@ -12,7 +12,7 @@ from tellapart import files
 from tellapart.data import examples
 from tellapart.errors import UserError
 from tellapart.metrics import caption_files
-from tellapart.metrics.tokenize import tokenize_file
+from tellapart.metrics.tokenize.tokenizer import tokenize_file
 
 
 class TrainingCaptions:

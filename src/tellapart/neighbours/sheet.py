@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 from tellapart import files
 from tellapart.errors import BadPhoto
+from tellapart.html import counted, escaped, page, thumbnail
 from tellapart.neighbours.groups import Groups
-from tellapart.pages import counted, escaped, page, thumbnail
 from tellapart.progress import Progress
 
 _LONG_SIDE = 220  # pixels of a thumbnail

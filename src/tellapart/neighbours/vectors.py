@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tellapart.data import photos
 from tellapart.data.examples import Example
-from tellapart.data.pooled import Pooled, pooled_features
+from tellapart.data.media import photos
 from tellapart.encoders import ENCODERS, EncoderConfig, PhotoEncoder
 from tellapart.encoders.loading import load as load_encoder
 from tellapart.errors import BadPhoto, UserError
+from tellapart.features.pooled import Pooled, pooled_features
+from tellapart.models.retrievers import load
 from tellapart.neighbours.search import Vectors
 from tellapart.neighbours.thresholds import duplicates_above
 from tellapart.numerics import choose_device
@@ -23,7 +24,6 @@ from tellapart.parallel import batched
 from tellapart.progress import Progress
 from tellapart.retrievers import DEFAULT
 from tellapart.retrievers.embeddings import embed
-from tellapart.retrievers.loading import load
 from tellapart.retrievers.retriever import Retriever
 
 _CAPTIONS = 512  # between two steps of the progress bar

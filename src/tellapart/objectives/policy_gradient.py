@@ -25,7 +25,7 @@ from tellapart.data.tokenizers import Tokenizer
 from tellapart.decoding.beam import beam_search
 from tellapart.decoding.sample import Rollout, greedy, sample, tempered
 from tellapart.decoding.score import score
-from tellapart.decoding.words import log_probabilities
+from tellapart.decoding.tokens import log_probabilities
 from tellapart.objectives import Moment, StepResult, baselines
 from tellapart.objectives.hiding import hide_some
 from tellapart.objectives.policy import PolicyConfig, Reduction

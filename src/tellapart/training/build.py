@@ -23,21 +23,21 @@ from tellapart.data.batches import Batch, BatchStream, CaptionedPhotos, Data
 from tellapart.data.pairs import PairBatch, Pairs
 from tellapart.data.pairs import Prepared as ReadCaptions
 from tellapart.data.tokenizers import Tokenizer
+from tellapart.distributed import ALONE, World
 from tellapart.encoders import ENCODERS, EncoderConfig
+from tellapart.models.retrievers import reader_of
 from tellapart.objectives import Moment, StepResult
 from tellapart.objectives.contrastive import contrastive_step, info_nce, max_violation
 from tellapart.objectives.cross_entropy import cross_entropy_step
 from tellapart.objectives.policy_gradient import PolicyGradient
 from tellapart.recipe import Recipe
 from tellapart.retrievers import RETRIEVERS
-from tellapart.retrievers.loading import reader_of
 from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards.context import pooled_of
 from tellapart.training import run_folder
 from tellapart.training.checkpoint import Keeps
 from tellapart.training.checks import check
-from tellapart.training.distributed import ALONE, World
-from tellapart.training.gathering import Source, feature_sizes, held_out, identities, split, views, with_features
+from tellapart.training.data import Source, feature_sizes, held_out, identities, split, views, with_features
 from tellapart.training.judges import Judge
 from tellapart.training.loop import Position, Step, Validate, fit
 from tellapart.training.policy import policy_step

@@ -26,8 +26,9 @@ from typing import Any
 
 import torch
 
-from tellapart import album, averaging, files, hub, models, plugins, retrievers
+from tellapart import album, files, hub, models, plugins, retrievers
 from tellapart.errors import UserError
+from tellapart.models import averaging
 from tellapart.progress import notice
 from tellapart.recipe import Recipe
 from tellapart.training import build, stages

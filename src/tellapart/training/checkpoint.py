@@ -18,9 +18,9 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
 from tellapart import files
+from tellapart.distributed import ALONE, World
 from tellapart.errors import UserError
 from tellapart.models import own_weights, put_weights, read_tensors
-from tellapart.training.distributed import ALONE, World
 
 
 class Keeps(Protocol):

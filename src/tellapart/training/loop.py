@@ -27,13 +27,13 @@ from torch import nn
 
 from tellapart import files, models, numerics
 from tellapart.data.batches import BatchStream
+from tellapart.distributed import ALONE, SharedError, World
 from tellapart.errors import UserError
 from tellapart.metrics import measures
 from tellapart.objectives import Moment, StepResult
 from tellapart.progress import Progress
 from tellapart.recipe import Recipe
 from tellapart.training import checkpoint
-from tellapart.training.distributed import ALONE, SharedError, World
 from tellapart.training.running_mean import MeanWeights
 from tellapart.training.schedule import learning_rate
 from tellapart.training.watch import Watch

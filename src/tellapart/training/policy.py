@@ -12,13 +12,13 @@ from torch import nn
 
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.tokenizers import Tokenizer
+from tellapart.distributed import ALONE, World
 from tellapart.objectives.policy_gradient import PolicyGradient
 from tellapart.recipe import Recipe
 from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards import Term, registry
 from tellapart.rewards.context import RewardContext, Source
 from tellapart.rewards.words import WordView
-from tellapart.training.distributed import ALONE, World
 
 Step = TypeVar("Step", bound=PolicyGradient)
 

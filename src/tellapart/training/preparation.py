@@ -17,16 +17,16 @@ from tellapart import models
 from tellapart.data import tokenizers
 from tellapart.data.examples import Example
 from tellapart.data.tokenizers import Tokenizer, WordTokenizer
+from tellapart.distributed import ALONE, World
 from tellapart.errors import UserError
 from tellapart.metrics import measures
+from tellapart.models.retrievers import load as load_retriever
 from tellapart.recipe import Recipe
 from tellapart.retrievers import RETRIEVERS, sentences
-from tellapart.retrievers.loading import load as load_retriever
 from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards import registry
 from tellapart.training.checks import check
-from tellapart.training.distributed import ALONE, World
-from tellapart.training.gathering import Chosen, Encoders, choose, encoders_of, feature_sizes, identities, kinds_taken
+from tellapart.training.data import Chosen, Encoders, choose, encoders_of, feature_sizes, identities, kinds_taken
 
 _SOME_WORDS = 10  # a vocabulary's size, to see whether a network can be built
 

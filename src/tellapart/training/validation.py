@@ -13,10 +13,10 @@ from tellapart.captioners import Captioner
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.tokenizers import Tokenizer
 from tellapart.decoding.candidates import candidates
+from tellapart.distributed import ALONE, World
 from tellapart.metrics.measures import MEASURES
 from tellapart.metrics.scoring_inputs import ScoringInputs
 from tellapart.objectives.cross_entropy import cross_entropy_step
-from tellapart.training.distributed import ALONE, World
 from tellapart.training.judges import Judge
 
 FAULTS = ("Rep", "BadEnd", "Stutter", "UnusualOrder")  # measures of captions that are not right as sentences

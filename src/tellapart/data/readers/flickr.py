@@ -23,7 +23,7 @@ Line = Callable[[str], tuple[str, str] | None]  # a line -> name of the photo an
 
 
 def read(source: Path, photos: Path | None = None) -> DataSet:
-    from tellapart.data.photos import PHOTO_SUFFIXES  # here, because it brings an image library with it
+    from tellapart.data.media.photos import PHOTO_SUFFIXES  # here, because it brings an image library with it
 
     captions: dict[str, list[str]] = {}
     problems = []

@@ -15,7 +15,7 @@ from tellapart.files import is_folder, real
 
 
 def read(source: Path, photos: Path | None = None) -> DataSet:
-    from tellapart.data.photos import PHOTO_SUFFIXES  # here, because it brings an image library with it
+    from tellapart.data.media.photos import PHOTO_SUFFIXES  # here, because it brings an image library with it
 
     if photos is not None:
         raise UserError(f"{photos}: a folder of photos is its own source; leave --photos out.")

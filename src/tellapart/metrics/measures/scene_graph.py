@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def _compute(inputs: ScoringInputs) -> Statistics:
-    from tellapart.metrics import scene_graph
+    from tellapart.metrics.scene_graph import scorer
     from tellapart.metrics.statistics import Statistics
 
-    rows = scene_graph.statistics(inputs.words, inputs.reference_words)
-    return Statistics(SGF.names, rows, scene_graph.value)
+    rows = scorer.statistics(inputs.words, inputs.reference_words)
+    return Statistics(SGF.names, rows, scorer.value)
 
 
 SGF = Measure(

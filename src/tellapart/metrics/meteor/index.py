@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tellapart import places
+from tellapart import paths
 from tellapart.errors import UserError
 from tellapart.files import replace
 from tellapart.metrics.meteor import fingerprints
@@ -75,7 +75,7 @@ def data_folder() -> Path:
 
 
 def _installed() -> Path | None:
-    package = places.package("pycocoevalcap")
+    package = paths.package("pycocoevalcap")
     return package / "meteor" if package else None
 
 
@@ -83,7 +83,7 @@ def load_index(folder: Path) -> Index:
     """From the cache if it is there and whole, otherwise from the data, which fills the cache."""
     name = f"meteor-{_FORMAT}-{_version(folder)}.npz"
     temporary = Path(tempfile.gettempdir()) / f"tellapart-{os.getuid()}"  # for a home that cannot be written to
-    own = places.cache()
+    own = paths.cache()
     if own:
         with suppress(*_DAMAGE):
             return _read(own / name)

@@ -1,0 +1,338 @@
+"""The captioner that people use: photos in, captions out."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, overload
+
+import torch
+from PIL import Image
+
+from tellapart import models, numerics
+from tellapart.album import DEFAULT
+from tellapart.captioning.rerank import Choosing, Collection, PhotoVectors, stacked, tell_apart
+from tellapart.captioning.visual_input import LoadedPhoto, VisualInput, visual_input
+from tellapart.captioning.visual_input import Source as Source  # part of what `caption` takes
+from tellapart.data.captions import Candidate, Caption, Proposed
+from tellapart.data.items import gather
+from tellapart.data.media import photos
+from tellapart.data.tokenizers import split_words
+from tellapart.decoding.candidates import candidates, in_words
+from tellapart.decoding.contrast import contrastive_search
+from tellapart.decoding.flaws import flaws
+from tellapart.decoding.search import Search
+from tellapart.encoders import PhotoEncoder
+from tellapart.errors import BadPhoto, UserError
+from tellapart.models import card as sharing
+from tellapart.models.retrievers import load as load_retriever
+from tellapart.parallel import batched, ordered_map
+from tellapart.retrievers import DEFAULT as RETRIEVER
+from tellapart.retrievers.embeddings import embed_photos
+from tellapart.retrievers.retriever import Retriever
+
+Among = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Collection  # photos to be told apart from
+
+MAX_WORDS = 20
+BATCH = 16  # photos that are captioned together, here and by each worker of a cluster
+DEFAULT_CHOICE = Choosing()
+DEFAULT_SEARCH = Search()
+_log = logging.getLogger(__name__)
+
+
+class PhotoCaptioner:
+    """A captioner with its words and what it is given of photos: streams of encoders, or stored features.
+
+    Example:
+        >>> captioner = tellapart.load()
+        >>> [row.text for row in captioner.caption(["holiday/a.jpg", "holiday/b.jpg"])]
+        ['a ...', 'a ...']
+    """
+
+    def __init__(self, model: models.Model, visual_input: VisualInput, device: torch.device):
+        self.model, self.visual_input, self.device = model, visual_input, device
+
+    @property
+    def encoder(self) -> PhotoEncoder:
+        """What makes regions of photos."""
+        if self.visual_input.encoder is None:
+            raise UserError("this captioner takes imported features, and has no encoder for other photos.")
+        return self.visual_input.encoder
+
+    @classmethod
+    def from_pretrained(cls, name: str | Path = DEFAULT, *, device: str = "auto") -> PhotoCaptioner:
+        """As `tellapart.load`: an embedded captioner, a model or run folder, or a hub id.
+
+        Example:
+            >>> captioner = tellapart.PhotoCaptioner.from_pretrained("plain")
+        """
+        return load(name, device=device)
+
+    def save_pretrained(
+        self, folder: str | Path, *, card: str = "", metrics: Mapping[str, float] | None = None
+    ) -> None:
+        """Write a folder that `load` takes: config.json, vocabulary.json, model.safetensors and README.md.
+
+        card     the whole text of README.md, the model card; default: what is known, with these metrics
+
+        Example:
+            >>> tellapart.load("plain").save_pretrained("mine", metrics={"CIDEr-D": 0.61})
+            >>> captioner = tellapart.load("mine")
+        """
+        sharing.save(self.model, Path(folder), card=card, metrics=metrics)
+
+    def push_to_hub(
+        self,
+        name: str,
+        *,
+        private: bool = False,
+        token: str | None = None,
+        card: str = "",
+        metrics: Mapping[str, float] | None = None,
+    ) -> str:
+        """Put such a folder onto the Hugging Face hub as owner/name; returns the address of the commit."""
+        return sharing.push(self.model, name, private=private, token=token, card=card, metrics=metrics)
+
+    @overload
+    def caption(  # type: ignore[overload-overlap]
+        self,
+        photos: Source,
+        *,
+        search: Search = DEFAULT_SEARCH,
+        among: Among | None = None,
+        retriever: str | Path = RETRIEVER,
+        how: Choosing = DEFAULT_CHOICE,
+    ) -> Caption: ...
+
+    @overload
+    def caption(
+        self,
+        photos: Iterable[Source],
+        *,
+        search: Search = DEFAULT_SEARCH,
+        among: Among | None = None,
+        retriever: str | Path = RETRIEVER,
+        how: Choosing = DEFAULT_CHOICE,
+    ) -> Iterator[Caption]: ...
+
+    def caption(
+        self,
+        photos: Source | Iterable[Source],
+        *,
+        search: Search = DEFAULT_SEARCH,
+        among: Among | None = None,
+        retriever: str | Path = RETRIEVER,
+        how: Choosing = DEFAULT_CHOICE,
+    ) -> Caption | Iterator[Caption]:
+        """One photo -> its caption, or `BadPhoto`.  Several -> captions in order; of a bad one, the `error`.
+
+        search     how captions are looked for; with `n_best`, a `Caption` has the others as `candidates`
+        among      a collection: photos, folders of photos or data files, one or several.  Each caption is the one that
+                   best tells its photo apart from its look-alikes there (itself, exact copies and near-duplicates such
+                   as the frames of a burst left out)
+        retriever  who must find a photo by its caption: a name from `tellapart models`, or a run folder
+        how        the choice among candidates
+
+        Example:
+            >>> captioner = tellapart.load()
+            >>> captioner.caption("holiday/a.jpg").text
+            'a ...'
+            >>> for row in captioner.caption(["holiday/a.jpg", "holiday/b.jpg"], among="holiday/"):
+            ...     print(row.file, row.text, row.look_alikes, row.gap)
+            holiday/a.jpg a ... ('holiday/b.jpg',) ...
+            holiday/b.jpg a ... ('holiday/a.jpg',) ...
+        """
+        one = isinstance(photos, str | os.PathLike | Image.Image)
+        sources: Iterable[Source] = [photos] if one else photos  # type: ignore[list-item, assignment]
+        captions: Iterator[Caption]
+        if among is None:
+            proposed = self.propose(sources, search)
+            captions = (likeliest(one, listed=search.n_best > 1) for one in proposed)
+        else:
+            if search.n_best > 1:
+                raise ValueError("n_best lists captions, and among chooses one: not both at once")
+            if search.groups > 1 and how.contrast == "words":
+                raise ValueError("contrast at each word knows no groups")
+            sources = list(sources)
+            if not isinstance(among, Collection):
+                among = _collection(among, retriever, {os.fspath(s) for s in sources if not isinstance(s, Image.Image)})
+            captions = self._told_apart(sources, search, among, how)
+        if not one:
+            return captions
+        (caption,) = captions
+        if caption.error:
+            raise BadPhoto(caption.file, caption.error)
+        return caption
+
+    def propose(
+        self, sources: Iterable[Source], search: Search, *, samples: int = 0, temperature: float = 1.0
+    ) -> Iterator[Proposed]:
+        """Captions of each photo to choose from, in order: the beam's best; with samples, the whole beam too."""
+        for batch in batched(ordered_map(self._read, sources), BATCH):
+            good = [photo for _, photo in batch if isinstance(photo, LoadedPhoto)]
+            said = iter(self._speak(good, search, samples, temperature) if good else [])
+            for file, photo in batch:
+                if isinstance(photo, BadPhoto):
+                    yield Proposed(file, error=photo.reason)
+                else:
+                    yield Proposed(file, next(said), sha256=photo.sha256)
+
+    def _told_apart(self, sources: list[Source], search: Search, among: Collection, how: Choosing) -> Iterator[Caption]:
+        among.retriever.reader.require_words_of(self.model.tokenizer)
+        seen = see(among.retriever, sources)
+        if how.contrast == "words":
+            proposed = self._propose_by_words(sources, search, seen, among, how)
+        else:
+            wide = replace(search, beam=max(search.beam, how.beam))
+            proposed = self.propose(sources, wide, samples=how.samples, temperature=how.temperature)
+        yield from tell_apart(proposed, seen, among, how)
+
+    def _propose_by_words(
+        self, sources: list[Source], search: Search, seen: Mapping[str, PhotoVectors], among: Collection, how: Choosing
+    ) -> Iterator[Proposed]:
+        """One caption of each photo, contrasted at each word: the best without a flaw, if there is one."""
+        for batch in batched(ordered_map(self._read, sources), BATCH):
+            good = [photo for _, photo in batch if isinstance(photo, LoadedPhoto) and photo.sha256 in seen]
+            said = self._contrast(good, [seen[photo.sha256] for photo in good], search, among, how) if good else []
+            by_photo = dict(zip((photo.sha256 for photo in good), said, strict=True))
+            for file, photo in batch:
+                if isinstance(photo, BadPhoto):
+                    yield Proposed(file, error=photo.reason)
+                else:
+                    found = by_photo.get(photo.sha256, [])
+                    flawless = [one for one in found if not flaws(split_words(one.text))]
+                    yield Proposed(file, (flawless or found)[:1], sha256=photo.sha256)
+
+    @torch.inference_mode()
+    def _contrast(
+        self, read: list[LoadedPhoto], seen: list[PhotoVectors], search: Search, among: Collection, how: Choosing
+    ) -> list[list[Candidate]]:
+        """The beam's captions of each photo, best first.  seen: the photos as the listener sees them"""
+        words = self.model.tokenizer
+        own, features = stacked(seen)
+        best = contrastive_search(
+            self.model.captioner,
+            self._memory(read),
+            among.listener(own, among.others([photo.sha256 for photo in read], features), words),
+            weight=how.listener_weight,
+            floor=how.floor,
+            beam=search.width,
+            n_best=search.width,
+            bos=words.bos,
+            eos=words.eos,
+            pad=words.pad,
+            max_words=MAX_WORDS,
+            banned=words.banned_ids,
+            min_words=search.min_words,
+            no_repeat=search.no_repeat,
+        )
+        return in_words(best.tokens, best.logp, best.mask, words)
+
+    def _memory(self, read: list[LoadedPhoto]) -> Any:
+        return self.model.captioner.encode(self.visual_input.inputs(read))
+
+    def _read(self, source: Source) -> tuple[str, LoadedPhoto | BadPhoto]:
+        name = _name(source) if isinstance(source, Image.Image) else os.fspath(source)
+        try:
+            return name, self.visual_input.load(source)
+        except BadPhoto as error:
+            return name, error
+
+    @torch.inference_mode()
+    def _speak(
+        self, read: list[LoadedPhoto], search: Search, samples: int, temperature: float
+    ) -> list[list[Candidate]]:
+        """The candidates of each photo."""
+        return candidates(
+            self.model.captioner,
+            self._memory(read),
+            self.model.tokenizer,
+            beam=search.width,
+            max_words=MAX_WORDS,
+            n_best=search.n_best,
+            min_words=search.min_words,
+            no_repeat=search.no_repeat,
+            groups=search.groups,
+            diversity=search.diversity,
+            samples=samples,
+            temperature=temperature,
+            seeds=[int(photo.sha256[:15], 16) for photo in read],
+        )
+
+
+def _collection(among: object, retriever: str | Path, captioned: set[str]) -> Collection:
+    """The collection that a caller names, as the command does; what of it could not be used is logged.
+
+    captioned  photos whose own rows tell why they could not be used
+    """
+    named = [among] if isinstance(among, str | os.PathLike) or not isinstance(among, Iterable) else list(among)
+    paths = [str(os.fspath(path)) for path in named if isinstance(path, str | os.PathLike)]
+    if wrong := [path for path in named if not isinstance(path, str | os.PathLike)]:
+        raise TypeError(f"among: must name photos, folders of photos or data files, not {type(wrong[0]).__name__}")
+    if not paths:
+        raise UserError("among: the collection has no photo to tell others apart from.")
+    inputs, problems = gather(paths)
+    collection = Collection.of(load_retriever(retriever), [photo.file for photo in inputs])
+    problems += [f"{file}: {why}" for file, why in collection.photos.failed.items() if file not in captioned]
+    if problems and not collection.photos.files:
+        raise UserError(f"among: no photo of the collection can be used ({problems[0]}).")
+    for problem in problems:
+        _log.warning("among: %s", problem)
+    return collection
+
+
+def likeliest(proposed: Proposed, *, listed: bool = False) -> Caption:
+    """The candidate that is best by itself, and the others too if they are to be listed."""
+    if proposed.error or not proposed.candidates:
+        return Caption(proposed.file, error=proposed.error or "nothing was said of it")
+    best = proposed.candidates[0]
+    candidates = tuple(proposed.candidates) if listed else ()
+    return Caption(proposed.file, best.text, best.logp, sha256=proposed.sha256, candidates=candidates)
+
+
+def see(retriever: Retriever, sources: Sequence[Source]) -> dict[str, PhotoVectors]:
+    """Photos as a retriever sees them, by the hash of the photo, for pictures in memory have no names.
+
+    Those that cannot be read are left out.
+    """
+    files = [os.fspath(source) for source in sources if not isinstance(source, Image.Image)]
+    embedded = embed_photos(retriever, files)
+    vectors = torch.from_numpy(embedded.vectors).to(retriever.device)
+    seen = {sha256: PhotoVectors(vector) for sha256, vector in zip(embedded.sha256, vectors, strict=True)}
+    if embedded.features is not None:
+        features = torch.from_numpy(embedded.features).to(retriever.device)
+        for sha256, row in zip(embedded.sha256, features, strict=True):
+            seen[sha256] = replace(seen[sha256], features=row)
+    for source in sources:
+        if isinstance(source, Image.Image) and retriever.encoder is not None:
+            encoder = retriever.encoder
+            with suppress(BadPhoto):
+                photo = photos.from_image(source, encoder.config.image_size, encoder.fit)
+                pooled = encoder(photo.pixels[None]).pooled
+                seen[photo.sha256] = PhotoVectors(retriever.embed_images(pooled)[0], pooled[0].to(retriever.device))
+    return seen
+
+
+def _name(image: Image.Image) -> str:
+    return str(getattr(image, "filename", "") or "image")
+
+
+def load(
+    name: str | Path = DEFAULT, *, device: str = "auto", features: Path | None = None, paths: Iterable[str] = ()
+) -> PhotoCaptioner:
+    """The embedded default, another embedded captioner, a model or run folder, an exported one, or a hub id.
+
+    features, paths   stored features that it need not make, or cannot: their folder, and the data files to caption
+
+    Example:
+        >>> captioner = tellapart.load()  # or tellapart.load("plain"), tellapart.load("runs/mine")
+        >>> captioner.caption("holiday/a.jpg").text
+        'a ...'
+    """
+    chosen = numerics.choose_device(device)
+    model = models.load(name, chosen)
+    return PhotoCaptioner(model, visual_input(model, chosen, features, paths), chosen)

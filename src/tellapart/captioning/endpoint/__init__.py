@@ -1,0 +1,88 @@
+"""Captions from a server that speaks OpenAI's chat completions: llama.cpp, Ollama, vLLM and others.
+
+What is sent, and where: each photo as a JPEG of at most `LONGEST_SIDE` pixels a side without metadata, and the prompt,
+to the host of `Endpoint.url` only.  No proxy is used, no redirect followed, and the only key that is sent is the one
+that was given for this server.  What comes back is anybody's text, and is treated as such.
+
+settings (here) -> `run`: photos, retries, waits -> `pace`: how many at once -> `client`: one request -> `answers`
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from tellapart.errors import UserError
+
+PROMPT = "Write a caption for this photo: one plain sentence that says what can be seen. Answer with the caption only."
+LONGEST_SIDE = 768  # pixels of a photo that is sent; models look at no more
+MAX_TOKENS = 2048  # of an answer: some models think for a thousand before they write twenty
+
+
+def _silent(message: str) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class ServerCaptions:
+    """What a server answered for one photo, or why there is no caption."""
+
+    file: str
+    captions: list[str] = field(default_factory=list)  # the likeliest first, then samples, each once
+    error: str = ""
+    sha256: str = ""  # of the photo's bytes
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """
+    >>> endpoint = Endpoint("http://localhost:8080/v1", "qwen3-vl")
+    >>> for row in endpoint.candidates_of(["a.jpg", "b.jpg"]):
+    ...     print(row.file, row.captions or row.error)
+    """
+
+    url: str  # http://localhost:8080, with or without /v1 or /v1/chat/completions
+    model: str
+    prompt: str = PROMPT
+    candidates: int = 5  # captions of a photo: the likeliest (temperature 0), the others by sampling
+    temperature: float = 0.8
+    max_tokens: int = MAX_TOKENS  # of an answer, its thoughts included
+    timeout: float = 60.0  # seconds of a request
+    retries: int = 3  # after the first try, where another one may help
+    at_once: int = 4  # requests, at most
+    max_requests: int | None = None  # then the rest of the photos is left out
+    api_key: str = field(default="", repr=False)
+    back_off: float = 1.0  # seconds before the first retry; twice as long before each further one
+    longest_wait: float = 120.0  # seconds; a server that asks for more is not asked again
+    longest_loading: float = 600.0  # seconds that a server may take to load its model
+    notify: Callable[[str], None] = field(default=_silent, repr=False, compare=False)  # waits, and what it was in all
+
+    def __post_init__(self) -> None:
+        try:
+            parts = urlsplit(self.url)
+            is_web = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:  # a port that is no number, a bracket too many
+            is_web = False
+        if not is_web:
+            raise UserError(f"{self.url!r}: the server's URL must look like http://localhost:8080/v1.")
+        if parts.username is not None or parts.query or parts.fragment:
+            raise UserError("the server's URL must have no user name, '?' or '#' in it.")
+        if re.search(r"[^!-~]", self.url):
+            raise UserError(f"{self.url!r}: the server's URL must be in ASCII, without spaces.")
+        if not self.model:
+            raise UserError("the server's model must be named.")
+        if not self.prompt.strip():
+            raise UserError("the prompt must not be empty.")
+        if re.search(r"[^!-~]", self.api_key):  # the key itself is never shown
+            raise UserError("the API key must be in ASCII, without spaces or line breaks.")
+
+    def candidates_of(self, files: Iterable[str]) -> Iterator[ServerCaptions]:
+        """Captions of each photo, in order.  A photo without any has an `error`, and the others go on.
+
+        What would go wrong with every photo is a `UserError`: no such server, path or model, a key that is not valid.
+        """
+        from tellapart.captioning.endpoint.run import Run  # here, for --help reads the defaults above and nothing else
+
+        return Run(self).captions_of(files)

@@ -1,0 +1,284 @@
+"""The requests of one run over photos: what is asked of each, tried again, waited for, counted and ended."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from PIL import Image
+
+from tellapart.captioning.endpoint import LONGEST_SIDE, Endpoint, ServerCaptions
+from tellapart.captioning.endpoint.answers import Answer, Completion, Tokens, Unusable, read
+from tellapart.captioning.endpoint.client import Client, Failure
+from tellapart.captioning.endpoint.pace import Pace
+from tellapart.data.media import photos
+from tellapart.errors import BadPhoto, UserError
+
+_SILENT = 5.0  # seconds; who waits longer is told why
+_SLOWEST_POLL = 10.0  # seconds between two looks at a server that loads its model
+_STILL_LOADING = 60.0  # seconds between two messages about it
+_FOR_EVERY_PHOTO = ("unreachable", "refused", "loading", "ended")  # what the first photo meets, all would
+
+
+@dataclass
+class Usage:
+    """What a run took, as its last message says."""
+
+    requests: int = 0
+    answers: int = 0
+    sent: int = 0  # bytes
+    counted: int = 0  # answers that say how many tokens they took
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    def add(self, tokens: Tokens | None) -> None:
+        self.answers += 1
+        if tokens is not None:
+            self.counted += 1
+            self.prompt_tokens += tokens.prompt
+            self.completion_tokens += tokens.completion
+
+    def __str__(self) -> str:
+        requests = f"{self.requests} request{'' if self.requests == 1 else 's'} ({self.sent / 1e6:.1f} MB sent)"
+        if not self.counted:
+            return f"{requests}; the server did not say how many tokens"
+        some = f" (of {self.counted} of {self.answers} answers)" if self.counted < self.answers else ""
+        return f"{requests}, {self.prompt_tokens} prompt tokens and {self.completion_tokens} completion tokens{some}"
+
+
+class Run:
+    def __init__(self, endpoint: Endpoint):
+        self.endpoint, self.client = endpoint, Client(endpoint)
+        self.pace = Pace(endpoint.at_once, endpoint.timeout)
+        self.usage = Usage()
+        self.stopped = self.client.stopped
+        self._lock = threading.Lock()
+        self._knows_n = True  # until the server shows that it does not
+        self._is_down = self._is_slow = False  # the last request failed for good: the next are not tried as often
+        self._ended = ""  # why no further photo is sent
+        self._not_before = 0.0  # when the next request may be made: a server's wish holds for all threads
+        self._loading_since = self._spoke_of_loading = 0.0
+
+    def captions_of(self, files: Iterable[str]) -> Iterator[ServerCaptions]:
+        waiting: deque[tuple[str, Future[ServerCaptions | Failure]]] = deque()
+        has_captions = is_wrong_request = False
+
+        def next_one() -> ServerCaptions:
+            nonlocal has_captions
+            file, future = waiting.popleft()
+            outcome = future.result()
+            if isinstance(outcome, Failure):
+                if outcome.kind in _FOR_EVERY_PHOTO and not has_captions and not self._is_over_budget:
+                    raise UserError(f"{self.endpoint.url}: {outcome.reason}.")
+                return ServerCaptions(file, error=outcome.reason)
+            has_captions = has_captions or not outcome.error
+            return outcome
+
+        pool = ThreadPoolExecutor(max_workers=self.endpoint.at_once)
+        try:
+            for order, file in enumerate(files):
+                waiting.append((file, pool.submit(self.caption, file, order)))
+                if len(waiting) > 2 * self.endpoint.at_once:  # a long input needs no more memory than a short one
+                    yield next_one()
+            while waiting:
+                yield next_one()
+        except UserError:
+            is_wrong_request = self.usage.answers == 0  # which is one sentence, and no more
+            raise
+        finally:  # the consumer may stop early, or be stopped
+            self.client.stop()
+            self.pace.stop()
+            pool.shutdown(cancel_futures=True)
+            if self.usage.requests and not is_wrong_request:
+                self.endpoint.notify(f"{self.endpoint.url}: {self.usage}")
+
+    # A photo
+
+    def caption(self, file: str, order: int) -> ServerCaptions | Failure:
+        if self._ended:
+            return Failure("ended", self._ended)
+        try:
+            data = photos.read_bytes(file)
+            picture = _data_url(photos.decode(data, file, at_least=LONGEST_SIDE))
+        except BadPhoto as error:
+            return ServerCaptions(file, error=error.reason)
+        except MemoryError:
+            return ServerCaptions(file, error="does not fit into memory")
+        try:
+            captions = self._candidates(picture, order)
+        except Failure as failure:
+            failure.reason = self.client.without_key(failure.reason)
+            return failure
+        return ServerCaptions(file, captions, sha256=hashlib.sha256(data).hexdigest())
+
+    def _candidates(self, picture: str, order: int) -> list[str]:
+        """Captions, each once.  An answer that is of no use is passed over unless all are."""
+        found, useless = [], Failure("useless", "the server answered with no text")
+        asked = 0
+        while asked < self.endpoint.candidates:
+            # The first is the likeliest; a server that knows "n" gives the others in one go.
+            number = self.endpoint.candidates - asked if asked and self._knows_n else 1
+            answers: list[Answer] = []
+            try:
+                answers = self._ask(order, self._request(picture, number, asked))[:number]
+            except Failure as failure:
+                if number > 1 and failure.kind in ("refused", "busy"):  # some servers know "n" and refuse it
+                    self._knows_n = False
+                    continue
+                if failure.kind != "useless":
+                    raise
+                useless = failure
+            if len(answers) < number:
+                self._knows_n = False
+            asked += max(1, len(answers))
+            for answer in answers:
+                try:
+                    found.append(answer.caption(self.endpoint.max_tokens))
+                except Unusable as reason:
+                    useless = Failure("useless", str(reason))
+        if not found:
+            raise useless
+        return list(dict.fromkeys(found))
+
+    def _request(self, picture: str, number: int, asked: int) -> bytes:
+        """For `number` captions, of which so many were asked for before."""
+        question = [
+            {"type": "text", "text": self.endpoint.prompt},
+            {"type": "image_url", "image_url": {"url": picture}},
+        ]
+        request = {
+            "model": self.endpoint.model,
+            "messages": [{"role": "user", "content": question}],
+            "temperature": self.endpoint.temperature if asked else 0.0,
+            "seed": asked,  # samples differ, and are the same when the run is made again
+            "max_tokens": self.endpoint.max_tokens,
+            "stream": False,
+        }
+        return json.dumps(request | ({"n": number} if number > 1 else {})).encode("ascii")
+
+    def _ask(self, order: int, body: bytes) -> list[Answer]:
+        """The answers to a request, tried again where that may help."""
+        attempt = 0
+        while True:
+            try:
+                return self._send(order, body).answers
+            except Failure as failure:
+                if self.stopped.is_set():
+                    raise
+                if failure.kind == "loading":
+                    self._wait_for_model(failure)
+                else:
+                    self._wait_for_retry(failure, attempt)
+                    attempt += 1
+
+    # A request
+
+    def _send(self, order: int, body: bytes) -> Completion:
+        place = self.pace.enter(order)
+        try:
+            while not self.stopped.is_set() and (seconds := self._not_before - time.monotonic()) > 0:
+                self.stopped.wait(seconds)
+            self._count(body)
+            began = time.monotonic()
+            try:
+                completion = read(self.client.post(body))
+            except Unusable as reason:
+                raise Failure("useless", str(reason)) from None
+            except Failure as failure:
+                if failure.kind in ("slow", "busy"):
+                    self.pace.overloaded(place)
+                if failure.kind == "loading":  # nothing was done, and it is asked again and again
+                    with self._lock:
+                        self.usage.requests -= 1
+                raise
+            self.pace.answered(place, time.monotonic() - began)
+        finally:
+            self.pace.leave()
+        with self._lock:
+            self.usage.add(completion.tokens)
+        self._is_down = self._is_slow = False
+        self._loading_since = 0.0
+        return completion
+
+    @property
+    def _is_over_budget(self) -> bool:
+        most = self.endpoint.max_requests
+        return most is not None and self.usage.requests >= most
+
+    def _count(self, body: bytes) -> None:
+        with self._lock:
+            if self._is_over_budget and not self._ended:
+                self._ended = f"left out: the run ended after {self.usage.requests} requests (--max-requests)"
+            if self._ended:
+                raise Failure("ended", self._ended)
+            self.usage.requests += 1
+            self.usage.sent += len(body)
+
+    # Waits
+
+    def _wait_for_retry(self, failure: Failure, attempt: int) -> None:
+        """Before another try; raises the failure if there is none."""
+        endpoint = self.endpoint
+        if failure.kind == "busy" and failure.wait > endpoint.longest_wait:
+            asks = f"{failure.reason} and asks for a wait of {_duration(failure.wait)}"
+            self._ended = f"{asks}; {_duration(endpoint.longest_wait)} is the longest that is waited for"
+            raise Failure("ended", self._ended)
+        if failure.kind == "slow":  # what was late once may have had to wait; what is late twice is slow
+            tries = 0 if self._is_slow else min(1, endpoint.retries)
+        elif failure.kind in ("unreachable", "busy"):
+            tries = 0 if self._is_down else endpoint.retries
+        else:
+            raise failure
+        if attempt >= tries:
+            self._is_down = failure.kind == "unreachable"
+            self._is_slow = failure.kind == "slow"
+            raise failure
+        wait = 0.0 if failure.kind == "slow" else max(failure.wait, endpoint.back_off * 2**attempt)
+        self._pause(min(wait, endpoint.longest_wait), failure.reason)
+
+    def _wait_for_model(self, failure: Failure) -> None:
+        """Before another look at a server that loads its model; raises the failure if it has taken too long."""
+        endpoint, now = self.endpoint, time.monotonic()
+        with self._lock:
+            self._loading_since = self._loading_since or now
+            waited = now - self._loading_since
+            if waited >= endpoint.longest_loading:
+                raise Failure("loading", f"{failure.reason}, for {_duration(waited)} now")
+            if waited == 0 or now - self._spoke_of_loading >= _STILL_LOADING:
+                self._spoke_of_loading = now
+                longest = _duration(endpoint.longest_loading)
+                endpoint.notify(f"{endpoint.url}: {failure.reason}; waiting for the model, {longest} at most")
+        self._pause(min(max(endpoint.back_off, waited / 4), _SLOWEST_POLL), "")
+
+    def _pause(self, seconds: float, reason: str) -> None:
+        """No thread makes a request for so long."""
+        with self._lock:
+            until = time.monotonic() + seconds
+            is_news = until > self._not_before + 1.0
+            self._not_before = max(self._not_before, until)
+        if reason and is_news and seconds >= _SILENT:
+            self.endpoint.notify(
+                f"{self.endpoint.url}: {self.client.without_key(reason)}; waiting {_duration(seconds)}"
+            )
+
+
+def _data_url(photo: Image.Image) -> str:
+    photo.thumbnail((LONGEST_SIDE, LONGEST_SIDE), Image.Resampling.BICUBIC)
+    data = io.BytesIO()
+    photo.save(data, "JPEG", quality=90)
+    return "data:image/jpeg;base64," + base64.b64encode(data.getvalue()).decode("ascii")
+
+
+def _duration(seconds: float) -> str:
+    for name, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {name}s"
+    return f"{seconds:.3g} s"

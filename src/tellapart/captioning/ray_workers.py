@@ -1,0 +1,104 @@
+"""What the workers of a cluster do for us: they propose captions of photos, and compute features.
+
+Photos, and models that are folders, are read by their paths: every node must see them under the same ones.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from tellapart import models, numerics
+from tellapart.album import EMBEDDED
+from tellapart.captioning import captioner as captioning
+from tellapart.captioning.captioner import PhotoCaptioner, Source, load
+from tellapart.captioning.ray_cluster import Cluster
+from tellapart.data.captions import Proposed
+from tellapart.data.examples import Example
+from tellapart.decoding.search import Search
+from tellapart.encoders import ENCODERS, EncoderConfig, PhotoEncoder
+from tellapart.encoders.loading import load as load_encoder
+from tellapart.errors import UserError
+from tellapart.features import extracted
+from tellapart.features.extracted import Looked, Looking, look
+from tellapart.files import is_folder
+from tellapart.parallel import batched
+
+
+class ClusterCaptioner(PhotoCaptioner):
+    """Workers propose captions, which come in the order in which they are done; which is the best is chosen here."""
+
+    def __init__(self, name: str, cluster: Cluster, *, device: str = "auto"):
+        here = load(name, device=device)
+        super().__init__(here.model, here.visual_input, here.device)
+        self._name = "+".join(_known_everywhere(one, EMBEDDED) for one in models.members(name))
+        self._cluster, self._wanted_device = cluster, device
+
+    def propose(
+        self, sources: Iterable[Source], search: Search, *, samples: int = 0, temperature: float = 1.0
+    ) -> Iterator[Proposed]:
+        """sources: files"""
+        # As many together as one process takes: sums that are made in another order end in other last digits.
+        batches = list(batched(map(os.fspath, sources), captioning.BATCH))  # type: ignore[arg-type]
+        identity = _identity(self)
+        make = partial(_proposing, self._name, self._wanted_device, identity, search, samples, temperature)
+        sent = [[str(Path(file).absolute()) for file in batch] for batch in batches]
+        for number, proposed in self._cluster.map_batches(sent, make, gpus=self._wanted_device != "cpu"):
+            for file, one in zip(batches[number], proposed, strict=True):
+                yield replace(one, file=file)
+
+
+def _proposing(
+    name: str, device: str, identity: list[str], search: Search, samples: int, temperature: float
+) -> Callable[[list[str]], list[Proposed]]:
+    captioner = load(name, device=device)
+    _require(identity, _identity(captioner), name)
+
+    def propose(files: list[str]) -> list[Proposed]:
+        return list(captioner.propose(files, search, samples=samples, temperature=temperature))
+
+    return propose
+
+
+def _identity(captioner: PhotoCaptioner) -> list[str]:
+    return [captioner.model.sha256, captioner.visual_input.identity]
+
+
+def looking_on(cluster: Cluster, encoder: PhotoEncoder, device: str) -> Looking:
+    """Workers compute features, which come in the order in which they are done.
+
+    encoder  as it is here; workers load their own
+    """
+
+    def looking(examples: Sequence[Example]) -> Iterator[Looked]:
+        batches = list(batched((Example(one.id, one.file) for one in examples), extracted.BATCH))
+        make = partial(_looking, config, device, encoder.weights_sha256)
+        for _, looked in cluster.map_batches(batches, make, gpus=device != "cpu"):
+            yield looked
+
+    config = replace(encoder.config, name=_known_everywhere(encoder.config.name, ENCODERS))
+    return looking
+
+
+def _looking(config: EncoderConfig, device: str, sha256: str) -> Callable[[list[Example]], Looked]:
+    encoder = load_encoder(config, numerics.choose_device(device))
+    _require([sha256], [encoder.weights_sha256], config.name)
+
+    def look_at(examples: list[Example]) -> Looked:
+        (looked,) = look(encoder, encoder, examples)
+        return replace(looked, arrays=[array.half().cpu() for array in looked.arrays])  # as the store keeps them
+
+    return look_at
+
+
+def _require(here: list[str], there: list[str], name: str) -> None:
+    if here != there:
+        raise UserError(f"{name} has other weights there than where the command runs.")
+
+
+def _known_everywhere(name: str, ours: Container[str]) -> str:
+    """A name as every node can read it: a folder's is absolute.  ours: names that come with the package"""
+    return str(Path(name).absolute()) if name not in ours and is_folder(Path(name)) else name

@@ -1,0 +1,287 @@
+"""Captions told apart: of several captions of a photo, the one that best picks it out of a collection.
+
+A candidate is worth
+
+    log p / tokens**length  +  strength * how well a listener finds the photo by it  -  its flaws
+
+where the listener is a retriever that hears the caption and looks at the collection: either by the log of the
+probability it gives the photo (a softmax over the collection), or by the gap between the photo and its look-alikes.
+Flaws are content words that are said again, and breaking off, as "a dog on a" does.  Candidates that have any, or are
+far less likely than the best, are not chosen while there are others.
+
+Exact copies and near-duplicates of a photo, such as the other frames of a burst, do not take part: they may share its
+caption.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tellapart.data.captions import Candidate, Caption, Proposed
+from tellapart.data.tokenizers import Tokenizer, split_words
+from tellapart.decoding.contrast import Listener
+from tellapart.decoding.flaws import flaws
+from tellapart.errors import UserError
+from tellapart.neighbours import thresholds
+from tellapart.parallel import batched
+from tellapart.retrievers.embeddings import Embedded, embed_photos
+from tellapart.retrievers.retriever import Retriever
+
+_BATCH = 16  # photos whose candidates are heard together
+_PLACES = 65536  # photos of a collection that they are compared with at once
+_NEAR = 100  # photos most like a photo that count at each word, in a large collection
+_DEEPER = 4  # times as many as look-alikes are wanted: several of the nearest may be of one burst
+
+
+@dataclass(frozen=True)
+class Choosing:
+    """How a candidate is chosen; the defaults are what the judge preferred on validation photos."""
+
+    k: int = 5  # look-alikes of a photo
+    strength: float = 0.4  # of the listener
+    length: float = 0.75  # power of the length that log p is divided by
+    by: Literal["softmax", "gap"] = "softmax"
+    unlikely: float = 1.0  # a candidate whose log p per token is lower than the best one's by more is not chosen
+    beam: int = 5  # candidates: the likeliest captions ...
+    samples: int = 10  # ... and random ones
+    temperature: float = 0.7
+    contrast: Literal["captions", "words"] = "captions"  # choose among whole captions, or at each word (PICL)
+    listener_weight: float = 0.5  # of the listener at each word, against the captioner
+    floor: float = 0.05  # a word less likely than this share of the likeliest is not said for the listener's sake
+
+
+@dataclass(frozen=True)
+class PhotoVectors:
+    """A photo that is to be told apart, as a retriever sees it."""
+
+    embedding: Tensor  # (E,)
+    features: Tensor | None = None  # (D,) the encoder's; without them no near-duplicate is known
+
+
+class Collection:
+    """Photos, as a listener sees them, among which others are to be told apart."""
+
+    def __init__(self, retriever: Retriever, photos: Embedded):
+        first: dict[str, int] = {}
+        for place, sha256 in enumerate(photos.sha256):
+            first.setdefault(sha256, place)
+        self.retriever, self.photos = retriever, part_of(photos, list(first.values()))  # copies of a photo count once
+        self.vectors = torch.from_numpy(self.photos.vectors).to(retriever.device)  # (P, E)
+        self._place = {sha256: place for place, sha256 in enumerate(self.photos.sha256)}
+        self._features: Tensor | None = None  # (P, D) unit norm
+        if self.photos.features is not None:
+            self._features = F.normalize(torch.from_numpy(self.photos.features), dim=1).to(retriever.device)
+        self._near: dict[int, list[int]] = {}  # place -> places of its near-duplicates
+        self.duplicates_above = thresholds.duplicates_above(retriever.encoder)
+
+    @classmethod
+    def of(cls, retriever: Retriever, files: Sequence[str]) -> Collection:
+        if retriever.sees != "photos":
+            raise UserError(f"the retriever {retriever.name!r} knows photos by their references and sees none.")
+        return cls(retriever, embed_photos(retriever, files))
+
+    @property
+    def identity(self) -> str:
+        """Changes with the photos and with the listener."""
+        parts = [self.retriever.sha256, f"{self.duplicates_above:g}", *sorted(set(self.photos.sha256))]
+        return hashlib.sha256(" ".join(parts).encode()).hexdigest()[:16]
+
+    @cached_property
+    def alike_above(self) -> float | None:
+        """The cosine below which a photo is no look-alike: calibrated, or a quantile of the collection's pairs."""
+        known = thresholds.ALIKE_ABOVE.get((self.retriever.sha256, "image"))
+        if known is not None:
+            return known
+        some = torch.from_numpy(thresholds.sampled(len(self.vectors))).to(self.vectors.device)
+        different = torch.ones(len(some), len(some), dtype=torch.bool)
+        if self._features is not None:
+            different = (self._features[some] @ self._features[some].T <= self.duplicates_above).cpu()
+        scores = (self.vectors[some] @ self.vectors[some].T).float().cpu()
+        return thresholds.quantile_of_pairs(scores.numpy(), different.numpy(), distances=False)
+
+    def near_duplicates(self, sha256: Sequence[str], features: Tensor | None) -> list[list[int]]:
+        """The places of each photo's near-duplicates, and of theirs: features (B, D) of the photos.
+
+        A photo need not be in the collection to have some there.
+        """
+        if features is None or self._features is None:
+            return [[] for _ in sha256]
+        near = F.normalize(features, dim=1) @ self._features.T > self.duplicates_above  # (B, P)
+        sets = [self._with_their_own(row.nonzero()[:, 0].tolist()) for row in near]
+        return [sorted(one - {self._place.get(name, -1)}) for name, one in zip(sha256, sets, strict=True)]
+
+    def _with_their_own(self, places: Iterable[int]) -> set[int]:
+        """These places, their near-duplicates, the near-duplicates of those, and so on: a burst is one set."""
+        found, waiting = set(places), list(places)
+        while waiting and self._features is not None:
+            place = waiting.pop()
+            if place not in self._near:
+                near = self._features @ self._features[place] > self.duplicates_above
+                self._near[place] = near.nonzero()[:, 0].tolist()
+            new = set(self._near[place]) - found
+            found |= new
+            waiting += new
+        return found
+
+    def others(self, sha256: Sequence[str], features: Tensor | None = None) -> Tensor:
+        """(B, P) True where a photo of the collection is not the photo itself, nor a copy or near-duplicate of it"""
+        mask = torch.ones(len(sha256), len(self.vectors), dtype=torch.bool, device=self.vectors.device)
+        for row, (name, near) in enumerate(zip(sha256, self.near_duplicates(sha256, features), strict=True)):
+            mask[row, near] = False
+            if name in self._place:
+                mask[row, self._place[name]] = False
+        return mask
+
+    def nearest(self, own: Tensor, others: Tensor, k: int) -> list[list[tuple[int, float]]]:
+        """The k most similar of the others, by the listener's view of the photos: own (B, E), others (B, P)"""
+        similarity = (own @ self.vectors.T).masked_fill(~others, -torch.inf)
+        best = similarity.topk(min(k, similarity.shape[1]), dim=1)
+        return [
+            sorted(
+                ((place, score) for place, score in zip(places, scores, strict=True) if score > -math.inf),
+                key=lambda found: (-found[1], found[0]),  # of equally similar ones the earlier first
+            )
+            for places, scores in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        ]
+
+    def look_alikes(self, own: Tensor, others: Tensor, k: int) -> list[list[int]]:
+        """Those of the nearest, k at most, that are similar enough; of a burst only the most similar."""
+        least = -math.inf if self.alike_above is None else self.alike_above
+        groups = []
+        for near in self.nearest(own, others, _DEEPER * k):
+            group: list[int] = []
+            passed: set[int] = set()
+            for place, score in near:
+                if score >= least and place not in passed and len(group) < k:
+                    group.append(place)
+                    passed |= self._with_their_own([place])
+            groups.append(group)
+        return groups
+
+    def log_found(self, heard: Tensor, own: Tensor, others: Tensor) -> Tensor:
+        """The listener's log p(photo | caption): heard, own (N, E), others (N, P) -> (N,)"""
+        scale = self.retriever.scale
+        to_own = scale * (heard * own).sum(1)
+        total = to_own  # log of the sum so far
+        for places in torch.arange(len(self.vectors), device=heard.device).split(_PLACES):  # type: ignore[no-untyped-call]
+            to_others = scale * self.retriever.similarity(heard, self.vectors[places])
+            total = torch.logaddexp(total, to_others.masked_fill(~others[:, places], -torch.inf).logsumexp(1))
+        return to_own - total
+
+    def listener(self, own: Tensor, others: Tensor, words: Tokenizer) -> Listener:
+        """For contrast at each word: own (B, E), others (B, P) of the photos of a batch; tokens are `words`'s.
+
+        In a large collection only the look-alikes of the batch's photos count: thousands of beginnings are heard at
+        every word, and photos unlike the target hardly take part in the listener's choice.
+        """
+        near, among = self, others
+        if len(self.vectors) > _NEAR * len(own):
+            places = sorted({place for group in self.nearest(own, others, _NEAR) for place, _ in group})
+            near, among = self.only(places), others[:, places]
+
+        def listen(tokens: Tensor, photo: Tensor) -> Tensor:
+            return near.log_found(self.retriever.embed_tokens(tokens, words), own[photo], among[photo])
+
+        return listen
+
+    def only(self, places: Sequence[int]) -> Collection:
+        """A part of the collection."""
+        return Collection(self.retriever, part_of(self.photos, places))
+
+
+def part_of(photos: Embedded, places: Sequence[int]) -> Embedded:
+    files, sha256 = [photos.files[place] for place in places], [photos.sha256[place] for place in places]
+    features = None if photos.features is None else photos.features[list(places)]
+    return Embedded(files, photos.vectors[list(places)], sha256, photos.failed, features)
+
+
+def tell_apart(
+    proposed: Iterable[Proposed], photos: Mapping[str, PhotoVectors], collection: Collection, how: Choosing
+) -> Iterator[Caption]:
+    """The chosen caption of each photo, in order.  photos: each as the listener sees it, by its hash"""
+    for batch in batched(proposed, _BATCH):
+        good = [one for one in batch if not one.error and one.candidates and one.sha256 in photos]
+        own, features = stacked([photos[one.sha256] for one in good])
+        chosen = iter(choose(good, own, collection, how, features) if good else [])
+        for one in batch:
+            if one.error or not one.candidates:
+                yield Caption(one.file, error=one.error or "nothing was said of it")
+            elif one.sha256 not in photos:
+                yield Caption(one.file, error="could not be seen by the retriever")
+            else:
+                yield next(chosen)
+
+
+def stacked(photos: Sequence[PhotoVectors]) -> tuple[Tensor, Tensor | None]:
+    """(B, E) embeddings and (B, D) features, where all have them."""
+    if not photos:
+        return torch.zeros(0, 0), None
+    features = [photo.features for photo in photos if photo.features is not None]
+    embeddings = torch.stack([photo.embedding for photo in photos])
+    return embeddings, torch.stack(features) if len(features) == len(photos) else None
+
+
+@torch.inference_mode()
+def choose(
+    proposed: Sequence[Proposed], own: Tensor, collection: Collection, how: Choosing, features: Tensor | None = None
+) -> list[Caption]:
+    """The best candidate of each photo, which has one at least.
+
+    own, features  (B, E), (B, D) the photos as the listener and its encoder see them
+    """
+    hashes = [one.sha256 for one in proposed]
+    others = collection.others(hashes, features)  # (B, P)
+    duplicates = collection.near_duplicates(hashes, features)
+    groups = collection.look_alikes(own, others, how.k)
+    photo = torch.repeat_interleave(torch.tensor([len(one.candidates) for one in proposed])).to(own.device)
+    heard = collection.retriever.embed_captions([candidate.text for one in proposed for candidate in one.candidates])
+    to_own = (heard * own[photo]).sum(1)
+    log_found = collection.log_found(heard, own[photo], others[photo])
+    chosen, start = [], 0
+    for one, group, near in zip(proposed, groups, duplicates, strict=True):
+        rows = slice(start, start + len(one.candidates))
+        start = rows.stop
+        to_group = collection.retriever.similarity(heard[rows], collection.vectors[group])
+        gaps = to_own[rows] - (to_group.mean(1) if group else math.nan)
+        found = log_found[rows] if how.by == "softmax" or not group else gaps
+        best = _best(one.candidates, found.double().cpu().numpy(), how)
+        candidate = one.candidates[best]
+        alike, same = (tuple(collection.photos.files[place] for place in places) for places in (group, near))
+        chosen.append(
+            Caption(
+                one.file,
+                candidate.text,
+                candidate.logp,
+                sha256=one.sha256,
+                look_alikes=alike,
+                gap=float(gaps[best]),
+                near_duplicates=same,
+            )
+        )
+    return chosen
+
+
+def _best(candidates: Sequence[Candidate], found: NDArray[np.float64], how: Choosing) -> int:
+    """Of equally good candidates the first, which is the captioner's own choice."""
+    fluency = np.array([one.logp / max(one.tokens, 1) ** how.length for one in candidates])
+    each_token = np.array([one.logp / max(one.tokens, 1) for one in candidates])
+    if np.isnan(fluency).any():  # captions made elsewhere: one without a log p cannot be compared with one that has it
+        fluency, each_token = np.zeros(len(candidates)), np.zeros(len(candidates))
+    flawed = np.array([flaws(split_words(one.text)) for one in candidates])
+    worth = fluency + how.strength * found - flawed
+    likely = each_token >= each_token.max() - how.unlikely
+    for allowed in ((flawed == 0) & likely, likely):
+        if allowed.any():
+            return int(np.where(allowed, worth, -np.inf).argmax())
+    return int(worth.argmax())

@@ -1,0 +1,206 @@
+"""The file that `caption --out` writes: JSON lines or CSV, one row per photo, made so that a kill loses nothing.
+
+Rows are added at the end as they come; which of them need not be made again is the matter of `resume`.  People edit
+these files, by hand and in spreadsheets, and what they write stays: rows, cells and columns of their own, a last line
+without its line break, the separator and the byte order mark of their spreadsheet.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from tellapart import files
+from tellapart.data import csv_table
+from tellapart.errors import UserError
+from tellapart.printable import print_message
+
+# "file" and "caption", "logprob", "key" (and "captions", or "look_alikes", "gap"), or "file" and "error"; "id" where
+# there is one; "edited" where a person wrote the caption; and whatever else people put there
+Row = dict[str, Any]
+
+COLUMNS = ("file", "caption", "logprob", "error", "id", "key", "look_alikes", "gap", "captions", "edited")
+_NUMBERS = ("logprob", "gap")
+_LISTS = ("look_alikes", "captions")  # JSON in a cell
+KEY = re.compile("([0-9a-f]{16})(?:-([0-9a-f]{8})-([0-9a-f]{8}))?")  # see `resume`; the short form is an earlier one
+_CUT_OFF_ROW = re.compile(rb'\{("(f(i(l(e(".*)?)?)?)?)?)?', re.DOTALL)
+
+
+class CaptionsFile:
+    def __init__(self, path: Path):
+        """Reads the rows that are there; a last one that a kill cut off does not count."""
+        if path.suffix not in (".jsonl", ".csv"):
+            raise UserError(f"--out {path}: the name must end in .jsonl or .csv.")
+        self.path, self._csv = path, path.suffix == ".csv"
+        self._columns, self._separator, self._mark = list(COLUMNS), ",", b""
+        self._cut_off = b""
+        self._held: files.HeldFile | None = None
+        self.rows = self._read()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Only one process may add rows."""
+        with files.held_file(self.path, "another process writes to this file.") as self._held:
+            try:
+                self.rows = self._read()  # again: another process may have added to it before we held it
+                if self._cut_off:
+                    self._put_aside(self._cut_off)
+                self.keep(self.rows)
+                yield
+            finally:
+                self._held = None
+
+    def keep(self, rows: Iterable[Row]) -> None:
+        """Make these, and only these, the rows of the file, in one step."""
+        self.rows = list(rows)
+        known = dict.fromkeys(self._columns)
+        if self._csv and (more := [name for row in self.rows for name in row if name not in known]):
+            self._columns += dict.fromkeys(more)
+        try:
+            data = self._header() + b"".join(map(self._line, self.rows))
+        except RecursionError:
+            raise self._no_captions() from None
+        if not files.is_file(self.path) or self.path.read_bytes() != data:
+            (self._held.replace if self._held else partial(files.replace, self.path))(data)
+
+    def append(self, rows: Iterable[Row]) -> None:
+        rows = list(rows)
+        files.append(self.path, b"".join(map(self._line, rows)))
+        self.rows += rows
+
+    def read_again(self) -> list[Row]:
+        """The rows that are there now: somebody may have edited them meanwhile."""
+        return self._read()
+
+    def copy(self) -> Path:
+        """A copy of the file as it is, beside it."""
+        names = (f"{self.path.stem}.before{number or ''}{self.path.suffix}" for number in count())
+        path = next(path for path in map(self.path.with_name, names) if not os.path.lexists(path))
+        files.replace(path, self.path.read_bytes())
+        return path
+
+    # JSON lines and CSV
+
+    def _header(self) -> bytes:
+        return self._mark + csv_table.line(self._columns, self._separator).encode() if self._csv else b""
+
+    def _line(self, row: Row) -> bytes:
+        if not self._csv:  # ASCII: a file name need not be UTF-8, and JSON can escape what UTF-8 cannot write
+            return (json.dumps(row) + "\n").encode("ascii")
+        cells = [_cell(name, row.get(name)) for name in self._columns]
+        return csv_table.line(cells, self._separator).encode()
+
+    def _read(self) -> list[Row]:
+        self._cut_off = b""
+        data = self._bytes()
+        try:
+            rows = self._read_csv(data) if self._csv else self._read_json(data)
+            if not all(isinstance(row["file"], str) and ("caption" in row or "error" in row) for row in rows):
+                raise ValueError
+            if not all(isinstance(row.get("caption", ""), str) for row in rows):
+                raise ValueError
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise self._no_captions() from None
+        return rows
+
+    def _bytes(self) -> bytes:
+        if files.is_folder(self.path):
+            raise UserError(f"--out {self.path}: this is a folder; give the name of a file.")
+        if not os.path.exists(self.path):  # noqa: PTH110 - Path.exists raises where a name is too long
+            return b""
+        if not files.is_file(self.path):  # a pipe or a device cannot be read and added to
+            raise UserError(f"--out {self.path}: this is not a regular file.")
+        try:
+            return self.path.read_bytes()
+        except OSError as error:
+            raise UserError(f"--out {self.path}: the file cannot be read ({error.strerror}).") from None
+
+    def _no_captions(self) -> UserError:
+        return UserError(f"--out {self.path}: exists and is no file of captions; choose another name.")
+
+    def _read_json(self, data: bytes) -> list[Row]:
+        *lines, last = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
+        rows = [json.loads(line) for line in lines if line.strip()]
+        if last.strip():
+            try:
+                rows.append(json.loads(last))
+            except ValueError:
+                if not _CUT_OFF_ROW.fullmatch(last):
+                    raise
+                self._cut_off = last
+        return rows
+
+    def _read_csv(self, data: bytes) -> list[Row]:
+        text = data.decode("utf-8-sig", "surrogateescape")
+        if ",".join(COLUMNS).startswith(text):  # nothing yet, or cut off in the line of names
+            return []
+        whole, _, last = text.rpartition("\n")
+        try:
+            table = csv_table.parse(text)
+            is_cut_off = bool(last) and "key" in table.columns and table.rows != [] and not _is_whole(table)
+        except ValueError:
+            is_cut_off = True
+        if is_cut_off:  # without the last line it must be a table
+            table = csv_table.parse(f"{whole}\n")
+            if "key" not in table.columns:
+                raise ValueError
+            self._cut_off = last.encode("utf-8", "surrogateescape")
+        if not {"file", "caption"} <= set(table.columns):
+            raise ValueError
+        self._mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
+        self._separator = table.separator
+        self._columns = [*COLUMNS, *(name for name in table.columns if name and name not in COLUMNS)]
+        return [_from_cells(cells) for cells in table.rows]
+
+    def _put_aside(self, line: bytes) -> None:
+        """A last line that breaks off was most likely left by a kill, but we cannot know that nobody wrote it."""
+        aside = self.path.with_name(f"{self.path.name}.cut")
+        files.append(aside, line + b"\n")
+        print_message(f"{self.path}: the last line breaks off; it was put aside in {aside}")
+
+
+def _is_whole(table: csv_table.Table) -> bool:
+    """Whether the last row of a table of ours, which has no line break, has all its cells."""
+    key = table.rows[-1]["key"]
+    return table.whole and (not key or KEY.fullmatch(key) is not None)
+
+
+def _cell(name: str, value: Any) -> csv_table.Cell:
+    if name in _LISTS and value is not None:
+        return csv_table.Json.of(value)
+    if name == "edited":
+        return "true" if value else ""
+    if name in _NUMBERS or value is None:
+        return value if isinstance(value, int | float) else None
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _from_cells(cells: dict[str, str]) -> Row:
+    cells = {name: cell for name, cell in cells.items() if name}
+    row: Row = {"file": csv_table.name_of(cells["file"])}
+    row |= {"id": csv_table.text_of(cells["id"])} if cells.get("id") else {}
+    key = csv_table.text_of(cells.get("key", ""))
+    if key or cells["caption"] or not cells.get("error"):  # a row with a key has a caption, even where that is empty
+        row |= {"caption": csv_table.text_of(cells["caption"])}
+        row |= {"logprob": _number(cells["logprob"])} if "logprob" in cells and key else {}
+        if cells.get("look_alikes"):
+            row |= {"look_alikes": json.loads(cells["look_alikes"]), "gap": _number(cells.get("gap", ""))}
+        if cells.get("captions"):
+            row |= {"captions": json.loads(cells["captions"])}
+        row |= {"key": key} if key else {}
+        row |= {"edited": True} if cells.get("edited", "").casefold() not in ("", "false", "0") else {}
+    else:
+        row |= {"error": csv_table.text_of(cells["error"])}
+    return row | {name: csv_table.text_of(cell) for name, cell in cells.items() if name not in COLUMNS and cell}
+
+
+def _number(cell: str) -> float | None:
+    return float(cell.replace(",", ".")) if cell else None  # in many countries a comma is the decimal point

@@ -1,0 +1,136 @@
+"""What a photo is known by: its picture, not the metadata that programs write into its file.
+
+Of a JPEG, PNG or WebP the compressed picture is hashed, which needs no decoding; with it goes the orientation, the one
+entry of the metadata that changes what one sees.  Of a GIF, BMP or TIFF the pixels are hashed, of any other file all
+its bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from PIL import ExifTags, Image
+
+from tellapart.data.media import photos
+from tellapart.errors import BadPhoto
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+_DECODED = (b"GIF8", b"BM", b"II*\0", b"MM\0*")
+
+
+@dataclass(frozen=True)
+class Identity:
+    picture: str  # SHA-256 of what is to be seen
+    file: str  # SHA-256 of the whole file
+
+
+def identify(file: str | os.PathLike[str]) -> Identity:
+    """BadPhoto where the file cannot be read; whether it can be decoded is not asked."""
+    data = photos.read_bytes(file)
+    return Identity(picture_sha256(data), hashlib.sha256(data).hexdigest())
+
+
+def picture_sha256(data: bytes) -> str:
+    try:
+        parts = list(_parts(data))
+    except (ValueError, IndexError, BadPhoto):  # broken, or none of these: then its bytes are all that we know of it
+        parts = [("", data)]
+    digest = hashlib.sha256()
+    for kind, part in parts:
+        digest.update(f"{kind} {len(part)} ".encode())
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _parts(data: bytes) -> Iterator[tuple[str, bytes]]:
+    """The picture, without what else is in the file."""
+    if data.startswith(b"\xff\xd8\xff"):
+        found = _jpeg(data)
+    elif data.startswith(_PNG):
+        found = _png(data)
+    elif data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        found = _webp(data)
+    elif data.startswith(_DECODED):
+        image = photos.decode(data, "photo")
+        found = iter([(f"{image.width} x {image.height} pixels", image.tobytes())])
+    else:
+        raise ValueError
+    orientation = 1
+    for kind, part in found:
+        if kind == "exif":
+            orientation = _orientation(part)
+        else:
+            yield kind, part
+    yield "orientation", bytes([orientation])
+
+
+def _jpeg(data: bytes) -> Iterator[tuple[str, bytes]]:
+    """Up to the end of the (first) picture: all segments but the applications' own and comments."""
+    place = 2
+    while place < len(data):
+        if data[place] != 0xFF:
+            raise ValueError
+        marker = data[place + 1]
+        if marker == 0xD9:  # the end
+            return
+        if marker == 0xFF or marker == 0x01 or 0xD0 <= marker <= 0xD8:  # filling, and markers that stand alone
+            place += 1 if marker == 0xFF else 2
+            continue
+        size = int.from_bytes(data[place + 2 : place + 4], "big")
+        if size < 2:
+            raise ValueError
+        segment, place = data[place + 4 : place + 2 + size], place + 2 + size
+        if marker == 0xE1 and segment.startswith(b"Exif\0\0"):
+            yield "exif", segment[6:]
+        if (not 0xE0 <= marker <= 0xEF and marker != 0xFE) or marker == 0xEE:  # Adobe's says how colours are written
+            yield f"{marker:02x}", segment
+        if marker == 0xDA:  # the compressed picture, or one scan of it
+            end = _MARKER.search(data, place)
+            scan, place = place, end.start() if end else len(data)
+            yield "scan", data[scan:place]
+
+
+_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")  # one that ends compressed data
+
+
+def _png(data: bytes) -> Iterator[tuple[str, bytes]]:
+    pixels = []
+    for kind, chunk in _chunks(data, len(_PNG), png=True):
+        if kind in (b"IHDR", b"PLTE", b"tRNS"):
+            yield kind.decode(), chunk
+        elif kind == b"IDAT":
+            pixels.append(chunk)  # programs cut the picture into chunks as they like
+        elif kind == b"eXIf":
+            yield "exif", chunk
+    yield "IDAT", b"".join(pixels)
+
+
+def _webp(data: bytes) -> Iterator[tuple[str, bytes]]:
+    for kind, chunk in _chunks(data, 12, png=False):
+        if kind in (b"VP8 ", b"VP8L", b"ALPH", b"ANMF"):
+            yield kind.decode(), chunk
+        elif kind == b"EXIF":
+            yield "exif", chunk.removeprefix(b"Exif\0\0")
+
+
+def _chunks(data: bytes, place: int, *, png: bool) -> Iterator[tuple[bytes, bytes]]:
+    """PNG: size, kind, contents, check sum.  WebP: kind, size, contents to an even length."""
+    while place + 8 <= len(data):
+        first, second, place = data[place : place + 4], data[place + 4 : place + 8], place + 8
+        kind, size = (second, int.from_bytes(first, "big")) if png else (first, int.from_bytes(second, "little"))
+        yield kind, data[place : place + size]
+        place += size + (4 if png else size % 2)
+
+
+def _orientation(exif: bytes) -> int:
+    try:
+        read = Image.Exif()
+        read.load(exif)
+        value = read.get(ExifTags.Base.Orientation, 1)
+        return value if isinstance(value, int) and 1 <= value <= 8 else 1
+    except Exception:  # broken EXIF data says nothing about the picture
+        return 1

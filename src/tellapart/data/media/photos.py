@@ -1,0 +1,300 @@
+"""From a file that a user hands over to pixels: one function, so that every command treats a photo alike.
+
+Any file may be hostile or broken.  What a file is decides how it is opened (`formats`), and everything that can go
+wrong comes out as `BadPhoto` with a reason that a person understands.
+
+What a photo may cost is bounded, whatever its size and its colours: files of MAX_BYTES and MEMORY for decoding them are
+all that the threads of a process hold together.  A photo that would need more is refused before it is decoded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import logging
+import math
+import os
+import stat
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import ExifTags, Image, ImageFile
+
+from tellapart.data.media import formats, rgb
+from tellapart.data.media.formats import FORMATS as FORMATS
+from tellapart.data.media.formats import PHOTO_SUFFIXES as PHOTO_SUFFIXES
+from tellapart.data.media.memory import Memory, give_back
+from tellapart.data.views import view_of
+from tellapart.errors import BadPhoto
+
+MAX_PIXELS = 178_956_970  # where Pillow itself speaks of a decompression bomb; larger than any camera's photo
+MAX_BYTES = 1 << 29  # of a file, and of all files that are read at once
+MEMORY = 1 << 30  # bytes for decoding a photo, and for all that are decoded at once
+KEPT_PIXELS = 1 << 26  # a photo with more is averaged down to so many before anything else is done with it
+_LARGE = 1 << 24  # bytes; what a photo took that needed more is returned to the system at once
+_LONGEST = 1 << 15  # pixels of a side; a longer one is averaged down before the photo is resized
+_LARGEST = 2048  # pixels a side that an encoder may ask for
+
+_files = Memory(MAX_BYTES)
+_decoding = Memory(MEMORY)
+
+# What Pillow prints of its own accord, with a line of its source: large photos, for which we have a limit of our own,
+# and broken EXIF data, which does no harm.  What matters is raised.
+warnings.filterwarnings("ignore", module=r"PIL\.")
+logging.getLogger("PIL").addHandler(logging.NullHandler())
+
+_TURNS = {  # EXIF orientation: what brings the photo upright
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+@dataclass(frozen=True)
+class Photo:
+    pixels: NDArray[np.uint8]  # (size, size, 3)
+    sha256: str  # of the file's bytes
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How a photo becomes a square; each encoder has its own way."""
+
+    crop: bool = False  # to its middle, which loses the ends of the long side; or else the whole of it is squeezed
+    resample: Image.Resampling = Image.Resampling.BICUBIC
+    exact: bool = False  # from all pixels of a JPEG, not from a fraction that is quicker to decode
+    view: int = 0  # which of its views (`views`) is squeezed; 0: the whole photo
+
+
+SQUEEZE = Fit()
+
+
+def read(file: str | os.PathLike[str], size: int, fit: Fit = SQUEEZE) -> Photo:
+    """The photo upright, in RGB, as a square of `size` pixels a side: if not told otherwise, nothing is cropped."""
+    with _open(file) as (handle, length), _files.reserved(length):
+        return _from_bytes(_read(handle, length, file), file, size, fit)
+
+
+def _from_bytes(data: bytes, file: object, size: int, fit: Fit) -> Photo:
+    sha256 = hashlib.sha256(data).hexdigest()
+    with _decoded(data, file, 0 if fit.exact else size) as image:
+        try:
+            return Photo(_square(image, size, fit, sha256), sha256)
+        finally:
+            image.close()  # while the memory for it is still ours
+
+
+def from_image(image: Image.Image, size: int, fit: Fit = SQUEEZE) -> Photo:
+    """The same for a picture that the caller has opened: what `read` makes of its file, unless it has been changed."""
+    name = str(getattr(image, "filename", "") or "image")
+    data = _file_behind(image)
+    if data is not None:
+        return _from_bytes(data, name, size, fit)
+    with _refusing(name):
+        photo = _to_photo(image.copy())  # the caller's stays as it is
+        sha256 = hashlib.sha256(photo.tobytes()).hexdigest()
+        return Photo(_square(photo, size, fit, sha256), sha256)
+
+
+def _square(image: Image.Image, size: int, fit: Fit, sha256: str) -> NDArray[np.uint8]:
+    if fit.view:
+        view = view_of(sha256, fit.view)
+        box = (view.left * image.width, view.top * image.height, view.right * image.width, view.bottom * image.height)
+        pixels = _resized(image, size, fit.resample, box)
+        return pixels[:, ::-1].copy() if view.mirrored else pixels
+    if not fit.crop:
+        return _resized(image, size, fit.resample, (0, 0, image.width, image.height))
+    # The short side to `size`, then the middle cut out, as CLIP's authors do; but in one step, because a photo of one
+    # pixel by a million would not fit into memory in between.
+    (left, right), (top, bottom) = (_middle(side, size * side // min(image.size), size) for side in image.size)
+    return _resized(image, size, fit.resample, (left, top, right, bottom))
+
+
+def _resized(
+    image: Image.Image, size: int, resample: Image.Resampling, box: tuple[float, float, float, float]
+) -> NDArray[np.uint8]:
+    """Part of a photo as a square.  (size, size, 3)"""
+    if max(image.size) > _LONGEST:  # what Pillow computes beforehand takes 32 bytes for each pixel of a side
+        across, down = (math.ceil(side / _LONGEST) for side in image.size)
+        image = image.reduce((across, down))
+        box = (box[0] / across, box[1] / down, min(box[2] / across, image.width), min(box[3] / down, image.height))
+    return np.array(image.resize((size, size), resample, box=box))
+
+
+def _middle(side: int, resized: int, size: int) -> tuple[float, float]:
+    """Which part of a side is the middle `size` pixels after it has become `resized` pixels long."""
+    first = (resized - size) // 2
+    return first * side / resized, min((first + size) * side / resized, side)
+
+
+def sha256(file: str | os.PathLike[str]) -> str:
+    """What a photo is known by: its bytes, not its name."""
+    with _open(file) as (handle, _):
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def read_bytes(file: str | os.PathLike[str]) -> bytes:
+    with _open(file) as (handle, length):
+        return _read(handle, length, file)
+
+
+@contextmanager
+def _open(file: str | os.PathLike[str]) -> Iterator[tuple[io.BufferedReader, int]]:
+    """A file of a size that can be read, and that size."""
+    try:
+        status = Path(file).stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise BadPhoto(file, "is a folder, not a photo")
+        if not stat.S_ISREG(status.st_mode):  # reading a pipe or a device could take forever
+            raise BadPhoto(file, "is not a regular file")
+        if status.st_size == 0:
+            raise BadPhoto(file, "the file is empty")
+        if status.st_size > MAX_BYTES:
+            raise BadPhoto(file, f"the file has {status.st_size >> 20} MB; {MAX_BYTES >> 20} is the most we read")
+        with Path(file).open("rb") as handle:
+            yield handle, status.st_size
+    except FileNotFoundError:
+        is_link = Path(file).is_symlink()
+        raise BadPhoto(
+            file, "is a link to a file that does not exist" if is_link else "there is no such file"
+        ) from None
+    except ValueError as error:  # a NUL byte in the name
+        raise BadPhoto(file, f"is no file name ({error})") from None
+    except OSError as error:
+        raise BadPhoto(file, f"cannot be read ({error.strerror})") from None
+
+
+def _read(handle: io.BufferedReader, length: int, file: object) -> bytes:
+    """As many bytes as the file had when it was opened."""
+    try:
+        return handle.read(length)
+    except MemoryError:
+        raise BadPhoto(file, "does not fit into memory") from None
+
+
+def decode(data: bytes, file: object, *, at_least: int = 0) -> Image.Image:
+    """The photo upright and in RGB.  A JPEG much larger than `at_least` is decoded at a fraction of its size."""
+    with _decoded(data, file, at_least) as photo:
+        return photo
+
+
+@contextmanager
+def _decoded(data: bytes, file: object, at_least: int) -> Iterator[Image.Image]:
+    """The same, with the memory for it set aside as long as it is used."""
+    with _refusing(file), ExitStack() as held:
+        size = formats.size_of_webp(data)  # whose decoder takes its memory as soon as the file is opened
+        if size is not None:
+            needed = _affordable(size, "RGBA", "WEBP", file)
+            held.enter_context(_decoding.reserved(needed))
+        image, orientation = formats.open_image(data, file)
+        coefficients = formats.coefficients(image)  # before it is made smaller: they are of the whole picture
+        if image.format in ("JPEG", "MPO") and at_least:
+            image.draft(image.mode, (at_least, at_least))  # never below what is asked for
+        if size is None:
+            needed = _affordable(image.size, image.mode, str(image.format), file, coefficients)
+            held.enter_context(_decoding.reserved(needed))
+        formats.load(image, data)
+        yield _to_photo(image, orientation)
+        del image  # and what its decoder keeps
+        if needed > _LARGE:
+            give_back()
+
+
+def _affordable(size: tuple[int, int], mode: str, format: str, file: object, more: int = 0) -> int:
+    """The bytes that decoding a picture will take."""
+    if math.prod(size) > MAX_PIXELS:
+        raise Image.DecompressionBombError
+    needed = _needed(size, mode, format) + more
+    if needed > MEMORY:
+        raise BadPhoto(file, f"would take {needed >> 20} MB of memory to decode; {MEMORY >> 20} is the most")
+    return needed
+
+
+def _needed(size: tuple[int, int], mode: str, format: str) -> int:
+    """The most bytes that are held at once: by the decoder, on the way to RGB, when the photo is turned, or resized."""
+    factor = rgb.shrinking(size, KEPT_PIXELS)
+    width, height = rgb.shrunk(size, factor)
+    photo = max(rgb.bytes_held(sides, rgb.RGB_BYTES) for sides in ((width, height), (height, width)))
+    decoded = rgb.bytes_held(size, formats.decoder_bytes(mode, format))
+    converted = rgb.bytes_held(size, rgb.bytes_per_pixel(mode)) + (0 if (mode, factor) == ("RGB", 1) else photo)
+    resized = photo + rgb.RGB_BYTES * _LARGEST * min(max(width, height), _LONGEST)  # between its two passes
+    return max(decoded, converted, 2 * photo, resized)
+
+
+def _to_photo(image: Image.Image, orientation: int | None = None) -> Image.Image:
+    """A picture whose pixels have been decoded, in RGB and upright.  Its own are gone then.
+
+    orientation  EXIF, where the picture itself does not say it
+    """
+    turn = _turn(image, orientation)
+    photo = rgb.to_rgb(image, KEPT_PIXELS)
+    if photo is not image:
+        image.close()
+    photo = photo if turn is None else photo.transpose(turn)
+    photo.info = {}  # nothing after this sees the EXIF data, so the photo is never turned twice
+    return photo
+
+
+@contextmanager
+def _refusing(file: object) -> Iterator[None]:
+    """Whatever decoders raise, as BadPhoto."""
+    try:
+        yield
+    except BadPhoto:
+        raise
+    except Image.DecompressionBombError:
+        raise BadPhoto(file, f"has more than {MAX_PIXELS // 10**6} megapixels; such a file may be an attack") from None
+    except MemoryError:
+        raise BadPhoto(file, "does not fit into memory") from None
+    except Exception as error:  # decoders raise nearly anything on a broken file
+        raise BadPhoto(file, f"is damaged ({str(error) or type(error).__name__})") from None
+
+
+def _turn(image: Image.Image, orientation: int | None) -> Image.Transpose | None:
+    """What brings a picture upright, by its EXIF orientation, or else by `orientation`.
+
+    Not by `ImageOps.exif_transpose`: it writes the EXIF data anew, and leaves the photo lying when some other entry
+    cannot be written.  The picture has been loaded, for Pillow itself turns a TIFF while it loads.
+    """
+    try:
+        return _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, orientation))
+    except Exception:  # broken EXIF data says nothing about the pixels
+        return None
+
+
+def _file_behind(image: Image.Image) -> bytes | None:
+    """The file that a picture was opened from, if that is known and the picture still shows what is in it."""
+    if not isinstance(image, ImageFile.ImageFile):  # made from another picture
+        return None
+    try:
+        data = _bytes_behind(image)
+        with formats.open_image(data, "")[0] as again:
+            known = (again.size, again.mode, again.format, again.tell())
+            if known != (image.size, image.mode, image.format, image.tell()):
+                return None
+            if image.tile:  # its pixels have not been decoded, so nobody can have changed them
+                return data
+            same = again.tobytes() == image.tobytes() and again.getpalette() == image.getpalette()
+            return data if same else None
+    except Exception:  # whatever is wrong with the file: the picture is what was handed over
+        return None
+
+
+def _bytes_behind(image: ImageFile.ImageFile) -> bytes:
+    if image.fp is None or image.fp.closed:
+        return read_bytes(os.fsdecode(image.filename))
+    place = image.fp.tell()
+    try:
+        image.fp.seek(0)
+        return image.fp.read()
+    finally:
+        image.fp.seek(place)

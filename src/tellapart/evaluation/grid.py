@@ -1,0 +1,360 @@
+"""Measure models on a split: text, retrieval by every retriever, text to text.
+
+All models are measured on the photos that all of them captioned; the other photos of the split remain distractors.
+
+    human    text: the first reference against the others, so that a photo with a single one has no part; retrieval:
+             every reference; text to text: every reference against the others, within look-alike groups the first
+    no references   such photos have no part in what compares with references: neither as targets nor, in text to
+             text, as distractors
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tellapart.evaluation.look_alike_groups import Groups
+from tellapart.evaluation.models import Said, Split
+from tellapart.metrics import bootstrap, retrieval, scoring
+from tellapart.metrics.retrieval import Found, Gallery, Name
+from tellapart.metrics.statistics import Statistics, mean_of_runs
+from tellapart.metrics.training_captions import TrainingCaptions
+from tellapart.progress import Progress
+from tellapart.retrievers import MINILM
+from tellapart.retrievers.embeddings import Embedded, embed_photos
+from tellapart.retrievers.retriever import Retriever
+from tellapart.version import __version__
+
+Differences = dict[str, dict[str, bootstrap.Difference]]  # model -> score -> how it differs from another row's
+
+_TOGETHER = 64  # captions that are embedded at once
+
+
+@dataclass
+class Figures:
+    """On one split.  The statistics have a row for every photo of the split, 0 where it has no part."""
+
+    statistics: list[Statistics]
+    signature: dict[str, str]  # of each score, in the order of tables
+
+    @property
+    def scores(self) -> dict[str, float]:
+        found = {name: score for measure in self.statistics for name, score in measure.corpus().items()}
+        return {name: found[name] for name in self.signature}
+
+    def add(self, statistics: Statistics, signature: str) -> None:
+        """A measure, and what its figures depend on beside the captions."""
+        self.statistics.append(statistics)
+        self.signature.update({name: f"{name}|{signature}|v:{__version__}" for name in statistics.names})
+
+
+@dataclass
+class Row(Figures):
+    """One model."""
+
+    said: Said
+    found: dict[str, Found]  # by each retriever that sees photos
+    read: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None  # text to text: whose captions, and their ranks
+
+
+def mean_of(runs: Sequence[Row]) -> Figures:
+    """Of several runs of one recipe: the means of the scores that all of them have."""
+    names = [name for name in runs[0].signature if all(name in run.signature for run in runs)]
+    measures = [
+        mean_of_runs([next(m for m in run.statistics if m.names == one.names) for run in runs])
+        for one in runs[0].statistics
+        if set(one.names) & set(names)
+    ]
+    return Figures(measures, {name: f"{runs[0].signature[name]}|runs:{len(runs)}" for name in names})
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Models side by side on one split."""
+
+    split: Split
+    measured: list[int]  # photos on which all are measured
+    rows: dict[str, Row]  # by the model's name
+    runs: dict[str, list[str]]  # rows that are runs of one recipe, by the name that they have together
+    against: str  # the model or the recipe that the others are compared with
+    retrievers: dict[str, str]  # those that see photos, and the hashes of their weights
+    look_alikes: NDArray[np.int64]  # (P, K) the photos most like each, by the first retriever; -1: there is none
+    skipped: dict[str, str]  # measures that could not be taken, and why
+
+    @cached_property
+    def figures(self) -> dict[str, Figures]:
+        """Of every model, and of every recipe."""
+        return {**self.rows, **{name: mean_of([self.rows[run] for run in runs]) for name, runs in self.runs.items()}}
+
+    @property
+    def lines(self) -> list[str]:
+        """The names that a table has: in the place of its runs stands a recipe."""
+        recipe = {run: name for name, runs in self.runs.items() for run in runs}
+        return list(dict.fromkeys(recipe.get(name, name) for name in self.rows))
+
+    def speaker(self, line: str) -> str:
+        """The row whose captions are shown for a line of the table: of a recipe, the first run's."""
+        return self.runs[line][0] if line in self.runs else line
+
+    @property
+    def scores(self) -> dict[str, dict[str, float]]:
+        return {name: row.scores for name, row in self.figures.items()}
+
+    def intervals(self) -> dict[str, dict[str, tuple[float, float]]]:
+        """95 % intervals of every score."""
+        found = {name: bootstrap.intervals(row.statistics) for name, row in self.figures.items()}
+        return {name: {score: found[name][score] for score in row.signature} for name, row in self.figures.items()}
+
+    def differences(self) -> Differences:
+        """Of everything else from `against`, by a paired bootstrap."""
+        base, found = self.figures[self.against], Differences()
+        for name, row in self.figures.items():
+            if row is not base:
+                both = bootstrap.differences(row.statistics, base.statistics)
+                found[name] = {score: both[score] for score in row.signature if score in base.signature}
+        return found
+
+    def details(self, differences: Differences) -> dict[str, Any]:
+        """All that is known beside the scores, for a file."""
+        intervals = self.intervals()
+        return {
+            "photos": len(self.split.photos),
+            "measured": len(self.measured),
+            "against": self.against,
+            "retrievers": self.retrievers,
+            "skipped": self.skipped,
+            "models": {
+                name: {
+                    "given": ",".join(self.rows[run].said.model.given for run in self.runs.get(name, [name])),
+                    "interval": {score: list(ends) for score, ends in intervals[name].items()},
+                    "difference": {
+                        score: {"difference": found.value, "interval": [found.low, found.high], "p": found.p}
+                        for score, found in differences.get(name, {}).items()
+                    },
+                    "signature": row.signature,
+                }
+                for name, row in self.figures.items()
+            },
+        }
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A retriever that sees photos, and the photos of a split as it sees them."""
+
+    retriever: Retriever
+    gallery: Gallery
+    near_duplicates: float | None  # above this cosine, photos are no hard distractors
+
+    def signature(self, captions: int) -> dict[retrieval.Kind, str]:
+        """What its measures depend on beside the captions."""
+        shared = f"photos:{len(self.gallery.photos)}|captions:{captions}|w:{self.retriever.sha256[:8]}"
+        limit = "copies" if self.near_duplicates is None else f"{self.near_duplicates:g}"
+        return {
+            "R": shared,
+            "P": f"{shared}|shuffles:{retrieval.SHUFFLES}",
+            "P-hard": f"{shared}|without:{limit}",
+            "GEG-Avg": f"{shared}|look-alikes:image-{retrieval.GROUP}",
+        }
+
+
+def embed(retrievers: Sequence[Retriever], split: Split) -> tuple[Split, list[Embedded]]:
+    """The photos as each retriever sees them, and the split without those that cannot be read."""
+    files = list(dict.fromkeys(str(photo.file) for photo in split.photos))
+    embedded = [embed_photos(retriever, files) for retriever in retrievers]
+    failed = {file: why for one in embedded for file, why in one.failed.items()}
+    return split.without(failed) if failed else split, embedded
+
+
+def listen(
+    retrievers: Sequence[Retriever], embedded: Sequence[Embedded], split: Split, near_duplicates: float | None
+) -> list[Listener]:
+    """Galleries of the photos of a split, copies of a photo known by their bytes."""
+    listeners = []
+    for retriever, one in zip(retrievers, embedded, strict=True):
+        row_of = {file: row for row, file in enumerate(one.files)}
+        rows = [row_of[str(photo.file)] for photo in split.photos]
+        _, copies = np.unique([one.sha256[row] for row in rows], return_inverse=True)
+        gallery = retrieval.gallery(one.vectors[rows], copies, near_duplicates=near_duplicates)
+        listeners.append(Listener(retriever, gallery, near_duplicates))
+    return listeners
+
+
+def measure(
+    split: Split,
+    said: Sequence[Said],
+    measured: list[int],
+    listeners: Sequence[Listener],
+    reader: Retriever | None,
+    *,
+    against: str,
+    metrics: str | None = None,
+    training: TrainingCaptions | None = None,
+    groups: Groups | None = None,
+) -> Grid:
+    """`measured` are photos that everybody speaks of; `reader` is the text-to-text encoder, if there is one, and
+    `groups` who looks like whom, for TT@6."""
+    rows = {one.model.name: Row([], {}, one, {}) for one in said}
+    skipped: dict[str, str] = {}
+    for listener in listeners:
+        for row in rows.values():
+            skipped |= _retrieve(row, listener, measured)
+    if reader is not None and any(photo.captions for photo in split.photos):
+        known = Known(split, reader)
+        for row in rows.values():
+            _text_to_text(row, split, known, measured, groups)
+        if groups is None or not (groups.nearest >= 0).all(1).any():
+            skipped[str(Name("TT", retrieval.GROUP + 1))] = (
+                f"a group has {retrieval.GROUP + 1} photos with references, and there are {len(known.photos)}."
+            )
+    elif reader is not None:
+        skipped["TT"] = "there are no references."
+    skipped |= _text(rows, split, measured, metrics, training)
+    look_alikes = listeners[0].gallery.groups if listeners else np.full((len(split.photos), 0), -1)
+    by_name = {listener.retriever.name: listener.retriever.sha256 for listener in listeners}
+    runs: dict[str, list[str]] = {}
+    for name, row in rows.items():
+        if row.said.model.recipe:
+            runs.setdefault(row.said.model.recipe, []).append(name)
+    return Grid(split, measured, rows, runs, against, by_name, look_alikes, skipped)
+
+
+def _retrieve(row: Row, listener: Listener, measured: list[int]) -> dict[str, str]:
+    """Adds a retriever's measures to a row; returns which could not be taken, and why."""
+    name = listener.retriever.name
+    own, texts = queries(row.said, measured)
+    vectors = embed_captions(listener.retriever, texts)
+    found = retrieval.find(vectors, own, listener.gallery, f"{row.said.model.name} by {name}")
+    row.found[name] = found
+    statistics, lacks = retrieval.measured(found, listener.gallery, name)
+    signature = listener.signature(len(texts))
+    for kind, one in statistics.items():
+        row.add(one, signature[kind])
+    return lacks
+
+
+def queries(said: Said, photos: Sequence[int]) -> tuple[NDArray[np.int64], list[str]]:
+    """The captions of photos, one after another, and whose each is."""
+    own = [photo for photo in photos for _ in said.of_photo[photo]]
+    return np.array(own, np.int64), [text for photo in photos for text in said.of_photo[photo]]
+
+
+def embed_captions(retriever: Retriever, texts: Sequence[str]) -> NDArray[np.float32]:
+    """(N, E); a caption that many photos have is embedded once."""
+    different = list(dict.fromkeys(texts))
+    parts = [np.zeros((0, retriever.size), np.float32)]
+    with Progress(f"captions, {retriever.name}", len(different), unit="caption") as bar:
+        for start in range(0, len(different), _TOGETHER):
+            part = different[start : start + _TOGETHER]
+            parts.append(retriever.embed_captions(part).numpy(force=True).astype(np.float32))
+            bar.advance(len(part))
+    row_of = {text: row for row, text in enumerate(different)}
+    vectors: NDArray[np.float32] = np.concatenate(parts)[[row_of[text] for text in texts]]
+    return vectors
+
+
+class Known:
+    """Photos as a text-to-text encoder knows them: by their references.
+
+    photos   those that have some
+    vectors  the mean of each one's references' vectors, so that a product with a caption is the mean cosine
+    counts   how many references each has
+    """
+
+    def __init__(self, split: Split, reader: Retriever):
+        self.reader = reader
+        self.photos = [row for row, photo in enumerate(split.photos) if photo.captions]
+        self.counts = np.array([len(split.photos[row].captions) for row in self.photos], np.int64)
+        told = [text for row in self.photos for text in split.photos[row].captions]
+        vectors = embed_captions(reader, told)
+        starts = np.cumsum(self.counts) - self.counts
+        sums: NDArray[np.float32] = np.add.reduceat(vectors, starts, axis=0)
+        self.vectors = (sums / self.counts[:, None]).astype(np.float32)
+        self._row_of, self._told = {text: row for row, text in enumerate(told)}, vectors
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Captions; what people say is among the references, and costs nothing."""
+        if all(text in self._row_of for text in texts):
+            return self._told[[self._row_of[text] for text in texts]]
+        return embed_captions(self.reader, texts)
+
+
+def _text_to_text(row: Row, split: Split, known: Known, measured: list[int], groups: Groups | None) -> None:
+    least = 2 if row.said.of_people else 1  # what a person said is compared with what the others said
+    photos = [photo for photo in measured if len(split.photos[photo].captions) >= least]
+    if not photos:
+        return
+    own, texts = queries(row.said, photos)
+    place_of = np.full(len(split.photos) + 1, -1, np.int64)  # the last is that of -1
+    place_of[known.photos] = np.arange(len(known.photos))
+    alike = groups.nearest[known.photos] if groups else np.full((len(known.photos), 0), -1)
+    read = retrieval.text_to_text(
+        known.embed(texts), place_of[own], known.vectors, known.counts, place_of[alike], of_people=row.said.of_people
+    )
+    row.read = own, read.ranks
+    name, count = _name_in_tables(known.reader), len(split.photos)
+    photos_known, weights = f"photos:{len(known.photos)}", f"w:{known.reader.sha256[:8]}"
+    recalls = retrieval.recalls(read.ranks, own, count, "TT R", name)
+    row.add(recalls, f"{photos_known}|captions:{len(texts)}|{weights}")
+    if groups is not None:
+        first = np.flatnonzero(np.diff(own, prepend=-1))  # of each photo: people are asked for one caption, as models
+        found = retrieval.within_groups(read.only(first), own[first], count, retrieval.GROUP + 1, name)
+        if found is not None:
+            row.add(found, f"{photos_known}|captions:{len(first)}|groups:{groups.signature}|{weights}")
+
+
+def _name_in_tables(reader: Retriever) -> str:
+    return "" if reader.name == MINILM else reader.name
+
+
+def _text(
+    rows: dict[str, Row],
+    split: Split,
+    measured: list[int],
+    metrics: str | None,
+    training: TrainingCaptions | None,
+) -> dict[str, str]:
+    """Adds the measures of text to all rows."""
+    skipped: dict[str, str] = {}
+    models = [row for row in rows.values() if not row.said.of_people]
+    people = [row for row in rows.values() if row.said.of_people]
+    told = {photo: list(split.photos[photo].captions) for photo in measured if split.photos[photo].captions}
+    if models and told:
+        captions = [{str(photo): row.said.of_photo[photo][0] for photo in told} for row in models]
+        references = {str(photo): texts for photo, texts in told.items()}
+        found = scoring.compare(captions, references, metrics=metrics, training=training)
+        for row, scores in zip(models, found, strict=True):
+            skipped |= _add_scores(row, scores, len(split.photos))
+    elif models:
+        skipped["measures that compare with references"] = f"no photo of {split.name} has any."
+        references = {str(photo): [""] for photo in measured}  # which these measures do not look at
+        captions = [{str(photo): row.said.of_photo[photo][0] for photo in measured} for row in models]
+        alone = scoring.without_references(training)
+        found = scoring.compare(captions, references, metrics=alone, training=training)
+        for row, scores in zip(models, found, strict=True):
+            skipped |= _add_scores(row, scores, len(split.photos))
+    others = {str(photo): texts[1:] for photo, texts in told.items() if len(texts) > 1}
+    for row in people:
+        if others:
+            first = {photo: told[int(photo)][0] for photo in others}
+            scores = scoring.measure(first, others, metrics=metrics, training=training)
+            skipped |= _add_scores(row, scores, len(split.photos))
+        else:
+            skipped[f"text of {row.said.model.name}"] = "no photo has two references to compare with each other."
+    return skipped
+
+
+def _add_scores(row: Row, scores: scoring.Scores, photos: int) -> dict[str, str]:
+    """Their ids are photos' numbers."""
+    at = [int(id) for id in scores.ids]
+    for one in scores.statistics:
+        spread = np.zeros((photos, one.rows.shape[1]))
+        spread[at] = one.rows
+        row.statistics.append(Statistics(one.names, spread, one.value))
+    row.signature.update(scores.signature)
+    return scores.skipped

@@ -1,0 +1,137 @@
+"""Run folders as `tellapart train` wrote them: what their recipes and logs say."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from tellapart import files, former_names, plain_yaml, recipe_values
+from tellapart.errors import UserError
+from tellapart.evaluation import models
+from tellapart.metrics.measures import RENAMED
+from tellapart.recipe import Recipe
+
+_AS_THEY_ARE = ("loss", "length")  # the others are shares, and people read them times 100
+_UNSEEN = ("step", "epoch", "words")  # of a log line: where it is, and how much it is about
+NEEDED = ("recipe.yaml", "log.jsonl")
+_CHECKPOINT = "last.safetensors"
+
+Curves = dict[str, list[tuple[int, float]]]  # what is measured -> step, value
+
+
+@dataclass(frozen=True)
+class Run:
+    """A folder that `tellapart train` wrote."""
+
+    folder: Path
+    name: str
+    recipe: Recipe
+    validations: Curves  # without the "val/"
+    training: Curves
+    steps: int
+    seconds: float | None  # none where there is no checkpoint
+    state: str  # why it is finished, or that it is not
+
+    @property
+    def rewards(self) -> dict[str, float]:
+        """Terms and weights; none where the objective knows no rewards."""
+        objective = self.recipe.objective
+        return dict(objective.rewards.terms) if objective.name == "policy_gradient" else {}
+
+    @property
+    def label(self) -> str:
+        """What it is trained for, in a word or two."""
+        terms = " + ".join(name if weight == 1 else f"{weight:g} {name}" for name, weight in self.rewards.items())
+        return terms or self.recipe.objective.name
+
+
+def read(folders: Sequence[str]) -> list[Run]:
+    for folder in folders:
+        if not files.is_folder(Path(folder)) or not files.is_file(Path(folder) / "recipe.yaml"):
+            raise UserError(f"{folder} is not a run folder: `tellapart train` writes recipe.yaml into one.")
+    return [_read(Path(model.given), model.name) for model in models.models(folders)]
+
+
+def _read(folder: Path, name: str) -> Run:
+    recipe = _recipe(folder / "recipe.yaml")
+    validations, training, last = _curves(folder / "log.jsonl")
+    position = _position(folder / _CHECKPOINT)
+    return Run(
+        folder,
+        name,
+        recipe,
+        validations,
+        training,
+        max(last, int(position.get("step", 0))),  # a run that goes on has logged more than it has saved
+        position.get("seconds"),
+        str(position.get("finished") or "not finished"),
+    )
+
+
+def _recipe(file: Path) -> Recipe:
+    try:
+        recipe = recipe_values.filled(Recipe(), former_names.renewed(plain_yaml.read(file))[0], strict=False)
+    except UserError as error:
+        raise UserError(f"{file} is damaged: {str(error).removeprefix(f'{file}: ')}") from None
+    return recipe
+
+
+def _curves(file: Path) -> tuple[Curves, Curves, int]:
+    """Validations, all else, and the last step."""
+    if not files.is_file(file):
+        raise UserError(f"{file.parent}: there is no log.jsonl; the run has not come so far.")
+    validations: Curves = defaultdict(list)
+    training: Curves = defaultdict(list)
+    step = -1
+    for number, text in enumerate(files.read_lines(file), 1):
+        try:
+            line = json.loads(text)
+            step = line["step"]
+            if not isinstance(step, int) or not all(isinstance(value, int | float) for value in line.values()):
+                raise ValueError
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise UserError(f"{file}: line {number} is damaged; it must be an object of numbers with a step.") from None
+        for name, value in line.items():
+            if name not in _UNSEEN and math.isfinite(value):
+                curves = validations if name.startswith("val/") else training
+                figure = name.removeprefix("val/")
+                curves[RENAMED.get(figure, figure)].append((step, value))
+    if step < 0:
+        raise UserError(f"{file} has no line yet: there is nothing to compare.")
+    return dict(validations), dict(training), step
+
+
+def _position(file: Path) -> dict[str, Any]:
+    """Where a run is, by its checkpoint; nothing where that is gone."""
+    if not files.is_file(file):
+        return {}
+    try:
+        with safe_open(file, "pt") as opened:  # reads the header alone
+            position = json.loads((opened.metadata() or {}).get("position", "{}"))
+    except (SafetensorError, OSError, ValueError):
+        raise UserError(f"{file} is not a safetensors file, or is damaged.") from None
+    return position if isinstance(position, dict) else {}
+
+
+def caution(runs: Sequence[Run]) -> str:
+    """A sentence where the validations of the runs cannot be compared, for they are not on the same photos."""
+    validated = []
+    for run in runs:
+        data, validation = run.recipe.data, run.recipe.validation
+        photos = [str(files.real(Path(file))) for file in data.files]
+        validated.append((photos, data.val_split, data.limit, sorted(data.without), validation.photos, validation.beam))
+    if all(one == validated[0] for one in validated):
+        return ""
+    return "The runs were validated on different photos or with different beams: their validations do not compare."
+
+
+def in_units(metric: str, value: float) -> float:
+    """A validation's figure as people read it."""
+    return value if metric in _AS_THEY_ARE else 100 * value

@@ -1,0 +1,279 @@
+"""The feature cache: one memory-mapped store per encoder and data set, filled once, resumable after a kill.
+
+grid.f16     (rows, R, D) half precision
+pooled.f16   (rows, D)
+rows.jsonl   a line per photo: {"id", "file", "sha256", "bytes", "mtime_ns", "row"}
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tellapart import files
+from tellapart.data.examples import Example
+from tellapart.data.media import photos
+from tellapart.data.store import Rows, Store
+from tellapart.data.streams import REGIONS
+from tellapart.data.unusable import Unusable
+from tellapart.encoders import PhotoEncoder
+from tellapart.errors import BadPhoto
+from tellapart.parallel import batched, ordered_map
+from tellapart.progress import Progress
+
+_FORMAT = 1
+PHOTO_KEYS = ("file", "sha256", "bytes", "mtime_ns")
+_LONGEST_NAME = 150  # bytes of a data set's name in that of its folder; file systems take 255 for the whole
+BATCH = 16  # photos through the encoder at once; more is no faster on a CPU
+
+
+def store_folder(root: Path, dataset: str, encoder: PhotoEncoder) -> Path:
+    """Where a data set's store lies below a features folder."""
+    config = encoder.config
+    looks = f"{config.image_size}px-{config.grid}x{config.grid}" + ("-max" if config.pooling == "max" else "")
+    return root / f"{safe_name(dataset)}.{safe_name(Path(config.name).name)}-{looks}"
+
+
+def safe_name(name: str) -> str:
+    """A name as part of a folder's."""
+    safe = re.sub(r"[^\w.-]", "_", name) or "photos"
+    if len(safe.encode()) > _LONGEST_NAME:
+        digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
+        safe = f"{safe.encode()[:_LONGEST_NAME].decode(errors='ignore')}-{digest}"
+    return safe
+
+
+class StoredFeatures(Protocol):
+    """A data set's features on disk, to those that learn from them."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The most regions of a photo, and D"""
+
+    def __contains__(self, example: Example) -> bool: ...
+
+    def row(self, example: Example) -> int: ...
+
+    def count(self, example: Example) -> int:
+        """How many regions a photo has."""
+
+    def grid(self, rows: Rows, most: int | None = None) -> Tensor:
+        """(len(rows), most, D): the first regions of each photo, zeros behind its last"""
+
+    def pooled(self, rows: Rows) -> Tensor:
+        """(len(rows), D)"""
+
+
+class Stores(dict[str, StoredFeatures]):
+    """A data set's stored features by the name of their stream; empty where only captions count."""
+
+    @property
+    def main(self) -> StoredFeatures:
+        """What retrievers and neighbours go by: the regions, else the first stream."""
+        return self[REGIONS] if REGIONS in self else next(iter(self.values()))
+
+    def have(self, example: Example) -> bool:
+        """Whether every stream has the example."""
+        return all(example in store for store in self.values())
+
+    def pooled(self, examples: Sequence[Example]) -> Tensor:
+        """(len(examples), D) of the main stream"""
+        return self.main.pooled([self.main.row(example) for example in examples])
+
+
+class FeatureStore(Store):
+    """Features of a data set's photos, read from disk as they are asked for."""
+
+    def __init__(self, folder: Path, encoder: PhotoEncoder):
+        """Opens a store, or makes an empty one.  Refuses one that another encoder filled."""
+        self.shape, self.seen_by = (encoder.regions, encoder.feature_size), encoder.identity
+        manifest = {"format": _FORMAT, "encoder": encoder.identity, "regions": self.shape[0], "features": self.shape[1]}
+        super().__init__(folder, manifest, {"grid": self.shape, "pooled": (encoder.pooled_size,)}, PHOTO_KEYS)
+
+    def __contains__(self, example: Example) -> bool:
+        return str(example.id) in self.lines
+
+    def row(self, example: Example) -> int:
+        return self.row_of(str(example.id))
+
+    def count(self, example: Example) -> int:
+        return self.shape[0]
+
+    def grid(self, rows: Rows, most: int | None = None) -> Tensor:
+        """(len(rows), R, D), or only the first regions"""
+        return self.read("grid", rows, most)
+
+    def pooled(self, rows: Rows) -> Tensor:
+        """(len(rows), D)"""
+        return self.read("pooled", rows)
+
+
+def stored(root: Path, dataset: str, encoder: PhotoEncoder) -> FeatureStore | None:
+    """What an encoder has seen of a data set, if it has seen any."""
+    folder = store_folder(root, dataset, encoder)
+    return FeatureStore(folder, encoder) if files.is_file(folder / "manifest.json") else None
+
+
+@dataclass
+class Extracted:
+    store: StoredFeatures
+    failed: dict[str, str]  # id -> why that photo has no features
+    computed: int  # photos that were not there before
+
+
+@dataclass
+class Looked:
+    """What became of some photos: rows for the store's arrays, and the photos' lines of the journal but for the row."""
+
+    arrays: Sequence[Tensor]
+    entries: list[dict[str, Any]]
+    failed: list[tuple[Example, str]]  # why a photo has none
+
+
+Looking = Callable[[Sequence[Example]], Iterator[Looked]]
+
+
+def extract(
+    examples: Sequence[Example], encoder: PhotoEncoder, folder: Path, looking: Looking | None = None
+) -> Extracted:
+    """Make sure that every photo is in the store; those that are there already and have not changed cost nothing.
+
+    looking  who does it, with an encoder like this one (default: this process)
+    """
+    store = FeatureStore(folder, encoder)
+    looking = looking or partial(look, encoder, encoder)
+    failed, computed = add_missing(store, examples, looking, f"features of {folder.name}")
+    return Extracted(store, failed, computed)
+
+
+def look(
+    encoder: PhotoEncoder, make: Callable[[NDArray[np.uint8]], Sequence[Tensor]], examples: Sequence[Example]
+) -> Iterator[Looked]:
+    """Items batch by batch, as an encoder takes them.
+
+    make  pixels (B, ...), as the encoder reads them -> a tensor with B rows for each of the store's arrays
+    """
+
+    def of_batch(batch: Sequence[photos.Photo]) -> Sequence[Tensor]:
+        return make(np.stack([photo.pixels for photo in batch]))
+
+    return look_by(partial(read_item, encoder), of_batch, examples)
+
+
+class HasHash(Protocol):
+    """An item that was read, in whatever form."""
+
+    @property
+    def sha256(self) -> str:
+        """Of the file's bytes."""
+
+
+Seen = TypeVar("Seen", bound=HasHash)
+
+
+def look_by(
+    read: Callable[[Path], Seen], make: Callable[[Sequence[Seen]], Sequence[Tensor]], examples: Sequence[Example]
+) -> Iterator[Looked]:
+    """Items batch by batch, read by threads while others are looked at.
+
+    make  B items -> a tensor with B rows for each of the store's arrays
+    """
+
+    def load(example: Example) -> tuple[Example, tuple[Seen, dict[str, Any]] | BadPhoto]:
+        try:
+            return example, _load(example, read)
+        except BadPhoto as error:
+            return example, error
+
+    for batch in batched(ordered_map(load, examples), BATCH):
+        good = [loaded for _, loaded in batch if not isinstance(loaded, BadPhoto)]
+        arrays = make([photo for photo, _ in good]) if good else ()
+        failed = [(example, loaded.reason) for example, loaded in batch if isinstance(loaded, BadPhoto)]
+        yield Looked(arrays, [entry for _, entry in good], failed)
+
+
+def add_missing(
+    store: Store, examples: Sequence[Example], looking: Looking, title: str, *, quiet: bool = False
+) -> tuple[dict[str, str], int]:
+    """Add what is missing or has changed; returns why photos failed, by id, and how many were computed.
+
+    quiet  whoever called will name the photos that failed
+    """
+    if not missing_from(store, examples):
+        return {}, 0
+    failed: dict[str, str] = {}
+    computed = 0
+    with store.writing():
+        missing = missing_from(store, examples)
+        with Progress(title, len(examples), done=len(examples) - len(missing)) as bar:
+            unusable = Unusable(bar.message)
+            for looked in looking(missing):
+                for example, reason in looked.failed:
+                    failed[str(example.id)] = reason
+                    store.lines.pop(str(example.id), None)  # of what the photo was before it went bad
+                    if not quiet:
+                        unusable.add(str(example.file), reason)
+                if looked.entries:
+                    store.append(looked.arrays, looked.entries)
+                    computed += len(looked.entries)
+                bar.advance(len(looked.failed) + len(looked.entries))
+            unusable.rest()
+    return failed, computed
+
+
+def missing_from(store: Store, examples: Sequence[Example]) -> list[Example]:
+    """Photos that are not in the store, or are not what they were."""
+    return [e for e in examples if str(e.id) not in store.lines or not unchanged(store.lines[str(e.id)], e.file)]
+
+
+def unchanged(entry: dict[str, Any], file: Path) -> bool:
+    """Whether the photo is still the one whose features we have.  Its date and place may change; its bytes decide."""
+    stamp = _stamp(file)
+    if stamp is None:
+        return bool(entry["file"] == str(file))  # the photo has gone; its features are right, unless of another photo
+    if (str(file), *stamp) == (entry["file"], entry["bytes"], entry["mtime_ns"]):
+        return True
+    try:
+        return bool(stamp[0] == entry["bytes"] and photos.sha256(file) == entry["sha256"])
+    except BadPhoto:
+        return False  # it is there and cannot be read: to be tried, and named, like any other
+
+
+def read_item(encoder: PhotoEncoder, file: str | os.PathLike[str]) -> photos.Photo:
+    """The pixels of an item as its encoder takes them.
+
+    A photo is fitted into a square (S, S, 3).  An encoder of other items, such as clips, has a method `read(file)` that
+    gives pixels of a shape of its own, and names its kinds of items in `takes`.
+    """
+    own = getattr(encoder, "read", None)
+    if own is not None:
+        return own(file)  # type: ignore[no-any-return]
+    return photos.read(file, encoder.config.image_size, encoder.fit)
+
+
+def _load(example: Example, read: Callable[[Path], Seen]) -> tuple[Seen, dict[str, Any]]:
+    """An item, and its line of the journal but for the row."""
+    stamp = _stamp(example.file)  # before it is read: if it changes meanwhile, the next run finds that it has
+    photo = read(example.file)
+    length, date = stamp or (0, 0)
+    entry = {"id": example.id, "file": str(example.file), "sha256": photo.sha256, "bytes": length, "mtime_ns": date}
+    return photo, entry
+
+
+def _stamp(file: Path) -> tuple[int, int] | None:
+    """A file's size and date; None if it is not there."""
+    try:
+        status = file.stat()
+    except (OSError, ValueError):
+        return None
+    return status.st_size, status.st_mtime_ns

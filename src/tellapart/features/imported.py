@@ -1,0 +1,152 @@
+"""Region features from elsewhere, such as bottom-up attention's: a store with a varying number of regions a photo.
+
+regions.f16   (rows, cap, D) half precision, zeros behind a photo's last region
+boxes.f16     (rows, cap, 4) left, top, right, bottom as fractions of the photo's width and height; zeros where unknown
+pooled.f16    (rows, D) the mean over a photo's regions
+rows.jsonl    a line per photo: {"id", "regions", "row"}
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from tellapart import files
+from tellapart.data.examples import Example
+from tellapart.data.store import Rows, Store
+from tellapart.encoders import ENCODERS, PhotoEncoder
+from tellapart.errors import UserError
+from tellapart.features.extracted import Extracted, extract, safe_name, store_folder
+
+FORMAT = 1
+_NAME = re.compile(r"\w[\w.-]*")
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """What takes the place of an encoder: features that were imported, and that no photo can be turned into here."""
+
+    name: str
+    feature_size: int  # D
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What features must share to be used together."""
+        return {"name": self.name, "from": "elsewhere", "feature_size": self.feature_size}
+
+
+def from_identity(identity: dict[str, Any]) -> Elsewhere | None:
+    """The features that a manifest or a model's config.json means; None if it means an encoder.
+
+    Raises ValueError where it is not said which.
+    """
+    if identity.get("from") != "elsewhere":
+        return None
+    name, size = identity.get("name"), identity.get("feature_size")
+    if not isinstance(name, str) or not isinstance(size, int) or size < 1:
+        raise ValueError("it does not say which features from elsewhere it means")
+    return Elsewhere(name, size)
+
+
+def check_name(name: str) -> None:
+    """What imported features may be called: it becomes part of a folder's name, and must not mean an encoder."""
+    if not _NAME.fullmatch(name):
+        raise UserError(f"--name {name!r}: letters, digits, and _ . - between them can make a name.")
+    if name in ENCODERS:
+        raise UserError(f"--name {name}: this is the name of an encoder.")
+
+
+def folder_of(root: Path, dataset: str, name: str) -> Path:
+    """Where a data set's imported features lie below a features folder."""
+    return root / f"{safe_name(dataset)}.{name}"
+
+
+class RegionStore(Store):
+    """Imported features of a data set's photos, read from disk as they are asked for."""
+
+    def __init__(self, folder: Path, source: Elsewhere, cap: int, digest: str):
+        """Opens a store, or makes an empty one.  Refuses one that another import filled.
+
+        cap     regions of a photo that are kept
+        digest  of what was imported
+        """
+        self.source, self.cap, self.digest = source, cap, digest
+        self.shape = (cap, source.feature_size)
+        arrays = {"regions": self.shape, "boxes": (cap, 4), "pooled": (source.feature_size,)}
+        super().__init__(folder, manifest(source, cap, digest), arrays, ("regions",))
+        for line in self.lines.values():
+            if not isinstance(line["regions"], int) or not 1 <= line["regions"] <= cap:
+                raise UserError(f"{folder / 'rows.jsonl'} is damaged; delete the folder {folder}.")
+
+    def __contains__(self, example: Example) -> bool:
+        return str(example.id) in self.lines
+
+    def row(self, example: Example) -> int:
+        return self.row_of(str(example.id))
+
+    def count(self, example: Example) -> int:
+        """How many regions a photo has."""
+        return int(self.lines[str(example.id)]["regions"])
+
+    def grid(self, rows: Rows, most: int | None = None) -> Tensor:
+        """(len(rows), most, D): the first regions of each photo, zeros behind its last"""
+        return self.read("regions", rows, most)
+
+    def pooled(self, rows: Rows) -> Tensor:
+        """(len(rows), D)"""
+        return self.read("pooled", rows)
+
+
+def manifest(source: Elsewhere, cap: int, digest: str) -> dict[str, Any]:
+    return {"format": FORMAT, "encoder": source.identity, "cap": cap, "digest": digest}
+
+
+def open_store(folder: Path) -> RegionStore | None:
+    """The imported features in a folder; None where there are none, or features of an encoder."""
+    file = folder / "manifest.json"
+    if not files.is_file(file):
+        return None
+    said = files.read_json(file)
+    try:
+        source = from_identity(dict(said["encoder"]))
+        return None if source is None else RegionStore(folder, source, int(said["cap"]), str(said["digest"]))
+    except (KeyError, TypeError, ValueError):
+        raise UserError(f"{file} is damaged; delete the folder {folder}.") from None
+
+
+def find(root: Path, name: str) -> Elsewhere | None:
+    """The features that were imported into a features folder under this name, of whichever data set."""
+    if not _NAME.fullmatch(name):
+        return None
+    for folder in sorted(root.glob(f"*.{name}")):
+        if (store := open_store(folder)) is not None and store.source.name == name:
+            return store.source
+    return None
+
+
+def store_of(source: Elsewhere, root: Path, dataset: str) -> RegionStore:
+    """A data set's imported features; says how to get them if they are not there."""
+    folder = folder_of(root, dataset, source.name)
+    store = open_store(folder)
+    if store is None:
+        raise UserError(
+            f"{folder}: there are no features {source.name!r} of the data set {dataset!r}; "
+            f"`tellapart features DATA.json --from ARCHIVE --name {source.name} --out {root}` imports them."
+        )
+    if store.source != source:
+        raise UserError(f"{folder} has features of {store.source.feature_size} numbers, not {source.feature_size}.")
+    return store
+
+
+def features_of(examples: Sequence[Example], seen_by: PhotoEncoder | Elsewhere, root: Path, dataset: str) -> Extracted:
+    """The features of a data set's photos: made now where they are missing, or imported before."""
+    if not isinstance(seen_by, Elsewhere):
+        return extract(examples, seen_by, store_folder(root, dataset, seen_by))
+    store = store_of(seen_by, root, dataset)
+    lacking = f"has no features in {store.folder}"
+    return Extracted(store, {str(e.id): lacking for e in examples if e not in store}, 0)

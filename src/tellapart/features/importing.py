@@ -1,0 +1,176 @@
+"""Bring region features from elsewhere into a store, photo by photo; a run that was stopped goes on where it was."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tellapart.data.examples import Example
+from tellapart.errors import UserError
+from tellapart.features import region_files
+from tellapart.features.imported import Elsewhere, RegionStore, check_name, open_store
+from tellapart.features.region_files import Broken, Regions
+from tellapart.parallel import batched
+from tellapart.progress import Progress
+
+CAP = 100  # the most regions that bottom-up attention gives a photo
+_TOGETHER = 64  # photos that are written at once
+_FRACTIONS = 1.5  # boxes with a coordinate above this are in pixels
+
+
+@dataclass
+class Imported:
+    store: RegionStore
+    there: int  # photos that were there before
+    added: int = 0
+    failed: list[str] = field(default_factory=list)  # a sentence for each part of the archives that cannot be used
+    missing: list[str] = field(default_factory=list)  # ids of the photos that have no features
+    notes: list[str] = field(default_factory=list)  # what was done to regions and boxes before they could be used
+
+
+def bring_in(examples: Sequence[Example], sources: Sequence[Path], folder: Path, name: str, cap: int = CAP) -> Imported:
+    """Import the features of these photos under a name.
+
+    sources  archives and folders, as `region_files` reads them
+    folder   of the store
+    cap      regions of a photo that are kept: the first ones, which detectors are surest of
+    """
+    check_name(name)
+    found = region_files.expand(sources)
+    digest, names = region_files.digest(found), Names(examples)
+    store = open_store(folder)
+    if store is None or (store.source.name, store.cap, store.digest) != (name, cap, digest):
+        source = Elsewhere(name, _feature_size(found, names))
+        store = RegionStore(folder, source, cap, digest)  # refuses a folder that another import filled
+    with store.writing():
+        return _fill(store, examples, found, names)
+
+
+class Names:
+    """Photos by what archives call them: their ids, and where only one photo is meant the names of their files."""
+
+    def __init__(self, examples: Sequence[Example]):
+        self.first = str(examples[0].id) if examples else ""
+        self._by_id = {str(example.id): example for example in examples}
+        meant = Counter(name for example in examples for name in _file_names(example))
+        self._by_file = {name: example for example in examples for name in _file_names(example) if meant[name] == 1}
+
+    def find(self, name: str) -> Example | None:
+        return self._by_id.get(name) or self._by_file.get(name)
+
+
+def _file_names(example: Example) -> set[str]:
+    return {example.file.name, example.file.stem} - {""}
+
+
+def _feature_size(found: Sequence[Path], names: Names) -> int:
+    """D of the first photo that the archives have; refuses archives that have none of the photos."""
+    theirs: list[str] = []
+
+    def wanted(id: str) -> bool:
+        theirs[:] = theirs or [id]
+        return names.find(id) is not None
+
+    first_failure = ""
+    for one in region_files.read(found, wanted):
+        if isinstance(one, Regions) and one.features.size:
+            return int(one.features.shape[1])
+        reason = one.reason if isinstance(one, Broken) else "has no regions"
+        first_failure = first_failure or f"{one.where}: {reason}"
+    if first_failure:
+        raise UserError(f"there are no features that can be used ({first_failure}).")
+    example = f": a photo is {theirs[0]!r} there and {names.first!r} here" if theirs else ""
+    raise UserError(f"{found[0]}: has features of none of the photos; it may belong to another data set{example}.")
+
+
+def _fill(store: RegionStore, examples: Sequence[Example], found: Sequence[Path], names: Names) -> Imported:
+    waiting = {str(example.id) for example in examples if example not in store}
+    result = Imported(store, there=len(examples) - len(waiting))
+    changed = Counter[str]()
+
+    def wanted(id: str) -> bool:
+        bar.advance(0)  # much of an archive may be of other photos
+        example = names.find(id)
+        return example is not None and str(example.id) in waiting
+
+    def usable() -> Iterator[_Row]:
+        for one in region_files.read(found if waiting else (), wanted):
+            example = names.find(one.id)
+            try:
+                row = _row(one, example, store, changed)
+            except ValueError as error:
+                image = f" image {example.id!r}:" if example else ""
+                result.failed.append(f"{one.where}:{image} {error}")
+                bar.message(result.failed[-1])
+            else:
+                waiting.discard(str(row.entry["id"]))
+                yield row
+
+    with Progress(f"features of {store.folder.name}", len(examples), done=result.there) as bar:
+        for batch in batched(usable(), _TOGETHER):
+            columns = zip(*(row.numbers for row in batch), strict=True)
+            store.append([torch.stack(column) for column in columns], [row.entry for row in batch])
+            result.added += len(batch)
+            bar.advance(len(batch))
+    result.missing = [str(example.id) for example in examples if str(example.id) in waiting]
+    result.notes = _notes(changed, store.cap)
+    return result
+
+
+@dataclass
+class _Row:
+    numbers: tuple[Tensor, ...]  # in the order of the store's arrays
+    entry: dict[str, Any]
+
+
+def _row(one: Regions | Broken, example: Example | None, store: RegionStore, changed: Counter[str]) -> _Row:
+    """A photo as the store takes it.  Raises ValueError if there is nothing to take."""
+    if isinstance(one, Broken) or example is None:
+        raise ValueError(one.reason if isinstance(one, Broken) else "is no photo of the data set")
+    count, size = one.features.shape
+    if count == 0:
+        raise ValueError("has no regions")
+    if size != store.source.feature_size:
+        raise ValueError(f"has features of {size} numbers, the others of {store.source.feature_size}")
+    changed["cut"] += count > store.cap
+    kept = torch.from_numpy(one.features[: store.cap])
+    if not kept.half().isfinite().all():
+        raise ValueError("has features that are no numbers, or too large for half precision")
+    regions, boxes = torch.zeros(store.shape, dtype=torch.half), torch.zeros(store.cap, 4)
+    regions[: len(kept)] = kept
+    boxes[: len(kept)] = torch.from_numpy(_fractions(one, changed)[: store.cap])
+    return _Row((regions, boxes, kept.mean(0)), {"id": example.id, "regions": len(kept)})
+
+
+def _fractions(one: Regions, changed: Counter[str]) -> NDArray[np.float32]:
+    """A photo's boxes as fractions of its width and height, (R, 4); zeros where that cannot be known."""
+    if one.boxes is None:
+        return np.zeros((len(one.features), 4), np.float32)
+    boxes = one.boxes
+    if not np.isfinite(boxes).all():
+        raise ValueError("has boxes that are no numbers")
+    if boxes.max() > _FRACTIONS:
+        if not (one.width > 0 and one.height > 0):
+            changed["unknown"] += 1
+            return np.zeros_like(boxes)
+        boxes = (boxes / np.array([one.width, one.height, one.width, one.height])).astype(np.float32)
+    inside = boxes.clip(0, 1)
+    changed["outside"] += bool(np.abs(boxes - inside).max() > 1e-3)  # what is less is rounding
+    return inside
+
+
+def _notes(changed: Counter[str], cap: int) -> list[str]:
+    sentences = {
+        "cut": f"more than {cap} regions; the first {cap} are kept",
+        "outside": "boxes that reach outside the photo; they end at its edges now",
+        "unknown": "boxes in pixels and nothing that says how large the photo is; the boxes are left out",
+    }
+    return [f"{changed[what]} photos have {text}" for what, text in sentences.items() if changed[what]]

@@ -1,0 +1,64 @@
+"""What a frozen network sees in photos, kept between runs: one store in the user's cache for each network."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+from tellapart import paths
+from tellapart.data.examples import Example
+from tellapart.data.store import Store
+from tellapart.errors import UserError
+from tellapart.features.extracted import Looking, add_missing
+from tellapart.files import is_file
+
+Result = TypeVar("Result")
+
+
+def in_cache(
+    kind: str, identity: dict[str, Any], read: Callable[[Path], Result], *, but: tuple[type[UserError], ...] = ()
+) -> Result:
+    """What `read` makes with the store of this identity; with one that is gone afterwards where there is no cache.
+
+    kind  of the store: a folder of the cache
+    but   errors that are not the cache's, and that another store would not help
+    """
+    root = paths.cache()
+    if root is not None:
+        digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+        try:
+            return read(root / kind / digest)
+        except but:
+            raise
+        except UserError as error:  # no room, no right to write, damage, or another process is at it
+            print(f"Nothing is kept of the photos for the next time: {error}", file=sys.stderr)
+    with TemporaryDirectory(prefix="tellapart-") as folder:
+        return read(Path(folder))
+
+
+@dataclass
+class StoredRows:
+    files: list[str]  # the photos that could be read, in the order given
+    rows: list[int]  # of each in the store
+    sha256: list[str]  # of each one's bytes
+    failed: dict[str, str]  # file -> why not
+
+
+def stored_rows(store: Store, files: Sequence[str], looking: Looking, title: str) -> StoredRows:
+    """Where photos are in a store; those that are missing or have changed are looked at first."""
+    examples = {file: Example(str(Path(file).absolute()), Path(file).absolute()) for file in files}
+    wanted = list(examples.values())
+    reasons, _ = add_missing(store, wanted, looking, title, quiet=True)
+    for example in wanted:  # its row may be here still, but whether a photo is there must not depend on a cache
+        if str(example.id) not in reasons and not is_file(example.file):
+            reasons[str(example.id)] = "there is no such file"
+    there = [file for file in files if str(examples[file].id) not in reasons]
+    lines = [store.lines[str(examples[file].id)] for file in there]
+    failed = {file: reasons[str(example.id)] for file, example in examples.items() if str(example.id) in reasons}
+    return StoredRows(there, [int(line["row"]) for line in lines], [str(line["sha256"]) for line in lines], failed)

@@ -1,0 +1,247 @@
+"""The data that a recipe names: examples of each file with their features, those of a split, and who is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tellapart.data import examples as data_files
+from tellapart.data.boxes import BoxesOf, StoredBoxes
+from tellapart.data.examples import Example
+from tellapart.data.items import KIND_OF, PHOTOS, Kind
+from tellapart.data.streams import BOXES, REGIONS
+from tellapart.data.tokenizers import split_words
+from tellapart.distributed import ALONE, World
+from tellapart.encoders import PhotoEncoder
+from tellapart.encoders.in_view import InView
+from tellapart.encoders.loading import load as load_encoder
+from tellapart.errors import UserError
+from tellapart.features.extracted import FeatureStore, StoredFeatures, Stores, extract
+from tellapart.features.imported import Elsewhere, features_of, find
+from tellapart.recipe import Recipe
+
+Source = tuple[Stores, list[Example]]  # examples of a data file, with their features if photos are seen
+Encoders = Mapping[str, PhotoEncoder | Elsewhere | BoxesOf]  # what each stream comes from
+
+
+def encoders_of(recipe: Recipe, device: torch.device) -> Encoders:
+    """What the recipe's streams come from: encoders, or features that were imported."""
+    root, streams = Path(recipe.data.features), recipe.streams
+    found: dict[str, PhotoEncoder | Elsewhere | BoxesOf] = {}
+    for name, one in streams.items():
+        if name != BOXES:
+            found[name] = find(root, one.name) or load_encoder(one, device)
+    if BOXES in streams:
+        regions = found.get(REGIONS)
+        if regions is None or isinstance(regions, BoxesOf) or streams[BOXES] != streams[REGIONS]:
+            raise UserError("inputs.boxes: they are those of the regions, so both must come from the same.")
+        if not isinstance(regions, Elsewhere) and regions.regions != regions.config.grid**2:
+            raise UserError(f"inputs.boxes: the regions of {regions.config.name} are not the cells of a grid.")
+        found[BOXES] = BoxesOf(regions)
+    return {name: found[name] for name in streams}
+
+
+def kinds_taken(encoders: Encoders) -> tuple[Kind, ...]:
+    """The kinds of items that all of them take; features that were imported are of any."""
+    takes = [getattr(encoder, "takes", PHOTOS) for encoder in encoders.values() if not isinstance(encoder, Elsewhere)]
+    every: tuple[Kind, ...] = ("photos", "clips") if encoders else ()
+    return tuple(kind for kind in every if all(kind in one for one in takes))
+
+
+def feature_sizes(encoders: Encoders) -> dict[str, int]:
+    """D of each stream."""
+    return {name: encoder.feature_size for name, encoder in encoders.items()}
+
+
+def identities(encoders: Encoders) -> dict[str, dict[str, Any]]:
+    """What the features of each stream must share to be used together."""
+    return {name: encoder.identity for name, encoder in encoders.items()}
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a recipe takes of a data file."""
+
+    file: str
+    name: str  # of the data set
+    training: list[Example]
+    held_out: list[Example]
+
+
+def choose(recipe: Recipe, *, takes: Collection[Kind]) -> tuple[list[Chosen], list[str]]:
+    """Of every data file what is learned from and what the run is judged by; and records that cannot be used.
+
+    All that can be wrong with data files is found here, before anybody looks at a photo.
+
+    takes  the kinds of items that are learned from; without any only captions count, and records need no file
+    """
+    if not recipe.data.files:
+        raise UserError("the recipe names no data: give --data DATA.json, or data.files in the recipe.")
+    if shared := set(recipe.data.train_split.split("+")) & set(recipe.data.val_split.split("+")):
+        raise UserError(
+            f"data.train_split and data.val_split share {min(shared)!r}; a run is judged by photos it has not seen."
+        )
+    found, problems, called = list[Chosen](), list[str](), dict[str, str]()
+    left_out = Without(recipe.data.without)
+    fewest = 1 if takes else 2  # captions, so that two can be brought together
+    for file in recipe.data.files:
+        dataset = data_files.read(Path(file), needs_files=bool(takes))
+        if dataset.name in called and takes:
+            raise UserError(
+                f"{file} and {called[dataset.name]} are both called {dataset.name!r} and would share a feature cache; "
+                'change "dataset" in one of them.'
+            )
+        called[dataset.name] = file
+        kind = KIND_OF[dataset.kind]
+        if takes and kind not in takes:
+            raise UserError(f"{file} has {kind}; what this recipe's features come from takes {' and '.join(takes)}.")
+        problems += dataset.problems
+        training, validation = (
+            [
+                example
+                for example in _first(
+                    [e for e in in_split(dataset.examples, name) if not left_out.has(e, dataset.name)], limit
+                )
+                if len(example.captions) >= fewest
+            ]
+            for name, limit in ((recipe.data.train_split, recipe.data.limit), (recipe.data.val_split, held_out(recipe)))
+        )
+        if not training and not validation:
+            raise UserError(
+                f"{file} has no photos with {'captions' if takes else 'two captions'} in the splits "
+                f"{recipe.data.train_split!r} and {recipe.data.val_split!r} (its splits: "
+                f"{', '.join(sorted({e.split for e in dataset.examples}))})."
+            )
+        found.append(Chosen(file, dataset.name, training, validation))
+    _require(recipe.data.train_split, [chosen.training for chosen in found])
+    _require(recipe.data.val_split, [chosen.held_out for chosen in found])
+    return found, problems
+
+
+def with_features(
+    chosen: Sequence[Chosen], encoders: Encoders, root: Path, world: World = ALONE
+) -> tuple[list[Source], list[str]]:
+    """The examples of every data file with their features; those that have none are left out and named.
+
+    encoders  none where only captions count
+    root      the folder of the feature cache
+    """
+    sources, problems = list[Source](), list[str]()
+    for one in chosen:
+        wanted = [*one.training, *one.held_out]
+        stores, failed = Stores(), dict[str, str]()
+        for name, encoder in encoders.items():
+            seen_by = encoder.regions if isinstance(encoder, BoxesOf) else encoder
+            result = world.in_turn(partial(features_of, wanted, seen_by, root, one.name))
+            stores[name] = StoredBoxes(result.store) if isinstance(encoder, BoxesOf) else result.store
+            failed |= result.failed
+        problems += [f"{one.file}: image {id_}: {reason}" for id_, reason in failed.items()]
+        sources.append((stores, [example for example in wanted if stores.have(example)]))
+    return sources, problems
+
+
+def gather(recipe: Recipe, encoders: Encoders, world: World = ALONE) -> tuple[list[Source], list[str]]:
+    """Both at once: the examples that a recipe takes, with features, and what could not be used."""
+    chosen, problems = choose(recipe, takes=kinds_taken(encoders))
+    sources, more = with_features(chosen, encoders, Path(recipe.data.features), world)
+    return sources, problems + more
+
+
+def views(recipe: Recipe, encoders: Encoders, training: Sequence[Source], world: World = ALONE) -> list[list[Stores]]:
+    """Of each source of training photos, the stores with other views of them, made now where they are missing."""
+    if not recipe.data.views:
+        return []
+    for encoder in encoders.values():
+        if isinstance(encoder, Elsewhere):
+            raise UserError(
+                f"data.views: features of {encoder.name} were imported; there is no encoder to see views with."
+            )
+    return [
+        [
+            Stores(
+                (name, _views_of(stores[name], examples, encoder, number, world)) for name, encoder in encoders.items()
+            )
+            for number in range(1, recipe.data.views + 1)
+        ]
+        for stores, examples in training
+    ]
+
+
+def _views_of(
+    store: StoredFeatures,
+    examples: Sequence[Example],
+    encoder: PhotoEncoder | Elsewhere | BoxesOf,
+    number: int,
+    world: World,
+) -> StoredFeatures:
+    if isinstance(encoder, BoxesOf):  # the cells of a grid, whatever is shown in them
+        return store
+    return world.in_turn(partial(_view, store, examples, InView(encoder, number)))  # type: ignore[arg-type]
+
+
+def _view(store: FeatureStore, examples: Sequence[Example], encoder: InView) -> StoredFeatures:
+    result = extract(examples, encoder, store.folder.with_name(f"{store.folder.name}-view{encoder.fit.view}"))
+    for id_, reason in result.failed.items():
+        raise UserError(f"data.views: image {id_}: {reason}.")
+    return result.store
+
+
+class Without:
+    """Photos that a run must not learn from, such as those that another one is judged by.
+
+    The same photo is known by its id in a data set of the same name, or by its file's name; and, because data sets
+    name their photos differently, by two captions that they share.
+    """
+
+    def __init__(self, files: Sequence[str]):
+        sets = [data_files.read(Path(file), needs_files=False) for file in files]
+        self._names = {
+            name for dataset in sets for example in dataset.examples for name in _names(example, dataset.name)
+        }
+        self._captions = {_same(text) for dataset in sets for example in dataset.examples for text in example.captions}
+
+    def has(self, example: Example, dataset: str) -> bool:
+        if not self._names.isdisjoint(_names(example, dataset)):
+            return True
+        captions = set(map(_same, example.captions))
+        return len(captions & self._captions) >= min(2, max(len(captions), 1))
+
+
+def _names(example: Example, dataset: str) -> set[str]:
+    names = {f"{dataset}:{example.id}"} | ({example.file.stem} if example.file.name else set())
+    return names | ({Path(example.id).stem} if isinstance(example.id, str) else set())
+
+
+def _same(caption: str) -> str:
+    return " ".join(split_words(caption))
+
+
+def held_out(recipe: Recipe) -> int:
+    """How many photos of a data file's validation split are used at most; 0: all."""
+    return min((limit for limit in (recipe.validation.photos, recipe.data.limit) if limit), default=0)
+
+
+def in_split(examples: Sequence[Example], name: str) -> list[Example]:
+    """The examples of a split, or of several that are joined by "+"."""
+    names = set(name.split("+"))
+    return [example for example in examples if example.split in names]
+
+
+def split(sources: Sequence[Source], name: str, limit: int) -> list[Source]:
+    chosen = [(store, _first(in_split(examples, name), limit)) for store, examples in sources]
+    _require(name, [examples for _, examples in chosen], "captions and features")
+    return chosen
+
+
+def _require(split: str, examples: Sequence[list[Example]], what: str = "captions") -> None:
+    if not any(examples):
+        raise UserError(f"no data file has a photo with {what} in the split {split!r}.")
+
+
+def _first(examples: list[Example], limit: int) -> list[Example]:
+    return examples[:limit] if limit else examples

@@ -1,0 +1,63 @@
+"""Distinct beginnings, against a set of tuples; and that a captioner which shares them computes the same."""
+
+import pytest
+import torch
+
+from tellapart.captioners.shared_prefixes import beginnings
+from tellapart.captioners.transformer import Transformer, TransformerConfig
+from tellapart.data.streams import region_inputs
+from tellapart.decoding import caption_mask, score
+
+BOS, EOS = 1, 2
+
+
+def drawn(seed, photos=3, each=4, length=6, words=6):
+    """Captions of few different words, so that many begin alike, some of them whole."""
+    tokens = torch.randint(2, words, (photos * each, length), generator=torch.Generator().manual_seed(seed))
+    return tokens, caption_mask(tokens, EOS)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_as_many_as_there_are_different_tuples(seed):
+    tokens, spoken = drawn(seed)
+    found = beginnings(tokens, spoken, 3)
+    expected = {}
+    for caption, place in spoken.nonzero().tolist():
+        beginning = (caption // 4, *tokens[caption, : place + 1].tolist())
+        expected.setdefault(beginning, set()).add(int(found.which[caption, place]))
+        where = int(found.place[found.which[caption, place]])
+        assert (where // 6 // 4, *tokens[where // 6, : where % 6 + 1].tolist()) == beginning
+    assert all(len(ids) == 1 for ids in expected.values())
+    assert len({*map(tuple, map(sorted, expected.values()))}) == len(expected) == len(found.place)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_scores_and_gradients_are_those_of_captions_by_themselves(layers):
+    torch.manual_seed(layers)
+    config = TransformerConfig(8, feature_size=8, width=16, heads=2, decoder_layers=layers, feed_forward=32, dropout=0)
+    captioner, (tokens, mask) = Transformer(config), drawn(9, words=5)
+    features = torch.randn(3, 5, 8)
+    assert len(beginnings(tokens, mask, 3).place) < 0.9 * mask.sum()
+
+    def learned(shared):
+        captioner.train(not shared)  # in training nothing is shared; there is no dropout that could differ
+        captioner.zero_grad()
+        logp = score(
+            captioner,
+            captioner.encode(region_inputs(features)),
+            tokens,
+            mask,
+            bos=BOS,
+        )
+        (logp * torch.linspace(-1, 1, logp.numel()).view_as(logp)).sum().backward()
+        return logp.detach(), [parameter.grad.clone() for parameter in captioner.parameters()]
+
+    (logp, gradients), (expected, wanted) = learned(True), learned(False)
+    torch.testing.assert_close(logp, expected)
+    for own, theirs in zip(gradients, wanted, strict=True):
+        torch.testing.assert_close(own, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_captions_without_a_word_have_no_beginnings():
+    tokens = torch.zeros(4, 0, dtype=torch.long)
+    assert len(beginnings(tokens, tokens.bool(), 2).place) == 0

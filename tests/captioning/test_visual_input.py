@@ -1,0 +1,70 @@
+"""Features that were stored before spare a captioner the looking."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tellapart import models
+from tellapart.captioning.captioner import load
+from tellapart.data.readers import folder
+from tellapart.encoders.encoder import Encoder
+from tellapart.features.extracted import extract, store_folder
+
+
+@pytest.fixture
+def seen(small_model, photo_folder, tmp_path):
+    """A features folder, in which those of the first four photos are."""
+    encoder = models.encoder_of(models.load(small_model, torch.device("cpu")), torch.device("cpu"))
+    photos = folder.read(photo_folder)
+    extract(photos.examples[:4], encoder, store_folder(tmp_path / "features", photos.name, encoder))
+    return tmp_path / "features"
+
+
+@pytest.fixture
+def looked_at(monkeypatch):
+    """How many photos went through an encoder."""
+    counts = []
+    look = Encoder.__call__
+    monkeypatch.setattr(Encoder, "__call__", lambda self, pixels: counts.append(len(pixels)) or look(self, pixels))
+    return counts
+
+
+def captions(model, photo_folder, features=None):
+    captioner = load(model, device="cpu", features=features, paths=[str(photo_folder)])
+    return [(one.file, one.text, one.sha256) for one in captioner.caption(sorted(photo_folder.iterdir()))]
+
+
+def test_a_photo_that_was_seen_before_is_not_looked_at_again(small_model, photo_folder, seen, looked_at):
+    fresh = captions(small_model, photo_folder)
+    assert sum(looked_at) == 6
+    looked_at.clear()
+    assert captions(small_model, photo_folder, seen) == fresh
+    assert sum(looked_at) == 2
+
+
+def test_a_photo_that_has_changed_is_looked_at(small_model, photo_folder, seen, looked_at):
+    (photo_folder / "0.png").write_bytes((photo_folder / "5.png").read_bytes())
+    said = captions(small_model, photo_folder, seen)
+    assert sum(looked_at) == 3
+    assert said[0][1:] == said[5][1:]
+
+
+def test_captions_do_not_pass_for_those_of_an_encoder_that_looked(small_model, photo_folder, seen):
+    """Features are stored in half precision, and a caption may hang on the difference."""
+    stored = load(small_model, device="cpu", features=seen, paths=[str(photo_folder)])
+    assert stored.visual_input.identity != load(small_model, device="cpu").visual_input.identity
+
+
+def test_evaluate_takes_stored_features(small_model, photo_folder, seen, looked_at, tellapart, tmp_path, own_cache):
+    arguments = ("--data", photo_folder, "--retriever", "word", "--features", seen, "--out", tmp_path / "evaluation")
+    code, _, err = tellapart("evaluate", small_model, *arguments)
+    assert code == 0, err
+    # the captioner's; the page's, which shows what the words of those two rest on; the retriever's
+    assert sorted(looked_at) == [1, 1, 2, 6]
+
+
+def test_a_folder_of_features_that_is_not_there_is_named(small_model, photo_folder, tmp_path, tellapart):
+    code, _, err = tellapart("caption", photo_folder, "--model", small_model, "--features", tmp_path / "nowhere")
+    assert (code, err.count("\n")) == (2, 1)
+    assert f"--features {tmp_path / 'nowhere'}: there is no such folder." in err

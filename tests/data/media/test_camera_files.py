@@ -1,0 +1,250 @@
+"""Photos as cameras and phones keep them, RAW, HEIC and AVIF: opened where we can, and named where we cannot."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from attacks import camera_files
+from attacks import photos as made
+from attacks.photos import QUADRANTS
+from tellapart import paths
+from tellapart.data.media import photos, raw
+from tellapart.data.readers import folder
+from tellapart.data.unusable import Unusable
+from tellapart.errors import BadPhoto, UserError
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+HEIC_COLOURS = ((65, 65, 191), (65, 193, 191), (193, 65, 63), (193, 193, 63))  # of the PNG that it was made from
+
+
+def shown(pixels: np.ndarray) -> np.ndarray:
+    """(4, 3): the colours in the middle of the quadrants."""
+    low, high = len(pixels) // 4, len(pixels) * 3 // 4
+    return np.array([pixels[low, low], pixels[low, high], pixels[high, low], pixels[high, high]], int)
+
+
+# RAW
+
+
+@pytest.mark.parametrize("orientation", [1, 3, 6, 7, 8])
+@pytest.mark.parametrize("kind", camera_files.RAW)
+def test_of_a_raw_photo_the_largest_jpeg_inside_is_read_upright(kind, orientation, tmp_path):
+    path = made.of_bytes(tmp_path, f"IMG_0001.{kind.upper()}", camera_files.RAW[kind](orientation))
+    np.testing.assert_allclose(shown(photos.read(path, 32).pixels), QUADRANTS, atol=8)
+
+
+def test_a_jpeg_inside_that_says_itself_how_it_lies_is_not_turned_twice(tmp_path):
+    jpeg = camera_files.picture(6, exif=made.exif(6))
+    data = camera_files.tiff([[*camera_files._jpeg(jpeg), (0x0112, 3, [6])]], after_header=b"CR")
+    np.testing.assert_allclose(shown(photos.read(made.of_bytes(tmp_path, "a.cr2", data), 32).pixels), QUADRANTS, atol=8)
+
+
+@pytest.mark.parametrize("kind", camera_files.RAW)
+def test_a_raw_photo_is_known_by_what_it_is_under_any_name(kind, tmp_path):
+    """As a TIFF, its thumbnail would be read."""
+    path = made.of_bytes(tmp_path, "scan.tif", camera_files.RAW[kind](1))
+    np.testing.assert_allclose(shown(photos.read(path, 32).pixels), QUADRANTS, atol=8)
+
+
+@pytest.mark.parametrize("settings", [{}, {"compression": "jpeg"}, {"compression": "tiff_lzw"}], ids=str)
+def test_a_tiff_is_no_raw_photo(settings, tmp_path):
+    path = made.of(tmp_path, "scan.tif", made.quadrants(), **settings)
+    assert not raw.is_raw(path.read_bytes())
+
+
+@pytest.mark.parametrize("name", camera_files.LYING)
+def test_a_raw_photo_whose_directories_lie_is_refused_in_one_sentence(name, tmp_path):
+    path = made.of_bytes(tmp_path, "IMG_0002.CR2", camera_files.LYING[name])
+    with pytest.raises(BadPhoto, match=r"IMG_0002\.CR2: is a RAW photo without a JPEG inside"):
+        photos.read(path, 32)
+
+
+def test_a_raw_photo_that_is_cut_anywhere_or_has_any_byte_changed_is_read_or_refused():
+    rng = np.random.default_rng(0)
+    for make in camera_files.RAW.values():
+        whole = make(6)
+        for _ in range(60):
+            data = bytearray(whole[: rng.integers(1, len(whole) + 1)] if rng.random() < 0.3 else whole)
+            for place in rng.integers(0, min(len(data), 300), 3):
+                data[place] = rng.integers(256)
+            message = ""
+            try:
+                assert photos.decode(bytes(data), "photo.dng", at_least=16).mode == "RGB"
+            except BadPhoto as error:
+                message = str(error)
+            assert message.isprintable()
+
+
+def test_a_raw_photo_of_another_kind_is_named_with_its_kind(tmp_path):
+    path = made.of_bytes(tmp_path, "IMG.CR3", b"\0\0\0\x18ftypcrx \0\0\0\x01" + bytes(99))
+    with pytest.raises(BadPhoto, match=r"IMG\.CR3: is a RAW photo that we cannot open \(CR3;"):
+        photos.read(path, 32)
+
+
+# AVIF and HEIC
+
+
+def test_avif_is_opened(tmp_path):
+    path = made.of(tmp_path, "phone.avif", made.quadrants(), quality=95)
+    np.testing.assert_allclose(shown(photos.read(path, 32).pixels), QUADRANTS, atol=12)
+
+
+@pytest.mark.parametrize("orientation", [3, 6, 7])
+def test_avif_is_turned_upright(orientation, tmp_path):
+    path = made.turned(tmp_path, orientation, ".avif", quality=95)
+    np.testing.assert_allclose(shown(photos.read(path, 32).pixels), QUADRANTS, atol=12)
+
+
+@pytest.mark.parametrize("name", ["IMG_0001.HEIC", "renamed.jpg"])
+def test_heic_is_opened_with_the_extra(name, tmp_path):
+    pytest.importorskip("pi_heif", reason="HEIC is opened with pi-heif")
+    path = made.of_bytes(tmp_path, name, (GOLDEN / "quadrants.heic").read_bytes())
+    np.testing.assert_allclose(shown(photos.read(path, 32).pixels), HEIC_COLOURS, atol=8)
+
+
+def test_heic_that_is_cut_short_is_damaged(tmp_path):
+    pytest.importorskip("pi_heif", reason="HEIC is opened with pi-heif")
+    data = (GOLDEN / "quadrants.heic").read_bytes()
+    for length in (40, 300, len(data) - 2000):
+        with pytest.raises(BadPhoto, match=r"a\.heic: is damaged"):
+            photos.read(made.of_bytes(tmp_path, "a.heic", data[:length]), 32)
+
+
+def test_pillow_itself_is_left_as_it_is(tmp_path):
+    """Opening HEIC for ourselves must not change what other code in the process can open."""
+    pytest.importorskip("pi_heif", reason="HEIC is opened with pi-heif")
+    photos.read(made.of_bytes(tmp_path, "a.heic", (GOLDEN / "quadrants.heic").read_bytes()), 32)
+    assert "HEIF" not in Image.OPEN
+
+
+def test_without_the_extra_a_heic_photo_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "package", lambda name: None)
+    path = made.of_bytes(tmp_path, "IMG_0001.HEIC", (GOLDEN / "quadrants.heic").read_bytes())
+    with pytest.raises(BadPhoto, match=r"IMG_0001\.HEIC: is a HEIC photo; `pip install 'tellapart\[heic\]'` brings"):
+        photos.read(path, 32)
+
+
+# In a folder
+
+
+def test_every_picture_of_a_folder_is_captioned_or_named_and_has_a_row(photo_folder, small_model, tellapart, tmp_path):
+    made.of_bytes(photo_folder, "IMG_1.HEIC", b"\0\0\0\x18ftypheic" + bytes(64))
+    made.of_bytes(photo_folder, "IMG_2.CR2", b"II*\0" + bytes(64))
+    made.of_bytes(photo_folder, "IMG_3.dng", camera_files.dng())
+    made.of_bytes(photo_folder, "IMG_4.CR3", bytes(64))
+    made.of_bytes(photo_folder, "IMG_5.jxl", bytes(64))
+    made.of_bytes(photo_folder, "notes.txt", b"no picture")
+    out = tmp_path / "captions.jsonl"
+    code, _, err = tellapart("caption", photo_folder, "--model", small_model, "--out", out)
+    rows = {Path(row["file"]).name: row for row in map(json.loads, out.read_text().splitlines())}
+    assert code == 1
+    assert {name for name, row in rows.items() if "error" in row} == {
+        "IMG_1.HEIC",
+        "IMG_2.CR2",
+        "IMG_4.CR3",
+        "IMG_5.jxl",
+    }
+    assert all(f"{photo_folder / name}: {row['error']}\n" in err for name, row in rows.items() if "error" in row)
+    assert "caption" in rows["IMG_3.dng"]
+    assert "notes.txt" not in rows
+    assert "4 photos could not be used" in err
+
+
+def test_many_photos_that_cannot_be_opened_are_counted_and_only_a_few_named(
+    photo_folder, small_model, tellapart, tmp_path
+):
+    for number in range(40):
+        made.of_bytes(photo_folder, f"IMG_{number:02}.CR3", bytes(64))
+    code, lines, err = tellapart("caption", photo_folder, "--model", small_model)
+    assert (code, len(lines.splitlines()), len(err.splitlines())) == (1, 6, 6)
+    assert "IMG_04.CR3: is a RAW photo that we cannot open" in err
+    assert err.splitlines()[-1].startswith("35 more photos: is a RAW photo that we cannot open")
+    code, _, err = tellapart("caption", photo_folder, "--model", small_model, "--out", tmp_path / "out.jsonl")
+    assert (tmp_path / "out.jsonl").read_text().count("CR3") >= 40
+    assert len(err.splitlines()) == 7
+
+
+def test_reasons_that_differ_in_a_number_are_one_and_others_are_not():
+    lines: list[str] = []
+    unusable = Unusable(lines.append)
+    for number in range(6):
+        unusable.add(f"{number}.jpg", f"is damaged ({number} bytes are missing)")
+    unusable.add("a\n.jpg", "there is no such file")
+    unusable.rest()
+    assert len(unusable) == 7
+    assert lines[4:] == [
+        "4.jpg: is damaged (4 bytes are missing)",
+        "a\\n.jpg: there is no such file",
+        "1 more photo: is damaged (5 bytes are missing)",
+    ]
+
+
+# Folders and links that lead nowhere
+
+
+def test_a_link_to_nowhere_is_called_that_on_the_command_line_too(tmp_path, small_model, tellapart):
+    (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
+    code, _, err = tellapart("caption", tmp_path / "gone", "--model", small_model)
+    assert (code, f"{tmp_path / 'gone'}: is a link to a file that does not exist" in err) == (1, True)
+    with pytest.raises(UserError, match="gone: is a link to a folder that does not exist"):
+        folder.read(tmp_path / "gone")
+
+
+@pytest.fixture
+def locked() -> Iterator[Path]:
+    """A folder that others may reach, as pytest's own folders may not be."""
+    with tempfile.TemporaryDirectory() as above:
+        Path(above).chmod(0o755)
+        path = Path(above, "locked")
+        (path / "inside").mkdir(parents=True)
+        made.good(path)
+        made.good(path / "inside")
+        yield path
+        path.chmod(0o755)
+
+
+def as_nobody(work):
+    """Run a function as a user without rights, for root may open everything; returns what it returns, a text."""
+    if os.geteuid() != 0:
+        return work()
+    ours, theirs = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+            os.write(theirs, work().encode())
+        except BaseException as error:
+            os.write(theirs, repr(error).encode())
+        finally:
+            os._exit(0)
+    os.close(theirs)
+    with os.fdopen(ours) as answer:
+        text = answer.read()
+    os.waitpid(child, 0)
+    return text
+
+
+def refusal(path: Path) -> str:
+    try:
+        return f"{len(folder.read(path).examples)} photos"
+    except UserError as error:
+        return str(error)
+
+
+def test_a_folder_that_may_not_be_opened_is_not_called_empty(locked):
+    if as_nobody(lambda: refusal(locked)) != "2 photos":
+        pytest.skip("the folder for temporary files is closed to others")
+    locked.chmod(0)
+    assert as_nobody(lambda: refusal(locked)) == (
+        f"{locked}: no photo was found in this folder; {locked}: the folder cannot be opened (Permission denied)."
+    )
+    assert as_nobody(lambda: refusal(locked / "inside")) == f"{locked}/inside: cannot be opened (Permission denied)."

@@ -1,0 +1,151 @@
+"""Odd photos are read like any other.  What they must show follows from how each was made (see `attacks.photos`)."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from attacks import photos as made
+from attacks.photos import BLACK, BLUE, GREEN, GREYS, QUADRANTS, RED, WHITE, YELLOW
+from tellapart.data.media import photos
+
+pytestmark = pytest.mark.filterwarnings("ignore:Corrupt EXIF data:UserWarning")  # Pillow's, of EXIF that is broken
+
+GREY_QUADRANTS = tuple((grey,) * 3 for grey in GREYS)
+HALF_BLACK = (127, 127, 127)  # on white paper: half of 0 and half of 255
+HALF_GREEN = tuple((level + 255) // 2 for level in GREEN)
+
+SHOWS = {  # top left, top right, bottom left, bottom right; the four colours where nothing is said
+    "greyscale": GREY_QUADRANTS,
+    "greyscale JPEG": GREY_QUADRANTS,
+    "one bit": (BLACK, WHITE, WHITE, BLACK),
+    "palette with transparency": (RED, WHITE, BLUE, YELLOW),
+    "palette with half transparency": (WHITE, HALF_GREEN, BLUE, YELLOW),
+    "grey with opacity": (WHITE, HALF_BLACK, BLACK, BLACK),
+    "colour with opacity": (WHITE, HALF_GREEN, BLUE, YELLOW),
+    "colour that stands for transparent": (RED, WHITE, BLUE, YELLOW),
+    "grey that stands for transparent": (BLACK, WHITE, *GREY_QUADRANTS[2:]),
+    "CMYK": ((255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 0)),
+    "sixteen-bit PNG": GREY_QUADRANTS,
+    "sixteen-bit mid grey": ((128, 128, 128),) * 4,
+    "sixteen-bit TIFF": GREY_QUADRANTS,
+    "32-bit whole numbers": GREY_QUADRANTS,
+    "32-bit fractions": GREY_QUADRANTS,
+    "32-bit fractions up to 255": ((20,) * 3, (85,) * 3, (170,) * 3, (200,) * 3),
+    "32-bit fractions with holes": GREY_QUADRANTS,
+    "one pixel": (RED,) * 4,
+    "one row": (RED, GREEN, RED, GREEN),
+    "one column": (RED, RED, BLUE, BLUE),
+}
+
+
+def shown(pixels: np.ndarray) -> np.ndarray:
+    """(4, 3): the colours in the middle of the quadrants."""
+    low, high = len(pixels) // 4, len(pixels) * 3 // 4
+    return np.array([pixels[low, low], pixels[low, high], pixels[high, low], pixels[high, high]], int)
+
+
+def assert_shows(photo: photos.Photo, colours: object, tolerance: int = 3) -> None:
+    """Within what JPEG changes."""
+    np.testing.assert_allclose(shown(photo.pixels), np.array(colours), atol=tolerance)
+
+
+@pytest.mark.parametrize("name", [name for name in made.ODD if name != "twelve megapixels"])
+def test_an_odd_photo_shows_what_was_put_into_it(name, tmp_path):
+    photo = photos.read(made.ODD[name](tmp_path), 32)
+    assert photo.pixels.shape == (32, 32, 3)
+    assert photo.pixels.dtype == np.uint8
+    assert_shows(photo, SHOWS.get(name, QUADRANTS))
+
+
+@pytest.mark.parametrize("size", [1, 7, 96, 300])
+def test_a_photo_becomes_a_square_of_the_size_asked_for_with_nothing_cropped(size, tmp_path):
+    """Each quadrant takes a quarter of the square, although the photo is wider than high."""
+    pixels = photos.read(made.of(tmp_path, "wide.png", made.quadrants()), size).pixels.astype(int)
+    assert pixels.shape == (size, size, 3)
+    mean = np.mean(QUADRANTS, axis=0)
+    np.testing.assert_allclose(pixels.mean((0, 1)), mean, atol=1)
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp", ".tif"])
+@pytest.mark.parametrize("orientation", made.ORIENTATIONS)
+def test_a_photo_is_turned_upright_once_and_never_twice(orientation, suffix, tmp_path):
+    """What is read is saved with all that its picture still knows of EXIF, and read again."""
+    path = made.turned(tmp_path, orientation, suffix)
+    image = photos.decode(path.read_bytes(), path)
+    assert image.size == (96, 64)
+    again = tmp_path / "again.png"
+    image.save(again, exif=image.getexif())
+    assert_shows(photos.read(path, 32), QUADRANTS, tolerance=8)
+    assert_shows(photos.read(again, 32), QUADRANTS, tolerance=8)
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp", ".tif"])
+@pytest.mark.parametrize("orientation", made.ORIENTATIONS)
+def test_a_picture_that_the_caller_has_opened_is_turned_upright_too(orientation, suffix, tmp_path):
+    with Image.open(made.turned(tmp_path, orientation, suffix)) as image:
+        assert_shows(photos.from_image(image, 32), QUADRANTS, tolerance=8)
+
+
+def test_a_large_jpeg_is_decoded_at_a_fraction_of_its_size_and_looks_the_same(tmp_path):
+    path = made.twelve_megapixels(tmp_path)
+    with Image.open(path) as whole:
+        expected = np.asarray(whole.resize((256, 256), Image.Resampling.BICUBIC), int)
+    small = photos.decode(path.read_bytes(), path, at_least=256)
+    assert 256 <= min(small.size) < 3000 / 4
+    difference = np.abs(photos.read(path, 256).pixels - expected)
+    assert difference.mean() < 2
+    assert np.quantile(difference, 0.999) <= 8
+
+
+@pytest.mark.parametrize("size", [(255, 600), (257, 257), (512, 511), (600, 2100)], ids=str)
+def test_a_jpeg_is_never_decoded_smaller_than_asked_for_unless_it_is_smaller(size, tmp_path):
+    path = made.of(tmp_path, "photo.jpg", made.noise(*size))
+    image = photos.decode(path.read_bytes(), path, at_least=256)
+    assert min(image.size) >= min(256, *size)
+
+
+def test_a_photo_is_known_by_the_hash_of_its_bytes(tmp_path):
+    path = made.good(tmp_path)
+    expected = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert photos.read(path, 32).sha256 == expected
+    assert photos.sha256(path) == expected
+
+
+def test_a_photo_may_be_named_by_text_or_by_path(tmp_path):
+    path = made.good(tmp_path)
+    np.testing.assert_array_equal(photos.read(str(path), 32).pixels, photos.read(path, 32).pixels)
+
+
+def test_a_link_to_a_photo_is_a_photo(tmp_path):
+    (tmp_path / "link.jpg").symlink_to(made.good(tmp_path))
+    assert_shows(photos.read(tmp_path / "link.jpg", 32), QUADRANTS)
+
+
+def test_a_photo_whose_name_is_not_utf_8_really_has_such_a_name(tmp_path):
+    """Otherwise the test above that reads it would say little."""
+    with pytest.raises(UnicodeDecodeError):
+        os.fsencode(made.name_that_is_not_utf_8(tmp_path)).decode("utf-8")
+
+
+def test_reading_does_not_depend_on_what_is_read_at_the_same_time(tmp_path):
+    """Decoding runs in several threads."""
+    from tellapart.parallel import ordered_map
+
+    paths = [make(tmp_path) for name, make in made.ODD.items() if name != "twelve megapixels"]
+    alone = [photos.read(path, 16).pixels for path in paths]
+    together = list(ordered_map(lambda path: photos.read(path, 16).pixels, paths))
+    np.testing.assert_array_equal(together, alone)
+
+
+def test_nothing_but_pixels_is_left_of_a_photo_that_has_been_decoded(tmp_path):
+    """Where it was taken, or the thumbnail of how it looked before somebody cropped it, must not travel on."""
+    image = photos.decode(made.turned(tmp_path, 6).read_bytes(), "photo")
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    assert not Image.open(io.BytesIO(file.getvalue())).getexif()

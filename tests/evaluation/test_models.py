@@ -1,0 +1,120 @@
+"""What a user names: models, data sets, and whose captions are of which photo."""
+
+import json
+
+import pytest
+
+from evaluation import world
+from tellapart.errors import UserError
+from tellapart.evaluation import models
+
+
+def names(*given):
+    return [model.name for model in models.models([str(text) for text in given])]
+
+
+def test_rows_are_called_as_their_files_and_folders_are(tmp_path):
+    found = models.models(["plain", "human", "runs/gld/", "a/said.json.gz", "b/table.csv", "c/rows.jsonl"])
+    assert [model.name for model in found] == ["plain", "human", "gld", "said", "table", "rows"]
+    assert [model.kind for model in found] == ["captioner", "human", "captioner", "file", "file", "file"]
+
+
+def test_names_that_two_would_share_are_made_longer():
+    assert names("a/x/said.json", "b/x/said.json", "b/other.json") == ["a/x/said.json", "b/x/said.json", "other"]
+    assert names("human", "a/human.json") == ["human", "human.json"]
+    assert names("plain", "runs/plain") == ["plain", "runs/plain"]
+    assert names("runs/one", "said/one.json") == ["runs/one", "one.json"]
+
+
+def test_an_ensemble_is_called_as_its_members_are():
+    assert names("plain+runs/gld/one", "runs/gld/two") == ["plain+one", "two"]
+    assert names("a/one+a/two", "b/one+b/two", "c/d+e.json") == ["a/one+a/two", "b/one+b/two", "d+e"]
+
+
+def test_runs_of_one_recipe_are_called_by_what_their_names_begin_with():
+    found = models.models(["runs/geg_10,runs/geg_11", "a/plain.json", "x.json,y.json", "gld_0,gld_1", "gld"])
+    assert [model.given for model in found][:2] == ["runs/geg_10", "runs/geg_11"]
+    recipes = ["geg", "geg", "", "x,y", "x,y", "gld_0,gld_1", "gld_0,gld_1", ""]
+    assert [model.recipe for model in found] == recipes
+
+
+def test_a_run_without_a_name_is_refused():
+    for given in ("a,", ",", "a,,b"):
+        with pytest.raises(UserError, match="has no name before or after a comma"):
+            models.models([given])
+
+
+def test_a_file_whose_name_has_a_comma_is_one_model(tmp_path):
+    (tmp_path / "a,b.json").write_text("{}")
+    (model,) = models.models([str(tmp_path / "a,b.json")])
+    assert (model.name, model.recipe) == ("a,b", "")
+
+
+def test_a_model_named_twice_is_refused(tmp_path):
+    for given in (["plain", "plain"], ["a.json", "./a.json"], ["human", "plain", "human"], ["a,b", "a"]):
+        with pytest.raises(UserError, match="is named twice"):
+            models.models(given)
+
+
+def test_two_files_of_one_name_and_different_kinds_are_two_rows():
+    assert names("a.json", "a.csv") == ["a.json", "a.csv"]
+
+
+def test_data_sets_of_one_name_are_refused(tmp_path):
+    one, other = world.make(tmp_path / "a", 2), world.make(tmp_path / "b", 2)
+    with pytest.raises(UserError, match="are both called 'world'"):
+        models.splits([str(one), str(other)], "test")
+    with pytest.raises(UserError, match="has no split 'val'; it has 'test'"):
+        models.splits([str(one)], "val")
+
+
+def test_a_folder_of_photos_is_a_data_set_without_references(tmp_path):
+    world.make(tmp_path / "a", 3)
+    (split,) = models.splits([str(tmp_path / "a")], "test")
+    assert len(split.photos) == 3
+    assert models.by_people(models.models(["human"])[0], split).of_photo == {}
+
+
+@pytest.fixture
+def said(tmp_path):
+    """Captions in a file, as the rows of a split."""
+    data = world.make(tmp_path / "w", 4)
+    (split,) = models.splits([str(data)], "test")
+
+    def read(content):
+        file = tmp_path / "said.json"
+        file.write_text(json.dumps(content))
+        (model,) = models.models([str(file)])
+        return models.from_file(model, split), split
+
+    return read
+
+
+def test_captions_in_a_file_go_by_id_or_by_file(said):
+    of_ids, split = said({"2": "two", "0": ["zero", "another"], "99": "of another split"})
+    assert of_ids.of_photo == {2: ["two"], 0: ["zero"]}
+    of_files, _ = said([{"file": str(split.photos[3].file), "caption": "three"}, {"image_id": 1, "caption": "one"}])
+    assert of_files.of_photo == {3: ["three"], 1: ["one"]}
+
+
+def test_two_captions_of_one_photo_are_refused(said):
+    _, split = said({})
+    with pytest.raises(UserError, match="two of its captions are of one photo"):
+        said([{"file": str(split.photos[3].file), "caption": "three"}, {"image_id": 3, "caption": "drei"}])
+
+
+def test_photos_without_a_caption_are_named(said):
+    partial, split = said({"0": "zero", "2": "two", "3": ""})
+    there, measured, problems = models.taking_part([partial], split, alone=True)
+    assert (there, measured) == ([partial], [0, 2, 3])  # an empty caption is one
+    (problem,) = problems
+    assert problem.endswith("said.json: no caption for 1 photos of world: '1'; nobody is measured on them.")
+
+
+def test_among_several_data_sets_a_file_belongs_where_it_has_half_the_captions(said):
+    few, split = said({"0": "of another data set, in which ids begin at 0 too"})
+    there, measured, problems = models.taking_part([few], split, alone=False)
+    assert (there, measured) == ([], [])
+    assert problems[0].endswith("has captions of 1 of the 4 photos of world; left out.")
+    half, _ = said({"0": "zero", "1": "one"})
+    assert models.taking_part([half], split, alone=False)[0] == [half]

@@ -1,0 +1,89 @@
+"""The mean of captioners: by arithmetic on their weights."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tellapart import models
+from tellapart.data.tokenizers import WordTokenizer
+from tellapart.errors import UserError
+from tellapart.models.averaging import average
+
+ENCODER = {"name": "efficientnet_lite2", "image_size": 64, "grid": 2, "weights_sha256": "0"}
+DROPOUT = 0.2
+SMALL = {"width": 8, "heads": 2, "encoder_layers": 1, "decoder_layers": 1, "feed_forward": 8, "dropout": DROPOUT}
+
+
+def captioner(folder: Path, seed: int, captions: str = "a dog runs", **settings: float) -> dict[str, torch.Tensor]:
+    torch.manual_seed(seed)
+    words = WordTokenizer.build([captions], 1)
+    network = models.build_captioner(
+        "transformer", SMALL | settings, vocab_size=len(words), feature_sizes={"regions": 4}
+    )
+    folder.mkdir()
+    models.describe(folder, "transformer", network, words, {"regions": ENCODER})
+    models.save_weights(folder / "model.safetensors", network)
+    return network.state_dict()
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    config = models.read_config(folder, "captioner")
+    network = models.build_captioner(
+        "transformer", SMALL, vocab_size=config.settings["vocab_size"], feature_sizes={"regions": 4}
+    )
+    models.load_weights(folder, network)
+    return network.state_dict()
+
+
+def test_weights_are_averaged_number_by_number(tmp_path):
+    one, other, third = (captioner(tmp_path / str(seed), seed) for seed in range(3))
+    average([tmp_path / "0", tmp_path / "1", tmp_path / "2"], tmp_path / "mean")
+    for name, mean in weights(tmp_path / "mean").items():
+        torch.testing.assert_close(mean, (one[name] + other[name] + third[name]) / 3)
+
+
+def test_shares_are_proportions(tmp_path):
+    one, other = (captioner(tmp_path / str(seed), seed) for seed in range(2))
+    average([tmp_path / "0", tmp_path / "1"], tmp_path / "mean", [1, 3])
+    for name, mean in weights(tmp_path / "mean").items():
+        torch.testing.assert_close(mean, 0.25 * one[name] + 0.75 * other[name])
+
+
+def test_what_one_run_learned_is_added_to_another(tmp_path):
+    other, run, began = (captioner(tmp_path / str(seed), seed) for seed in range(3))
+    average([tmp_path / "0", tmp_path / "1", tmp_path / "2"], tmp_path / "sum", [1, 0.5, -0.5])
+    for name, weight in weights(tmp_path / "sum").items():
+        torch.testing.assert_close(weight, other[name] + 0.5 * (run[name] - began[name]))
+
+
+def test_runs_may_differ_in_dropout(tmp_path):
+    captioner(tmp_path / "0", 0)
+    captioner(tmp_path / "1", 1, dropout=0.5)
+    average([tmp_path / "0", tmp_path / "1"], tmp_path / "mean")
+    assert models.read_config(tmp_path / "mean", "captioner").settings["dropout"] == DROPOUT  # the first one's
+
+
+def test_the_mean_is_a_model_like_any_other(tmp_path):
+    captioner(tmp_path / "0", 0)
+    average([tmp_path / "0"], tmp_path / "mean")
+    loaded = models.load(tmp_path / "mean", torch.device("cpu"))
+    assert loaded.inputs == {"regions": ENCODER}
+    assert loaded.tokenizer.decode(loaded.tokenizer.encode("a dog runs")) == "a dog runs"
+
+
+@pytest.mark.parametrize(
+    ("more", "shares", "sentence"),
+    [
+        ({"captions": "a cat sits"}, None, "have different vocabularies: there is no mean of the two"),
+        ({"width": 16}, None, "differ in their config.json: there is no mean of the two"),
+        ({}, [1.0], "there are 2 models and 1 shares; each model has one"),
+        ({}, [1.0, -1.0], "the shares of all models together must be above 0, not 0"),
+    ],
+)
+def test_what_has_no_mean_is_refused(tmp_path, more, shares, sentence):
+    captioner(tmp_path / "0", 0)
+    captioner(tmp_path / "1", 1, **more)
+    with pytest.raises(UserError, match=sentence):
+        average([tmp_path / "0", tmp_path / "1"], tmp_path / "mean", shares)
+    assert not (tmp_path / "mean").exists()
