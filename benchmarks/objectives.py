@@ -58,7 +58,7 @@ from tellapart.decoding.score import caption_mask, score
 from tellapart.metrics.caption_files import read_references
 from tellapart.models import encoder_of, load
 from tellapart.models.retrievers import load as load_retriever
-from tellapart.objectives import Moment, baselines
+from tellapart.objectives import StepInfo, baselines
 from tellapart.objectives.cross_entropy import cross_entropy_step
 from tellapart.objectives.policy import PolicyConfig
 from tellapart.objectives.policy_gradient import PolicyGradient, policy_gradient
@@ -144,7 +144,7 @@ class Setting:
         )
         references = [[*caption, self.words.eos] for photo in self.references[:PHOTOS] for caption in photo[:SAMPLES]]
         batch = Batch(np.arange(PHOTOS), region_inputs(self.features, self.mask), *padded(references, self.words.pad))
-        return lambda: self.learn(objective(batch, Moment(0, 0.0)).loss)
+        return lambda: self.learn(objective(batch, StepInfo(0, 0.0)).loss)
 
 
 # What is learned from
@@ -476,7 +476,7 @@ def must_agree(setting: Setting, theirs: Script, terms: Sequence[str]) -> None:
             found = greedy(setting.captioner, memory, **setting.rules)
             assert torch.equal(found.tokens, others[::SAMPLES, : found.tokens.shape[1]])
 
-        def worth(tokens: Tensor) -> Reward:
+        def score_baseline(tokens: Tensor) -> Reward:
             said = setting.said(tokens)
             parts = [setting.terms[name](said) for name in terms]
             words = [part.words for part in parts if part.words is not None]
@@ -488,7 +488,7 @@ def must_agree(setting: Setting, theirs: Script, terms: Sequence[str]) -> None:
                 np.testing.assert_allclose(words[0].numpy(), bonuses, rtol=1e-4, atol=1e-4)
             return reward
 
-        reward, baseline = worth(drawn), worth(others)
+        reward, baseline = score_baseline(drawn), score_baseline(others)
         said, never = setting.said(drawn), torch.tensor(setting.words.banned_ids)
         logp = score(
             setting.captioner,

@@ -53,10 +53,10 @@ if __name__ == "__main__":
         optimizer.step()
         optimizer.zero_grad()
 
-    def hear() -> None:
+    def embed_sampled() -> None:
         listener.similarity(listener.embed_tokens(said.tokens, words), images)
 
-    took = side_by_side({"hear": hear, "step": step}, repeats=9)
+    took = side_by_side({"hear": embed_sampled, "step": step}, repeats=9)
     rows = [
         {"what": name, "ms": f"{1000 * seconds:.1f}", "share of a step": f"{seconds / took['step']:.3f}"}
         for name, seconds in took.items()

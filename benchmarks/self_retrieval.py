@@ -91,8 +91,12 @@ def compare(model: Model, grid: Tensor, captions: list[list[int]]) -> dict[str, 
     took = side_by_side({"ours": partial(ours, model, grid, captions), **loops}, repeats=3)
     asked = {"ours": len(captions), "plain": len(part), "encoded": len(part)}
     pair = {name: seconds / asked[name] / len(grid) for name, seconds in took.items()}
-    beginnings = {tuple(caption[:length]) for caption in captions for length in range(len(caption))}
-    row = {"captions": str(len(captions)), "words": str(sum(map(len, captions))), "to compute": str(len(beginnings))}
+    shared_prefixes = {tuple(caption[:length]) for caption in captions for length in range(len(caption))}
+    row = {
+        "captions": str(len(captions)),
+        "words": str(sum(map(len, captions))),
+        "to compute": str(len(shared_prefixes)),
+    }
     row |= {f"{name}, ms a pair": f"{1000 * seconds:.2f}" for name, seconds in pair.items()}
     row["ours, minutes"] = f"{pair['ours'] * len(captions) * 1000 / 60:.1f}"
     return row | {f"{name} / ours": f"{pair[name] / pair['ours']:.1f}" for name in loops}

@@ -19,7 +19,7 @@ from tellapart.data import examples
 from tellapart.data.examples import Example
 from tellapart.metrics.kneser_ney import KneserNey
 from tellapart.metrics.scoring_inputs import ScoringInputs
-from tellapart.training.data import Without
+from tellapart.training.data import Exclusion
 
 HELD_OUT = ("val", "test")
 
@@ -33,7 +33,7 @@ def chosen(source: Path, held_out: list[Path]) -> list[Example]:
             content["images"] = [photo for photo in content["images"] if photo.get("split") in HELD_OUT]
             left_out.append(Path(folder) / f"{number}.json")
             left_out[-1].write_text(json.dumps(content))
-        without = Without([str(path) for path in left_out])
+        without = Exclusion([str(path) for path in left_out])
     data = examples.read(source, needs_files=False)
     return [one for one in data.examples if int(one.id) % 2 and not without.has(one, data.name)]
 

@@ -44,7 +44,7 @@ def features(encoder: PhotoEncoder, shown: list[Example], view: int) -> Tensor:
 
 
 @torch.inference_mode()
-def worth(model: models.Model, grid: Tensor, shown: list[Example]) -> float:
+def score_baseline(model: models.Model, grid: Tensor, shown: list[Example]) -> float:
     said = []
     for part in grid.split(32):
         memory = model.captioner.encode(region_inputs(part, torch.ones(part.shape[:2], dtype=torch.bool)))
@@ -66,7 +66,7 @@ def main() -> None:
     drawn = {split: draw(request.data, split, request.photos, request.seed) for split in ("train", "val")}
     seen = {name: features(encoder, drawn[split], view) for name, (split, view) in SHOWN.items()}
     for name, model in loaded.items():
-        values = [worth(model, seen[shown], drawn[split]) for shown, (split, _) in SHOWN.items()]
+        values = [score_baseline(model, seen[shown], drawn[split]) for shown, (split, _) in SHOWN.items()]
         print(f"| {name} | " + " | ".join(f"{100 * value:.1f}" for value in values) + " |", flush=True)
 
 

@@ -36,7 +36,7 @@ class SharedError(UserError):
 
 
 @dataclass(frozen=True)
-class World:
+class ProcessGroup:
     """The processes of a run; by default one alone."""
 
     rank: int = 0
@@ -46,7 +46,7 @@ class World:
 
     @classmethod
     @contextmanager
-    def from_environment(cls) -> Iterator[World]:
+    def from_environment(cls) -> Iterator[ProcessGroup]:
         """The world that torchrun made.  Within, only the first process is heard."""
         try:
             size, rank, local_rank = (int(os.environ[name]) for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK"))
@@ -67,7 +67,7 @@ class World:
         world = cls(rank, size, local_rank, waiting)
         try:
             with Path(os.devnull).open("w") as nowhere:
-                if world.is_first:
+                if world.is_main:
                     yield world
                 else:
                     with redirect_stdout(nowhere), redirect_stderr(nowhere):
@@ -76,7 +76,7 @@ class World:
             dist.destroy_process_group()
 
     @property
-    def is_first(self) -> bool:
+    def is_main(self) -> bool:
         """The one that writes and speaks."""
         return self.rank == 0
 
@@ -103,12 +103,12 @@ class World:
                 raise SharedError(heard["error"])
         return [heard["value"] for heard in messages]
 
-    def from_first(self, function: Callable[[], Answer]) -> Answer:
+    def on_main(self, function: Callable[[], Answer]) -> Answer:
         """The first process calls the function while the others wait; all get its answer."""
-        answer: Answer = self.gather(function() if self.is_first else None)[0]
+        answer: Answer = self.gather(function() if self.is_main else None)[0]
         return answer
 
-    def in_turn(self, function: Callable[[], Answer]) -> Answer:
+    def sequentially(self, function: Callable[[], Answer]) -> Answer:
         """All call the function, one after the other: what the first one puts on the disk the others find there."""
         self.gather(None)  # whoever has failed already says so before somebody begins an hour of work
         answers = []
@@ -189,12 +189,12 @@ class World:
             tensor.copy_(sent)
 
 
-ALONE = World()
+SINGLE = ProcessGroup()
 
 
 class _Joined(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, world: World) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, world: ProcessGroup) -> Tensor:
         widths = _of_all(torch.tensor([rows.shape[1]], device=rows.device))
         parts = _of_all(rows.detach().float().flatten())
         size = max(int(width) for width in widths)

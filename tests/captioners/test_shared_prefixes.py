@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tellapart.captioners.shared_prefixes import beginnings
+from tellapart.captioners.shared_prefixes import shared_prefixes
 from tellapart.captioners.transformer import Transformer, TransformerConfig
 from tellapart.data.streams import region_inputs
 from tellapart.decoding import caption_mask, score
@@ -20,7 +20,7 @@ def drawn(seed, photos=3, each=4, length=6, words=6):
 @pytest.mark.parametrize("seed", range(5))
 def test_as_many_as_there_are_different_tuples(seed):
     tokens, spoken = drawn(seed)
-    found = beginnings(tokens, spoken, 3)
+    found = shared_prefixes(tokens, spoken, 3)
     expected = {}
     for caption, place in spoken.nonzero().tolist():
         beginning = (caption // 4, *tokens[caption, : place + 1].tolist())
@@ -37,7 +37,7 @@ def test_scores_and_gradients_are_those_of_captions_by_themselves(layers):
     config = TransformerConfig(8, feature_size=8, width=16, heads=2, decoder_layers=layers, feed_forward=32, dropout=0)
     captioner, (tokens, mask) = Transformer(config), drawn(9, words=5)
     features = torch.randn(3, 5, 8)
-    assert len(beginnings(tokens, mask, 3).place) < 0.9 * mask.sum()
+    assert len(shared_prefixes(tokens, mask, 3).place) < 0.9 * mask.sum()
 
     def learned(shared):
         captioner.train(not shared)  # in training nothing is shared; there is no dropout that could differ
@@ -60,4 +60,4 @@ def test_scores_and_gradients_are_those_of_captions_by_themselves(layers):
 
 def test_captions_without_a_word_have_no_beginnings():
     tokens = torch.zeros(4, 0, dtype=torch.long)
-    assert len(beginnings(tokens, tokens.bool(), 2).place) == 0
+    assert len(shared_prefixes(tokens, tokens.bool(), 2).place) == 0

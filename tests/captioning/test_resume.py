@@ -110,7 +110,7 @@ def test_a_caption_that_was_written_in_place_of_an_error_is_kept(caption, tellap
 
 
 def test_edits_during_a_run_are_kept(jpegs, out):
-    from tellapart.captioning.sources import Speaker
+    from tellapart.captioning.sources import CaptionSource
     from tellapart.commands.caption import write
     from tellapart.data.items import Input
 
@@ -123,8 +123,8 @@ def test_edits_during_a_run_are_kept(jpegs, out):
                 edit(out, "1.jpg")
 
     first = CaptionsFile(out)
-    assert write(Speaker(lambda files: (Caption(file, "first", -1.0) for file in files), "a"), photos, first) == 0
-    assert write(Speaker(speak, "b"), photos, CaptionsFile(out)) == 0
+    assert write(CaptionSource(lambda files: (Caption(file, "first", -1.0) for file in files), "a"), photos, first) == 0
+    assert write(CaptionSource(speak, "b"), photos, CaptionsFile(out)) == 0
     assert [row["caption"] for row in CaptionsFile(out).rows] == [
         "caption 0", MINE, "caption 2", "caption 3", "caption 4", "caption 5"
     ]  # fmt: skip
@@ -204,12 +204,12 @@ def earlier(out, settings, jpegs):
 
 def test_rows_of_an_earlier_version_count_as_done(caption, jpegs, out, small_model):
     from tellapart.captioning.captioner import load
-    from tellapart.captioning.rerank import Choosing
+    from tellapart.captioning.rerank import RerankConfig
     from tellapart.captioning.sources import of_captioner
     from tellapart.decoding.search import Search
 
     caption(jpegs, "--out", out)
-    settings = of_captioner(load(small_model), Search(3), None, Choosing()).settings
+    settings = of_captioner(load(small_model), Search(3), None, RerankConfig()).settings
     earlier(out, settings, {str(path): path.read_bytes() for path in jpegs.iterdir()})
     before = CaptionsFile(out).rows
     assert "6 of them from before" in caption(jpegs, "--out", out)

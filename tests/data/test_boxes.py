@@ -21,7 +21,7 @@ from tellapart.encoders.encoder import Encoder
 from tellapart.errors import UserError
 from tellapart.evaluation.step_time import _sources
 from tellapart.features.extracted import Stores
-from tellapart.features.imported import Elsewhere, features_of
+from tellapart.features.imported import ImportedFeatures, features_of
 from tellapart.features.importing import bring_in
 from tellapart.training.data import Chosen, encoders_of
 
@@ -62,7 +62,7 @@ def test_imported_boxes_stand_beside_their_regions_in_a_batch(store):
 
 
 def test_boxes_are_known_by_what_makes_their_regions():
-    regions = Elsewhere("bu", 8)
+    regions = ImportedFeatures("bu", 8)
     boxes = BoxesOf(regions)
     assert (boxes.feature_size, boxes.identity == regions.identity) == (4, False)
     assert regions_of(boxes.identity) == regions.identity
@@ -111,7 +111,7 @@ def model(folder, inputs, name="gcn_lstm", size=8):
 
 
 def test_a_model_of_imported_regions_is_given_the_boxes_of_a_photo(store, tmp_path):
-    source = Elsewhere("bu", 8)
+    source = ImportedFeatures("bu", 8)
     inputs = {"regions": source.identity, "boxes": BoxesOf(source).identity}
     loaded = models.load(model(tmp_path / "model", inputs), CPU)
     images = [{"id": int(id), "file": f"{id}.jpg", "captions": ["a dog"]} for id in COUNTS]
@@ -134,12 +134,12 @@ def test_a_model_whose_boxes_are_of_no_grid_is_refused_in_one_sentence(tmp_path,
 
 
 def test_models_of_which_one_needs_boxes_speak_together(tmp_path):
-    source = Elsewhere("bu", 8)
+    source = ImportedFeatures("bu", 8)
     inputs = {"regions": source.identity, "boxes": BoxesOf(source).identity}
     one = model(tmp_path / "one", inputs)
     other = model(tmp_path / "other", {"regions": source.identity}, "up_down")
     assert models.load(f"{one}+{other}", CPU).inputs == inputs
     assert models.load(f"{other}+{one}", CPU).inputs == inputs
-    strange = model(tmp_path / "strange", {"regions": Elsewhere("other", 8).identity}, "up_down")
+    strange = model(tmp_path / "strange", {"regions": ImportedFeatures("other", 8).identity}, "up_down")
     with pytest.raises(UserError, match="learned from features of different encoders"):
         models.load(f"{one}+{strange}", CPU)

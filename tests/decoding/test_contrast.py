@@ -78,8 +78,8 @@ def naive_search(captioner, memory, hears, *, weight, floor, beam, most_words, m
             words = next_words(captioner, memory, prefix)
             for word in plausible(words, banned, floor, most_words):
                 caption = (*prefix, word)
-                worth = (1 - weight) * (logp + words[word]) + weight * hears(caption)
-                found.append((worth, logp + words[word], caption))
+                score_baseline = (1 - weight) * (logp + words[word]) + weight * hears(caption)
+                found.append((score_baseline, logp + words[word], caption))
         found.sort(key=lambda one: -one[0])
         bank += [one for one in found[:beam] if one[2][-1] == EOS or length == max_words]
         live = [one for one in found if one[2][-1] != EOS][:beam]
@@ -89,7 +89,9 @@ def naive_search(captioner, memory, hears, *, weight, floor, beam, most_words, m
 def assert_found(best, photo: int, expected) -> None:
     count = len(expected)
     assert captions_of(best, photo)[:count] == [caption for _, _, caption in expected]
-    assert best.score[photo].tolist()[:count] == pytest.approx([worth for worth, _, _ in expected], rel=1e-6)
+    assert best.score[photo].tolist()[:count] == pytest.approx(
+        [score_baseline for score_baseline, _, _ in expected], rel=1e-6
+    )
     assert best.logp[photo].tolist()[:count] == pytest.approx([logp for _, logp, _ in expected], rel=1e-6)
     assert (best.score[photo, count:] == -torch.inf).all()
 
@@ -120,8 +122,8 @@ def test_a_beam_wide_enough_finds_the_best_of_all_captions(weight, floor):
             steps = [words_after(caption[:place]) for place in range(len(caption))]
             if all(word in plausible(step, banned, floor, 6) for step, word in zip(steps, caption, strict=True)):
                 logp = sum(step[word] for step, word in zip(steps, caption, strict=True))
-                worth = (1 - weight) * logp + weight * listener.hears(caption, photo)
-                expected.append((worth, logp, caption))
+                score_baseline = (1 - weight) * logp + weight * listener.hears(caption, photo)
+                expected.append((score_baseline, logp, caption))
         assert_found(best, photo, sorted(expected, reverse=True)[:6])
 
 

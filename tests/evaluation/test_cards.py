@@ -9,7 +9,7 @@ from PIL import Image
 from support import browser
 from tellapart import html as pages
 from tellapart.evaluation.pages import cards
-from tellapart.evaluation.pages.cards import Card, Columns, Kind, Line, Looked, Order, Pictures
+from tellapart.evaluation.pages.cards import Card, Columns, Kind, Line, Order, Pictures, WordRegions
 
 
 def said(caption, of_look_alikes=(), references=(), looked=None):
@@ -36,7 +36,7 @@ def test_nobody_knows_whether_it_is_true_where_nobody_said_anything():
 
 
 def test_words_carry_what_they_rest_on_if_it_is_of_these_words():
-    looked = Looked(["0000", "9310"])
+    looked = WordRegions(["0000", "9310"])
     assert said("the bus", looked=looked) == (
         '<span data-at="0000">the</span> <mark class="own" data-at="9310">bus</mark>'
     )
@@ -78,7 +78,7 @@ def opened(tab, tmp_path):
     for number, word in enumerate(WORDS):
         file = tmp_path / f"{number} <b>.png"
         Image.new("RGB", (300, 200), (60 * number, 100, 90)).save(file)
-        looked = Looked(["0000", "0009"])
+        looked = WordRegions(["0000", "0009"])
         made.append((file, Line("model", f"a {word}", frozenset({"a"}), {"judge": 4.0 - number}, looked)))
     files = [file for file, _ in made]
     listed = [Card(file, [one for one in files if one != file], [line], [f"the {line.caption}"]) for file, line in made]

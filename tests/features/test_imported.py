@@ -22,7 +22,7 @@ from tellapart.data.tokenizers import WordTokenizer
 from tellapart.errors import UserError
 from tellapart.features import region_files
 from tellapart.features.extracted import Stores
-from tellapart.features.imported import Elsewhere, RegionStore, features_of, find, open_store
+from tellapart.features.imported import ImportedFeatures, RegionStore, features_of, find, open_store
 from tellapart.features.importing import bring_in
 from tellapart.models import build_captioner
 from tellapart.objectives.cross_entropy import cross_entropy_step
@@ -368,7 +368,7 @@ def test_the_loss_does_not_depend_on_how_wide_a_batch_is(store):
 
 def test_imported_features_are_found_by_name(store, tmp_path):
     root = tmp_path / "f"
-    assert find(root, "bu") == store.source == Elsewhere("bu", 8)
+    assert find(root, "bu") == store.source == ImportedFeatures("bu", 8)
     for name in ("b", "*", "", "coco.bu/..", "efficientnet_lite2"):
         assert find(root, name) is None
     found = features_of([*EXAMPLES, Example(99, Path())], store.source, root, "coco")

@@ -220,15 +220,15 @@ def test_a_photo_outside_the_pools_of_a_shuffle_has_no_part_in_it():
 
 def test_few_photos_have_no_pools_and_a_single_one_no_look_alikes():
     photos = unit(np.random.default_rng(5), 99, 8)
-    for count, absent in (
+    for count, skip_batch in (
         (99, {"P@1/100[r]", "P@1/100-hard[r]"}),
         (1, {"P@1/100[r]", "P@1/100-hard[r]", "GEG-Avg[r]", "GEG-Min[r]"}),
     ):
         among = retrieval.gallery(photos[:count], alone(count))
         found = retrieval.find(photos[:count], alone(count), among, "")
         statistics, lacks = retrieval.measured(found, among, "r")
-        assert lacks.keys() == absent
-        assert not absent & values(statistics).keys()
+        assert lacks.keys() == skip_batch
+        assert not skip_batch & values(statistics).keys()
         assert values(statistics)["R@1[r]"] == 1.0
     assert lacks["P@1/100[r]"] == "a pool has 100 photos, and there are 1."
 

@@ -110,21 +110,21 @@ def world():
     mask = torch.zeros(tokens.shape, dtype=torch.bool)
     for row, caption in zip(mask, captions, strict=True):
         row[: len(caption)] = True
-    worth = torch.randn(len(captions), generator=draw, dtype=torch.double) * 3 + 5
+    score_baseline = torch.randn(len(captions), generator=draw, dtype=torch.double) * 3 + 5
     logp = table.log_softmax(1)[before, tokens] * mask
     probability = logp.sum(1).exp().detach()
     torch.testing.assert_close(probability.sum(), torch.ones((), dtype=torch.double))
-    (exact,) = torch.autograd.grad((logp.sum(1).exp() * worth).sum(), table, retain_graph=True)
-    return table, logp, mask, worth, probability, exact
+    (exact,) = torch.autograd.grad((logp.sum(1).exp() * score_baseline).sum(), table, retain_graph=True)
+    return table, logp, mask, score_baseline, probability, exact
 
 
 def average(world, baseline, samples=2):
     """The estimator's expectation: every tuple of captions of one photo, by its probability."""
-    table, logp, mask, worth, probability, _ = world
+    table, logp, mask, score_baseline, probability, _ = world
     total = torch.zeros_like(table)
-    for drawn in product(range(len(worth)), repeat=samples):
+    for drawn in product(range(len(score_baseline)), repeat=samples):
         rows = torch.tensor(drawn)
-        got = Reward(worth[rows])
+        got = Reward(score_baseline[rows])
         above = baselines.advantage(got, baseline(got, rows), LONGEST)
         loss, _ = policy_gradient(logp[rows], above, mask[rows], "sentence_sum")
         (gradient,) = torch.autograd.grad(loss, table, retain_graph=True)
@@ -159,10 +159,10 @@ def test_the_mean_of_the_best_is_biased(world):
 
 
 def test_a_second_sample_as_baseline(world):
-    table, logp, mask, worth, probability, exact = world
+    table, logp, mask, score_baseline, probability, exact = world
     total = torch.zeros_like(table)
-    for own, other in product(range(len(worth)), repeat=2):
-        above = baselines.advantage(Reward(worth[[own]]), Reward(worth[[other]]), LONGEST)
+    for own, other in product(range(len(score_baseline)), repeat=2):
+        above = baselines.advantage(Reward(score_baseline[[own]]), Reward(score_baseline[[other]]), LONGEST)
         loss, _ = policy_gradient(logp[[own]], above, mask[[own]], "sentence_sum")
         (gradient,) = torch.autograd.grad(loss, table, retain_graph=True)
         total -= probability[own] * probability[other] * gradient

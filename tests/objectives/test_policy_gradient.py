@@ -8,14 +8,14 @@ from tellapart.captioners import CAPTIONERS
 from tellapart.data.batches import Batch
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.decoding.sample import greedy
-from tellapart.objectives import Moment
+from tellapart.objectives import StepInfo
 from tellapart.objectives.policy import PolicyConfig
-from tellapart.objectives.policy_gradient import PolicyGradient, divergence, portrait
+from tellapart.objectives.policy_gradient import PolicyGradient, divergence, sample_stats
 from tellapart.rewards import Reward, SampledCaptions
 from tellapart.rewards.words import WordView
 
 PAD, BOS, EOS, UNK, CAT, DOG = range(6)
-VOCABULARY, START = 11, Moment(0, 0.0)
+VOCABULARY, START = 11, StepInfo(0, 0.0)
 
 
 WORDS = WordTokenizer(["cat", "dog", "bird", "fish", "horse", "sheep", "cow"])
@@ -34,7 +34,7 @@ class Says:
         reward = self._reward(said)
         return reward, {"reward": reward.per_caption(said.mask).mean().item()}
 
-    def worth(self, said):
+    def score_baseline(self, said):
         self.compared.append(said)
         return self._reward(said)
 
@@ -43,7 +43,7 @@ class Says:
         share = right.sum(1) / said.mask.sum(1).clamp(min=1)
         return Reward(torch.zeros_like(share), right) if self.per_word else Reward(share)
 
-    def absent(self):
+    def skip_batch(self):
         self.missed += 1
 
     def state(self):
@@ -246,13 +246,13 @@ def test_divergence_is_that_of_the_distributions():
 def test_the_running_mean_is_read_before_it_grows():
     captioner, scores = tiny("show_tell", VOCABULARY), Says()
     learn = learner(captioner, scores, baseline="running_mean", sampler="greedy", samples=1)
-    worth = []
+    score_baseline = []
     for seed in range(3):
         learn(batch(seed=seed), START)
-        worth.append(scores._reward(scores.heard[-1]).sentence)
+        score_baseline.append(scores._reward(scores.heard[-1]).sentence)
     total, count = learn.state()["so_far"].tolist()
     assert count == 9
-    assert total == pytest.approx(torch.cat(worth).sum().item(), rel=1e-5)
+    assert total == pytest.approx(torch.cat(score_baseline).sum().item(), rel=1e-5)
     again = learner(captioner, Says(), baseline="running_mean", sampler="greedy", samples=1)
     again.restore(learn.state())
     assert again.state()["so_far"].tolist() == [total, count]
@@ -271,7 +271,7 @@ def test_a_share_without_photos_has_the_same_log_line():
 
 def test_rewards_know_how_far_training_is():
     scores = Says()
-    learner(tiny("show_tell", VOCABULARY), scores)(batch(), Moment(3, 0.75))
+    learner(tiny("show_tell", VOCABULARY), scores)(batch(), StepInfo(3, 0.75))
     assert scores.heard[0].progress == 0.75
 
 
@@ -280,5 +280,5 @@ def test_portrait_by_hand():
     mask = torch.tensor([[True, True, True, False]] * 3 + [[True] * 4])
     content = torch.arange(VOCABULARY) >= CAT
     said = SampledCaptions(tokens, mask, torch.tensor([0, 0, 0, 0]))
-    assert portrait(said, 4, content, EOS) == (10 / 4, 3 / 4, 1 / 4, 1 / 4, 13)
-    assert portrait(said, 2, content, EOS).unique == 1  # the same caption of two photos
+    assert sample_stats(said, 4, content, EOS) == (10 / 4, 3 / 4, 1 / 4, 1 / 4, 13)
+    assert sample_stats(said, 2, content, EOS).unique == 1  # the same caption of two photos

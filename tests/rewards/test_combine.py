@@ -66,7 +66,7 @@ def test_a_term_can_count_for_more_with_some_photos():
     assert reward.words.tolist() == [[20, 0], [40, 0], [3, 0], [4, 0]]
     assert log["reward/plain"] == 2
     assert log["reward/weighed"] == pytest.approx((15 + 30 + 2.25 + 3) / 4)  # a sentence and the mean of its words
-    assert combined.worth(said(4, width=2)).sentence.tolist() == reward.sentence.tolist()
+    assert combined.score_baseline(said(4, width=2)).sentence.tolist() == reward.sentence.tolist()
 
 
 def test_factors_of_no_term_are_refused():
@@ -229,7 +229,7 @@ def test_processes_divide_by_the_mean_spread_of_all_their_photos():
 
 def test_a_process_without_photos_learns_the_spread_of_the_others():
     combined = Combined({"a": Given([0, 1])}, {"a": 1}, balance=True, target=1, total=lambda ours: [2, 2 * 7])
-    combined.absent()
+    combined.skip_batch()
     sums, ones = combined.state()["a"].tolist()
     assert sums / ones == pytest.approx(7)
 
@@ -240,7 +240,7 @@ def test_captions_to_compare_with_get_the_scale_of_the_last_samples():
     combined(said(2), 2)  # a spread of 2
     before = combined.state()
     term.values = [8]
-    assert combined.worth(said(1)).sentence.tolist() == pytest.approx([4])
+    assert combined.score_baseline(said(1)).sentence.tolist() == pytest.approx([4])
     torch.testing.assert_close(combined.state(), before, rtol=0, atol=0)
 
 

@@ -24,7 +24,7 @@ def said(captions, photos):
     return SampledCaptions(tokens, mask, torch.tensor(photos))
 
 
-def worth(reward, captions, photos):
+def score_baseline(reward, captions, photos):
     return reward(said(captions, photos)).sentence.tolist()
 
 
@@ -32,22 +32,22 @@ def test_a_caption_loses_by_the_logarithm_of_how_often_it_was_said_of_others():
     reward = Different()
     reward.remember(said([[5, 6], [5, 6], [5, 6], [7]], [0, 1, 1, 1]))
     expected = [-math.log(3), -math.log(2), -math.log(4), 0.0, 0.0]  # of photos 1 and 1; of 0; of all; own; new
-    assert worth(reward, [[5, 6], [5, 6], [5, 6], [7], [6, 5]], [0, 1, 2, 1, 0]) == pytest.approx(expected)
+    assert score_baseline(reward, [[5, 6], [5, 6], [5, 6], [7], [6, 5]], [0, 1, 2, 1, 0]) == pytest.approx(expected)
 
 
 def test_asking_is_not_saying():
     reward = Different()
-    worth(reward, [[5, 6]], [0])
-    assert worth(reward, [[5, 6]], [1]) == [0.0]
+    score_baseline(reward, [[5, 6]], [0])
+    assert score_baseline(reward, [[5, 6]], [1]) == [0.0]
 
 
 def test_only_the_last_captions_are_remembered():
     reward = Different(window=3)
     reward.remember(said([[5], [6]], [0, 0]))
     reward.remember(said([[7], [8]], [0, 0]))
-    assert worth(reward, [[5], [6], [7], [8]], [1] * 4) == pytest.approx([0.0] + 3 * [-math.log(2)])
+    assert score_baseline(reward, [[5], [6], [7], [8]], [1] * 4) == pytest.approx([0.0] + 3 * [-math.log(2)])
     reward.remember(said([[caption] for caption in range(10, 15)], [0] * 5))  # more than the window at once
-    assert worth(reward, [[11], [12], [14]], [1] * 3) == pytest.approx([0.0, -math.log(2), -math.log(2)])
+    assert score_baseline(reward, [[11], [12], [14]], [1] * 3) == pytest.approx([0.0, -math.log(2), -math.log(2)])
 
 
 def test_the_words_count_and_not_what_follows_the_end():
@@ -80,19 +80,19 @@ def test_as_counted_one_by_one(lately):
         -math.log1p(sum(times[tuple(caption), other] for other in range(3) if other != photo))
         for caption, photo in lately
     ]
-    assert worth(reward, captions, photos) == pytest.approx(expected)
+    assert score_baseline(reward, captions, photos) == pytest.approx(expected)
 
 
 def test_processes_remember_what_all_of_them_said():
     both = [said([[5]], [0]), said([[6], [7]], [1, 1])]
     told = [[fingerprints(part).tolist(), part.photos.tolist()] for part in both]
-    first, second, absent = (Different(window=8, gather=lambda own: [*told, []]) for _ in range(3))
+    first, second, skip_batch = (Different(window=8, gather=lambda own: [*told, []]) for _ in range(3))
     first.remember(both[0])
     second.remember(both[1])
-    absent.remember(None)
+    skip_batch.remember(None)
     assert torch.equal(first.state(), second.state())
-    assert torch.equal(first.state(), absent.state())
-    assert worth(first, [[6]], [0]) == pytest.approx([-math.log(2)])
+    assert torch.equal(first.state(), skip_batch.state())
+    assert score_baseline(first, [[6]], [0]) == pytest.approx([-math.log(2)])
 
 
 def test_a_state_that_is_restored_goes_on_as_if_nothing_had_happened():
@@ -104,13 +104,13 @@ def test_a_state_that_is_restored_goes_on_as_if_nothing_had_happened():
         one.remember(said([[7]], [2]))
     assert torch.equal(reward.state(), other.state())
     assert torch.equal(reward.state(), third.state())
-    assert worth(other, [[5], [7]], [3, 3]) == pytest.approx(2 * [-math.log(2)])
+    assert score_baseline(other, [[5], [7]], [3, 3]) == pytest.approx(2 * [-math.log(2)])
 
 
 def test_a_sum_tells_its_terms_what_was_learned_from_and_not_what_that_is_compared_with():
     combined = Combined({"different": Different()}, {"different": 2.0})
     compared, learned = said([[5], [6]], [0, 0]), said([[7], [7]], [0, 0])
-    combined.worth(compared)
+    combined.score_baseline(compared)
     combined(learned, 2)
     total, _ = combined(said([[5], [7]], [1, 1]), 2)
     assert total.sentence.tolist() == pytest.approx([0.0, -2 * math.log(3)])
@@ -121,7 +121,7 @@ def test_what_a_term_of_a_sum_remembers_is_in_its_checkpoint():
     first(said([[5], [6]], [0, 0]), 2)
     assert set(first.state()) == {"different", "different/memory"}
     second.restore(first.state())
-    assert second.worth(said([[5]], [1])).sentence.item() < 0
+    assert second.score_baseline(said([[5]], [1])).sentence.item() < 0
 
 
 def test_a_window_of_no_captions_is_refused():

@@ -51,12 +51,12 @@ def test_rewards_are_the_measures_of_these_names_and_what_loops_find(seed):
     ears = listener(images, torch.randn(20, 5))
     batch = said(torch.randint(20, (20, 3)).tolist(), photos)
     found = {kind: GroupGap(ears, groups, kind, k=4)(batch).sentence for kind in ("average", "hardest")}
-    similarity, used = (ears.hear(batch) @ images.T).numpy(), groups[:, :4].numpy()
+    similarity, used = (ears.embed_sampled(batch) @ images.T).numpy(), groups[:, :4].numpy()
     measured = gaps(similarity, np.array(photos), used[photos])
     np.testing.assert_allclose(found["average"].numpy(), measured[0], atol=1e-6)
     np.testing.assert_allclose(found["hardest"].numpy(), measured[1], atol=1e-6)
     for caption, photo in enumerate(photos):
-        heard = ears.hear(batch)[caption]
+        heard = ears.embed_sampled(batch)[caption]
         theirs = [cosine(heard, images[other]) for other in used[photo].tolist() if other >= 0]
         match = cosine(heard, images[photo])
         average = match - sum(theirs) / len(theirs) if theirs else 0.0

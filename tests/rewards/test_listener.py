@@ -30,24 +30,24 @@ def test_a_batch_is_heard_once_and_forgotten_when_another_comes():
     embed = Counting(WORDS)
     ears = Listener("counting", degrees(0, 45), torch.zeros(2), 1.0, embed)
     first, second = said([[0], [1]], [0, 1]), said([[1], [2]], [0, 1])
-    heard, similarity = ears.hear(first), ears.similarities(first)
-    assert ears.hear(first) is heard
+    heard, similarity = ears.embed_sampled(first), ears.similarities(first)
+    assert ears.embed_sampled(first) is heard
     assert ears.similarities(first) is similarity
     ears.to_batch(first), ears.to_own(first)
     assert embed.calls == 1
-    torch.testing.assert_close(ears.hear(second), WORDS[[1, 2]])
+    torch.testing.assert_close(ears.embed_sampled(second), WORDS[[1, 2]])
     torch.testing.assert_close(ears.similarities(second), WORDS[[1, 2]] @ degrees(0, 45).T)
     assert embed.calls == 2
     twin = replace(first)  # equal, but another: nothing is compared
-    torch.testing.assert_close(ears.hear(twin), heard)
+    torch.testing.assert_close(ears.embed_sampled(twin), heard)
     assert embed.calls == 3
 
 
 def test_captions_are_heard_up_to_their_end():
     ears = listener(degrees(0), WORDS)
     short, padded = said([[0, 1], []], [0, 0]), said([[0, 1], []], [0, 0], width=9)
-    torch.testing.assert_close(ears.hear(short), torch.cat([degrees(45), torch.zeros(1, 2)]))
-    torch.testing.assert_close(ears.hear(padded), ears.hear(short), rtol=0, atol=0)
+    torch.testing.assert_close(ears.embed_sampled(short), torch.cat([degrees(45), torch.zeros(1, 2)]))
+    torch.testing.assert_close(ears.embed_sampled(padded), ears.embed_sampled(short), rtol=0, atol=0)
 
 
 def random_world(seed, photos=23, captions=17, size=6):
@@ -71,14 +71,14 @@ def test_a_photo_is_looked_for_in_its_own_data_set_and_where_nothing_is_known_no
             if pool[photo] != pool[photos[caption]] or photo == 4:
                 assert found[caption, photo] == -torch.inf
             else:
-                expected = cosine(ears.hear(batch)[caption], images[photo])
+                expected = cosine(ears.embed_sampled(batch)[caption], images[photo])
                 assert found[caption, photo].item() == pytest.approx(expected, abs=1e-6)
 
 
 def test_similarities_to_chosen_photos_to_the_own_one_and_to_those_of_the_batch():
     images, words, lines, photos = random_world(1)
     ears, batch = listener(images, words, pool=[i % 2 for i in range(23)]), said(lines, photos)
-    heard, chosen = ears.hear(batch), torch.randint(23, (17, 4))
+    heard, chosen = ears.embed_sampled(batch), torch.randint(23, (17, 4))
     some, own, (among, which) = ears.to_photos(batch, chosen), ears.to_own(batch), ears.to_batch(batch)
     different = sorted(set(photos))
     assert among.shape == (17, len(different))
@@ -103,7 +103,7 @@ def test_a_pickled_listener_answers_the_same_and_takes_no_memories_along():
 def test_whatever_precision_a_retriever_has_the_answer_is_single():
     ears = Listener("double", degrees(0, 90), torch.zeros(2), 1.0, Directions(WORDS.double()))
     batch = said([[0]], [1])
-    assert ears.hear(batch).dtype == ears.similarities(batch).dtype == torch.float32
+    assert ears.embed_sampled(batch).dtype == ears.similarities(batch).dtype == torch.float32
 
 
 def test_photos_that_cannot_be_compared_are_refused():
@@ -141,7 +141,7 @@ def test_a_real_retriever_hears_tokens_as_it_reads_text(real):
     expected = real.embed_captions(captions) @ real.embed_images(features).T
     torch.testing.assert_close(ears.similarities(spoken(*captions)), expected)
     assert (ears.name, ears.scale, len(ears)) == (real.name, real.scale, 3)
-    assert ears.hear(spoken(*captions))[2].tolist() == [0.0] * real.size
+    assert ears.embed_sampled(spoken(*captions))[2].tolist() == [0.0] * real.size
     again = pickle.loads(pickle.dumps(ears))
     torch.testing.assert_close(again.similarities(spoken(*captions)), expected)
 
@@ -152,7 +152,7 @@ def test_what_a_real_retriever_answers_can_be_multiplied_with_what_has_a_gradien
     read = Listener.of_references(real, SPEAKER, [["a dog"], ["a bus"]], pool)
     for ears in (seen, read):
         weight, batch = torch.ones(2, requires_grad=True), spoken("dog", "a bus")
-        answers = [ears.hear(batch), ears.similarities(batch), ears.to_batch(batch)[0], ears.images]
+        answers = [ears.embed_sampled(batch), ears.similarities(batch), ears.to_batch(batch)[0], ears.images]
         for answer in answers:
             (gradient,) = torch.autograd.grad((answer * weight[:, None]).sum(), weight)
             torch.testing.assert_close(gradient, answer.sum(1))

@@ -348,13 +348,13 @@ def test_each_word_gets_what_it_adds_to_the_sentence(count_end):
     found = Differences(consensus)(said(captions, photos, width=8, padding=END))
     whole = torch.tensor(photos)
     for row, caption in enumerate(captions):
-        worth = [0.0]
+        score_baseline = [0.0]
         for length in range(1, len(caption) + 1):  # cut, without an end
-            worth.append(consensus(torch.tensor([caption[:length]]), whole[[row]]).item())
-        worth.append(consensus(torch.tensor([[*caption, END]]), whole[[row]]).item())
-        expected = [after - before for before, after in pairwise(worth)]
+            score_baseline.append(consensus(torch.tensor([caption[:length]]), whole[[row]]).item())
+        score_baseline.append(consensus(torch.tensor([[*caption, END]]), whole[[row]]).item())
+        expected = [after - before for before, after in pairwise(score_baseline)]
         assert found.words[row].tolist() == pytest.approx(expected + [0] * (7 - len(caption)), abs=1e-5)
-        assert found.sentence[row].item() == pytest.approx(worth[-1], abs=1e-5)
+        assert found.sentence[row].item() == pytest.approx(score_baseline[-1], abs=1e-5)
     torch.testing.assert_close(found.words.sum(1), found.sentence, atol=1e-5, rtol=0)
 
 

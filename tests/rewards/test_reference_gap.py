@@ -54,8 +54,8 @@ def test_it_is_the_difference_of_single_comparisons(kind):
             for other in [photo, *look_alikes[photo]]
             if other >= 0
         )
-        worth = max(others, default=0) if kind == "hardest" else sum(others) / max(len(others), 1)
-        expected.append(own - worth)
+        score_baseline = max(others, default=0) if kind == "hardest" else sum(others) / max(len(others), 1)
+        expected.append(own - score_baseline)
     assert min(expected) < 0 < max(expected)
     captions = SampledCaptions(tokens, torch.ones_like(tokens, dtype=torch.bool), photos)
     reward = ReferenceGap(consensus, torch.tensor(look_alikes), kind)

@@ -14,7 +14,7 @@ from tellapart import models
 from tellapart.commands.train import parse
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.errors import UserError
-from tellapart.features.imported import Elsewhere
+from tellapart.features.imported import ImportedFeatures
 from tellapart.recipe import DataConfig, Recipe
 from tellapart.training import checkpoint, checks
 from tellapart.training.build import run
@@ -271,4 +271,4 @@ def assert_same_weights(run, other):
 def test_features_from_elsewhere_have_no_views(tmp_path):
     recipe = Recipe(data=DataConfig(views=1))
     with pytest.raises(UserError, match=r"data\.views: features of bottom_up were imported; there is no encoder"):
-        views(recipe, {"regions": Elsewhere("bottom_up", 2048)}, [])
+        views(recipe, {"regions": ImportedFeatures("bottom_up", 2048)}, [])

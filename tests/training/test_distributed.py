@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from tellapart.commands.train import parse
-from tellapart.distributed import World
+from tellapart.distributed import ProcessGroup
 from tellapart.errors import UserError
 from tellapart.training.build import run
 
@@ -240,7 +240,7 @@ def test_an_error_leaves_no_group_behind(monkeypatch):
         monkeypatch.setenv(name, value)
 
     def end_with_an_error():
-        with World.from_environment():
+        with ProcessGroup.from_environment():
             assert torch.distributed.is_initialized()
             raise UserError("a mistake")
 

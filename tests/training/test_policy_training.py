@@ -354,7 +354,7 @@ def test_look_alikes_of_another_split_are_refused(refused, small_world, listener
 
 # --- what is refused ---
 
-ALONE = ["--objective.policy={samples: 1, baseline: greedy}", "--objective.rewards.balance=true"]
+SINGLE = ["--objective.policy={samples: 1, baseline: greedy}", "--objective.rewards.balance=true"]
 
 
 @pytest.mark.parametrize(
@@ -371,7 +371,7 @@ ALONE = ["--objective.policy={samples: 1, baseline: greedy}", "--objective.rewar
         ),
         (["--objective.policy.samples", "1"], "leave_one_out compares the captions of a photo"),
         (["--objective.policy.sampler", "greedy"], "objective.policy.samples must be 1 where captions are greedy"),
-        (ALONE, "objective.rewards.balance goes by how much captions of a photo differ"),
+        (SINGLE, "objective.rewards.balance goes by how much captions of a photo differ"),
         (["--objective.policy.baseline", "best", "--objective.policy.best", "9"], "a photo has 5 captions, not 9"),
         (["--objective.policy.baseline", "greedyy"], "greedyy"),
         (["--objective.policy.temperature", "0"], "objective.policy.temperature must be at least 0.001"),

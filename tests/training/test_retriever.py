@@ -260,7 +260,7 @@ def left_out(tmp_path):
 
     def ask(example, *records, dataset="mine"):
         (tmp_path / "test.json").write_text(json.dumps({"dataset": "theirs", "images": list(records)}))
-        return data.Without([str(tmp_path / "test.json")]).has(example, dataset)
+        return data.Exclusion([str(tmp_path / "test.json")]).has(example, dataset)
 
     return ask
 

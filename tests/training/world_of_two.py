@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from tellapart.commands.train import parse
-from tellapart.distributed import World
+from tellapart.distributed import ProcessGroup
 from tellapart.errors import UserError
 from tellapart.training import build
 
@@ -52,7 +52,7 @@ def run(arguments, fault, world):
 
 def main(folder):
     torch.set_num_threads(1)
-    with World.from_environment() as world:
+    with ProcessGroup.from_environment() as world:
         for one in json.loads((folder / "runs.json").read_text()):
             result = run(one["arguments"], one.get("fault"), world)
             (folder / f"{one['name']}.{world.rank}.json").write_text(json.dumps(result))

@@ -8,8 +8,8 @@ Memory and state are nested tuples of tensors whose first dimension counts those
 state may also hold an object with a method `select_rows(rows)`, such as the key-value cache of a language model; a
 captioner with one cannot be exported.
 
-Two attributes are optional, and only make a policy gradient quicker: `all_words_at_once`, where `forward` is quicker
-than as many steps, and `shares_beginnings`, where `forward` takes `Beginnings` in place of `spoken`.
+Two attributes are optional, and only make a policy gradient quicker: `parallel_forward`, where `forward` is quicker
+than as many steps, and `shares_prefixes`, where `forward` takes `SharedPrefixes` in place of `spoken`.
 """
 
 from __future__ import annotations

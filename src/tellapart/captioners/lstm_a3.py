@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from tellapart.captioners.recurrent import at_words, captions_of, lstm, mean_region, unroll, wake
+from tellapart.captioners.recurrent import at_words, captions_of, init_gates_, lstm, mean_region, unroll
 from tellapart.data.streams import ATTRIBUTES, REGIONS, Inputs, Stream, read_attributes
 
 
@@ -53,7 +53,7 @@ class LstmA3(nn.Module):
         self.recurrent_gates = nn.Linear(c.width, 4 * c.width, bias=False)
         self.dropout, self.word = nn.Dropout(c.dropout), nn.Linear(c.width, c.vocab_size)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
-        wake([self.input_gates, self.recurrent_gates], self.word)
+        init_gates_([self.input_gates, self.recurrent_gates], self.word)
 
     def encode(self, inputs: Inputs) -> State:
         attributes = self.attributes(self._vector(inputs[ATTRIBUTES]))

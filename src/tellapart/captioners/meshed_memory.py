@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tellapart.captioners.shared_prefixes import Beginnings
+from tellapart.captioners.shared_prefixes import SharedPrefixes
 from tellapart.captioners.transformer import Attention, KeysValues, Layout, Positions, feed_forward
 from tellapart.data.streams import REGIONS, Inputs
 
@@ -112,8 +112,8 @@ class DecoderLayer(nn.Module):
 
 
 class MeshedMemory(nn.Module):
-    all_words_at_once = True  # in `forward`: scoring captions there is quicker than keeping what `step` has computed
-    shares_beginnings = True  # `forward` takes `Beginnings` in place of `spoken`
+    parallel_forward = True  # in `forward`: scoring captions there is quicker than keeping what `step` has computed
+    shares_prefixes = True  # `forward` takes `SharedPrefixes` in place of `spoken`
 
     def __init__(self, config: MeshedMemoryConfig):
         super().__init__()
@@ -146,7 +146,7 @@ class MeshedMemory(nn.Module):
         """One word: token (N,) in, logits (N, V) and the next state out."""
         return self._decode(token, Layout(len(token), 1, None), state, memory)
 
-    def forward(self, tokens: Tensor, memory: Memory, spoken: Tensor | Beginnings | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, memory: Memory, spoken: Tensor | SharedPrefixes | None = None) -> Tensor:
         """Teacher forcing: tokens (N, T) in, logits (N, T, V) out.
 
         Or (M, V) at the words where `spoken` is True; or (M, V) after each of the beginnings.

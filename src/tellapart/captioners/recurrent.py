@@ -24,7 +24,7 @@ def lstm(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
     return show.sigmoid() * cell.tanh(), cell
 
 
-def wake(gates: Iterable[nn.Linear], word: nn.Linear) -> None:
+def init_gates_(gates: Iterable[nn.Linear], word: nn.Linear) -> None:
     """First weights with which words and photo are heard at the output from the first step on.
 
     torch's own are so small that a signal fades on its way through a cell, and twice through two: for hundreds of steps

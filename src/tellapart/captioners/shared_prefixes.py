@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 
-class Beginnings(NamedTuple):
+class SharedPrefixes(NamedTuple):
     """M distinct beginnings at the words of captions (N, T)."""
 
     place: Tensor  # (M,) where each occurs, as an index in N*T
     which: Tensor  # (N, T) the one that each word ends; of no meaning where there is no word
 
 
-def beginnings(tokens: Tensor, spoken: Tensor, photos: int) -> Beginnings:
+def shared_prefixes(tokens: Tensor, spoken: Tensor, photos: int) -> SharedPrefixes:
     """tokens (N, T), spoken (N, T) True at the words and False at the padding behind them; N = photos*K."""
     captions, length = tokens.shape
     words = int(tokens.max()) + 1 if tokens.numel() else 1
@@ -34,4 +34,4 @@ def beginnings(tokens: Tensor, spoken: Tensor, photos: int) -> Beginnings:
         first = torch.full_like(distinct, captions).scatter_reduce_(0, own_of_rows, rows, "amin")
         places.append(first * length + t)
         count += len(distinct)
-    return Beginnings(torch.cat(places) if places else which.new_zeros(0), which)
+    return SharedPrefixes(torch.cat(places) if places else which.new_zeros(0), which)

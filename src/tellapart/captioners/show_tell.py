@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from tellapart.captioners.recurrent import at_words, captions_of, lstm, mean_region, unroll, wake
+from tellapart.captioners.recurrent import at_words, captions_of, init_gates_, lstm, mean_region, unroll
 from tellapart.data.streams import REGIONS, Inputs
 
 
@@ -53,7 +53,7 @@ class ShowTell(nn.Module):
         self.dropout, self.word = nn.Dropout(c.dropout), nn.Linear(c.width, c.vocab_size)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
         self.photo_gates = nn.Linear(c.width, 4 * c.width, bias=False) if c.every_step else None
-        wake([gates for gates in (self.heard, self.before, self.photo_gates) if gates is not None], self.word)
+        init_gates_([gates for gates in (self.heard, self.before, self.photo_gates) if gates is not None], self.word)
 
     def encode(self, inputs: Inputs) -> Memory:
         features, mask = inputs[REGIONS]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tellapart.captioners.masked import masked_softmax
-from tellapart.captioners.shared_prefixes import Beginnings
+from tellapart.captioners.shared_prefixes import SharedPrefixes
 from tellapart.data.streams import REGIONS, Inputs
 
 
@@ -62,10 +62,10 @@ class Layout(NamedTuple):
     word: Tensor | None = None  # (N*T,) the word at each place, where one word may stand at several
 
     @classmethod
-    def of(cls, tokens: Tensor, spoken: Tensor | Beginnings | None) -> Layout:
+    def of(cls, tokens: Tensor, spoken: Tensor | SharedPrefixes | None) -> Layout:
         """All places of tokens (N, T), those that `spoken` marks, or the beginnings."""
         captions, length = tokens.shape
-        if isinstance(spoken, Beginnings):
+        if isinstance(spoken, SharedPrefixes):
             return cls(captions, length, spoken.place, spoken.which.flatten())
         return cls(captions, length, None if spoken is None else spoken.flatten().nonzero().squeeze(1))
 
@@ -173,8 +173,8 @@ class DecoderLayer(nn.Module):
 
 
 class Transformer(nn.Module):
-    all_words_at_once = True  # in `forward`: scoring captions there is quicker than keeping what `step` has computed
-    shares_beginnings = True  # `forward` takes `Beginnings` in place of `spoken`
+    parallel_forward = True  # in `forward`: scoring captions there is quicker than keeping what `step` has computed
+    shares_prefixes = True  # `forward` takes `SharedPrefixes` in place of `spoken`
 
     def __init__(self, config: TransformerConfig):
         super().__init__()
@@ -211,7 +211,7 @@ class Transformer(nn.Module):
         """One word: token (N,) in, logits (N, V) and the next state out."""
         return self._decode(token, Layout(len(token), 1, None), state, memory)
 
-    def forward(self, tokens: Tensor, memory: Memory, spoken: Tensor | Beginnings | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, memory: Memory, spoken: Tensor | SharedPrefixes | None = None) -> Tensor:
         """Teacher forcing: tokens (N, T) in, logits (N, T, V) out.
 
         Or (M, V) at the words where `spoken` is True; or (M, V) after each of the beginnings.

@@ -11,7 +11,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tellapart.captioners.recurrent import AdditiveAttention, at_words, captions_of, lstm, mean_region, unroll, wake
+from tellapart.captioners.recurrent import (
+    AdditiveAttention,
+    at_words,
+    captions_of,
+    init_gates_,
+    lstm,
+    mean_region,
+    unroll,
+)
 from tellapart.data.streams import REGIONS, Inputs
 
 
@@ -64,7 +72,7 @@ class UpDown(nn.Module):
         self.seen = nn.Linear(seen_width + 2 * c.width, 4 * c.width)
         self.word = nn.Linear(c.width, c.vocab_size)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
-        wake([self.heard, self.mean, self.before, self.seen], self.word)
+        init_gates_([self.heard, self.mean, self.before, self.seen], self.word)
         if not projects:  # many large numbers: with weights as large as those of words they alone would set the gates
             for weight in (self.mean.weight, self.seen.weight[:, :seen_width]):
                 nn.init.uniform_(weight, -(seen_width**-0.5), seen_width**-0.5)

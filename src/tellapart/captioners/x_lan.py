@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from tellapart.captioners.masked import masked_mean, masked_softmax
-from tellapart.captioners.recurrent import at_words, captions_of, lstm, mean_region, unroll, wake
+from tellapart.captioners.recurrent import at_words, captions_of, init_gates_, lstm, mean_region, unroll
 from tellapart.data.streams import REGIONS, Inputs
 
 
@@ -164,7 +164,7 @@ class XLan(nn.Module):
         self.context = nn.Linear(2 * c.width, 2 * c.width)
         self.word = nn.Linear(c.width, c.vocab_size)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
-        wake([self.word_gates, self.context_gates, self.recurrent_gates], self.word)
+        init_gates_([self.word_gates, self.context_gates, self.recurrent_gates], self.word)
 
     def encode(self, inputs: Inputs) -> Memory:
         features, mask = inputs[REGIONS]

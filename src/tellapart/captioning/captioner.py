@@ -15,7 +15,7 @@ from PIL import Image
 
 from tellapart import models, numerics
 from tellapart.album import DEFAULT
-from tellapart.captioning.rerank import Choosing, Collection, PhotoVectors, stacked, tell_apart
+from tellapart.captioning.rerank import Collection, PhotoVectors, RerankConfig, rerank, stacked
 from tellapart.captioning.visual_input import LoadedPhoto, VisualInput, visual_input
 from tellapart.captioning.visual_input import Source as Source  # part of what `caption` takes
 from tellapart.data.captions import Candidate, Caption, Proposed
@@ -39,7 +39,7 @@ Among = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Collection  
 
 MAX_WORDS = 20
 BATCH = 16  # photos that are captioned together, here and by each worker of a cluster
-DEFAULT_CHOICE = Choosing()
+DEFAULT_CHOICE = RerankConfig()
 DEFAULT_SEARCH = Search()
 _log = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ class PhotoCaptioner:
         search: Search = DEFAULT_SEARCH,
         among: Among | None = None,
         retriever: str | Path = RETRIEVER,
-        how: Choosing = DEFAULT_CHOICE,
+        how: RerankConfig = DEFAULT_CHOICE,
     ) -> Caption: ...
 
     @overload
@@ -116,7 +116,7 @@ class PhotoCaptioner:
         search: Search = DEFAULT_SEARCH,
         among: Among | None = None,
         retriever: str | Path = RETRIEVER,
-        how: Choosing = DEFAULT_CHOICE,
+        how: RerankConfig = DEFAULT_CHOICE,
     ) -> Iterator[Caption]: ...
 
     def caption(
@@ -126,7 +126,7 @@ class PhotoCaptioner:
         search: Search = DEFAULT_SEARCH,
         among: Among | None = None,
         retriever: str | Path = RETRIEVER,
-        how: Choosing = DEFAULT_CHOICE,
+        how: RerankConfig = DEFAULT_CHOICE,
     ) -> Caption | Iterator[Caption]:
         """One photo -> its caption, or `BadPhoto`.  Several -> captions in order; of a bad one, the `error`.
 
@@ -181,7 +181,9 @@ class PhotoCaptioner:
                 else:
                     yield Proposed(file, next(said), sha256=photo.sha256)
 
-    def _told_apart(self, sources: list[Source], search: Search, among: Collection, how: Choosing) -> Iterator[Caption]:
+    def _told_apart(
+        self, sources: list[Source], search: Search, among: Collection, how: RerankConfig
+    ) -> Iterator[Caption]:
         among.retriever.reader.require_words_of(self.model.tokenizer)
         seen = see(among.retriever, sources)
         if how.contrast == "words":
@@ -189,10 +191,15 @@ class PhotoCaptioner:
         else:
             wide = replace(search, beam=max(search.beam, how.beam))
             proposed = self.propose(sources, wide, samples=how.samples, temperature=how.temperature)
-        yield from tell_apart(proposed, seen, among, how)
+        yield from rerank(proposed, seen, among, how)
 
     def _propose_by_words(
-        self, sources: list[Source], search: Search, seen: Mapping[str, PhotoVectors], among: Collection, how: Choosing
+        self,
+        sources: list[Source],
+        search: Search,
+        seen: Mapping[str, PhotoVectors],
+        among: Collection,
+        how: RerankConfig,
     ) -> Iterator[Proposed]:
         """One caption of each photo, contrasted at each word: the best without a flaw, if there is one."""
         for batch in batched(ordered_map(self._read, sources), BATCH):
@@ -209,7 +216,7 @@ class PhotoCaptioner:
 
     @torch.inference_mode()
     def _contrast(
-        self, read: list[LoadedPhoto], seen: list[PhotoVectors], search: Search, among: Collection, how: Choosing
+        self, read: list[LoadedPhoto], seen: list[PhotoVectors], search: Search, among: Collection, how: RerankConfig
     ) -> list[list[Candidate]]:
         """The beam's captions of each photo, best first.  seen: the photos as the listener sees them"""
         words = self.model.tokenizer

@@ -23,7 +23,7 @@ from tellapart.encoders import ENCODERS, EncoderConfig, PhotoEncoder
 from tellapart.encoders.loading import load as load_encoder
 from tellapart.errors import UserError
 from tellapart.features import extracted
-from tellapart.features.extracted import Looked, Looking, look
+from tellapart.features.extracted import EncodedBatch, Extraction, look
 from tellapart.files import is_folder
 from tellapart.parallel import batched
 
@@ -67,13 +67,13 @@ def _identity(captioner: PhotoCaptioner) -> list[str]:
     return [captioner.model.sha256, captioner.visual_input.identity]
 
 
-def looking_on(cluster: Cluster, encoder: PhotoEncoder, device: str) -> Looking:
+def looking_on(cluster: Cluster, encoder: PhotoEncoder, device: str) -> Extraction:
     """Workers compute features, which come in the order in which they are done.
 
     encoder  as it is here; workers load their own
     """
 
-    def looking(examples: Sequence[Example]) -> Iterator[Looked]:
+    def looking(examples: Sequence[Example]) -> Iterator[EncodedBatch]:
         batches = list(batched((Example(one.id, one.file) for one in examples), extracted.BATCH))
         make = partial(_looking, config, device, encoder.weights_sha256)
         for _, looked in cluster.map_batches(batches, make, gpus=device != "cpu"):
@@ -83,11 +83,11 @@ def looking_on(cluster: Cluster, encoder: PhotoEncoder, device: str) -> Looking:
     return looking
 
 
-def _looking(config: EncoderConfig, device: str, sha256: str) -> Callable[[list[Example]], Looked]:
+def _looking(config: EncoderConfig, device: str, sha256: str) -> Callable[[list[Example]], EncodedBatch]:
     encoder = load_encoder(config, numerics.choose_device(device))
     _require([sha256], [encoder.weights_sha256], config.name)
 
-    def look_at(examples: list[Example]) -> Looked:
+    def look_at(examples: list[Example]) -> EncodedBatch:
         (looked,) = look(encoder, encoder, examples)
         return replace(looked, arrays=[array.half().cpu() for array in looked.arrays])  # as the store keeps them
 

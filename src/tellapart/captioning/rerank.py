@@ -45,7 +45,7 @@ _DEEPER = 4  # times as many as look-alikes are wanted: several of the nearest m
 
 
 @dataclass(frozen=True)
-class Choosing:
+class RerankConfig:
     """How a candidate is chosen; the defaults are what the judge preferred on validation photos."""
 
     k: int = 5  # look-alikes of a photo
@@ -206,8 +206,8 @@ def part_of(photos: Embedded, places: Sequence[int]) -> Embedded:
     return Embedded(files, photos.vectors[list(places)], sha256, photos.failed, features)
 
 
-def tell_apart(
-    proposed: Iterable[Proposed], photos: Mapping[str, PhotoVectors], collection: Collection, how: Choosing
+def rerank(
+    proposed: Iterable[Proposed], photos: Mapping[str, PhotoVectors], collection: Collection, how: RerankConfig
 ) -> Iterator[Caption]:
     """The chosen caption of each photo, in order.  photos: each as the listener sees it, by its hash"""
     for batch in batched(proposed, _BATCH):
@@ -234,7 +234,7 @@ def stacked(photos: Sequence[PhotoVectors]) -> tuple[Tensor, Tensor | None]:
 
 @torch.inference_mode()
 def choose(
-    proposed: Sequence[Proposed], own: Tensor, collection: Collection, how: Choosing, features: Tensor | None = None
+    proposed: Sequence[Proposed], own: Tensor, collection: Collection, how: RerankConfig, features: Tensor | None = None
 ) -> list[Caption]:
     """The best candidate of each photo, which has one at least.
 
@@ -272,16 +272,16 @@ def choose(
     return chosen
 
 
-def _best(candidates: Sequence[Candidate], found: NDArray[np.float64], how: Choosing) -> int:
+def _best(candidates: Sequence[Candidate], found: NDArray[np.float64], how: RerankConfig) -> int:
     """Of equally good candidates the first, which is the captioner's own choice."""
     fluency = np.array([one.logp / max(one.tokens, 1) ** how.length for one in candidates])
     each_token = np.array([one.logp / max(one.tokens, 1) for one in candidates])
     if np.isnan(fluency).any():  # captions made elsewhere: one without a log p cannot be compared with one that has it
         fluency, each_token = np.zeros(len(candidates)), np.zeros(len(candidates))
     flawed = np.array([flaws(split_words(one.text)) for one in candidates])
-    worth = fluency + how.strength * found - flawed
+    score_baseline = fluency + how.strength * found - flawed
     likely = each_token >= each_token.max() - how.unlikely
     for allowed in ((flawed == 0) & likely, likely):
         if allowed.any():
-            return int(np.where(allowed, worth, -np.inf).argmax())
-    return int(worth.argmax())
+            return int(np.where(allowed, score_baseline, -np.inf).argmax())
+    return int(score_baseline.argmax())

@@ -23,7 +23,7 @@ from tellapart.data.streams import REGIONS, Inputs, Stream
 from tellapart.encoders import PhotoEncoder
 from tellapart.errors import BadPhoto, UserError
 from tellapart.features.extracted import FeatureStore, read_item, stored, unchanged
-from tellapart.features.imported import Elsewhere, RegionStore, from_identity, store_of
+from tellapart.features.imported import ImportedFeatures, RegionStore, from_identity, store_of
 
 Source = str | os.PathLike[str] | Image.Image
 
@@ -154,7 +154,7 @@ def _seen_before(encoder: PhotoEncoder, root: Path, paths: Iterable[str]) -> dic
 class StoredInput:
     """A stream that another program made and that was imported; the photo itself need not be there."""
 
-    def __init__(self, elsewhere: Elsewhere, root: Path, paths: Iterable[str], device: torch.device, array: str):
+    def __init__(self, elsewhere: ImportedFeatures, root: Path, paths: Iterable[str], device: torch.device, array: str):
         """
         paths  data files, and folders of photos
         array  of the store: regions, or boxes

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tellapart.captioning.rerank import Collection
     from tellapart.captioning.resume import Rows
     from tellapart.captioning.rows import CaptionsFile, Row
-    from tellapart.captioning.sources import Speaker
+    from tellapart.captioning.sources import CaptionSource
     from tellapart.data.captions import Caption
     from tellapart.data.items import Input
 
@@ -276,15 +276,15 @@ def _api_key(variable: str | None) -> str:
 
 def _speaker(
     request: argparse.Namespace, source: CandidatesFile | Endpoint | PhotoCaptioner, collection: Collection | None
-) -> Speaker:
+) -> CaptionSource:
     from tellapart.captioning.candidates_file import CandidatesFile
     from tellapart.captioning.endpoint import Endpoint
-    from tellapart.captioning.rerank import Choosing
+    from tellapart.captioning.rerank import RerankConfig
     from tellapart.captioning.sources import of_candidates, of_captioner, of_endpoint
     from tellapart.decoding.search import Search
 
     chosen = {"k": request.k, "strength": request.strength, "contrast": request.contrast}
-    how = Choosing(**_given(chosen))
+    how = RerankConfig(**_given(chosen))
     if isinstance(source, CandidatesFile):
         return of_candidates(source, collection, how)
     if isinstance(source, Endpoint):
@@ -299,7 +299,7 @@ def _given(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def show(speaker: Speaker, inputs: list[Input]) -> int:
+def show(speaker: CaptionSource, inputs: list[Input]) -> int:
     """Lines on stdout, as they come.  Returns how many photos failed."""
     failed = Unusable(print_message)
     for caption in speaker.caption([photo.file for photo in inputs]):
@@ -312,13 +312,13 @@ def show(speaker: Speaker, inputs: list[Input]) -> int:
     return len(failed)
 
 
-def write(speaker: Speaker, inputs: list[Input], out: CaptionsFile) -> int:
+def write(speaker: CaptionSource, inputs: list[Input], out: CaptionsFile) -> int:
     """Rows in a file, those that are there already left as they are.  Returns how many photos failed."""
     with out.writing():
         return _write(speaker, inputs, out)
 
 
-def _write(speaker: Speaker, inputs: list[Input], out: CaptionsFile) -> int:
+def _write(speaker: CaptionSource, inputs: list[Input], out: CaptionsFile) -> int:
     from tellapart.captioning import resume
 
     photos: dict[str, Input] = {}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tellapart.detectors.yolox import Detector
     from tellapart.evaluation.grid import Differences, Grid
     from tellapart.evaluation.models import Model, Said, Split
-    from tellapart.evaluation.pages.cards import Looked
+    from tellapart.evaluation.pages.cards import WordRegions
     from tellapart.evaluation.pages.report import Plane
     from tellapart.evaluation.training_runs import Run
     from tellapart.metrics.training_captions import TrainingCaptions
@@ -273,7 +273,7 @@ class Captioners:
         return self._loaded[model.name]
 
     def said(self, model: Model, split: Split) -> Said:
-        from tellapart.captioning.rerank import Choosing
+        from tellapart.captioning.rerank import RerankConfig
         from tellapart.captioning.rows import CaptionsFile
         from tellapart.captioning.sources import of_captioner
         from tellapart.commands.caption import write
@@ -289,12 +289,12 @@ class Captioners:
         self._folder.mkdir(parents=True, exist_ok=True)
         file = CaptionsFile(self._folder / f"{file_name(split.name)}.{file_name(model.name)}.jsonl")
         inputs = {str(photo.file): Input(str(photo.file), photo.id) for photo in split.photos}
-        write(of_captioner(self.load(model), Search(_BEAM), None, Choosing()), list(inputs.values()), file)
+        write(of_captioner(self.load(model), Search(_BEAM), None, RerankConfig()), list(inputs.values()), file)
         texts = {row["file"]: row["caption"] for row in file.rows if "caption" in row}
         photos = enumerate(split.photos)
         return rows.Said(model, {row: [texts[str(photo.file)]] for row, photo in photos if str(photo.file) in texts})
 
-    def looked(self, speaker: str, photo: Path, caption: str) -> Looked | None:
+    def looked(self, speaker: str, photo: Path, caption: str) -> WordRegions | None:
         """Which part of a photo the words of a caption rest on; nobody knows it of captions from a file."""
         from tellapart.evaluation.pages.word_regions import looked
 

@@ -18,7 +18,7 @@ from tellapart.printable import print_message, print_row
 from tellapart.recipe import Recipe
 
 if TYPE_CHECKING:
-    from tellapart.distributed import World
+    from tellapart.distributed import ProcessGroup
     from tellapart.training.stages import Chain
 
 EXAMPLE = """tellapart train tiny/toy_xe --data toy/captions.json --out runs/toy_xe
@@ -188,10 +188,10 @@ def main(arguments: list[str]) -> int:
             return train(request.what, request.out, request.resume)
         return train_chain(request.what, request)
 
-    from tellapart.distributed import SharedError, World
+    from tellapart.distributed import ProcessGroup, SharedError
 
     try:
-        with World.from_environment() as world:
+        with ProcessGroup.from_environment() as world:
             with world.together():
                 recipe, out, resume = parse(arguments)
             return train(recipe, out, resume, world)
@@ -201,12 +201,12 @@ def main(arguments: list[str]) -> int:
         return 2
 
 
-def train(recipe: Recipe, out: Path, resume: bool, world: World | None = None) -> int:
-    from tellapart.distributed import ALONE
+def train(recipe: Recipe, out: Path, resume: bool, world: ProcessGroup | None = None) -> int:
+    from tellapart.distributed import SINGLE
     from tellapart.training.build import run
 
     try:
-        outcome = run(recipe, out, resume=resume, world=world or ALONE)
+        outcome = run(recipe, out, resume=resume, world=world or SINGLE)
     except KeyboardInterrupt:
         return _stopped()
     for problem in outcome.problems:

@@ -16,7 +16,7 @@ from tellapart.data.examples import Example
 from tellapart.data.store import Rows
 from tellapart.encoders import PhotoEncoder
 from tellapart.features.extracted import StoredFeatures
-from tellapart.features.imported import Elsewhere, RegionStore
+from tellapart.features.imported import ImportedFeatures, RegionStore
 
 SIZE = 4  # left, top, right, bottom
 _GIVES = "gives"  # what an identity says beside that of the regions
@@ -26,7 +26,7 @@ _GIVES = "gives"  # what an identity says beside that of the regions
 class BoxesOf:
     """Takes the place of an encoder: not what is in the regions that it makes, but where they are."""
 
-    regions: PhotoEncoder | Elsewhere
+    regions: PhotoEncoder | ImportedFeatures
     feature_size: int = SIZE
 
     @property

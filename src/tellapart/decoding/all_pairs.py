@@ -117,10 +117,10 @@ def _tree(captions: list[Words], device: torch.device) -> _Tree:
     whole = set(captions)
     for length in range(1, max(map(len, captions), default=0) + 1):
         going_on = dict.fromkeys(caption[:length] for caption in captions if len(caption) > length)
-        beginnings = [*going_on, *(c for c in captions if len(c) == length and c not in going_on)]
-        parent, word = [place[b[:-1]] for b in beginnings], [b[-1] for b in beginnings]
-        place = {beginning: i for i, beginning in enumerate(beginnings)}
-        ended = [beginning for beginning in beginnings if beginning in whole]
+        shared_prefixes = [*going_on, *(c for c in captions if len(c) == length and c not in going_on)]
+        parent, word = [place[b[:-1]] for b in shared_prefixes], [b[-1] for b in shared_prefixes]
+        place = {beginning: i for i, beginning in enumerate(shared_prefixes)}
+        ended = [beginning for beginning in shared_prefixes if beginning in whole]
         levels.append(
             _Level(
                 torch.tensor(parent, device=device),

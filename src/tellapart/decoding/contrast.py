@@ -80,8 +80,8 @@ def contrastive_search(
         if not bool((heard.isfinite() & (heard < 1e-3)).all()):  # a little above 0 is rounding
             raise ValueError("a listener must return log-probabilities: finite and at most 0")
         # The worth divided by 1 - weight: the same order, and never above the log p, as the search asks.
-        worth = likely[places] + weight / (1 - weight) * heard.clamp(max=0)
-        return torch.full_like(logp, -torch.inf).index_put_((photo, hypothesis, word[places]), worth)
+        score_baseline = likely[places] + weight / (1 - weight) * heard.clamp(max=0)
+        return torch.full_like(logp, -torch.inf).index_put_((photo, hypothesis, word[places]), score_baseline)
 
     best = beam_search(
         captioner,

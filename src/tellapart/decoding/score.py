@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tellapart.captioners import Captioner
-from tellapart.captioners.shared_prefixes import beginnings
+from tellapart.captioners.shared_prefixes import shared_prefixes
 from tellapart.decoding.tokens import log_probabilities, opening
 
 
@@ -43,7 +43,7 @@ def score(
     # Padding is never projected onto the vocabulary, and where it can be what follows the same beginning only once;
     # with dropout every caption has a beginning of its own.
     if getattr(captioner, "shares_beginnings", False) and not getattr(captioner, "training", False):
-        shared = beginnings(before, mask, len(opening(memory, bos)))
+        shared = shared_prefixes(before, mask, len(opening(memory, bos)))
         logits, row = captioner.forward(before, memory, spoken=shared), shared.which[mask]  # type: ignore[arg-type]
     else:
         logits = captioner.forward(before, memory, spoken=mask)

@@ -26,8 +26,8 @@ from tellapart.encoders import PhotoEncoder
 from tellapart.errors import UserError
 from tellapart.evaluation.training_runs import Run
 from tellapart.features.extracted import StoredFeatures, Stores, stored
-from tellapart.features.imported import Elsewhere, store_of
-from tellapart.objectives import Moment
+from tellapart.features.imported import ImportedFeatures, store_of
+from tellapart.objectives import StepInfo
 from tellapart.objectives.policy_gradient import PolicyGradient
 from tellapart.progress import Progress
 from tellapart.recipe import Recipe
@@ -142,7 +142,7 @@ def measure(run: Run) -> dict[str, float]:
             for batch in islice(iter(stream), BATCHES + 1):
                 watch.took.clear()
                 with watch.part("rest"), numerics.autocast(device, dtype):
-                    result = step(batch.to(device), Moment(0, 0.0))
+                    result = step(batch.to(device), StepInfo(0, 0.0))
                     with watch.part("backward"):
                         result.loss.backward()  # type: ignore[no-untyped-call]
                 captioner.zero_grad(set_to_none=True)
@@ -217,12 +217,12 @@ def _sources(
         [photo for photo in one.training if found is not None and found.have(photo)]
         for one, found in zip(chosen, stores, strict=True)
     ]
-    imported = [encoder.name for encoder in encoders.values() if isinstance(encoder, Elsewhere)]
+    imported = [encoder.name for encoder in encoders.values() if isinstance(encoder, ImportedFeatures)]
     if imported:
         if not any(kept):
             raise UserError(f"there are no features {imported[0]!r} to take a step with.")
         return [(found, photos) for found, photos in zip(stores, kept, strict=True) if found is not None], True
-    noise = Stores((name, _noise(one)) for name, one in encoders.items() if not isinstance(one, Elsewhere))
+    noise = Stores((name, _noise(one)) for name, one in encoders.items() if not isinstance(one, ImportedFeatures))
     if any(kept):
         return [(noise if found is None else found, photos) for found, photos in zip(stores, kept, strict=True)], True
     needed, sources = recipe.batch_size * (BATCHES + 1), list[tuple[Stores, list[Example]]]()
@@ -239,17 +239,17 @@ def _stores(encoders: Encoders, root: Path, dataset: str) -> Stores | None:
     return there if len(there) == len(found) else None
 
 
-def _store(encoder: PhotoEncoder | Elsewhere | BoxesOf, root: Path, dataset: str) -> StoredFeatures | None:
+def _store(encoder: PhotoEncoder | ImportedFeatures | BoxesOf, root: Path, dataset: str) -> StoredFeatures | None:
     if isinstance(encoder, BoxesOf):
         regions = _store(encoder.regions, root, dataset)
         return None if regions is None else StoredBoxes(regions)
-    return store_of(encoder, root, dataset) if isinstance(encoder, Elsewhere) else stored(root, dataset, encoder)
+    return store_of(encoder, root, dataset) if isinstance(encoder, ImportedFeatures) else stored(root, dataset, encoder)
 
 
 def _noise(encoder: PhotoEncoder | BoxesOf) -> StoredFeatures:
     if not isinstance(encoder, BoxesOf):
         return Noise((encoder.regions, encoder.feature_size), encoder.pooled_size)
-    assert not isinstance(encoder.regions, Elsewhere)  # of imported features there is no noise
+    assert not isinstance(encoder.regions, ImportedFeatures)  # of imported features there is no noise
     return StoredBoxes(_noise(encoder.regions))
 
 

@@ -132,7 +132,7 @@ class Extracted:
 
 
 @dataclass
-class Looked:
+class EncodedBatch:
     """What became of some photos: rows for the store's arrays, and the photos' lines of the journal but for the row."""
 
     arrays: Sequence[Tensor]
@@ -140,11 +140,11 @@ class Looked:
     failed: list[tuple[Example, str]]  # why a photo has none
 
 
-Looking = Callable[[Sequence[Example]], Iterator[Looked]]
+Extraction = Callable[[Sequence[Example]], Iterator[EncodedBatch]]
 
 
 def extract(
-    examples: Sequence[Example], encoder: PhotoEncoder, folder: Path, looking: Looking | None = None
+    examples: Sequence[Example], encoder: PhotoEncoder, folder: Path, looking: Extraction | None = None
 ) -> Extracted:
     """Make sure that every photo is in the store; those that are there already and have not changed cost nothing.
 
@@ -158,7 +158,7 @@ def extract(
 
 def look(
     encoder: PhotoEncoder, make: Callable[[NDArray[np.uint8]], Sequence[Tensor]], examples: Sequence[Example]
-) -> Iterator[Looked]:
+) -> Iterator[EncodedBatch]:
     """Items batch by batch, as an encoder takes them.
 
     make  pixels (B, ...), as the encoder reads them -> a tensor with B rows for each of the store's arrays
@@ -183,7 +183,7 @@ Seen = TypeVar("Seen", bound=HasHash)
 
 def look_by(
     read: Callable[[Path], Seen], make: Callable[[Sequence[Seen]], Sequence[Tensor]], examples: Sequence[Example]
-) -> Iterator[Looked]:
+) -> Iterator[EncodedBatch]:
     """Items batch by batch, read by threads while others are looked at.
 
     make  B items -> a tensor with B rows for each of the store's arrays
@@ -199,11 +199,11 @@ def look_by(
         good = [loaded for _, loaded in batch if not isinstance(loaded, BadPhoto)]
         arrays = make([photo for photo, _ in good]) if good else ()
         failed = [(example, loaded.reason) for example, loaded in batch if isinstance(loaded, BadPhoto)]
-        yield Looked(arrays, [entry for _, entry in good], failed)
+        yield EncodedBatch(arrays, [entry for _, entry in good], failed)
 
 
 def add_missing(
-    store: Store, examples: Sequence[Example], looking: Looking, title: str, *, quiet: bool = False
+    store: Store, examples: Sequence[Example], looking: Extraction, title: str, *, quiet: bool = False
 ) -> tuple[dict[str, str], int]:
     """Add what is missing or has changed; returns why photos failed, by id, and how many were computed.
 

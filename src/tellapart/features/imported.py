@@ -28,7 +28,7 @@ _NAME = re.compile(r"\w[\w.-]*")
 
 
 @dataclass(frozen=True)
-class Elsewhere:
+class ImportedFeatures:
     """What takes the place of an encoder: features that were imported, and that no photo can be turned into here."""
 
     name: str
@@ -40,7 +40,7 @@ class Elsewhere:
         return {"name": self.name, "from": "elsewhere", "feature_size": self.feature_size}
 
 
-def from_identity(identity: dict[str, Any]) -> Elsewhere | None:
+def from_identity(identity: dict[str, Any]) -> ImportedFeatures | None:
     """The features that a manifest or a model's config.json means; None if it means an encoder.
 
     Raises ValueError where it is not said which.
@@ -50,7 +50,7 @@ def from_identity(identity: dict[str, Any]) -> Elsewhere | None:
     name, size = identity.get("name"), identity.get("feature_size")
     if not isinstance(name, str) or not isinstance(size, int) or size < 1:
         raise ValueError("it does not say which features from elsewhere it means")
-    return Elsewhere(name, size)
+    return ImportedFeatures(name, size)
 
 
 def check_name(name: str) -> None:
@@ -69,7 +69,7 @@ def folder_of(root: Path, dataset: str, name: str) -> Path:
 class RegionStore(Store):
     """Imported features of a data set's photos, read from disk as they are asked for."""
 
-    def __init__(self, folder: Path, source: Elsewhere, cap: int, digest: str):
+    def __init__(self, folder: Path, source: ImportedFeatures, cap: int, digest: str):
         """Opens a store, or makes an empty one.  Refuses one that another import filled.
 
         cap     regions of a photo that are kept
@@ -102,7 +102,7 @@ class RegionStore(Store):
         return self.read("pooled", rows)
 
 
-def manifest(source: Elsewhere, cap: int, digest: str) -> dict[str, Any]:
+def manifest(source: ImportedFeatures, cap: int, digest: str) -> dict[str, Any]:
     return {"format": FORMAT, "encoder": source.identity, "cap": cap, "digest": digest}
 
 
@@ -119,7 +119,7 @@ def open_store(folder: Path) -> RegionStore | None:
         raise UserError(f"{file} is damaged; delete the folder {folder}.") from None
 
 
-def find(root: Path, name: str) -> Elsewhere | None:
+def find(root: Path, name: str) -> ImportedFeatures | None:
     """The features that were imported into a features folder under this name, of whichever data set."""
     if not _NAME.fullmatch(name):
         return None
@@ -129,7 +129,7 @@ def find(root: Path, name: str) -> Elsewhere | None:
     return None
 
 
-def store_of(source: Elsewhere, root: Path, dataset: str) -> RegionStore:
+def store_of(source: ImportedFeatures, root: Path, dataset: str) -> RegionStore:
     """A data set's imported features; says how to get them if they are not there."""
     folder = folder_of(root, dataset, source.name)
     store = open_store(folder)
@@ -143,9 +143,11 @@ def store_of(source: Elsewhere, root: Path, dataset: str) -> RegionStore:
     return store
 
 
-def features_of(examples: Sequence[Example], seen_by: PhotoEncoder | Elsewhere, root: Path, dataset: str) -> Extracted:
+def features_of(
+    examples: Sequence[Example], seen_by: PhotoEncoder | ImportedFeatures, root: Path, dataset: str
+) -> Extracted:
     """The features of a data set's photos: made now where they are missing, or imported before."""
-    if not isinstance(seen_by, Elsewhere):
+    if not isinstance(seen_by, ImportedFeatures):
         return extract(examples, seen_by, store_folder(root, dataset, seen_by))
     store = store_of(seen_by, root, dataset)
     lacking = f"has no features in {store.folder}"

@@ -16,7 +16,7 @@ from torch import Tensor
 from tellapart.data.examples import Example
 from tellapart.errors import UserError
 from tellapart.features import region_files
-from tellapart.features.imported import Elsewhere, RegionStore, check_name, open_store
+from tellapart.features.imported import ImportedFeatures, RegionStore, check_name, open_store
 from tellapart.features.region_files import Broken, Regions
 from tellapart.parallel import batched
 from tellapart.progress import Progress
@@ -48,7 +48,7 @@ def bring_in(examples: Sequence[Example], sources: Sequence[Path], folder: Path,
     digest, names = region_files.digest(found), Names(examples)
     store = open_store(folder)
     if store is None or (store.source.name, store.cap, store.digest) != (name, cap, digest):
-        source = Elsewhere(name, _feature_size(found, names))
+        source = ImportedFeatures(name, _feature_size(found, names))
         store = RegionStore(folder, source, cap, digest)  # refuses a folder that another import filled
     with store.writing():
         return _fill(store, examples, found, names)

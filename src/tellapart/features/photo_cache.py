@@ -15,7 +15,7 @@ from tellapart import paths
 from tellapart.data.examples import Example
 from tellapart.data.store import Store
 from tellapart.errors import UserError
-from tellapart.features.extracted import Looking, add_missing
+from tellapart.features.extracted import Extraction, add_missing
 from tellapart.files import is_file
 
 Result = TypeVar("Result")
@@ -50,7 +50,7 @@ class StoredRows:
     failed: dict[str, str]  # file -> why not
 
 
-def stored_rows(store: Store, files: Sequence[str], looking: Looking, title: str) -> StoredRows:
+def stored_rows(store: Store, files: Sequence[str], looking: Extraction, title: str) -> StoredRows:
     """Where photos are in a store; those that are missing or have changed are looked at first."""
     examples = {file: Example(str(Path(file).absolute()), Path(file).absolute()) for file in files}
     wanted = list(examples.values())

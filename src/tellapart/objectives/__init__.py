@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Moment(NamedTuple):
+class StepInfo(NamedTuple):
     """When in a run a step is taken."""
 
     epoch: int  # counted from 0

@@ -26,7 +26,7 @@ from tellapart.decoding.beam import beam_search
 from tellapart.decoding.sample import Rollout, greedy, sample, tempered
 from tellapart.decoding.score import score
 from tellapart.decoding.tokens import log_probabilities
-from tellapart.objectives import Moment, StepResult, baselines
+from tellapart.objectives import StepInfo, StepResult, baselines
 from tellapart.objectives.hiding import hide_some
 from tellapart.objectives.policy import PolicyConfig, Reduction
 from tellapart.rewards import Reward, SampledCaptions
@@ -76,10 +76,10 @@ class Scores(Protocol):
     def __call__(self, sampled: SampledCaptions, samples: int) -> tuple[Reward, dict[str, float]]:
         """Of captions that are learned from, `samples` of each photo; and a log line."""
 
-    def worth(self, sampled: SampledCaptions) -> Reward:
+    def score_baseline(self, sampled: SampledCaptions) -> Reward:
         """Of captions that others are compared with."""
 
-    def absent(self) -> None:
+    def skip_batch(self) -> None:
         """This process has nothing of the batch; the others may want to hear so."""
 
     def state(self) -> dict[str, Tensor]: ...
@@ -127,13 +127,13 @@ class PolicyGradient:
             "max_words": max_words,
         }
 
-    def __call__(self, batch: Batch, moment: Moment) -> StepResult:
+    def __call__(self, batch: Batch, moment: StepInfo) -> StepResult:
         config, progress = self._config, moment.progress
         if not len(batch.photos):
-            self._scores.absent()
+            self._scores.skip_batch()
             if config.baseline == "running_mean":
                 self._so_far.then([])
-            names = ["loss", *self._scores.names, *Portrait._fields, *(["kl"] if self._before else [])]
+            names = ["loss", *self._scores.names, *SampleStats._fields, *(["kl"] if self._before else [])]
             return StepResult(torch.zeros((), device=batch.tokens.device), 0.0, dict.fromkeys(names, 0.0), captions=0)
         with nullcontext() if config.dropout else _without_dropout(self._module):
             seen = hide_some(batch.inputs, self._hide_regions)
@@ -153,7 +153,11 @@ class PolicyGradient:
         learned = rollout.mask & ~rollout.logp.isneginf()  # a reference may have words that are never said
         logp = rollout.logp.masked_fill(~learned, 0.0)
         loss, weight = policy_gradient(logp, above, learned, config.reduction)
-        line = {"loss": 0.0, **line, **portrait(sampled, samples, self._content, self._view.vocabulary.eos)._asdict()}
+        line = {
+            "loss": 0.0,
+            **line,
+            **sample_stats(sampled, samples, self._content, self._view.vocabulary.eos)._asdict(),
+        }
         if self._before is not None:
             before = self._logp_before(seen, rollout).masked_fill(~learned, 0.0)
             gone = divergence(logp, before, learned)
@@ -264,13 +268,13 @@ class PolicyGradient:
                 return baselines.constant(0.0, reward)
             case "second_sample":
                 other = self._draw(memory, samples)
-                return self._scores.worth(self._in_words(other.tokens, other.mask, batch, progress)[0])
+                return self._scores.score_baseline(self._in_words(other.tokens, other.mask, batch, progress)[0])
             case "greedy":
                 other = greedy(self._captioner, memory, **self._rules)
                 others, _ = self._in_words(other.tokens, other.mask, batch, progress)
             case "references":
                 others, _ = self._in_words(batch.tokens, batch.token_mask, batch, progress, _chosen(batch))
-        return baselines.of_photo(self._scores.worth(others), len(batch.photos), samples)
+        return baselines.of_photo(self._scores.score_baseline(others), len(batch.photos), samples)
 
     def _in_words(
         self, tokens: Tensor, mask: Tensor, batch: Batch, progress: float, reference: Tensor | None = None
@@ -305,7 +309,7 @@ class RunningMean:
         self._sum, self._count = state.tolist()
 
 
-class Portrait(NamedTuple):
+class SampleStats(NamedTuple):
     """What sampled captions look like: a policy that goes astray shows it here first."""
 
     length: float  # words, without EOS
@@ -315,13 +319,13 @@ class Portrait(NamedTuple):
     words: float  # learned from, in all
 
 
-def portrait(sampled: SampledCaptions, samples: int, content: Tensor, eos: int) -> Portrait:
+def sample_stats(sampled: SampledCaptions, samples: int, content: Tensor, eos: int) -> SampleStats:
     tokens = sampled.words.masked_fill(~sampled.mask, eos)
     same = (tokens[:, :, None] == tokens[:, None]) & content.to(tokens.device)[tokens][:, None]  # (N, T, T)
     twice = same.triu(1).flatten(1).any(1)
     ended = (tokens == eos).any(1)
     lengths = (tokens != eos).sum(1)
-    return Portrait(
+    return SampleStats(
         lengths.float().mean().item(),
         len({(i // samples, *caption) for i, caption in enumerate(tokens.tolist())}) / len(tokens),
         twice.float().mean().item(),

@@ -105,13 +105,13 @@ class Combined:
         figures = [*means, *told, total.per_caption(sampled.mask).mean().item()]
         return total, dict(zip(self.names, figures, strict=True))
 
-    def worth(self, sampled: SampledCaptions) -> Reward:
+    def score_baseline(self, sampled: SampledCaptions) -> Reward:
         """The sum for captions that others are compared with, on the scale of those that were learned from last."""
         rewards = self._rewards(sampled)
         self._check_finite(torch.stack([reward.per_caption(sampled.mask) for reward in rewards.values()]), sampled)
         return self._sum(rewards)
 
-    def absent(self) -> None:
+    def skip_batch(self) -> None:
         """This process has no captions of the batch: the others' spreads are its own, and what they said."""
         if self._balanced:
             self._learn([0.0] * len(self._balanced), 0)

@@ -18,7 +18,7 @@ from torch import Tensor
 from tellapart import files
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example
-from tellapart.distributed import ALONE, World
+from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.errors import UserError
 from tellapart.features.extracted import FeatureStore, Stores
 from tellapart.features.pooled import pooled_features
@@ -72,7 +72,7 @@ class RewardContext:
         features: Path,
         device: torch.device,
         names: Sequence[str] = (),
-        world: World = ALONE,
+        world: ProcessGroup = SINGLE,
         load: Callable[[str], Retriever] | None = None,
     ):
         self.config, self.data, self.vocabulary, self.world = config, data, view.vocabulary, world
@@ -180,7 +180,7 @@ class RewardContext:
             with np.load(file, allow_pickle=False) as kept:
                 return kept["indices"], kept["scores"]
 
-        return self.world.in_turn(make)
+        return self.world.sequentially(make)
 
     def _from_file(self, file: Path, wanted: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Look-alikes that `tellapart lookalikes` found, of these photos among themselves."""

@@ -100,7 +100,7 @@ class Listener:
     def __len__(self) -> int:
         return len(self.images)
 
-    def hear(self, sampled: SampledCaptions) -> Tensor:
+    def embed_sampled(self, sampled: SampledCaptions) -> Tensor:
         """(N, E) the captions; one without a word is zeros"""
         last = self._heard
         if last is None or last[0] is not sampled:
@@ -126,18 +126,18 @@ class Listener:
     def to_photos(self, sampled: SampledCaptions, photos: Tensor) -> Tensor:
         """Similarity of each caption to photos of its own choice: positions (N, k) -> (N, k)"""
         photos = photos.to(sampled.words.device)
-        similarity = torch.einsum("ne,nke->nk", self.hear(sampled), look_up(self.images, photos))
+        similarity = torch.einsum("ne,nke->nk", self.embed_sampled(sampled), look_up(self.images, photos))
         return self._without_itself(sampled, similarity, photos)
 
     def to_batch(self, sampled: SampledCaptions) -> tuple[Tensor, Tensor]:
         """(N, B) similarity of each caption to the different photos of the batch, and (N,) which of them is its own"""
         photos, own = torch.unique(sampled.photos.to(sampled.words.device), return_inverse=True)
-        similarity = self.hear(sampled) @ look_up(self.images, photos).T
+        similarity = self.embed_sampled(sampled) @ look_up(self.images, photos).T
         return self._without_itself(sampled, similarity, photos), own
 
     def _to_galleries(self, sampled: SampledCaptions) -> Tensor:
         """(N, P) by one product for each data set that occurs in the batch"""
-        heard, pool = self.hear(sampled).to(self.images.device), self.pool[sampled.photos.to(self.pool.device)]
+        heard, pool = self.embed_sampled(sampled).to(self.images.device), self.pool[sampled.photos.to(self.pool.device)]
         found = heard.new_full((len(heard), len(self)), -torch.inf)
         for number in torch.unique(pool).tolist():
             rows = (pool == number).nonzero().squeeze(1).to(heard.device)
@@ -159,7 +159,7 @@ class Listener:
             return similarity
         device = similarity.device
         count = look_up(self.references, sampled.photos.to(device))[:, None]
-        itself = self.hear(sampled).square().sum(1, keepdim=True)  # 1, or 0 for a caption without a word
+        itself = self.embed_sampled(sampled).square().sum(1, keepdim=True)  # 1, or 0 for a caption without a word
         others = torch.where(count > 1, (similarity * count - itself) / (count - 1).clamp(min=1), 0)
         is_reference = (sampled.reference.to(device) >= 0)[:, None] & (photos == sampled.photos.to(device)[:, None])
         return torch.where(is_reference, others, similarity)

@@ -141,11 +141,11 @@ class Differences:
         prefixes = Sentences(captions.tokens, captions.starts[owner], place + 1)
         rows = torch.from_numpy(owner).to(sampled.photos.device)
         reference = None if sampled.reference is None else sampled.reference[rows]
-        worth = np.zeros((count, width + 1))
-        worth[owner, place + 1] = self._consensus.scores(prefixes, sampled.photos[rows], reference)
+        score_baseline = np.zeros((count, width + 1))
+        score_baseline[owner, place + 1] = self._consensus.scores(prefixes, sampled.photos[rows], reference)
         words = np.zeros((count, width))
-        words[owner, place] = worth[owner, place + 1] - worth[owner, place]
-        whole = worth[np.arange(count), captions.lengths]
+        words[owner, place] = score_baseline[owner, place + 1] - score_baseline[owner, place]
+        whole = score_baseline[np.arange(count), captions.lengths]
         device = sampled.words.device
         return Reward(
             torch.from_numpy(whole).to(device, torch.float32), torch.from_numpy(words).to(device, torch.float32)

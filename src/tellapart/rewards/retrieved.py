@@ -41,7 +41,7 @@ class Retrieved:
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
         best, photos = self.listener.similarities(sampled).topk(min(self.k, len(self.listener)), dim=1)
-        says_something = self.listener.hear(sampled).any(1, keepdim=True)
+        says_something = self.listener.embed_sampled(sampled).any(1, keepdim=True)
         own = look_up(self.listener.images, sampled.photos.to(sampled.words.device))
         retrieved = look_up(self.listener.images, photos)
         return Reward(consistency(own, retrieved, (best > -torch.inf) & says_something))

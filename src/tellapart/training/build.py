@@ -23,10 +23,10 @@ from tellapart.data.batches import Batch, BatchStream, CaptionedPhotos, Data
 from tellapart.data.pairs import PairBatch, Pairs
 from tellapart.data.pairs import Prepared as ReadCaptions
 from tellapart.data.tokenizers import Tokenizer
-from tellapart.distributed import ALONE, World
+from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.encoders import ENCODERS, EncoderConfig
 from tellapart.models.retrievers import reader_of
-from tellapart.objectives import Moment, StepResult
+from tellapart.objectives import StepInfo, StepResult
 from tellapart.objectives.contrastive import contrastive_step, info_nce, max_violation
 from tellapart.objectives.cross_entropy import cross_entropy_step
 from tellapart.objectives.policy_gradient import PolicyGradient
@@ -35,7 +35,7 @@ from tellapart.retrievers import RETRIEVERS
 from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards.context import pooled_of
 from tellapart.training import run_folder
-from tellapart.training.checkpoint import Keeps
+from tellapart.training.checkpoint import Stateful
 from tellapart.training.checks import check
 from tellapart.training.data import Source, feature_sizes, held_out, identities, split, views, with_features
 from tellapart.training.judges import Judge
@@ -54,7 +54,7 @@ class Outcome:
     problems: list[str] = field(default_factory=list)  # photos and captions that could not be used
 
 
-def run(recipe: Recipe, out: Path, *, resume: bool = False, world: World = ALONE) -> Outcome:
+def run(recipe: Recipe, out: Path, *, resume: bool = False, world: ProcessGroup = SINGLE) -> Outcome:
     """Train as the recipe says, into the folder `out`: alone, or as one of the processes of a world."""
     with ExitStack() as held:
         with world.together():
@@ -63,14 +63,14 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, world: World = ALONE
                 torch.set_num_threads(recipe.threads)
             device = world.choose_device(recipe.device)
             prepared = prepare(recipe, device, resume=resume, world=world)
-            if world.is_first:
+            if world.is_main:
                 held.enter_context(run_folder.held(out))
-            resume = world.from_first(partial(run_folder.claim, recipe, out, resume))
+            resume = world.on_main(partial(run_folder.claim, recipe, out, resume))
             build_parts = _retriever_parts if recipe.retriever else _captioner_parts
             parts = build_parts(recipe, prepared, out, resume, device, world)
             world.require_same("the photos and words", partial(_digest, parts))
-            world.from_first(partial(run_folder.keep, recipe, out))
-        if not world.is_first:
+            world.on_main(partial(run_folder.keep, recipe, out))
+        if not world.is_main:
             seed_everything(own_seed(recipe.seed, world.rank))
         position = fit(
             recipe,
@@ -103,7 +103,7 @@ class Parts:
     validate: Validate
     data: Data[Any]
     problems: list[str]
-    keeps: Mapping[str, Keeps] = field(default_factory=dict)
+    keeps: Mapping[str, Stateful] = field(default_factory=dict)
     watch: Watch | None = None
 
 
@@ -115,7 +115,7 @@ def _digest(parts: Parts) -> str:
 
 
 def _captioner_parts(
-    recipe: Recipe, prepared: Prepared, out: Path, resume: bool, device: torch.device, world: World
+    recipe: Recipe, prepared: Prepared, out: Path, resume: bool, device: torch.device, world: ProcessGroup
 ) -> Parts:
     encoders = prepared.encoders
     training, judged_by, failed = _examples(recipe, prepared, world)
@@ -127,7 +127,7 @@ def _captioner_parts(
     ).to(device)
     if recipe.init_from:
         models.start_from(recipe.init_from, captioner, identities(encoders))
-    if world.is_first:
+    if world.is_main:
         models.describe(out, recipe.captioner, captioner, tokenizer, identities(encoders))
     photos = CaptionedPhotos(training, tokenizer, recipe.data.max_words, views(recipe, encoders, training, world))
     judge = partial(
@@ -138,7 +138,7 @@ def _captioner_parts(
         device,
         beam=recipe.validation.beam,
         max_words=recipe.data.max_words,
-        judges=world.in_turn(partial(judges, list(map(prepared.load, recipe.validation.judges)), judged_by)),
+        judges=world.sequentially(partial(judges, list(map(prepared.load, recipe.validation.judges)), judged_by)),
         world=world,
     )
     if recipe.objective.name == "cross_entropy":
@@ -167,7 +167,7 @@ def _captioner_parts(
     )
 
 
-def _examples(recipe: Recipe, prepared: Prepared, world: World) -> tuple[list[Any], list[Any], list[str]]:
+def _examples(recipe: Recipe, prepared: Prepared, world: ProcessGroup) -> tuple[list[Any], list[Any], list[str]]:
     """What is learned from and what the run is judged by, with features; and the photos that have none."""
     sources, failed = with_features(prepared.chosen, prepared.encoders, Path(recipe.data.features), world)
     training = split(sources, recipe.data.train_split, recipe.data.limit)
@@ -188,7 +188,7 @@ def judges(retrievers: Sequence[Retriever], sources: Sequence[Any]) -> list[Judg
 
 
 def _retriever_parts(
-    recipe: Recipe, prepared: Prepared, out: Path, resume: bool, device: torch.device, world: World
+    recipe: Recipe, prepared: Prepared, out: Path, resume: bool, device: torch.device, world: ProcessGroup
 ) -> Parts:
     entry, encoders = RETRIEVERS[recipe.retriever], prepared.encoders
     training, judged_by, failed = _examples(recipe, prepared, world)
@@ -199,13 +199,13 @@ def _retriever_parts(
 
     seed_everything(recipe.seed)
     network = models.build(RETRIEVERS, "retriever", recipe.retriever, settings).to(device)
-    if world.is_first:
+    if world.is_main:
         models.describe(out, recipe.retriever, network, tokenizer, identities(encoders), "retriever")
     reader = reader_of(recipe.retriever, tokenizer, device)
 
     def read(captions: Sequence[str]) -> ReadCaptions:
         cache = Path(recipe.data.features)
-        return world.in_turn(partial(reader.prepare, captions, max_words=recipe.data.max_words, cache=cache))
+        return world.sequentially(partial(reader.prepare, captions, max_words=recipe.data.max_words, cache=cache))
 
     judge = partial(validate_retriever, network, Pairs(judged_by, read), device)  # type: ignore[arg-type]
     learn = retrieval_objective(recipe, network, world)
@@ -227,7 +227,7 @@ def objective(recipe: Recipe, captioner: torch.nn.Module, tokenizer: Tokenizer) 
     """The step of the recipe's objective."""
     config = recipe.objective
 
-    def step(batch: Batch, moment: Moment) -> StepResult:
+    def step(batch: Batch, moment: StepInfo) -> StepResult:
         return cross_entropy_step(
             captioner,  # type: ignore[arg-type]
             batch,
@@ -240,11 +240,11 @@ def objective(recipe: Recipe, captioner: torch.nn.Module, tokenizer: Tokenizer) 
     return step
 
 
-def retrieval_objective(recipe: Recipe, network: torch.nn.Module, world: World) -> Step:
+def retrieval_objective(recipe: Recipe, network: torch.nn.Module, world: ProcessGroup) -> Step:
     """The step of a retriever's objective."""
     config = recipe.objective
 
-    def step(batch: PairBatch, moment: Moment) -> StepResult:
+    def step(batch: PairBatch, moment: StepInfo) -> StepResult:
         hinge = partial(max_violation, margin=config.margin, hardest=moment.epoch >= config.all_negatives)
         loss = hinge if config.name == "max_violation" else info_nce
         return contrastive_step(network, batch, loss, world.join)  # type: ignore[arg-type]

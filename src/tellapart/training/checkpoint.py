@@ -18,12 +18,12 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
 from tellapart import files
-from tellapart.distributed import ALONE, World
+from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.errors import UserError
 from tellapart.models import own_weights, put_weights, read_tensors
 
 
-class Keeps(Protocol):
+class Stateful(Protocol):
     """What remembers something from step to step; the same in all processes of a run."""
 
     def state(self) -> dict[str, Tensor]: ...
@@ -31,7 +31,7 @@ class Keeps(Protocol):
     def restore(self, state: dict[str, Tensor]) -> None: ...
 
 
-NOTHING: Mapping[str, Keeps] = MappingProxyType({})
+NOTHING: Mapping[str, Stateful] = MappingProxyType({})
 
 
 def save(
@@ -39,15 +39,15 @@ def save(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     position: dict[str, Any],
-    keeps: Mapping[str, Keeps] = NOTHING,
-    world: World = ALONE,
+    keeps: Mapping[str, Stateful] = NOTHING,
+    world: ProcessGroup = SINGLE,
 ) -> None:
     """The first process writes; the others go on when it has.
 
     keeps  what else there is to remember, by name; a name is the first part of its tensors' names
     """
     states = world.gather({name: state.numpy().tobytes().hex() for name, state in _random_states().items()})
-    world.from_first(lambda: _write(file, model, optimizer, position, keeps, states))
+    world.on_main(lambda: _write(file, model, optimizer, position, keeps, states))
 
 
 def _write(
@@ -55,7 +55,7 @@ def _write(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     position: dict[str, Any],
-    keeps: Mapping[str, Keeps],
+    keeps: Mapping[str, Stateful],
     states: list[dict[str, str]],
 ) -> None:
     tensors = {f"model/{name}": tensor for name, tensor in own_weights(model).items()}
@@ -74,7 +74,7 @@ def load(
     file: Path,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    keeps: Mapping[str, Keeps] = NOTHING,
+    keeps: Mapping[str, Stateful] = NOTHING,
     rank: int = 0,
 ) -> dict[str, Any]:
     """Puts everything back and returns the position.

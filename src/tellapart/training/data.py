@@ -16,23 +16,23 @@ from tellapart.data.examples import Example
 from tellapart.data.items import KIND_OF, PHOTOS, Kind
 from tellapart.data.streams import BOXES, REGIONS
 from tellapart.data.tokenizers import split_words
-from tellapart.distributed import ALONE, World
+from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.encoders import PhotoEncoder
 from tellapart.encoders.in_view import InView
 from tellapart.encoders.loading import load as load_encoder
 from tellapart.errors import UserError
 from tellapart.features.extracted import FeatureStore, StoredFeatures, Stores, extract
-from tellapart.features.imported import Elsewhere, features_of, find
+from tellapart.features.imported import ImportedFeatures, features_of, find
 from tellapart.recipe import Recipe
 
 Source = tuple[Stores, list[Example]]  # examples of a data file, with their features if photos are seen
-Encoders = Mapping[str, PhotoEncoder | Elsewhere | BoxesOf]  # what each stream comes from
+Encoders = Mapping[str, PhotoEncoder | ImportedFeatures | BoxesOf]  # what each stream comes from
 
 
 def encoders_of(recipe: Recipe, device: torch.device) -> Encoders:
     """What the recipe's streams come from: encoders, or features that were imported."""
     root, streams = Path(recipe.data.features), recipe.streams
-    found: dict[str, PhotoEncoder | Elsewhere | BoxesOf] = {}
+    found: dict[str, PhotoEncoder | ImportedFeatures | BoxesOf] = {}
     for name, one in streams.items():
         if name != BOXES:
             found[name] = find(root, one.name) or load_encoder(one, device)
@@ -40,7 +40,7 @@ def encoders_of(recipe: Recipe, device: torch.device) -> Encoders:
         regions = found.get(REGIONS)
         if regions is None or isinstance(regions, BoxesOf) or streams[BOXES] != streams[REGIONS]:
             raise UserError("inputs.boxes: they are those of the regions, so both must come from the same.")
-        if not isinstance(regions, Elsewhere) and regions.regions != regions.config.grid**2:
+        if not isinstance(regions, ImportedFeatures) and regions.regions != regions.config.grid**2:
             raise UserError(f"inputs.boxes: the regions of {regions.config.name} are not the cells of a grid.")
         found[BOXES] = BoxesOf(regions)
     return {name: found[name] for name in streams}
@@ -48,7 +48,9 @@ def encoders_of(recipe: Recipe, device: torch.device) -> Encoders:
 
 def kinds_taken(encoders: Encoders) -> tuple[Kind, ...]:
     """The kinds of items that all of them take; features that were imported are of any."""
-    takes = [getattr(encoder, "takes", PHOTOS) for encoder in encoders.values() if not isinstance(encoder, Elsewhere)]
+    takes = [
+        getattr(encoder, "takes", PHOTOS) for encoder in encoders.values() if not isinstance(encoder, ImportedFeatures)
+    ]
     every: tuple[Kind, ...] = ("photos", "clips") if encoders else ()
     return tuple(kind for kind in every if all(kind in one for one in takes))
 
@@ -87,7 +89,7 @@ def choose(recipe: Recipe, *, takes: Collection[Kind]) -> tuple[list[Chosen], li
             f"data.train_split and data.val_split share {min(shared)!r}; a run is judged by photos it has not seen."
         )
     found, problems, called = list[Chosen](), list[str](), dict[str, str]()
-    left_out = Without(recipe.data.without)
+    left_out = Exclusion(recipe.data.without)
     fewest = 1 if takes else 2  # captions, so that two can be brought together
     for file in recipe.data.files:
         dataset = data_files.read(Path(file), needs_files=bool(takes))
@@ -124,7 +126,7 @@ def choose(recipe: Recipe, *, takes: Collection[Kind]) -> tuple[list[Chosen], li
 
 
 def with_features(
-    chosen: Sequence[Chosen], encoders: Encoders, root: Path, world: World = ALONE
+    chosen: Sequence[Chosen], encoders: Encoders, root: Path, world: ProcessGroup = SINGLE
 ) -> tuple[list[Source], list[str]]:
     """The examples of every data file with their features; those that have none are left out and named.
 
@@ -137,7 +139,7 @@ def with_features(
         stores, failed = Stores(), dict[str, str]()
         for name, encoder in encoders.items():
             seen_by = encoder.regions if isinstance(encoder, BoxesOf) else encoder
-            result = world.in_turn(partial(features_of, wanted, seen_by, root, one.name))
+            result = world.sequentially(partial(features_of, wanted, seen_by, root, one.name))
             stores[name] = StoredBoxes(result.store) if isinstance(encoder, BoxesOf) else result.store
             failed |= result.failed
         problems += [f"{one.file}: image {id_}: {reason}" for id_, reason in failed.items()]
@@ -145,19 +147,21 @@ def with_features(
     return sources, problems
 
 
-def gather(recipe: Recipe, encoders: Encoders, world: World = ALONE) -> tuple[list[Source], list[str]]:
+def gather(recipe: Recipe, encoders: Encoders, world: ProcessGroup = SINGLE) -> tuple[list[Source], list[str]]:
     """Both at once: the examples that a recipe takes, with features, and what could not be used."""
     chosen, problems = choose(recipe, takes=kinds_taken(encoders))
     sources, more = with_features(chosen, encoders, Path(recipe.data.features), world)
     return sources, problems + more
 
 
-def views(recipe: Recipe, encoders: Encoders, training: Sequence[Source], world: World = ALONE) -> list[list[Stores]]:
+def views(
+    recipe: Recipe, encoders: Encoders, training: Sequence[Source], world: ProcessGroup = SINGLE
+) -> list[list[Stores]]:
     """Of each source of training photos, the stores with other views of them, made now where they are missing."""
     if not recipe.data.views:
         return []
     for encoder in encoders.values():
-        if isinstance(encoder, Elsewhere):
+        if isinstance(encoder, ImportedFeatures):
             raise UserError(
                 f"data.views: features of {encoder.name} were imported; there is no encoder to see views with."
             )
@@ -175,13 +179,13 @@ def views(recipe: Recipe, encoders: Encoders, training: Sequence[Source], world:
 def _views_of(
     store: StoredFeatures,
     examples: Sequence[Example],
-    encoder: PhotoEncoder | Elsewhere | BoxesOf,
+    encoder: PhotoEncoder | ImportedFeatures | BoxesOf,
     number: int,
-    world: World,
+    world: ProcessGroup,
 ) -> StoredFeatures:
     if isinstance(encoder, BoxesOf):  # the cells of a grid, whatever is shown in them
         return store
-    return world.in_turn(partial(_view, store, examples, InView(encoder, number)))  # type: ignore[arg-type]
+    return world.sequentially(partial(_view, store, examples, InView(encoder, number)))  # type: ignore[arg-type]
 
 
 def _view(store: FeatureStore, examples: Sequence[Example], encoder: InView) -> StoredFeatures:
@@ -191,7 +195,7 @@ def _view(store: FeatureStore, examples: Sequence[Example], encoder: InView) -> 
     return result.store
 
 
-class Without:
+class Exclusion:
     """Photos that a run must not learn from, such as those that another one is judged by.
 
     The same photo is known by its id in a data set of the same name, or by its file's name; and, because data sets

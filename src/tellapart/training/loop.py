@@ -27,10 +27,10 @@ from torch import nn
 
 from tellapart import files, models, numerics
 from tellapart.data.batches import BatchStream
-from tellapart.distributed import ALONE, SharedError, World
+from tellapart.distributed import SINGLE, ProcessGroup, SharedError
 from tellapart.errors import UserError
 from tellapart.metrics import measures
-from tellapart.objectives import Moment, StepResult
+from tellapart.objectives import StepInfo, StepResult
 from tellapart.progress import Progress
 from tellapart.recipe import Recipe
 from tellapart.training import checkpoint
@@ -45,7 +45,7 @@ class AnyBatch(Protocol):
     def to(self, device: torch.device) -> AnyBatch: ...
 
 
-Step = Callable[[Any, Moment], StepResult]  # batch, when -> loss, weight, log line
+Step = Callable[[Any, StepInfo], StepResult]  # batch, when -> loss, weight, log line
 Validate = Callable[[], dict[str, float]]
 
 ALL_DONE = "all epochs done"  # why a run has ended that may go on if it gets longer
@@ -84,9 +84,9 @@ def fit(
     stream: BatchStream[AnyBatch],
     device: torch.device,
     resume: bool,
-    keeps: Mapping[str, checkpoint.Keeps] = checkpoint.NOTHING,
+    keeps: Mapping[str, checkpoint.Stateful] = checkpoint.NOTHING,
     watch: Watch | None = None,
-    world: World = ALONE,
+    world: ProcessGroup = SINGLE,
 ) -> Position:
     """Train until the epochs are over, the validation metric stops getting better, or somebody interrupts.
 
@@ -110,9 +110,9 @@ def fit(
         return position
     longer = _longer(recipe, position, total, steps_per_epoch)
     position.total = total
-    position.dtype = position.dtype or world.from_first(partial(numerics.choose_dtype, device, recipe.dtype))
+    position.dtype = position.dtype or world.on_main(partial(numerics.choose_dtype, device, recipe.dtype))
     validate_steps = max(1, round(recipe.validation.every * steps_per_epoch))
-    log = Log(out / "log.jsonl" if world.is_first else None, after=position.step)
+    log = Log(out / "log.jsonl" if world.is_main else None, after=position.step)
     batches, began, saved = iter(stream), time.monotonic() - position.seconds, time.monotonic()
 
     def as_kept() -> AbstractContextManager[None]:
@@ -145,7 +145,7 @@ def fit(
             for group in optimizer.param_groups:
                 group["lr"] = lr
             epoch, had = position.step * recipe.optim.accumulate // stream.batches_per_epoch, list[AnyBatch]()
-            moment = Moment(epoch, position.step / total)
+            moment = StepInfo(epoch, position.step / total)
             for _ in range(recipe.optim.accumulate):
                 had.append(next(batches).to(device))
                 with numerics.autocast(device, position.dtype):
@@ -173,7 +173,7 @@ def fit(
                 metrics = validated()
                 if judge(position, metrics, recipe.validation.metric):
                     with as_kept():
-                        world.from_first(partial(models.save_weights, out / "best.safetensors", model))
+                        world.on_main(partial(models.save_weights, out / "best.safetensors", model))
                 if recipe.validation.patience and position.stale >= recipe.validation.patience:
                     position.finished = f"{recipe.validation.metric} has not improved for {position.stale} validations"
                 if watch is not None and (wrong := watch.look(position.first, metrics)):
@@ -206,7 +206,7 @@ def _longer(recipe: Recipe, position: Position, total: int, steps_per_epoch: flo
     return f"step {position.step}: the run has {total} steps now, not {position.total}{rate}."
 
 
-def joined(world: World, result: StepResult) -> tuple[float, dict[str, float]]:
+def joined(world: ProcessGroup, result: StepResult) -> tuple[float, dict[str, float]]:
     """What part of the batch's loss this process's is, and the log line of the whole batch."""
     captions = result.weight if result.captions is None else result.captions
 
@@ -319,7 +319,7 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
 
 
 def _require_finite(
-    what: str, value: float, step: int, suspects: list[AnyBatch], stream: BatchStream[AnyBatch], world: World
+    what: str, value: float, step: int, suspects: list[AnyBatch], stream: BatchStream[AnyBatch], world: ProcessGroup
 ) -> None:
     """Stop before such a number reaches the weights, and say which photos it came from."""
     if not math.isfinite(value):

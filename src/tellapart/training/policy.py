@@ -12,7 +12,7 @@ from torch import nn
 
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.tokenizers import Tokenizer
-from tellapart.distributed import ALONE, World
+from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.objectives.policy_gradient import PolicyGradient
 from tellapart.recipe import Recipe
 from tellapart.retrievers.retriever import Retriever
@@ -34,7 +34,7 @@ def policy_step(
     names: Sequence[str],
     features: Path,
     device: torch.device,
-    world: World = ALONE,
+    world: ProcessGroup = SINGLE,
     load: Callable[[str], Retriever] | None = None,
     wrap: Callable[[str, Term], Term] | None = None,
 ) -> Step:

@@ -17,7 +17,7 @@ from tellapart import models
 from tellapart.data import tokenizers
 from tellapart.data.examples import Example
 from tellapart.data.tokenizers import Tokenizer, WordTokenizer
-from tellapart.distributed import ALONE, World
+from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.errors import UserError
 from tellapart.metrics import measures
 from tellapart.models.retrievers import load as load_retriever
@@ -42,7 +42,7 @@ class Prepared:
     load: Callable[[str], Retriever]  # each retriever is loaded once
 
 
-def prepare(recipe: Recipe, device: torch.device, *, resume: bool = False, world: World = ALONE) -> Prepared:
+def prepare(recipe: Recipe, device: torch.device, *, resume: bool = False, world: ProcessGroup = SINGLE) -> Prepared:
     """Reads what the recipe names, and refuses what does not fit together.
 
     resume  the run may have a vocabulary of its own
@@ -67,7 +67,7 @@ def prepare(recipe: Recipe, device: torch.device, *, resume: bool = False, world
     _require_buildable(recipe, encoders)
     tokenizer = _begins_with(recipe, encoders) if recipe.init_from else None
     chosen, problems = choose(recipe, takes=kinds_taken(encoders))
-    world.in_turn(partial(_require_retrievers, recipe, chosen, load))
+    world.sequentially(partial(_require_retrievers, recipe, chosen, load))
     if tokenizer is None and recipe.data.tokenizer:
         tokenizer = tokenizers.of_language_model(Path(recipe.data.tokenizer))
     if tokenizer is None and not resume:

@@ -13,7 +13,7 @@ from tellapart.captioners import Captioner
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.tokenizers import Tokenizer
 from tellapart.decoding.candidates import candidates
-from tellapart.distributed import ALONE, World
+from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.metrics.measures import MEASURES
 from tellapart.metrics.scoring_inputs import ScoringInputs
 from tellapart.objectives.cross_entropy import cross_entropy_step
@@ -36,7 +36,7 @@ def validate(
     beam: int,
     max_words: int,
     judges: Sequence[Judge] = (),
-    world: World = ALONE,
+    world: ProcessGroup = SINGLE,
 ) -> dict[str, float]:
     """Every process of a world takes some of the batches, and all get the result.
 

@@ -21,7 +21,7 @@ _SMALL = 160  # pixels of a look-alike that has no card of its own
 
 
 @dataclass(frozen=True)
-class Looked:
+class WordRegions:
     """Which part of the photo each word rests on.
 
     levels  a text for each word, of a digit for each window, row by row: 0 not at all, 9 most of all words
@@ -40,7 +40,7 @@ class Line:
     caption: str
     of_look_alikes: frozenset[str] = frozenset()  # the words that it says of them
     figures: Mapping[str, float] = field(default_factory=dict)  # by the name of their column
-    looked: Looked | None = None
+    looked: WordRegions | None = None
     colour: str = ""  # HTML before the name
 
 

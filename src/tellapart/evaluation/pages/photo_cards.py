@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tellapart.data.tokenizers import split_words
 from tellapart.evaluation.clearest import Clarity, clarity, positions
 from tellapart.evaluation.grid import Grid, Row
-from tellapart.evaluation.pages.cards import Card, Columns, Kind, Line, Looked, Order, Pictures, legend, section
+from tellapart.evaluation.pages.cards import Card, Columns, Kind, Line, Order, Pictures, WordRegions, legend, section
 from tellapart.html import counted, escaped
 from tellapart.progress import Progress
 
@@ -28,7 +28,7 @@ _PLACE_BY_TEXT = (
 )
 _PLACE_BY = "The photo's place among all, 1 if it is found, by {by}, a model that sees the photos."
 
-Looking = Callable[[str, Path, str], Looked | None]  # speaker, photo, caption -> what its words rest on
+Looking = Callable[[str, Path, str], WordRegions | None]  # speaker, photo, caption -> what its words rest on
 
 
 def nowhere(_speaker: str, _photo: Path, _caption: str) -> None:
@@ -175,7 +175,7 @@ def _cards(
     files = {(grid.split.photos[photo].file, name) for photo, name in wanted}
     with Progress("what words rest on", len(files), unit="caption") as bar:
 
-        def look(name: str, file: Path, caption: str) -> Looked | None:
+        def look(name: str, file: Path, caption: str) -> WordRegions | None:
             if (file, name) not in files:
                 return None
             bar.advance()

@@ -9,12 +9,12 @@ import torch
 from tellapart.captioning.captioner import PhotoCaptioner
 from tellapart.decoding.word_regions import needed
 from tellapart.errors import BadPhoto
-from tellapart.evaluation.pages.cards import Looked
+from tellapart.evaluation.pages.cards import WordRegions
 
 _MOST = 9  # the level of what the most needed word needs most
 
 
-def looked(captioner: PhotoCaptioner, file: Path, caption: str) -> Looked | None:
+def looked(captioner: PhotoCaptioner, file: Path, caption: str) -> WordRegions | None:
     """Of a caption that the captioner made; none where nobody knows which part of the photo a feature is of."""
     visual, words = captioner.visual_input, captioner.model.tokenizer
     tokens = words.encode(caption)
@@ -28,4 +28,4 @@ def looked(captioner: PhotoCaptioner, file: Path, caption: str) -> Looked | None
     given = torch.tensor(tokens, device=captioner.device)
     need = needed(captioner.model.captioner, inputs, given, side=encoder.config.grid, bos=words.bos)
     levels = (_MOST * need / need.max().clamp(min=1e-9)).round().int().tolist()
-    return Looked(["".join(map(str, word)) for word in levels], middle=encoder.fit.crop)
+    return WordRegions(["".join(map(str, word)) for word in levels], middle=encoder.fit.crop)
