@@ -4,7 +4,7 @@ python scripts/build_language_model.py captions.json.gz --held-out data.json \
     --out src/tellapart/metrics/data/coco_language_model.npz
 
 Photos of the splits val and test, of either file, are left out: by id, and by two captions that they share with another
-photo (as `data.without` of a recipe does).  Photos with even ids are for the language models of rewards and decoders.
+photo (as `data.exclude` of a recipe does).  Photos with even ids are for the language models of rewards and decoders.
 """
 
 import argparse

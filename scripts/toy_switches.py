@@ -32,13 +32,13 @@ ROWS: dict[str, tuple[str, list[str]]] = {
     ),
     "GLD, thresholds from the data": (
         "gld",
-        ["--objective.rewards.local.ngram_quantile=0.5", "--objective.rewards.local.word_quantile=0.5"],
+        ["--objective.rewards.ld.ngram_quantile=0.5", "--objective.rewards.ld.word_quantile=0.5"],
     ),
-    "GLD, words that contrast": ("gld", ["--objective.rewards.local.qualify=contrast"]),
-    "GLD, weight per photo": ("gld", ["--objective.rewards.per_photo=true"]),
+    "GLD, words that contrast": ("gld", ["--objective.rewards.ld.qualify=contrast"]),
+    "GLD, weight per photo": ("gld", ["--objective.rewards.weight_by_closeness=true"]),
     "GLD, two references among the samples": ("gld", ["--objective.policy.references=2"]),
     "GLD, from SCST": ("gld", ["--init_from=SCST"]),
-    "GLD, running mean of weights": ("gld", ["--optim.average=0.99"]),
+    "GLD, running mean of weights": ("gld", ["--optim.ema_decay=0.99"]),
     "GEG": ("geg", []),
     "GEG, curriculum": ("geg", ["--objective.rewards.curriculum=true"]),
     "GEG, from SCST": ("geg", ["--init_from=SCST"]),
@@ -60,7 +60,7 @@ def main(out: Path, seeds: int) -> None:
             begun = [change.replace("=SCST", f"={out / f'SCST.{seed}'}") for change in changes]
             if not any(change.startswith("--init_from") for change in begun):
                 begun.append(f"--init_from={start}")
-            arguments = [*begun, f"--seed={seed}", f"--objective.rewards.listener={listener}"]
+            arguments = [*begun, f"--seed={seed}", f"--objective.rewards.image_retriever={listener}"]
             folder = out / file_name(f"{name}.{seed}")
             said = captioner.load(train(recipe, toy, folder, arguments)).caption([scene.file for scene in scenes])
             found.append(world.measure([caption.text for caption in said], scenes))

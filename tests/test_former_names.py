@@ -21,7 +21,7 @@ validation: {metric: Odd, watch: {odd: 0.05}}
 def test_a_recipe_of_an_earlier_version_is_read_with_a_note_for_each_name(tmp_path, capsys):
     (tmp_path / "recipe.yaml").write_text(FORMER)
     recipe, _, _ = train.parse([str(tmp_path / "recipe.yaml")])
-    assert recipe.objective.rewards.terms == {"cider_d": 1.0, "unusual_order": 0.2}
+    assert recipe.objective.rewards.weights == {"cider_d": 1.0, "unusual_order": 0.2}
     assert recipe.objective.rewards.unbalanced == ["unusual_order", "ending"]
     assert recipe.validation.metric == "UnusualOrder"
     assert recipe.validation.watch.unusual_order == 0.05
@@ -35,8 +35,8 @@ def test_a_recipe_of_an_earlier_version_is_read_with_a_note_for_each_name(tmp_pa
     [
         (("validation.watch.odd", "0.1"), "validation.watch.unusual_order", "0.1"),
         (("validation.metric", "Odd"), "validation.metric", "UnusualOrder"),
-        (("objective.rewards.terms.usage", "1"), "objective.rewards.terms.unusual_order", "1"),
-        (("objective.rewards.terms", "{usage: 1}"), "objective.rewards.terms", "{unusual_order: 1}"),
+        (("objective.rewards.weights.usage", "1"), "objective.rewards.weights.unusual_order", "1"),
+        (("objective.rewards.weights", "{usage: 1}"), "objective.rewards.weights", "{unusual_order: 1}"),
         (
             ("objective.rewards.unbalanced", "[usage, ending]"),
             "objective.rewards.unbalanced",
@@ -63,7 +63,7 @@ def test_a_recipe_with_both_names_is_refused():
 
 def test_a_run_of_an_earlier_version_goes_on_and_is_compared(tmp_path):
     recipe = Recipe()
-    recipe.objective.rewards.terms = {"unusual_order": 0.2}
+    recipe.objective.rewards.weights = {"unusual_order": 0.2}
     run_folder.keep(recipe, tmp_path)
     stored = (tmp_path / "recipe.yaml").read_text().replace("unusual_order: 0.2", "usage: 0.2")
     stored = stored.replace("    unusual_order: 0.02", "    odd: 0.02").replace("- unusual_order", "- usage")
@@ -76,7 +76,7 @@ def test_a_run_of_an_earlier_version_goes_on_and_is_compared(tmp_path):
     (tmp_path / "log.jsonl").write_text(json.dumps({"step": 1, "val/Odd": 0.25}) + "\n")
     (run,) = training_runs.read([str(tmp_path)])
     assert run.validations == {"UnusualOrder": [(1, 0.25)]}
-    assert run.recipe.objective.rewards.terms == {"unusual_order": 0.2}
+    assert run.recipe.objective.rewards.weights == {"unusual_order": 0.2}
 
 
 def test_a_watched_run_of_an_earlier_version_is_compared_with_its_own_beginning():

@@ -13,13 +13,28 @@ from tellapart.printable import print_message
 _REWARDS = {"usage": "unusual_order"}
 _METRICS = {"Odd": "UnusualOrder"}
 _WATCHED = {"odd": "unusual_order"}
-_FIELDS = {  # where former names may stand
+_FIELDS = {  # where former names may stand, by the names of now
+    "data": {"without": "exclude"},
+    "objective.policy": {"best": "top_q"},
+    "objective.rewards": {
+        "listener": "image_retriever",
+        "reader": "text_retriever",
+        "terms": "weights",
+        "factors": "dataset_weights",
+        "group": "group_size",
+        "per_photo": "weight_by_closeness",
+        "local": "ld",
+    },
+    "optim": {"average": "ema_decay", "final": "final_lr_ratio"},
     "validation.watch": _WATCHED,
     "validation.metric": _METRICS,
-    "objective.rewards.terms": _REWARDS,
-    "objective.rewards.factors": _REWARDS,
+    "objective.rewards.weights": _REWARDS,
+    "objective.rewards.dataset_weights": _REWARDS,
     "objective.rewards.unbalanced": _REWARDS,
 }
+
+
+_OBJECTS = ("data", "objective.policy", "objective.rewards", "optim")
 
 
 def renewed(content: Any, name: str = "") -> tuple[Any, list[str]]:
@@ -47,20 +62,24 @@ def renewed(content: Any, name: str = "") -> tuple[Any, list[str]]:
             notes.append(_note(name, key, now))
             if now in content:
                 raise UserError(f"{name} has both {key} and {now}, which is its name now; leave out {key}.")
-        found[now], more = renewed(value, f"{name}.{key}" if name else str(key))
+        found[now], more = renewed(value, f"{name}.{now}" if name else str(now))
         notes += more
     return found, notes
 
 
 def renewed_option(name: str, text: str) -> tuple[str, str, list[str]]:
     """The same of `--name text` on the command line."""
-    part, _, last = name.rpartition(".")
-    now = _FIELDS.get(part, {}).get(last, last)
-    names = _FIELDS.get(name, {})
+    path, notes = "", list[str]()
+    for key in name.split("."):
+        now = _FIELDS.get(path, {}).get(key, key)
+        notes += [_note(path, key, now)] if now != key else []
+        path = f"{path}.{now}" if path else now
+    names = _FIELDS.get(path, {})
+    if path in _OBJECTS:  # a whole part, such as --objective.rewards '{...}': its keys may be former ones
+        return path, text, notes
     value = re.sub(r"\w+", lambda word: names.get(word[0], word[0]), text) if names else text
-    notes = [_note(part, last, now)] if now != last else []
-    notes += [_note(name, former, names[former]) for former in names if re.search(rf"\b{former}\b", text)]
-    return (f"{part}.{now}" if part else now), value, notes
+    notes += [_note(path, former, names[former]) for former in names if re.search(rf"\b{former}\b", text)]
+    return path, value, notes
 
 
 def announce(notes: Iterable[str]) -> None:

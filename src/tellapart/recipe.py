@@ -33,7 +33,7 @@ class DataConfig:
         limit: at most so many photos of each split, for a trial; 0: all
         views: other views of each training photo: parts of it, half of them mirrored.  A step sees one of them or the
             whole photo, as chance has it, against learning by heart.  Each view takes as much disk as the photos' own
-        without: data files whose photos are left out, by id, by file name, or by captions that they share
+        exclude: data files whose photos are left out, by id, by file name, or by captions that they share
     """
 
     files: list[str] = field(default_factory=list)
@@ -46,7 +46,7 @@ class DataConfig:
     captions_per_photo: int = 5
     limit: int = 0
     views: int = 0
-    without: list[str] = field(default_factory=list)
+    exclude: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -71,33 +71,33 @@ class RewardsConfig:
     """What captions are rewarded for.
 
     Args:
-        terms: name of a reward, from `tellapart models`, and its weight
-        factors: of a reward, what its weight is multiplied with for the photos of a data set, by that one's name
-        listener: the retriever that is asked whether captions fit their photos: a name or a run folder
-        reader: the retriever from text to text that is asked whether captions fit their photos' references
+        weights: name of a reward, from `tellapart models`, and its weight
+        dataset_weights: of a reward, what its weight is multiplied with for the photos of a data set, by that one's name
+        image_retriever: the retriever that is asked whether captions fit their photos: a name or a run folder
+        text_retriever: the retriever from text to text that is asked whether captions fit their photos' references
         look_alikes: a file of `tellapart lookalikes`, or how they are found among the training photos: image, or
             caption (the similar groups of GEG)
-        group: look-alikes of a photo
+        group_size: look-alikes of a photo
         curriculum: photos that look less alike come first, and the nearest at the end
-        per_photo: GD weighs more for photos whose look-alikes are near
+        weight_by_closeness: GD weighs more for photos whose look-alikes are near
         margin: of the hinges of GD
-        local: of LD
+        ld: of LD
         rank_base: the rank from which on a bounded rank reward is 0
         balance: each term is divided by how much it varies among the captions of a photo
         unbalanced: terms that keep their plain weights all the same: penalties, of which most captions have none
         count_end: the end of a caption counts as a word in rewards for saying what people say
     """
 
-    terms: dict[str, float] = field(default_factory=lambda: {"cider_d": 1.0})
-    factors: dict[str, dict[str, float]] = field(default_factory=dict)
-    listener: str = "word"
-    reader: str = ""
+    weights: dict[str, float] = field(default_factory=lambda: {"cider_d": 1.0})
+    dataset_weights: dict[str, dict[str, float]] = field(default_factory=dict)
+    image_retriever: str = "word"
+    text_retriever: str = ""
     look_alikes: str = "image"
-    group: int = 5
+    group_size: int = 5
     curriculum: bool = False
-    per_photo: bool = False
+    weight_by_closeness: bool = False
     margin: float = 0.2
-    local: LocalConfig = field(default_factory=LocalConfig)
+    ld: LocalConfig = field(default_factory=LocalConfig)
     rank_base: int = 200
     balance: bool = False
     unbalanced: list[str] = field(default_factory=lambda: ["repetition", "unusual_order", "ending"])
@@ -140,13 +140,13 @@ class OptimConfig:
         schedule: how the learning rate falls after the warm-up; noam: with the square root of the step (Vaswani et al.,
             2017), whose own formula has its highest rate, our lr, at (width * warmup)^-.5
         warmup: optimiser steps until the learning rate is reached
-        final: share of the learning rate that linear and cosine end with
+        final_lr_ratio: share of the learning rate that linear and cosine end with
         decay: factor of the step schedule
         decay_epochs: epochs between two such factors
         clip_norm: largest norm of all gradients together; 0: no limit
         clip_value: largest value of each gradient; 0: no limit
         accumulate: batches per optimiser step
-        average: what is validated and kept is a running mean of the weights, of which a step leaves so much, such as
+        ema_decay: what is validated and kept is a running mean of the weights, of which a step leaves so much, such as
             0.99 for about a hundred steps; 0: the weights themselves
     """
 
@@ -155,13 +155,13 @@ class OptimConfig:
     betas: tuple[float, float] = (0.9, 0.98)
     schedule: Literal["constant", "linear", "cosine", "step", "noam"] = "constant"
     warmup: int = 0
-    final: float = 0.0
+    final_lr_ratio: float = 0.0
     decay: float = 0.8
     decay_epochs: int = 3
     clip_norm: float = 0.0
     clip_value: float = 0.0
     accumulate: int = 1
-    average: float = 0.0
+    ema_decay: float = 0.0
 
 
 @dataclass

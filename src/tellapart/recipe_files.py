@@ -23,7 +23,7 @@ from tellapart.recipe import Recipe
 
 SHIPPED = Path(__file__).parent / "recipes"
 SUFFIXES = (".yaml", ".yml")
-WHOLE = ("objective.rewards.terms", "objective.rewards.factors")  # other terms are another whole, not more
+WHOLE = ("objective.rewards.weights", "objective.rewards.dataset_weights")  # other terms are another whole, not more
 _EITHER = ("encoder", "inputs")  # two ways to say one thing
 _MOST_BASES = 100
 _FOLDER = "recipes"  # recipes in a folder of this name find each other by name

@@ -53,10 +53,12 @@ def touch(victim):
 
 def every_place():
     """All fields of a recipe and its parts, and inside of those that hold more than one value."""
-    parts = [name for name in flat(plain(Recipe())) if not name.startswith("objective.rewards.terms")]
+    parts = [name for name in flat(plain(Recipe())) if not name.startswith("objective.rewards.weights")]
     parts += {name.rpartition(".")[0] for name in parts} - {""}
     parts += {part.rpartition(".")[0] for part in parts} - {""}
-    return sorted({*parts, "model.width", "model.a.b", "objective.rewards.terms.x", "objective.rewards.factors.x.y"})
+    return sorted(
+        {*parts, "model.width", "model.a.b", "objective.rewards.weights.x", "objective.rewards.dataset_weights.x.y"}
+    )
 
 
 def nested(place, value):
@@ -145,7 +147,7 @@ def test_anchors_that_do_not_multiply_are_read(recipe):
     )
     read, _, _ = parse([str(recipe(text))])
     assert (read.optim.lr, read.objective.margin) == (0.25, 0.25)
-    assert read.objective.rewards.factors == {"a": {"x": 2.0}, "b": {"x": 2.0, "y": 3.0}}
+    assert read.objective.rewards.dataset_weights == {"a": {"x": 2.0}, "b": {"x": 2.0, "y": 3.0}}
 
 
 @pytest.mark.parametrize("text", ["model: &a {b: *a}\n", "model: {b: *a}\n", "model: &a [*a]\n", "<<: 3\n"])
@@ -262,7 +264,9 @@ def test_every_number_of_a_recipe_has_a_range_without_nan_infinity_and_far_too_m
                 check(recipe)
 
 
-@pytest.mark.parametrize("place", ["objective.rewards.terms.cider_d", "objective.rewards.factors.cider_d.data"])
+@pytest.mark.parametrize(
+    "place", ["objective.rewards.weights.cider_d", "objective.rewards.dataset_weights.cider_d.data"]
+)
 def test_weights_of_rewards_are_finite(place):
     for bad in (".nan", ".inf", "-.inf"):
         recipe, _, _ = parse(["--objective.name=policy_gradient", f"--{place}={bad}"])

@@ -67,8 +67,8 @@ def test_only_settings_that_differ_are_told_and_old_recipes_have_the_defaults(tm
     b = make(tmp_path / "b", LINES, {"seed": 3, "objective": {"rewards": {"terms": {"gd": 2.0}}}})
     assert compare.differences(training_runs.read([a, b])) == {
         "model.width": ["64", "-"],
-        "objective.rewards.terms.cider_d": ["1.0", "-"],
-        "objective.rewards.terms.gd": ["-", "2.0"],
+        "objective.rewards.weights.cider_d": ["1.0", "-"],
+        "objective.rewards.weights.gd": ["-", "2.0"],
         "seed": ["0", "3"],
     }
 
@@ -110,7 +110,7 @@ def test_a_terminal_gets_as_many_columns_as_it_takes():
         (lambda f: (f / "recipe.yaml").write_text("optim: {lr: fast}"), "optim.lr must be a number, not "),
         (
             lambda f: (f / "recipe.yaml").write_text("objective: {rewards: {terms: {gd: much}}}"),
-            "objective.rewards.terms.gd must be a number, not 'much'",
+            "objective.rewards.weights.gd must be a number, not 'much'",
         ),
         (lambda f: (f / "last.safetensors").write_bytes(b"x"), "last.safetensors is not a safetensors file"),
     ],

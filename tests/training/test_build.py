@@ -100,7 +100,7 @@ def test_settings_that_make_no_model_are_answered_in_one_line(tellapart, small_w
         ("--objective.label_smoothing=1.5", "objective.label_smoothing must be at most 1, not 1.5."),
         ("--optim.lr=-1", "optim.lr must be at least 0, not -1.0."),
         ("--optim.betas=[2, 3]", "optim.betas must be at most 1, not 2.0."),
-        ("--optim.final=1.5", "optim.final must be at most 1, not 1.5."),
+        ("--optim.final_lr_ratio=1.5", "optim.final_lr_ratio must be at most 1, not 1.5."),
         ("--optim.warmup=-3", "optim.warmup must be at least 0, not -3."),
         ("--data.limit=-5", "data.limit must be at least 0, not -5."),
         ("--data.views=-1", "data.views must be at least 0, not -1."),

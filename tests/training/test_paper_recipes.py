@@ -72,10 +72,10 @@ def test_a_recipe_takes_two_steps(file, small_world, retrievers, attributes, tmp
             f"--data.features={small_world / 'features'}",
             "--data.train_split=train",
             *(sees(whole.inputs) if whole.inputs else [f"--encoder={SEEN}"]),
-            f"--objective.rewards.listener={listener}",
-            *([f"--objective.rewards.reader={reader}"] if whole.objective.rewards.reader else []),
+            f"--objective.rewards.image_retriever={listener}",
+            *([f"--objective.rewards.text_retriever={reader}"] if whole.objective.rewards.text_retriever else []),
             *([f"--validation.judges=[{listener}]"] if whole.validation.judges else []),
-            "--objective.rewards.factors={}",  # of other data sets
+            "--objective.rewards.dataset_weights={}",  # of other data sets
             "--dtype=fp32",
         ]
     )

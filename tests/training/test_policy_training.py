@@ -62,9 +62,9 @@ def begin(small_world, uninterrupted, listener, reader, tmp_path):
         given = (
             f"--init_from={uninterrupted}",
             "--objective.name=policy_gradient",
-            f"--objective.rewards.terms={terms}",
-            f"--objective.rewards.listener={listener}",
-            f"--objective.rewards.reader={reader}",
+            f"--objective.rewards.weights={terms}",
+            f"--objective.rewards.image_retriever={listener}",
+            f"--objective.rewards.text_retriever={reader}",
             "--objective.policy.samples=3",
             "--validation.metric=last",
             "--max_steps=2",
@@ -103,7 +103,7 @@ def test_factors_are_of_the_photos_of_a_data_set():
         (None, [examples.Example(1, "3.jpg")]),
         (None, []),
     ]
-    config = RewardsConfig(terms={"cider_d": 1.0}, factors={"cider_d": {"second": 3.0}})
+    config = RewardsConfig(weights={"cider_d": 1.0}, dataset_weights={"cider_d": {"second": 3.0}})
     words, device = WordTokenizer(["dog"]), torch.device("cpu")
     words = WordView(words, words)
     material = RewardContext(
@@ -114,7 +114,7 @@ def test_factors_are_of_the_photos_of_a_data_set():
 
 def test_a_reward_that_counts_for_nothing_with_a_data_set_teaches_nothing(begin, tmp_path):
     begin(out=tmp_path / "alone")
-    factors = "--objective.rewards.factors={faithful: {toy_world: 0.0}}"
+    factors = "--objective.rewards.dataset_weights={faithful: {toy_world: 0.0}}"
     begin(factors, terms="{cider_d: 1.0, faithful: 1.0}", out=tmp_path / "nothing")
     begin(terms="{cider_d: 1.0, faithful: 1.0}", out=tmp_path / "both")
     alone, nothing, both = (load_file(tmp_path / run / "best.safetensors") for run in ("alone", "nothing", "both"))
@@ -155,9 +155,9 @@ def test_rewards_are_added_by_weight_and_logged_apart(begin, tmp_path):
     [
         ["--objective.rewards.look_alikes=caption"],
         ["--objective.rewards.curriculum=true"],
-        ["--objective.rewards.per_photo=true"],
-        ["--objective.rewards.local={qualify: contrast}"],
-        ["--objective.rewards.local={ngram_quantile: 0.5, word_quantile: 0.3}"],
+        ["--objective.rewards.weight_by_closeness=true"],
+        ["--objective.rewards.ld={qualify: contrast}"],
+        ["--objective.rewards.ld={ngram_quantile: 0.5, word_quantile: 0.3}"],
         ["--objective.rewards.balance=true"],
         ["--objective.policy.references=2", "--objective.policy.kl=0.1"],
         ["--objective.policy.baseline=references"],
@@ -174,7 +174,7 @@ def test_switches(begin, more):
 def test_a_run_in_pieces_is_the_whole_run(begin, tmp_path, monkeypatch):
     """Running means and spreads are kept: with another scale of a reward the weights would be others."""
     arguments = ("--objective.rewards.balance=true", "--objective.policy.baseline=running_mean", "--max_steps=4")
-    arguments += ("--optim.average=0.9",)
+    arguments += ("--optim.ema_decay=0.9",)
     terms = "{cider_d: 1.0, geg_avg: 1.0, different: 1.0}"
     whole = begin(*arguments, terms=terms, out=tmp_path / "whole")
     save = checkpoint.save
@@ -346,7 +346,7 @@ def test_how_close_look_alikes_are(small_world, tmp_path, metric, sign):
 
 def test_look_alikes_of_another_split_are_refused(refused, small_world, listener, tmp_path):
     file = look_alikes(small_world, "test", tmp_path / "groups.json")
-    terms = ("--objective.rewards.terms", "{geg_avg: 1.0}", "--objective.rewards.listener", listener)
+    terms = ("--objective.rewards.weights", "{geg_avg: 1.0}", "--objective.rewards.image_retriever", listener)
     said = refused(*terms, "--objective.rewards.look_alikes", file)
     assert str(file) in said
     assert "another split" in said
@@ -360,23 +360,23 @@ SINGLE = ["--objective.policy={samples: 1, baseline: greedy}", "--objective.rewa
 @pytest.mark.parametrize(
     ("arguments", "answer"),
     [
-        (["--objective.rewards.terms", "{cidre: 1.0}"], "there is no reward 'cidre'; there are cider_d"),
-        (["--objective.rewards.terms", "{}"], "names no reward"),
-        (["--objective.rewards.terms", "{text_rank: 1.0}"], "objective.rewards.reader: a reward needs a retriever"),
+        (["--objective.rewards.weights", "{cidre: 1.0}"], "there is no reward 'cidre'; there are cider_d"),
+        (["--objective.rewards.weights", "{}"], "names no reward"),
+        (["--objective.rewards.weights", "{text_rank: 1.0}"], "objective.rewards.text_retriever: a reward needs a retriever"),
         (["--objective.rewards.unbalanced", "[repetitoin]"], "unbalanced: there is no reward 'repetitoin'; there are"),
-        (["--objective.rewards.factors", "{gd: {toy: 2.0}}"], "factors: 'gd' is none of the terms cider_d."),
+        (["--objective.rewards.dataset_weights", "{gd: {toy: 2.0}}"], "factors: 'gd' is none of the terms cider_d."),
         (
-            ["--objective.rewards.factors", "{cider_d: {elsewhere: 2.0}}"],
-            "there is no data set 'elsewhere'; there are toy_world.  For none: --objective.rewards.factors '{}'.",
+            ["--objective.rewards.dataset_weights", "{cider_d: {elsewhere: 2.0}}"],
+            "there is no data set 'elsewhere'; there are toy_world.  For none: --objective.rewards.dataset_weights '{}'.",
         ),
         (["--objective.policy.samples", "1"], "leave_one_out compares the captions of a photo"),
         (["--objective.policy.sampler", "greedy"], "objective.policy.samples must be 1 where captions are greedy"),
         (SINGLE, "objective.rewards.balance goes by how much captions of a photo differ"),
-        (["--objective.policy.baseline", "best", "--objective.policy.best", "9"], "a photo has 5 captions, not 9"),
+        (["--objective.policy.baseline", "best", "--objective.policy.top_q", "9"], "a photo has 5 captions, not 9"),
         (["--objective.policy.baseline", "greedyy"], "greedyy"),
         (["--objective.policy.temperature", "0"], "objective.policy.temperature must be at least 0.001"),
         (["--objective.policy.passes", "two", "--objective.policy.no_repeat", "1"], "in one pass"),
-        (["--objective.rewards.terms", "{geg_avg: 1.0}", "--objective.rewards.listener", "nowhere"], "no retriever"),
+        (["--objective.rewards.weights", "{geg_avg: 1.0}", "--objective.rewards.image_retriever", "nowhere"], "no retriever"),
         (["--validation.metric", "R@1[judge]"], "there is no 'R@1[judge]' here"),
         (["--validation.judges", "[nowhere]"], "there is no retriever 'nowhere'"),
     ],
@@ -386,13 +386,13 @@ def test_a_wrong_request_is_answered_in_one_line(refused, arguments, answer):
 
 
 def test_a_listener_that_only_reads_is_refused(refused, reader):
-    terms = ("--objective.rewards.terms", "{geg_avg: 1.0}")
-    assert "knows photos by their references only" in refused(*terms, "--objective.rewards.listener", reader)
+    terms = ("--objective.rewards.weights", "{geg_avg: 1.0}")
+    assert "knows photos by their references only" in refused(*terms, "--objective.rewards.image_retriever", reader)
 
 
 def test_a_reader_that_looks_at_photos_is_refused(refused, listener):
-    terms = ("--objective.rewards.terms", "{text_rank: 1.0}")
-    assert "it must read references" in refused(*terms, "--objective.rewards.reader", listener)
+    terms = ("--objective.rewards.weights", "{text_rank: 1.0}")
+    assert "it must read references" in refused(*terms, "--objective.rewards.text_retriever", listener)
 
 
 def test_dropout_off_is_as_no_dropout(begin, tmp_path):
@@ -416,7 +416,7 @@ def test_the_reward_of_the_readme_trains(small_world, uninterrupted, listener, t
     given = {"tiny/photos_geg": small_world / "recipe.yaml", "runs/mine": uninterrupted, "runs/brief": "run"}
     given["flickr8k.json"] = small_world / "toy" / "captions.json"
     words = [str(given.get(word, word)) for word in shlex.split(command)]
-    words += ["--objective.name=policy_gradient", f"--objective.rewards.listener={listener}"]
+    words += ["--objective.name=policy_gradient", f"--objective.rewards.image_retriever={listener}"]
     words += ["--validation.metric=last", "--max_steps=2", "--log_steps=1"]
     code, _, err = tellapart(*words)
     assert code == 0, err

@@ -57,18 +57,33 @@ def refused(tellapart, small_world, tmp_path):
         (["--data.val_split", "monday"], "in the split 'monday'"),
         (["--data.train_split", "monday"], "in the split 'monday'"),
         (["--data.min_count", "100000"], "data.min_count: no word"),
-        ([*POLICY, "--objective.rewards.terms", "{cidre: 1.0}"], "there is no reward 'cidre'"),
-        ([*POLICY, "--objective.rewards.factors", "{cider_d: {nowhere: 2.0}}"], "there is no data set 'nowhere'"),
+        ([*POLICY, "--objective.rewards.weights", "{cidre: 1.0}"], "there is no reward 'cidre'"),
         (
-            [*POLICY, "--objective.rewards.terms", "{geg_avg: 1.0}", "--objective.rewards.listener", "nowhere"],
+            [*POLICY, "--objective.rewards.dataset_weights", "{cider_d: {nowhere: 2.0}}"],
+            "there is no data set 'nowhere'",
+        ),
+        (
+            [
+                *POLICY,
+                "--objective.rewards.weights",
+                "{geg_avg: 1.0}",
+                "--objective.rewards.image_retriever",
+                "nowhere",
+            ],
             "there is no retriever 'nowhere'",
         ),
         (
-            [*POLICY, "--objective.rewards.terms", "{text_rank: 1.0}", "--objective.rewards.reader", "word"],
-            "objective.rewards.reader: word looks at photos",
+            [*POLICY, "--objective.rewards.weights", "{text_rank: 1.0}", "--objective.rewards.text_retriever", "word"],
+            "objective.rewards.text_retriever: word looks at photos",
         ),
         (
-            [*POLICY, "--objective.rewards.terms", "{geg_avg: 1.0}", "--objective.rewards.look_alikes", "nowhere.json"],
+            [
+                *POLICY,
+                "--objective.rewards.weights",
+                "{geg_avg: 1.0}",
+                "--objective.rewards.look_alikes",
+                "nowhere.json",
+            ],
             "nowhere.json: there is no such file",
         ),
     ],
@@ -137,7 +152,7 @@ def photos(small_world):
 
 @pytest.mark.parametrize(
     "more",
-    [[], ["--objective.rewards.local={qualify: contrast}"], ["--objective.rewards.per_photo=true"]],
+    [[], ["--objective.rewards.ld={qualify: contrast}"], ["--objective.rewards.weight_by_closeness=true"]],
     ids=["plain", "contrast", "per_photo"],
 )
 @pytest.mark.parametrize("name", REWARDS)
@@ -145,7 +160,7 @@ def test_a_reward_asks_the_listener_where_it_is_said_to(small_world, photos, tmp
     """So that a listener that is not there is found in time."""
     if name == "meteor" and meteor.available() is not None:
         pytest.skip("METEOR's data are not installed")
-    recipe, _, _ = parse([str(small_world / "recipe.yaml"), f"--objective.rewards.terms={{{name}: 1.0}}", *more])
+    recipe, _, _ = parse([str(small_world / "recipe.yaml"), f"--objective.rewards.weights={{{name}: 1.0}}", *more])
     config, asked = recipe.objective.rewards, []
 
     def load(retriever):
@@ -157,4 +172,4 @@ def test_a_reward_asks_the_listener_where_it_is_said_to(small_world, photos, tmp
     material = RewardContext(config, training, data, WordView(words, words), features=tmp_path, device=here, load=load)
     with suppress(UserError):
         REWARDS[name].build(material)
-    assert (config.listener in asked) == ("image_retriever" in needs_of(config))
+    assert (config.image_retriever in asked) == ("image_retriever" in needs_of(config))

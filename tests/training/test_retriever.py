@@ -238,7 +238,7 @@ def test_who_looks_at_photos_does_need_them(tellapart, recipe_of, tmp_path):
         ("vse", ["--init_from=somewhere"], "init_from: a retriever starts from fresh weights."),
         ("text_tower", ["--data.captions_per_photo=3"], "data.captions_per_photo must be 2: text_tower brings two"),
         ("vse", ["--objective.margin=-0.1"], "objective.margin must be at least 0, not -0.1."),
-        ("vse", ["--data.without=[nowhere.json]"], "nowhere.json: there is no such file."),
+        ("vse", ["--data.exclude=[nowhere.json]"], "nowhere.json: there is no such file."),
         ("vse", ["--data.val_split=train"], "data.train_split and data.val_split"),
         ("vse", ["--data.train_split=train+val"], "data.train_split and data.val_split"),
     ],
@@ -302,7 +302,7 @@ def test_photos_are_left_out_of_a_run(flags, recipe_of, tmp_path):
     content = json.loads((flags / "flags.json").read_text())
     unwanted = [{"id": f"x{i}", "file": record["file"]} for i, record in enumerate(content["images"][:5])]
     (tmp_path / "test.json").write_text(json.dumps({"dataset": "test", "images": unwanted}))
-    recipe, _, _ = parse([str(recipe_of("text_tower")), "--data.without", f"[{tmp_path / 'test.json'}]"])
+    recipe, _, _ = parse([str(recipe_of("text_tower")), "--data.exclude", f"[{tmp_path / 'test.json'}]"])
     ((_, kept),), problems = data.gather(recipe, {})
     assert problems == []
     assert sorted(example.id for example in kept) == list(range(5, 64))

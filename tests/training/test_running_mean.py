@@ -59,7 +59,7 @@ def test_one_that_was_restored_goes_on_as_if_nothing_had_happened():
 def test_a_run_keeps_the_mean_and_goes_on_with_the_weights(tellapart, small_world, tmp_path):
     """With a decay near 1 the mean of two steps lies between their weights; of decay 0 there is no mean."""
     runs = {}
-    for name, more in (("one", ["--max_steps", 1]), ("two", []), ("mean", ["--optim.average", 0.999999])):
+    for name, more in (("one", ["--max_steps", 1]), ("two", []), ("mean", ["--optim.ema_decay", 0.999999])):
         arguments = ["--max_steps", 2, "--validation.metric", "last", *more]
         code, _, err = tellapart("train", small_world / "recipe.yaml", "--out", tmp_path / name, *arguments)
         assert code == 0, err

@@ -117,7 +117,7 @@ def test_distinctive_training_finds_scenes_among_their_look_alikes_and_adds_no_w
 
     scst = after("scst")
     for row in ("gld", "geg"):
-        told = after(row, f"--objective.rewards.listener={listener}")
+        told = after(row, f"--objective.rewards.image_retriever={listener}")
         assert told["found"] >= scst["found"] + 0.15  # .20 and .33 with two sequences of draws
         assert told["details_true"] >= scst["details_true"]
         assert told["object"] >= 0.95

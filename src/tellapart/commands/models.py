@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
             "CLIP or SigLIP": "a folder or hub id, such as openai/clip-vit-base-patch32; pip install 'tellapart[clip]'",
         },
         "retrievers, to train (recipe: retriever)": {name: entry.line for name, entry in RETRIEVERS.items()},
-        "rewards (recipe: objective.rewards.terms)": {name: entry.description for name, entry in REWARDS.items()},
+        "rewards (recipe: objective.rewards.weights)": {name: entry.description for name, entry in REWARDS.items()},
         "encoders (--encoder)": {
             **{name: f"{entry.line}; {_where(name)}" for name, entry in ENCODERS.items()},
             "a folder or hub id": f"{ANY_BACKBONE}; pip install 'tellapart[backbones]'",

@@ -85,12 +85,12 @@ class LocalReward:
     def of_run(cls, run: Run) -> LocalReward:
         """As the run's recipe has it, with the run's vocabulary and the references that it was trained on."""
         rewards = run.recipe.objective.rewards
-        if rewards.local.qualify == "contrast":
+        if rewards.ld.qualify == "contrast":
             raise UserError(f"{run.name} rewards words by comparing with look-alikes, which only training photos have.")
         return cls(
             WordTokenizer.load(run.folder),
             _trained_on(run),
-            rewards.local,
+            rewards.ld,
             source=f"By the training references and the vocabulary of {run.name}.",
             used="those of its reward"
             if "ld" in run.rewards
@@ -106,7 +106,7 @@ class LocalReward:
         return cls(
             WordTokenizer.build([text for texts in told for text in texts], min_count=1),
             told,
-            rewards.local,
+            rewards.ld,
             source="By the references of these photos.",
             used="the defaults",
             max_words=max((len(split_words(text)) for texts in told for text in texts), default=0),

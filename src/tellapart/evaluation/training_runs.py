@@ -43,7 +43,7 @@ class Run:
     def rewards(self) -> dict[str, float]:
         """Terms and weights; none where the objective knows no rewards."""
         objective = self.recipe.objective
-        return dict(objective.rewards.terms) if objective.name == "policy_gradient" else {}
+        return dict(objective.rewards.weights) if objective.name == "policy_gradient" else {}
 
     @property
     def label(self) -> str:
@@ -126,7 +126,7 @@ def caution(runs: Sequence[Run]) -> str:
     for run in runs:
         data, validation = run.recipe.data, run.recipe.validation
         photos = [str(files.real(Path(file))) for file in data.files]
-        validated.append((photos, data.val_split, data.limit, sorted(data.without), validation.photos, validation.beam))
+        validated.append((photos, data.val_split, data.limit, sorted(data.exclude), validation.photos, validation.beam))
     if all(one == validated[0] for one in validated):
         return ""
     return "The runs were validated on different photos or with different beams: their validations do not compare."

@@ -28,9 +28,9 @@ class PolicyConfig:
         groups: of a diverse beam
         diversity: of a diverse beam, what it costs to say what an earlier group has said
         baseline: what a caption's reward is compared with: the mean of its photo's other captions, the greedy caption,
-            a second independent sample, the mean of all captions, or of the `best` best, of the photo, the mean of its
+            a second independent sample, the mean of all captions, or of the `top_q` best, of the photo, the mean of its
             references (each against the others), the mean of all rewards so far, or nothing
-        best: captions of a photo that the baseline `best` averages (Q of b2)
+        top_q: captions of a photo that the baseline `best` averages (Q of b2)
         references: so many of a photo's references are learned from beside its samples, with rewards of their own
         whiten: advantages divided by their spread, over the batch or over each photo's captions, after their mean was
             taken off
@@ -50,7 +50,7 @@ class PolicyConfig:
     groups: int = 1
     diversity: float = 0.5
     baseline: Baseline = "leave_one_out"
-    best: int = 3
+    top_q: int = 3
     references: int = 0
     whiten: Whiten = "none"
     reduction: Reduction = "words"

@@ -261,7 +261,7 @@ class PolicyGradient:
             case "mean":
                 return baselines.mean(reward, samples)
             case "best":
-                return baselines.mean_of_best(reward, sampled.mask, samples, self._config.best)
+                return baselines.mean_of_best(reward, sampled.mask, samples, self._config.top_q)
             case "running_mean":
                 return baselines.constant(self._so_far.then(reward.per_caption(sampled.mask).tolist()), reward)
             case "none":

@@ -40,16 +40,16 @@ _FARTHER = 10  # times as many look-alikes are looked for where a curriculum beg
 
 
 def listener_of(config: RewardsConfig, load: Callable[[str], Retriever]) -> Retriever:
-    retriever = load(config.listener)
+    retriever = load(config.image_retriever)
     if retriever.sees != "photos":
-        raise UserError(f"objective.rewards.listener: {retriever.name} knows photos by their references only.")
+        raise UserError(f"objective.rewards.image_retriever: {retriever.name} knows photos by their references only.")
     return retriever
 
 
 def reader_of(config: RewardsConfig, load: Callable[[str], Retriever]) -> Retriever:
-    retriever = load(config.reader)
+    retriever = load(config.text_retriever)
     if retriever.sees != "references":
-        raise UserError(f"objective.rewards.reader: {retriever.name} looks at photos; it must read references.")
+        raise UserError(f"objective.rewards.text_retriever: {retriever.name} looks at photos; it must read references.")
     return retriever
 
 
@@ -83,7 +83,7 @@ class RewardContext:
 
     def factors(self, reward: str) -> Tensor:
         """(P,) what the recipe multiplies the reward with for each photo"""
-        of_sets = self.config.factors[reward]
+        of_sets = self.config.dataset_weights[reward]
         return torch.tensor([of_sets.get(name, 1.0) for name in self.names])[torch.from_numpy(self.source)]
 
     @cached_property
@@ -131,7 +131,7 @@ class RewardContext:
 
     @cached_property
     def _groups(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        wanted = self.config.group * (_FARTHER if self.config.curriculum else 1)
+        wanted = self.config.group_size * (_FARTHER if self.config.curriculum else 1)
         how = self.config.look_alikes
         if how not in FOUND_BY:
             return self._from_file(Path(how), wanted)

@@ -62,37 +62,39 @@ def build(context: RewardContext, wrap: Callable[[str, Term], Term] | None = Non
     config = context.config
     check(config)
     check_factors(config, context.names)
-    terms = {name: REWARDS[name].build(context) for name in config.terms}
+    terms = {name: REWARDS[name].build(context) for name in config.weights}
     if wrap is not None:
         terms = {name: wrap(name, term) for name, term in terms.items()}
     return Combined(
         terms,
-        config.terms,
+        config.weights,
         balance=config.balance,
         unbalanced=frozenset(config.unbalanced) & terms.keys(),
-        factors={name: context.factors(name) for name in config.factors},
+        factors={name: context.factors(name) for name in config.dataset_weights},
         total=context.world.sum,
     )
 
 
 def check(config: RewardsConfig) -> None:
     """What the types of a recipe cannot say."""
-    if not config.terms:
-        raise UserError("objective.rewards.terms names no reward; `tellapart models` lists them.")
-    for name in config.terms:
+    if not config.weights:
+        raise UserError("objective.rewards.weights names no reward; `tellapart models` lists them.")
+    for name in config.weights:
         if name not in REWARDS:
-            raise UserError(f"objective.rewards.terms: there is no reward {name!r}; there are {', '.join(REWARDS)}.")
+            raise UserError(f"objective.rewards.weights: there is no reward {name!r}; there are {', '.join(REWARDS)}.")
     for name in config.unbalanced:
         if name not in REWARDS:
             raise UserError(
                 f"objective.rewards.unbalanced: there is no reward {name!r}; there are {', '.join(REWARDS)}."
             )
-    for name in config.factors:
-        if name not in config.terms:
-            raise UserError(f"objective.rewards.factors: {name!r} is none of the terms {', '.join(config.terms)}.")
-    if "text_retriever" in needs_of(config) and not config.reader:
+    for name in config.dataset_weights:
+        if name not in config.weights:
+            raise UserError(
+                f"objective.rewards.dataset_weights: {name!r} is none of the terms {', '.join(config.weights)}."
+            )
+    if "text_retriever" in needs_of(config) and not config.text_retriever:
         raise UserError(
-            "objective.rewards.reader: a reward needs a retriever from text to text, such as a run of "
+            "objective.rewards.text_retriever: a reward needs a retriever from text to text, such as a run of "
             "the recipe retrievers/text."
         )
 
@@ -110,18 +112,18 @@ def require(config: RewardsConfig, names: Sequence[str], load: Callable[[str], R
 
 
 def check_factors(config: RewardsConfig, names: Sequence[str]) -> None:
-    for reward, of_sets in config.factors.items():
+    for reward, of_sets in config.dataset_weights.items():
         for name in of_sets:
             if name not in names:
                 raise UserError(
-                    f"objective.rewards.factors.{reward}: there is no data set {name!r}; "
-                    f"there are {', '.join(names)}.  For none: --objective.rewards.factors '{{}}'."
+                    f"objective.rewards.dataset_weights.{reward}: there is no data set {name!r}; "
+                    f"there are {', '.join(names)}.  For none: --objective.rewards.dataset_weights '{{}}'."
                 )
 
 
 def needs_of(config: RewardsConfig) -> set[Need]:
     """What the rewards of a recipe ask for.  Look-alikes are found by the image retriever if no file has them."""
-    needs = {need for name in config.terms for need in REWARDS[name].needs(config)}
+    needs = {need for name in config.weights for need in REWARDS[name].needs(config)}
     if "look_alikes" in needs and config.look_alikes in FOUND_BY:
         needs.add("image_retriever")
     return needs
@@ -157,7 +159,7 @@ def _meteor(context: RewardContext) -> Term:
 
 
 def _local(context: RewardContext) -> Term:
-    config, consensus = context.config.local, context.consensus("CIDEr-D")
+    config, consensus = context.config.ld, context.consensus("CIDEr-D")
     if config.ngram_quantile or config.word_quantile:
         quantiles = {"ngram_quantile": config.ngram_quantile, "word_quantile": config.word_quantile}
         ngrams, words = thresholds(consensus, **quantiles, tf=config.tf)
@@ -176,7 +178,7 @@ def _local(context: RewardContext) -> Term:
 
 
 def _global(context: RewardContext) -> Term:
-    weights = closeness_weights(context.closeness) if context.config.per_photo else None
+    weights = closeness_weights(context.closeness) if context.config.weight_by_closeness else None
     return GlobalDiscriminative(context.listener, context.nearest, context.config.margin, per_photo=weights)
 
 
@@ -186,7 +188,7 @@ def _gap(kind: str, context: RewardContext) -> Term:
         context.listener,
         context.look_alikes,
         kind,  # type: ignore[arg-type]
-        k=config.group,
+        k=config.group_size,
         curriculum=config.curriculum,
     )
 
@@ -198,11 +200,11 @@ def _unusual_order(context: RewardContext) -> Term:
 
 
 def _ld_asks(config: RewardsConfig) -> frozenset[Need]:
-    return frozenset({"look_alikes"} if config.local.qualify == "contrast" else ())
+    return frozenset({"look_alikes"} if config.ld.qualify == "contrast" else ())
 
 
 def _gd_asks(config: RewardsConfig) -> frozenset[Need]:
-    return frozenset({"image_retriever", "look_alikes"} if config.per_photo else {"image_retriever"})
+    return frozenset({"image_retriever", "look_alikes"} if config.weight_by_closeness else {"image_retriever"})
 
 
 REWARDS: dict[str, RewardEntry] = {
@@ -262,7 +264,7 @@ REWARDS: dict[str, RewardEntry] = {
     ),
     "reference_gap": RewardEntry(
         "CIDEr-D against the own references less that against the look-alikes' references",
-        lambda m: ReferenceGap(m.consensus("CIDEr-D"), m.look_alikes[:, : m.config.group]),
+        lambda m: ReferenceGap(m.consensus("CIDEr-D"), m.look_alikes[:, : m.config.group_size]),
         _asks("look_alikes"),
     ),
     "retrieved": RewardEntry(

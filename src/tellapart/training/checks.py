@@ -26,29 +26,29 @@ _RANGES: dict[str, tuple[float, float]] = {  # least and most of every number
     **dict.fromkeys(("epochs", "log_steps", "data.min_count", "optim.accumulate", "optim.decay_epochs"), (1, _HUGE)),
     **dict.fromkeys(("max_steps", "save_minutes", "data.limit", "optim.warmup", "objective.all_negatives"), (0, _HUGE)),
     **dict.fromkeys(("validation.every", "validation.patience", "validation.photos"), (0, _HUGE)),
-    **dict.fromkeys(("batch_size", "objective.rewards.group", "objective.rewards.rank_base"), (1, _LARGE)),
+    **dict.fromkeys(("batch_size", "objective.rewards.group_size", "objective.rewards.rank_base"), (1, _LARGE)),
     **dict.fromkeys(("data.max_words", "data.captions_per_photo", "validation.beam"), (1, _MANY)),
     **dict.fromkeys(("threads", "data.views"), (0, _MANY)),
     "encoder.image_size": (8, 2048),
     "encoder.grid": (1, 64),
     **dict.fromkeys(("optim.lr", "optim.weight_decay", "optim.decay"), (0, _LARGE)),
     **dict.fromkeys(("optim.clip_norm", "optim.clip_value"), (0, _LARGE)),
-    **dict.fromkeys(("optim.betas", "optim.final"), (0, 1)),
-    "optim.average": (0, 1 - 1e-9),
+    **dict.fromkeys(("optim.betas", "optim.final_lr_ratio"), (0, 1)),
+    "optim.ema_decay": (0, 1 - 1e-9),
     **dict.fromkeys(("objective.label_smoothing", "objective.hide_regions"), (0, 1)),
     **dict.fromkeys(("objective.margin", "objective.rewards.margin"), (0, 2)),
     "objective.scheduled_sampling.start": (-1, _HUGE),
     "objective.scheduled_sampling.every": (1, _HUGE),
     **dict.fromkeys(("objective.scheduled_sampling.increase", "objective.scheduled_sampling.most"), (0, 1)),
-    **dict.fromkeys(("objective.policy.samples", "objective.policy.best", "objective.policy.groups"), (1, _MANY)),
+    **dict.fromkeys(("objective.policy.samples", "objective.policy.top_q", "objective.policy.groups"), (1, _MANY)),
     **dict.fromkeys(("objective.policy.no_repeat", "objective.policy.references"), (0, _MANY)),
     "objective.policy.top_k": (0, _HUGE),
     **dict.fromkeys(("objective.policy.diversity", "objective.policy.kl"), (0, _LARGE)),
     "objective.policy.temperature": (1e-3, _LARGE),
     "objective.policy.top_p": (1e-6, 1),
-    **dict.fromkeys(("objective.rewards.local.threshold", "objective.rewards.local.word_threshold"), (-_LARGE, _LARGE)),
-    **dict.fromkeys(("objective.rewards.local.ngram_quantile", "objective.rewards.local.word_quantile"), (0, 1)),
-    **dict.fromkeys(("objective.rewards.local.share", "objective.rewards.local.bonus"), (0, _LARGE)),
+    **dict.fromkeys(("objective.rewards.ld.threshold", "objective.rewards.ld.word_threshold"), (-_LARGE, _LARGE)),
+    **dict.fromkeys(("objective.rewards.ld.ngram_quantile", "objective.rewards.ld.word_quantile"), (0, 1)),
+    **dict.fromkeys(("objective.rewards.ld.share", "objective.rewards.ld.bonus"), (0, _LARGE)),
     **dict.fromkeys(("validation.watch.unique", "validation.watch.repetition", "validation.watch.ending"), (0, 1)),
     **dict.fromkeys(("validation.watch.stutter", "validation.watch.unusual_order"), (0, 1)),
     "validation.watch.length": (1, _LARGE),
@@ -62,9 +62,9 @@ def check(recipe: Recipe) -> None:
         for number in values[name] if isinstance(values[name], list) else [values[name]]:
             _check_range(name, number, least, most)
     rewarded, where = recipe.objective.rewards, "objective.rewards"
-    for term, weight in rewarded.terms.items():
+    for term, weight in rewarded.weights.items():
         _check_range(f"{where}.terms.{term}", weight, *_WEIGHT)
-    for term, factors in rewarded.factors.items():
+    for term, factors in rewarded.dataset_weights.items():
         for data, factor in factors.items():
             _check_range(f"{where}.factors.{term}.{data}", factor, *_WEIGHT)
     if recipe.inputs and recipe.encoder != EncoderConfig():
@@ -115,8 +115,8 @@ def _check_policy(policy: PolicyConfig) -> None:
         )
     if policy.sampler == "greedy" and policy.samples != 1:
         raise UserError(f"{where}.samples must be 1 where captions are greedy, not {policy.samples}.")
-    if policy.baseline == "best" and policy.best > policy.samples + policy.references:
-        raise UserError(f"{where}.best: a photo has {policy.samples} captions, not {policy.best}.")
+    if policy.baseline == "best" and policy.top_q > policy.samples + policy.references:
+        raise UserError(f"{where}.best: a photo has {policy.samples} captions, not {policy.top_q}.")
     if policy.sampler == "diverse_beam" and policy.samples % policy.groups:
         raise UserError(f"{where}.samples must be a multiple of groups, not {policy.samples} with {policy.groups}.")
     if policy.baseline == "second_sample" and policy.sampler != "sample":

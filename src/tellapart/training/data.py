@@ -89,7 +89,7 @@ def choose(recipe: Recipe, *, takes: Collection[Kind]) -> tuple[list[Chosen], li
             f"data.train_split and data.val_split share {min(shared)!r}; a run is judged by photos it has not seen."
         )
     found, problems, called = list[Chosen](), list[str](), dict[str, str]()
-    left_out = Exclusion(recipe.data.without)
+    left_out = Exclusion(recipe.data.exclude)
     fewest = 1 if takes else 2  # captions, so that two can be brought together
     for file in recipe.data.files:
         dataset = data_files.read(Path(file), needs_files=bool(takes))

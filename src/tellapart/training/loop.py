@@ -94,7 +94,7 @@ def fit(
     """
     optimizer = build_optimizer(model, recipe)
     position = Position()
-    mean = MeanWeights(model, recipe.optim.average) if recipe.optim.average else None
+    mean = MeanWeights(model, recipe.optim.ema_decay) if recipe.optim.ema_decay else None
     keeps = {**keeps, "mean": mean} if mean else keeps
     with world.together():
         if resume:

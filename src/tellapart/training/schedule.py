@@ -21,7 +21,7 @@ def learning_rate(config: OptimConfig, step: int, total: int, steps_per_epoch: f
         return config.lr * math.sqrt(max(1, config.warmup) / (step + 1))
     done = (step - config.warmup) / max(1, total - config.warmup)
     falling = 1 - done if config.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
-    return config.lr * (config.final + (1 - config.final) * falling)
+    return config.lr * (config.final_lr_ratio + (1 - config.final_lr_ratio) * falling)
 
 
 def chance_of_own_words(config: ScheduledSampling, epoch: int) -> float:

@@ -141,7 +141,7 @@ def replaced(recipe: Recipe, models: Mapping[str, str]) -> Recipe:
         return models.get(name, name)
 
     objective, rewards = recipe.objective, recipe.objective.rewards
-    rewards = replace(rewards, listener=of(rewards.listener), reader=of(rewards.reader))
+    rewards = replace(rewards, image_retriever=of(rewards.image_retriever), text_retriever=of(rewards.text_retriever))
     return replace(
         recipe,
         init_from=of(recipe.init_from),
@@ -155,7 +155,10 @@ def models_of(recipe: Recipe) -> list[tuple[str, str]]:
     named = [("init_from", recipe.init_from)]
     if recipe.objective.name == "policy_gradient":
         rewards = recipe.objective.rewards
-        named += [("objective.rewards.listener", rewards.listener), ("objective.rewards.reader", rewards.reader)]
+        named += [
+            ("objective.rewards.image_retriever", rewards.image_retriever),
+            ("objective.rewards.text_retriever", rewards.text_retriever),
+        ]
     named += [("validation.judges", judge) for judge in recipe.validation.judges]
     return [(place, name) for place, name in named if name]
 
