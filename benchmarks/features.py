@@ -18,9 +18,9 @@ from timing import side_by_side, table
 from tellapart.album import HERE
 from tellapart.data.examples import Example
 from tellapart.data.media import photos
-from tellapart.encoders import EncoderConfig
 from tellapart.encoders.encoder import Encoder
 from tellapart.features.extracted import extract
+from tellapart.recipe import EncoderConfig
 
 COUNT, BATCH = 96, 16
 

@@ -60,15 +60,14 @@ from tellapart.models import encoder_of, load
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.objectives import StepInfo, baselines
 from tellapart.objectives.cross_entropy import cross_entropy_step
-from tellapart.objectives.policy import PolicyConfig
 from tellapart.objectives.policy_gradient import PolicyGradient, policy_gradient
+from tellapart.recipe import LocalConfig, PolicyConfig
 from tellapart.rewards import Reward, SampledCaptions, Term
 from tellapart.rewards.combine import Combined
 from tellapart.rewards.consensus import Consensus
 from tellapart.rewards.global_discriminative import MARGIN, GlobalDiscriminative
 from tellapart.rewards.group_gap import GroupGap
 from tellapart.rewards.listener import Listener
-from tellapart.rewards.local_config import LocalConfig
 from tellapart.rewards.local_discriminative import LocalDiscriminative
 from tellapart.rewards.registry import Sentence
 from tellapart.rewards.words import WordView

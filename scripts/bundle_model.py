@@ -16,9 +16,9 @@ from safetensors.torch import save
 
 from tellapart import album, files, models, retrievers
 from tellapart.captioners import CAPTIONERS
-from tellapart.encoders import EncoderConfig
 from tellapart.encoders.loading import load
 from tellapart.models import packing
+from tellapart.recipe import EncoderConfig
 
 run, name = Path(sys.argv[1]), sys.argv[2]
 kind, table = ("captioner", CAPTIONERS) if name in album.EMBEDDED else ("retriever", retrievers.RETRIEVERS)

@@ -33,8 +33,8 @@ def small_model(tmp_path_factory):
     from tellapart import models
     from tellapart.captioners.transformer import TINY
     from tellapart.data.tokenizers import WordTokenizer
-    from tellapart.encoders import EncoderConfig
     from tellapart.encoders.encoder import Encoder
+    from tellapart.recipe import EncoderConfig
 
     folder = tmp_path_factory.mktemp("model")
     tokenizer = WordTokenizer(["a", "man", "riding", "wave", "red", "bus", "street", "cat", "on", "the", "bed"])
@@ -62,8 +62,8 @@ def small_retriever(tmp_path_factory):
     """A retriever's folder with a real encoder and vocabulary and random weights: no good judge, but a quick one."""
     from tellapart import models
     from tellapart.data.tokenizers import WordTokenizer
-    from tellapart.encoders import EncoderConfig
     from tellapart.encoders.encoder import Encoder
+    from tellapart.recipe import EncoderConfig
     from tellapart.retrievers import RETRIEVERS
     from tellapart.retrievers.word_tower import TINY
 

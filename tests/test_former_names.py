@@ -8,9 +8,9 @@ from tellapart.commands import train
 from tellapart.errors import UserError
 from tellapart.evaluation import training_runs
 from tellapart.former_names import renewed, renewed_option
-from tellapart.recipe import Recipe
+from tellapart.recipe import Recipe, WatchConfig
 from tellapart.training import run_folder
-from tellapart.training.watch import Watch, WatchConfig
+from tellapart.training.watch import Watch
 
 FORMER = """
 objective: {name: policy_gradient, rewards: {terms: {cider_d: 1.0, usage: 0.2}, unbalanced: [usage, ending]}}

@@ -8,7 +8,8 @@ import re
 import pytest
 from PIL import Image
 
-from tellapart.html import LONG_SIDE, escaped, page, thumbnail
+from tellapart.data.media.thumbnails import LONG_SIDE, thumbnail
+from tellapart.html import escaped, page
 
 HOSTILE = [
     "<script>alert(1)</script>",

@@ -10,15 +10,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import io
-from pathlib import Path
 
-from PIL import Image
-
-from tellapart.data.media import photos
 from tellapart.printable import printable_lines
-
-LONG_SIDE = 320  # pixels of a thumbnail
 
 
 def page(title: str, subtitle: str, body: str, *, footer: str = "", style: str = "", script: str = "") -> bytes:
@@ -37,15 +30,6 @@ def page(title: str, subtitle: str, body: str, *, footer: str = "", style: str =
         style=_STYLE + style,
     )
     return filled.encode("utf-8")
-
-
-def thumbnail(file: Path, long_side: int = LONG_SIDE) -> tuple[int, int, str]:
-    """Width, height and data URL of a photo; BadPhoto where it cannot be read."""
-    photo = photos.decode(photos.read_bytes(file), file, at_least=long_side)
-    photo.thumbnail((long_side, long_side))
-    bare, data = Image.frombytes("RGB", photo.size, photo.tobytes()), io.BytesIO()  # the pixels and nothing else
-    bare.save(data, "WEBP", quality=82)
-    return photo.width, photo.height, "data:image/webp;base64," + base64.b64encode(data.getvalue()).decode("ascii")
 
 
 def escaped(text: str) -> str:

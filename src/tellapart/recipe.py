@@ -5,16 +5,152 @@ A recipe is YAML with only what differs from these; `tellapart train RECIPE --pr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 from tellapart.data.streams import REGIONS
-from tellapart.encoders import EncoderConfig
-from tellapart.objectives.policy import PolicyConfig
-from tellapart.rewards.local_config import LocalConfig
-from tellapart.training.watch import WatchConfig
 
 Setting = bool | int | float  # of a network
+
+
+Pooling = Literal["avg", "max"]
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """Which encoder, and how it looks at a photo.
+
+    Args:
+        name: from `tellapart models`, a folder or hub id, or the name that features from elsewhere were imported under
+        image_size: pixels a side that the network sees
+        grid: cells a side that a captioner may look at, pooled from the network's own map; 1: one vector
+        pooling: whether a cell is the mean or, number by number, the largest of what it covers of that map
+    """
+
+    name: str = "efficientnet_lite2"
+    image_size: int = 256
+    grid: int = 8
+    pooling: Pooling = "avg"
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """As manifests and model folders keep it; those from before there was a choice of pooling say nothing of it."""
+        return {key: value for key, value in asdict(self).items() if (key, value) != ("pooling", "avg")}
+
+
+Sampler = Literal["sample", "greedy", "beam", "diverse_beam"]
+Baseline = Literal[
+    "leave_one_out", "greedy", "second_sample", "mean", "best", "references", "running_mean", "none"
+]  # fmt: skip
+Whiten = Literal["none", "batch", "photo"]
+Reduction = Literal["words", "sentence_mean", "sentence_sum"]
+Passes = Literal["auto", "one", "two"]
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """Samplers, baselines, advantages and reductions combine freely.
+
+    Args:
+        sampler: where captions come from: drawn at random, the likeliest words, or all hypotheses of a beam search
+        samples: captions of a photo; the width of a beam; 1 where they are greedy
+        temperature: of drawn captions
+        top_k: draw among so many likeliest words only; 0: all
+        top_p: draw among the fewest likeliest words that together have this probability
+        no_repeat: no sequence of so many words is drawn twice in a caption; 0: no constraint
+        groups: of a diverse beam
+        diversity: of a diverse beam, what it costs to say what an earlier group has said
+        baseline: what a caption's reward is compared with: the mean of its photo's other captions, the greedy caption,
+            a second independent sample, the mean of all captions, or of the `top_q` best, of the photo, the mean of its
+            references (each against the others), the mean of all rewards so far, or nothing
+        top_q: captions of a photo that the baseline `best` averages (Q of b2)
+        references: so many of a photo's references are learned from beside its samples, with rewards of their own
+        whiten: advantages divided by their spread, over the batch or over each photo's captions, after their mean was
+            taken off
+        reduction: the loss is a mean over all words, over sentences of their mean word, or over sentences of their sum
+        kl: weight of the divergence from the model that training started with
+        dropout: on while captions are drawn and learned from
+        passes: one pass gives captions and their log-probabilities; in two, the captions are drawn without gradients
+            and scored at once, which is quicker where a captioner takes all words at a time (auto)
+    """
+
+    sampler: Sampler = "sample"
+    samples: int = 5
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    no_repeat: int = 0
+    groups: int = 1
+    diversity: float = 0.5
+    baseline: Baseline = "leave_one_out"
+    top_q: int = 3
+    references: int = 0
+    whiten: Whiten = "none"
+    reduction: Reduction = "words"
+    kl: float = 0.0
+    dropout: bool = False
+    passes: Passes = "auto"
+
+
+Frequency = Literal["count", "normalised"]
+
+
+@dataclass(frozen=True)
+class LocalConfig:
+    """Which words of a caption get a bonus, and how much of one.
+
+    Args:
+        threshold: λ: n-grams that weigh no more than this add nothing to a word's bonus
+        word_threshold: η: words that weigh no more than this get no bonus
+        tf: an n-gram weighs by its "count" in the caption, or by its share of the n-grams of that length, "normalised"
+        length_penalty: a caption that is longer or shorter than a reference earns less by it
+        at_most_references: a word said more often than any one reference has it gets nothing from then on
+        share: a caption's bonuses are scaled to sum up to so many times its CIDEr-D; 0 leaves them as they are
+        centre: from each bonus the mean over the qualifying words of the batch is taken away, after all of the above
+        bonus: what all bonuses are multiplied with
+        qualify: "rare", by `word_threshold`; or "contrast": content words that the photo's references have and those of
+            fewer than half of its look-alikes have, with all their n-grams whatever these weigh
+        ngram_quantile: λ is the weight that this share of all n-grams of the references does not exceed; 0: `threshold`
+        word_quantile: η is the weight that this share of all their words does not exceed; 0: `word_threshold`
+    """
+
+    threshold: float = 5.0
+    word_threshold: float = 1.0
+    tf: Frequency = "count"
+    length_penalty: bool = True
+    centre: bool = False
+    at_most_references: bool = False
+    share: float = 0.0
+    qualify: Literal["rare", "contrast"] = "rare"
+    ngram_quantile: float = 0.0
+    word_quantile: float = 0.0
+    bonus: float = 1.0
+
+
+@dataclass(frozen=True)
+class WatchConfig:
+    """Each validation is compared with the one before the first step.
+
+    A change counts if it is larger than what is said here, and larger than chance would make it on so many photos: the
+    95 % interval of the change must not have 0 in it.
+
+    Args:
+        action: what to do about captions that look wrong: say so, stop the run, or do not look
+        unique: least share of different captions, of what it was
+        length: most that captions may grow or shrink, as a factor
+        repetition: most that the share of captions which repeat a content word may rise
+        ending: most that the share of captions which break off, as "a dog on a" does, may rise
+        stutter: most that the share of captions in which a word follows itself may rise
+        unusual_order: most that the share of captions with an unusual order of function words may rise
+    """
+
+    action: Literal["warn", "stop", "off"] = "warn"
+    unique: float = 0.5
+    length: float = 1.5
+    repetition: float = 0.25
+    ending: float = 0.05
+    stutter: float = 0.02
+    unusual_order: float = 0.02
 
 
 @dataclass
@@ -72,7 +208,7 @@ class RewardsConfig:
 
     Args:
         weights: name of a reward, from `tellapart models`, and its weight
-        dataset_weights: of a reward, what its weight is multiplied with for the photos of a data set, by that one's name
+        dataset_weights: of a reward, what its weight is multiplied with for the photos of a data set, by its name
         image_retriever: the retriever that is asked whether captions fit their photos: a name or a run folder
         text_retriever: the retriever from text to text that is asked whether captions fit their photos' references
         look_alikes: a file of `tellapart lookalikes`, or how they are found among the training photos: image, or

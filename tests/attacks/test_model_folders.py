@@ -16,12 +16,12 @@ import torch
 
 from tellapart import files, models
 from tellapart.data import examples
-from tellapart.encoders import EncoderConfig
 from tellapart.encoders.loading import load as load_encoder
 from tellapart.errors import UserError
 from tellapart.features import region_files
 from tellapart.metrics import caption_files, frequencies
 from tellapart.models.retrievers import load as load_retriever
+from tellapart.recipe import EncoderConfig
 
 CPU = torch.device("cpu")
 

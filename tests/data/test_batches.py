@@ -8,8 +8,8 @@ import torch
 
 from tellapart.data.batches import BatchStream, CaptionedPhotos, padded
 from tellapart.data.examples import Example
+from tellapart.data.stored import Stores
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.features.extracted import Stores
 
 PAD, EOS = 0, 2
 NUMERALS = [f"w{i}" for i in range(200)]

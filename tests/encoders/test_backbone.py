@@ -20,11 +20,12 @@ from retrievers import tiny_clip
 from tellapart import models, paths
 from tellapart.captioners.transformer import TINY
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.encoders import ENCODERS, EncoderConfig
+from tellapart.encoders import ENCODERS
 from tellapart.encoders.encoder import Encoder, pool
 from tellapart.encoders.loading import load
 from tellapart.errors import UserError
 from tellapart.features.extracted import FeatureStore, store_folder
+from tellapart.recipe import EncoderConfig
 
 CPU = torch.device("cpu")
 MEAN, STD = [0.5, 0.4, 0.3], [0.2, 0.3, 0.4]

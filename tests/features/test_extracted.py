@@ -18,10 +18,10 @@ from attacks import photos as attacks
 from tellapart import files
 from tellapart.data.examples import Example
 from tellapart.data.media import photos
-from tellapart.encoders import EncoderConfig
 from tellapart.encoders.encoder import Encoder
 from tellapart.errors import UserError
 from tellapart.features.extracted import FeatureStore, extract, store_folder
+from tellapart.recipe import EncoderConfig
 
 HALF = {"rtol": 1e-3, "atol": 2e-3}  # features are below 6, where numbers of half precision lie 0.004 apart
 

@@ -17,11 +17,11 @@ from tellapart import files
 from tellapart.captioners.transformer import TINY
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example
+from tellapart.data.stored import Stores
 from tellapart.data.streams import region_inputs
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.errors import UserError
 from tellapart.features import region_files
-from tellapart.features.extracted import Stores
 from tellapart.features.imported import ImportedFeatures, RegionStore, features_of, find, open_store
 from tellapart.features.importing import bring_in
 from tellapart.models import build_captioner

@@ -10,9 +10,9 @@ from PIL import Image
 from tellapart import paths
 from tellapart.data.examples import Example
 from tellapart.data.media import photos
-from tellapart.encoders import EncoderConfig
 from tellapart.encoders.encoder import Encoder, Features
 from tellapart.neighbours import vectors
+from tellapart.recipe import EncoderConfig
 
 
 @pytest.fixture

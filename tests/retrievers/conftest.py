@@ -5,9 +5,9 @@ import torch
 
 from tellapart import models
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.encoders import EncoderConfig
 from tellapart.encoders.encoder import Encoder
 from tellapart.models import retrievers as loading
+from tellapart.recipe import EncoderConfig
 from tellapart.retrievers import RETRIEVERS
 
 WORDS = ["a", "man", "riding", "wave", "red", "bus", "street", "cat", "on", "the", "bed", "dog", "'s", "n't", "is"]

@@ -13,9 +13,9 @@ import torch
 from PIL import Image
 
 from tellapart.data.media import photos
-from tellapart.encoders import EncoderConfig
 from tellapart.encoders.encoder import Features
 from tellapart.models import retrievers as loading
+from tellapart.recipe import EncoderConfig
 from tellapart.retrievers.embeddings import embed_photos
 
 

@@ -11,10 +11,10 @@ from tellapart.data.batches import padded
 from tellapart.data.tokenizers import WordTokenizer, split_words
 from tellapart.metrics import meteor
 from tellapart.metrics.measures.unusual_order import END, WordOrder, roles
+from tellapart.recipe import LocalConfig
 from tellapart.rewards import SampledCaptions
 from tellapart.rewards.consensus import Consensus, MeteorConsensus
 from tellapart.rewards.different import Different
-from tellapart.rewards.local_config import LocalConfig
 from tellapart.rewards.local_discriminative import Differences, LocalDiscriminative
 from tellapart.rewards.reference_gap import ReferenceGap
 from tellapart.rewards.unusual_order import UnusualOrder, roles_of

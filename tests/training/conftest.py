@@ -5,9 +5,9 @@ import json
 import pytest
 import yaml
 
-from tellapart.encoders import EncoderConfig
 from tellapart.encoders.encoder import Encoder
 from tellapart.features.extracted import extract, store_folder
+from tellapart.recipe import EncoderConfig
 from tellapart.toy import world as toy_world
 
 

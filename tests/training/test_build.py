@@ -15,13 +15,12 @@ from tellapart.commands.train import parse
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.errors import UserError
 from tellapart.features.imported import ImportedFeatures
-from tellapart.recipe import DataConfig, Recipe
+from tellapart.recipe import DataConfig, Recipe, WatchConfig
 from tellapart.training import checkpoint, checks
 from tellapart.training.build import run
 from tellapart.training.data import gather, split, views
 from tellapart.training.run_folder import claim
 from tellapart.training.validation import METRICS, validate
-from tellapart.training.watch import WatchConfig
 
 
 @pytest.fixture

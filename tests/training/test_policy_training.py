@@ -17,14 +17,14 @@ from tellapart.errors import UserError
 from tellapart.metrics import meteor
 from tellapart.neighbours import groups
 from tellapart.neighbours.groups import Groups, Photo, Rule
-from tellapart.recipe import RewardsConfig
+from tellapart.recipe import RewardsConfig, WatchConfig
 from tellapart.rewards import consensus, registry
 from tellapart.rewards.context import RewardContext
 from tellapart.rewards.registry import REWARDS
 from tellapart.rewards.words import WordView
 from tellapart.training import checkpoint
 from tellapart.training.build import run
-from tellapart.training.watch import Watch, WatchConfig, wilson
+from tellapart.training.watch import Watch, wilson
 
 RETRIEVER = ("--model={size: 32, word_size: 16, channels: 16}", "--objective.name=info_nce", "--validation.metric=R@1")
 
@@ -362,12 +362,12 @@ SINGLE = ["--objective.policy={samples: 1, baseline: greedy}", "--objective.rewa
     [
         (["--objective.rewards.weights", "{cidre: 1.0}"], "there is no reward 'cidre'; there are cider_d"),
         (["--objective.rewards.weights", "{}"], "names no reward"),
-        (["--objective.rewards.weights", "{text_rank: 1.0}"], "objective.rewards.text_retriever: a reward needs a retriever"),
+        (["--objective.rewards.weights", "{text_rank: 1.0}"], "text_retriever: a reward needs a retriever"),
         (["--objective.rewards.unbalanced", "[repetitoin]"], "unbalanced: there is no reward 'repetitoin'; there are"),
         (["--objective.rewards.dataset_weights", "{gd: {toy: 2.0}}"], "factors: 'gd' is none of the terms cider_d."),
         (
             ["--objective.rewards.dataset_weights", "{cider_d: {elsewhere: 2.0}}"],
-            "there is no data set 'elsewhere'; there are toy_world.  For none: --objective.rewards.dataset_weights '{}'.",
+            "no data set 'elsewhere'; there are toy_world.  For none: --objective.rewards.dataset_weights '{}'.",
         ),
         (["--objective.policy.samples", "1"], "leave_one_out compares the captions of a photo"),
         (["--objective.policy.sampler", "greedy"], "objective.policy.samples must be 1 where captions are greedy"),
@@ -376,7 +376,10 @@ SINGLE = ["--objective.policy={samples: 1, baseline: greedy}", "--objective.rewa
         (["--objective.policy.baseline", "greedyy"], "greedyy"),
         (["--objective.policy.temperature", "0"], "objective.policy.temperature must be at least 0.001"),
         (["--objective.policy.passes", "two", "--objective.policy.no_repeat", "1"], "in one pass"),
-        (["--objective.rewards.weights", "{geg_avg: 1.0}", "--objective.rewards.image_retriever", "nowhere"], "no retriever"),
+        (
+            ["--objective.rewards.weights", "{geg_avg: 1.0}", "--objective.rewards.image_retriever", "nowhere"],
+            "no retriever",
+        ),
         (["--validation.metric", "R@1[judge]"], "there is no 'R@1[judge]' here"),
         (["--validation.judges", "[nowhere]"], "there is no retriever 'nowhere'"),
     ],

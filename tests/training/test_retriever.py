@@ -16,7 +16,7 @@ from tellapart.commands.train import parse
 from tellapart.data.examples import Example
 from tellapart.data.media import photos
 from tellapart.data.pairs import Pairs
-from tellapart.features.extracted import Stores
+from tellapart.data.stored import Stores
 from tellapart.models import retrievers
 from tellapart.retrievers import RETRIEVERS, sentences
 from tellapart.training import build, data

@@ -19,13 +19,14 @@ from tellapart.captioning.ray_cluster import Cluster
 from tellapart.data.captions import Proposed
 from tellapart.data.examples import Example
 from tellapart.decoding.search import Search
-from tellapart.encoders import ENCODERS, EncoderConfig, PhotoEncoder
+from tellapart.encoders import ENCODERS, PhotoEncoder
 from tellapart.encoders.loading import load as load_encoder
 from tellapart.errors import UserError
 from tellapart.features import extracted
 from tellapart.features.extracted import EncodedBatch, Extraction, look
 from tellapart.files import is_folder
 from tellapart.parallel import batched
+from tellapart.recipe import EncoderConfig
 
 
 class ClusterCaptioner(PhotoCaptioner):

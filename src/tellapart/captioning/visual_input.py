@@ -17,11 +17,11 @@ from torch.nn.utils.rnn import pad_sequence
 
 from tellapart import files, models
 from tellapart.data import items
-from tellapart.data.boxes import grid_boxes, regions_of
 from tellapart.data.media import photos
 from tellapart.data.streams import REGIONS, Inputs, Stream
 from tellapart.encoders import PhotoEncoder
 from tellapart.errors import BadPhoto, UserError
+from tellapart.features.boxes import grid_boxes, regions_of
 from tellapart.features.extracted import FeatureStore, read_item, stored, unchanged
 from tellapart.features.imported import ImportedFeatures, RegionStore, from_identity, store_of
 

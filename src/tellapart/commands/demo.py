@@ -118,7 +118,7 @@ def _tune(photos: Sequence[Example], out: Path) -> Path:
     from tellapart.data import examples
     from tellapart.data.examples import DataSet
     from tellapart.data.streams import REGIONS
-    from tellapart.encoders import EncoderConfig
+    from tellapart.recipe import EncoderConfig
 
     run = out / _TUNED
     there = [replace(photo, split="train" if photo.extra["group"] else "val") for photo in photos]

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, get_args
 
 from tellapart.captioning.ray_cluster import HELP, LOCAL, Cluster
 from tellapart.commands.arguments import Parser, positive
-from tellapart.encoders import ENCODERS, EncoderConfig, Pooling
+from tellapart.encoders import ENCODERS
 from tellapart.errors import UserError
 from tellapart.printable import print_message, print_row
+from tellapart.recipe import EncoderConfig, Pooling
 
 if TYPE_CHECKING:
     from tellapart.data.examples import DataSet

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tellapart.data.examples import Example
+from tellapart.data.stored import Stores
 from tellapart.data.streams import Inputs, Stream
 from tellapart.data.tokenizers import Tokenizer
-from tellapart.features.extracted import Stores
 
 
 @dataclass

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tellapart.data.examples import Example
-from tellapart.features.extracted import Stores
+from tellapart.data.stored import Stores
 
 
 class Prepared(Protocol):

@@ -5,12 +5,13 @@ Nothing here loads torch, so that recipes can be read and models listed at once.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tellapart.errors import UserError
+from tellapart.recipe import EncoderConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,30 +26,6 @@ if TYPE_CHECKING:
 
 BUNDLED = Path(__file__).parent / "weights"
 ANY_BACKBONE = "any vision backbone of transformers (ResNet, ConvNeXt, ViT, DINOv2 ...) by folder or hub id"
-
-Pooling = Literal["avg", "max"]
-
-
-@dataclass(frozen=True)
-class EncoderConfig:
-    """Which encoder, and how it looks at a photo.
-
-    Args:
-        name: from `tellapart models`, a folder or hub id, or the name that features from elsewhere were imported under
-        image_size: pixels a side that the network sees
-        grid: cells a side that a captioner may look at, pooled from the network's own map; 1: one vector
-        pooling: whether a cell is the mean or, number by number, the largest of what it covers of that map
-    """
-
-    name: str = "efficientnet_lite2"
-    image_size: int = 256
-    grid: int = 8
-    pooling: Pooling = "avg"
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """As manifests and model folders keep it; those from before there was a choice of pooling say nothing of it."""
-        return {key: value for key, value in asdict(self).items() if (key, value) != ("pooling", "avg")}
 
 
 class PhotoEncoder(Protocol):

@@ -22,10 +22,11 @@ from torch import Tensor
 
 from tellapart import files
 from tellapart.data.media.photos import Fit
-from tellapart.encoders import EncoderConfig, pretrained
+from tellapart.encoders import pretrained
 from tellapart.encoders.encoder import Features, check, pool
 from tellapart.errors import UserError
 from tellapart.hub import reason
+from tellapart.recipe import EncoderConfig
 
 INSTALL = "pip install 'tellapart[backbones]'"
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

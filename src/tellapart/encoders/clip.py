@@ -19,9 +19,10 @@ from torch import Tensor
 
 from tellapart import files
 from tellapart.data.media.photos import Fit
-from tellapart.encoders import EncoderConfig, pretrained
+from tellapart.encoders import pretrained
 from tellapart.encoders.encoder import Features
 from tellapart.errors import UserError
+from tellapart.recipe import EncoderConfig
 
 INSTALL = "pip install 'tellapart[clip]'"
 

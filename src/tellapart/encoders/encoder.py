@@ -19,8 +19,9 @@ from torch import Tensor
 
 from tellapart import onnx_session
 from tellapart.data.media import photos
-from tellapart.encoders import ENCODERS, EncoderConfig, Pooling, Published, efficientnet_lite, unknown, weights_file
+from tellapart.encoders import ENCODERS, Published, efficientnet_lite, unknown, weights_file
 from tellapart.errors import UserError
+from tellapart.recipe import EncoderConfig, Pooling
 
 
 class Features(NamedTuple):

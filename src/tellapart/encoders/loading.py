@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from tellapart.encoders import ENCODERS, Custom, EncoderConfig, OnHub, PhotoEncoder, pretrained, unknown
+from tellapart.encoders import ENCODERS, Custom, OnHub, PhotoEncoder, pretrained, unknown
 from tellapart.encoders.backbone import Backbone
 from tellapart.encoders.encoder import Encoder
+from tellapart.recipe import EncoderConfig
 
 
 def load(config: EncoderConfig, device: torch.device) -> PhotoEncoder:

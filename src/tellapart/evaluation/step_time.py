@@ -18,14 +18,15 @@ from torch import Tensor, nn
 
 from tellapart import models, numerics
 from tellapart.data.batches import BatchStream, CaptionedPhotos
-from tellapart.data.boxes import BoxesOf, StoredBoxes
 from tellapart.data.examples import Example
 from tellapart.data.store import Rows
+from tellapart.data.stored import StoredFeatures, Stores
 from tellapart.decoding.sample import Rollout
 from tellapart.encoders import PhotoEncoder
 from tellapart.errors import UserError
 from tellapart.evaluation.training_runs import Run
-from tellapart.features.extracted import StoredFeatures, Stores, stored
+from tellapart.features.boxes import BoxesOf, StoredBoxes
+from tellapart.features.extracted import stored
 from tellapart.features.imported import ImportedFeatures, store_of
 from tellapart.objectives import StepInfo
 from tellapart.objectives.policy_gradient import PolicyGradient

@@ -31,11 +31,12 @@ from tellapart.captioners.ensemble import Ensemble
 from tellapart.data import tokenizers
 from tellapart.data.streams import REGIONS, STREAMS
 from tellapart.data.tokenizers import Tokenizer, spellings
-from tellapart.encoders import EncoderConfig, PhotoEncoder, pretrained
+from tellapart.encoders import PhotoEncoder, pretrained
 from tellapart.encoders.loading import load as load_encoder
 from tellapart.errors import UserError
 from tellapart.models.onnx import captioner as exported
 from tellapart.models.packing import SCALE, unpacked
+from tellapart.recipe import EncoderConfig
 
 Kind = Literal["captioner", "retriever"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -8,8 +8,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from tellapart import files
+from tellapart.data.media.thumbnails import thumbnail
 from tellapart.errors import BadPhoto
-from tellapart.html import counted, escaped, page, thumbnail
+from tellapart.html import counted, escaped, page
 from tellapart.neighbours.groups import Groups
 from tellapart.progress import Progress
 

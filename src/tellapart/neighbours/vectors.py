@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tellapart.data.examples import Example
 from tellapart.data.media import photos
-from tellapart.encoders import ENCODERS, EncoderConfig, PhotoEncoder
+from tellapart.encoders import ENCODERS, PhotoEncoder
 from tellapart.encoders.loading import load as load_encoder
 from tellapart.errors import BadPhoto, UserError
 from tellapart.features.pooled import Pooled, pooled_features
@@ -22,6 +22,7 @@ from tellapart.neighbours.thresholds import duplicates_above
 from tellapart.numerics import choose_device
 from tellapart.parallel import batched
 from tellapart.progress import Progress
+from tellapart.recipe import EncoderConfig
 from tellapart.retrievers import DEFAULT
 from tellapart.retrievers.embeddings import embed
 from tellapart.retrievers.retriever import Retriever

@@ -18,9 +18,10 @@ from torch import Tensor
 from tellapart import files
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example
+from tellapart.data.stored import Stores
 from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.errors import UserError
-from tellapart.features.extracted import FeatureStore, Stores
+from tellapart.features.extracted import FeatureStore
 from tellapart.features.pooled import pooled_features
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.neighbours import groups as group_files

@@ -23,9 +23,9 @@ from torch import Tensor
 from tellapart.metrics.cider import SIGMA
 from tellapart.metrics.ngrams import ORDERS
 from tellapart.metrics.sentences import Sentences
+from tellapart.recipe import Frequency, LocalConfig
 from tellapart.rewards import Reward, SampledCaptions
 from tellapart.rewards.consensus import Consensus
-from tellapart.rewards.local_config import Frequency, LocalConfig
 
 _SCALE = 10.0  # that of CIDEr-D
 

@@ -24,13 +24,13 @@ from tellapart.data.pairs import PairBatch, Pairs
 from tellapart.data.pairs import Prepared as ReadCaptions
 from tellapart.data.tokenizers import Tokenizer
 from tellapart.distributed import SINGLE, ProcessGroup
-from tellapart.encoders import ENCODERS, EncoderConfig
+from tellapart.encoders import ENCODERS
 from tellapart.models.retrievers import reader_of
 from tellapart.objectives import StepInfo, StepResult
 from tellapart.objectives.contrastive import contrastive_step, info_nce, max_violation
 from tellapart.objectives.cross_entropy import cross_entropy_step
 from tellapart.objectives.policy_gradient import PolicyGradient
-from tellapart.recipe import Recipe
+from tellapart.recipe import EncoderConfig, Recipe
 from tellapart.retrievers import RETRIEVERS
 from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards.context import pooled_of

@@ -7,10 +7,8 @@ from typing import Any
 
 from tellapart import models
 from tellapart.captioners import CAPTIONERS
-from tellapart.encoders import EncoderConfig
 from tellapart.errors import UserError
-from tellapart.objectives.policy import PolicyConfig
-from tellapart.recipe import Recipe
+from tellapart.recipe import EncoderConfig, PolicyConfig, Recipe
 from tellapart.retrievers import RETRIEVERS
 from tellapart.rewards import registry
 from tellapart.training.loop import LAST

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from tellapart.data import examples as data_files
-from tellapart.data.boxes import BoxesOf, StoredBoxes
 from tellapart.data.examples import Example
 from tellapart.data.items import KIND_OF, PHOTOS, Kind
+from tellapart.data.stored import StoredFeatures, Stores
 from tellapart.data.streams import BOXES, REGIONS
 from tellapart.data.tokenizers import split_words
 from tellapart.distributed import SINGLE, ProcessGroup
@@ -21,7 +21,8 @@ from tellapart.encoders import PhotoEncoder
 from tellapart.encoders.in_view import InView
 from tellapart.encoders.loading import load as load_encoder
 from tellapart.errors import UserError
-from tellapart.features.extracted import FeatureStore, StoredFeatures, Stores, extract
+from tellapart.features.boxes import BoxesOf, StoredBoxes
+from tellapart.features.extracted import FeatureStore, extract
 from tellapart.features.imported import ImportedFeatures, features_of, find
 from tellapart.recipe import Recipe
 

@@ -3,38 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
 
 from tellapart.metrics.measures import RENAMED
+from tellapart.recipe import WatchConfig
 
 _NORMAL = 1.959964  # deviations that 95 % of a normal distribution lie within
-
-
-@dataclass(frozen=True)
-class WatchConfig:
-    """Each validation is compared with the one before the first step.
-
-    A change counts if it is larger than what is said here, and larger than chance would make it on so many photos: the
-    95 % interval of the change must not have 0 in it.
-
-    Args:
-        action: what to do about captions that look wrong: say so, stop the run, or do not look
-        unique: least share of different captions, of what it was
-        length: most that captions may grow or shrink, as a factor
-        repetition: most that the share of captions which repeat a content word may rise
-        ending: most that the share of captions which break off, as "a dog on a" does, may rise
-        stutter: most that the share of captions in which a word follows itself may rise
-        unusual_order: most that the share of captions with an unusual order of function words may rise
-    """
-
-    action: Literal["warn", "stop", "off"] = "warn"
-    unique: float = 0.5
-    length: float = 1.5
-    repetition: float = 0.25
-    ending: float = 0.05
-    stutter: float = 0.02
-    unusual_order: float = 0.02
 
 
 class Watch:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 
+from tellapart.data.media.thumbnails import LONG_SIDE, thumbnail
 from tellapart.data.tokenizers import split_words
 from tellapart.errors import BadPhoto
-from tellapart.html import LONG_SIDE, abbreviation, counted, escaped, thumbnail
+from tellapart.html import abbreviation, counted, escaped
 from tellapart.metrics.stop_words import STOP_WORDS
 
 _SMALL = 160  # pixels of a look-alike that has no card of its own

@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tellapart.data.examples import Example
+from tellapart.data.media.thumbnails import LONG_SIDE
 from tellapart.evaluation.local_reward import Earned, LocalReward
 from tellapart.evaluation.pages import plots
 from tellapart.evaluation.pages.cards import Pictures
 from tellapart.evaluation.pages.plots import Mark, Series
 from tellapart.evaluation.training_runs import Curves, Run, caution, in_units
-from tellapart.html import LONG_SIDE, escaped
+from tellapart.html import escaped
 
 _WORD_REWARDS = 3  # photos whose words' rewards are drawn
 

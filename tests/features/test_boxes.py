@@ -13,16 +13,16 @@ from tellapart import models
 from tellapart.captioning.visual_input import visual_input
 from tellapart.commands.train import parse
 from tellapart.data.batches import CaptionedPhotos
-from tellapart.data.boxes import BoxesOf, StoredBoxes, grid_boxes, regions_of
 from tellapart.data.examples import Example
+from tellapart.data.stored import Stores
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.encoders import EncoderConfig
 from tellapart.encoders.encoder import Encoder
 from tellapart.errors import UserError
 from tellapart.evaluation.step_time import _sources
-from tellapart.features.extracted import Stores
+from tellapart.features.boxes import BoxesOf, StoredBoxes, grid_boxes, regions_of
 from tellapart.features.imported import ImportedFeatures, features_of
 from tellapart.features.importing import bring_in
+from tellapart.recipe import EncoderConfig
 from tellapart.training.data import Chosen, encoders_of
 
 CPU = torch.device("cpu")

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from tellapart.data.examples import Example
 from tellapart.data.store import Rows
+from tellapart.data.stored import StoredFeatures
 from tellapart.encoders import PhotoEncoder
-from tellapart.features.extracted import StoredFeatures
 from tellapart.features.imported import ImportedFeatures, RegionStore
 
 SIZE = 4  # left, top, right, bottom

@@ -1,0 +1,22 @@
+"""Photos in small, for pages: drawn anew, so that nothing else of a photo's file gets there."""
+
+from __future__ import annotations
+
+import base64
+import io
+from pathlib import Path
+
+from PIL import Image
+
+from tellapart.data.media import photos
+
+LONG_SIDE = 320  # pixels of a thumbnail
+
+
+def thumbnail(file: Path, long_side: int = LONG_SIDE) -> tuple[int, int, str]:
+    """Width, height and data URL of a photo; BadPhoto where it cannot be read."""
+    photo = photos.decode(photos.read_bytes(file), file, at_least=long_side)
+    photo.thumbnail((long_side, long_side))
+    bare, data = Image.frombytes("RGB", photo.size, photo.tobytes()), io.BytesIO()  # the pixels and nothing else
+    bare.save(data, "WEBP", quality=82)
+    return photo.width, photo.height, "data:image/webp;base64," + base64.b64encode(data.getvalue()).decode("ascii")

@@ -1,0 +1,62 @@
+"""Which package may import which: data flows one way, and the folder names say so (docs/architecture.md)."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent / "src" / "tellapart"
+# Each line may import itself and the lines above it.
+ORDER = (
+    "errors version telemetry printable files paths parallel progress numerics hub html plugins distributed",
+    "onnx_graph onnx_session plain_yaml",
+    "data",
+    "recipe recipe_values former_names recipe_files",
+    "encoders",
+    "features detectors",
+    "toy captioners retrievers metrics",
+    "album",
+    "models",
+    "decoding neighbours",
+    "rewards",
+    "objectives",
+    "training",
+    "captioning",
+    "lint evaluation",
+    "commands __init__ __main__",
+)
+LEVEL = {name: level for level, line in enumerate(ORDER) for name in line.split()}
+
+
+def part(module):
+    """The package or module of ours right below the top."""
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+def imports(file):
+    """What a file imports of ours at its top and inside functions; types alone do not count."""
+    tree = ast.parse(file.read_text())
+    for_types = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if id(node) in for_types:
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "tellapart":
+            names = (
+                [f"{node.module}.{alias.name}" for alias in node.names] if node.module == "tellapart" else [node.module]
+            )
+            yield from names
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "tellapart")
+
+
+@pytest.mark.parametrize("file", sorted(ROOT.rglob("*.py")), ids=lambda file: str(file.relative_to(ROOT)))
+def test_a_module_imports_only_what_stands_above_it(file):
+    own = part("tellapart." + ".".join(file.relative_to(ROOT).with_suffix("").parts))
+    assert own in LEVEL, f"{own} has no place in the order"
+    wrong = [module for module in imports(file) if LEVEL[part(module)] > LEVEL[own]]
+    assert wrong == []
