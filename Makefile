@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test lint format bench
+.PHONY: setup demo test test-fast lint format bench
 
 setup: $(READY)
 
@@ -20,6 +20,10 @@ demo: $(READY)
 # two processes, each with whole files, so that what a file's tests share is made once
 test: $(READY)
 	$(BIN)/pytest -n 2 --dist loadfile
+
+# without those that are marked slow: something of every package, in less than two minutes
+test-fast: $(READY)
+	$(BIN)/pytest -n 2 --dist loadfile -m "not slow"
 
 lint: $(READY)
 	$(BIN)/ruff check .
