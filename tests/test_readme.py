@@ -116,6 +116,7 @@ def home(tmp_path, own_cache, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_every_command_of_the_readme_runs(home, tellapart, monkeypatch):
     """Word for word; only training is cut short."""
     (home / "brief.py").write_text(next(block for block in PYTHON if "RewardEntry" in block))

@@ -48,6 +48,7 @@ def run(script: str, *arguments: object) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @ON_LINUX
 def test_no_photo_takes_more_than_was_set_aside_for_it(tmp_path):
     """Whatever its format, its colours, its shape and its orientation."""

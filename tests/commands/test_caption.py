@@ -188,6 +188,7 @@ def test_a_file_that_is_no_captions_file_is_left_alone(caption, photo_folder, tm
         assert name in err
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_again_and_again_loses_nothing(start_tellapart, small_model, photo_folder, tmp_path):
     for i in range(6, 120):
         Image.new("RGB", (300, 300), (i, 2 * i, 0)).save(photo_folder / f"{i:03}.png")
@@ -217,6 +218,7 @@ def test_a_process_that_is_killed_again_and_again_loses_nothing(start_tellapart,
     ]
 
 
+@pytest.mark.slow
 def test_ctrl_c_says_that_the_run_can_go_on(start_tellapart, small_model, photo_folder, tmp_path):
     for i in range(6, 1200):  # so many that a tester who is kept waiting still finds it at work
         Image.new("RGB", (30, 30), (i % 256, 0, 0)).save(photo_folder / f"{i:04}.png")

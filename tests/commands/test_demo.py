@@ -103,6 +103,7 @@ def test_the_whole_story(demo, small, small_model, tmp_path):
     assert (out / "mine.txt").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_a_captioner_that_learned_from_the_album_is_a_row_of_its_own(demo, tmp_path, monkeypatch):
     out = tmp_path / "out"
     recipe = yaml.safe_load(album.TUNE.read_text()) | {"max_steps": 2, "batch_size": 4}

@@ -72,6 +72,7 @@ def rows(store: Path) -> dict[str, dict[str, bytes]]:
     return found
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_until_every_photo_has_the_features_of_an_undisturbed_run(
     many_photos, tmp_path, tellapart
 ):

@@ -322,6 +322,7 @@ def test_a_damaged_record_is_named(write, train, tmp_path, content):
 # --- several at once --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_runs_at_once_make_what_runs_in_turn_make(write, train, tellapart, tmp_path):
     file = write(*THREE)
     assert train(file)[0] == 0
@@ -337,6 +338,7 @@ def test_runs_at_once_make_what_runs_in_turn_make(write, train, tellapart, tmp_p
     assert (tmp_path / "two" / "chain.logs" / "more-seed1.txt").exists()
 
 
+@pytest.mark.slow
 def test_a_failure_among_runs_at_once_ends_the_chain_and_names_the_run(write, train, tmp_path):
     data = tmp_path / "empty.json"
     data.write_text(json.dumps({"images": []}))
@@ -359,6 +361,7 @@ REWARDS["brief"] = RewardEntry(
 """
 
 
+@pytest.mark.slow
 def test_processes_know_what_a_plugin_brings(write, tmp_path):
     (tmp_path / "brief.py").write_text(BRIEF)
     policy = {"name": "policy_gradient", "policy": {"samples": 2}, "rewards": {"terms": {"brief": 1}}}

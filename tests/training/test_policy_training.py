@@ -129,6 +129,7 @@ def test_a_term_that_is_not_balanced_keeps_its_plain_weight(begin, tmp_path, unb
         assert (line["reward"] == pytest.approx(2 * line["reward/cider_d"], rel=1e-4)) == plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REWARDS)
 def test_every_reward_trains(begin, tmp_path, name):
     if name == "meteor" and meteor.available() is not None:
@@ -216,6 +217,7 @@ def test_the_first_validation_comes_before_the_first_step(begin, uninterrupted, 
 LONGER = ("--epochs=100", "--optim.lr=5e-3", "--optim.accumulate=1", "--optim.warmup=0")
 
 
+@pytest.mark.slow
 def test_a_policy_that_learns_gets_more_reward(begin, tmp_path):
     begin(*LONGER, "--max_steps=80", "--validation.every=1000", terms="{faithful: 1.0}")
     rewards = [line["reward"] for line in log_of(tmp_path / "run") if "reward" in line]

@@ -168,6 +168,7 @@ def test_tiny_shrinks_a_recipe_to_ten_steps_of_a_small_model(small_world):
     assert recipe == shrink(parse([first])[0])
 
 
+@pytest.mark.slow
 def test_a_tiny_run_ends_after_ten_steps_with_a_model_that_can_be_loaded(tellapart, small_world, tmp_path):
     code, out, err = tellapart("train", small_world / "recipe.yaml", "--out", tmp_path / "run", "--tiny")
     assert code == 0, err

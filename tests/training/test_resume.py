@@ -42,6 +42,7 @@ def test_the_undisturbed_run_has_own_words_dropout_and_validations_in_between(un
     assert position_of(uninterrupted)["finished"] == "all epochs done"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "steps"), [(signal.SIGINT, 3), (signal.SIGTERM, 8)])
 def test_a_run_that_was_stopped_and_resumed_is_the_run_that_was_never_stopped(
     tmp_path, small_world, uninterrupted, logged, start_tellapart, tellapart, number, steps
