@@ -17,6 +17,7 @@ from decoding.toy_captioner import (
     table_of,
     unpadded,
 )
+from support.pairwise import pairwise
 from tellapart.data.streams import region_inputs
 from tellapart.decoding import beam_search, greedy
 
