@@ -38,7 +38,7 @@ from tellapart.models.onnx import captioner as exported
 from tellapart.models.packing import SCALE, unpacked
 from tellapart.recipe import EncoderConfig
 
-Kind = Literal["captioner", "retriever"]
+Kind = Literal["captioner", "retriever", "network"]  # the third: neither of the two, such as a tagger
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Part = TypeVar("Part")
 _FORMAT = 1
