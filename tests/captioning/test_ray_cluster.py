@@ -12,7 +12,7 @@ from tellapart.errors import UserError
 
 pytest.importorskip("ray")
 
-pytest_plugins = ["ray_cluster"]
+pytest_plugins = ["support.ray_cluster"]
 
 
 @pytest.fixture

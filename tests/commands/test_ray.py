@@ -13,7 +13,7 @@ from PIL import Image
 
 pytest.importorskip("ray")
 
-pytest_plugins = ["ray_cluster"]
+pytest_plugins = ["support.ray_cluster"]
 
 
 @pytest.fixture(scope="module")
