@@ -276,7 +276,7 @@ class Captioners:
         from tellapart.captioning.rerank import RerankConfig
         from tellapart.captioning.rows import CaptionsFile
         from tellapart.captioning.sources import of_captioner
-        from tellapart.commands.caption import write
+        from tellapart.captioning.writing import write
         from tellapart.data.items import Input
         from tellapart.decoding.search import Search
         from tellapart.evaluation import models as rows
