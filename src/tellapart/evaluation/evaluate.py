@@ -143,7 +143,7 @@ def evaluate(
         captioners = Captioners(folder / "captions", device, Path(features) if features else None, sources)
         for model in named:
             captioners.check(model)
-        asked = _retrievers(_texts(DEFAULT if retrievers is None else retrievers, "retriever"), device)
+        asked = _retrievers(None if retrievers is None else _texts(retrievers, "retriever"), device)
         reader, left_out = text_reader(asked, device)
         seeing = [retriever for retriever in asked if retriever.sees == "photos"]
         measure = partial(
@@ -297,8 +297,9 @@ def _together(recipe: str, models: Sequence[Model]) -> str:
     return ",".join(model.given for model in models if model.recipe == recipe)
 
 
-def _retrievers(names: Sequence[str], device: str) -> list[Retriever]:
-    retrievers = [listeners.load(name, device=device) for name in names]
+def _retrievers(names: Sequence[str] | None, device: str) -> list[Retriever]:
+    """Those asked for, or the default."""
+    retrievers = [listeners.load(name, device=device) for name in names or [DEFAULT]]
     called = [retriever.name for retriever in retrievers]
     if twice := next((name for name in called if called.count(name) > 1), None):
         raise UserError(f"--retriever: there are two that are called {twice!r}, and figures go by that name.")
