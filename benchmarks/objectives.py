@@ -202,7 +202,7 @@ def parts(setting: Setting, repeats: int) -> list[dict[str, str]]:
         took[part].append(time.process_time() - began)
 
     captioner, rules = setting.captioner, setting.rules
-    at_once = getattr(captioner, "all_words_at_once", False)
+    at_once = getattr(captioner, "parallel_forward", False)
     for turn in range(repeats + 1):  # the first warms up
         torch.manual_seed(turn)
         with timed("encode"):
@@ -298,7 +298,7 @@ def apart(step: Callable[[], None]) -> Callable[[], None]:
     def patched() -> None:
         with (
             mock.patch.object(sampling, "_same_for_all", return_value=False),
-            mock.patch.object(Transformer, "shares_beginnings", False),
+            mock.patch.object(Transformer, "shares_prefixes", False),
         ):
             step()
 

@@ -24,7 +24,7 @@ SLACK = 24  # MB that Python and its libraries take besides
 MEASURE = """
 import gc, json, re, sys
 from pathlib import Path
-from tellapart.data import photos
+from tellapart.data.media import photos
 from tellapart.errors import BadPhoto
 
 def megabytes(kind):
@@ -78,7 +78,7 @@ def test_threads_together_take_no_more_than_one_photo_may(tmp_path):
     paths = [large_photos.LARGE["WebP"](tmp_path)] * 16
     script = MEASURE.partition("asked, aside")[0] + (
         "from concurrent.futures import ThreadPoolExecutor\n"
-        "from tellapart.data.memory import Memory\n"
+        "from tellapart.data.media.memory import Memory\n"
         "photos._decoding, before = Memory(160 << 20), megabytes('VmRSS')\n"
         "with ThreadPoolExecutor(8) as pool: list(pool.map(lambda file: photos.read(file, 64), sys.argv[1:]))\n"
         "print(megabytes('VmHWM') - before)"

@@ -111,7 +111,7 @@ def test_a_caption_that_was_written_in_place_of_an_error_is_kept(caption, tellap
 
 def test_edits_during_a_run_are_kept(jpegs, out):
     from tellapart.captioning.sources import CaptionSource
-    from tellapart.commands.caption import write
+    from tellapart.captioning.writing import write
     from tellapart.data.items import Input
 
     photos = [Input(str(path)) for path in sorted(jpegs.iterdir())]

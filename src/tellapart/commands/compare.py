@@ -192,9 +192,9 @@ def _captions(
 
     Also who knows what the words rest on, and what could not be used.
     """
-    from tellapart.commands.evaluate import Captioners
     from tellapart.errors import UserError
     from tellapart.evaluation import changes
+    from tellapart.evaluation.captions import Captioners
     from tellapart.evaluation.compare import evaluated
     from tellapart.evaluation.models import Model
 

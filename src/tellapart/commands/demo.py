@@ -53,9 +53,10 @@ def main(arguments: list[str]) -> int:
     _make(out)  # before the work, so that a folder that cannot be does not cost it
 
     from tellapart import album, files, retrievers
-    from tellapart.commands.evaluate import Captioners, grid_of, plane_of, text_reader, trained
     from tellapart.evaluation import models as rows
     from tellapart.evaluation import table
+    from tellapart.evaluation.captions import Captioners
+    from tellapart.evaluation.evaluate import grid_of, plane_of, text_reader, trained
     from tellapart.evaluation.pages import report
     from tellapart.models.retrievers import load
 

@@ -13,13 +13,14 @@ from tellapart.errors import UserError
 from tellapart.retrievers import DEFAULT as DEFAULT_RETRIEVER
 from tellapart.retrievers import EMBEDDED as EMBEDDED_RETRIEVERS
 from tellapart.retrievers import MINILM, RETRIEVERS
-from tellapart.rewards.registry import REWARDS
 
 
 def main(arguments: list[str]) -> int:
     Parser("models", "List captioners, retrievers, rewards, encoders, recipes.", "tellapart models").parse_args(
         arguments
     )
+    from tellapart.rewards.registry import REWARDS  # loads torch
+
     sections = {
         "captioners, ready to use (--model)": {
             name: _card(folder) + (" (the default)" if name == DEFAULT else "") for name, folder in EMBEDDED.items()

@@ -38,7 +38,7 @@ from tellapart.models.onnx import captioner as exported
 from tellapart.models.packing import SCALE, unpacked
 from tellapart.recipe import EncoderConfig
 
-Kind = Literal["captioner", "retriever"]
+Kind = Literal["captioner", "retriever", "network"]  # the third: neither of the two, such as a tagger
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Part = TypeVar("Part")
 _FORMAT = 1
@@ -412,8 +412,8 @@ def refuse_others(file: Path, captioner: nn.Module, found: Mapping[str, tuple[in
     for name in sorted(wanted.keys() | found.keys()):
         if wanted.get(name) != found.get(name):
             raise UserError(
-                f"{file} is a checkpoint of another model: {name} is {found.get(name, 'skip_batch')} there "
-                f"and {wanted.get(name, 'skip_batch')} here."
+                f"{file} is a checkpoint of another model: {name} is {found.get(name, 'absent')} there "
+                f"and {wanted.get(name, 'absent')} here."
             )
 
 
