@@ -12,8 +12,6 @@ from tellapart.errors import UserError
 from tellapart.models import retrievers
 from tellapart.retrievers import sentences
 
-pytestmark = pytest.mark.usefixtures("own_cache")
-
 
 @pytest.fixture
 def copied(folders, tmp_path):
