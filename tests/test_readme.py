@@ -64,11 +64,6 @@ def test_the_python_of_the_readme_runs(small_model, photo_folder, own_cache, mon
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
-@pytest.mark.parametrize("link", re.findall(r"\]\(([^)]+)\)", README))
-def test_the_links_of_the_readme_lead_somewhere(link):
-    assert link.startswith("http") or (ROOT / link).exists()
-
-
 # --- the README as a new user lives it --------------------------------------------------------------------------------
 
 # What cannot be run here, or is too slow for once more, and where the same words are run on something smaller.
