@@ -366,7 +366,7 @@ SINGLE = ["--objective.policy={samples: 1, baseline: greedy}", "--objective.rewa
         (["--objective.rewards.weights", "{}"], "names no reward"),
         (["--objective.rewards.weights", "{text_rank: 1.0}"], "text_retriever: a reward needs a retriever"),
         (["--objective.rewards.unbalanced", "[repetitoin]"], "unbalanced: there is no reward 'repetitoin'; there are"),
-        (["--objective.rewards.dataset_weights", "{gd: {toy: 2.0}}"], "dataset_weights: 'gd' is none of the terms cider_d."),
+        (["--objective.rewards.dataset_weights", "{gd: {toy: 2.0}}"], "'gd' is none of the terms cider_d."),
         (
             ["--objective.rewards.dataset_weights", "{cider_d: {elsewhere: 2.0}}"],
             "no data set 'elsewhere'; there are toy_world.  For none: --objective.rewards.dataset_weights '{}'.",

@@ -147,7 +147,7 @@ def test_a_folder_may_be_called_like_a_recipe(tmp_path):
 def test_two_recipes_are_one_too_many(tellapart, tmp_path):
     (tmp_path / "r.yaml").write_text("batch_size: 7\n")
     code, _, err = tellapart("train", tmp_path / "r.yaml", "--data", "k.json", tmp_path / "r.yaml")
-    assert (code, err) == (2, f"tellapart train: {tmp_path / 'r.yaml'}: there are two recipes; a run has one.\n")
+    assert (code, err) == (2, f"tellapart train: {tmp_path / 'r.yaml'}: this is a second recipe; a run takes one.\n")
 
 
 def test_what_print_config_shows_is_the_whole_recipe_and_can_be_run_again(small_world, tmp_path, capsys):
