@@ -298,7 +298,7 @@ def apart(step: Callable[[], None]) -> Callable[[], None]:
     def patched() -> None:
         with (
             mock.patch.object(sampling, "_same_for_all", return_value=False),
-            mock.patch.object(Transformer, "shares_beginnings", False),
+            mock.patch.object(Transformer, "shares_prefixes", False),
         ):
             step()
 

@@ -42,7 +42,7 @@ def score(
     before = torch.cat([torch.full_like(tokens[:, :1], bos), tokens[:, :-1]], dim=1)
     # Padding is never projected onto the vocabulary, and where it can be what follows the same beginning only once;
     # with dropout every caption has a beginning of its own.
-    if getattr(captioner, "shares_beginnings", False) and not getattr(captioner, "training", False):
+    if getattr(captioner, "shares_prefixes", False) and not getattr(captioner, "training", False):
         shared = shared_prefixes(before, mask, len(opening(memory, bos)))
         logits, row = captioner.forward(before, memory, spoken=shared), shared.which[mask]  # type: ignore[arg-type]
     else:
