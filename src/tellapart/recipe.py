@@ -194,12 +194,30 @@ class ScheduledSampling:
         every: epochs between two increases
         increase: what the chance grows by, from the first of those epochs on
         most: where it stops growing
+        curve: instead of these, points [share of the training, chance] that are joined by lines: it may rise and fall
     """
 
     start: int = -1
     every: int = 5
     increase: float = 0.05
     most: float = 0.25
+    curve: list[list[float]] = field(default_factory=list)
+
+
+@dataclass
+class CaptionWeights:
+    """How much each reference counts in cross-entropy.
+
+    Args:
+        by: none, every reference counts as 1; leave_one_out, by its agreement with the item's other references (DXE of
+            GL-RG); cider_between, less the more it fits the item's look-alikes (CIDErBtw-Cap)
+        metric: of leave_one_out: CIDEr-D, CIDEr, BLEU-1 to BLEU-4, ROUGE-L or METEOR
+        normalise: weights as they are (none), with mean 1 over the references of each item, or of all items (global)
+    """
+
+    by: Literal["none", "leave_one_out", "cider_between"] = "none"
+    metric: str = "CIDEr-D"
+    normalise: Literal["none", "item", "global"] = "none"
 
 
 @dataclass
@@ -245,9 +263,11 @@ class ObjectiveConfig:
     """What is optimised.
 
     Args:
-        name: cross_entropy or policy_gradient for captioners; for retrievers info_nce or max_violation (VSE++)
+        name: cross_entropy or policy_gradient for captioners; info_nce or max_violation (VSE++) for retrievers; or one
+            of a plugin
         label_smoothing: share of the target that is spread over all words
         hide_regions: chance of a region of a photo to be hidden from a captioner in a step, against learning by heart
+        caption_weights: how much each reference counts
         scheduled_sampling: the captioner's own words among the reference's
         policy: where the captions of a policy gradient come from, and what they are compared with
         rewards: what they are worth
@@ -255,9 +275,10 @@ class ObjectiveConfig:
         all_negatives: first epochs of max_violation, in which all others count and not the hardest alone
     """
 
-    name: Literal["cross_entropy", "policy_gradient", "info_nce", "max_violation"] = "cross_entropy"
+    name: str = "cross_entropy"
     label_smoothing: float = 0.0
     hide_regions: float = 0.0
+    caption_weights: CaptionWeights = field(default_factory=CaptionWeights)
     scheduled_sampling: ScheduledSampling = field(default_factory=ScheduledSampling)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     rewards: RewardsConfig = field(default_factory=RewardsConfig)

@@ -244,17 +244,17 @@ def test_retrievers_of_rewards_can_be_stages(write, train, tmp_path):
         "objective": {"name": "info_nce"},
         "validation": {"metric": "R@1"},
     }
-    policy = {"name": "policy_gradient", "policy": {"samples": 2}, "rewards": {"listener": "ear", "terms": {"gd": 1}}}
+    policy = {"name": "policy_gradient", "policy": {"samples": 2}, "rewards": {"image_retriever": "ear", "weights": {"gd": 1}}}
     given = [
         {"name": "ear", **listener},
-        {"name": "xe", "objective": {"rewards": {"listener": "later"}}},  # which it has no use for
+        {"name": "xe", "objective": {"rewards": {"image_retriever": "later"}}},  # which it has no use for
         {"name": "gd", "init_from": "xe", "objective": policy, "validation": {"judges": ["ear"]}},
         {"name": "later"},
     ]
     code, _, err = train(write(*given))
     assert code == 0, err
     recipe = yaml.safe_load((tmp_path / "runs" / "gd" / "recipe.yaml").read_text())
-    assert recipe["objective"]["rewards"]["listener"] == str(tmp_path / "runs" / "ear")
+    assert recipe["objective"]["rewards"]["image_retriever"] == str(tmp_path / "runs" / "ear")
     assert recipe["validation"]["judges"] == [str(tmp_path / "runs" / "ear")]
 
 
@@ -362,7 +362,7 @@ REWARDS["brief"] = RewardEntry(
 
 def test_processes_know_what_a_plugin_brings(write, tmp_path):
     (tmp_path / "brief.py").write_text(BRIEF)
-    policy = {"name": "policy_gradient", "policy": {"samples": 2}, "rewards": {"terms": {"brief": 1}}}
+    policy = {"name": "policy_gradient", "policy": {"samples": 2}, "rewards": {"weights": {"brief": 1}}}
     file = write({"name": "xe"}, {"name": "brief", "init_from": "xe", "objective": policy})
     command = [sys.executable, "-m", "tellapart", "train", file, "--out", tmp_path / "runs", "--jobs", "2"]
     done = subprocess.run([*command, "--plugin", "brief.py"], cwd=tmp_path, capture_output=True, text=True, check=False)

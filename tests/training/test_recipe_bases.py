@@ -64,9 +64,9 @@ def test_a_recipe_that_ships_can_be_a_base(write):
 
 def test_terms_of_a_reward_are_one_value():
     """A reward without a term of its base can be said."""
-    below = {"objective": {"rewards": {"terms": {"cider_d": 1.0, "geg_avg": 1.0}, "balance": True}}}
-    over = {"objective": {"rewards": {"terms": {"geg_avg": 2.0}}}}
-    assert merged(below, over) == {"objective": {"rewards": {"terms": {"geg_avg": 2.0}, "balance": True}}}
+    below = {"objective": {"rewards": {"weights": {"cider_d": 1.0, "geg_avg": 1.0}, "balance": True}}}
+    over = {"objective": {"rewards": {"weights": {"geg_avg": 2.0}}}}
+    assert merged(below, over) == {"objective": {"rewards": {"weights": {"geg_avg": 2.0}, "balance": True}}}
 
 
 def test_settings_of_a_network_are_merged_as_long_as_it_is_the_same_network():

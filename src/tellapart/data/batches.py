@@ -28,11 +28,13 @@ class Batch:
     tokens: Tensor  # (B*K, T) grouped by photo; EOS at the end, then padding; no BOS
     token_mask: Tensor  # (B*K, T) True up to and including EOS: padding may be the same token
     chosen: Tensor | None = None  # (B*K,) which of its photo's captions each is
+    weights: Tensor | None = None  # (B*K,) how much each caption counts; None: as 1
 
     def to(self, device: torch.device) -> Batch:
         chosen = None if self.chosen is None else self.chosen.to(device)
         tokens, mask = self.tokens.to(device), self.token_mask.to(device)
-        return Batch(self.photos, self.inputs.to(device), tokens, mask, chosen)
+        weights = None if self.weights is None else self.weights.to(device)
+        return Batch(self.photos, self.inputs.to(device), tokens, mask, chosen, weights)
 
 
 class CaptionedPhotos:
@@ -49,6 +51,7 @@ class CaptionedPhotos:
         self.examples: list[Example] = []
         self.captions: list[list[list[int]]] = []  # photo, caption, token; EOS at the end
         self.pad = tokenizer.pad
+        self.weights: Sequence[Tensor] | None = None  # of each photo's captions, where they do not count alike
         seen = [[stores, *others] for (stores, _), others in zip(sources, views or [()] * len(sources), strict=True)]
         self._views = [list(of_view) for of_view in zip(*seen, strict=True)]  # by view: those of all sources
         self._names = list(sources[0][0])  # of the streams, which all sources have
@@ -100,7 +103,12 @@ class CaptionedPhotos:
         captions = [self.captions[photo][k] for photo, ks in zip(photos, chosen, strict=True) for k in ks]
         which = torch.tensor([k for ks in chosen for k in ks], dtype=torch.long)
         tokens, mask = padded(captions, self.pad)
-        return Batch(photos, self.inputs(photos, chance), tokens, mask, which)
+        weights = None
+        if self.weights is not None:
+            weights = torch.cat(
+                [self.weights[photo][list(ks)] for photo, ks in zip(photos, chosen, strict=True)] or [torch.zeros(0)]
+            )
+        return Batch(photos, self.inputs(photos, chance), tokens, mask, which, weights)
 
 
 def padded(captions: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor]:

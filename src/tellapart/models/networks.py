@@ -14,7 +14,7 @@ from tellapart.captioners import CAPTIONERS
 from tellapart.data.streams import REGIONS, STREAMS
 from tellapart.errors import UserError
 
-Kind = Literal["captioner", "retriever"]
+Kind = Literal["captioner", "retriever", "network"]  # the third: neither of the two, such as a tagger
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 

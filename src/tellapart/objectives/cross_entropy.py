@@ -37,7 +37,11 @@ def cross_entropy_step(
     else:
         logits = captioner.forward(said_before, memory, spoken=spoken)  # (M, V): nothing is computed at padding
     words = batch.tokens[spoken]  # (M,)
-    loss = F.cross_entropy(logits, words, label_smoothing=label_smoothing)
+    if batch.weights is None:
+        loss = F.cross_entropy(logits, words, label_smoothing=label_smoothing)
+    else:  # the sum of weighted words by the number of words: by that of weights, all weights times two were the same
+        each = F.cross_entropy(logits, words, label_smoothing=label_smoothing, reduction="none")
+        loss = (each * batch.weights[:, None].expand_as(spoken)[spoken]).sum() / len(words)
     right = (logits.detach().argmax(1) == words).float().mean()
     return StepResult(loss, len(words), {"loss": loss.item(), "accuracy": right.item(), "words": len(words)})
 

@@ -27,19 +27,22 @@ from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.encoders import ENCODERS
 from tellapart.models.retrievers import reader_of
 from tellapart.objectives import StepInfo, StepResult
+from tellapart.objectives.caption_weights import caption_weights
 from tellapart.objectives.contrastive import contrastive_step, info_nce, max_violation
 from tellapart.objectives.cross_entropy import cross_entropy_step
 from tellapart.objectives.policy_gradient import PolicyGradient
 from tellapart.recipe import EncoderConfig, Recipe
 from tellapart.retrievers import RETRIEVERS
 from tellapart.retrievers.retriever import Retriever
-from tellapart.rewards.context import pooled_of
+from tellapart.rewards.context import RewardContext, pooled_of
+from tellapart.rewards.words import WordView
 from tellapart.training import run_folder
 from tellapart.training.checkpoint import Stateful
 from tellapart.training.checks import check
 from tellapart.training.data import Source, feature_sizes, held_out, identities, split, views, with_features
 from tellapart.training.judges import Judge
 from tellapart.training.loop import Position, Step, Validate, fit
+from tellapart.training.objectives import OBJECTIVES
 from tellapart.training.policy import policy_step
 from tellapart.training.preparation import Prepared, prepare, vocabulary
 from tellapart.training.retrieval_validation import validate as validate_retriever
@@ -66,8 +69,7 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, world: ProcessGroup 
             if world.is_main:
                 held.enter_context(run_folder.held(out))
             resume = world.on_main(partial(run_folder.claim, recipe, out, resume))
-            build_parts = _retriever_parts if recipe.retriever else _captioner_parts
-            parts = build_parts(recipe, prepared, out, resume, device, world)
+            parts = OBJECTIVES[recipe.objective.name].build(recipe, prepared, out, resume, device, world)
             world.require_same("the photos and words", partial(_digest, parts))
             world.on_main(partial(run_folder.keep, recipe, out))
         if not world.is_main:
@@ -96,7 +98,7 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, world: ProcessGroup 
 
 @dataclass
 class Parts:
-    """What the loop needs of a captioner or a retriever."""
+    """What the loop needs of a captioner, a retriever or another network."""
 
     network: torch.nn.Module
     step: Step
@@ -114,7 +116,7 @@ def _digest(parts: Parts) -> str:
     return hashlib.sha256(json.dumps([photos, sizes]).encode()).hexdigest()
 
 
-def _captioner_parts(
+def captioner_parts(
     recipe: Recipe, prepared: Prepared, out: Path, resume: bool, device: torch.device, world: ProcessGroup
 ) -> Parts:
     encoders = prepared.encoders
@@ -142,6 +144,10 @@ def _captioner_parts(
         world=world,
     )
     if recipe.objective.name == "cross_entropy":
+        if recipe.objective.caption_weights.by != "none":
+            photos.weights = world.sequentially(
+                partial(_caption_weights, recipe, prepared, training, photos, tokenizer)
+            )
         return Parts(captioner, objective(recipe, captioner, tokenizer), judge, photos, [*prepared.problems, *failed])
     learn = policy_step(
         PolicyGradient,
@@ -167,6 +173,22 @@ def _captioner_parts(
     )
 
 
+def _caption_weights(
+    recipe: Recipe, prepared: Prepared, training: Sequence[Source], photos: CaptionedPhotos, tokenizer: Tokenizer
+) -> list[torch.Tensor]:
+    view = WordView.of(tokenizer, (text for example in photos.examples for text in example.captions))
+    context = RewardContext(
+        recipe.objective.rewards,
+        training,
+        photos,
+        view,
+        features=Path(recipe.data.features),
+        device=torch.device("cpu"),
+        load=prepared.load,
+    )
+    return caption_weights(recipe.objective.caption_weights, context)
+
+
 def _examples(recipe: Recipe, prepared: Prepared, world: ProcessGroup) -> tuple[list[Any], list[Any], list[str]]:
     """What is learned from and what the run is judged by, with features; and the photos that have none."""
     sources, failed = with_features(prepared.chosen, prepared.encoders, Path(recipe.data.features), world)
@@ -187,7 +209,7 @@ def judges(retrievers: Sequence[Retriever], sources: Sequence[Any]) -> list[Judg
     return found
 
 
-def _retriever_parts(
+def retriever_parts(
     recipe: Recipe, prepared: Prepared, out: Path, resume: bool, device: torch.device, world: ProcessGroup
 ) -> Parts:
     entry, encoders = RETRIEVERS[recipe.retriever], prepared.encoders
@@ -234,7 +256,7 @@ def objective(recipe: Recipe, captioner: torch.nn.Module, tokenizer: Tokenizer) 
             bos=tokenizer.bos,
             label_smoothing=config.label_smoothing,
             hide_regions=config.hide_regions,
-            own_words=chance_of_own_words(config.scheduled_sampling, moment.epoch),
+            own_words=chance_of_own_words(config.scheduled_sampling, moment.epoch, moment.progress),
         )
 
     return step

@@ -12,12 +12,11 @@ from tellapart.recipe import EncoderConfig, PolicyConfig, Recipe
 from tellapart.retrievers import RETRIEVERS
 from tellapart.rewards import registry
 from tellapart.training.loop import LAST
+from tellapart.training.objectives import OBJECTIVES, Network, learned_by
 from tellapart.training.retrieval_validation import METRICS as RETRIEVAL_METRICS
 from tellapart.training.run_folder import flat, plain
 from tellapart.training.validation import METRICS
 
-_CAPTIONING = ("cross_entropy", "policy_gradient")
-_RETRIEVAL = ("info_nce", "max_violation")
 _MANY, _LARGE, _HUGE = 10_000, 10**6, 10**9  # captions of a photo or the like; weights; photos or steps
 _RANGES: dict[str, tuple[float, float]] = {  # least and most of every number
     "seed": (0, 2**63 - 1),
@@ -61,27 +60,32 @@ def check(recipe: Recipe) -> None:
             _check_range(name, number, least, most)
     rewarded, where = recipe.objective.rewards, "objective.rewards"
     for term, weight in rewarded.weights.items():
-        _check_range(f"{where}.terms.{term}", weight, *_WEIGHT)
+        _check_range(f"{where}.weights.{term}", weight, *_WEIGHT)
     for term, factors in rewarded.dataset_weights.items():
         for data, factor in factors.items():
-            _check_range(f"{where}.factors.{term}.{data}", factor, *_WEIGHT)
+            _check_range(f"{where}.dataset_weights.{term}.{data}", factor, *_WEIGHT)
     if recipe.inputs and recipe.encoder != EncoderConfig():
         raise UserError("encoder is short for inputs with the one stream regions; a recipe has one of the two.")
     if recipe.retriever and recipe.retriever not in RETRIEVERS:
         raise UserError(f"there is no retriever {recipe.retriever!r}; there are {', '.join(RETRIEVERS)}.")
-    if recipe.retriever:
+    objective = OBJECTIVES.get(recipe.objective.name)
+    kind: Network = "retriever" if recipe.retriever else "captioner"
+    if objective is not None and objective.trains == "network":
+        kind = "network"
+    if objective is None or objective.trains != kind:
+        learns = f"a {kind} learns by {' or '.join(learned_by(kind))}"
+        raise UserError(f"objective.name: {learns}, not by {recipe.objective.name}.")
+    if kind == "retriever":
         models.check_settings(RETRIEVERS, "retriever", recipe.retriever, recipe.model)
-    else:
+    elif kind == "captioner":
         models.check_settings(CAPTIONERS, "captioner", recipe.captioner, recipe.model)
-    metrics = (*(RETRIEVAL_METRICS if recipe.retriever else METRICS), LAST)
+    reported = {"retriever": RETRIEVAL_METRICS, "captioner": METRICS, "network": objective.metrics}[kind]
+    metrics = (*reported, LAST)
     if recipe.validation.metric not in metrics:
         raise UserError(
             f"validation.metric: there is no {recipe.validation.metric!r} here; there are {', '.join(metrics)}."
         )
-    objectives = _RETRIEVAL if recipe.retriever else _CAPTIONING
-    if recipe.objective.name not in objectives:
-        learns = f"a {'retriever' if recipe.retriever else 'captioner'} learns by {' or '.join(objectives)}"
-        raise UserError(f"objective.name: {learns}, not by {recipe.objective.name}.")
+    _check_curve(recipe.objective.scheduled_sampling.curve)
     if recipe.objective.name == "policy_gradient":
         _check_policy(recipe.objective.policy)
         policy = recipe.objective.policy
@@ -114,7 +118,7 @@ def _check_policy(policy: PolicyConfig) -> None:
     if policy.sampler == "greedy" and policy.samples != 1:
         raise UserError(f"{where}.samples must be 1 where captions are greedy, not {policy.samples}.")
     if policy.baseline == "best" and policy.top_q > policy.samples + policy.references:
-        raise UserError(f"{where}.best: a photo has {policy.samples} captions, not {policy.top_q}.")
+        raise UserError(f"{where}.top_q: a photo has {policy.samples} captions, not {policy.top_q}.")
     if policy.sampler == "diverse_beam" and policy.samples % policy.groups:
         raise UserError(f"{where}.samples must be a multiple of groups, not {policy.samples} with {policy.groups}.")
     if policy.baseline == "second_sample" and policy.sampler != "sample":
@@ -123,3 +127,14 @@ def _check_policy(policy: PolicyConfig) -> None:
         )
     if policy.passes == "two" and (policy.no_repeat or policy.dropout):
         raise UserError(f"{where}.passes: with no_repeat or dropout, words are scored as they are drawn, in one pass.")
+
+
+def _check_curve(curve: list[list[float]]) -> None:
+    """Points of scheduled sampling: [share of the training, chance], from left to right."""
+    for number, point in enumerate(curve):
+        after = curve[number - 1][0] if number else 0
+        if len(point) != 2 or not 0 <= after <= point[0] <= 1 or not 0 <= point[1] <= 1:
+            raise UserError(
+                "objective.scheduled_sampling.curve: a point is [share of the training, chance], both from 0 to 1, and "
+                f"points go from left to right; point {number + 1} does not."
+            )

@@ -27,6 +27,7 @@ from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards import registry
 from tellapart.training.checks import check
 from tellapart.training.data import Chosen, Encoders, choose, encoders_of, feature_sizes, identities, kinds_taken
+from tellapart.training.objectives import OBJECTIVES
 
 _SOME_WORDS = 10  # a vocabulary's size, to see whether a network can be built
 
@@ -64,6 +65,9 @@ def prepare(recipe: Recipe, device: torch.device, *, resume: bool = False, world
         new = entry.reads == "words" and not resume
         return Prepared(encoders, chosen, problems, _vocabulary(recipe, chosen) if new else None, load)
     encoders = encoders_of(recipe, device)
+    if OBJECTIVES[recipe.objective.name].trains == "network":
+        chosen, problems = choose(recipe, takes=kinds_taken(encoders))
+        return Prepared(encoders, chosen, problems, None, load)
     _require_buildable(recipe, encoders)
     tokenizer = _begins_with(recipe, encoders) if recipe.init_from else None
     chosen, problems = choose(recipe, takes=kinds_taken(encoders))
@@ -114,6 +118,8 @@ def _begins_with(recipe: Recipe, encoders: Encoders) -> Tokenizer:
 
 def _require_retrievers(recipe: Recipe, chosen: Iterable[Chosen], load: Callable[[str], Retriever]) -> None:
     """Those that give rewards, and those that judge."""
+    if recipe.objective.caption_weights.by == "cider_between" and recipe.objective.name == "cross_entropy":
+        load(recipe.objective.rewards.image_retriever)
     if recipe.objective.name == "policy_gradient":
         registry.require(recipe.objective.rewards, [one.name for one in chosen], load)
     for name in recipe.validation.judges:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from tellapart.recipe import OptimConfig, ScheduledSampling
 
 
@@ -24,7 +26,11 @@ def learning_rate(config: OptimConfig, step: int, total: int, steps_per_epoch: f
     return config.lr * (config.final_lr_ratio + (1 - config.final_lr_ratio) * falling)
 
 
-def chance_of_own_words(config: ScheduledSampling, epoch: int) -> float:
+def chance_of_own_words(config: ScheduledSampling, epoch: int, progress: float = 0.0) -> float:
+    """In an epoch, counted from 0, or at this share of the whole training if there is a curve."""
+    if config.curve:
+        at, chances = zip(*config.curve, strict=True)
+        return float(np.interp(progress, at, chances))
     if config.start < 0 or epoch < config.start:
         return 0.0
     return min(config.most, config.increase * ((epoch - config.start) // config.every + 1))

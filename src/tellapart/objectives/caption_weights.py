@@ -1,0 +1,103 @@
+"""How much each reference counts in cross-entropy.
+
+leave_one_out  the discriminative cross-entropy (DXE) of GL-RG: m(S), how well a reference agrees with *all* other
+               references of its item.  What most people would say counts more
+cider_between  CIDErBtw-Cap (Wang et al., 2020), in our reading: a reference counts less the more it would fit the
+               item's look-alikes: 1.5 - s / max s, with s its mean CIDEr-D against their references and the maximum
+               over the item's references; so weights go from .5 for the most common one up to 1.5
+
+The end of a caption is left out of m, as in GL-RG's program.  That program pairs weights with the wrong captions on
+MSVD; here a weight has the number of its caption.  Weights may be brought to mean 1 over each item, or over all.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tellapart.data.batches import padded
+from tellapart.errors import UserError
+from tellapart.recipe import CaptionWeights
+from tellapart.rewards.consensus import MEASURES, Consensus, MeteorConsensus
+from tellapart.rewards.context import RewardContext
+
+_MOST, _BATCH = 1.5, 4096
+
+
+def caption_weights(config: CaptionWeights, context: RewardContext) -> list[Tensor]:
+    """(captions,) of each item of the training data, in the order of its captions."""
+    counts = [len(captions) for captions in context.references]
+    items = np.repeat(np.arange(len(counts)), counts)
+    numbers = np.concatenate([np.arange(count) for count in counts]) if counts else np.zeros(0, np.int64)
+    if config.by == "leave_one_out":
+        values = _leave_one_out(config.metric, context, items, numbers)
+    else:
+        values = _distinct(_against_look_alikes(context, items), items, len(counts))
+    weights = _normalised(values, items, len(counts), config.normalise)
+    return list(torch.split(torch.from_numpy(weights.astype(np.float32)), counts))
+
+
+def _leave_one_out(
+    metric: str, context: RewardContext, items: NDArray[np.int64], numbers: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    if metric == "METEOR":
+        texts = [text for example in context.data.examples for text in example.captions]
+        meteor = MeteorConsensus([example.captions for example in context.data.examples], decode=str)
+        nothing = torch.zeros(len(texts), 0, dtype=torch.long)
+        scores = meteor(nothing, torch.from_numpy(items), torch.from_numpy(numbers), texts)
+        return np.asarray(scores.double().numpy(), np.float64)
+    if metric not in MEASURES:
+        names = ", ".join([*MEASURES, "METEOR"])
+        raise UserError(f"objective.caption_weights.metric: there is no {metric!r} here; there are {names}.")
+    consensus = Consensus(context.references, end=context.vocabulary.eos, measure=metric, count_end=False)
+    return _scored(consensus, context, items, items, numbers)
+
+
+def _against_look_alikes(context: RewardContext, items: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Mean CIDEr-D of each reference against the references of its item's look-alikes; 0 where there are none."""
+    consensus, groups = context.consensus("CIDEr-D"), context.look_alikes.numpy()[items]  # (N, k)
+    total, found = np.zeros(len(items)), (groups >= 0).sum(1)
+    for place in range(groups.shape[1]):
+        there = np.flatnonzero(groups[:, place] >= 0)
+        total[there] += _scored(consensus, context, items, groups[there, place], None, there)
+    mean: NDArray[np.float64] = total / np.maximum(found, 1)
+    return mean
+
+
+def _scored(
+    consensus: Consensus,
+    context: RewardContext,
+    items: NDArray[np.int64],
+    against: NDArray[np.int64],
+    left_out: NDArray[np.int64] | None,
+    rows: NDArray[np.int64] | None = None,
+) -> NDArray[np.float64]:
+    """Scores of references against the references of other items, or against the others of their own."""
+    captions = [caption for of_item in context.references for caption in of_item]
+    rows = np.arange(len(items)) if rows is None else rows
+    parts = []
+    for start in range(0, len(rows), _BATCH):
+        part = slice(start, start + _BATCH)
+        tokens, _ = padded([[*captions[row], consensus.end] for row in rows[part]], context.vocabulary.pad)
+        but = None if left_out is None else torch.from_numpy(left_out[part])
+        parts.append(consensus(tokens, torch.from_numpy(against[part]), but).double().numpy())
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def _distinct(scores: NDArray[np.float64], items: NDArray[np.int64], count: int) -> NDArray[np.float64]:
+    most = np.zeros(count)
+    np.maximum.at(most, items, scores)
+    return _MOST - np.divide(scores, most[items], out=np.full_like(scores, 0.5), where=most[items] > 0)
+
+
+def _normalised(values: NDArray[np.float64], items: NDArray[np.int64], count: int, how: str) -> NDArray[np.float64]:
+    """Equal weights where all are 0: there is nothing to go by."""
+    if how == "none":
+        return values
+    if how == "global":
+        mean = values.mean() if len(values) else 0.0
+        return values / mean if mean > 0 else np.ones_like(values)
+    total = np.bincount(items, values, count) / np.maximum(np.bincount(items, minlength=count), 1)
+    return np.divide(values, total[items], out=np.ones_like(values), where=total[items] > 0)

@@ -1,0 +1,61 @@
+"""The table of objectives: what a run optimises, which kind of network it trains, and who makes its parts.
+
+A third kind of network, neither captioner nor retriever, such as a tagger, is one more entry; a plugin may bring it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import torch
+
+    from tellapart.distributed import ProcessGroup
+    from tellapart.recipe import Recipe
+    from tellapart.training.build import Parts
+    from tellapart.training.preparation import Prepared
+
+Network = Literal["captioner", "retriever", "network"]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """description  in a line
+    trains       the kind of network that it is for
+    build        makes what the loop needs: of the recipe, what was prepared, the run folder, whether the run goes on,
+                 the device and the processes
+    metrics      what its validation reports, where it trains a network of the third kind
+    """
+
+    description: str
+    trains: Network
+    build: Callable[[Recipe, Prepared, Path, bool, torch.device, ProcessGroup], Parts]
+    metrics: tuple[str, ...] = ()
+
+
+def _captioner(*given: Any) -> Parts:
+    from tellapart.training.build import captioner_parts
+
+    return captioner_parts(*given)
+
+
+def _retriever(*given: Any) -> Parts:
+    from tellapart.training.build import retriever_parts
+
+    return retriever_parts(*given)
+
+
+OBJECTIVES: dict[str, Objective] = {
+    "cross_entropy": Objective("make people's captions likely, word by word", "captioner", _captioner),
+    "policy_gradient": Objective("make captions likely that earn a reward", "captioner", _captioner),
+    "info_nce": Objective("bring captions and their photos together, against a batch", "retriever", _retriever),
+    "max_violation": Objective("the same against the hardest of a batch (VSE++)", "retriever", _retriever),
+}
+
+
+def learned_by(kind: Network) -> list[str]:
+    """The objectives that train such a network."""
+    return [name for name, objective in OBJECTIVES.items() if objective.trains == kind]
