@@ -244,7 +244,11 @@ def test_retrievers_of_rewards_can_be_stages(write, train, tmp_path):
         "objective": {"name": "info_nce"},
         "validation": {"metric": "R@1"},
     }
-    policy = {"name": "policy_gradient", "policy": {"samples": 2}, "rewards": {"image_retriever": "ear", "weights": {"gd": 1}}}
+    policy = {
+        "name": "policy_gradient",
+        "policy": {"samples": 2},
+        "rewards": {"image_retriever": "ear", "weights": {"gd": 1}},
+    }
     given = [
         {"name": "ear", **listener},
         {"name": "xe", "objective": {"rewards": {"image_retriever": "later"}}},  # which it has no use for

@@ -27,7 +27,9 @@ def test_the_fall_begins_after_the_warm_up_with_the_whole_rate(schedule):
 
 def test_linear_falls_in_a_straight_line_to_its_final_share():
     # 80 steps from 1 down to 0.2: a hundredth each.
-    assert rates([20, 21, 60, 100], schedule="linear", warmup=20, final_lr_ratio=0.2) == pytest.approx([1, 0.99, 0.6, 0.2])
+    assert rates([20, 21, 60, 100], schedule="linear", warmup=20, final_lr_ratio=0.2) == pytest.approx(
+        [1, 0.99, 0.6, 0.2]
+    )
 
 
 def test_cosine_is_halfway_at_half_time_and_a_quarter_turn_is_cos_45_degrees():
