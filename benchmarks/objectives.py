@@ -75,11 +75,11 @@ def parts(setting: Setting, repeats: int) -> list[dict[str, str]]:
         with timed("encode"):
             memory = captioner.encode(region_inputs(setting.features, setting.mask))
         with timed("sample"), torch.set_grad_enabled(not at_once):
-            rollout = sample(captioner, memory, samples=SAMPLES, **rules)
+            rollout = sample(captioner, memory, rules, samples=SAMPLES)
         logp = rollout.logp
         if at_once:
             with timed("score"):
-                logp = score(captioner, memory, rollout.tokens, rollout.mask, bos=rules["bos"])
+                logp = score(captioner, memory, rollout.tokens, rollout.mask, bos=rules.bos)
         said, rewards = setting.said(rollout.tokens), {}
         with torch.no_grad():
             for name, term in setting.terms.items():

@@ -164,7 +164,7 @@ def must_agree(setting: Setting, theirs: Script, terms: Sequence[str]) -> None:
         loss, drawn, others = theirs.loss()
         memory = setting.captioner.encode(region_inputs(setting.features, setting.mask))
         if theirs.row != "GLD":
-            found = greedy(setting.captioner, memory, **setting.rules)
+            found = greedy(setting.captioner, memory, setting.rules)
             assert torch.equal(found.tokens, others[::SAMPLES, : found.tokens.shape[1]])
 
         def score_baseline(tokens: Tensor) -> Reward:

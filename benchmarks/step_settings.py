@@ -20,6 +20,7 @@ from tellapart.data.batches import Batch, padded
 from tellapart.data.media import photos as photo_files
 from tellapart.data.streams import region_inputs
 from tellapart.data.tokenizers import WordTokenizer, split_words
+from tellapart.decoding.rules import Rules
 from tellapart.decoding.score import caption_mask
 from tellapart.metrics.caption_files import read_references
 from tellapart.models import encoder_of, load
@@ -59,13 +60,7 @@ class Setting:
         self.optimizer = torch.optim.AdamW(self.captioner.parameters(), lr=0.0, fused=True)
         self.mask = torch.ones(self.features.shape[:2], dtype=torch.bool)
         self.photos = torch.arange(PHOTOS).repeat_interleave(SAMPLES)
-        self.rules = {
-            "bos": self.words.bos,
-            "eos": self.words.eos,
-            "pad": self.words.pad,
-            "banned": self.words.banned_ids,
-            "max_words": MAX_WORDS,
-        }
+        self.rules = Rules.of(self.words, max_words=MAX_WORDS)
 
     @cached_property
     def consensus(self) -> Consensus:

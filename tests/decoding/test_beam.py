@@ -17,8 +17,8 @@ from decoding.toy_captioner import (
     table_of,
     unpadded,
 )
+from support.decoders import beam_search, greedy
 from tellapart.data.streams import region_inputs
-from tellapart.decoding import beam_search, greedy
 
 CAT, DOG = 4, 5
 
