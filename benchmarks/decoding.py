@@ -38,6 +38,7 @@ from tellapart.data.media import photos
 from tellapart.data.streams import region_inputs
 from tellapart.data.tokenizers import Tokenizer
 from tellapart.decoding.beam import beam_search
+from tellapart.decoding.rules import Rules
 from tellapart.features.extracted import FeatureStore, store_folder
 from tellapart.metrics.scoring import score
 from tellapart.models import build, encoder_of, find, for_inference, load, load_weights, read_config
@@ -90,18 +91,8 @@ class Ways:
 
     def ours(self, captioner: Captioner, grid: Tensor) -> list[list[int]]:
         memory = captioner.encode(region_inputs(grid))
-        words = self.words
-        best = beam_search(
-            captioner,
-            memory,
-            beam=BEAM,
-            bos=words.bos,
-            eos=words.eos,
-            pad=words.pad,
-            banned=words.banned_ids,
-            min_words=self.min_words,
-            max_words=self.max_words,
-        )
+        rules = Rules.of(self.words, min_words=self.min_words, max_words=self.max_words)
+        best = beam_search(captioner, memory, rules, beam=BEAM)
         return [caption[mask].tolist() for caption, mask in zip(best.tokens[:, 0], best.mask[:, 0], strict=True)]
 
     def one_by_one(self, grid: Tensor) -> list[list[int]]:

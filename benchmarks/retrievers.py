@@ -17,7 +17,7 @@ from tellapart.album import DEFAULT
 from tellapart.captioners import CAPTIONERS
 from tellapart.data.batches import Batch
 from tellapart.data.streams import region_inputs
-from tellapart.decoding import sample
+from tellapart.decoding import Rules, sample
 from tellapart.models.retrievers import load
 from tellapart.objectives.cross_entropy import cross_entropy_step
 
@@ -31,16 +31,7 @@ if __name__ == "__main__":
     images = listener.embed_images(features.mean(1))
     with torch.inference_mode():
         memory = speaker.captioner.encode(region_inputs(features, mask))
-        said = sample(
-            speaker.captioner,
-            memory,
-            samples=SAMPLES,
-            bos=words.bos,
-            eos=words.eos,
-            pad=words.pad,
-            banned=words.banned_ids,
-            generator=draw,
-        )
+        said = sample(speaker.captioner, memory, Rules.of(words), samples=SAMPLES, generator=draw)
 
     config = models.read_config(models.find(DEFAULT), "captioner")
     learner = models.build(CAPTIONERS, "captioner", config.name, config.settings).train()

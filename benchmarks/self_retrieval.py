@@ -25,7 +25,7 @@ from tellapart.captioners import select
 from tellapart.captioning.captioner import MAX_WORDS
 from tellapart.data.media import photos
 from tellapart.data.streams import region_inputs
-from tellapart.decoding import sample, score
+from tellapart.decoding import Rules, sample, score
 from tellapart.decoding.all_pairs import log_probabilities_of_pairs
 from tellapart.models import Model, encoder_of, load
 
@@ -62,12 +62,8 @@ def draw_captions(model: Model, grid: Tensor, count: int) -> list[list[int]]:
     drawn = sample(
         model.captioner,
         model.captioner.encode(region_inputs(grid)),
+        Rules.of(words, max_words=MAX_WORDS),
         samples=-(-count // len(grid)),
-        bos=words.bos,
-        eos=words.eos,
-        pad=words.pad,
-        max_words=MAX_WORDS,
-        banned=(*words.banned_ids,),
         temperature=TEMPERATURE,
         generator=torch.Generator().manual_seed(0),
     )

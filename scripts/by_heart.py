@@ -21,6 +21,7 @@ from tellapart.data.examples import Example
 from tellapart.data.media import photos
 from tellapart.data.streams import region_inputs
 from tellapart.decoding.candidates import candidates
+from tellapart.decoding.rules import Rules
 from tellapart.encoders import PhotoEncoder
 from tellapart.metrics.cider import cider_d
 from tellapart.metrics.scoring_inputs import ScoringInputs
@@ -45,10 +46,10 @@ def features(encoder: PhotoEncoder, shown: list[Example], view: int) -> Tensor:
 
 @torch.inference_mode()
 def score_baseline(model: models.Model, grid: Tensor, shown: list[Example]) -> float:
-    said = []
+    said, rules = [], Rules.of(model.tokenizer)
     for part in grid.split(32):
         memory = model.captioner.encode(region_inputs(part, torch.ones(part.shape[:2], dtype=torch.bool)))
-        said += [best.text for best, *_ in candidates(model.captioner, memory, model.tokenizer, beam=1, max_words=20)]
+        said += [best.text for best, *_ in candidates(model.captioner, memory, model.tokenizer, rules, beam=1)]
     scored = ScoringInputs([[caption] for caption in said], [example.captions for example in shown])
     return float(cider_d(scored.captions_split, scored.photos, scored.references).mean())
 

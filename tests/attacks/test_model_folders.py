@@ -20,6 +20,7 @@ from tellapart.encoders.loading import load as load_encoder
 from tellapart.errors import UserError
 from tellapart.features import region_files
 from tellapart.metrics import caption_files, frequencies
+from tellapart.models import networks
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.recipe import EncoderConfig
 
@@ -76,8 +77,8 @@ def test_every_setting_of_a_model_folder_is_checked_before_anything_is_made(fold
 def test_sizes_that_the_weights_do_not_have_take_no_memory(folder, monkeypatch):
     """Each within its range, all together 4 GB."""
     asked = []
-    made = models._made
-    monkeypatch.setattr(models, "_made", lambda *a: asked.append(torch.empty(0).device.type) or made(*a))
+    make = networks.make_network
+    monkeypatch.setattr(networks, "make_network", lambda *a: asked.append(torch.empty(0).device.type) or make(*a))
     large = {"width": 8192, "feed_forward": 32768, "heads": 2, "channels": 4096, "word_size": 4096, "size": 16384}
     settings = json.loads((folder / "config.json").read_text())["settings"]
     change(folder, settings={name: value for name, value in large.items() if name in settings})

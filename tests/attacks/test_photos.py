@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from attacks import broken_photos
 from attacks import photos as attacks
 from tellapart.data.media import photos
 from tellapart.errors import BadPhoto
@@ -67,9 +68,9 @@ def soon() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
-@pytest.mark.parametrize("name", attacks.BROKEN)
+@pytest.mark.parametrize("name", broken_photos.BROKEN)
 def test_a_broken_photo_is_refused_in_one_sentence_with_its_name_and_the_reason(name, tmp_path):
-    path = attacks.BROKEN[name](tmp_path)
+    path = broken_photos.BROKEN[name](tmp_path)
     with pytest.raises(BadPhoto) as caught:
         photos.read(path, 32)
     assert re.fullmatch(REASONS[name], caught.value.reason)
@@ -81,11 +82,11 @@ def test_a_broken_photo_is_refused_in_one_sentence_with_its_name_and_the_reason(
 
 def test_the_bomb_is_a_valid_small_file_and_the_eps_is_one_that_pillow_would_run(tmp_path):
     """Otherwise the refusals above would say little."""
-    bomb = attacks.bomb(tmp_path)
+    bomb = broken_photos.bomb(tmp_path)
     assert bomb.stat().st_size < 200_000
     with warnings.catch_warnings(), pytest.raises(Image.DecompressionBombError):
         Image.open(bomb)
-    with Image.open(attacks.eps_named_png(tmp_path)) as image:
+    with Image.open(broken_photos.eps_named_png(tmp_path)) as image:
         assert image.format == "EPS"
 
 
@@ -129,5 +130,5 @@ def test_what_a_file_is_decides_and_not_what_it_is_called(tmp_path):
 
 def test_each_broken_photo_lies_under_a_name_of_its_own(tmp_path):
     """So that a test can put all of them into one folder."""
-    paths: list[Path] = [make(tmp_path) for make in attacks.BROKEN.values()]
+    paths: list[Path] = [make(tmp_path) for make in broken_photos.BROKEN.values()]
     assert len({path.name for path in paths}) == len(paths)

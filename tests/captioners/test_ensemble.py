@@ -20,10 +20,11 @@ from decoding.toy_captioner import (
     table_of,
     unpadded,
 )
+from support.decoders import beam_search, greedy, sample
 from tellapart import models
 from tellapart.captioners.ensemble import Ensemble
 from tellapart.data.streams import region_inputs
-from tellapart.decoding import beam_search, greedy, sample, score
+from tellapart.decoding import score
 from tellapart.errors import UserError
 
 CAT, DOG = 4, 5

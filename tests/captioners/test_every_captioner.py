@@ -4,13 +4,14 @@ import pytest
 import torch
 
 from captioners.every import FEATURES, SIZES, every_stream, padded, sizes_of, tiny
+from support.decoders import beam_search, greedy, sample
 from tellapart import models
 from tellapart.captioners import CAPTIONERS, select
 from tellapart.captioners.ensemble import Ensemble
 from tellapart.data.batches import Batch
 from tellapart.data.streams import Inputs, Stream
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.decoding import beam_search, greedy, sample, score
+from tellapart.decoding import score
 from tellapart.models.onnx.captioner import ExportedCaptioner
 from tellapart.models.onnx.export import compare, graphs
 from tellapart.objectives.cross_entropy import cross_entropy_step

@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from captioners.every import FEATURES, every_stream, padded, tiny
+from support.decoders import beam_search
 from tellapart import models
 from tellapart.captioners import select
 from tellapart.captioners.glied import Glied, GliedConfig
 from tellapart.data.streams import Inputs, Stream
-from tellapart.decoding import beam_search, score
+from tellapart.decoding import score
 from tellapart.errors import UserError
 
 B, R, T, V = 2, 4, 5, 11

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tellapart.captioners.shared_prefixes import shared_prefixes
+from captioners.every import FEATURES, every_stream, tiny
+from tellapart.captioners.shared_prefixes import SharedPrefixes, shared_prefixes
 from tellapart.captioners.transformer import Transformer, TransformerConfig
 from tellapart.data.streams import region_inputs
 from tellapart.decoding import caption_mask, score
@@ -56,6 +57,17 @@ def test_scores_and_gradients_are_those_of_captions_by_themselves(layers):
     torch.testing.assert_close(logp, expected)
     for own, theirs in zip(gradients, wanted, strict=True):
         torch.testing.assert_close(own, theirs, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["glied", "meshed_memory", "transformer"])
+def test_scoring_computes_what_captions_share_only_once(name, monkeypatch):
+    captioner, (tokens, mask) = tiny(name), drawn(9, words=5)
+    memory = captioner.encode(every_stream(torch.randn(3, 5, FEATURES)))
+    given = []
+    forward = type(captioner).forward
+    monkeypatch.setattr(type(captioner), "forward", lambda *a, **k: given.append(k["spoken"]) or forward(*a, **k))
+    score(captioner, memory, tokens, mask, bos=BOS)
+    assert [type(spoken) for spoken in given] == [SharedPrefixes]
 
 
 def test_captions_without_a_word_have_no_beginnings():

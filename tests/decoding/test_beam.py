@@ -17,9 +17,9 @@ from decoding.toy_captioner import (
     table_of,
     unpadded,
 )
+from support.decoders import beam_search, greedy
 from support.pairwise import pairwise
 from tellapart.data.streams import region_inputs
-from tellapart.decoding import beam_search, greedy
 
 CAT, DOG = 4, 5
 

@@ -4,11 +4,9 @@ import pytest
 import torch
 
 from decoding.toy_captioner import IDS, PAD, UNK, TableCaptioner, ToyCaptioner, photos, table_of
+from support.decoders import beam_search, candidates, sample
 from tellapart.data.streams import region_inputs
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.decoding.beam import beam_search
-from tellapart.decoding.candidates import candidates
-from tellapart.decoding.sample import sample
 from tellapart.decoding.score import score
 
 WORDS = WordTokenizer(["a", "cat", "dog", "red", "bed", "on"])

@@ -17,9 +17,8 @@ from decoding.toy_captioner import (
     table_of,
     unpadded,
 )
+from support.decoders import beam_search, contrastive_search
 from tellapart.data.streams import region_inputs
-from tellapart.decoding import beam_search
-from tellapart.decoding.contrast import contrastive_search
 
 CAT, DOG, RED, BIG = 4, 5, 6, 7
 

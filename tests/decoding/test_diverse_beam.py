@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from decoding.toy_captioner import BOS, EOS, IDS, PAD, UNK, TableCaptioner, ToyCaptioner, photos, table_of, unpadded
+from support.decoders import beam_search
 from tellapart.data.streams import region_inputs
-from tellapart.decoding import beam_search
 
 CAT, DOG = 4, 5
 

@@ -18,10 +18,11 @@ from decoding.toy_captioner import (
     table_of,
     unpadded,
 )
+from support.decoders import greedy, sample
 from tellapart.captioners import CAPTIONERS
 from tellapart.captioners.transformer import Transformer, TransformerConfig
 from tellapart.data.streams import region_inputs
-from tellapart.decoding import caption_mask, greedy, sample, score
+from tellapart.decoding import caption_mask, score
 
 CAT, DOG = 4, 5
 ONE_WORD = {CAT: 0.5, DOG: 0.3, UNK: 0.15, EOS: 0.05}  # what follows BOS; then EOS is certain

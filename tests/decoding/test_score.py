@@ -2,8 +2,9 @@ import pytest
 import torch
 
 from decoding.toy_captioner import BOS, EOS, IDS, PAD, ToyCaptioner, log_probability, padded, photos
+from support.decoders import beam_search, greedy
 from tellapart.data.streams import region_inputs
-from tellapart.decoding import beam_search, caption_mask, greedy, score
+from tellapart.decoding import caption_mask, score
 
 
 def test_the_mask_ends_with_the_first_eos():

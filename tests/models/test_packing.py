@@ -69,5 +69,5 @@ def test_scales_of_another_model_are_refused(small_model, tmp_path):
     for part in ("config.json", "vocabulary.json"):
         (tmp_path / part).write_bytes((small_model / part).read_bytes())
     save_file(packed, tmp_path / "model.safetensors")
-    with pytest.raises(models.UserError, match="checkpoint of another model"):
+    with pytest.raises(models.UserError, match=rf"another model: {name} is \(\d+,\) there and absent here"):
         models.load(tmp_path, torch.device("cpu"))

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from captioners.every import FEATURES, every_stream, tiny
+from support.decoders import greedy
 from support.pairwise import pairwise
 from tellapart.captioners import CAPTIONERS
 from tellapart.data.batches import Batch
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.decoding.sample import greedy
 from tellapart.objectives import StepInfo
 from tellapart.objectives.policy_gradient import PolicyGradient, divergence, sample_stats
 from tellapart.recipe import PolicyConfig

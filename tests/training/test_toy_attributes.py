@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from support.decoders import greedy
 from tellapart import models
 from tellapart.data.batches import Batch, padded
 from tellapart.data.streams import Inputs, Stream, region_inputs
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.decoding import greedy
 from tellapart.objectives.cross_entropy import cross_entropy_step
 from tellapart.toy import world as toy_world
 from tellapart.training.build import seed_everything

@@ -25,6 +25,7 @@ from tellapart.data.tokenizers import split_words
 from tellapart.decoding.candidates import candidates, in_words
 from tellapart.decoding.contrast import contrastive_search
 from tellapart.decoding.flaws import flaws
+from tellapart.decoding.rules import Rules
 from tellapart.decoding.search import Search
 from tellapart.encoders import PhotoEncoder
 from tellapart.errors import BadPhoto, UserError
@@ -225,19 +226,17 @@ class PhotoCaptioner:
             self.model.captioner,
             self._memory(read),
             among.listener(own, among.others([photo.sha256 for photo in read], features), words),
+            self._rules(search),
             weight=how.listener_weight,
             floor=how.floor,
             beam=search.width,
             n_best=search.width,
-            bos=words.bos,
-            eos=words.eos,
-            pad=words.pad,
-            max_words=MAX_WORDS,
-            banned=words.banned_ids,
-            min_words=search.min_words,
-            no_repeat=search.no_repeat,
         )
         return in_words(best.tokens, best.logp, best.mask, words)
+
+    def _rules(self, search: Search) -> Rules:
+        words = self.model.tokenizer
+        return Rules.of(words, max_words=MAX_WORDS, min_words=search.min_words, no_repeat=search.no_repeat)
 
     def _memory(self, read: list[LoadedPhoto]) -> Any:
         return self.model.captioner.encode(self.visual_input.inputs(read))
@@ -258,11 +257,9 @@ class PhotoCaptioner:
             self.model.captioner,
             self._memory(read),
             self.model.tokenizer,
+            self._rules(search),
             beam=search.width,
-            max_words=MAX_WORDS,
             n_best=search.n_best,
-            min_words=search.min_words,
-            no_repeat=search.no_repeat,
             groups=search.groups,
             diversity=search.diversity,
             samples=samples,

@@ -4,7 +4,8 @@ Written once against the captioner protocol (`start`, `step`, `forward`); knows 
 """
 
 from tellapart.decoding.beam import Hypotheses, beam_search
+from tellapart.decoding.rules import Rules
 from tellapart.decoding.sample import Rollout, greedy, sample
 from tellapart.decoding.score import caption_mask, score
 
-__all__ = ["Hypotheses", "Rollout", "beam_search", "caption_mask", "greedy", "sample", "score"]
+__all__ = ["Hypotheses", "Rollout", "Rules", "beam_search", "caption_mask", "greedy", "sample", "score"]

@@ -28,7 +28,7 @@ in the beam, `torch.topk` picks; it sees one photo at a time, so neither the bat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tellapart.captioners import Captioner, select
-from tellapart.decoding.constraints import Constraints
+from tellapart.decoding.rules import Rules
 from tellapart.decoding.score import caption_mask
 from tellapart.decoding.tokens import log_probabilities, opening
 
@@ -65,24 +65,17 @@ class Hypotheses:
 def beam_search(
     captioner: Captioner,
     memory: Any,
+    rules: Rules,
     *,
     beam: int = 3,
-    bos: int,
-    eos: int,
-    pad: int,
-    max_words: int = 20,
-    banned: Iterable[int] = (),
-    min_words: int = 0,
-    no_repeat: int = 0,
     length_penalty: float = 0.0,
     n_best: int = 1,
     groups: int = 1,
     diversity: float = 0.5,
     rescore: Rescore | None = None,
 ) -> Hypotheses:
-    """The `n_best` captions of each photo.  `max_words` counts EOS; log p is over the whole vocabulary, as in `greedy`.
+    """The `n_best` captions of each photo; log p is over the whole vocabulary, as in `greedy`.
 
-    banned, min_words, no_repeat  as in `constraints`
     length_penalty  0 ranks by the sum of log p, 1 by its mean over words and EOS; the higher, the longer the captions
     groups          that the beam is divided into.  Each gives its best, as many as the others; two may find the same
     diversity       what it costs a word to be said at the same place by a hypothesis of an earlier group, in log p
@@ -96,16 +89,14 @@ def beam_search(
         raise ValueError(f"beam must be a multiple of groups, not {beam} with {groups}")
     if not diversity >= 0:
         raise ValueError(f"diversity must be 0 or more, not {diversity}")
-    token = opening(memory, bos)
+    token, max_words = opening(memory, rules.bos), rules.max_words
     device = token.device
-    rules = Constraints.of(
-        banned, eos=eos, max_words=max_words, min_words=min_words, no_repeat=no_repeat, device=device
-    )
+    constraints = rules.on(device)
     width = beam // groups
     logits, state = captioner.step(token, captioner.start(memory), memory)  # (B, V)
-    logp = rules.rule_out_(log_probabilities(logits), token.new_empty(len(token), 0))
+    logp = constraints.rule_out_(log_probabilities(logits), token.new_empty(len(token), 0))
     photos = np.arange(len(token))  # (A,) still searched, by their place in the batch
-    live = [_Beam.unspoken(photos, max_words, pad, logp)] * groups
+    live = [_Beam.unspoken(photos, max_words, rules.pad, logp)] * groups
     banks = [_Bank.empty(live[0], -(-n_best // groups)) for _ in live]
     for length in range(1, max_words + 1):
         # (A, groups, H, V); before the first word all groups share one row
@@ -120,7 +111,7 @@ def beam_search(
                 ranked = rescore(said, total, torch.from_numpy(photos).to(device))
             own_rows = rows[:, min(group, rows.shape[1] - 1)]
             found = live[group].continuations(total, ranked, taken, own_rows, at=length - 1, count=2 * width)
-            ends = found.tokens[:, :, length - 1] == eos  # (A, 2*width)
+            ends = found.tokens[:, :, length - 1] == rules.eos  # (A, 2*width)
             finished = ends | (length == max_words)
             bank.add(photos, found.first(width), finished[:, :width], divisor=length**length_penalty)
             # A hypothesis has one ending, so of 2*width continuations at least `width` go on (or as many as there are).
@@ -147,8 +138,8 @@ def beam_search(
         said = torch.from_numpy(spoken.reshape(-1, length)).to(device)
         row = torch.from_numpy(np.concatenate([one.row for one in live], axis=1).ravel()).to(device)
         logits, state = captioner.step(said[:, -1], select(state, row), memory)
-        logp = rules.rule_out_(log_probabilities(logits), said)
-    return _Bank.joined(banks, n_best).hypotheses(eos, device)
+        logp = constraints.rule_out_(log_probabilities(logits), said)
+    return _Bank.joined(banks, n_best).hypotheses(rules.eos, device)
 
 
 @dataclass

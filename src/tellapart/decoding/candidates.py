@@ -17,6 +17,7 @@ from tellapart.captioners import Captioner
 from tellapart.data.captions import Candidate
 from tellapart.data.tokenizers import Tokenizer
 from tellapart.decoding.beam import beam_search
+from tellapart.decoding.rules import Rules
 from tellapart.decoding.sample import sample
 from tellapart.decoding.score import score
 
@@ -26,12 +27,10 @@ def candidates(
     captioner: Captioner,
     memory: Any,
     tokenizer: Tokenizer,
+    rules: Rules,
     *,
     beam: int,
-    max_words: int,
     n_best: int = 1,
-    min_words: int = 0,
-    no_repeat: int = 0,
     groups: int = 1,
     diversity: float = 0.5,
     samples: int = 0,
@@ -40,34 +39,18 @@ def candidates(
 ) -> list[list[Candidate]]:
     """Different captions of each photo, the best first: the beam's `n_best`, or its whole beam and the samples.
 
-    beam .. diversity  as in `beam_search`; the constraints hold for samples too
+    rules .. diversity  as in `beam_search`; the rules hold for samples too
     seeds              of the samples, one per photo; none are needed without samples
     """
-    words = {"bos": tokenizer.bos, "eos": tokenizer.eos, "pad": tokenizer.pad, "banned": tokenizer.banned_ids}
-    rules = {"max_words": max_words, "min_words": min_words, "no_repeat": no_repeat, **words}
-    best = beam_search(
-        captioner,
-        memory,
-        beam=beam,
-        n_best=beam if samples else n_best,
-        groups=groups,
-        diversity=diversity,
-        **rules,  # type: ignore[arg-type]
-    )
+    most = beam if samples else n_best
+    best = beam_search(captioner, memory, rules, beam=beam, n_best=most, groups=groups, diversity=diversity)
     found = in_words(best.tokens, best.logp, best.mask, tokenizer)
     if not samples:
         return list(map(_once, found))
-    uniform = torch.stack([_uniform(seed, samples, max_words) for seed in seeds]).flatten(0, 1)  # (B*samples, T)
-    drawn = sample(
-        captioner,
-        memory,
-        samples=samples,
-        temperature=temperature,
-        uniform=uniform,
-        **rules,  # type: ignore[arg-type]
-    )
+    uniform = torch.stack([_uniform(seed, samples, rules.max_words) for seed in seeds]).flatten(0, 1)  # (B*samples, T)
+    drawn = sample(captioner, memory, rules, samples=samples, temperature=temperature, uniform=uniform)
     # what was drawn is tempered, and some words are never said: candidates compare by the captioner's own log p
-    logp = score(captioner, memory, drawn.tokens, drawn.mask, bos=tokenizer.bos).sum(1)
+    logp = score(captioner, memory, drawn.tokens, drawn.mask, bos=rules.bos).sum(1)
     shape = (len(seeds), samples)
     more = in_words(drawn.tokens.view(*shape, -1), logp.view(shape), drawn.mask.view(*shape, -1), tokenizer)
     return [_once([*old, *new]) for old, new in zip(found, more, strict=True)]

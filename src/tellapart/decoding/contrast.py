@@ -19,7 +19,7 @@ the others: it must pass the floor, and the listener judges the words before it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,6 +27,7 @@ from torch import Tensor
 
 from tellapart.captioners import Captioner
 from tellapart.decoding.beam import Hypotheses, beam_search
+from tellapart.decoding.rules import Rules
 
 # What someone who hears captions, or the beginnings of some, believes:
 #   tokens   (M, t)  without BOS; some end with EOS (and padding), which says nothing: the words before it count
@@ -39,18 +40,12 @@ def contrastive_search(
     captioner: Captioner,
     memory: Any,
     listener: Listener,
+    rules: Rules,
     *,
     weight: float = 0.9,
     floor: float = 0.01,
     beam: int = 3,
     most_words: int = 50,
-    bos: int,
-    eos: int,
-    pad: int,
-    max_words: int = 20,
-    banned: Iterable[int] = (),
-    min_words: int = 0,
-    no_repeat: int = 0,
     n_best: int = 1,
 ) -> Hypotheses:
     """The `n_best` captions of each photo by captioner and listener together; the search is that of `beam_search`.
@@ -58,7 +53,6 @@ def contrastive_search(
     weight      of the listener, from 0 (`beam_search`, but for the floor) to below 1
     floor       words below this share of the likeliest word's p are not said; 0 allows all, 1 the likeliest only
     most_words  the listener is asked about this many words of a hypothesis at most, the likeliest
-    banned, min_words, no_repeat  as in `constraints`
     returns     `logp` is the captioner's own, summed as everywhere; `score` is the worth given above
 
     The listener is called once a step, with the candidates of all photos.
@@ -83,19 +77,6 @@ def contrastive_search(
         score_baseline = likely[places] + weight / (1 - weight) * heard.clamp(max=0)
         return torch.full_like(logp, -torch.inf).index_put_((photo, hypothesis, word[places]), score_baseline)
 
-    best = beam_search(
-        captioner,
-        memory,
-        beam=beam,
-        bos=bos,
-        eos=eos,
-        pad=pad,
-        max_words=max_words,
-        banned=banned,
-        min_words=min_words,
-        no_repeat=no_repeat,
-        n_best=n_best,
-        rescore=rescore,
-    )
+    best = beam_search(captioner, memory, rules, beam=beam, n_best=n_best, rescore=rescore)
     best.score *= 1 - weight
     return best

@@ -3,8 +3,8 @@
 One pass gives the captions and their log-probabilities, with gradients where they are enabled, so a policy gradient
 needs no second one.  Which log p that is depends on the choice:
 
-greedy    the captioner's own, over the whole vocabulary; words that `constraints` rule out just cannot be chosen.
-sample    the distribution drawn from: tempered, truncated, what constraints rule out removed, renormalised.  It is the
+greedy    the captioner's own, over the whole vocabulary; words that `Rules` rule out just cannot be chosen.
+sample    the distribution drawn from: tempered, truncated, what rules rule out removed, renormalised.  It is the
           policy whose expected reward REINFORCE climbs; the captioner's own log p would weight words by a chance they
           never had.  Without any of these the two are the same, and `score` gives either the captioner's own.
 
@@ -15,7 +15,7 @@ along, fed with padding, until they are more than an eighth; then they leave.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tellapart.captioners import Captioner, select
-from tellapart.decoding.constraints import Constraints
+from tellapart.decoding.rules import Rules
 from tellapart.decoding.score import caption_mask
 from tellapart.decoding.tokens import log_probabilities, opening
 from tellapart.decoding.weights import AtOnce
@@ -46,52 +46,33 @@ class Rollout:
 def greedy(
     captioner: Captioner,
     memory: Any,
-    *,
-    bos: int,
-    eos: int,
-    pad: int,
-    max_words: int = 20,
-    banned: Iterable[int] = (),
-    min_words: int = 0,
-    no_repeat: int = 0,
+    rules: Rules,
 ) -> Rollout:
-    """The likeliest next word, again and again: one caption per photo.  `max_words` counts EOS, `min_words` not.
-
-    banned, min_words, no_repeat  as in `constraints`
-    """
-    start = opening(memory, bos)
-    rules = Constraints.of(
-        banned, eos=eos, max_words=max_words, min_words=min_words, no_repeat=no_repeat, device=start.device
-    )
+    """The likeliest next word, again and again: one caption per photo."""
+    start = opening(memory, rules.bos)
+    constraints = rules.on(start.device)
 
     def choose(logits: Tensor, said: Tensor, row: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
-        word = rules.rule_out_(logits.detach().clone(), said).argmax(dim=1)[row]
+        word = constraints.rule_out_(logits.detach().clone(), said).argmax(dim=1)[row]
         return word, _of(word, row, log_probabilities(logits))
 
-    return _roll_out(captioner, memory, choose, start, samples=1, eos=eos, pad=pad, max_words=max_words)
+    return _roll_out(captioner, memory, rules, choose, start, samples=1)
 
 
 def sample(
     captioner: Captioner,
     memory: Any,
+    rules: Rules,
     *,
     samples: int,
-    bos: int,
-    eos: int,
-    pad: int,
-    max_words: int = 20,
-    banned: Iterable[int] = (),
-    min_words: int = 0,
-    no_repeat: int = 0,
     temperature: float = 1.0,
     top_k: int = 0,
     top_p: float = 1.0,
     generator: torch.Generator | None = None,
     uniform: Tensor | None = None,
 ) -> Rollout:
-    """Independent random captions, `samples` per photo, grouped by photo.  `max_words` counts EOS, `min_words` not.
+    """Independent random captions, `samples` per photo, grouped by photo.
 
-    banned, min_words, no_repeat  as in `constraints`
     temperature  divides the logits, before truncation
     top_k        draw among the k likeliest words only; 0 is all
     top_p        draw among the fewest likeliest words that together reach this probability (of what top_k left);
@@ -99,14 +80,12 @@ def sample(
     uniform      (N, max_words) in (0, 1]: the random numbers, one a word, for who must know what each caption got
     """
     _check(samples, temperature, top_k, top_p)
-    start = opening(memory, bos)
-    rules = Constraints.of(
-        banned, eos=eos, max_words=max_words, min_words=min_words, no_repeat=no_repeat, device=start.device
-    )
+    start = opening(memory, rules.bos)
+    constraints = rules.on(start.device)
     numbers = None if uniform is None else uniform.to(start.device)
 
     def choose(logits: Tensor, said: Tensor, row: Tensor, captions: Tensor) -> tuple[Tensor, Tensor]:
-        allowed = rules.rule_out_(logits.clone(), said)
+        allowed = constraints.rule_out_(logits.clone(), said)
         policy = tempered(allowed, temperature, top_k, top_p)
         probability = policy.detach().exp()
         if numbers is not None:
@@ -116,20 +95,19 @@ def sample(
         return word, _of(word, row, policy)
 
     with AtOnce():
-        return _roll_out(captioner, memory, choose, start, samples=samples, eos=eos, pad=pad, max_words=max_words)
+        return _roll_out(captioner, memory, rules, choose, start, samples=samples)
 
 
 def _roll_out(
     captioner: Captioner,
     memory: Any,
+    rules: Rules,
     choose: Choose,
     token: Tensor,
     *,
     samples: int,
-    eos: int,
-    pad: int,
-    max_words: int,
 ) -> Rollout:
+    eos, pad, max_words = rules.eos, rules.pad, rules.max_words
     photos = len(token)
     share = samples > 1 and _same_for_all(captioner)
     logits, state = captioner.step(token, captioner.start(memory), memory)  # (B, V): all samples share the first step

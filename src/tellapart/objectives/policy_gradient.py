@@ -23,6 +23,7 @@ from tellapart.data.batches import Batch
 from tellapart.data.streams import Inputs
 from tellapart.data.tokenizers import Tokenizer
 from tellapart.decoding.beam import beam_search
+from tellapart.decoding.rules import Rules
 from tellapart.decoding.sample import Rollout, greedy, sample, tempered
 from tellapart.decoding.score import score
 from tellapart.decoding.tokens import log_probabilities
@@ -118,14 +119,7 @@ class PolicyGradient:
         self._two_passes = config.passes == "two" or (
             config.passes == "auto" and getattr(captioner, "parallel_forward", False)
         )
-        self._rules: dict[str, Any] = {
-            "bos": words.bos,
-            "eos": words.eos,
-            "pad": words.pad,
-            "banned": words.banned_ids,
-            "no_repeat": config.no_repeat,
-            "max_words": max_words,
-        }
+        self._rules = Rules.of(words, max_words=max_words, no_repeat=config.no_repeat)
 
     def __call__(self, batch: Batch, moment: StepInfo) -> StepResult:
         config, progress = self._config, moment.progress
@@ -186,16 +180,16 @@ class PolicyGradient:
 
     def _draw(self, memory: Any, samples: int) -> Rollout:
         if self._config.sampler == "greedy":
-            return greedy(self._captioner, memory, **self._rules)
+            return greedy(self._captioner, memory, self._rules)
         config = self._config
         return sample(
             self._captioner,
             memory,
+            self._rules,
             samples=samples,
             temperature=config.temperature,
             top_k=config.top_k,
             top_p=config.top_p,
-            **self._rules,
         )
 
     def _search(self, memory: Any) -> Rollout:
@@ -203,11 +197,11 @@ class PolicyGradient:
         found = beam_search(
             self._captioner,
             memory,
+            self._rules,
             beam=config.samples,
             n_best=config.samples,
             groups=config.groups if config.sampler == "diverse_beam" else 1,
             diversity=config.diversity,
-            **self._rules,
         )
         tokens, mask = found.tokens.flatten(0, 1), found.mask.flatten(0, 1)
         return _unscored(tokens.masked_fill(~mask, self._words.pad), mask)
@@ -270,7 +264,7 @@ class PolicyGradient:
                 other = self._draw(memory, samples)
                 return self._scores.score_baseline(self._in_words(other.tokens, other.mask, batch, progress)[0])
             case "greedy":
-                other = greedy(self._captioner, memory, **self._rules)
+                other = greedy(self._captioner, memory, self._rules)
                 others, _ = self._in_words(other.tokens, other.mask, batch, progress)
             case "references":
                 others, _ = self._in_words(batch.tokens, batch.token_mask, batch, progress, _chosen(batch))

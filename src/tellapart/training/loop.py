@@ -111,85 +111,124 @@ def fit(
     longer = _longer(recipe, position, total, steps_per_epoch)
     position.total = total
     position.dtype = position.dtype or world.on_main(partial(numerics.choose_dtype, device, recipe.dtype))
-    validate_steps = max(1, round(recipe.validation.every * steps_per_epoch))
     log = Log(out / "log.jsonl" if world.is_main else None, after=position.step)
-    batches, began, saved = iter(stream), time.monotonic() - position.seconds, time.monotonic()
-
-    def as_kept() -> AbstractContextManager[None]:
-        """The model is what the run would end with if it ended now."""
-        return mean.in_place() if mean else nullcontext()
-
-    def save() -> None:
-        position.consumed, position.seconds = stream.consumed, time.monotonic() - began
-        checkpoint.save(out / "last.safetensors", model, optimizer, asdict(position), keeps, world)
-
-    def validated() -> dict[str, float]:
-        model.eval()
-        with as_kept():
-            metrics: dict[str, float] = world.gather(validate())[0]  # the first one's, so that all decide alike
-        model.train()
-        log.write(position.step, {f"val/{name}": value for name, value in metrics.items()})
-        bar.message(f"step {position.step}: " + ", ".join(f"{k} {v:.4g}" for k, v in metrics.items()))
-        return metrics
-
+    run = _Run(recipe, out, model, optimizer, mean, keeps, stream, device, world, position, log, steps_per_epoch)
     if not resume:
-        save()  # finds a full or read-only disk now, not after an hour
+        run.save()  # finds a full or read-only disk now, not after an hour
     model.train()
     with Progress("training", total, unit="step", done=position.step) as bar, _interruptible() as interrupted:
         if longer:
             bar.message(longer)
         if watch is not None and position.step == 0:
-            position.first = validated()
+            position.first = run.validated(validate, bar)
         while not position.finished:
-            lr = learning_rate(recipe.optim, position.step, total, steps_per_epoch)
-            for group in optimizer.param_groups:
-                group["lr"] = lr
-            epoch, had = position.step * recipe.optim.accumulate // stream.batches_per_epoch, list[AnyBatch]()
-            moment = StepInfo(epoch, position.step / total)
-            for _ in range(recipe.optim.accumulate):
-                had.append(next(batches).to(device))
-                with numerics.autocast(device, position.dtype):
-                    result = step(had[-1], moment)
-                share, line = joined(world, result)
-                suspects = had[-1:] if not math.isfinite(result.line["loss"]) else []
-                _require_finite("loss", line["loss"], position.step + 1, suspects, stream, world)
-                if result.loss.requires_grad:  # not where this process has nothing of the batch
-                    (share * result.loss / recipe.optim.accumulate).backward()  # type: ignore[no-untyped-call]
-                log.add(line)
-            world.add_gradients(model)
-            gradient = clip(model, recipe.optim.clip_norm, recipe.optim.clip_value)
-            _require_finite("gradient", gradient, position.step + 1, had, stream, world)
-            log.add({"gradient": gradient})
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            if mean:
-                mean.update()
-            position.step += 1
-            bar.advance(note=f"loss {line['loss']:.3f}")
-            if position.step % recipe.log_steps == 0 or position.step == total:
-                log.write(position.step, {"epoch": position.step / steps_per_epoch, "lr": lr})
-
-            if position.step % validate_steps == 0 or position.step == total:
-                metrics = validated()
-                if judge(position, metrics, recipe.validation.metric):
-                    with as_kept():
-                        world.on_main(partial(models.save_weights, out / "best.safetensors", model))
-                if recipe.validation.patience and position.stale >= recipe.validation.patience:
-                    position.finished = f"{recipe.validation.metric} has not improved for {position.stale} validations"
-                if watch is not None and (wrong := watch.look(position.first, metrics)):
-                    bar.message(f"step {position.step}: {wrong}.")
-                    position.finished = position.finished or (f"stopped, for {wrong}" if watch.stops else "")
-                saved = -math.inf  # is due
+            loss = run.advance(step)
+            bar.advance(note=f"loss {loss:.3f}")
+            due = run.is_validated_now()
+            if due:
+                run.judge(run.validated(validate, bar), watch, bar)
             if position.step >= total:
                 position.finished = position.finished or ALL_DONE
             # Asked once: a signal after this gets a step of its own, and that is saved as well.
-            stop, due = world.any(interrupted(), time.monotonic() - saved > 60 * recipe.save_minutes)
+            stop, due = world.any(interrupted(), due or run.unsaved_seconds > 60 * recipe.save_minutes)
             if position.finished or stop or due:
-                save()
-                saved = time.monotonic()
+                run.save()
             if stop and not position.finished:
                 raise KeyboardInterrupt
     return position
+
+
+@dataclass
+class _Run:
+    """A run under way: what its steps change, and how they are validated and saved."""
+
+    recipe: Recipe
+    out: Path
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    mean: MeanWeights | None
+    keeps: Mapping[str, checkpoint.Stateful]
+    stream: BatchStream[AnyBatch]
+    device: torch.device
+    world: ProcessGroup
+    position: Position
+    log: Log
+    steps_per_epoch: float
+
+    def __post_init__(self) -> None:
+        self._batches = iter(self.stream)
+        self._saved = time.monotonic()
+        self._began = self._saved - self.position.seconds
+
+    @property
+    def unsaved_seconds(self) -> float:
+        return time.monotonic() - self._saved
+
+    def save(self) -> None:
+        self.position.consumed, self.position.seconds = self.stream.consumed, time.monotonic() - self._began
+        file = self.out / "last.safetensors"
+        checkpoint.save(file, self.model, self.optimizer, asdict(self.position), self.keeps, self.world)
+        self._saved = time.monotonic()
+
+    def advance(self, step: Step) -> float:
+        """One optimiser step; returns the loss of its last batch."""
+        recipe, position, world = self.recipe, self.position, self.world
+        lr = learning_rate(recipe.optim, position.step, position.total, self.steps_per_epoch)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        epoch, had = position.step * recipe.optim.accumulate // self.stream.batches_per_epoch, list[AnyBatch]()
+        info = StepInfo(epoch, position.step / position.total)
+        for _ in range(recipe.optim.accumulate):
+            had.append(next(self._batches).to(self.device))
+            with numerics.autocast(self.device, position.dtype):
+                result = step(had[-1], info)
+            share, line = joined(world, result)
+            suspects = had[-1:] if not math.isfinite(result.line["loss"]) else []
+            _require_finite("loss", line["loss"], position.step + 1, suspects, self.stream, world)
+            if result.loss.requires_grad:  # not where this process has nothing of the batch
+                (share * result.loss / recipe.optim.accumulate).backward()  # type: ignore[no-untyped-call]
+            self.log.add(line)
+        world.add_gradients(self.model)
+        gradient = clip(self.model, recipe.optim.clip_norm, recipe.optim.clip_value)
+        _require_finite("gradient", gradient, position.step + 1, had, self.stream, world)
+        self.log.add({"gradient": gradient})
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.mean:
+            self.mean.update()
+        position.step += 1
+        if position.step % recipe.log_steps == 0 or position.step == position.total:
+            self.log.write(position.step, {"epoch": position.step / self.steps_per_epoch, "lr": lr})
+        return line["loss"]
+
+    def is_validated_now(self) -> bool:
+        every = max(1, round(self.recipe.validation.every * self.steps_per_epoch))
+        return self.position.step % every == 0 or self.position.step == self.position.total
+
+    def validated(self, validate: Validate, bar: Progress) -> dict[str, float]:
+        self.model.eval()
+        with self._as_kept():
+            metrics: dict[str, float] = self.world.gather(validate())[0]  # the first one's, so that all decide alike
+        self.model.train()
+        self.log.write(self.position.step, {f"val/{name}": value for name, value in metrics.items()})
+        bar.message(f"step {self.position.step}: " + ", ".join(f"{k} {v:.4g}" for k, v in metrics.items()))
+        return metrics
+
+    def judge(self, metrics: dict[str, float], watch: Watch | None, bar: Progress) -> None:
+        """Keep the weights if they are the best so far, and end the run if there is reason to."""
+        position, validation = self.position, self.recipe.validation
+        if judge(position, metrics, validation.metric):
+            with self._as_kept():
+                self.world.on_main(partial(models.save_weights, self.out / "best.safetensors", self.model))
+        if validation.patience and position.stale >= validation.patience:
+            position.finished = f"{validation.metric} has not improved for {position.stale} validations"
+        if watch is not None and (wrong := watch.look(position.first, metrics)):
+            bar.message(f"step {position.step}: {wrong}.")
+            position.finished = position.finished or (f"stopped, for {wrong}" if watch.stops else "")
+
+    def _as_kept(self) -> AbstractContextManager[None]:
+        """The model is what the run would end with if it ended now."""
+        return self.mean.in_place() if self.mean else nullcontext()
 
 
 def _longer(recipe: Recipe, position: Position, total: int, steps_per_epoch: float) -> str:

@@ -13,6 +13,7 @@ from tellapart.captioners import Captioner
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.tokenizers import Tokenizer
 from tellapart.decoding.candidates import candidates
+from tellapart.decoding.rules import Rules
 from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.metrics.measures import MEASURES
 from tellapart.metrics.scoring_inputs import ScoringInputs
@@ -43,11 +44,12 @@ def validate(
     judges  retrievers that know the photos of `data`: how many captions find their own, R@1[judge]
     """
     captioner: Captioner = model  # type: ignore[assignment]
+    rules = Rules.of(tokenizer, max_words=max_words)
     own = []  # of each batch its captions, and its words, loss and accuracy
     for photos in list(_chunks(len(data)))[world.rank :: world.size]:
         batch = data.batch(photos, [_as_many(data.captions[photo]) for photo in photos]).to(device)
         memory = captioner.encode(batch.inputs)
-        said = candidates(captioner, memory, tokenizer, beam=beam, max_words=max_words)
+        said = candidates(captioner, memory, tokenizer, rules, beam=beam)
         line = cross_entropy_step(captioner, batch, bos=tokenizer.bos).line
         own.append(([best.text for best, *_ in said], (line["words"], line["loss"], line["accuracy"])))
     of_all = world.gather(own)

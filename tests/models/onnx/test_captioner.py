@@ -5,9 +5,10 @@ import pytest
 import torch
 
 import tellapart
+from support.decoders import greedy
 from tellapart import models, paths
 from tellapart.data.streams import region_inputs
-from tellapart.decoding import greedy, score
+from tellapart.decoding import score
 from tellapart.errors import UserError
 from tellapart.models.onnx import captioner as exported
 

@@ -15,6 +15,7 @@ from tellapart.metrics.meteor import alignment, fingerprints, index
 from tellapart.metrics.meteor.alignment import STAGES, STATISTICS
 from tellapart.metrics.meteor.normalise import normalise
 from tellapart.metrics.meteor.stemmer import stem
+from tellapart.metrics.meteor.tables import Words
 
 ALPHA = 0.85  # recall's share of the mean of precision and recall
 BETA, GAMMA = 0.2, 0.6  # shape and weight of the penalty for matches that are scattered
@@ -85,7 +86,7 @@ class Meteor:
         rows = np.where(score == best.repeat(np.diff(first)), np.arange(len(score)), len(score))
         return out[np.minimum.reduceat(rows, first[:-1])]  # of equally good references the first
 
-    def _words(self, vocabulary: list[str], numbers: NDArray[np.uint64]) -> alignment.Words:
+    def _words(self, vocabulary: list[str], numbers: NDArray[np.uint64]) -> Words:
         """What the matching needs to know of each word."""
         sets = np.zeros((len(vocabulary), 2), np.int32)
         known, rows = self._known(numbers)

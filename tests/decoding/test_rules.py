@@ -19,10 +19,9 @@ from decoding.toy_captioner import (
     table_of,
     unpadded,
 )
+from support.decoders import beam_search, contrastive_search, greedy, sample
 from tellapart.data.streams import region_inputs
-from tellapart.decoding import beam_search, greedy, sample
-from tellapart.decoding.constraints import Constraints
-from tellapart.decoding.contrast import contrastive_search
+from tellapart.decoding.rules import Rules
 
 CAT, DOG = 4, 5
 WORDS = (UNK, CAT, DOG)
@@ -51,9 +50,7 @@ def keeps_to(caption: tuple[int, ...], words: tuple[int, ...], rules: dict[str, 
 @pytest.mark.parametrize("rules", RULES)
 def test_the_words_ruled_out_are_those_of_the_definition(rules):
     draw = torch.Generator().manual_seed(0)
-    constraints = Constraints.of(
-        (PAD, BOS), eos=EOS, max_words=9, device=torch.device("cpu"), **{"min_words": 0, "no_repeat": 0} | rules
-    )
+    constraints = Rules(**IDS, banned=(PAD, BOS), max_words=9, **rules).on(torch.device("cpu"))
     for length in range(8):
         said = torch.randint(UNK, DOG + 1, (40, length), generator=draw)
         left = constraints.rule_out_(torch.randn(40, 6, generator=draw), said) > -torch.inf
@@ -63,7 +60,7 @@ def test_the_words_ruled_out_are_those_of_the_definition(rules):
 
 def test_without_constraints_only_banned_words_change():
     logits = torch.randn(3, 6, generator=torch.Generator().manual_seed(0))
-    constraints = Constraints.of((PAD,), eos=EOS, max_words=9, min_words=0, no_repeat=0, device=torch.device("cpu"))
+    constraints = Rules(**IDS, banned=(PAD,), max_words=9).on(torch.device("cpu"))
     left = constraints.rule_out_(logits.clone(), torch.full((3, 5), CAT))
     assert (left[:, PAD] == -torch.inf).all()
     assert torch.equal(left[:, 1:], logits[:, 1:])

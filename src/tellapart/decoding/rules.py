@@ -1,0 +1,88 @@
+"""What greedy, sampled and searched captions keep to, whatever the captioner prefers.
+
+A rule looks only at the words said so far, so it holds for hypotheses of a beam in whatever order they stand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tellapart.data.tokenizers import Tokenizer
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The words that captions begin and end with, how long they may be, and what may not be said.
+
+    Example:
+        >>> rules = Rules.of(model.tokenizer, max_words=16, no_repeat=2)
+        >>> beam_search(model.captioner, memory, rules, beam=5)
+    """
+
+    bos: int
+    eos: int
+    pad: int
+    banned: tuple[int, ...] = ()  # words that are never said
+    max_words: int = 20  # of a caption, EOS counted; one that is cut there has no EOS
+    min_words: int = 0  # EOS not counted; where nothing else may be said EOS is, so that there is always a way on
+    no_repeat: int = 0  # no sequence of so many words is said twice, EOS exempt; 0: all may be said again
+
+    def __post_init__(self) -> None:
+        if self.eos in self.banned:  # EOS stays allowed, so that a caption always has a way on
+            raise ValueError(f"EOS ({self.eos}) cannot be banned")
+        if self.max_words < 1:
+            raise ValueError(f"max_words must be at least 1, not {self.max_words}")
+        if not 0 <= self.min_words <= self.max_words:
+            raise ValueError(f"min_words must be from 0 to max_words ({self.max_words}), not {self.min_words}")
+        if self.no_repeat < 0:
+            raise ValueError(f"no_repeat must be 0 (no constraint) or more, not {self.no_repeat}")
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, *, max_words: int = 20, min_words: int = 0, no_repeat: int = 0) -> Rules:
+        """With the special words of a tokenizer."""
+        banned = tuple(tokenizer.banned_ids)
+        return cls(tokenizer.bos, tokenizer.eos, tokenizer.pad, banned, max_words, min_words, no_repeat)
+
+    def on(self, device: torch.device) -> Constraints:
+        """What they rule out, where the captioner is."""
+        banned = torch.tensor(sorted(set(self.banned)), dtype=torch.long, device=device)
+        return Constraints(banned, self.eos, self.min_words, self.no_repeat)
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """Which words may come next: see `Rules`."""
+
+    banned: Tensor  # (W,) word ids
+    eos: int
+    min_words: int
+    no_repeat: int
+
+    def rule_out_(self, logits: Tensor, said: Tensor) -> Tensor:
+        """Put -inf, in place, where a word may not follow.
+
+        logits  (N, V)  of the next word, normalised or not
+        said    (N, t)  the words so far, without BOS
+        """
+        logits.index_fill_(1, self.banned, -torch.inf)
+        if self.no_repeat and said.shape[1] >= self.no_repeat:
+            logits.masked_fill_(self._said_before(said, logits.shape[1]), -torch.inf)
+        if said.shape[1] < self.min_words:
+            ending = logits[:, self.eos].clone()
+            logits[:, self.eos] = -torch.inf
+            logits[:, self.eos] = ending.where((logits == -torch.inf).all(1), -torch.inf)
+        return logits
+
+    def _said_before(self, said: Tensor, vocab_size: int) -> Tensor:
+        """(N, V) True at the words that would complete a sequence which is there already"""
+        *_, length = said.shape
+        sequences = said.unfold(1, self.no_repeat, 1)  # (N, S, no_repeat)
+        begun = said[:, length - self.no_repeat + 1 :]  # (N, no_repeat - 1) what the next word would complete
+        same = (sequences[:, :, :-1] == begun[:, None]).all(2)  # (N, S)
+        words = sequences[:, :, -1].where(same, self.eos)  # EOS, which is exempt, stands for none
+        found = torch.zeros(len(said), vocab_size, dtype=torch.bool, device=said.device).scatter_(1, words, True)
+        found[:, self.eos] = False
+        return found

@@ -1,0 +1,134 @@
+"""Networks from their names and settings: which settings there are, what they may be, and how large a network gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from typing import Any, Literal, Protocol, get_args, get_type_hints
+
+import torch
+from torch import nn
+
+from tellapart import files, hub
+from tellapart.captioners import CAPTIONERS
+from tellapart.data.streams import REGIONS, STREAMS
+from tellapart.errors import UserError
+
+Kind = Literal["captioner", "retriever", "network"]  # the third: neither of the two, such as a tagger
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+class Entry(Protocol):
+    """A line of a table of networks."""
+
+    def load(self) -> tuple[Callable[..., Any], type]:
+        """The network's class and the dataclass of its settings."""
+
+
+MOST_LAYERS, MOST_SIZE, MOST_WORDS = 1000, 1 << 16, 10_000_000  # of a setting
+MOST_WEIGHTS = 1 << 31  # of a network
+SIZES = ("vocab_size", "feature_size", "sentence_size")  # settings that follow from the data, not from a recipe
+
+
+def build(table: Mapping[str, Entry], kind: Kind, name: str, settings: Mapping[str, Any]) -> nn.Module:
+    """A network with fresh weights; settings that it does not know are named, sizes that it does not need left out."""
+    outline_network(table, kind, name, settings)
+    return make_network(table, name, settings)
+
+
+def outline_network(table: Mapping[str, Entry], kind: Kind, name: str, settings: Mapping[str, Any]) -> nn.Module:
+    """The network without its weights, which takes no memory, however large it would be."""
+    check_settings(table, kind, name, settings)
+    with torch.device("meta"):
+        network = make_network(table, name, settings)
+    count = sum(weight.numel() for weight in network.parameters())
+    if count > MOST_WEIGHTS:
+        raise UserError(f"model: {name} would have {count} weights with these settings; {MOST_WEIGHTS} is the most.")
+    return network
+
+
+def make_network(table: Mapping[str, Entry], name: str, settings: Mapping[str, Any]) -> nn.Module:
+    make, config = table[name].load()
+    known = {f.name for f in fields(config)}
+    try:
+        network: nn.Module = make(config(**{key: value for key, value in settings.items() if key in known}))
+    except (TypeError, ValueError, ArithmeticError, RuntimeError) as error:
+        raise UserError(f"model: {name} cannot be built with these settings ({hub.reason(error)}).") from None
+    return network
+
+
+def check_settings(table: Mapping[str, Entry], kind: Kind, name: str, settings: Mapping[str, Any]) -> None:
+    """What may be set, and to what: whole numbers are sizes and counts, others are shares."""
+    if name not in table:
+        raise UserError(f"there is no {kind} {name!r}; there are {', '.join(table)}.")
+    _, config = table[name].load()
+    known, types = {f.name: f for f in fields(config)}, get_type_hints(config)
+    if unknown := sorted(settings_of(settings) - set(known)):
+        there = ", ".join(sorted(settings_of(known)))
+        raise UserError(f"model.{unknown[0]}: {name} has no such setting; it has {there}.")
+    for key in settings.keys() & known.keys():
+        value, wanted = settings[key], types[key]
+        if wanted is bool:
+            if not isinstance(value, bool):
+                raise UserError(f"model.{key} must be true or false, not {_shown(value)}.")
+            continue
+        least: float = known[key].metadata.get("least", 0 if wanted is float or key.endswith("layers") else 1)
+        most: float = 1 if wanted is float else MOST_LAYERS if key.endswith("layers") else MOST_SIZE
+        if is_size(key):
+            most = MOST_WORDS
+        number = isinstance(value, int | float if wanted is float else int) and not isinstance(value, bool)
+        if not number or not least <= value <= most:
+            what = "a number" if wanted is float else "a whole number"
+            raise UserError(f"model.{key} must be {what} from {least} to {most}, not {_shown(value)}.")
+
+
+def _shown(value: object) -> str:
+    return repr(value)[:40] if isinstance(value, int | float | str) else files.type_of(value)
+
+
+def build_captioner(
+    name: str, settings: dict[str, Any], *, vocab_size: int, feature_sizes: Mapping[str, int]
+) -> nn.Module:
+    """feature_sizes  of each stream that it is given, which must be those that it takes"""
+    refuse_sizes(settings)
+    if name in CAPTIONERS:
+        require_streams(name, feature_sizes)
+    sizes = {"vocab_size": vocab_size, **stream_sizes(feature_sizes)}
+    return build(CAPTIONERS, "captioner", name, settings | sizes)
+
+
+def stream_sizes(feature_sizes: Mapping[str, int]) -> dict[str, int]:
+    """The settings that say how many numbers a row of each stream has."""
+    return {"feature_size" if name == REGIONS else f"{name}_size": size for name, size in feature_sizes.items()}
+
+
+def streams_of(captioner: str) -> tuple[str, ...]:
+    """The streams that a captioner takes."""
+    make, _ = CAPTIONERS[captioner].load()
+    return tuple(getattr(make, "streams", (REGIONS,)))
+
+
+def require_streams(captioner: str, given: Iterable[str]) -> None:
+    wanted, given = streams_of(captioner), list(given)
+    for name in given:
+        if name not in wanted:
+            raise UserError(f"inputs.{name}: {captioner} takes no such stream; it takes {', '.join(wanted)}.")
+    for name in wanted:
+        if name not in given:
+            raise UserError(f"inputs: {captioner} takes a stream {name!r} too, which the recipe does not give it.")
+
+
+def settings_of(names: Iterable[str]) -> set[str]:
+    """Those that are set, without those that follow from the data."""
+    return {name for name in names if not is_size(name)}
+
+
+def is_size(setting: str) -> bool:
+    """Whether a setting follows from the data, and not from a recipe."""
+    return setting in SIZES or setting in {f"{name}_size" for name in STREAMS}
+
+
+def refuse_sizes(settings: dict[str, Any]) -> None:
+    for size in settings:
+        if is_size(size):
+            raise UserError(f"model.{size}: follows from the data and cannot be set.")

@@ -1,0 +1,101 @@
+"""The weights of a network as a safetensors file: saved, found in a model folder, checked and loaded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor, nn
+
+from tellapart import files
+from tellapart.errors import UserError
+from tellapart.models.packing import SCALE, unpacked
+
+Part = TypeVar("Part")
+WEIGHTS = ("model.safetensors", "best.safetensors", "last.safetensors")  # the first that a folder has is used
+
+
+def own_weights(network: nn.Module) -> dict[str, Tensor]:
+    """What a checkpoint has of a network, in the network's own number types.
+
+    Without the weights of a frozen base, which the network names in `frozen_names`; and where two names share a
+    tensor, as input and output words often do, under the first name alone.
+    """
+    frozen = set(getattr(network, "frozen_names", ()))
+    names = {name for name, _ in network.named_parameters()} | {name for name, _ in network.named_buffers()}
+    return {name: tensor for name, tensor in network.state_dict().items() if name in names and name not in frozen}
+
+
+def save_weights(file: Path, network: nn.Module, dtype: torch.dtype | None = None) -> None:
+    """dtype  of the file, if not the network's own"""
+    weights = {name: tensor.detach().to(dtype=dtype).contiguous() for name, tensor in own_weights(network).items()}
+    files.replace(file, save_tensors(weights))
+
+
+def load_weights(folder: Path, captioner: nn.Module) -> str:
+    """The best weights that a folder has, into a captioner of the same shape; returns the hash of their file."""
+    file = weights_file(folder)
+    tensors, _ = read_tensors(file)
+    put_weights(file, captioner, unpacked(_of_model(file, tensors)))
+    return hashlib.sha256(files.read_bytes(file)).hexdigest()
+
+
+def weights_file(folder: Path) -> Path:
+    for name in WEIGHTS:
+        if os.path.lexists(folder / name):
+            return files.inside(folder, name)
+    raise UserError(f"{folder} has no weights: none of {', '.join(WEIGHTS)}.")
+
+
+def _of_model(file: Path, parts: dict[str, Part]) -> dict[str, Part]:
+    """Without the state of the training, which a run's last checkpoint has beside the weights."""
+    if file.name != "last.safetensors":
+        return parts
+    return {key.removeprefix("model/"): part for key, part in parts.items() if key.startswith("model/")}
+
+
+def shapes_in(file: Path) -> dict[str, tuple[int, ...]]:
+    """Of the weights in a file, of which the header alone is read."""
+    try:
+        with safe_open(file, "pt") as opened:
+            shapes = {key: tuple(opened.get_slice(key).get_shape()) for key in opened.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError):
+        raise UserError(f"{file} is not a safetensors file, or is damaged.") from None
+    shapes = _of_model(file, shapes)
+    packed = {key for key in shapes if key.endswith(SCALE) and key.removesuffix(SCALE) in shapes}
+    return {key: shape for key, shape in shapes.items() if key not in packed}
+
+
+def put_weights(file: Path, captioner: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Refuses the weights of another model, and says where they differ."""
+    refuse_others(file, captioner, {name: tuple(tensor.shape) for name, tensor in tensors.items()})
+    captioner.load_state_dict(tensors, strict=False)  # names that are left out share a tensor, or are of a frozen base
+
+
+def refuse_others(file: Path, captioner: nn.Module, found: Mapping[str, tuple[int, ...]]) -> None:
+    wanted = {name: tuple(tensor.shape) for name, tensor in own_weights(captioner).items()}
+    for name in sorted(wanted.keys() | found.keys()):
+        if wanted.get(name) != found.get(name):
+            raise UserError(
+                f"{file} is a checkpoint of another model: {name} is {found.get(name, 'absent')} there "
+                f"and {wanted.get(name, 'absent')} here."
+            )
+
+
+def read_tensors(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and metadata of a safetensors file."""
+    data = files.read_bytes(file)
+    try:
+        tensors = load_tensors(data)
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        return tensors, header.get("__metadata__", {})
+    except (SafetensorError, ValueError):
+        raise UserError(f"{file} is not a safetensors file, or is damaged.") from None
