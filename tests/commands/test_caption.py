@@ -230,6 +230,7 @@ def test_ctrl_c_says_that_the_run_can_go_on(start_tellapart, small_model, photo_
     assert "the same command goes on from here" in err
 
 
+@pytest.mark.slow
 def test_a_name_that_is_not_utf8_is_captioned_and_printed_as_it_is(start_tellapart, small_model, tmp_path):
     folder = tmp_path / "photos"
     folder.mkdir()
@@ -262,6 +263,7 @@ def test_a_wrong_request_is_one_sentence_and_exit_2(tellapart, arguments, senten
     assert sentence in err
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_seen_enough_is_no_error(start_tellapart, small_model, photo_folder):
     process = start_tellapart("caption", photo_folder, "--model", small_model)
     process.stdout.close()
