@@ -4,6 +4,8 @@ import heapq
 import threading
 import time
 
+import pytest
+
 from support.chat_server import endpoint, say_colour
 from tellapart.captioning.endpoint.pace import Pace
 
