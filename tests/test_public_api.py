@@ -37,6 +37,7 @@ def test_completion_shows_the_public_names_before_any_was_used():
     assert shown[1] == "False"
 
 
+@pytest.mark.slow
 def test_all_names_can_be_imported_at_once():
     names = in_python("from tellapart import *; print(*globals())").split()
     assert set(tellapart.__all__) - {"__version__"} <= set(names)

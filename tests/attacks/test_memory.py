@@ -182,6 +182,7 @@ def holiday(photo_folder):
     return photo_folder
 
 
+@pytest.mark.slow
 def test_caption_goes_on_after_photos_that_take_too_much_and_so_does_the_next_run(
     holiday, small_model, tellapart, tmp_path
 ):
@@ -194,6 +195,7 @@ def test_caption_goes_on_after_photos_that_take_too_much_and_so_does_the_next_ru
         assert "endless.png: would take" in err
 
 
+@pytest.mark.slow
 def test_lookalikes_and_features_go_on_after_photos_that_take_too_much(
     holiday, small_retriever, tellapart, tmp_path, own_cache
 ):

@@ -49,6 +49,7 @@ def out(request, tmp_path):
     return tmp_path / request.param
 
 
+@pytest.mark.slow
 def test_an_edited_caption_survives_new_photos_other_settings_and_a_collection(caption, jpegs, out, small_retriever):
     caption(jpegs, "--out", out)
     edit(out, "3.jpg")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+
+from support.killed import run_killed
 
 PHOTOS = 150
 # Which write is the last one of each run, and how much of it reaches the disk.  A batch of photos is three writes:
@@ -19,26 +18,6 @@ KILLS = [(5, 0.5), (4, 0.0), (3, 0.3), (6, 1.0)]
 SETTINGS = ("--image-size", 64, "--grid", 2)
 STORE = "photos.efficientnet_lite2-64px-2x2"
 ROW = {"grid.f16": 2 * 2 * 1280 * 2, "pooled.f16": 1280 * 2}  # bytes of a photo: cells, features, two bytes each
-
-# A command whose process is killed during a write, at a place that does not depend on how busy the machine is.
-KILLED = """
-import os, signal, sys
-from tellapart import files
-from tellapart.__main__ import main
-
-left, share, append = int(sys.argv[1]), float(sys.argv[2]), files.append
-
-def append_or_die(path, data):
-    global left
-    left -= 1
-    if left:
-        return append(path, data)
-    append(path, data[: int(share * len(data))])
-    os.kill(os.getpid(), signal.SIGKILL)
-
-files.append = append_or_die
-main(sys.argv[3:])
-"""
 
 
 @pytest.fixture
@@ -81,12 +60,9 @@ def test_a_killed_run_goes_on_until_every_photo_has_the_features_of_an_undisturb
     assert code == 0
     assert printed.endswith(f": {PHOTOS} photos added, 0 were there\n")
 
-    arguments = [str(word) for word in ("features", many_photos, *SETTINGS, "--out", tmp_path / "killed")]
     store, before = tmp_path / "killed" / STORE, 0
     for last, share in KILLS:
-        command = [sys.executable, "-c", KILLED, str(last), str(share), *arguments]
-        killed = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
-        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        run_killed(store, last, share, "features", many_photos, *SETTINGS, "--out", tmp_path / "killed")
         assert before < lines(store) < PHOTOS  # what was there stays there, and there is something left to do
         before = lines(store)
 

@@ -103,6 +103,7 @@ def on_hub(tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_a_model_is_put_onto_the_hub_and_fetched_from_there(on_hub, small_model, photo_folder):
     with hub_server.running() as server:
         code, out, err = on_hub(server.url, "-c", SHARE, small_model, photo_folder / "0.png")

@@ -84,6 +84,7 @@ def gradients(captioner, result):
     return torch.cat([p.grad.flatten() for p in captioner.parameters() if p.grad is not None])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CAPTIONERS)
 def test_rewarding_a_word_makes_it_likelier(name):
     captioner = tiny(name, VOCABULARY)

@@ -159,6 +159,7 @@ def test_each_process_has_draws_of_its_own(two):
     assert first != second
 
 
+@pytest.mark.slow
 def test_one_process_under_torchrun_is_one_process(
     tellapart, small_world, uninterrupted, tmp_path, logged, monkeypatch
 ):

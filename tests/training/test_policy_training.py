@@ -151,6 +151,7 @@ def test_rewards_are_added_by_weight_and_logged_apart(begin, tmp_path):
         assert line["reward"] == pytest.approx(weighted, abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
     [
@@ -172,6 +173,7 @@ def test_switches(begin, more):
 # --- runs ---
 
 
+@pytest.mark.slow
 def test_a_run_in_pieces_is_the_whole_run(begin, tmp_path, monkeypatch):
     """Running means and spreads are kept: with another scale of a reward the weights would be others."""
     arguments = ("--objective.rewards.balance=true", "--objective.policy.baseline=running_mean", "--max_steps=4")
@@ -238,6 +240,7 @@ def test_weights_that_are_not_numbers_stop_a_run_and_keep_the_last_good_ones(beg
     assert all(tensor.isfinite().all() for tensor in kept.values() if tensor.is_floating_point())
 
 
+@pytest.mark.slow
 def test_a_collapse_is_seen_and_can_stop_a_run(begin, tmp_path):
     """Captions are paid for saying again what they have said, and for content words, so that those are said again."""
     arguments = ("--max_steps=200", "--validation.every=2", "--validation.watch.action=stop")
