@@ -64,6 +64,7 @@ def test_no_photo_takes_more_than_was_set_aside_for_it(tmp_path):
     assert over == {}
 
 
+@pytest.mark.slow
 @ON_LINUX
 def test_a_small_file_that_took_three_gigabytes_is_read_within_the_limit(tmp_path):
     bomb = attacks.of_bytes(tmp_path, "bomb.png", large_photos.palette_bomb())
@@ -72,6 +73,7 @@ def test_a_small_file_that_took_three_gigabytes_is_read_within_the_limit(tmp_pat
     assert took < aside + SLACK < photos.MEMORY / 2**20
 
 
+@pytest.mark.slow
 @ON_LINUX
 def test_threads_together_take_no_more_than_one_photo_may(tmp_path):
     """Each of these needs 150 MB; eight threads would have taken a gigabyte."""

@@ -98,6 +98,7 @@ def test_workers_that_die_again_and_again_are_given_up(two_workers, monkeypatch)
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_what_a_worker_cannot_do_is_told_here(two_workers):
     def make():
         raise UserError("nowhere/model: there is no such folder.")

@@ -145,6 +145,7 @@ def test_two_processes_end_with_the_weights_of_one_that_has_the_joined_batches(
         assert other == pytest.approx(line, rel=1e-4, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_features_are_computed_by_one_process_alone(two, small_world):
     (store,) = (two[0] / "features").glob("toy_world.*")
     expected = small_world / "features" / store.name
