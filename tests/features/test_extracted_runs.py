@@ -206,7 +206,7 @@ def test_the_command_names_a_bad_record_and_exits_with_1(tellapart, photo_folder
         (["photos", *SETTINGS, "--out", "photos/0.png"], "photos/0.png"),
         (["photos", *SETTINGS, "--out", "x" * 300], "cannot be written (File name too long)"),
         (["empty"], "there are no photos in this folder"),
-        (["clips.json"], "clips.json: has videos; features are made of photos."),
+        (["clips.json"], "clips.json: has videos; this command takes photos."),
     ],
     ids=lambda value: None if isinstance(value, str) else " ".join(value)[:40],
 )
