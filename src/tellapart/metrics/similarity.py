@@ -23,7 +23,8 @@ def ranks(similarity: Array, own: Array, tie: float = TIE) -> Array:
     similarity  (N, P) to all photos; -inf where a photo does not count
     own         (N,)   to the own photo, which is one of them
     """
-    return (similarity >= (own - tie)[:, None]).sum(1) - 1  # the own photo is one of those
+    others: Array = (similarity >= (own - tie)[:, None]).sum(1) - 1  # the own photo is one of those
+    return others
 
 
 def gap_to_mean(own: Array, group: Array, exists: Array) -> Array:
@@ -34,7 +35,8 @@ def gap_to_mean(own: Array, group: Array, exists: Array) -> Array:
     exists   (N, k) False where there is no further look-alike
     returns  (N,)   `own` where there is none at all
     """
-    return own - (group * exists).sum(1) / exists.sum(1).clip(1)
+    gap: Array = own - (group * exists).sum(1) / exists.sum(1).clip(1)
+    return gap
 
 
 def mean_of_others(total: Array, own: Array, count: Array | int) -> Array:
@@ -43,4 +45,5 @@ def mean_of_others(total: Array, own: Array, count: Array | int) -> Array:
     total  the sum over all of them
     own    what the one adds to it
     """
-    return (total - own) / (count - 1)
+    mean: Array = (total - own) / (count - 1)
+    return mean
