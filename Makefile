@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test lint format bench
+.PHONY: setup demo test test-fast lint format bench
 
 setup: $(READY)
 
@@ -17,9 +17,15 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	$(BIN)/tellapart demo
 
-# two processes, each with whole files, so that what a file's tests share is made once
+# two processes, each with whole files, so that what a file's tests share is made once; tests/conftest.py orders them
+TWO := -n 2 --dist loadfile --no-loadscope-reorder
+
 test: $(READY)
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest $(TWO)
+
+# without those that are marked slow: something of every package, in less than two minutes
+test-fast: $(READY)
+	$(BIN)/pytest $(TWO) -m "not slow"
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -69,7 +69,7 @@ def parts(setting: Setting, repeats: int) -> list[dict[str, str]]:
         took[part].append(time.process_time() - began)
 
     captioner, rules = setting.captioner, setting.rules
-    at_once = getattr(captioner, "all_words_at_once", False)
+    at_once = getattr(captioner, "parallel_forward", False)
     for turn in range(repeats + 1):  # the first warms up
         torch.manual_seed(turn)
         with timed("encode"):

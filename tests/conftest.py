@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from functools import partial
 
 # Two threads in a test process cost more than they bring; set for child processes too, and before torch is loaded.
@@ -25,6 +26,15 @@ pytest_plugins = ["support.chat_server", "support.exports"]
 # A first call may compile a kernel, and the machine may be busy: time says nothing of what is tested.
 settings.register_profile("tellapart", deadline=None)
 settings.load_profile("tellapart")
+
+
+def pytest_collection_modifyitems(items):
+    """Files with slow tests come first, so that at the end no process is left with one while the others wait."""
+    for item in items:
+        if "exported_model" in item.fixturenames:  # which takes longer than most tests
+            item.add_marker("slow")
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: -slow[item.path])  # otherwise the order stays
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ def test_a_recipe_of_an_earlier_version_is_read_with_a_note_for_each_name(tmp_pa
     assert recipe.validation.metric == "UnusualOrder"
     assert recipe.validation.watch.unusual_order == 0.05
     notes = capsys.readouterr().err.splitlines()
-    assert len(notes) == 4
+    assert len(notes) == 5
     assert f"{tmp_path}/recipe.yaml: validation.metric: Odd is called UnusualOrder now." in notes
 
 
@@ -35,6 +35,8 @@ def test_a_recipe_of_an_earlier_version_is_read_with_a_note_for_each_name(tmp_pa
     [
         (("validation.watch.odd", "0.1"), "validation.watch.unusual_order", "0.1"),
         (("validation.metric", "Odd"), "validation.metric", "UnusualOrder"),
+        (("objective.rewards.terms.cider_d", "1"), "objective.rewards.weights.cider_d", "1"),
+        (("optim.average", "0.9"), "optim.ema_decay", "0.9"),
         (("objective.rewards.weights.usage", "1"), "objective.rewards.weights.unusual_order", "1"),
         (("objective.rewards.weights", "{usage: 1}"), "objective.rewards.weights", "{unusual_order: 1}"),
         (
@@ -50,7 +52,7 @@ def test_options_too(given, name, text):
 
 
 def test_what_is_called_the_same_is_left_alone():
-    content = {"objective": {"rewards": {"terms": {"cider_d": 1.0}}}, "data": {"files": ["usage", "Odd"]}, "x": None}
+    content = {"objective": {"rewards": {"weights": {"cider_d": 1.0}}}, "data": {"files": ["usage", "Odd"]}, "x": None}
     assert renewed(content) == (content, [])
     assert renewed_option("data.files", "usage") == ("data.files", "usage", [])
     assert renewed("no recipe") == ("no recipe", [])

@@ -20,8 +20,8 @@ ORDER = (
     "decoding neighbours",
     "rewards",
     "objectives",
-    "training",
     "captioning",
+    "training",
     "lint evaluation",
     "commands __init__ __main__",
 )

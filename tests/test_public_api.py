@@ -1,6 +1,7 @@
 """What `import tellapart` gives: names that completion shows, documentation whose examples work."""
 
 import doctest
+import json
 import shutil
 import subprocess
 import sys
@@ -14,10 +15,15 @@ from tellapart import album
 
 @pytest.fixture
 def holiday(tmp_path, own_cache, monkeypatch):
-    """Two photos that look alike and a copy of one, as the examples name them."""
+    """Two photos that look alike and a copy of one, and a data file of them, as the examples name them."""
     (tmp_path / "holiday").mkdir()
     for number, name in (("205577", "a.jpg"), ("397404", "b.jpg"), ("205577", "copy of a.jpg")):
         shutil.copy(album.HERE / "photos" / f"coco_000000{number}.webp", tmp_path / "holiday" / name)
+    records = [
+        {"id": name, "file": f"holiday/{name}", "captions": [f"a red bus on street {name[0]}"] * 3, "split": split}
+        for name, split in (("a.jpg", "train"), ("b.jpg", "val"))
+    ]
+    (tmp_path / "holiday.json").write_text(json.dumps({"dataset": "holiday", "images": records}))
     monkeypatch.chdir(tmp_path)
 
 
@@ -31,6 +37,7 @@ def test_completion_shows_the_public_names_before_any_was_used():
     assert shown[1] == "False"
 
 
+@pytest.mark.slow
 def test_all_names_can_be_imported_at_once():
     names = in_python("from tellapart import *; print(*globals())").split()
     assert set(tellapart.__all__) - {"__version__"} <= set(names)

@@ -7,6 +7,8 @@ captioner.caption("photo.jpg").text
 captioner.caption(photos, among=photos)  # told apart from each other
 tellapart.look_alikes(photos, k=5)
 tellapart.score(captions, references)
+run = tellapart.train("tiny/photos_xe", data="DATA.json", out="runs/mine")
+tellapart.evaluate(["plain", run.folder], "DATA.json")
 """
 
 from __future__ import annotations
@@ -23,8 +25,10 @@ if TYPE_CHECKING:
     from tellapart.data.captions import Caption
     from tellapart.decoding.search import Search
     from tellapart.errors import BadPhoto, UserError
+    from tellapart.evaluation.evaluate import evaluate
     from tellapart.metrics.scoring import measure, score
     from tellapart.neighbours.collection import look_alikes
+    from tellapart.training.train import train
 
 __all__ = [
     "BadPhoto",
@@ -33,10 +37,12 @@ __all__ = [
     "Search",
     "UserError",
     "__version__",
+    "evaluate",
     "load",
     "look_alikes",
     "measure",
     "score",
+    "train",
 ]
 
 _HOME = {
@@ -45,10 +51,12 @@ _HOME = {
     "PhotoCaptioner": "tellapart.captioning.captioner",
     "Search": "tellapart.decoding.search",
     "UserError": "tellapart.errors",
+    "evaluate": "tellapart.evaluation.evaluate",
     "load": "tellapart.captioning.captioner",
     "look_alikes": "tellapart.neighbours.collection",
     "measure": "tellapart.metrics.scoring",
     "score": "tellapart.metrics.scoring",
+    "train": "tellapart.training.train",
 }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
@@ -39,24 +39,34 @@ def filled(default: Config, given: object, *, name: str = "", strict: bool = Tru
 
 def changed(config: Config, option: str, text: str) -> Config:
     """The dataclass after `--option text` on the command line: one field, one value of an object, or a whole part."""
-    return _set(config, type(config), option.split("."), text, option)  # type: ignore[no-any-return]
 
-
-def _set(value: Any, hint: Any, names: list[str], text: str, option: str) -> Any:
-    if not names:
+    def parsed(hint: Any) -> Any:
         words = hint is str or get_origin(hint) is Literal
-        return _typed(hint, text if words else plain_yaml.parse(text, f"--{option}"), option, value, strict=True)
+        return text if words else plain_yaml.parse(text, f"--{option}")
+
+    return _set(config, type(config), option.split("."), parsed, option)  # type: ignore[no-any-return]
+
+
+def with_value(config: Config, option: str, value: object) -> Config:
+    """The same with a plain value in the place of a text."""
+    return _set(config, type(config), option.split("."), lambda _: value, option)  # type: ignore[no-any-return]
+
+
+def _set(value: Any, hint: Any, names: list[str], given: Callable[[Any], Any], option: str) -> Any:
+    """given   the new value for a field of a type"""
+    if not names:
+        return _typed(hint, given(hint), option, value, strict=True)
     first, *rest = names
     if is_dataclass(value):
         hints = get_type_hints(type(value))
         if first not in hints:
             prefix = option.removesuffix(".".join(names))
             raise _unknown(option, (prefix + known for known in hints))
-        return replace(value, **{first: _set(getattr(value, first), hints[first], rest, text, option)})  # type: ignore[type-var]
+        return replace(value, **{first: _set(getattr(value, first), hints[first], rest, given, option)})  # type: ignore[type-var]
     if get_origin(hint) is dict:
         inside = get_args(hint)[1]
         before = value.get(first, inside() if is_dataclass(inside) else {})  # type: ignore[operator]
-        return {**value, first: _set(before, inside, rest, text, option)}
+        return {**value, first: _set(before, inside, rest, given, option)}
     raise _unknown(option, [option.removesuffix("." + ".".join(names))])
 
 

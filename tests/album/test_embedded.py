@@ -42,6 +42,7 @@ def said():
     return {name: [one.text for one in tellapart.load(name).caption(files)] for name in album.EMBEDDED}
 
 
+@pytest.mark.slow
 def test_the_distinctive_one_is_found_more_often_and_shares_fewer_captions(said, own_cache):
     """By the judge, which had no part in its training; photos that were in no training."""
     judge = load("judge")
@@ -54,6 +55,7 @@ def test_the_distinctive_one_is_found_more_often_and_shares_fewer_captions(said,
     assert len(set(said["distinctive"])) > len(set(said["plain"]))
 
 
+@pytest.mark.slow
 def test_both_say_what_people_say(said):
     references = [photo.captions for photo in PHOTOS]
     scores = {name: score(captions, references, metrics="CIDEr-D,Rep") for name, captions in said.items()}

@@ -24,7 +24,7 @@ SLACK = 24  # MB that Python and its libraries take besides
 MEASURE = """
 import gc, json, re, sys
 from pathlib import Path
-from tellapart.data import photos
+from tellapart.data.media import photos
 from tellapart.errors import BadPhoto
 
 def megabytes(kind):
@@ -48,6 +48,7 @@ def run(script: str, *arguments: object) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @ON_LINUX
 def test_no_photo_takes_more_than_was_set_aside_for_it(tmp_path):
     """Whatever its format, its colours, its shape and its orientation."""
@@ -77,7 +78,7 @@ def test_threads_together_take_no_more_than_one_photo_may(tmp_path):
     paths = [large_photos.LARGE["WebP"](tmp_path)] * 16
     script = MEASURE.partition("asked, aside")[0] + (
         "from concurrent.futures import ThreadPoolExecutor\n"
-        "from tellapart.data.memory import Memory\n"
+        "from tellapart.data.media.memory import Memory\n"
         "photos._decoding, before = Memory(160 << 20), megabytes('VmRSS')\n"
         "with ThreadPoolExecutor(8) as pool: list(pool.map(lambda file: photos.read(file, 64), sys.argv[1:]))\n"
         "print(megabytes('VmHWM') - before)"
@@ -181,6 +182,7 @@ def holiday(photo_folder):
     return photo_folder
 
 
+@pytest.mark.slow
 def test_caption_goes_on_after_photos_that_take_too_much_and_so_does_the_next_run(
     holiday, small_model, tellapart, tmp_path
 ):
@@ -193,6 +195,7 @@ def test_caption_goes_on_after_photos_that_take_too_much_and_so_does_the_next_ru
         assert "endless.png: would take" in err
 
 
+@pytest.mark.slow
 def test_lookalikes_and_features_go_on_after_photos_that_take_too_much(
     holiday, small_retriever, tellapart, tmp_path, own_cache
 ):

@@ -78,6 +78,7 @@ def test_the_guard_sees_and_refuses_a_connection_that_was_planted(code: str, not
     assert noticed in asked.splitlines()
 
 
+@pytest.mark.slow
 def test_captioning_asks_nothing_of_the_network_and_leaves_nobody_elses_file_in_the_home(
     guarded: Run, tmp_path: Path
 ) -> None:
@@ -94,6 +95,7 @@ def test_captioning_asks_nothing_of_the_network_and_leaves_nobody_elses_file_in_
     assert [file for file in foreign if not file.startswith(".cache/tellapart/")] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["tellapart", "tellapart.onnx_session", "tellapart.captioning.ray_workers"])
 def test_telemetry_is_off_before_anything_else_is_imported_whatever_the_environment_says(
     module: str, tmp_path: Path

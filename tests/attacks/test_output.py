@@ -270,6 +270,7 @@ def test_a_file_that_cannot_be_read_is_one_sentence(caption, photo_folder, tmp_p
 # Kills and full disks
 
 
+@pytest.mark.slow
 def test_what_killed_processes_left_is_removed_by_the_next_and_nothing_else(start_tellapart, small_model, tmp_path):
     Image.new("RGB", (20, 20)).save(tmp_path / "a.png")
     left, held = tmp_path / ".tellapart-0123456789ab.tmp", tmp_path / ".tellapart-ba9876543210.tmp"

@@ -118,7 +118,7 @@ def test_a_photo_that_is_cut_anywhere_or_has_any_byte_changed_is_read_or_refused
 @pytest.mark.parametrize("name", ["broken EXIF", "EXIF of noise", "orientation 6 with nonsense beside"])
 def test_a_photo_with_broken_exif_is_read_without_a_warning_on_the_screen(name, tmp_path):
     path = attacks.ODD[name](tmp_path)
-    script = "import sys; from tellapart.data import photos; photos.read(sys.argv[1], 32)"
+    script = "import sys; from tellapart.data.media import photos; photos.read(sys.argv[1], 32)"
     done = subprocess.run([sys.executable, "-W", "default", "-c", script, path], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 

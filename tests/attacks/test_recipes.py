@@ -67,6 +67,7 @@ def nested(place, value):
     return value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["run", "print_config", "tiny"])
 @pytest.mark.parametrize("of", ["function", "class", "in a list"])
 def test_no_field_of_a_recipe_runs_a_program(recipe, tmp_path, of, how):

@@ -270,6 +270,10 @@ def test_captioners_of_all_kinds_speak_as_one(photos):
     torch.testing.assert_close(best.logp[:, 0], again, atol=1e-5, rtol=0)
 
 
+# an export takes seconds, and more where there is more to trace
+@pytest.mark.parametrize(
+    "name", [name if name == "show_tell" else pytest.param(name, marks=pytest.mark.slow) for name in CAPTIONERS]
+)
 def test_as_onnx_it_says_the_same(name, captioner):
     """Its step among others, over several numbers of photos, captions, rows of each stream and words."""
     made = graphs(captioner, sizes_of(name))

@@ -304,6 +304,7 @@ def test_with_every_step_show_tell_sees_the_photo_beside_each_word(photos, words
             torch.testing.assert_close(found[row, t], model.word(h[0]), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_with_every_step_it_steps_and_exports_as_all_captioners_do(photos, words):
     model = shaken(tiny("show_tell", every_step=True))
     memory = model.encode(region_inputs(*photos))

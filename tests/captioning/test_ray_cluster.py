@@ -12,7 +12,7 @@ from tellapart.errors import UserError
 
 pytest.importorskip("ray")
 
-pytest_plugins = ["ray_cluster"]
+pytest_plugins = ["support.ray_cluster"]
 
 
 @pytest.fixture
@@ -86,6 +86,7 @@ def test_without_ray_the_way_to_get_it_is_told(monkeypatch):
         Cluster(LOCAL)
 
 
+@pytest.mark.slow
 def test_workers_that_die_again_and_again_are_given_up(two_workers, monkeypatch):
     monkeypatch.setattr("tellapart.captioning.ray_cluster._ATTEMPTS", 2)
 

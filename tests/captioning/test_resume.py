@@ -49,6 +49,7 @@ def out(request, tmp_path):
     return tmp_path / request.param
 
 
+@pytest.mark.slow
 def test_an_edited_caption_survives_new_photos_other_settings_and_a_collection(caption, jpegs, out, small_retriever):
     caption(jpegs, "--out", out)
     edit(out, "3.jpg")
@@ -111,7 +112,7 @@ def test_a_caption_that_was_written_in_place_of_an_error_is_kept(caption, tellap
 
 def test_edits_during_a_run_are_kept(jpegs, out):
     from tellapart.captioning.sources import CaptionSource
-    from tellapart.commands.caption import write
+    from tellapart.captioning.writing import write
     from tellapart.data.items import Input
 
     photos = [Input(str(path)) for path in sorted(jpegs.iterdir())]

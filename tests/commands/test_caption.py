@@ -2,7 +2,6 @@ import csv
 import json
 import math
 import os
-import random
 import signal
 import time
 
@@ -11,6 +10,7 @@ import torch
 from PIL import Image
 
 from attacks import data_files
+from support.killed import run_killed
 from tellapart import models
 from tellapart.captioning.captioner import load
 from tellapart.errors import BadPhoto
@@ -188,35 +188,32 @@ def test_a_file_that_is_no_captions_file_is_left_alone(caption, photo_folder, tm
         assert name in err
 
 
-def test_a_process_that_is_killed_again_and_again_loses_nothing(start_tellapart, small_model, photo_folder, tmp_path):
+@pytest.mark.slow
+def test_a_process_that_is_killed_again_and_again_loses_nothing(tellapart, small_model, photo_folder, tmp_path):
     for i in range(6, 120):
         Image.new("RGB", (300, 300), (i, 2 * i, 0)).save(photo_folder / f"{i:03}.png")
-    command = ("caption", photo_folder, "--model", small_model, "--out")
-    assert start_tellapart(*command, tmp_path / "whole.jsonl").wait(timeout=240) == 0
-    out, draw, kills = tmp_path / "killed.jsonl", random.Random(0), 0
-    for _ in range(20):
-        before = rows_of(out) if out.exists() else []
-        process = start_tellapart(*command, out)
-        deadline = time.monotonic() + 180
-        while process.poll() is None and time.monotonic() < deadline:  # let it add something, then strike
-            if out.exists() and out.read_bytes().count(b"\n") > len(before) + draw.randrange(40):
-                process.send_signal(signal.SIGKILL)
-                kills += 1
-                break
-            time.sleep(0.002)
-        process.wait(timeout=180)
-        text = out.read_text() if out.exists() else ""
-        after = [json.loads(line) for line in text.splitlines() if text.endswith("\n") or line != text.splitlines()[-1]]
-        assert [row for row in before if row not in after] == []
-        if process.returncode == 0:
-            break
-    assert kills >= 2
-    assert process.returncode == 0
+    command, out = ("caption", photo_folder, "--model", small_model, "--out"), tmp_path / "killed.jsonl"
+    assert tellapart(*command, tmp_path / "whole.jsonl")[0] == 0
+    kept = 0
+    for last, share in [(1, 0.6), (2, 0.4), (1, 0.99)]:  # which write is cut short, and where
+        before = whole_rows(out)
+        run_killed(out, last, share, *command, out)
+        assert whole_rows(out)[: len(before)] == before
+        assert len(whole_rows(out)) > kept
+        kept = len(whole_rows(out))
+    assert kept < 120
+    assert tellapart(*command, out)[0] == 0
     assert [(row["file"], row["caption"]) for row in rows_of(out)] == [
         (row["file"], row["caption"]) for row in rows_of(tmp_path / "whole.jsonl")
     ]
 
 
+def whole_rows(out):
+    """Without what is left of a line that was cut short."""
+    return [json.loads(line) for line in out.read_text().split("\n")[:-1]] if out.exists() else []
+
+
+@pytest.mark.slow
 def test_ctrl_c_says_that_the_run_can_go_on(start_tellapart, small_model, photo_folder, tmp_path):
     for i in range(6, 1200):  # so many that a tester who is kept waiting still finds it at work
         Image.new("RGB", (30, 30), (i % 256, 0, 0)).save(photo_folder / f"{i:04}.png")
@@ -233,6 +230,7 @@ def test_ctrl_c_says_that_the_run_can_go_on(start_tellapart, small_model, photo_
     assert "the same command goes on from here" in err
 
 
+@pytest.mark.slow
 def test_a_name_that_is_not_utf8_is_captioned_and_printed_as_it_is(start_tellapart, small_model, tmp_path):
     folder = tmp_path / "photos"
     folder.mkdir()
@@ -265,6 +263,7 @@ def test_a_wrong_request_is_one_sentence_and_exit_2(tellapart, arguments, senten
     assert sentence in err
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_seen_enough_is_no_error(start_tellapart, small_model, photo_folder):
     process = start_tellapart("caption", photo_folder, "--model", small_model)
     process.stdout.close()

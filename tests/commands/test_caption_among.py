@@ -228,6 +228,7 @@ def test_one_photo_under_two_names_is_refused(choose, photo_folder, tmp_path):
 # what was there before
 
 
+@pytest.mark.slow
 def test_a_request_that_fails_leaves_the_captions_that_are_there(
     among, photo_folder, tmp_path, tellapart, small_retriever
 ):
@@ -353,6 +354,7 @@ def captioner(small_model):
     return load(small_model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "form", [str, lambda folder: folder, lambda folder: [str(folder)], lambda folder: iter(sorted(folder.iterdir()))]
 )

@@ -9,9 +9,9 @@ import torch
 
 from tellapart import models
 from tellapart.captioning.captioner import load
-from tellapart.commands import evaluate
 from tellapart.data.tokenizers import split_words
 from tellapart.decoding.search import Search
+from tellapart.evaluation import evaluate
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from contextlib import contextmanager
 
 import pytest
 import yaml
@@ -19,6 +20,19 @@ PHOTOS = [photo for photo in WHOLE if photo.extra["group"] in ("trains", "cats")
 ]
 
 
+@contextmanager
+def replaced(table, by):
+    """Other entries for a while; then those from before in their order, which monkeypatch does not keep."""
+    before = dict(table)
+    table.clear()
+    table.update(by)
+    try:
+        yield
+    finally:
+        table.clear()
+        table.update(before)
+
+
 @pytest.fixture
 def small(tmp_path, small_model, small_retriever, monkeypatch, own_cache):
     """The folder of the small album."""
@@ -33,14 +47,10 @@ def small(tmp_path, small_model, small_retriever, monkeypatch, own_cache):
     examples.write(DataSet("album", told), folder / "album.json")
     monkeypatch.setattr(album, "HERE", folder)
     other = shutil.copytree(small_model, tmp_path / "other")
-    for embedded in (album.EMBEDDED, retrievers.EMBEDDED):
-        for name in list(embedded):
-            monkeypatch.delitem(embedded, name)
     monkeypatch.setattr(album, "DEFAULT", "plain")
-    monkeypatch.setitem(album.EMBEDDED, "plain", small_model)
-    monkeypatch.setitem(album.EMBEDDED, "other", other)
-    monkeypatch.setitem(retrievers.EMBEDDED, "word", small_retriever)
-    return folder
+    captioners = replaced(album.EMBEDDED, {"plain": small_model, "other": other})
+    with captioners, replaced(retrievers.EMBEDDED, {"word": small_retriever}):
+        yield folder
 
 
 @pytest.fixture
@@ -93,6 +103,7 @@ def test_the_whole_story(demo, small, small_model, tmp_path):
     assert (out / "mine.txt").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_a_captioner_that_learned_from_the_album_is_a_row_of_its_own(demo, tmp_path, monkeypatch):
     out = tmp_path / "out"
     recipe = yaml.safe_load(album.TUNE.read_text()) | {"max_steps": 2, "batch_size": 4}

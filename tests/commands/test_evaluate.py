@@ -84,6 +84,7 @@ def test_without_a_folder_the_table_is_all_there_is(evaluate, files, tmp_path):
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_two_data_sets_make_a_grid_and_a_file_is_a_row_of_its_own(evaluate, files, tmp_path):
     data, exact, _ = files
     other = world.make(tmp_path / "v", 120, name="other")

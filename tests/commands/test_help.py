@@ -6,6 +6,7 @@ import re
 import pytest
 
 from tellapart.commands import evaluate, score
+from tellapart.evaluation.evaluate import _retrievers
 from tellapart.metrics.scoring import MEASURES
 from tellapart.recipe import ValidationConfig
 from tellapart.retrievers import DEFAULT
@@ -29,7 +30,7 @@ def test_score_explains_every_measure_and_says_which_runs_java():
 def test_evaluate_says_which_retriever_is_the_default():
     asked = re.search(r"who has to find the photos: .*?\(default: (.*?)\)", words(evaluate.parser()))[1]
     assert asked == DEFAULT
-    assert [retriever.name for retriever in evaluate._retrievers(None, "cpu")] == [asked]
+    assert [retriever.name for retriever in _retrievers(None, "cpu")] == [asked]
 
 
 @pytest.mark.parametrize("name", [*validation.METRICS, *retrieval_validation.METRICS])

@@ -182,7 +182,7 @@ def test_by_caption_the_best_fitting_words_decide(lookalikes, folder):
     found = [(other, kind) for file, kind, other in lines_of(out, folder) if file == "red"]
     assert not any(file == "red-again" for file, _, _ in lines_of(out, folder))
     assert found[:3] == [("red-again", "near-duplicate"), ("blue", "look-alike"), ("orange", "look-alike")]
-    assert "1 (20.0%) have no caption and so are nobody's look-alikes" in err
+    assert "1 (20.0%) have no caption and so cannot be look-alikes" in err
 
 
 def test_one_photo_and_only_copies_have_none(lookalikes, folder):
@@ -223,7 +223,7 @@ def test_a_data_file_that_is_wrong_as_a_whole_is_one_sentence(lookalikes, tmp_pa
         (["--duplicates-above", "nan"], "a number from -1 to 1"),
         (["--by", "smell"], "invalid choice"),
         (["--by", "caption"], "no photo has a caption"),
-        (["--by", "caption", "--metric", "euclidean"], "is for --by image"),
+        (["--by", "caption", "--metric", "euclidean"], "needs --by image"),
         (["--most", "-1"], "whole number above 0"),
         (["--alike-above", "2"], "a cosine is a number from -1 to 1"),
         (["--alike-above", "nan"], "a number from -1"),

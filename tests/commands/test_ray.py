@@ -13,7 +13,7 @@ from PIL import Image
 
 pytest.importorskip("ray")
 
-pytest_plugins = ["ray_cluster"]
+pytest_plugins = ["support.ray_cluster"]
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +54,7 @@ def kill_a_worker(two_workers):
         thread.join()
 
 
+@pytest.mark.slow
 def test_captions_are_those_of_one_process_although_a_worker_is_killed(
     tellapart, two_workers, kill_a_worker, small_model, many_photos, tmp_path, monkeypatch
 ):
@@ -69,6 +70,7 @@ def test_captions_are_those_of_one_process_although_a_worker_is_killed(
     assert "37.png: " in err
 
 
+@pytest.mark.slow
 def test_features_are_those_of_one_process(tellapart, two_workers, many_photos, tmp_path):
     request = ("features", many_photos, "--image-size", 64, "--grid", 2, "--device", "cpu", "--out")
     assert tellapart(*request, tmp_path / "one")[0] == 1

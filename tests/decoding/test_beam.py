@@ -18,6 +18,7 @@ from decoding.toy_captioner import (
     unpadded,
 )
 from support.decoders import beam_search, greedy
+from support.pairwise import pairwise
 from tellapart.data.streams import region_inputs
 
 CAT, DOG = 4, 5
@@ -75,10 +76,12 @@ def test_a_beam_wide_enough_finds_the_best_of_all_captions(length_penalty, banne
         assert captions_of(best, photo) == [captions[place] for place in order[photo, :6].tolist()]
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("length_penalty", [0.0, 0.7, 1.5, -0.5])
-@pytest.mark.parametrize(("beam", "n_best"), [(1, 1), (2, 1), (2, 2), (3, 1), (3, 3), (5, 2), (3, 5)])
-def test_a_narrow_beam_is_the_plain_one(beam, n_best, length_penalty, seed):
+WIDTHS = [(1, 1), (2, 1), (2, 2), (3, 1), (3, 3), (5, 2), (3, 5)]
+
+
+@pytest.mark.parametrize(("width", "length_penalty", "seed"), pairwise(WIDTHS, [0.0, 0.7, 1.5, -0.5], range(4)))
+def test_a_narrow_beam_is_the_plain_one(width, length_penalty, seed):
+    beam, n_best = width
     captioner = ToyCaptioner(vocab_size=8, seed=seed, sharpness=0.5)
     features, regions = photos(5, seed=seed)
     options = {"max_words": 6, "banned": (PAD, UNK), "length_penalty": length_penalty, "n_best": n_best}

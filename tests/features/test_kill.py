@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import random
-import signal
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from support.killed import run_killed
+
 PHOTOS = 150
-KILLS = 3
+# Which write is the last one of each run, and how much of it reaches the disk.  A batch of photos is three writes:
+# its cells, its means, its lines of the journal.
+KILLS = [(5, 0.5), (4, 0.0), (3, 0.3), (6, 1.0)]
 SETTINGS = ("--image-size", 64, "--grid", 2)
 STORE = "photos.efficientnet_lite2-64px-2x2"
 ROW = {"grid.f16": 2 * 2 * 1280 * 2, "pooled.f16": 1280 * 2}  # bytes of a photo: cells, features, two bytes each
@@ -50,31 +51,18 @@ def rows(store: Path) -> dict[str, dict[str, bytes]]:
     return found
 
 
-def kill_after(process, store: Path, photos: int, pause: float) -> bool:
-    """Wait until the journal has that many lines and a moment more, and kill.  False if the process was done sooner."""
-    deadline = time.monotonic() + 60
-    while process.poll() is None and lines(store) < photos:
-        assert time.monotonic() < deadline, "the journal does not grow"
-        time.sleep(0.001)
-    time.sleep(pause)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    return process.returncode == -signal.SIGKILL
-
-
+@pytest.mark.slow
 def test_a_killed_run_goes_on_until_every_photo_has_the_features_of_an_undisturbed_run(
-    many_photos, tmp_path, tellapart, start_tellapart
+    many_photos, tmp_path, tellapart
 ):
     """Only those that are killed have a process of their own; starting one takes longer than all the photos."""
     code, printed, _ = tellapart("features", many_photos, *SETTINGS, "--out", tmp_path / "undisturbed")
     assert code == 0
     assert printed.endswith(f": {PHOTOS} photos added, 0 were there\n")
 
-    chance = random.Random(0)
     store, before = tmp_path / "killed" / STORE, 0
-    for _ in range(KILLS):
-        process = start_tellapart("features", many_photos, *SETTINGS, "--out", tmp_path / "killed")
-        assert kill_after(process, store, before + chance.randint(1, 20), chance.uniform(0, 0.06))
+    for last, share in KILLS:
+        run_killed(store, last, share, "features", many_photos, *SETTINGS, "--out", tmp_path / "killed")
         assert before < lines(store) < PHOTOS  # what was there stays there, and there is something left to do
         before = lines(store)
 

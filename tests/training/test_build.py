@@ -186,6 +186,7 @@ def test_the_best_checkpoint_is_the_best_one(begin, small_world, tmp_path):
     assert metrics["loss"] == pytest.approx(position.best, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_patience_survives_a_stop_after_every_single_step(begin, tmp_path, monkeypatch):
     """Stopping early depends on what was seen before; a run in as many pieces as steps stops at the same place."""
     hasty = (*HASTY, "--validation.patience=2", "--batch_size=8", "--optim.accumulate=1")

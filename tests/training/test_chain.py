@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -327,6 +326,7 @@ def test_a_damaged_record_is_named(write, train, tmp_path, content):
 # --- several at once --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_runs_at_once_make_what_runs_in_turn_make(write, train, tellapart, tmp_path):
     file = write(*THREE)
     assert train(file)[0] == 0
@@ -342,6 +342,7 @@ def test_runs_at_once_make_what_runs_in_turn_make(write, train, tellapart, tmp_p
     assert (tmp_path / "two" / "chain.logs" / "more-seed1.txt").exists()
 
 
+@pytest.mark.slow
 def test_a_failure_among_runs_at_once_ends_the_chain_and_names_the_run(write, train, tmp_path):
     data = tmp_path / "empty.json"
     data.write_text(json.dumps({"images": []}))
@@ -364,6 +365,7 @@ REWARDS["brief"] = RewardEntry(
 """
 
 
+@pytest.mark.slow
 def test_processes_know_what_a_plugin_brings(write, tmp_path):
     (tmp_path / "brief.py").write_text(BRIEF)
     policy = {"name": "policy_gradient", "policy": {"samples": 2}, "rewards": {"weights": {"brief": 1}}}
@@ -374,22 +376,44 @@ def test_processes_know_what_a_plugin_brings(write, tmp_path):
     assert (tmp_path / "runs" / "brief" / "best.safetensors").exists()
 
 
+# Runs wait after their fourth line of the log for as long as the file `hold` is there.
+HOLD = """
+import pathlib, time
+from tellapart.training.loop import Log
+
+hold, write = pathlib.Path(__file__).with_name("hold"), Log.write
+
+def write_and_wait(log, step, more):
+    write(log, step, more)
+    while step >= 4 and hold.exists():
+        time.sleep(0.01)
+
+Log.write = write_and_wait
+"""
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_a_chain_that_was_stopped_goes_on_where_it_was(write, train, tmp_path, how):
+def test_a_chain_that_was_stopped_goes_on_where_it_was(write, train, start_tellapart, tmp_path, how):
     """Whatever is stopped by Ctrl-C or a kill: the weights are those of a chain that nobody stopped."""
-    given = [{"name": "xe"}, {"name": "more", "init_from": "xe", "seeds": [1, 2], "mean": True, "max_steps": 30}]
+    given = [{"name": "xe"}, {"name": "more", "init_from": "xe", "seeds": [1, 2], "mean": True, "max_steps": 8}]
     assert train(write(*given))[0] == 0
-    out = tmp_path / "stopped"
-    command = [sys.executable, "-m", "tellapart", "train", write(*given), "--out", out, "--jobs", "2"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ)
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
-        log = out / "more" / "seed1" / "log.jsonl"
-        if log.exists() and log.read_bytes().count(b"\n") >= 4:
-            break
+    (tmp_path / "hold.py").write_text(HOLD)
+    (tmp_path / "hold").touch()
+    out, quiet = tmp_path / "stopped", {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    own = ("--out", out, "--jobs", 2, "--plugin", tmp_path / "hold.py")
+    process = start_tellapart("train", write(*given), *own, **quiet)
+    deadline = time.monotonic() + 240
+    log = out / "more" / "seed1" / "log.jsonl"
+    while not (log.exists() and log.read_bytes().count(b"\n") >= 4):
+        assert process.poll() is None
+        assert time.monotonic() < deadline, "the first seed does not get to its fourth step"
         time.sleep(0.01)
     process.send_signal(how)
-    assert process.wait(60) == (130 if how == signal.SIGINT else -signal.SIGKILL)
+    if how == signal.SIGKILL:
+        process.wait()
+    (tmp_path / "hold").unlink()
+    assert process.wait(120) == (130 if how == signal.SIGINT else -signal.SIGKILL)
     assert not (out / "more" / "mean").exists()
     while time.monotonic() < deadline:  # those that were left alone see it, and stop
         code, _, err = train(write(*given), "--out", out, "--resume", "--jobs", 1)

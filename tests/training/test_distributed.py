@@ -121,6 +121,7 @@ def assert_same_run(run, other, logged):
 # --- two are as one ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_two_processes_end_with_the_weights_of_one_that_has_the_joined_batches(
     two, small_world, tmp_path, logged, name
@@ -158,6 +159,7 @@ def test_each_process_has_draws_of_its_own(two):
     assert first != second
 
 
+@pytest.mark.slow
 def test_one_process_under_torchrun_is_one_process(
     tellapart, small_world, uninterrupted, tmp_path, logged, monkeypatch
 ):
@@ -218,6 +220,7 @@ def test_processes_that_do_not_learn_from_the_same_photos_do_not_learn_together(
     assert not (folder / "different" / "last.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_a_mistake_in_a_recipe_is_told_once(small_world, tmp_path):
     arguments = ("train", small_world / "recipe.yaml", "--out", tmp_path / "run", "--optim.lr=-1")
     first, second = two_processes("-m", "tellapart", *arguments)
@@ -291,6 +294,7 @@ def steps_done(run):
     return max((json.loads(line)["step"] for line in lines), default=0)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_after_one_of_its_processes_was_killed(two, small_world, tmp_path, logged, torchrun):
     for attempt in range(5):  # a busy machine may let it end before we have seen that it began
         out = tmp_path / f"run{attempt}"

@@ -19,6 +19,7 @@ def is_saving(run):
     return run.exists() and any(file.name.endswith(".tmp") for file in run.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0])
 def test_a_run_that_is_killed_again_and_again_ends_with_the_weights_of_one_that_was_not(
     tmp_path, small_world, uninterrupted, logged, start_tellapart, seed

@@ -62,6 +62,7 @@ def attributes(small_world, tmp_path_factory):
     bring_in(examples, [folder], folder_of(small_world / "features", "toy_world", "attributes"), "attributes")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", CAPTIONING, ids=name_of)
 def test_a_recipe_takes_two_steps(file, small_world, retrievers, attributes, tmp_path):
     (listener, reader), whole = retrievers, parse([str(file)])[0]

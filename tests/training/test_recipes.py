@@ -147,7 +147,7 @@ def test_a_folder_may_be_called_like_a_recipe(tmp_path):
 def test_two_recipes_are_one_too_many(tellapart, tmp_path):
     (tmp_path / "r.yaml").write_text("batch_size: 7\n")
     code, _, err = tellapart("train", tmp_path / "r.yaml", "--data", "k.json", tmp_path / "r.yaml")
-    assert (code, err) == (2, f"tellapart train: {tmp_path / 'r.yaml'}: there are two recipes; a run has one.\n")
+    assert (code, err) == (2, f"tellapart train: {tmp_path / 'r.yaml'}: this is a second recipe; a run takes one.\n")
 
 
 def test_what_print_config_shows_is_the_whole_recipe_and_can_be_run_again(small_world, tmp_path, capsys):
@@ -168,6 +168,7 @@ def test_tiny_shrinks_a_recipe_to_ten_steps_of_a_small_model(small_world):
     assert recipe == shrink(parse([first])[0])
 
 
+@pytest.mark.slow
 def test_a_tiny_run_ends_after_ten_steps_with_a_model_that_can_be_loaded(tellapart, small_world, tmp_path):
     code, out, err = tellapart("train", small_world / "recipe.yaml", "--out", tmp_path / "run", "--tiny")
     assert code == 0, err

@@ -42,6 +42,7 @@ def test_the_undisturbed_run_has_own_words_dropout_and_validations_in_between(un
     assert position_of(uninterrupted)["finished"] == "all epochs done"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "steps"), [(signal.SIGINT, 3), (signal.SIGTERM, 8)])
 def test_a_run_that_was_stopped_and_resumed_is_the_run_that_was_never_stopped(
     tmp_path, small_world, uninterrupted, logged, start_tellapart, tellapart, number, steps
@@ -78,6 +79,7 @@ def test_resuming_a_finished_run_changes_nothing(small_world, uninterrupted, tel
 LONGER = ("--validation.every", 1, "--optim.decay", 0.5, "--optim.decay_epochs", 2)  # 4 steps an epoch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["constant", "step"])
 def test_a_run_that_gets_more_epochs_is_the_run_that_had_them_from_the_start(
     tmp_path, small_world, tellapart, logged, schedule
@@ -116,6 +118,7 @@ def test_a_run_that_was_stopped_can_get_more_epochs(tmp_path, small_world, tella
     assert logged(longer) == logged(whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
 def test_a_rate_that_falls_towards_the_end_is_that_of_the_longer_run_from_there_on(
     tmp_path, small_world, tellapart, logged, schedule

@@ -158,6 +158,7 @@ def test_a_tiny_run_fits_together(tellapart, recipe_of, tmp_path, name):
     assert retrievers.load(tmp_path / "run").embed_captions(["a red flag"]).shape == (1, 32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MADE)
 def test_a_run_that_was_stopped_and_resumed_is_the_run_that_was_never_stopped(
     tellapart, recipe_of, tmp_path, monkeypatch, name

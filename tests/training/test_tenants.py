@@ -142,6 +142,7 @@ def test_a_run_that_stopped_goes_on_exactly(tenant, trained, tmp_path):
     assert same_weights(trained, tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_exactly(tenant, trained, tmp_path, start_tellapart):
     command = ["train", *tenant, "--out", tmp_path / "run", "--resume", "--plugin", PLUGIN]
     process = start_tellapart(*command)
@@ -156,6 +157,7 @@ def test_a_run_that_was_killed_goes_on_exactly(tenant, trained, tmp_path, start_
     assert same_weights(trained, tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_two_processes_are_one(tenant, trained, tmp_path):
     for code, _, err in two_processes(
         "-m", "tellapart", "train", *tenant, f"--out={tmp_path / 'run'}", "--plugin", PLUGIN

@@ -80,7 +80,7 @@ def test_what_it_does_not_report_cannot_decide(objective, small_world, tmp_path)
     recipe, _, _ = parse(
         [str(small_world / "recipe.yaml"), "--objective.name=tags", "--model={}", "--validation.metric=CIDEr-D"]
     )
-    with pytest.raises(UserError, match="validation.metric: there is no 'CIDEr-D' here; there are loss, last"):
+    with pytest.raises(UserError, match=r"validation\.metric: there is no 'CIDEr-D' here; there are loss, last"):
         run(recipe, tmp_path / "run")
 
 

@@ -13,6 +13,8 @@ from tellapart.objectives.cross_entropy import cross_entropy_step
 from tellapart.toy import world as toy_world
 from tellapart.training.build import seed_everything
 
+pytestmark = pytest.mark.slow
+
 CELLS, SHADES = 4, 4  # regions a side, and numbers a side of a region, three colours each
 
 

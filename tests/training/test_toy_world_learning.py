@@ -15,6 +15,8 @@ from tellapart.retrievers.embeddings import embed_photos
 from tellapart.toy import world
 from tellapart.training.build import run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory):

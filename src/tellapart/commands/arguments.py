@@ -21,7 +21,7 @@ class Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; {self.prog} --help tells more.")
+        raise UserError(f"{message}; see {self.prog} --help.")
 
 
 def positive(text: str) -> int:

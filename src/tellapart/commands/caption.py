@@ -11,23 +11,18 @@ from tellapart.captioning.ray_cluster import HELP, LOCAL, Cluster
 from tellapart.commands.arguments import Parser, number, positive
 from tellapart.data.unusable import Unusable
 from tellapart.errors import UserError
-from tellapart.parallel import batched, ordered_map
 from tellapart.printable import print_message, print_row
-from tellapart.progress import Progress, notice
+from tellapart.progress import notice
 
 if TYPE_CHECKING:
     from tellapart.captioning.candidates_file import CandidatesFile
     from tellapart.captioning.captioner import PhotoCaptioner
     from tellapart.captioning.endpoint import Endpoint
     from tellapart.captioning.rerank import Collection
-    from tellapart.captioning.resume import Rows
-    from tellapart.captioning.rows import CaptionsFile, Row
     from tellapart.captioning.sources import CaptionSource
-    from tellapart.data.captions import Caption
     from tellapart.data.items import Input
 
 _DECODING = ("n_best", "min_words", "no_repeat", "diverse", "diversity")
-_SAVED_TOGETHER = 16  # rows; a kill loses at most so many
 
 
 def parser() -> Parser:
@@ -147,6 +142,7 @@ def main(arguments: list[str]) -> int:
     _check(request)
 
     from tellapart.captioning.rows import CaptionsFile
+    from tellapart.captioning.writing import write
     from tellapart.data.items import gather
 
     out = CaptionsFile(request.out) if request.out else None
@@ -310,79 +306,3 @@ def show(speaker: CaptionSource, inputs: list[Input]) -> int:
                 print_row(caption.file, text)
     failed.rest(" (--out F.jsonl names each)")
     return len(failed)
-
-
-def write(speaker: CaptionSource, inputs: list[Input], out: CaptionsFile) -> int:
-    """Rows in a file, those that are there already left as they are.  Returns how many photos failed."""
-    with out.writing():
-        return _write(speaker, inputs, out)
-
-
-def _write(speaker: CaptionSource, inputs: list[Input], out: CaptionsFile) -> int:
-    from tellapart.captioning import resume
-
-    photos: dict[str, Input] = {}
-    for place, photo in zip(resume.places([photo.file for photo in inputs]), inputs, strict=True):
-        photos.setdefault(place, photo)  # a photo may be named twice, in two ways
-    place_of = {photo.file: place for place, photo in photos.items()}
-    before = resume.arrange(out.rows, photos, speaker.settings)
-    todo = [photo.file for place, photo in photos.items() if place not in before.done]
-    replaced = [row for file in todo for row in before.of_photos[place_of[file]]]
-    if any(map(resume.is_of_unknown_hand, replaced)):
-        _keep_copy(out)
-    out.keep(before.all())
-    witness = resume.Witness(todo)
-    made: list[Row] = []
-    with Progress("captions", len(photos), done=len(before.done)) as bar:
-        failed = Unusable(bar.message)
-        for batch in batched(speaker.caption(todo), _SAVED_TOGETHER):
-            pictures = ordered_map(witness.picture, [caption.file for caption in batch])
-            rows = [
-                resume.new_row(
-                    _row(photos[place_of[caption.file]], caption),
-                    before.of_photos[place_of[caption.file]],
-                    picture or caption.sha256,
-                    speaker.settings,
-                )
-                for caption, picture in zip(batch, pictures, strict=True)
-            ]
-            out.append(rows)
-            made += rows
-            for caption in batch:
-                if caption.error:
-                    failed.add(caption.file, caption.error)
-            bar.advance(len(batch))
-        failed.rest()  # all have a row
-    # What was made of a photo before, with other settings, stays until there is something better than an error; and
-    # what a person wrote stays, even if it was written only just now.
-    after = resume.by_place(list(resume.merged(out.read_again(), made)), photos)
-    out.keep(after.chosen())
-    _report(out, before, after, len(failed))
-    return len(failed)
-
-
-def _row(photo: Input, caption: Caption) -> Row:
-    return caption.row() | ({} if photo.id is None else {"id": photo.id})
-
-
-def _keep_copy(out: CaptionsFile) -> None:
-    copy = out.copy()
-    print_message(
-        f"{out.path}: of an earlier version, which did not note what people edited; there is a copy in {copy}"
-    )
-
-
-def _report(out: CaptionsFile, before: Rows, after: Rows, failed: int) -> None:
-    from tellapart.captioning.resume import is_by_hand
-
-    captions = len(after.of_photos) - failed
-    edited = sum(any(map(is_by_hand, rows)) for rows in after.of_photos.values())
-    counts = [f"{captions} caption{'' if captions == 1 else 's'} in {out.path}"]
-    counts += [f"{len(before.done)} of them from before"] if before.done else []
-    counts += [f"{edited} edited by hand, and kept"] if edited else []
-    counts += [f"{failed} photos could not be used"] if failed else []
-    counts += [f"{len(after.others)} rows of other photos kept"] if after.others else []
-    print_message("; ".join(counts))
-    if before.changed:
-        shown = ", ".join(before.changed[:3]) + (" ..." if len(before.changed) > 3 else "")
-        print_message(f"the picture has changed since its caption was edited by hand: {shown}")

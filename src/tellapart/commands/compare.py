@@ -30,22 +30,24 @@ Found = TypeVar("Found")
 def parser() -> Parser:
     parser = Parser(
         "compare",
-        "Runs side by side: a table of what they are and reached, and where their recipes differ.\n"
+        "Compare training runs: a table of their results, and the settings in which their recipes differ.\n"
         "\n"
-        "  RUN   a folder that `tellapart train` wrote; changes are told from the first to the last\n"
+        "  RUN   a folder that `tellapart train` wrote; changes are shown from the first run to the last\n"
         "\n"
-        "In DIR: report.html and, as figures/*.svg, curves of validations and rewards and what n-grams weigh.\n"
-        "With --data also the captions that changed, where they fail, what their words earn, and a map of them;\n"
-        "with --evaluation, recall against batch size where runs differ in it.\n"
-        "Exit 1: some photos could not be used; each is named.",
+        "Writes DIR/report.html and DIR/figures/*.svg: curves of validation and rewards, and n-gram weights.\n"
+        "With --data: captions that changed, failures, rewards of words, and a map (t-SNE) of the captions.\n"
+        "With --evaluation: recall against batch size, for runs that differ in it.\n"
+        "Exit 1: some photos could not be used; each is reported.",
         "tellapart compare runs/plain_xe runs/plain_scst --data flickr8k.json --out comparison",
     )
-    parser.add_argument("runs", metavar="RUN", nargs="+", help="a column of the table")
-    parser.add_argument("--out", metavar="DIR", type=Path, help="folder to write to")
-    parser.add_argument("--data", metavar="DATA", help="a data file, whose photos each run captions")
-    parser.add_argument("--split", metavar="NAME", help="the part of the data file (default: test)")
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="a run folder; one column of the table")
     parser.add_argument(
-        "--photos", metavar="N", type=positive, help=f"so many of its photos, drawn by chance (default: {_PHOTOS})"
+        "--out", metavar="DIR", type=Path, help="folder for the report and figures (default: print a table only)"
+    )
+    parser.add_argument("--data", metavar="DATA", help="a data file with photos for the runs to caption")
+    parser.add_argument("--split", metavar="NAME", help="split of the data file (default: test)")
+    parser.add_argument(
+        "--photos", metavar="N", type=positive, help=f"number of photos, sampled at random (default: {_PHOTOS})"
     )
     parser.add_argument(
         "--evaluation",
@@ -53,12 +55,10 @@ def parser() -> Parser:
         nargs="+",
         type=Path,
         default=[],
-        help="folders of `tellapart evaluate --out`; captions that are there are not made again",
+        help="folders of `tellapart evaluate --out`; their captions are reused",
     )
-    parser.add_argument(
-        "--time", action="store_true", help="measure the parts of a step of runs by policy gradient: takes a minute"
-    )
-    parser.add_argument("--features", metavar="DIR", type=Path, help="what runs saw of DATA, cached or imported there")
+    parser.add_argument("--time", action="store_true", help="time each part of a policy gradient step; takes a minute")
+    parser.add_argument("--features", metavar="DIR", type=Path, help="folder with cached or imported features of DATA")
     parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
     return parser
 
@@ -95,10 +95,10 @@ def _check(request: Namespace) -> None:
 
     for name in ("data", "evaluation"):
         if getattr(request, name) and not request.out:
-            raise UserError(f"--{name} needs --out, the folder that figures are written to.")
+            raise UserError(f"--{name} needs --out, the folder for the figures.")
     for name in ("split", "photos", "features"):
         if getattr(request, name) and not request.data:
-            raise UserError(f"--{name} needs --data, the file that photos are taken from.")
+            raise UserError(f"--{name} needs --data, the file with the photos.")
 
 
 def _print(runs: Sequence[Run]) -> None:
@@ -119,7 +119,7 @@ def _times(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
 
     learning = [run for run in runs if run.rewards]
     if not learning:
-        raise UserError("--time: none of the runs is trained by a policy gradient, whose parts could be measured.")
+        raise UserError("--time: none of the runs is trained by a policy gradient.")
     times = {run.name: step_time.measure(run) for run in learning}
     width = shutil.get_terminal_size((100, 24)).columns
     table = compare.text_table(step_time.time_table(times), list(times), width)
@@ -192,9 +192,9 @@ def _captions(
 
     Also who knows what the words rest on, and what could not be used.
     """
-    from tellapart.commands.evaluate import Captioners
     from tellapart.errors import UserError
     from tellapart.evaluation import changes
+    from tellapart.evaluation.captions import Captioners
     from tellapart.evaluation.compare import evaluated
     from tellapart.evaluation.models import Model
 

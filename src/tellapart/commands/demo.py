@@ -26,23 +26,21 @@ _AMONG = "told apart"
 _TUNED = "tuned"
 _FIRST = 6  # photos that the page opens with
 _SUBTITLE = (
-    "{photos} photos, most of them in groups that look alike. An ordinary captioner says the same of several of them; "
-    "one that tells them apart says what only this photo shows."
+    "{photos} photos, most of them in groups that look alike. An ordinary captioner gives several of them the same "
+    "caption; a distinctive one says what only this photo shows."
 )
 
 
 def parser() -> Parser:
     parser = Parser(
         "demo",
-        "Caption the embedded album, photos in groups that look alike, with each embedded captioner; find the photos\n"
-        "by their captions; tell one group apart.  Writes DIR/report.html, and the captions to DIR/captions.",
+        "Caption the embedded album (groups of look-alike photos) with each embedded captioner, measure how well the\n"
+        "captions tell photos apart, and re-rank those of one group.  Writes DIR/report.html and DIR/captions.",
         "tellapart demo --out demo",
     )
+    parser.add_argument("--out", metavar="DIR", type=Path, default=Path("demo"), help="output folder (default: demo)")
     parser.add_argument(
-        "--out", metavar="DIR", type=Path, default=Path("demo"), help="folder to write to (default: demo)"
-    )
-    parser.add_argument(
-        "--train", action="store_true", help="first train the default captioner on the album's photos: takes a minute"
+        "--train", action="store_true", help="first fine-tune the default captioner on the album; takes a minute"
     )
     return parser
 
@@ -53,9 +51,10 @@ def main(arguments: list[str]) -> int:
     _make(out)  # before the work, so that a folder that cannot be does not cost it
 
     from tellapart import album, files, retrievers
-    from tellapart.commands.evaluate import Captioners, grid_of, plane_of, text_reader, trained
     from tellapart.evaluation import models as rows
     from tellapart.evaluation import table
+    from tellapart.evaluation.captions import Captioners
+    from tellapart.evaluation.evaluate import grid_of, plane_of, text_reader, trained
     from tellapart.evaluation.pages import report
     from tellapart.models.retrievers import load
 
@@ -69,7 +68,7 @@ def main(arguments: list[str]) -> int:
         models = rows.models([*album.EMBEDDED, *tuned])
         grid, problems = grid_of(split, models, captioners, listening, reader, against=models[0].name, metrics=_METRICS)
         if grid is None:  # which no photo of an album that is whole can be the reason of
-            raise UserError(f"{album.HERE}: nothing could be said of the album; install tellapart anew.")
+            raise UserError(f"{album.HERE}: the album could not be captioned; install tellapart again.")
         grid.skipped.update(left_out)
         _show(grid, _tell_apart(captioners.load(models[-1]), grid.split.photos))
         differences, width = grid.differences(), shutil.get_terminal_size((100, 24)).columns
@@ -103,7 +102,7 @@ def _make(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        raise UserError(f"--out {out}: there is a file of this name, or on the way to it; name a folder.") from None
+        raise UserError(f"--out {out}: this, or a folder above it, is a file; choose another folder.") from None
     except OSError as error:
         raise UserError(f"--out {out}: the folder cannot be made ({error.strerror}).") from None
 
@@ -150,7 +149,7 @@ def _tell_apart(captioner: PhotoCaptioner, photos: Sequence[Example]) -> dict[st
 def _show(grid: Grid, told_apart: Mapping[str, str]) -> None:
     """What is said of one group, photo by photo."""
     width = max(map(len, [*grid.rows, _AMONG]))
-    print(f"{_SHOWN}, each by itself and told apart from the others (`tellapart caption PHOTOS --among PHOTOS`)")
+    print(f"{_SHOWN}, each by itself, and re-ranked among the others (`tellapart caption PHOTOS --among PHOTOS`)")
     for number in grid.measured:
         photo = grid.split.photos[number]
         if photo.extra["group"] == _SHOWN:

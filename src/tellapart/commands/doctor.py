@@ -50,7 +50,7 @@ def _numbers() -> Iterator[Finding]:
     kind = torch.backends.cpu.get_cpu_capability() if device.type == "cpu" else torch.cuda.get_device_name(device)
     yield True, "device", f"{device} ({kind}, {torch.get_num_threads()} threads)"
     gain = bf16_gain(device)
-    yield True, "number type", f"{quicker(gain)} (bf16 is {gain:.2g} times as quick as fp32 here)"
+    yield True, "number type", f"{quicker(gain)} (bf16 is {gain:.2g} times as fast as fp32 here)"
 
 
 def _weights() -> Iterator[Finding]:

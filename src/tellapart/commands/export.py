@@ -11,16 +11,16 @@ from tellapart.printable import print_row
 def parser() -> Parser:
     parser = Parser(
         "export",
-        "Write a captioner as ONNX graphs for onnxruntime, in a folder that --model takes like any other.\n"
-        "The graphs are run beside the original on random photos; if they differ, nothing is written.",
+        "Export a captioner to ONNX for onnxruntime.  The new folder works with --model like any other.\n"
+        "The graphs are compared with the original on random inputs; if they differ, nothing is written.",
         "tellapart export plain --out plain_int8 --int8",
     )
-    parser.add_argument("model", metavar="MODEL", help="from `tellapart models`, a run folder, or a hub id")
-    parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="the new folder")
+    parser.add_argument("model", metavar="MODEL", help="a name from `tellapart models`, a run folder, or a hub id")
+    parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="output folder")
     parser.add_argument(
         "--int8",
         action="store_true",
-        help="matrices in 8 bits: smaller and quicker, and now and then another word (default: single precision)",
+        help="quantise matrices to 8 bits: smaller and faster, captions may differ slightly (default: fp32)",
     )
     return parser
 

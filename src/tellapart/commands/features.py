@@ -23,37 +23,45 @@ def parser() -> Parser:
     defaults = EncoderConfig()
     parser = Parser(
         "features",
-        "Compute the features of a data set's photos once and keep them for training.\n"
-        "A run that was stopped goes on where it was; photos that have not changed cost nothing.\n"
+        "Compute the features of a data set's photos and cache them for training.\n"
+        "Run it again to resume; photos that have not changed are skipped.\n"
         "\n"
-        "With --from, region features that another program computed are imported instead: a folder with a .npz, .npy\n"
+        "With --from, import region features that another program computed: a folder with a .npz, .npy\n"
         "or .safetensors file for each photo, one such file for all, or the .tsv archives of bottom-up attention.\n"
-        "A recipe then names them: encoder: {name: NAME}.",
+        "Recipes use them by name: encoder: {name: NAME}.",
         "tellapart features coco.json --encoder resnet101 --image-size 448 --grid 14\n"
         "  tellapart features coco.json --from trainval_36.tsv test2014_36.tsv --name bottom_up_36 --cap 36",
     )
     parser.add_argument("data", metavar="DATA", help="a data file, or a folder of photos")
-    parser.add_argument("--out", metavar="DIR", type=Path, default=Path("features"), help="default: features")
-    looking = parser.add_argument_group("an encoder looks at the photos")
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, default=Path("features"), help="cache folder (default: features)"
+    )
+    looking = parser.add_argument_group("compute features with an encoder")
     looking.add_argument(
         "--encoder",
         metavar="E",
         help=f"{', '.join(ENCODERS)}, or a vision backbone of transformers by folder or hub id "
         f"(default: {defaults.name})",
     )
-    looking.add_argument("--image-size", type=positive, help=f"pixels a side (default: {defaults.image_size})")
-    looking.add_argument("--grid", type=positive, help=f"cells a side of the feature map (default: {defaults.grid})")
+    looking.add_argument(
+        "--image-size", type=positive, help=f"input size of the encoder in pixels (default: {defaults.image_size})"
+    )
+    looking.add_argument(
+        "--grid", type=positive, help=f"pool the feature map to GRID x GRID cells (default: {defaults.grid})"
+    )
     looking.add_argument(
         "--pooling",
         choices=get_args(Pooling),
-        help=f"what a cell is of the network's own (default: {defaults.pooling})",
+        help=f"how the feature map is pooled (default: {defaults.pooling})",
     )
     looking.add_argument("--device", help="cpu, cuda ... (default: a GPU if there is one)")
     looking.add_argument("--ray", metavar="ADDRESS", nargs="?", const=LOCAL, help=HELP)
-    elsewhere = parser.add_argument_group("features from elsewhere")
-    elsewhere.add_argument("--from", dest="sources", metavar="SOURCE", nargs="+", type=Path, help="archives or folders")
-    elsewhere.add_argument("--name", help="what recipes will call them, such as bottom_up_36")
-    elsewhere.add_argument("--cap", type=positive, help="regions of a photo that are kept (default: 100)")
+    elsewhere = parser.add_argument_group("import features")
+    elsewhere.add_argument(
+        "--from", dest="sources", metavar="SOURCE", nargs="+", type=Path, help="archives or folders to import"
+    )
+    elsewhere.add_argument("--name", help="name for recipes, such as bottom_up_36")
+    elsewhere.add_argument("--cap", type=positive, help="maximum number of regions per photo (default: 100)")
     return parser
 
 
@@ -68,7 +76,7 @@ def main(arguments: list[str]) -> int:
     source = Path(request.data)
     dataset = folder.read(source) if files.is_folder(source) else examples.read(source, needs_files=not request.sources)
     if dataset.kind != "images":
-        raise UserError(f"{source}: has {dataset.kind}; features are made of photos.")
+        raise UserError(f"{source}: has {dataset.kind}; this command takes photos.")
     failed = _import(request, dataset) if request.sources else _compute(request, dataset)
     for problem in dataset.problems:
         print_message(problem)
@@ -78,11 +86,11 @@ def main(arguments: list[str]) -> int:
 def _check(request: argparse.Namespace) -> None:
     """What the arguments cannot say of each other by themselves."""
     if request.sources and not request.name:
-        raise UserError("--from needs --name, which recipes will call these features by.")
+        raise UserError("--from needs --name, the name of these features in recipes.")
     looking, elsewhere = ("encoder", "image_size", "grid", "pooling", "device", "ray"), ("name", "cap")
     for option in looking if request.sources else elsewhere:
         if getattr(request, option) is not None:
-            why = "is for an encoder, and with --from none looks" if request.sources else "needs --from"
+            why = "is for an encoder; --from imports features without one" if request.sources else "needs --from"
             raise UserError(f"--{option.replace('_', '-')} {why}.")
 
 

@@ -27,28 +27,28 @@ def parser() -> Parser:
     rules = "".join(f"  {name:<{width}}  {meaning}\n" for name, meaning in RULES.items())
     parser = Parser(
         "lint",
-        "Find what accessibility checkers flag in captions and alternative texts:\n"
+        "Check captions and alt texts for what accessibility checkers flag:\n"
         "\n"
         f"{rules}"
         "\n"
-        "Prints FILE<TAB>RULE<TAB>CAPTION lines, and how many of each rule on stderr.\n"
-        "Exit 0: nothing found; 1: something found, or photos that cannot be read; 2: the request is wrong.",
+        "Prints FILE<TAB>RULE<TAB>CAPTION lines, and the number of each rule on stderr.\n"
+        "Exit 0: nothing found; 1: something found, or unreadable photos; 2: wrong arguments.",
         "tellapart lint captions.jsonl --among holiday/ --ignore one-word,opening",
     )
     parser.add_argument(
         "captions",
         metavar="CAPTIONS",
-        help="{id: caption}, COCO results [{image_id, caption}], or what `tellapart caption --out` wrote",
+        help="{id: caption}, COCO results [{image_id, caption}], or a file of `tellapart caption --out`",
     )
     parser.add_argument(
         "--among",
         metavar="PATH",
-        help="the photos, as a folder or DATA.json: those without a caption are named, exact copies may share one, and "
-        "look-alikes (by the default retriever) that share one are told from others",
+        help="the photos, as a folder or DATA.json: reports photos without a caption, allows exact copies to share "
+        "one, and reports look-alikes (by the default retriever) that share one separately",
     )
-    parser.add_argument("--ignore", metavar="A,B", type=_rules, default=[], help="rules that do not count")
+    parser.add_argument("--ignore", metavar="A,B", type=_rules, default=[], help="rules to ignore")
     parser.add_argument(
-        "--out", metavar="F.json", type=Path, help="write what is found there, with the pictures that share a caption"
+        "--out", metavar="F.json", type=Path, help="write the findings there, with the pictures that share a caption"
     )
     return parser
 
@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
 
     path = Path(request.captions)
     if request.out and files.real(request.out) == files.real(path):
-        raise UserError(f"--out {request.out}: this is the file to be read; choose another name.")
+        raise UserError(f"--out {request.out}: this is the input file; choose another name.")
     given = caption_files.read(path)
     captions = given.by_id
     missing = [name for name in given.failed if name not in captions]
@@ -116,7 +116,7 @@ def _photos_by_name(among: str, names: Iterable[str], source: Path) -> tuple[dic
         name = next((name for name in said if name in known), known_files.get(_real(photo.file)))
         photos[name or photo.file] = photo.file
     if not known & photos.keys():
-        raise UserError(f"{source} and {among} have no photo in common; captions go by a photo's id or file.")
+        raise UserError(f"{source} and {among} have no photo in common; captions must have the id or file of a photo.")
     return photos, problems
 
 

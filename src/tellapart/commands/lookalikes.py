@@ -21,60 +21,68 @@ _SUFFIXES = (".json", ".json.gz", ".html")
 def parser() -> Parser:
     parser = Parser(
         "lookalikes",
-        "Find the photos that look like each photo of a collection, within its split.  Photos that are not similar\n"
-        "enough are no look-alikes, so a photo may have none.\n"
-        "Exact copies (same bytes) and near-duplicates (edits, the frames of a burst) make up sets.  They are no\n"
-        "look-alikes, and a set has one row, that of its first photo.\n"
+        "Find the photos that look like each photo of a collection, within its split.  A photo may have none:\n"
+        "only photos that are similar enough count.\n"
+        "Exact copies (same bytes) and near-duplicates (edits, bursts) are not look-alikes.  They form sets, and a\n"
+        "set has one row, that of its first photo.\n"
         "Prints FILE<TAB>KIND<TAB>OTHER FILE<TAB>SIMILARITY lines (kind: look-alike, near-duplicate, exact copy), or\n"
-        "writes the groups to --out.  Exit 1: some photos could not be used; each is named with its reason, in the\n"
-        "output too (kind: error, and the reason in the place of the other file).",
+        "writes the groups to --out.  Exit 1: some photos could not be used; each is reported with the reason, also\n"
+        "in the output (kind: error, with the reason in place of OTHER FILE).",
         "tellapart lookalikes holiday/ --out sheet.html",
     )
     parser.add_argument("data", metavar="DATA", nargs="+", help="a data file, or folders of photos")
-    parser.add_argument("--k", type=positive, default=5, help="look-alikes of a photo (default: 5)")
+    parser.add_argument("--k", type=positive, default=5, help="maximum number of look-alikes per photo (default: 5)")
     parser.add_argument(
         "--by",
         choices=("image", "caption"),
         default="image",
-        help="image: photos whose vectors are nearest (default); caption: photos one of whose captions fits best",
+        help="image: nearest by image embedding (default); caption: nearest by how well their captions fit the photo",
     )
     parser.add_argument(
         "--metric",
         choices=("cosine", "euclidean"),
         default="cosine",
-        help="how vectors of photos are compared (default: cosine); with euclidean, SIMILARITY is the distance",
+        help="how image embeddings are compared (default: cosine); with euclidean, SIMILARITY is the distance",
     )
     parser.add_argument(
         "--retriever",
         metavar="R",
         help="a retriever or an encoder from `tellapart models`, or a folder (default: the embedded retriever)",
     )
-    parser.add_argument("--split", metavar="NAME", help="only this part of a data file (default: each part by itself)")
+    parser.add_argument(
+        "--split", metavar="NAME", help="only this split of a data file (default: each split separately)"
+    )
     parser.add_argument(
         "--duplicates-above",
         metavar="T",
         type=_cosine,
-        help="photos with a cosine above T are near-duplicates; 1: none are (default: as measured for the encoder, "
-        "0.93 for the embedded one)",
+        help="photos with a cosine above T are near-duplicates; 1: none (default: as measured for the encoder, 0.93 "
+        "for the embedded one)",
     )
     parser.add_argument(
         "--alike-above",
         metavar="T",
         type=_threshold,
         default=argparse.SUPPRESS,  # None is an answer
-        help="photos with a cosine below T (with euclidean: a larger distance) are no look-alikes; none: the K nearest "
-        "are, however unlike (default: as measured for the retriever, 0.63 for the embedded one; for others, what "
-        "0.5%% of the collection's pairs reach)",
+        help="least cosine of look-alikes (with euclidean: greatest distance); none: always the K nearest (default: as "
+        "measured for the retriever, 0.63 for the embedded one; for others, the value that 0.5%% of the collection's "
+        "pairs reach)",
     )
     parser.add_argument(
         "--captions",
         metavar="F",
         type=Path,
-        help="captions for the contact sheet, as `tellapart caption --out F` writes them (default: those of DATA)",
+        help="captions for the contact sheet: a file of `tellapart caption --out` (default: those of DATA)",
     )
-    parser.add_argument("--out", metavar="F", type=Path, help="groups: F.json, F.json.gz; contact sheet: F.html")
     parser.add_argument(
-        "--most", metavar="N", type=positive, default=100, help="rows of the contact sheet (default: 100)"
+        "--out", metavar="F", type=Path, help="write groups (F.json, F.json.gz) or a contact sheet (F.html)"
+    )
+    parser.add_argument(
+        "--most",
+        metavar="N",
+        type=positive,
+        default=100,
+        help="maximum rows of the contact sheet (default: 100)",
     )
     parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
     return parser
@@ -102,13 +110,13 @@ def main(arguments: list[str]) -> int:
     from tellapart.neighbours.vectors import source
 
     if request.by == "caption" and request.metric != "cosine":
-        raise UserError("--metric euclidean is for --by image: a caption and a photo are compared by the cosine.")
+        raise UserError("--metric euclidean needs --by image; captions and photos are compared by cosine.")
     if request.out and files.real(request.out) in [files.real(Path(path)) for path in request.data]:
-        raise UserError(f"--out {request.out}: this is what is to be read; choose another name.")
+        raise UserError(f"--out {request.out}: this is an input; choose another name.")
     if request.out and files.is_folder(request.out):
-        raise UserError(f"--out {request.out}: this is a folder; give the name of a file.")
+        raise UserError(f"--out {request.out}: this is a folder; name a file.")
     if request.captions and not (request.out and request.out.suffix == ".html"):
-        raise UserError("--captions is for the contact sheet: give --out F.html.")
+        raise UserError("--captions is for the contact sheet; it needs --out F.html.")
     alike_above: float | Calibrated | None = getattr(request, "alike_above", "calibrated")
     if request.metric == "cosine" and isinstance(alike_above, float) and alike_above > 1:
         raise UserError(f"--alike-above {alike_above:g}: a cosine is a number from -1 to 1.")
@@ -177,7 +185,7 @@ def _summary(groups: Groups, collection: Collection) -> list[str]:
     if rule.by == "caption":
         silent = sum(not e.captions for e in collection.examples if str(e.file) not in groups.failed)
         if silent:
-            lines.append(f"{_share(silent, count)} have no caption and so are nobody's look-alikes")
+            lines.append(f"{_share(silent, count)} have no caption and so cannot be look-alikes")
     if groups.failed:
         lines.append(f"{_share(len(groups.failed), len(collection.examples))} could not be used")
     if groups.recall is not None:

@@ -13,13 +13,14 @@ from tellapart.errors import UserError
 from tellapart.retrievers import DEFAULT as DEFAULT_RETRIEVER
 from tellapart.retrievers import EMBEDDED as EMBEDDED_RETRIEVERS
 from tellapart.retrievers import MINILM, RETRIEVERS
-from tellapart.rewards.registry import REWARDS
 
 
 def main(arguments: list[str]) -> int:
     Parser("models", "List captioners, retrievers, rewards, encoders, recipes.", "tellapart models").parse_args(
         arguments
     )
+    from tellapart.rewards.registry import REWARDS  # loads torch
+
     sections = {
         "captioners, ready to use (--model)": {
             name: _card(folder) + (" (the default)" if name == DEFAULT else "") for name, folder in EMBEDDED.items()
@@ -30,7 +31,7 @@ def main(arguments: list[str]) -> int:
                 name: _card(folder) + (" (the default)" if name == DEFAULT_RETRIEVER else "")
                 for name, folder in EMBEDDED_RETRIEVERS.items()
             },
-            MINILM: f"text to text by the sentence encoder MiniLM: knows a photo by its references; {_minilm()}",
+            MINILM: f"text to text by the sentence encoder MiniLM: compares captions with references; {_minilm()}",
             "CLIP or SigLIP": "a folder or hub id, such as openai/clip-vit-base-patch32; pip install 'tellapart[clip]'",
         },
         "retrievers, to train (recipe: retriever)": {name: entry.line for name, entry in RETRIEVERS.items()},
@@ -38,7 +39,7 @@ def main(arguments: list[str]) -> int:
         "encoders (--encoder)": {
             **{name: f"{entry.line}; {_where(name)}" for name, entry in ENCODERS.items()},
             "a folder or hub id": f"{ANY_BACKBONE}; pip install 'tellapart[backbones]'",
-            "features from elsewhere": "imported with `tellapart features DATA --from ARCHIVE --name NAME`",
+            "imported features": "added with `tellapart features DATA --from ARCHIVE --name NAME`",
         },
         "recipes (tellapart train NAME)": {name: _first_line(file) for name, file in recipe_files.shipped().items()},
     }
@@ -53,7 +54,7 @@ def _card(folder: Path) -> str:
     """The first line of the model card that says something."""
     card = folder / "README.md"
     if not card.exists():
-        return "its weights are not in this installation"
+        return "weights missing in this installation"
     lines = card.read_text(encoding="utf-8").split("---", 2)[-1].splitlines()
     return next(line for line in lines if line and not line.startswith("#"))
 

@@ -20,15 +20,15 @@ def parser() -> Parser:
     formats = "\n".join(f"  {name:<{width}}  {entry.line}" for name, entry in READERS.items())
     parser = Parser(
         "prepare",
-        f"Turn a data set into the one schema that every other command reads.\n\nformats:\n{formats}",
+        f"Convert a data set to the JSON format that all other commands read.\n\nformats:\n{formats}",
         "tellapart prepare karpathy dataset_coco.json --photos coco/ --out coco.json",
     )
     parser.add_argument("format", metavar="FORMAT", choices=READERS, help="one of the formats above")
     parser.add_argument("source", metavar="SOURCE", type=Path, help="the file or folder to read")
-    parser.add_argument("--out", metavar="DATA.json", type=Path, required=True, help="where to write it (or .json.gz)")
-    parser.add_argument("--photos", metavar="DIR", type=Path, help="where the photos lie (default: around SOURCE)")
+    parser.add_argument("--out", metavar="DATA.json", type=Path, required=True, help="output file (or .json.gz)")
+    parser.add_argument("--photos", metavar="DIR", type=Path, help="folder of the photos (default: near SOURCE)")
     splits = parser.add_mutually_exclusive_group()
-    splits.add_argument("--split", metavar="NAME", help="put all photos into this split")
+    splits.add_argument("--split", metavar="NAME", help="assign all photos to this split")
     splits.add_argument(
         "--split-file",
         metavar="LIST",
@@ -36,7 +36,7 @@ def parser() -> Parser:
         nargs="+",
         action="extend",
         default=[],
-        help="lists of photo names, one in a line; each list's name says its split (trainImages.txt, val.txt ...)",
+        help="lists of photo names, one per line; the file name gives the split (trainImages.txt, val.txt ...)",
     )
     return parser
 

@@ -17,19 +17,16 @@ if TYPE_CHECKING:
 
     from tellapart.metrics.scoring import Scores
 
-TRAINING = (
-    "files with the captions that the model was trained on, for measures that need them (of a data file, its split "
-    "train)"
-)
+TRAINING = "training captions of the model, for measures that need them (of a data file, its split train)"
 
 
 def parser() -> Parser:
     parser = Parser(
         "score",
-        "Compare captions with what people said of the same photos.\n"
+        "Score captions against people's captions (references) of the same photos.\n"
         "\n"
-        "  CAPTIONS    {id: caption}, COCO results [{image_id, caption}], or what `tellapart caption --out` wrote;\n"
-        "              {id: [captions]} where a model gives several: the first is judged, for diversity all are\n"
+        "  CAPTIONS    {id: caption}, COCO results [{image_id, caption}], or a file of `tellapart caption --out`;\n"
+        "              {id: [captions]} for several per photo: the first is scored; diversity measures use all\n"
         "  REFERENCES  {id: [captions]}, COCO annotations, or a data file; plain or gzipped\n"
         "\n"
         'A caption may be {"caption": text} in place of text, as in the gts and res of pycocoevalcap.\n'
@@ -40,29 +37,29 @@ def parser() -> Parser:
         f"Measures:\n{_explained()}",
         "tellapart score captions.json references.json --metrics BLEU,METEOR,ROUGE-L,CIDEr-D",
     )
-    parser.add_argument("captions", metavar="CAPTIONS", help="the captions to be scored")
-    parser.add_argument("references", metavar="REFERENCES", help="what people said")
+    parser.add_argument("captions", metavar="CAPTIONS", help="the captions to score")
+    parser.add_argument("references", metavar="REFERENCES", help="the references")
     parser.add_argument(
         "--metrics",
         metavar="A,B",
-        help="names of measures; BLEU, SPICE, SGF and mBLEU are all of that name; or all "
+        help="names of measures, or all; BLEU, SPICE, SGF and mBLEU stand for all their variants "
         "(default: all that need no Java)",
     )
-    parser.add_argument("--per-image", action="store_true", help="scores of each photo too")
-    parser.add_argument("--allow-missing", action="store_true", help="leave out photos that only one file has")
+    parser.add_argument("--per-image", action="store_true", help="also give the scores of each photo")
+    parser.add_argument("--allow-missing", action="store_true", help="skip photos that are in one file only")
     parser.add_argument(
-        "--against", metavar="OTHER", help="other captions of the same photos: a paired bootstrap test of each score"
+        "--against", metavar="OTHER", help="captions to compare with: a paired bootstrap test of each score"
     )
-    parser.add_argument("--split", metavar="NAME", help="the part of a data file to score, such as test (default: all)")
+    parser.add_argument("--split", metavar="NAME", help="split of a data file to score, such as test (default: all)")
     parser.add_argument(
         "--df",
         default="self",
         metavar="D",
-        help="document frequencies of CIDEr: self (the references', the default), coco (bundled: for a few photos, or "
-        "one scale for several data sets), or a file of references or .npz",
+        help="document frequencies of CIDEr: self (from the references, the default), coco (bundled; for few photos, "
+        "or to compare data sets), or a file of references or .npz",
     )
     parser.add_argument("--training", metavar="DATA", nargs="+", help=TRAINING)
-    parser.add_argument("--out", metavar="F.json", type=Path, help="write the JSON there and print a table instead")
+    parser.add_argument("--out", metavar="F.json", type=Path, help="write the JSON to a file and print a table instead")
     return parser
 
 
@@ -89,7 +86,7 @@ def main(arguments: list[str]) -> int:
         if path
     ]
     if request.out and files.real(request.out) in map(files.real, given):
-        raise UserError(f"--out {request.out}: this is one of the files to be read; choose another name.")
+        raise UserError(f"--out {request.out}: this is an input file; choose another name.")
 
     models = [request.captions] + ([request.against] if request.against else [])
     ours, *others = compare(
@@ -108,7 +105,7 @@ def main(arguments: list[str]) -> int:
     if ours.perhaps_swapped:
         print_message("Photos have several captions and one reference each: are the two files swapped?")
     if request.df == "self" and len(ours.ids) == 1 and any(name.startswith("CIDEr") for name in ours.signature):
-        print_message("CIDEr of a single photo is 0 by its own words' frequencies; --df coco has others.")
+        print_message("CIDEr of a single photo is 0 with its own document frequencies; use --df coco.")
     result = _result(ours, others, per_image=request.per_image)
     text = json.dumps(result, indent=1, allow_nan=False)
     if request.out is None:

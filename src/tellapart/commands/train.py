@@ -44,23 +44,27 @@ class Request(NamedTuple):
 def parser() -> Parser:
     parser = Parser(
         "train",
-        "Run a recipe: a file, or the name of one that ships with tellapart (`tellapart models` lists them).  "
-        "Any field of a recipe can be set on the command line; they are listed below.",
+        "Train a captioner or retriever by a recipe: a file, or a name from `tellapart models`.  "
+        "Any field of a recipe can be set on the command line; the fields are listed below.",
         EXAMPLE,
     )
     parser.usage = "tellapart train RECIPE [--out DIR] [--resume] [--jobs N] [--data DATA.json ...] [--KEY VALUE ...]"
-    parser.add_argument("--recipe", action="append", default=[], help="the recipe; `--recipe` itself can be left out")
-    parser.add_argument("--print_config", action="store_true", help="print the whole recipe, and train nothing")
-    parser.add_argument("--out", default="runs/latest", metavar="DIR", help="folder of the run (default: runs/latest)")
+    parser.add_argument("--recipe", action="append", default=[], help="the recipe; same as RECIPE alone")
+    parser.add_argument("--print_config", action="store_true", help="print the whole recipe and exit")
+    parser.add_argument("--out", default="runs/latest", metavar="DIR", help="run folder (default: runs/latest)")
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="go on with the run that is in that folder; more epochs or max_steps make it longer",
+        help="continue the run in that folder; a larger epochs or max_steps extends it",
     )
     parser.add_argument(
-        "--jobs", type=positive, default=1, metavar="N", help="runs at once of a recipe with stages (default: 1)"
+        "--jobs",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="parallel runs of a recipe with stages (default: 1)",
     )
-    parser.add_argument("--tiny", action="store_true", help="shrink widths and steps, to see that everything fits")
+    parser.add_argument("--tiny", action="store_true", help="a quick test run: small network, few steps")
     parser.epilog = f"fields of a recipe:\n{_fields()}\n\n{parser.epilog}"
     return parser
 
@@ -81,7 +85,7 @@ def parse(arguments: list[str]) -> tuple[Recipe, Path, bool]:
     """One run: the recipe with the command line's changes, the run folder, and whether to go on with the run there."""
     request = asked(arguments)
     if not isinstance(request.what, Recipe):
-        raise UserError("this recipe has stages; it is not one run.")
+        raise UserError("this recipe has stages; a single run is needed.")
     return request.what, request.out, request.resume
 
 
@@ -93,7 +97,7 @@ def asked(arguments: list[str]) -> Request:
     what: Recipe | Chain
     if any(file.stages is not None for file in read):
         if len(read) > 1:
-            raise UserError("a recipe with stages cannot be joined with another one.")
+            raise UserError("a recipe with stages cannot be combined with another one.")
         what = _chain(read[0], changes, request)
     else:
         what = _recipe([file.content for file in read], changes, request)
@@ -175,7 +179,7 @@ def _with_short_forms(arguments: list[str]) -> list[str]:
         if not bare or option != "--data":  # --data has as many values as there are, any other option one
             option = word if word.startswith("--") and "=" not in word and word not in _FLAGS else ""
     if len(recipes) > 1:
-        raise UserError(f"{recipes[1]}: there are two recipes; a run has one.")
+        raise UserError(f"{recipes[1]}: this is a second recipe; a run takes one.")
     # The recipe comes first, so that the command line has the last word.
     given = ["--recipe", recipes[0]] if recipes else []
     return given + rest + (["--data.files", json.dumps(data)] if data else [])

@@ -193,7 +193,7 @@ def measure(
     reader: Retriever | None,
     *,
     against: str,
-    metrics: str | None = None,
+    metrics: str | Sequence[str] | None = None,
     training: TrainingCaptions | None = None,
     groups: Groups | None = None,
 ) -> Grid:
@@ -316,7 +316,7 @@ def _text(
     rows: dict[str, Row],
     split: Split,
     measured: list[int],
-    metrics: str | None,
+    metrics: str | Sequence[str] | None,
     training: TrainingCaptions | None,
 ) -> dict[str, str]:
     """Adds the measures of text to all rows."""

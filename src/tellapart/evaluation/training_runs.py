@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,15 +13,13 @@ from safetensors import SafetensorError, safe_open
 from tellapart import files, former_names, plain_yaml, recipe_values
 from tellapart.errors import UserError
 from tellapart.evaluation import models
-from tellapart.metrics.measures import RENAMED
 from tellapart.recipe import Recipe
+from tellapart.training import run_log
+from tellapart.training.run_log import Curves as Curves
 
 _AS_THEY_ARE = ("loss", "length")  # the others are shares, and people read them times 100
-_UNSEEN = ("step", "epoch", "words")  # of a log line: where it is, and how much it is about
 NEEDED = ("recipe.yaml", "log.jsonl")
 _CHECKPOINT = "last.safetensors"
-
-Curves = dict[str, list[tuple[int, float]]]  # what is measured -> step, value
 
 
 @dataclass(frozen=True)
@@ -61,7 +57,7 @@ def read(folders: Sequence[str]) -> list[Run]:
 
 def _read(folder: Path, name: str) -> Run:
     recipe = _recipe(folder / "recipe.yaml")
-    validations, training, last = _curves(folder / "log.jsonl")
+    validations, training, last = run_log.curves(folder / "log.jsonl")
     position = _position(folder / _CHECKPOINT)
     return Run(
         folder,
@@ -81,31 +77,6 @@ def _recipe(file: Path) -> Recipe:
     except UserError as error:
         raise UserError(f"{file} is damaged: {str(error).removeprefix(f'{file}: ')}") from None
     return recipe
-
-
-def _curves(file: Path) -> tuple[Curves, Curves, int]:
-    """Validations, all else, and the last step."""
-    if not files.is_file(file):
-        raise UserError(f"{file.parent}: there is no log.jsonl; the run has not come so far.")
-    validations: Curves = defaultdict(list)
-    training: Curves = defaultdict(list)
-    step = -1
-    for number, text in enumerate(files.read_lines(file), 1):
-        try:
-            line = json.loads(text)
-            step = line["step"]
-            if not isinstance(step, int) or not all(isinstance(value, int | float) for value in line.values()):
-                raise ValueError
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise UserError(f"{file}: line {number} is damaged; it must be an object of numbers with a step.") from None
-        for name, value in line.items():
-            if name not in _UNSEEN and math.isfinite(value):
-                curves = validations if name.startswith("val/") else training
-                figure = name.removeprefix("val/")
-                curves[RENAMED.get(figure, figure)].append((step, value))
-    if step < 0:
-        raise UserError(f"{file} has no line yet: there is nothing to compare.")
-    return dict(validations), dict(training), step
 
 
 def _position(file: Path) -> dict[str, Any]:

@@ -117,7 +117,7 @@ class PolicyGradient:
         self._content = content_words(view.vocabulary)  # the log tells how many captions repeat one
         self._so_far = RunningMean(total)
         self._two_passes = config.passes == "two" or (
-            config.passes == "auto" and getattr(captioner, "all_words_at_once", False)
+            config.passes == "auto" and getattr(captioner, "parallel_forward", False)
         )
         self._rules = Rules.of(words, max_words=max_words, no_repeat=config.no_repeat)
 

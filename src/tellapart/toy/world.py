@@ -366,11 +366,11 @@ def _decks(values: Sequence[str], rng: random.Random) -> Iterator[str]:
         yield from rng.sample(values, len(values))
 
 
-if __name__ == "__main__":  # python -m tellapart.data.toy_world FOLDER
+if __name__ == "__main__":  # python -m tellapart.toy.world FOLDER
     import sys
 
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
-        sys.exit("usage: python -m tellapart.data.toy_world FOLDER")
+        sys.exit("usage: python -m tellapart.toy.world FOLDER")
     try:
         print(f"{sys.argv[1]}/captions.json: {len(make(sys.argv[1]).examples)} scenes")
     except UserError as error:

@@ -4,6 +4,8 @@ import heapq
 import threading
 import time
 
+import pytest
+
 from support.chat_server import endpoint, say_colour
 from tellapart.captioning.endpoint.pace import Pace
 
@@ -156,6 +158,7 @@ def test_one_request_at_once_is_one(serve, coloured_photos):
     assert server.most == 1
 
 
+@pytest.mark.slow
 def test_slow_requests_that_waited_for_each_other_are_made_again_one_at_a_time(serve, coloured_photos):
     """Seven quick answers, then slow ones: two at once would be late."""
     at_work, count = threading.Lock(), iter(range(1000))

@@ -21,7 +21,7 @@ from tellapart.data.readers import folder
 from tellapart.data.unusable import Unusable
 from tellapart.errors import BadPhoto, UserError
 
-GOLDEN = Path(__file__).parent.parent / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden"
 HEIC_COLOURS = ((65, 65, 191), (65, 193, 191), (193, 65, 63), (193, 193, 63))  # of the PNG that it was made from
 
 

@@ -147,7 +147,7 @@ def test_the_cache_follows_the_environment(data, tmp_path, monkeypatch):
 
 
 def test_without_pycocoevalcap_one_sentence_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(index.places, "package", lambda name: None)
+    monkeypatch.setattr(index.paths, "package", lambda name: None)
     assert "pip install 'tellapart[score]'" in meteor.available()
     with pytest.raises(UserError, match=r"pip install 'tellapart\[score\]'"):
         meteor.load()

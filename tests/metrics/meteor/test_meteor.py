@@ -210,6 +210,7 @@ def test_a_copy_for_another_process_loads_its_data_again(small, tmp_path, monkey
     assert score(other, "the bike", "a bicycle") == score(small, "the bike", "a bicycle") > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("caption", "reference"),
     [

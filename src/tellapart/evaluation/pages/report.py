@@ -126,6 +126,14 @@ def _tables(grid: Grid, differences: Differences) -> str:
     return "".join(parts)
 
 
+def summary(grid: Grid, differences: Differences) -> str:
+    """The main table and how to read it, on its own: for a notebook, which has a style already."""
+    main = main_columns(grid)
+    below = "".join(f"<p>{escaped(note)}</p>" for note in (*which_to_believe(grid, main), *notes(grid, main), _SMALL))
+    table = _table(grid, differences, grid.intervals(), main)
+    return f"<style>{_BY_ITSELF}</style>\n<h3>{escaped(grid.split.name)}</h3>\n{table}{below}\n"
+
+
 Intervals = dict[str, dict[str, tuple[float, float]]]
 
 
@@ -238,6 +246,7 @@ def _some(photos: Sequence[int], most: int) -> list[int]:
     return sorted(np.random.default_rng(_SEED).permutation(photos)[:most].tolist())
 
 
+_BY_ITSELF = ".sortable td small, .sortable th small { display: block; }"
 _STYLE = """
 h2::first-letter { text-transform: none; }
 td small, th small { display: block; font-size: .72rem; }

@@ -1,0 +1,87 @@
+"""Captions into a file: rows are saved as they are made, and a run that is started again goes on where it stopped."""
+
+from __future__ import annotations
+
+from tellapart.captioning import resume
+from tellapart.captioning.rows import CaptionsFile, Row
+from tellapart.captioning.sources import CaptionSource
+from tellapart.data.captions import Caption
+from tellapart.data.items import Input
+from tellapart.data.unusable import Unusable
+from tellapart.parallel import batched, ordered_map
+from tellapart.printable import print_message
+from tellapart.progress import Progress
+
+_SAVED_TOGETHER = 16  # rows; a kill loses at most so many
+
+
+def write(speaker: CaptionSource, inputs: list[Input], out: CaptionsFile) -> int:
+    """Rows in a file, those that are there already left as they are.  Returns how many photos failed."""
+    with out.writing():
+        return _write(speaker, inputs, out)
+
+
+def _write(speaker: CaptionSource, inputs: list[Input], out: CaptionsFile) -> int:
+    photos: dict[str, Input] = {}
+    for place, photo in zip(resume.places([photo.file for photo in inputs]), inputs, strict=True):
+        photos.setdefault(place, photo)  # a photo may be named twice, in two ways
+    place_of = {photo.file: place for place, photo in photos.items()}
+    before = resume.arrange(out.rows, photos, speaker.settings)
+    todo = [photo.file for place, photo in photos.items() if place not in before.done]
+    replaced = [row for file in todo for row in before.of_photos[place_of[file]]]
+    if any(map(resume.is_of_unknown_hand, replaced)):
+        _keep_copy(out)
+    out.keep(before.all())
+    witness = resume.Witness(todo)
+    made: list[Row] = []
+    with Progress("captions", len(photos), done=len(before.done)) as bar:
+        failed = Unusable(bar.message)
+        for batch in batched(speaker.caption(todo), _SAVED_TOGETHER):
+            pictures = ordered_map(witness.picture, [caption.file for caption in batch])
+            rows = [
+                resume.new_row(
+                    _row(photos[place_of[caption.file]], caption),
+                    before.of_photos[place_of[caption.file]],
+                    picture or caption.sha256,
+                    speaker.settings,
+                )
+                for caption, picture in zip(batch, pictures, strict=True)
+            ]
+            out.append(rows)
+            made += rows
+            for caption in batch:
+                if caption.error:
+                    failed.add(caption.file, caption.error)
+            bar.advance(len(batch))
+        failed.rest()  # all have a row
+    # What was made of a photo before, with other settings, stays until there is something better than an error; and
+    # what a person wrote stays, even if it was written only just now.
+    after = resume.by_place(list(resume.merged(out.read_again(), made)), photos)
+    out.keep(after.chosen())
+    _report(out, before, after, len(failed))
+    return len(failed)
+
+
+def _row(photo: Input, caption: Caption) -> Row:
+    return caption.row() | ({} if photo.id is None else {"id": photo.id})
+
+
+def _keep_copy(out: CaptionsFile) -> None:
+    copy = out.copy()
+    print_message(
+        f"{out.path}: of an earlier version, which did not note what people edited; there is a copy in {copy}"
+    )
+
+
+def _report(out: CaptionsFile, before: resume.Rows, after: resume.Rows, failed: int) -> None:
+    captions = len(after.of_photos) - failed
+    edited = sum(any(map(resume.is_by_hand, rows)) for rows in after.of_photos.values())
+    counts = [f"{captions} caption{'' if captions == 1 else 's'} in {out.path}"]
+    counts += [f"{len(before.done)} of them from before"] if before.done else []
+    counts += [f"{edited} edited by hand, and kept"] if edited else []
+    counts += [f"{failed} photos could not be used"] if failed else []
+    counts += [f"{len(after.others)} rows of other photos kept"] if after.others else []
+    print_message("; ".join(counts))
+    if before.changed:
+        shown = ", ".join(before.changed[:3]) + (" ..." if len(before.changed) > 3 else "")
+        print_message(f"the picture has changed since its caption was edited by hand: {shown}")

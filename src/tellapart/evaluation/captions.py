@@ -1,0 +1,60 @@
+"""Captions of models on a split: made by a captioner, read from a file, or people's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tellapart.captioning.captioner import PhotoCaptioner, load
+from tellapart.captioning.rerank import RerankConfig
+from tellapart.captioning.rows import CaptionsFile
+from tellapart.captioning.sources import of_captioner
+from tellapart.captioning.writing import write
+from tellapart.data.items import Input
+from tellapart.decoding.search import Search
+from tellapart.evaluation import models as rows
+from tellapart.evaluation.models import Model, Said, Split
+from tellapart.evaluation.pages.cards import WordRegions
+from tellapart.evaluation.pages.word_regions import looked
+from tellapart.evaluation.trec import file_name
+from tellapart.metrics import caption_files
+
+_BEAM = 3
+
+
+class Captioners:
+    """Captions of models; those that are made are kept in a folder, so that a second run need not make them again."""
+
+    def __init__(self, folder: Path, device: str, features: Path | None, data: Sequence[str]):
+        """features  where features of these data are stored"""
+        self._folder, self._device, self._features, self._data = folder, device, features, data
+        self._loaded: dict[str, PhotoCaptioner] = {}
+
+    def check(self, model: Model) -> None:
+        """A model that cannot be read should not cost the time that the others take."""
+        if model.kind == "captioner":
+            self.load(model)
+        elif model.kind == "file":
+            caption_files.read(model.given)
+
+    def load(self, model: Model) -> PhotoCaptioner:
+        if model.name not in self._loaded:
+            self._loaded[model.name] = load(model.given, device=self._device, features=self._features, paths=self._data)
+        return self._loaded[model.name]
+
+    def said(self, model: Model, split: Split) -> Said:
+        if model.kind == "human":
+            return rows.by_people(model, split)
+        if model.kind == "file":
+            return rows.from_file(model, split)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        file = CaptionsFile(self._folder / f"{file_name(split.name)}.{file_name(model.name)}.jsonl")
+        inputs = {str(photo.file): Input(str(photo.file), photo.id) for photo in split.photos}
+        write(of_captioner(self.load(model), Search(_BEAM), None, RerankConfig()), list(inputs.values()), file)
+        texts = {row["file"]: row["caption"] for row in file.rows if "caption" in row}
+        photos = enumerate(split.photos)
+        return rows.Said(model, {row: [texts[str(photo.file)]] for row, photo in photos if str(photo.file) in texts})
+
+    def looked(self, speaker: str, photo: Path, caption: str) -> WordRegions | None:
+        """Which part of a photo the words of a caption rest on; nobody knows it of captions from a file."""
+        return looked(self._loaded[speaker], photo, caption) if speaker in self._loaded else None

@@ -1,0 +1,339 @@
+"""Models side by side on data sets: `tellapart.evaluate`, and what it gives back."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from tellapart import files
+from tellapart.detectors.yolox import Detector
+from tellapart.errors import UserError
+from tellapart.evaluation import grid as run
+from tellapart.evaluation import models as rows
+from tellapart.evaluation import objects, table, training_runs, trec
+from tellapart.evaluation import self_retrieval as by_itself
+from tellapart.evaluation.captions import Captioners
+from tellapart.evaluation.changes import plane
+from tellapart.evaluation.grid import Differences, Grid
+from tellapart.evaluation.look_alike_groups import groups_of
+from tellapart.evaluation.models import Model, Split
+from tellapart.evaluation.pages import report
+from tellapart.evaluation.pages.photo_cards import Looking, nowhere
+from tellapart.evaluation.pages.report import Plane
+from tellapart.evaluation.training_runs import Run
+from tellapart.metrics import retrieval, scoring
+from tellapart.metrics.training_captions import TrainingCaptions
+from tellapart.models import retrievers as listeners
+from tellapart.retrievers import DEFAULT, MINILM
+from tellapart.retrievers.retriever import Retriever
+
+REPORT = "report.html"
+Name = str | os.PathLike[str]  # of a model, or of a file or folder
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What `evaluate` measured.  A notebook shows the tables; `print` does so in a terminal.
+
+    grids     the models side by side, one grid for each data set
+    models    as they were named
+    problems  a sentence for each photo or caption that could not be used
+    """
+
+    grids: list[Grid]
+    models: list[Model]
+    problems: list[str]
+    word_regions: Looking = field(default=nowhere, repr=False)  # what the words of a caption rest on
+    plane: Plane | None = field(default=None, repr=False)  # where captions lie
+
+    @property
+    def scores(self) -> dict[str, dict[str, dict[str, float]]]:
+        """{data set: {model: {metric: value}}}, fractions."""
+        return {grid.split.name: grid.scores for grid in self.grids}
+
+    @cached_property
+    def differences(self) -> list[Differences]:
+        """Of each grid: how the models differ from the one that they are compared with."""
+        return [grid.differences() for grid in self.grids]
+
+    def write(self, folder: Name) -> None:
+        """results.json (the scores), details.json, report.html, and TREC run and qrels files."""
+        out = Path(folder)
+        out.mkdir(parents=True, exist_ok=True)
+        files.replace(out / "results.json", _json(self.scores))
+        found = zip(self.grids, self.differences, strict=True)
+        files.replace(out / "details.json", _json({grid.split.name: grid.details(one) for grid, one in found}))
+        for grid in self.grids:
+            for name, lines in trec.of_grid(grid):
+                files.replace(out / name, "".join(lines).encode("ascii"))
+        runs = trained(self.models)
+        report.write(self.grids, self.differences, out / REPORT, self.word_regions, self.plane, trained=runs)
+
+    def __repr__(self) -> str:
+        on = ", ".join(f"{grid.split.name} ({len(grid.measured)} photos)" for grid in self.grids)
+        return f"<Evaluation of {', '.join(model.name for model in self.models)} on {on}>"
+
+    def __str__(self) -> str:
+        found = zip(self.grids, self.differences, strict=True)
+        return "\n\n".join(
+            f"{grid.split.name}\n\n{table.table(grid, one, columns=table.main_columns(grid))}" for grid, one in found
+        )
+
+    def _repr_html_(self) -> str:
+        return "".join(report.summary(grid, one) for grid, one in zip(self.grids, self.differences, strict=True))
+
+
+def evaluate(
+    models: Name | Sequence[Name],
+    data: Name | Sequence[Name],
+    *,
+    split: str = "test",
+    photos: int | None = None,
+    retrievers: Name | Sequence[Name] | None = None,
+    detector: Name | None = None,
+    against: Name | None = None,
+    metrics: str | Sequence[str] | None = None,
+    training: scoring.Training | None = None,
+    near_duplicates: float | None = None,
+    self_retrieval: bool = False,
+    features: Name | None = None,
+    out: Name | None = None,
+    device: str = "auto",
+    show: Callable[[Evaluation], None] | None = None,
+) -> Evaluation:
+    """Caption the photos of data sets with each model, and measure: accuracy, distinctiveness, wording.
+
+    models           from `tellapart models`, run folders, files of captions, or "human": the references themselves
+    data             data files, or folders of photos (no references)
+    split            the part of a data file
+    photos           at most so many of a data set's photos, drawn by a fixed seed
+    retrievers       who has to find the photos by their captions (default: the embedded one)
+    detector         a YOLOX .onnx of COCO's classes, for ObjPrec and ObjRec
+    against          the model that the others are compared with (default: the first)
+    metrics          measures of text, as in `score`
+    training         files with the captions that the models were trained on, for measures that need them
+    near_duplicates  hard distractors have at most this cosine to the photo (default: only exact copies are left out)
+    self_retrieval   each captioner finds its own photos too, by the likelihood of the caption: takes minutes
+    features         folder with cached or imported features of the data
+    out              folder for the results, the report and the captions; a second call goes on where it stopped
+    show             called with what was measured, before the report is written
+
+    Example:
+        >>> result = tellapart.evaluate(["plain", "distinctive"], "holiday", metrics="AvgLen")
+        >>> list(result.scores["holiday"])
+        ['plain', 'distinctive']
+    """
+    scoring.chosen(metrics)  # a misspelt name should not cost minutes
+    known = scoring.as_training(training)
+    named, sources = rows.models(_texts(models, "model")), _texts(data, "data file")
+    base = _row_of(os.fspath(against), named) if against else named[0].recipe or named[0].name
+    splits = rows.splits(sources, split)
+    splits = splits if photos is None else [one.some(_positive(photos)) for one in splits]
+    if self_retrieval and not any(model.kind == "captioner" for model in named):
+        raise UserError("--self-retrieval: none of the models is a captioner.")
+    objects_in = objects.load(os.fspath(detector)) if detector else None
+    with _folder(out) as folder:
+        captioners = Captioners(folder / "captions", device, Path(features) if features else None, sources)
+        for model in named:
+            captioners.check(model)
+        asked = _retrievers(None if retrievers is None else _texts(retrievers, "retriever"), device)
+        reader, left_out = text_reader(asked, device)
+        seeing = [retriever for retriever in asked if retriever.sees == "photos"]
+        measure = partial(
+            grid_of,
+            models=named,
+            captioners=captioners,
+            retrievers=seeing,
+            reader=reader,
+            against=base,
+            near_duplicates=near_duplicates,
+            metrics=metrics,
+            detector=objects_in,
+            training=known,
+            alone=len(splits) == 1,
+        )
+        grids, problems = _grids(splits, measure, captioners if self_retrieval else None)
+        for grid in grids:
+            grid.skipped.update(left_out)
+        _require_rows(named, grids, splits)
+        result = Evaluation(grids, named, problems, captioners.looked, plane_of(seeing))
+        if show:
+            show(result)
+        if out:
+            result.write(out)
+    return result
+
+
+def _texts(given: Name | Sequence[Name], what: str) -> list[str]:
+    """One name, or several, as they would stand on the command line."""
+    names = [given] if isinstance(given, str | os.PathLike) else list(given)
+    if not names:
+        raise UserError(f"evaluate: there is no {what}.")
+    return [os.fspath(name) for name in names]
+
+
+def _positive(photos: int) -> int:
+    if photos < 1:
+        raise UserError(f"photos must be 1 or more, not {photos}.")
+    return photos
+
+
+@contextmanager
+def _folder(out: Name | None) -> Iterator[Path]:
+    """Where captions are kept: the folder of the results, for this process alone, or one that is gone afterwards."""
+    if out:
+        with files.held(Path(out), "another evaluation writes here; wait, or name another folder."):
+            yield Path(out)
+    else:
+        with tempfile.TemporaryDirectory(prefix="tellapart-") as folder:
+            yield Path(folder)
+
+
+def _grids(
+    splits: Sequence[Split],
+    measure: Callable[[Split], tuple[Grid | None, list[str]]],
+    captioners: Captioners | None,
+) -> tuple[list[Grid], list[str]]:
+    """Of each split that some model has captions of; and what could not be used.
+
+    captioners   let each find its own photos too
+    """
+    grids, problems = list[Grid](), list[str]()
+    for split in splits:
+        grid, sentences = measure(split)
+        problems += sentences
+        if grid is None:
+            continue
+        grids.append(grid)
+        if captioners is not None:
+            for row in grid.rows.values():
+                if row.said.model.kind == "captioner":
+                    by_itself.add(row, captioners.load(row.said.model), grid.split, grid.measured)
+    return grids, problems
+
+
+def _require_rows(models: Sequence[Model], grids: Sequence[Grid], splits: Sequence[Split]) -> None:
+    for model in models:
+        if not any(model.name in grid.rows for grid in grids):
+            what = "reference" if model.kind == "human" else "caption"
+            raise UserError(f"{model.given}: has no {what} for the photos of {', '.join(s.name for s in splits)}.")
+
+
+def grid_of(
+    split: Split,
+    models: Sequence[Model],
+    captioners: Captioners,
+    retrievers: Sequence[Retriever],
+    reader: Retriever | None,
+    *,
+    against: str,
+    near_duplicates: float | None = None,
+    metrics: str | Sequence[str] | None = None,
+    detector: Detector | None = None,
+    training: TrainingCaptions | None = None,
+    alone: bool = True,
+) -> tuple[Grid | None, list[str]]:
+    """Caption a split with each model, and measure.  None where no model speaks of it; and what could not be used.
+
+    against   the row that others are compared with, or the first there is
+    detector  of objects, whether captions name them
+    alone     there is no other split that the captions of a file could be of
+    """
+    readable, embedded = run.embed(retrievers, split)
+    seen = None
+    if detector is not None:
+        readable, seen = objects.see(detector, readable)
+    said = [captioners.said(model, readable) for model in models]
+    there, measured, sentences = rows.taking_part(said, readable, alone=alone)
+    problems = readable.problems + sentences
+    if not there:
+        return None, problems
+    galleries = run.listen(retrievers, embedded, readable, near_duplicates)
+    names = [name for one in there for name in (one.model.recipe, one.model.name) if name]
+    base = against if against in names else names[0]
+    groups, without_groups = None, {}
+    if reader is not None:
+        try:
+            groups = groups_of(readable)
+        except UserError as error:  # the judge is not in this installation
+            without_groups = {f"TT@{retrieval.GROUP + 1}": str(error)}
+    grid = run.measure(
+        readable,
+        there,
+        measured,
+        galleries,
+        reader,
+        against=base,
+        metrics=metrics,
+        training=training,
+        groups=groups,
+    )
+    grid.skipped.update(without_groups)
+    if seen is not None:
+        for row in grid.rows.values():
+            objects.add(row, seen, measured)
+    return grid, problems
+
+
+def _row_of(given: str, models: Sequence[Model]) -> str:
+    """The row that --against names, as the model was given or as the row is called."""
+    for model in models:
+        if given in (model.given, model.name):
+            return model.name
+        if model.recipe and given in (model.recipe, _together(model.recipe, models)):
+            return model.recipe
+    raise UserError(f"--against {given}: this is none of the models: {', '.join(model.given for model in models)}.")
+
+
+def _together(recipe: str, models: Sequence[Model]) -> str:
+    """Runs of a recipe as they were given."""
+    return ",".join(model.given for model in models if model.recipe == recipe)
+
+
+def _retrievers(names: Sequence[str] | None, device: str) -> list[Retriever]:
+    """Those asked for, or the default."""
+    retrievers = [listeners.load(name, device=device) for name in names or [DEFAULT]]
+    called = [retriever.name for retriever in retrievers]
+    if twice := next((name for name in called if called.count(name) > 1), None):
+        raise UserError(f"--retriever: there are two that are called {twice!r}, and figures go by that name.")
+    return retrievers
+
+
+def text_reader(retrievers: list[Retriever], device: str) -> tuple[Retriever | None, dict[str, str]]:
+    """The text-to-text encoder: one that was asked for, or MiniLM where it is installed; else why there is none."""
+    readers = [retriever for retriever in retrievers if retriever.sees == "references"]
+    if len(readers) > 1:
+        names = " and ".join(retriever.name for retriever in readers)
+        raise UserError(f"--retriever: {names} both go by references; name one of them.")
+    if readers:
+        return readers[0], {}
+    try:
+        return listeners.load(MINILM, device=device), {}
+    except UserError as error:
+        return None, {"TT": str(error)}
+
+
+def plane_of(retrievers: Sequence[Retriever]) -> Plane | None:
+    """How the first of the retrievers lays out captions."""
+    return (lambda said: (retrievers[0].name, plane(said, retrievers[0]))) if retrievers else None
+
+
+def trained(models: Sequence[Model]) -> list[Run]:
+    """Those of the models that are run folders with a log, under the names that they have here."""
+    found = []
+    for model in models:
+        if all(files.is_file(Path(model.given) / name) for name in training_runs.NEEDED):
+            with suppress(UserError):  # a log that is damaged, or empty as yet, is no reason to have no page
+                found.append(replace(training_runs.read([model.given])[0], name=model.name))
+    return found
+
+
+def _json(content: Any) -> bytes:
+    return (json.dumps(content, indent=1, allow_nan=False) + "\n").encode("ascii")

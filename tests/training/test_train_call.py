@@ -1,0 +1,101 @@
+"""`tellapart.train` in Python."""
+
+import json
+import shutil
+
+import pytest
+
+import tellapart
+from tellapart import album, plain_yaml
+from tellapart.errors import UserError
+
+SMALL = {
+    "captioner": "up_down",
+    "model": {"width": 16, "attention_width": 8},
+    "encoder": {"name": "efficientnet_lite2", "image_size": 64, "grid": 2},
+    "data": {"min_count": 1},
+    "batch_size": 2,
+    "epochs": 2,
+}
+
+
+@pytest.fixture
+def data(tmp_path, own_cache, monkeypatch):
+    records = []
+    for number, (photo, split) in enumerate((("205577", "train"), ("397404", "train"), ("191893", "val"))):
+        shutil.copy(album.HERE / "photos" / f"coco_000000{photo}.webp", tmp_path / f"{number}.webp")
+        records.append({"id": number, "file": f"{number}.webp", "split": split, "captions": ["a train", "a red train"]})
+    (tmp_path / "data.json").write_text(json.dumps({"dataset": "trains", "images": records}))
+    monkeypatch.chdir(tmp_path)  # where the features are kept
+    return tmp_path / "data.json"
+
+
+def recipe_of(run):
+    return plain_yaml.read(run.folder / "recipe.yaml")
+
+
+def test_a_run_knows_its_validations_and_gives_its_captioner(data, tmp_path):
+    run = tellapart.train(SMALL, data=data, out=tmp_path / "run")
+    lines = map(json.loads, (tmp_path / "run" / "log.jsonl").read_text().splitlines())
+    logged = {line["step"]: line["val/loss"] for line in lines if "val/loss" in line}
+    assert {step: row["loss"] for step, row in run.validations.items()} == logged
+    assert list(logged) == [1, 2]
+    assert run.position.finished == "all epochs done"
+    assert run.problems == []
+    assert run.captioner(device="cpu").caption(tmp_path / "0.webp").error == ""
+    html = run._repr_html_()
+    assert html.count("<tr>") == 3  # the head and two validations
+    assert f"<b>{logged[run.position.best_step]:.4g}</b>" in html
+
+
+def test_overrides_are_nested_or_dotted_and_leave_their_neighbours(data, tmp_path):
+    nested = {"optim": {"betas": (0.8, 0.9)}, "model": {"width": 24}}
+    run = tellapart.train(
+        SMALL, data=[data], out=tmp_path / "run", overrides={"optim.lr": 0.25, "max_steps": 1, **nested}
+    )
+    found = recipe_of(run)
+    assert (found["optim"]["lr"], found["optim"]["betas"], found["max_steps"]) == (0.25, [0.8, 0.9], 1)
+    assert found["model"] == {"width": 24, "attention_width": 8}
+    assert found["data"]["min_count"] == 1
+    assert found["data"]["files"] == [str(data)]
+
+
+def test_weights_of_rewards_are_one_value_and_one_of_them_can_be_set():
+    from tellapart.recipe import Recipe
+    from tellapart.recipe_values import with_value
+    from tellapart.training.train import _changes
+
+    def weights(overrides):
+        recipe = with_value(Recipe(), "objective.rewards.weights", {"cider_d": 1.0})
+        for name, value in _changes(overrides):
+            recipe = with_value(recipe, name, value)
+        return recipe.objective.rewards.weights
+
+    assert weights({"objective": {"rewards": {"weights": {"geg_avg": 2}}}}) == {"geg_avg": 2}
+    assert weights({"objective.rewards.weights.geg_avg": 2}) == {"cider_d": 1, "geg_avg": 2}
+    assert weights({"objective.rewards.terms": {"usage": 2}}) == {"unusual_order": 2}  # their former names
+
+
+def test_a_recipe_may_be_a_file_or_build_on_one_and_a_run_can_get_longer(data, tmp_path):
+    (tmp_path / "mine.yaml").write_text(plain_yaml.dump(SMALL))
+    run = tellapart.train(tmp_path / "mine.yaml", data=data, out=tmp_path / "run")
+    assert run.position.step == 2
+    longer = {"base": str(tmp_path / "mine.yaml"), "epochs": 3}
+    run = tellapart.train(longer, data=data, out=tmp_path / "run", resume=True)
+    assert run.position.step == 3
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({"recipe": {"stages": []}}, "has stages"),
+        ({"recipe": {"epoch": 1}}, "epoch: a recipe has no such field; did you mean epochs"),
+        ({"recipe": SMALL, "overrides": {"optim.lrr": 1}}, "optim.lrr: a recipe has no such field"),
+        ({"recipe": SMALL, "overrides": {"epochs": "two"}}, "epochs must be a whole number, not 'two'"),
+        ({"recipe": "tiny/photo_xe"}, "there is no recipe 'tiny/photo_xe'; did you mean tiny/photos_xe"),
+    ],
+)
+def test_a_wrong_request_is_one_sentence(tmp_path, request_, message):
+    with pytest.raises(UserError, match=message):
+        tellapart.train(**request_, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
