@@ -8,7 +8,7 @@ import torch
 
 from rewards.hearing import cosine, degrees, listener, said
 from tellapart.metrics.retrieval import gaps
-from tellapart.rewards.group_gap import GroupGap, OwnSimilarity, at_progress, average_gap, hardest_gap
+from tellapart.rewards.group_gap import GroupGap, OwnSimilarity, at_progress, gap
 
 WORDS = degrees(0, 45, 60, 90, 120)
 
@@ -20,8 +20,8 @@ def cos(angle):
 def test_the_gap_to_the_group_on_average_and_to_its_hardest_photo():
     own, group = torch.tensor([0.8, 0.5, 0.3]), torch.tensor([[0.2, 0.6], [0.7, 9.0], [9.0, 9.0]])
     there = torch.tensor([[True, True], [True, False], [False, False]])
-    torch.testing.assert_close(average_gap(own, group, there), torch.tensor([0.4, -0.2, 0.0]))
-    torch.testing.assert_close(hardest_gap(own, group, there), torch.tensor([0.2, -0.2, 0.0]))
+    torch.testing.assert_close(gap(own, group, there, "average"), torch.tensor([0.4, -0.2, 0.3]))
+    torch.testing.assert_close(gap(own, group, there, "hardest"), torch.tensor([0.2, -0.2, 0.3]))
 
 
 def test_gaps_by_hand():

@@ -8,7 +8,8 @@ import torch
 
 from rewards.hearing import degrees, listener, said
 from tellapart.metrics import retrieval
-from tellapart.rewards.rank import BoundedRank, bounded_rank, ranks
+from tellapart.metrics.similarity import ranks
+from tellapart.rewards.rank import BoundedRank, bounded_rank
 
 
 def test_worth_falls_with_the_logarithm_and_never_below_zero():
@@ -22,8 +23,8 @@ def test_worth_falls_with_the_logarithm_and_never_below_zero():
 
 def test_who_fits_as_well_stands_before_the_own_photo():
     similarity = torch.tensor([[0.5, 0.5, 0.1], [0.5, 0.5 + 5e-7, 0.1], [0.5, 0.4, 0.6], [0.0, 0.0, 0.0]])
-    assert ranks(similarity, torch.zeros(4, dtype=torch.long)).tolist() == [1, 1, 1, 2]
-    assert ranks(similarity, torch.tensor([2, 2, 2, 2])).tolist() == [2, 2, 0, 2]
+    assert ranks(similarity, similarity[:, 0]).tolist() == [1, 1, 1, 2]
+    assert ranks(similarity, similarity[:, 2]).tolist() == [2, 2, 0, 2]
 
 
 def test_places_by_hand():

@@ -6,7 +6,8 @@ import torch
 
 from tellapart.rewards import SampledCaptions
 from tellapart.rewards.consensus import Consensus
-from tellapart.rewards.reference_gap import ReferenceGap, reference_gap
+from tellapart.rewards.group_gap import gap
+from tellapart.rewards.reference_gap import ReferenceGap
 
 END = 0
 
@@ -21,10 +22,10 @@ def said(captions, photos, width=6, filler=3):
 
 
 def test_the_gap_by_hand():
-    scores = torch.tensor([[5.0, 1.0, 2.0], [5.0, 1.0, 9.0], [5.0, 9.0, 9.0], [0.0, 4.0, 2.0]])
+    own, scores = torch.tensor([5.0, 5.0, 5.0, 0.0]), torch.tensor([[1.0, 2.0], [1.0, 9.0], [9.0, 9.0], [4.0, 2.0]])
     exists = torch.tensor([[True, True], [True, False], [False, False], [True, True]])
-    assert reference_gap(scores, exists).tolist() == [3.5, 4, 5, -3]
-    assert reference_gap(scores, exists, "hardest").tolist() == [3, 4, 5, -4]
+    assert gap(own, scores, exists, "average").tolist() == [3.5, 4, 5, -3]
+    assert gap(own, scores, exists, "hardest").tolist() == [3, 4, 5, -4]
 
 
 @pytest.mark.parametrize("kind", ["average", "hardest"])

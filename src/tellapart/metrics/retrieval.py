@@ -27,7 +27,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from tellapart.metrics import similarity as similarities
 from tellapart.metrics.measures.measure import Score
+from tellapart.metrics.similarity import TIE
 from tellapart.metrics.statistics import Statistics, quotients
 from tellapart.progress import Progress
 
@@ -39,7 +41,6 @@ POOL = 100
 SHUFFLES = 5
 GROUP = 5
 KEPT = 100  # photos of a ranking that are kept for the TREC files
-TIE = 1e-6  # nearer than this, cosines in single precision are equal: two copies of a photo may differ by rounding
 _BLOCK = 4_000_000  # similarities at once: 16 MB, and some copies
 
 
@@ -120,9 +121,7 @@ def ranks(similarity: Floats, own: Numbers, *, tie: float = TIE) -> Numbers:
     """(N, P) similarities and each caption's own photo (N,) -> how many others fit it at least as well; 0 is best."""
     if not np.isfinite(similarity).all():
         raise ValueError("a similarity is not a finite number")
-    threshold = _of_own(similarity, own) - np.float32(tie)
-    at_least: Numbers = np.count_nonzero(similarity >= threshold[:, None], axis=1) - 1  # the own photo is one of those
-    return at_least
+    return similarities.ranks(similarity, _of_own(similarity, own), tie)
 
 
 def picked(similarity: Floats, own: Numbers, rivals: Numbers) -> NDArray[np.bool_]:
@@ -141,10 +140,10 @@ def gaps(similarity: Floats, own: Numbers, groups: Numbers) -> tuple[Floats, Flo
 
     0 where a photo has no look-alike at all.
     """
-    there, theirs, match = groups >= 0, np.take_along_axis(similarity, groups, 1), _of_own(similarity, own)
-    average = match - np.where(there, theirs, 0).sum(1) / np.maximum(there.sum(1), 1)
-    least = match - np.where(there, theirs, -np.inf).max(1, initial=-np.inf)
-    alone = ~there.any(1)
+    exists, theirs, match = groups >= 0, np.take_along_axis(similarity, groups, 1), _of_own(similarity, own)
+    average = similarities.gap_to_mean(match, theirs, exists)
+    least = match - np.where(exists, theirs, -np.inf).max(1, initial=-np.inf)
+    alone = ~exists.any(1)
     return np.where(alone, 0, average), np.where(alone, 0, least)
 
 
@@ -394,7 +393,7 @@ def text_to_text(
             if of_people:
                 itself = (captions[part] ** 2).sum(1)  # 1, or 0 for a caption without words
                 of_all = similarity[rows, mine] * counts[mine]
-                similarity[rows, mine] = (of_all - itself) / (counts[mine] - 1)
+                similarity[rows, mine] = similarities.mean_of_others(of_all, itself, counts[mine])
             parts.append((ranks(similarity, mine), picked(similarity, mine, groups[mine])))
             bar.advance(len(mine))
     place, right = (np.concatenate(column) for column in zip(*parts, strict=True))

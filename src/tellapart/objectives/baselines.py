@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tellapart.metrics.similarity import mean_of_others
 from tellapart.rewards import Reward
 
 
@@ -25,7 +26,7 @@ def leave_one_out(reward: Reward, samples: int) -> Reward:
 
     def others(values: Tensor) -> Tensor:
         group = _grouped(values, samples)
-        return ((group.sum(1, keepdim=True) - group) / (samples - 1)).flatten(0, 1)
+        return mean_of_others(group.sum(1, keepdim=True), group, samples).flatten(0, 1)
 
     return _each(reward, others)
 

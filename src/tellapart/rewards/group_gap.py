@@ -11,29 +11,29 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from tellapart.metrics.similarity import gap_to_mean
 from tellapart.rewards import Reward, SampledCaptions
 from tellapart.rewards.listener import Listener, look_up
 
 Kind = Literal["average", "hardest"]
 
 
-def average_gap(own: Tensor, group: Tensor, there: Tensor) -> Tensor:
-    """G_avg (Eq. 3).
+def gap(own: Tensor, group: Tensor, exists: Tensor, kind: Kind) -> Tensor:
+    """G_avg (Eq. 3) or G_min (Eq. 4).
 
     own      (N,)   similarity of each caption to its photo
     group    (N, k) to the look-alikes of that
-    there    (N, k) False where there is no further look-alike
-    returns  (N,)   0 where there is none at all
+    exists   (N, k) False where there is no further look-alike
+    kind            "average": minus the mean over the look-alikes; "hardest": minus the highest of them
+    returns  (N,)   `own` where there is none at all
     """
-    mean = group.masked_fill(~there, 0).sum(1) / there.sum(1).clamp(min=1)
-    return (own - mean).masked_fill(~there.any(1), 0)
-
-
-def hardest_gap(own: Tensor, group: Tensor, there: Tensor) -> Tensor:
-    """G_min (Eq. 4); shapes as in `average_gap`."""
-    return (own - group.masked_fill(~there, -torch.inf).amax(1)).masked_fill(~there.any(1), 0)
+    if kind == "average":
+        return gap_to_mean(own, group, exists)
+    highest = F.pad(group.masked_fill(~exists, -torch.inf), (0, 1), value=-torch.inf).amax(1)  # k may be 0
+    return own - highest.masked_fill(~exists.any(1), 0)
 
 
 def at_progress(groups: Tensor, k: int, progress: float) -> Tensor:
@@ -80,8 +80,9 @@ class GroupGap:
         progress = sampled.progress if self.curriculum else 1.0
         groups = at_progress(look_up(self.groups, sampled.photos).to(sampled.words.device), self.k, progress)
         group = self.listener.to_photos(sampled, groups.clamp(min=0))
-        gap = average_gap if self.kind == "average" else hardest_gap
-        return Reward(gap(self.listener.to_own(sampled), group, groups >= 0) * self.scale)
+        exists = groups >= 0
+        gaps = gap(self.listener.to_own(sampled), group, exists, self.kind)
+        return Reward(gaps.masked_fill(~exists.any(1), 0) * self.scale)
 
 
 class OwnSimilarity:

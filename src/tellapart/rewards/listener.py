@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.errors import UserError
+from tellapart.metrics.similarity import mean_of_others
 from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards import SampledCaptions
 from tellapart.rewards.words import RewardVocabulary
@@ -160,7 +161,7 @@ class Listener:
         device = similarity.device
         count = look_up(self.references, sampled.photos.to(device))[:, None]
         itself = self.embed_sampled(sampled).square().sum(1, keepdim=True)  # 1, or 0 for a caption without a word
-        others = torch.where(count > 1, (similarity * count - itself) / (count - 1).clamp(min=1), 0)
+        others = torch.where(count > 1, mean_of_others(similarity * count, itself, count.clamp(min=2)), 0)
         is_reference = (sampled.reference.to(device) >= 0)[:, None] & (photos == sampled.photos.to(device)[:, None])
         return torch.where(is_reference, others, similarity)
 

@@ -10,22 +10,11 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor
 
-from tellapart.metrics.retrieval import TIE
+from tellapart.metrics.similarity import ranks
 from tellapart.rewards import Reward, SampledCaptions
 from tellapart.rewards.listener import Listener
-
-
-def ranks(similarity: Tensor, own: Tensor) -> Tensor:
-    """How many others fit a caption at least as well as its own photo; 0 is best, and a tie counts against the caption.
-
-    similarity  (N, P); -inf where a photo does not count
-    own         (N,)
-    """
-    least = similarity.gather(1, own[:, None]) - TIE
-    return (similarity >= least).sum(1, dtype=torch.int32) - 1  # the own photo is one of those
 
 
 def bounded_rank(rank: Tensor, base: int = 200) -> Tensor:
@@ -47,4 +36,5 @@ class BoundedRank:
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
         similarity, own = self.listener.similarities(sampled), sampled.photos.to(sampled.words.device)
-        return Reward(bounded_rank(ranks(similarity, own), self.base))
+        fits = similarity.gather(1, own[:, None]).squeeze(1)
+        return Reward(bounded_rank(ranks(similarity, fits), self.base))

@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
 from tellapart.rewards import Reward, SampledCaptions
 from tellapart.rewards.consensus import Consensus
-
-Kind = Literal["average", "hardest"]
-
-
-def reference_gap(scores: Tensor, exists: Tensor, kind: Kind = "average") -> Tensor:
-    """The score with the own references, minus that with the look-alikes' references.
-
-    scores   (N, 1 + k)  at least 0: of each caption with the references of its own photo, then of k look-alikes
-    exists   (N, k)      True where there is such a look-alike; what `scores` has elsewhere is not looked at
-    kind                 "average": minus the mean over the look-alikes; "hardest": minus the highest of them
-    returns  (N,)        the own score alone where a photo has no look-alikes
-    """
-    own, others = scores[:, 0], scores[:, 1:].where(exists, 0)
-    if kind == "average":
-        return own - others.sum(1) / exists.sum(1).clamp(min=1)
-    return own - torch.cat([others, torch.zeros_like(own)[:, None]], 1).amax(1)  # a 0 for whoever has no look-alikes
+from tellapart.rewards.group_gap import Kind, gap
 
 
 class ReferenceGap:
-    """`reference_gap` of CIDEr-D, or of whatever `consensus` measures.  It cannot pay for invented detail.
+    """The gap in CIDEr-D, or in whatever `consensus` measures.  It cannot pay for invented detail.
 
     consensus    compares captions with the references of a photo
     look_alikes  (P, k) positions of each photo's look-alikes in the data; -1 where there are fewer than k
-    kind         see `reference_gap`
+    kind         "average": minus the mean over the look-alikes; "hardest": minus the highest of them
 
     A caption that is itself one of its photo's references is compared with the others of them.
     """
@@ -54,4 +37,4 @@ class ReferenceGap:
         scores = torch.zeros(compared.shape)
         rows = exists.nonzero()[:, 0]
         scores[exists] = self._consensus(tokens[rows], compared[exists], left_out)
-        return Reward(reference_gap(scores, exists[:, 1:], self._kind).to(sampled.words.device))
+        return Reward(gap(scores[:, 0], scores[:, 1:], exists[:, 1:], self._kind).to(sampled.words.device))

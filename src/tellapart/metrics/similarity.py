@@ -1,0 +1,49 @@
+"""What measures and rewards both ask of similarities, written once: numpy arrays and torch tensors do the same here.
+
+(Measures are numpy, so that `score` starts quickly; rewards are torch, on whatever device the captions are.)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Array = TypeVar("Array", "NDArray[Any]", "Tensor")
+
+TIE = 1e-6  # nearer than this, cosines in single precision are equal: two copies of a photo may differ by rounding
+
+
+def ranks(similarity: Array, own: Array, tie: float = TIE) -> Array:
+    """How many others fit a caption at least as well as its own photo; 0 is best, and a tie counts against the caption.
+
+    similarity  (N, P) to all photos; -inf where a photo does not count
+    own         (N,)   to the own photo, which is one of them
+    """
+    others: Array = (similarity >= (own - tie)[:, None]).sum(1) - 1  # the own photo is one of those
+    return others
+
+
+def gap_to_mean(own: Array, group: Array, exists: Array) -> Array:
+    """How much better a caption fits its own photo than it fits a group on average: G_avg (GEG, Eq. 3).
+
+    own      (N,)   similarity of each caption to its photo
+    group    (N, k) to the look-alikes of that; finite, whatever it is where there is none
+    exists   (N, k) False where there is no further look-alike
+    returns  (N,)   `own` where there is none at all
+    """
+    gap: Array = own - (group * exists).sum(1) / exists.sum(1).clip(1)
+    return gap
+
+
+def mean_of_others(total: Array, own: Array, count: Array | int) -> Array:
+    """What a mean over `count`, at least 2, becomes when one is left out of it.
+
+    total  the sum over all of them
+    own    what the one adds to it
+    """
+    mean: Array = (total - own) / (count - 1)
+    return mean
