@@ -255,6 +255,6 @@ class Positions(nn.Module):
 
 def positions(count: int, width: int) -> Tensor:
     """Sinusoidal positions (count, width): captions may be longer than any in training."""
-    place = torch.arange(count)[:, None]
-    rate = torch.exp(torch.arange(0, width, 2) * (-math.log(10000.0) / width))
+    place = torch.arange(count, device="cpu")[:, None]
+    rate = torch.exp(torch.arange(0, width, 2, device="cpu") * (-math.log(10000.0) / width))
     return torch.cat([torch.sin(place * rate), torch.cos(place * rate)], 1)

@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol, get_args, get_type_hints
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from tellapart import files, hub
 from tellapart.captioners import CAPTIONERS
@@ -36,10 +37,24 @@ def build(table: Mapping[str, Entry], kind: Kind, name: str, settings: Mapping[s
     return make_network(table, name, settings)
 
 
+class _Undrawn(TorchFunctionMode):
+    """First weights are not drawn: an outline has no values, and drawing them would load a compiler, for a second."""
+
+    _DRAWS = ("normal_", "uniform_", "trunc_normal_", "xavier_uniform_", "kaiming_uniform_")
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__name__", "") in self._DRAWS:
+            return kwargs["tensor"] if "tensor" in kwargs else args[0]
+        return func(*args, **kwargs)
+
+
 def outline_network(table: Mapping[str, Entry], kind: Kind, name: str, settings: Mapping[str, Any]) -> nn.Module:
     """The network without its weights, which takes no memory, however large it would be."""
     check_settings(table, kind, name, settings)
-    with torch.device("meta"):
+    with torch.device("meta"), _Undrawn():
         network = make_network(table, name, settings)
     count = sum(weight.numel() for weight in network.parameters())
     if count > MOST_WEIGHTS:
