@@ -28,6 +28,7 @@ _RANGES: dict[str, tuple[float, float]] = {  # least and most of every number
     **dict.fromkeys(("threads", "data.views"), (0, _MANY)),
     "encoder.image_size": (8, 2048),
     "encoder.grid": (1, 64),
+    "encoder.coarse": (0, 64),
     **dict.fromkeys(("optim.lr", "optim.weight_decay", "optim.decay"), (0, _LARGE)),
     **dict.fromkeys(("optim.clip_norm", "optim.clip_value"), (0, _LARGE)),
     **dict.fromkeys(("optim.betas", "optim.final_lr_ratio"), (0, 1)),
