@@ -41,17 +41,31 @@ class EncoderConfig:
         image_size: pixels a side that the network sees
         grid: cells a side that a captioner may look at, pooled from the network's own map; 1: one vector
         pooling: whether a cell is the mean or, number by number, the largest of what it covers of that map
+        coarse: cells a side of a second grid over the same map, whose cells follow those of the first as regions, so
+            that a captioner sees the photo at two scales; 0: no second grid
     """
 
     name: str = "efficientnet_lite2"
     image_size: Annotated[int, Range(8, 2048)] = 256
     grid: Annotated[int, Range(1, 64)] = 8
     pooling: Pooling = "avg"
+    coarse: Annotated[int, Range(0, 64)] = 0
 
     @property
     def identity(self) -> dict[str, Any]:
-        """As manifests and model folders keep it; those from before there was a choice of pooling say nothing of it."""
-        return {key: value for key, value in asdict(self).items() if (key, value) != ("pooling", "avg")}
+        """As manifests and model folders keep it; those from before there was a choice say nothing of it."""
+        unsaid = {"pooling": "avg", "coarse": 0}
+        return {key: value for key, value in asdict(self).items() if key not in unsaid or value != unsaid[key]}
+
+    @property
+    def grids(self) -> tuple[int, ...]:
+        """Cells a side of each grid."""
+        return (self.grid, self.coarse) if self.coarse else (self.grid,)
+
+    @property
+    def cells(self) -> int:
+        """Of all grids together."""
+        return sum(side**2 for side in self.grids)
 
 
 Sampler = Literal["sample", "greedy", "beam", "diverse_beam"]
