@@ -27,6 +27,8 @@ class EncoderConfig:
         pooling: whether a cell is the mean or, number by number, the largest of what it covers of that map
         coarse: cells a side of a second grid over the same map, whose cells follow those of the first as regions, so
             that a captioner sees the photo at two scales; 0: no second grid
+        detected: at most so many boxes of the recipe's detector are regions as well, most confident first; with grid 1
+            they and the whole photo are all there are; 0: no detector
     """
 
     name: str = "efficientnet_lite2"
@@ -34,11 +36,12 @@ class EncoderConfig:
     grid: int = 8
     pooling: Pooling = "avg"
     coarse: int = 0
+    detected: int = 0
 
     @property
     def identity(self) -> dict[str, Any]:
         """As manifests and model folders keep it; those from before there was a choice say nothing of it."""
-        unsaid = {"pooling": "avg", "coarse": 0}
+        unsaid = {"pooling": "avg", "coarse": 0, "detected": 0}
         return {key: value for key, value in asdict(self).items() if key not in unsaid or value != unsaid[key]}
 
     @property
@@ -369,6 +372,8 @@ class Recipe:
         model: its settings, where they differ from its own defaults
         encoder: what looks at the photos: short for inputs with the one stream `regions`
         inputs: streams that the captioner takes, by name, and what each comes from, as in `encoder`
+        detector: what finds objects, for regions that are its boxes (encoder.detected) and the reward `objects`: a
+            YOLOX export (FILE.onnx), or a DETR or RT-DETR of transformers by folder or hub id
         data: what is learned from
         objective: what is optimised
         optim: how
@@ -390,6 +395,7 @@ class Recipe:
     model: dict[str, Setting] = field(default_factory=dict)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     inputs: dict[str, EncoderConfig] = field(default_factory=dict)
+    detector: str = ""
     data: DataConfig = field(default_factory=DataConfig)
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)

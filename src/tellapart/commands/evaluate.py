@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 def parser() -> Parser:
+    from tellapart.detectors import KINDS
     from tellapart.retrievers import DEFAULT
 
     parser = Parser(
@@ -49,8 +50,9 @@ def parser() -> Parser:
     )
     parser.add_argument(
         "--detector",
-        metavar="FILE.onnx",
-        help="a YOLOX export of COCO's classes: is what captions name seen (ObjPrec), is what is seen named (ObjRec)?",
+        metavar="FILE",
+        help=f"{KINDS}, of COCO's classes: is what captions name seen (ObjPrec), is what is seen named (ObjRec)?  Also "
+        "for models that were trained with its boxes",
     )
     parser.add_argument(
         "--against", metavar="MODEL", help="the row that the others are compared with (default: the first)"

@@ -7,6 +7,7 @@ from typing import Any
 
 from tellapart import models
 from tellapart.captioners import CAPTIONERS
+from tellapart.detectors import KINDS
 from tellapart.errors import UserError
 from tellapart.recipe import EncoderConfig, PolicyConfig, Recipe
 from tellapart.retrievers import RETRIEVERS
@@ -29,6 +30,7 @@ _RANGES: dict[str, tuple[float, float]] = {  # least and most of every number
     "encoder.image_size": (8, 2048),
     "encoder.grid": (1, 64),
     "encoder.coarse": (0, 64),
+    "encoder.detected": (0, 100),
     **dict.fromkeys(("optim.lr", "optim.weight_decay", "optim.decay"), (0, _LARGE)),
     **dict.fromkeys(("optim.clip_norm", "optim.clip_value"), (0, _LARGE)),
     **dict.fromkeys(("optim.betas", "optim.final_lr_ratio"), (0, 1)),
@@ -95,6 +97,13 @@ def check(recipe: Recipe) -> None:
                 "objective.rewards.balance goes by how much captions of a photo differ; samples must be 2 or more."
             )
         registry.check(recipe.objective.rewards)
+    detected = [name for name, one in recipe.streams.items() if one.detected]
+    if recipe.retriever and detected:
+        raise UserError("encoder.detected: a retriever goes by whole photos, not by the boxes of a detector.")
+    if recipe.data.views and detected:
+        raise UserError("data.views: a detector's boxes are of whole photos; views of them have none.")
+    if detected and not recipe.detector:
+        raise UserError(f"inputs.{detected[0]}.detected: boxes need a detector, which --detector names: {KINDS}.")
     if recipe.retriever and recipe.init_from:
         raise UserError("init_from: a retriever starts from fresh weights.")
     by_text = recipe.retriever and RETRIEVERS[recipe.retriever].sees == "references"
