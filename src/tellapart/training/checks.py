@@ -97,6 +97,8 @@ def check(recipe: Recipe) -> None:
                 "objective.rewards.balance goes by how much captions of a photo differ; samples must be 2 or more."
             )
         registry.check(recipe.objective.rewards)
+        if "detector" in registry.needs_of(recipe.objective.rewards) and not recipe.detector:
+            raise UserError(f"objective.rewards.weights: objects needs a detector, which --detector names: {KINDS}.")
     detected = [name for name, one in recipe.streams.items() if one.detected]
     if recipe.retriever and detected:
         raise UserError("encoder.detected: a retriever goes by whole photos, not by the boxes of a detector.")
