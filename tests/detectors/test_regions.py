@@ -11,6 +11,7 @@ from detectors import tiny_yolox
 from tellapart import models
 from tellapart.captioning.captioner import load as load_captioner
 from tellapart.captioning.visual_input import visual_input
+from tellapart.commands.caption import main as caption
 from tellapart.commands.features import main as features
 from tellapart.commands.train import main as train
 from tellapart.commands.train import parse
@@ -19,6 +20,7 @@ from tellapart.data.examples import Example
 from tellapart.data.stored import Stores
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.detectors import yolox
+from tellapart.detectors.detector import MOST, sure_ones
 from tellapart.detectors.regions import DetectedRegions, region_features, roi_align
 from tellapart.encoders.encoder import Encoder
 from tellapart.errors import BadPhoto, UserError
@@ -163,7 +165,7 @@ def test_a_photo_with_which_the_detector_fails_is_named_and_the_others_go_on(
     assert result.failed == {"0": "the detector tiny gives numbers that are not finite"}
     assert result.computed == 3
     assert "0.png: the detector tiny gives numbers that are not finite" in capsys.readouterr().err
-    with pytest.raises(BadPhoto, match="gives numbers that are not finite"):
+    with pytest.raises(BadPhoto, match=r"0\.png: the detector tiny gives numbers that are not finite$"):
         encoder.read(examples(data)[0].file)
 
 
@@ -187,6 +189,39 @@ def test_stores_of_different_detectors_lie_apart(file, data, own_cache, tmp_path
 def test_what_does_not_go_together_is_refused(data, arguments, sentence):
     with pytest.raises(UserError, match=sentence):
         features([str(data), *arguments])
+
+
+def test_boxes_end_at_the_edges_of_the_photo_and_those_without_area_are_left_out():
+    boxes = np.array([[-1, 0.2, 0.5, 3], [0.5, 0.5, 0.5, 0.9], [1.1, 0, 2, 1], [0.9, 0.1, 0.2, 0.4]], np.float32)
+    found = sure_ones(boxes, np.array([0.6, 0.9, 0.8, 0.7], np.float32), np.array([3, 1, 1, 2]))
+    np.testing.assert_allclose(found.boxes, [[0, 0.2, 0.5, 1]])
+    assert (found.scores.tolist(), found.classes.tolist()) == ([pytest.approx(0.6)], [3])
+
+
+def test_scores_that_are_no_numbers_are_not_above_any_threshold():
+    boxes = np.tile(np.array([0.1, 0.1, 0.5, 0.5], np.float32), (2, 1))
+    found = sure_ones(boxes, np.array([np.nan, 0.4], np.float32), np.array([0, 0]))
+    assert found.scores.tolist() == [pytest.approx(0.4)]
+
+
+def test_more_boxes_than_a_photo_can_have_are_cut_to_the_surest():
+    corner = np.linspace(0, 0.9, 300, dtype=np.float32)
+    boxes = np.stack([corner, corner, corner + 0.1, corner + 0.1], 1)
+    scores = np.random.default_rng(0).uniform(0.1, 1, 300).astype(np.float32)
+    found = sure_ones(boxes, scores, np.arange(300))
+    assert found.scores.tolist() == sorted(scores.tolist(), reverse=True)[:MOST]
+
+
+@pytest.mark.parametrize("damage", [{"detector": "x"}, {"detector": None}, {"detected": 3}, {"detector": {}}])
+def test_a_model_that_does_not_say_its_detector_is_refused_in_one_sentence(tmp_path, file, damage):
+    words, identity = WordTokenizer(["a", "dog"]), Encoder(EncoderConfig(image_size=64, grid=2)).identity | damage
+    sizes = {"regions": 1280}
+    captioner = models.build_captioner("show_tell", {}, vocab_size=len(words), feature_sizes=sizes)
+    model = models.Model(captioner, words, {"regions": identity}, "")
+    with pytest.raises(UserError, match="this model was trained with regions of the detector None"):
+        visual_input(model, CPU)
+    with pytest.raises(UserError, match=r"--detector .*tiny\.onnx is another one"):
+        visual_input(model, CPU, detector=file)
 
 
 # From a recipe to captions
@@ -230,7 +265,9 @@ def test_no_detector_is_refused_before_photos_are_read(data, tmp_path):
         encoders_of(recipe, CPU)
 
 
-def test_a_model_learns_from_detected_regions_and_captions_with_the_same_detector(data, file, own_cache, tmp_path):
+def test_a_model_learns_from_detected_regions_and_captions_with_the_same_detector(
+    data, file, own_cache, tmp_path, capsys
+):
     run, small = tmp_path / "run", "--model={word_width: 8, width: 8, attention_width: 8}"
     assert train(settings(data, "--detector", str(file), small, "--max_steps=1", "--out", str(run))) == 0
     said = json.loads((run / "config.json").read_text())["inputs"]["regions"]
@@ -250,6 +287,10 @@ def test_a_model_learns_from_detected_regions_and_captions_with_the_same_detecto
     opened = [row.text for row in captioner.caption([Image.open(photo) for photo in photos])]
     assert by_file == opened
 
+    assert caption([*photos, "--model", str(run), "--detector", str(file), "--device", "cpu", "--beam", "3"]) == 0
+    assert capsys.readouterr().out.splitlines()[-4:] == [
+        f"{p}\t{text}" for p, text in zip(photos, by_file, strict=True)
+    ]
     digest = yolox.load(file).sha256[:12]
     with pytest.raises(UserError, match=rf"detector yolox \(sha256 {digest}\); give it: --detector FILE\.onnx\.$"):
         load_captioner(run, device="cpu")

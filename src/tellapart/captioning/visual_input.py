@@ -113,7 +113,7 @@ def visual_input(
     paths, streams = list(paths), dict[str, StreamInput]()
     detected: list[tuple[dict[str, Any], DetectedInput]] = []  # regions and their boxes share one
     for name, identity in model.inputs.items():
-        if "detector" not in identity:
+        if identity.keys().isdisjoint(("detector", "detected")):
             streams[name] = _stream_input(identity, device, features, paths)
             continue
         regions = regions_of(identity) or identity
@@ -127,7 +127,7 @@ def visual_input(
 
 def _detector(identity: dict[str, Any], source: str | os.PathLike[str] | None) -> Detector:
     """The detector that a model was trained with; refuses another."""
-    wanted = identity["detector"] if isinstance(identity["detector"], dict) else {}
+    wanted = said if isinstance(said := identity.get("detector"), dict) else {}
     known = (
         f"this model was trained with regions of the detector {str(wanted.get('name'))[:40]} "
         f"(sha256 {str(wanted.get('weights_sha256'))[:12]})"

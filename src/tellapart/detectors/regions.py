@@ -75,7 +75,13 @@ class DetectedRegions:
 
     def read(self, source: Source) -> PhotoWithBoxes:
         """Raises BadPhoto, also where the detector fails."""
-        return self._with_boxes(source, torch.from_numpy(self.detector(self.detector.read(source)).boxes))
+        ready = self.detector.read(source)
+        try:
+            found = self.detector(ready)
+        except BadPhoto as error:  # a detector does not know what the photo is called
+            name = getattr(source, "filename", "image") if isinstance(source, Image.Image) else source
+            raise BadPhoto(name, error.reason) from None
+        return self._with_boxes(source, torch.from_numpy(found.boxes))
 
     def _with_boxes(self, source: Source, detected: Tensor) -> PhotoWithBoxes:
         size, fit = self.config.image_size, self.fit
