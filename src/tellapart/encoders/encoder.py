@@ -81,7 +81,7 @@ FeatureMap = Callable[[NDArray[np.uint8] | Tensor], Tensor]  # pixels (B, H, W, 
 
 def _by_torch(variant: int, weights: Path, device: torch.device) -> FeatureMap:
     network = efficientnet_lite.EfficientNetLite(variant)
-    network.load_state_dict(_read_weights(weights))
+    network.load_state_dict(read_weights(weights))
     network.eval().requires_grad_(False).to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def feature_map(pixels: NDArray[np.uint8] | Tensor) -> Tensor:
@@ -127,7 +127,8 @@ def _cells(feature_map: Tensor, side: int, pooling: Pooling) -> Tensor:
     return grid.flatten(2).transpose(1, 2)
 
 
-def _read_weights(file: Path) -> dict[str, Tensor]:
+def read_weights(file: Path) -> dict[str, Tensor]:
+    """Of an EfficientNet-Lite, in single precision."""
     if file.suffix == ".safetensors":  # ours: folded already, half precision
         return {name: tensor.float() for name, tensor in load_file(file).items()}
     return efficientnet_lite.fold(torch.load(file, weights_only=True, map_location="cpu"))
