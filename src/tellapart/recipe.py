@@ -43,6 +43,8 @@ class EncoderConfig:
         pooling: a cell is the average (avg) or the maximum (max) of the part of the feature map that it covers
         coarse: cells on each side of a second grid over the same feature map; its cells are regions too, so that a
             captioner sees the photo at two scales; 0: no second grid
+        detected: regions from the recipe's detector: at most so many of its boxes, most confident first; with grid 1
+            the regions are these boxes and the whole photo; 0: no detector
     """
 
     name: str = "efficientnet_lite2"
@@ -50,11 +52,12 @@ class EncoderConfig:
     grid: Annotated[int, Range(1, 64)] = 8
     pooling: Pooling = "avg"
     coarse: Annotated[int, Range(0, 64)] = 0
+    detected: Annotated[int, Range(0, 100)] = 0
 
     @property
     def identity(self) -> dict[str, Any]:
         """As manifests and model folders keep it; those from before there was a choice say nothing of it."""
-        unsaid = {"pooling": "avg", "coarse": 0}
+        unsaid = {"pooling": "avg", "coarse": 0, "detected": 0}
         return {key: value for key, value in asdict(self).items() if key not in unsaid or value != unsaid[key]}
 
     @property
@@ -387,6 +390,8 @@ class Recipe:
         model: settings of the network that differ from its defaults
         encoder: the encoder of the photos: short for inputs with the one stream `regions`
         inputs: the captioner's input streams by name, each with an encoder
+        detector: the object detector, for regions (encoder.detected) and the reward `objects`: a YOLOX export
+            (FILE.onnx), or a DETR or RT-DETR of transformers by folder or hub id
         data: the training data
         objective: the training objective
         optim: the optimiser
@@ -408,6 +413,7 @@ class Recipe:
     model: dict[str, Setting] = field(default_factory=dict)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     inputs: dict[str, EncoderConfig] = field(default_factory=dict)
+    detector: str = ""
     data: DataConfig = field(default_factory=DataConfig)
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
