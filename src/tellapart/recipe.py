@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from tellapart.data.streams import REGIONS
 
-Setting = bool | int | float  # of a network
+Setting = bool | int | float | str  # of a network
 
 
 Pooling = Literal["avg", "max"]
@@ -166,6 +166,7 @@ class DataConfig:
         min_count: words that occur less often than this in the training captions are not in the vocabulary
         max_words: longer captions are cut
         captions_per_photo: captions of a photo that stand together in a batch
+        by_length: batches of captions that are about as long, so that little is computed for padding
         limit: at most so many photos of each split, for a trial; 0: all
         views: other views of each training photo: parts of it, half of them mirrored.  A step sees one of them or the
             whole photo, as chance has it, against learning by heart.  Each view takes as much disk as the photos' own
@@ -180,6 +181,7 @@ class DataConfig:
     min_count: int = 5
     max_words: int = 20
     captions_per_photo: int = 5
+    by_length: bool = False
     limit: int = 0
     views: int = 0
     exclude: list[str] = field(default_factory=list)
