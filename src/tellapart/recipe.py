@@ -13,7 +13,7 @@ from tellapart.data.streams import REGIONS
 Setting = bool | int | float | str  # of a network
 
 
-Pooling = Literal["avg", "max"]
+Pooling = Literal["avg", "max", "projected"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,8 @@ class EncoderConfig:
         name: from `tellapart models`, a folder or hub id, or the name that features from elsewhere were imported under
         image_size: pixels a side that the network sees
         grid: cells a side that a captioner may look at, pooled from the network's own map; 1: one vector
-        pooling: whether a cell is the mean or, number by number, the largest of what it covers of that map
+        pooling: whether a cell is the mean or, number by number, the largest of what it covers of that map; or
+            projected: of CLIP and SigLIP, the one vector that is compared with captions, not normalised
     """
 
     name: str = "efficientnet_lite2"

@@ -198,7 +198,8 @@ class BatchStream(Generic[OneBatch]):
         ]
         batches = np.array_split(np.concatenate(parts), range(self.batch_size, len(order), self.batch_size))
         whole = len(batches) - (len(batches[-1]) < self.batch_size)
-        return order[np.concatenate([*(batches[i] for i in draw.permutation(whole)), *batches[whole:]])]
+        places: NDArray[np.int64] = np.concatenate([*(batches[i] for i in draw.permutation(whole)), *batches[whole:]])
+        return order[places]
 
     def _choose(self, photo: int, ranks: NDArray[np.float64]) -> list[int]:
         """K different captions; where the photo has fewer, all of them, again and again until there are K."""

@@ -23,7 +23,7 @@ from tellapart import files, hub, paths
 from tellapart.errors import UserError
 from tellapart.hub import reason
 
-_LAYERS = re.compile("layers|depth|expert|stage|block")
+_LAYERS = re.compile("layers|n_layer|depth|expert|stage|block")
 _MOST_LAYERS, _MOST_SIZE = 1000, 10_000_000
 _MOST_MISSING = 1 << 30  # bytes: a tower that is not used, for instance
 _PARTS = ("*.json", "*.txt", "*.model", "model*.safetensors")  # of a model on the hub; never programs or pickles

@@ -143,8 +143,7 @@ def rebuild(folder: Path, table: Mapping[str, Entry], kind: Kind, config: Config
     refuse_others(file, shape, shapes_in(file))
     network = networks.make_network(table, config.name, config.settings)
     sha256 = load_weights(folder, network)
-    if hasattr(network, "load_base"):
-        network.load_base(folder)
+    networks.load_base(network, folder)
     return network, sha256
 
 
@@ -288,6 +287,14 @@ def start_from(name: str | Path, captioner: nn.Module, inputs: Inputs) -> None:
         raise UserError(
             f"init_from: {folder} learned from features of another encoder: {field} is {other.get(field)} there "
             f"and {encoder.get(field)} here."
+        )
+    base, ours = (
+        read_config(folder, "captioner").settings.get("base_sha256"),
+        getattr(captioner.config, "base_sha256", None),
+    )
+    if getattr(captioner, "frozen_names", ()) and base != ours:
+        raise UserError(
+            f"init_from: {folder} was trained over another language model: {str(base)[:8]}, not {str(ours)[:8]}."
         )
     load_weights(folder, captioner)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
 import torch
@@ -121,9 +122,14 @@ def build_captioner(
     if hasattr(make, "complete"):
         settings = make.complete(settings)
     network = build(CAPTIONERS, "captioner", name, settings)
-    if hasattr(network, "load_base"):
-        network.load_base()
+    load_base(network)
     return network
+
+
+def load_base(network: nn.Module, folder: Path | None = None) -> None:
+    """The weights of a pretrained base that checkpoints do not have; folder: of the model, if it comes from one"""
+    if (load := getattr(network, "load_base", None)) is not None:
+        load(folder)
 
 
 def stream_sizes(feature_sizes: Mapping[str, int]) -> dict[str, int]:
