@@ -74,6 +74,9 @@ def visual_input(
     paths     the data files and folders of photos whose features may be there
     """
     paths = list(paths)
+    if model.encoder is not None:
+        found = {} if features is None else _seen_before(model.encoder, features, paths)
+        return VisualInput({REGIONS: EncoderInput(model.encoder, device, found)})
     return VisualInput(
         {name: _stream_input(identity, device, features, paths) for name, identity in model.inputs.items()}
     )
@@ -115,7 +118,8 @@ class EncoderInput:
         """Pixels or stored features, and the hash of the photo."""
         size, fit = self.encoder.config.image_size, self.encoder.fit
         if isinstance(source, Image.Image):
-            photo = photos.from_image(source, size, fit)
+            own = getattr(self.encoder, "read", None)
+            photo = photos.from_image(source, size, fit) if own is None else own(source)
         elif (found := self._find(source)) is not None:
             return found
         else:

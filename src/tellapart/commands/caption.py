@@ -43,8 +43,8 @@ def parser() -> Parser:
     parser.add_argument(
         "--model",
         default="",
-        help="from `tellapart models`, or a run folder; A+B averages their words' probabilities (default: the "
-        "embedded one)",
+        help="from `tellapart models`, a run folder, or a vision-language model of transformers (BLIP, GIT, LLaVA ...) "
+        "by folder or hub id; A+B averages their words' probabilities (default: the embedded one)",
     )
     parser.add_argument("--split", metavar="NAME", help="the part of a data file to caption (default: all)")
     parser.add_argument("--out", metavar="F", type=Path, help="write rows to F.jsonl or F.csv")
@@ -56,6 +56,13 @@ def parser() -> Parser:
         "elsewhere needs them, others save time",
     )
     parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
+    parser.add_argument("--dtype", choices=("fp32", "bf16"), help="number type of a vision-language model")
+    parser.add_argument(
+        "--prompt",
+        metavar="TEXT",
+        help="what a vision-language model or a server is asked of each photo (default: what the model was trained "
+        "with, or a caption of one sentence)",
+    )
     parser.add_argument("--ray", metavar="ADDRESS", nargs="?", const=LOCAL, help=f"{HELP}; lines come as they are done")
     decoding = parser.add_argument_group("decoding")
     decoding.add_argument("--beam", type=positive, default=3, help="width of the beam search; 1: greedy (default: 3)")
@@ -107,9 +114,6 @@ def _add_server(parser: Parser) -> None:
     )
     server.add_argument("--endpoint", metavar="URL", help="such as http://localhost:8080/v1")
     server.add_argument("--endpoint-model", metavar="NAME", help="the model to ask there")
-    server.add_argument(
-        "--prompt", metavar="TEXT", help="what to ask of each photo (default: a caption of one sentence)"
-    )
     server.add_argument(
         "--api-key-env", metavar="NAME", help="the environment variable whose key is sent (default: TELLAPART_API_KEY)"
     )
@@ -165,7 +169,11 @@ def _check(request: argparse.Namespace) -> None:
             raise UserError(f"{name} needs --among, the collection that photos are told apart from.")
     if bool(request.endpoint) != bool(request.endpoint_model):
         raise UserError("--endpoint and --endpoint-model go together: where the server is, and which model to ask.")
-    for name in ("prompt", "api_key_env", "max_tokens", "max_requests"):
+    if request.dtype and (request.endpoint or request.candidates):
+        raise UserError("--dtype is for a vision-language model, which --model names.")
+    if request.prompt is not None and request.candidates:
+        raise UserError("--prompt is for vision-language models and servers; --candidates are there already.")
+    for name in ("api_key_env", "max_tokens", "max_requests"):
         if getattr(request, name) is not None and not request.endpoint:
             raise UserError(f"--{name.replace('_', '-')} needs --endpoint, the server that it is about.")
     given = [name for name in ("model", "candidates", "endpoint") if getattr(request, name)]
@@ -259,7 +267,14 @@ def _source(request: argparse.Namespace) -> CandidatesFile | Endpoint | PhotoCap
         from tellapart.captioning.ray_workers import ClusterCaptioner
 
         return ClusterCaptioner(request.model or DEFAULT, Cluster(request.ray), device=request.device)
-    return load(request.model or DEFAULT, device=request.device, features=request.features, paths=request.paths)
+    return load(
+        request.model or DEFAULT,
+        device=request.device,
+        features=request.features,
+        paths=request.paths,
+        prompt=request.prompt,
+        dtype=request.dtype,
+    )
 
 
 def _api_key(variable: str | None) -> str:

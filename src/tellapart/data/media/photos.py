@@ -105,6 +105,20 @@ def from_image(image: Image.Image, size: int, fit: Fit = SQUEEZE) -> Photo:
         return Photo(_square(photo, size, fit, sha256), sha256)
 
 
+def whole(source: str | os.PathLike[str] | Image.Image) -> tuple[Image.Image, str]:
+    """The whole photo upright and in RGB, for an encoder that fits it in its own way, and its hash."""
+    if not isinstance(source, Image.Image):
+        data = read_bytes(source)
+        return decode(data, source), hashlib.sha256(data).hexdigest()
+    name = str(getattr(source, "filename", "") or "image")
+    data_behind = _file_behind(source)
+    if data_behind is not None:
+        return decode(data_behind, name), hashlib.sha256(data_behind).hexdigest()
+    with _refusing(name):
+        photo = _to_photo(source.copy())
+        return photo, hashlib.sha256(photo.tobytes()).hexdigest()
+
+
 def _square(image: Image.Image, size: int, fit: Fit, sha256: str) -> NDArray[np.uint8]:
     if fit.view:
         view = view_of(sha256, fit.view)
