@@ -282,7 +282,7 @@ def shrink(recipe: Recipe) -> Recipe:
 
     It starts from fresh weights, for those of another width do not fit.
     """
-    tagger = objective.network if (objective := OBJECTIVES.get(recipe.objective.name)) else ""
+    tagger = entry.network if (entry := OBJECTIVES.get(recipe.objective.name)) else ""
     name = tagger or recipe.retriever or recipe.captioner
     table = TAGGERS if tagger else RETRIEVERS if recipe.retriever else CAPTIONERS
     tiny = import_module(table[name].module).TINY if name in table else {}
