@@ -18,6 +18,7 @@ COMMANDS = {  # name: (module with `main(arguments) -> exit code`, what it does)
     "demo": ("tellapart.commands.demo", "caption the embedded album and write a page with photos and captions"),
     "caption": ("tellapart.commands.caption", "caption photos, folders of photos or a data file"),
     "train": ("tellapart.commands.train", "run a recipe"),
+    "adapt": ("tellapart.commands.adapt", "fine-tune a captioner on photos without captions"),
     "score": ("tellapart.commands.score", "compare captions with what people said: BLEU, METEOR, CIDEr-D and others"),
     "evaluate": ("tellapart.commands.evaluate", "measure how well captions tell photos apart, and how true they are"),
     "compare": ("tellapart.commands.compare", "show training runs side by side: tables, curves, captions that changed"),
@@ -30,7 +31,7 @@ COMMANDS = {  # name: (module with `main(arguments) -> exit code`, what it does)
     "doctor": ("tellapart.commands.doctor", "check this machine and the installation"),
 }
 
-RESUMABLE = ("caption", "train", "features", "evaluate")
+RESUMABLE = ("caption", "train", "features", "evaluate", "adapt")
 
 
 def usage() -> str:

@@ -363,6 +363,7 @@ class Recipe:
         batch_size: photos in a batch, of all processes together
         epochs: passes over the photos
         max_steps: optimiser steps at most; 0: no limit
+        max_minutes: minutes of training at most, features not counted; 0: no limit
         save_minutes: minutes between checkpoints; one is also written at each validation
         log_steps: optimiser steps between lines of log.jsonl
         seed: decides the order of the photos, the first weights and every draw
@@ -384,12 +385,17 @@ class Recipe:
     batch_size: int = 16
     epochs: int = 10
     max_steps: int = 0
+    max_minutes: float = 0.0
     save_minutes: float = 5.0
     log_steps: int = 20
     seed: int = 0
     device: str = "auto"
     dtype: Literal["auto", "fp32", "bf16"] = "auto"
     threads: int = 0
+
+    def is_over(self, seconds: float) -> bool:
+        """Whether so many seconds of training are all that there may be."""
+        return 0 < 60 * self.max_minutes <= seconds
 
     @property
     def streams(self) -> dict[str, EncoderConfig]:

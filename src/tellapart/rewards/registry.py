@@ -16,6 +16,7 @@ from typing import Literal
 from tellapart.data.tokenizers import split_words
 from tellapart.errors import UserError
 from tellapart.metrics.measures.unusual_order import END, WordOrder, roles
+from tellapart.metrics.measures.unusual_order import coco as coco_order
 from tellapart.neighbours import groups as group_files
 from tellapart.recipe import RewardsConfig
 from tellapart.retrievers.retriever import Retriever
@@ -34,7 +35,7 @@ from tellapart.rewards.retrieved import Retrieved
 from tellapart.rewards.unusual_order import UnusualOrder, roles_of
 from tellapart.rewards.wording import Ending, Faithful, Repetition, never_last
 
-Need = Literal["image_retriever", "text_retriever", "look_alikes"]
+Need = Literal["image_retriever", "text_retriever", "look_alikes", "references"]
 Needs = Callable[[RewardsConfig], frozenset[Need]]
 
 
@@ -46,7 +47,8 @@ def _asks(*needs: Need) -> Needs:
 class RewardEntry:
     """description  what captions are paid for, in a line
     build        makes the reward from what the training photos offer
-    needs        what it asks of that, by the recipe: it is looked for before anything else is done
+    needs        what it asks of that, by the recipe: it is looked for before anything else is done.  Where no reward
+                 needs references, photos without captions can be learned from
     """
 
     description: str
@@ -126,6 +128,8 @@ def needs_of(config: RewardsConfig) -> set[Need]:
     needs = {need for name in config.weights for need in REWARDS[name].needs(config)}
     if "look_alikes" in needs and config.look_alikes in FOUND_BY:
         needs.add("image_retriever")
+        if config.look_alikes == "caption":
+            needs.add("references")
     return needs
 
 
@@ -194,29 +198,32 @@ def _gap(kind: str, context: RewardContext) -> Term:
 
 
 def _unusual_order(context: RewardContext) -> Term:
-    texts = (text for example in context.data.examples for text in example.captions)  # whole: tokens may be cut
-    people = WordOrder.of([*roles(split_words(text)), END] for text in texts)
+    texts = [text for example in context.data.examples for text in example.captions]  # whole: tokens may be cut
+    people = WordOrder.of([*roles(split_words(text)), END] for text in texts) if any(texts) else coco_order()
     return UnusualOrder(people, roles_of(context.vocabulary), end=context.vocabulary.eos)
 
 
 def _ld_asks(config: RewardsConfig) -> frozenset[Need]:
-    return frozenset({"look_alikes"} if config.ld.qualify == "contrast" else ())
+    return frozenset({"references", "look_alikes"} if config.ld.qualify == "contrast" else {"references"})
 
 
 def _gd_asks(config: RewardsConfig) -> frozenset[Need]:
     return frozenset({"image_retriever", "look_alikes"} if config.weight_by_closeness else {"image_retriever"})
 
 
+_REFERENCES = _asks("references")
+
 REWARDS: dict[str, RewardEntry] = {
-    "cider_d": RewardEntry("CIDEr-D against the photo's references (R_C)", partial(_consensus, "CIDEr-D")),
+    "cider_d": RewardEntry("CIDEr-D against the photo's references (R_C)", partial(_consensus, "CIDEr-D"), _REFERENCES),
     "cider_d_base2": RewardEntry(
         "the same with logarithms of base 2 (Strengthen, GLD): a cosine does not see the difference",
         partial(_consensus, "CIDEr-D"),
+        _REFERENCES,
     ),
-    "cider": RewardEntry("CIDEr against the references", partial(_consensus, "CIDEr")),
-    "bleu_4": RewardEntry("BLEU-4 against the references", partial(_consensus, "BLEU-4")),
-    "rouge_l": RewardEntry("ROUGE-L against the references", partial(_consensus, "ROUGE-L")),
-    "meteor": RewardEntry("METEOR against the references; slow", _meteor),
+    "cider": RewardEntry("CIDEr against the references", partial(_consensus, "CIDEr"), _REFERENCES),
+    "bleu_4": RewardEntry("BLEU-4 against the references", partial(_consensus, "BLEU-4"), _REFERENCES),
+    "rouge_l": RewardEntry("ROUGE-L against the references", partial(_consensus, "ROUGE-L"), _REFERENCES),
+    "meteor": RewardEntry("METEOR against the references; slow", _meteor, _REFERENCES),
     "gd": RewardEntry("global discriminability: R_H + R_B of the listener (GLD, Eqs. 5-8)", _global, _gd_asks),
     "gd_neighbour": RewardEntry(
         "R_H: the caption must fit its photo better than the photo most like it (GLD)",
@@ -232,7 +239,9 @@ REWARDS: dict[str, RewardEntry] = {
         "CIDEr-D and, for each word, what rare n-grams around it add (R_LD; GLD, Eqs. 9-10)", _local, _ld_asks
     ),
     "ld_diff": RewardEntry(
-        "CIDEr-D and, for each word, what it adds to that (LD-Diff, GLD)", lambda m: Differences(m.consensus("CIDEr-D"))
+        "CIDEr-D and, for each word, what it adds to that (LD-Diff, GLD)",
+        lambda m: Differences(m.consensus("CIDEr-D")),
+        _REFERENCES,
     ),
     "geg_avg": RewardEntry(
         "how much better the caption fits its photo than the photo's look-alikes on average (G_avg; GEG, Eq. 3)",
@@ -260,12 +269,12 @@ REWARDS: dict[str, RewardEntry] = {
     "text_rank": RewardEntry(
         "rank of the own photo among all of its data set by their references, bounded",
         lambda m: BoundedRank(m.reader, m.config.rank_base),
-        _asks("text_retriever"),
+        _asks("text_retriever", "references"),
     ),
     "reference_gap": RewardEntry(
         "CIDEr-D against the own references less that against the look-alikes' references",
         lambda m: ReferenceGap(m.consensus("CIDEr-D"), m.look_alikes[:, : m.config.group_size]),
-        _asks("look_alikes"),
+        _asks("look_alikes", "references"),
     ),
     "retrieved": RewardEntry(
         "are the photos that the caption finds like each other and like its own? (CIM)",
@@ -275,6 +284,7 @@ REWARDS: dict[str, RewardEntry] = {
     "faithful": RewardEntry(
         "share of content words that the references have (H)",
         lambda m: Faithful(m.references, m.content, end=m.vocabulary.eos),
+        _REFERENCES,
     ),
     "different": RewardEntry(
         "minus the logarithm of how often the same words were lately said of other photos",

@@ -11,17 +11,17 @@ from tellapart.errors import UserError
 from tellapart.recipe import EncoderConfig, PolicyConfig, Recipe
 from tellapart.retrievers import RETRIEVERS
 from tellapart.rewards import registry
-from tellapart.training.loop import LAST
 from tellapart.training.objectives import OBJECTIVES, Network, learned_by
 from tellapart.training.retrieval_validation import METRICS as RETRIEVAL_METRICS
 from tellapart.training.run_folder import flat, plain
-from tellapart.training.validation import METRICS
+from tellapart.training.validation import LAST, METRICS
 
 _MANY, _LARGE, _HUGE = 10_000, 10**6, 10**9  # captions of a photo or the like; weights; photos or steps
 _RANGES: dict[str, tuple[float, float]] = {  # least and most of every number
     "seed": (0, 2**63 - 1),
     **dict.fromkeys(("epochs", "log_steps", "data.min_count", "optim.accumulate", "optim.decay_epochs"), (1, _HUGE)),
-    **dict.fromkeys(("max_steps", "save_minutes", "data.limit", "optim.warmup", "objective.all_negatives"), (0, _HUGE)),
+    **dict.fromkeys(("max_steps", "max_minutes", "save_minutes", "data.limit", "optim.warmup"), (0, _HUGE)),
+    "objective.all_negatives": (0, _HUGE),
     **dict.fromkeys(("validation.every", "validation.patience", "validation.photos"), (0, _HUGE)),
     **dict.fromkeys(("batch_size", "objective.rewards.group_size", "objective.rewards.rank_base"), (1, _LARGE)),
     **dict.fromkeys(("data.max_words", "data.captions_per_photo", "validation.beam"), (1, _MANY)),
