@@ -70,6 +70,8 @@ class PolicyConfig:
         reduction: the loss is a mean over all words, over sentences of their mean word, or over sentences of their sum
         kl: weight of the divergence from the model that training started with
         dropout: on while captions are drawn and learned from
+        chunk: photos whose captions are scored at once while they are learned from: with fewer than a batch has, 100
+            candidates fit into little memory, for a third more time; 0: all
         passes: one pass gives captions and their log-probabilities; in two, the captions are drawn without gradients
             and scored at once, which is quicker where a captioner takes all words at a time (auto)
     """
@@ -89,6 +91,7 @@ class PolicyConfig:
     reduction: Reduction = "words"
     kl: float = 0.0
     dropout: bool = False
+    chunk: int = 0
     passes: Passes = "auto"
 
 
@@ -228,6 +231,12 @@ class RewardsConfig:
         weights: name of a reward, from `tellapart models`, and its weight
         dataset_weights: of a reward, what its weight is multiplied with for the photos of a data set, by its name
         image_retriever: the retriever that is asked whether captions fit their photos: a name or a run folder
+        other_retrievers: further ones that take turns with it, batch by batch, in the rewards of DiscriTune
+            (log_probability, accuracy, similarity)
+        candidates: what those pick the photo from: the photos of the batch, or the photo and its look-alikes
+        near_duplicates: photos whose vectors have a higher cosine are no look-alikes (DiscriTune: 0.8); 1: all are
+        scale: what cosines are multiplied with before the softmax of log_probability; 0: the retriever's own number
+        positives: other views of a photo that hard_positives asks for
         text_retriever: the retriever from text to text that is asked whether captions fit their photos' references
         look_alikes: a file of `tellapart lookalikes`, or how they are found among the training photos: image, or
             caption (the similar groups of GEG)
@@ -245,6 +254,11 @@ class RewardsConfig:
     weights: dict[str, float] = field(default_factory=lambda: {"cider_d": 1.0})
     dataset_weights: dict[str, dict[str, float]] = field(default_factory=dict)
     image_retriever: str = "word"
+    other_retrievers: list[str] = field(default_factory=list)
+    candidates: Literal["batch", "look_alikes"] = "batch"
+    near_duplicates: float = 1.0
+    scale: float = 0.0
+    positives: int = 2
     text_retriever: str = ""
     look_alikes: str = "image"
     group_size: int = 5

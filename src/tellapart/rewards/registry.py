@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from torch import Tensor
+
 from tellapart.data.tokenizers import split_words
 from tellapart.errors import UserError
 from tellapart.metrics.measures.unusual_order import END, WordOrder, roles
@@ -23,12 +25,13 @@ from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards import Reward, SampledCaptions, Term
 from tellapart.rewards.combine import Combined
 from tellapart.rewards.consensus import Consensus, MeteorConsensus
-from tellapart.rewards.context import FOUND_BY, RewardContext, listener_of, reader_of
+from tellapart.rewards.context import FOUND_BY, RewardContext, listeners_of, reader_of
 from tellapart.rewards.different import Different
 from tellapart.rewards.global_discriminative import GlobalDiscriminative, HardNeighbour, InBatch, closeness_weights
 from tellapart.rewards.group_gap import GroupGap, OwnSimilarity
+from tellapart.rewards.listener import Listener
 from tellapart.rewards.local_discriminative import Differences, LocalDiscriminative, thresholds
-from tellapart.rewards.log_probability import InBatchLogProbability
+from tellapart.rewards.log_probability import Accuracy, HardPositives, InBatchLogProbability, InTurn
 from tellapart.rewards.rank import BoundedRank
 from tellapart.rewards.reference_gap import ReferenceGap
 from tellapart.rewards.retrieved import Retrieved
@@ -94,6 +97,8 @@ def check(config: RewardsConfig) -> None:
             raise UserError(
                 f"objective.rewards.dataset_weights: {name!r} is none of the terms {', '.join(config.weights)}."
             )
+    if config.near_duplicates < 1 and config.look_alikes != "image":
+        raise UserError("objective.rewards.near_duplicates: they are left out where look-alikes are found by image.")
     if "text_retriever" in needs_of(config) and not config.text_retriever:
         raise UserError(
             "objective.rewards.text_retriever: a reward needs a retriever from text to text, such as a run of "
@@ -106,7 +111,7 @@ def require(config: RewardsConfig, names: Sequence[str], load: Callable[[str], R
     check_factors(config, names)
     needs = needs_of(config)
     if "image_retriever" in needs:
-        listener_of(config, load)
+        listeners_of(config, load)
     if "text_retriever" in needs:
         reader_of(config, load)
     if "look_alikes" in needs and config.look_alikes not in FOUND_BY:
@@ -197,6 +202,20 @@ def _gap(kind: str, context: RewardContext) -> Term:
     )
 
 
+def _distractors(context: RewardContext) -> Tensor | None:
+    return context.look_alikes if context.config.candidates == "look_alikes" else None
+
+
+def _in_turn(make: Callable[[RewardContext, Listener], Term]) -> Callable[[RewardContext], Term]:
+    """A reward of each listener, which take turns where there are several."""
+
+    def build(context: RewardContext) -> Term:
+        terms = [make(context, listener) for listener in context.listeners]
+        return terms[0] if len(terms) == 1 else InTurn(terms)
+
+    return build
+
+
 def _unusual_order(context: RewardContext) -> Term:
     texts = [text for example in context.data.examples for text in example.captions]  # whole: tokens may be cut
     people = WordOrder.of([*roles(split_words(text)), END] for text in texts) if any(texts) else coco_order()
@@ -205,6 +224,10 @@ def _unusual_order(context: RewardContext) -> Term:
 
 def _ld_asks(config: RewardsConfig) -> frozenset[Need]:
     return frozenset({"references", "look_alikes"} if config.ld.qualify == "contrast" else {"references"})
+
+
+def _game_asks(config: RewardsConfig) -> frozenset[Need]:
+    return frozenset({"image_retriever", "look_alikes"} if config.candidates == "look_alikes" else {"image_retriever"})
 
 
 def _gd_asks(config: RewardsConfig) -> frozenset[Need]:
@@ -254,11 +277,23 @@ REWARDS: dict[str, RewardEntry] = {
         _asks("image_retriever", "look_alikes"),
     ),
     "similarity": RewardEntry(
-        "how well the caption fits its photo (ER, GEG)", lambda m: OwnSimilarity(m.listener), _asks("image_retriever")
+        "how well the caption fits its photo (ER, GEG)",
+        _in_turn(lambda m, listener: OwnSimilarity(listener)),
+        _asks("image_retriever"),
     ),
     "log_probability": RewardEntry(
-        "log-probability of the own photo among those of the batch (DiscriTune)",
-        lambda m: InBatchLogProbability(m.listener),
+        "log-probability of the own photo among those of the batch, or its look-alikes (DiscriTune)",
+        _in_turn(lambda m, listener: InBatchLogProbability(listener, m.config.scale or None, _distractors(m))),
+        _game_asks,
+    ),
+    "accuracy": RewardEntry(
+        "1 if the own photo is picked among those of the batch, or its look-alikes, else 0 (DiscriTune)",
+        _in_turn(lambda m, listener: Accuracy(listener, _distractors(m))),
+        _game_asks,
+    ),
+    "hard_positives": RewardEntry(
+        "log-probability of the view of the own photo that fits least, among the photos of the batch (RRG)",
+        lambda m: HardPositives(m.listener, m.views(m.config.positives), m.config.scale or None),
         _asks("image_retriever"),
     ),
     "image_rank": RewardEntry(

@@ -39,6 +39,10 @@ _RANGES: dict[str, tuple[float, float]] = {  # least and most of every number
     **dict.fromkeys(("objective.scheduled_sampling.increase", "objective.scheduled_sampling.most"), (0, 1)),
     **dict.fromkeys(("objective.policy.samples", "objective.policy.top_q", "objective.policy.groups"), (1, _MANY)),
     **dict.fromkeys(("objective.policy.no_repeat", "objective.policy.references"), (0, _MANY)),
+    "objective.policy.chunk": (0, _LARGE),
+    "objective.rewards.near_duplicates": (-1, 1),
+    "objective.rewards.scale": (0, _LARGE),
+    "objective.rewards.positives": (1, 100),
     "objective.policy.top_k": (0, _HUGE),
     **dict.fromkeys(("objective.policy.diversity", "objective.policy.kl"), (0, _LARGE)),
     "objective.policy.temperature": (1e-3, _LARGE),
@@ -124,6 +128,10 @@ def _check_policy(policy: PolicyConfig) -> None:
     if policy.baseline == "second_sample" and policy.sampler != "sample":
         raise UserError(
             f"{where}.baseline: a second sample is drawn where the first is; the sampler is {policy.sampler}."
+        )
+    if policy.chunk and (policy.passes == "one" or policy.no_repeat or policy.dropout):
+        raise UserError(
+            f"{where}.chunk: captions are drawn first and then scored; passes is one, or no_repeat or dropout set."
         )
     if policy.passes == "two" and (policy.no_repeat or policy.dropout):
         raise UserError(f"{where}.passes: with no_repeat or dropout, words are scored as they are drawn, in one pass.")
