@@ -266,6 +266,8 @@ class ObjectiveConfig:
         name: cross_entropy or policy_gradient for captioners; info_nce or max_violation (VSE++) for retrievers; or one
             of a plugin
         label_smoothing: share of the target that is spread over all words
+        distillation: of cross_entropy, weight of the mean squared difference between a captioner's logits and those of
+            the running mean of its weights (optim.ema_decay), which is its teacher (CaMEL); 0: no teacher
         hide_regions: chance of a region of a photo to be hidden from a captioner in a step, against learning by heart
         caption_weights: how much each reference counts
         scheduled_sampling: the captioner's own words among the reference's
@@ -277,6 +279,7 @@ class ObjectiveConfig:
 
     name: str = "cross_entropy"
     label_smoothing: float = 0.0
+    distillation: float = 0.0
     hide_regions: float = 0.0
     caption_weights: CaptionWeights = field(default_factory=CaptionWeights)
     scheduled_sampling: ScheduledSampling = field(default_factory=ScheduledSampling)

@@ -33,6 +33,7 @@ _RANGES: dict[str, tuple[float, float]] = {  # least and most of every number
     **dict.fromkeys(("optim.betas", "optim.final_lr_ratio"), (0, 1)),
     "optim.ema_decay": (0, 1 - 1e-9),
     **dict.fromkeys(("objective.label_smoothing", "objective.hide_regions"), (0, 1)),
+    "objective.distillation": (0, _LARGE),
     **dict.fromkeys(("objective.margin", "objective.rewards.margin"), (0, 2)),
     "objective.scheduled_sampling.start": (-1, _HUGE),
     "objective.scheduled_sampling.every": (1, _HUGE),
@@ -86,6 +87,8 @@ def check(recipe: Recipe) -> None:
             f"validation.metric: there is no {recipe.validation.metric!r} here; there are {', '.join(metrics)}."
         )
     _check_curve(recipe.objective.scheduled_sampling.curve)
+    if recipe.objective.distillation and not recipe.optim.ema_decay:
+        raise UserError("objective.distillation: the teacher is a running mean of the weights; give optim.ema_decay.")
     if recipe.objective.name == "policy_gradient":
         _check_policy(recipe.objective.policy)
         policy = recipe.objective.policy
