@@ -318,6 +318,8 @@ class ObjectiveConfig:
         name: cross_entropy or policy_gradient for captioners; info_nce or max_violation (VSE++) for retrievers; or the
             objective of a plugin
         label_smoothing: share of the target probability that is spread over all words
+        distillation: weight of the mean squared difference between the captioner's logits and those of the running mean
+            of its weights (optim.ema_decay), its teacher in cross-entropy (CaMEL); 0: no teacher
         hide_regions: probability that a region is hidden from the captioner in a step, against overfitting
         caption_weights: weights of the references in cross-entropy
         scheduled_sampling: train on the captioner's own words
@@ -329,6 +331,7 @@ class ObjectiveConfig:
 
     name: str = "cross_entropy"
     label_smoothing: Share = 0.0
+    distillation: Size = 0.0
     hide_regions: Share = 0.0
     caption_weights: CaptionWeights = field(default_factory=CaptionWeights)
     scheduled_sampling: ScheduledSampling = field(default_factory=ScheduledSampling)
