@@ -41,17 +41,30 @@ class EncoderConfig:
         image_size: width and height in pixels of the photo that the network gets
         grid: the features are a grid of so many cells on each side; 1: one vector for the whole photo
         pooling: a cell is the average (avg) or the maximum (max) of the part of the feature map that it covers
+        coarse: adds a second, coarser grid with so many cells on each side, as further regions; 0: no second grid
     """
 
     name: str = "efficientnet_lite2"
     image_size: Annotated[int, Range(8, 2048)] = 256
     grid: Annotated[int, Range(1, 64)] = 8
     pooling: Pooling = "avg"
+    coarse: Annotated[int, Range(0, 64)] = 0
 
     @property
     def identity(self) -> dict[str, Any]:
-        """As manifests and model folders keep it; those from before there was a choice of pooling say nothing of it."""
-        return {key: value for key, value in asdict(self).items() if (key, value) != ("pooling", "avg")}
+        """As manifests and model folders keep it; those from before there was a choice say nothing of it."""
+        unsaid = {"pooling": "avg", "coarse": 0}
+        return {key: value for key, value in asdict(self).items() if key not in unsaid or value != unsaid[key]}
+
+    @property
+    def grids(self) -> tuple[int, ...]:
+        """Cells a side of each grid."""
+        return (self.grid, self.coarse) if self.coarse else (self.grid,)
+
+    @property
+    def cells(self) -> int:
+        """Of all grids together."""
+        return sum(side**2 for side in self.grids)
 
 
 Sampler = Literal["sample", "greedy", "beam", "diverse_beam"]

@@ -8,6 +8,7 @@ from tellapart.errors import UserError
 from tellapart.recipe import EncoderConfig, PolicyConfig, Recipe
 from tellapart.retrievers import RETRIEVERS
 from tellapart.rewards import registry
+from tellapart.taggers import TAGGERS
 from tellapart.training.loop import LAST
 from tellapart.training.objectives import OBJECTIVES, Network, learned_by
 from tellapart.training.retrieval_validation import METRICS as RETRIEVAL_METRICS
@@ -31,6 +32,9 @@ def check(recipe: Recipe) -> None:
         models.check_settings(RETRIEVERS, "retriever", recipe.retriever, recipe.model)
     elif kind == "captioner":
         models.check_settings(CAPTIONERS, "captioner", recipe.captioner, recipe.model)
+    elif objective.network:
+        models.refuse_sizes(recipe.model)
+        models.check_settings(TAGGERS, "network", objective.network, recipe.model)
     reported = {"retriever": RETRIEVAL_METRICS, "captioner": METRICS, "network": objective.metrics}[kind]
     metrics = (*reported, LAST)
     if recipe.validation.metric not in metrics:
