@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from tellapart.data.streams import REGIONS
 
-Setting = bool | int | float  # of a network
+Setting = bool | int | float | str  # of a network
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ CountOrNone = Annotated[int, Range(0, 10**9)]
 Few = Annotated[int, Range(1, 10_000)]  # captions of a photo, words of a caption
 FewOrNone = Annotated[int, Range(0, 10_000)]
 
-Pooling = Literal["avg", "max"]
+Pooling = Literal["avg", "max", "projected"]
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,12 @@ class EncoderConfig:
         name: a name from `tellapart models`, a folder, a hub id, or the name of imported features
         image_size: width and height in pixels of the photo that the network gets
         grid: the features are a grid of so many cells on each side; 1: one vector for the whole photo
-        pooling: a cell is the average (avg) or the maximum (max) of the part of the feature map that it covers
-        coarse: adds a second, coarser grid with so many cells on each side, as further regions; 0: no second grid
+        pooling: a cell is the average (avg) or the maximum (max) of the part of the feature map that it covers; or
+            projected: the one vector of CLIP or SigLIP that is compared with captions, not normalised
+        coarse: cells on each side of a second grid over the same feature map; its cells are regions too, so that a
+            captioner sees the photo at two scales; 0: no second grid
+        detected: regions from the recipe's detector: at most so many of its boxes, most confident first; with grid 1
+            the regions are these boxes and the whole photo; 0: no detector
     """
 
     name: str = "efficientnet_lite2"
@@ -49,11 +53,12 @@ class EncoderConfig:
     grid: Annotated[int, Range(1, 64)] = 8
     pooling: Pooling = "avg"
     coarse: Annotated[int, Range(0, 64)] = 0
+    detected: Annotated[int, Range(0, 100)] = 0
 
     @property
     def identity(self) -> dict[str, Any]:
         """As manifests and model folders keep it; those from before there was a choice say nothing of it."""
-        unsaid = {"pooling": "avg", "coarse": 0}
+        unsaid = {"pooling": "avg", "coarse": 0, "detected": 0}
         return {key: value for key, value in asdict(self).items() if key not in unsaid or value != unsaid[key]}
 
     @property
@@ -196,6 +201,7 @@ class DataConfig:
         min_count: words that occur less often than this in the training captions are not in the vocabulary
         max_words: longer captions are cut
         captions_per_photo: captions of each photo in a batch
+        by_length: put captions of about the same length into a batch, so that little padding is computed
         limit: use at most so many photos of each split, for a trial; 0: all
         views: number of random crops of each training photo, half of them mirrored.  Each step uses one of them or the
             whole photo, against overfitting.  Each needs as much disk space as the features of the photos
@@ -210,6 +216,7 @@ class DataConfig:
     min_count: Count = 5
     max_words: Few = 20
     captions_per_photo: Few = 5
+    by_length: bool = False
     limit: CountOrNone = 0
     views: FewOrNone = 0
     exclude: list[str] = field(default_factory=list)
@@ -386,6 +393,8 @@ class Recipe:
         model: settings of the network that differ from its defaults
         encoder: the encoder of the photos: short for inputs with the one stream `regions`
         inputs: the captioner's input streams by name, each with an encoder
+        detector: the object detector, for regions (encoder.detected) and the reward `objects`: a YOLOX export
+            (FILE.onnx), or a DETR or RT-DETR of transformers by folder or hub id
         data: the training data
         objective: the training objective
         optim: the optimiser
@@ -407,6 +416,7 @@ class Recipe:
     model: dict[str, Setting] = field(default_factory=dict)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     inputs: dict[str, EncoderConfig] = field(default_factory=dict)
+    detector: str = ""
     data: DataConfig = field(default_factory=DataConfig)
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)

@@ -116,4 +116,9 @@ CAPTIONERS = {
         "Glied",
         "GLIED: attention to regions and attributes, distilled globally and locally (Liu et al., 2019)",
     ),
+    "clipcap": Entry(
+        "tellapart.captioners.clipcap",
+        "ClipCap",
+        "ClipCap: the photo as a prefix of a causal language model, GPT-2 or SmolLM2 (Mokady et al., 2021)",
+    ),
 }

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tellapart.captioning.ray_cluster import HELP, LOCAL, Cluster
 from tellapart.commands.arguments import Parser, number, positive
 from tellapart.data.unusable import Unusable
+from tellapart.detectors import KINDS
 from tellapart.errors import UserError
 from tellapart.printable import print_message, print_row
 from tellapart.progress import notice
@@ -54,6 +55,9 @@ def parser() -> Parser:
         type=Path,
         help="features of DATA.json that were cached or imported there; a model that learned from features made "
         "elsewhere needs them, others save time",
+    )
+    parser.add_argument(
+        "--detector", metavar="FILE", help=f"for a model that was trained with the boxes of a detector: {KINDS}"
     )
     parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
     parser.add_argument(
@@ -205,7 +209,7 @@ def _check_decoding(request: argparse.Namespace) -> None:
 
 
 def _check_cluster(request: argparse.Namespace) -> None:
-    for name in ("candidates", "endpoint", "features"):
+    for name in ("candidates", "endpoint", "features", "detector"):
         if getattr(request, name):
             raise UserError(f"--ray and --{name} do not go together: workers look at photos and caption them.")
     if request.contrast == "words":
@@ -261,7 +265,13 @@ def _source(request: argparse.Namespace) -> CandidatesFile | Endpoint | PhotoCap
         from tellapart.captioning.ray_workers import ClusterCaptioner
 
         return ClusterCaptioner(request.model or DEFAULT, Cluster(request.ray), device=request.device)
-    return load(request.model or DEFAULT, device=request.device, features=request.features, paths=request.paths)
+    return load(
+        request.model or DEFAULT,
+        device=request.device,
+        features=request.features,
+        paths=request.paths,
+        detector=request.detector,
+    )
 
 
 def _api_key(variable: str | None) -> str:

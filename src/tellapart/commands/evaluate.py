@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 def parser() -> Parser:
+    from tellapart.detectors import KINDS
     from tellapart.retrievers import DEFAULT
 
     parser = Parser(
@@ -49,8 +50,9 @@ def parser() -> Parser:
     )
     parser.add_argument(
         "--detector",
-        metavar="FILE.onnx",
-        help="YOLOX detector of COCO's classes, for precision (ObjPrec) and recall (ObjRec) of the objects in captions",
+        metavar="FILE",
+        help=f"{KINDS}, of COCO's classes: for precision (ObjPrec) and recall (ObjRec) of the objects in captions, and for "
+        "models that were trained with its boxes",
     )
     parser.add_argument(
         "--against", metavar="MODEL", help="the row that the others are compared with (default: the first)"

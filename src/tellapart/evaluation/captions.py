@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from tellapart.captioning.captioner import PhotoCaptioner, load
@@ -25,9 +27,19 @@ _BEAM = 3
 class Captioners:
     """Captions of models; those that are made are kept in a folder, so that a second run need not make them again."""
 
-    def __init__(self, folder: Path, device: str, features: Path | None, data: Sequence[str]):
-        """features  where features of these data are stored"""
-        self._folder, self._device, self._features, self._data = folder, device, features, data
+    def __init__(
+        self,
+        folder: Path,
+        device: str,
+        features: Path | None,
+        data: Sequence[str],
+        detector: str | os.PathLike[str] | None = None,
+    ):
+        """features  where features of these data are stored
+        detector  for captioners whose regions are its boxes
+        """
+        self._folder = folder
+        self._load = partial(load, device=device, features=features, paths=data, detector=detector)
         self._loaded: dict[str, PhotoCaptioner] = {}
 
     def check(self, model: Model) -> None:
@@ -39,7 +51,7 @@ class Captioners:
 
     def load(self, model: Model) -> PhotoCaptioner:
         if model.name not in self._loaded:
-            self._loaded[model.name] = load(model.given, device=self._device, features=self._features, paths=self._data)
+            self._loaded[model.name] = self._load(model.given)
         return self._loaded[model.name]
 
     def captions_of(self, model: Model, split: Split) -> ModelCaptions:

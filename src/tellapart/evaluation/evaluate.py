@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tellapart import files
-from tellapart.detectors.yolox import Detector
+from tellapart.detectors.detector import Detector
+from tellapart.detectors.loading import load as load_detector
 from tellapart.errors import UserError
 from tellapart.evaluation import grid as run
 from tellapart.evaluation import models as rows
@@ -29,6 +30,7 @@ from tellapart.evaluation.pages.photo_cards import Looking, nowhere
 from tellapart.evaluation.pages.report import Plane
 from tellapart.evaluation.training_runs import Run
 from tellapart.metrics import retrieval, scoring
+from tellapart.metrics.object_words import CLASSES
 from tellapart.metrics.training_captions import TrainingCaptions
 from tellapart.models import retrievers as retriever_models
 from tellapart.retrievers import DEFAULT, MINILM
@@ -115,7 +117,8 @@ def evaluate(
     split            the part of a data file
     photos           at most so many of a data set's photos, drawn by a fixed seed
     retrievers       who has to find the photos by their captions (default: the embedded one)
-    detector         a YOLOX .onnx of COCO's classes, for ObjPrec and ObjRec
+    detector         a YOLOX .onnx of COCO's classes, or a DETR by folder or hub id, for ObjPrec and ObjRec, and for
+                     captioners whose regions are a detector's
     against          the model that the others are compared with (default: the first)
     metrics          measures of text, as in `score`
     training         files with the captions that the models were trained on, for measures that need them
@@ -138,9 +141,9 @@ def evaluate(
     splits = splits if photos is None else [one.some(_positive(photos)) for one in splits]
     if self_retrieval and not any(model.kind == "captioner" for model in named):
         raise UserError("--self-retrieval: none of the models is a captioner.")
-    objects_in = objects.load(os.fspath(detector)) if detector else None
+    objects_in = load_detector(os.fspath(detector), CLASSES) if detector else None
     with _folder(out) as folder:
-        captioners = Captioners(folder / "captions", device, Path(features) if features else None, sources)
+        captioners = Captioners(folder / "captions", device, Path(features) if features else None, sources, detector)
         for model in named:
             captioners.check(model)
         asked = _retrievers(None if retrievers is None else _texts(retrievers, "retriever"), device)

@@ -25,7 +25,11 @@ class Pooled(ReadPhotos):
 
 def pooled_identity(identity: dict[str, Any]) -> dict[str, Any]:
     """What pooled features must share: they do not depend on the regions that are kept beside them."""
-    return {key: value for key, value in identity.items() if key not in ("grid", "pooling", "coarse")}
+    return {
+        key: value
+        for key, value in identity.items()
+        if key not in ("grid", "pooling", "coarse", "detected", "detector")
+    }
 
 
 def pooled_features(encoder: PhotoEncoder, files: Sequence[str]) -> Pooled:

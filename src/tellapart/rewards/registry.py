@@ -28,13 +28,14 @@ from tellapart.rewards.global_discriminative import GlobalDiscriminative, HardNe
 from tellapart.rewards.group_gap import GroupGap, OwnSimilarity
 from tellapart.rewards.local_discriminative import Differences, LocalDiscriminative, thresholds
 from tellapart.rewards.log_probability import InBatchLogProbability
+from tellapart.rewards.objects import Objects
 from tellapart.rewards.rank import BoundedRank
 from tellapart.rewards.reference_gap import ReferenceGap
 from tellapart.rewards.retrieved import Retrieved
 from tellapart.rewards.unusual_order import UnusualOrder, roles_of
 from tellapart.rewards.wording import Ending, Faithful, Repetition, never_last
 
-Need = Literal["image_retriever", "text_retriever", "look_alikes"]
+Need = Literal["image_retriever", "text_retriever", "look_alikes", "detector"]
 Needs = Callable[[RewardsConfig], frozenset[Need]]
 
 
@@ -278,6 +279,11 @@ REWARDS: dict[str, RewardEntry] = {
     "faithful": RewardEntry(
         "share of content words that are in the references (H)",
         lambda m: Faithful(m.references, m.content, end=m.vocabulary.eos),
+    ),
+    "objects": RewardEntry(
+        "named objects that the recipe's detector sees less those that it does not, as a share of those named",
+        lambda m: Objects(m.objects, m.vocabulary),
+        _asks("detector"),
     ),
     "different": RewardEntry(
         "minus the logarithm of how often the same caption was recently sampled for other photos",
