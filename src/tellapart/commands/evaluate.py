@@ -51,8 +51,8 @@ def parser() -> Parser:
     parser.add_argument(
         "--detector",
         metavar="FILE",
-        help=f"{KINDS}, of COCO's classes: for precision (ObjPrec) and recall (ObjRec) of the objects in captions, "
-        "and for models that were trained with its boxes",
+        help=f"{KINDS}, of COCO's classes: for precision (ObjPrec) and recall (ObjRec) of the objects in captions, and "
+        "for models that were trained with its boxes",
     )
     parser.add_argument(
         "--against", metavar="MODEL", help="the row that the others are compared with (default: the first)"
