@@ -19,7 +19,7 @@ from torch import Tensor
 from tellapart.data.store import Array, Store
 from tellapart.detectors.detector import MOST, BadDetector, Detector, Ready
 from tellapart.features.extracted import PHOTO_KEYS, look_by
-from tellapart.features.photo_cache import in_cache, stored_rows
+from tellapart.features.photo_cache import ReadPhotos, in_cache, stored_rows
 
 _ARRAYS = {
     "boxes": Array((MOST, 4), "f32"),
@@ -30,16 +30,13 @@ _ARRAYS = {
 
 
 @dataclass
-class Detected:
+class Detected(ReadPhotos):
     """Of P photos, up to M boxes each.  boxes and mask are the form of a `Stream` (`data.streams`)."""
 
-    files: list[str]  # the photos that could be read, in the order given
     boxes: Tensor  # (P, M, 4)
     scores: Tensor  # (P, M)
     classes: Tensor  # (P, M)
     mask: Tensor  # (P, M) True where there is a box
-    sha256: list[str]  # of each photo's bytes
-    failed: dict[str, str]  # file -> why not
 
     def seen(self, above: float, places: Mapping[int, int] | None = None) -> list[frozenset[int]]:
         """The classes of each photo's boxes with a higher score.
@@ -60,7 +57,7 @@ def detect(detector: Detector, files: Sequence[str]) -> Detected:
         found = stored_rows(store, files, looking, f"photos through {detector.name}")
         boxes, scores, classes, count = (store.read(name, found.rows) for name in _ARRAYS)
         mask = torch.arange(MOST) < count
-        return Detected(found.files, boxes, scores, classes.long(), mask, found.sha256, found.failed)
+        return Detected(found.files, found.sha256, found.failed, boxes, scores, classes.long(), mask)
 
     return in_cache("detections", detector.identity, read, but=(BadDetector,))
 

@@ -111,6 +111,8 @@ def check(config: EncoderConfig, least_size: int) -> None:
             raise UserError(f"encoder: {field} must be from {least} to {most}, not {value}.")
     if config.pooling not in get_args(Pooling):
         raise UserError(f"encoder: pooling must be {' or '.join(get_args(Pooling))}, not {config.pooling!r}.")
+    if config.pooling == "projected":
+        raise UserError(f"encoder: pooling {config.pooling} is for CLIP and SigLIP by folder or hub id.")
 
 
 def pool(feature_map: Tensor, config: EncoderConfig) -> Features:

@@ -15,7 +15,7 @@ from tellapart.captioning.writing import write
 from tellapart.data.items import Input
 from tellapart.decoding.search import Search
 from tellapart.evaluation import models as rows
-from tellapart.evaluation.models import Model, Said, Split
+from tellapart.evaluation.models import Model, ModelCaptions, Split
 from tellapart.evaluation.pages.cards import WordRegions
 from tellapart.evaluation.pages.word_regions import looked
 from tellapart.evaluation.trec import file_name
@@ -54,7 +54,7 @@ class Captioners:
             self._loaded[model.name] = self._load(model.given)
         return self._loaded[model.name]
 
-    def said(self, model: Model, split: Split) -> Said:
+    def captions_of(self, model: Model, split: Split) -> ModelCaptions:
         if model.kind == "human":
             return rows.by_people(model, split)
         if model.kind == "file":
@@ -65,7 +65,9 @@ class Captioners:
         write(of_captioner(self.load(model), Search(_BEAM), None, RerankConfig()), list(inputs.values()), file)
         texts = {row["file"]: row["caption"] for row in file.rows if "caption" in row}
         photos = enumerate(split.photos)
-        return rows.Said(model, {row: [texts[str(photo.file)]] for row, photo in photos if str(photo.file) in texts})
+        return rows.ModelCaptions(
+            model, {row: [texts[str(photo.file)]] for row, photo in photos if str(photo.file) in texts}
+        )
 
     def looked(self, speaker: str, photo: Path, caption: str) -> WordRegions | None:
         """Which part of a photo the words of a caption rest on; nobody knows it of captions from a file."""

@@ -32,7 +32,7 @@ from tellapart.evaluation.training_runs import Run
 from tellapart.metrics import retrieval, scoring
 from tellapart.metrics.object_words import CLASSES
 from tellapart.metrics.training_captions import TrainingCaptions
-from tellapart.models import retrievers as listeners
+from tellapart.models import retrievers as retriever_models
 from tellapart.retrievers import DEFAULT, MINILM
 from tellapart.retrievers.retriever import Retriever
 
@@ -217,8 +217,8 @@ def _grids(
         grids.append(grid)
         if captioners is not None:
             for row in grid.rows.values():
-                if row.said.model.kind == "captioner":
-                    by_itself.add(row, captioners.load(row.said.model), grid.split, grid.measured)
+                if row.captions.model.kind == "captioner":
+                    by_itself.add(row, captioners.load(row.captions.model), grid.split, grid.measured)
     return grids, problems
 
 
@@ -253,12 +253,12 @@ def grid_of(
     seen = None
     if detector is not None:
         readable, seen = objects.see(detector, readable)
-    said = [captioners.said(model, readable) for model in models]
-    there, measured, sentences = rows.taking_part(said, readable, alone=alone)
+    captions = [captioners.captions_of(model, readable) for model in models]
+    there, measured, sentences = rows.taking_part(captions, readable, alone=alone)
     problems = readable.problems + sentences
     if not there:
         return None, problems
-    galleries = run.listen(retrievers, embedded, readable, near_duplicates)
+    galleries = run.photo_retrievers_of(retrievers, embedded, readable, near_duplicates)
     names = [name for one in there for name in (one.model.recipe, one.model.name) if name]
     base = against if against in names else names[0]
     groups, without_groups = None, {}
@@ -302,7 +302,7 @@ def _together(recipe: str, models: Sequence[Model]) -> str:
 
 def _retrievers(names: Sequence[str] | None, device: str) -> list[Retriever]:
     """Those asked for, or the default."""
-    retrievers = [listeners.load(name, device=device) for name in names or [DEFAULT]]
+    retrievers = [retriever_models.load(name, device=device) for name in names or [DEFAULT]]
     called = [retriever.name for retriever in retrievers]
     if twice := next((name for name in called if called.count(name) > 1), None):
         raise UserError(f"--retriever: there are two that are called {twice!r}, and figures go by that name.")
@@ -318,14 +318,14 @@ def text_reader(retrievers: list[Retriever], device: str) -> tuple[Retriever | N
     if readers:
         return readers[0], {}
     try:
-        return listeners.load(MINILM, device=device), {}
+        return retriever_models.load(MINILM, device=device), {}
     except UserError as error:
         return None, {"TT": str(error)}
 
 
 def plane_of(retrievers: Sequence[Retriever]) -> Plane | None:
     """How the first of the retrievers lays out captions."""
-    return (lambda said: (retrievers[0].name, plane(said, retrievers[0]))) if retrievers else None
+    return (lambda captions: (retrievers[0].name, plane(captions, retrievers[0]))) if retrievers else None
 
 
 def trained(models: Sequence[Model]) -> list[Run]:

@@ -39,7 +39,7 @@ def add(row: Row, seen: Seen, measured: list[int]) -> None:
     """Add ObjPrec and ObjRec to a row; where people speak, of all their captions."""
     words: list[list[list[str]]] = [[] for _ in seen.weak]
     for photo in measured:
-        words[photo] = tokenize(row.said.of_photo[photo])
+        words[photo] = tokenize(row.captions.of_photo[photo])
     count = sum(map(len, words))
     row.add(
         objects.objects(words, seen.weak, seen.clear, seen.detector.name),

@@ -42,7 +42,7 @@ def store_folder(root: Path, dataset: str, encoder: PhotoEncoder) -> Path:
     """Where a data set's store lies below a features folder."""
     config = encoder.config
     cells = "+".join(f"{side}x{side}" for side in config.grids)
-    looks = f"{config.image_size}px-{cells}" + ("-max" if config.pooling == "max" else "")
+    looks = f"{config.image_size}px-{cells}" + (f"-{config.pooling}" if config.pooling != "avg" else "")
     if config.detected:
         looks += f"-{config.detected}boxes-{encoder.identity['detector']['weights_sha256'][:8]}"
     return root / f"{safe_name(dataset)}.{safe_name(Path(config.name).name)}-{looks}"

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from tellapart import models
+from tellapart.captioners import language_models
 from tellapart.data import tokenizers
 from tellapart.data.examples import Example
 from tellapart.data.tokenizers import Tokenizer, WordTokenizer
@@ -76,6 +77,8 @@ def prepare(recipe: Recipe, device: torch.device, *, resume: bool = False, world
     world.sequentially(partial(_require_retrievers, recipe, chosen, load))
     if tokenizer is None and recipe.data.tokenizer:
         tokenizer = tokenizers.of_language_model(Path(recipe.data.tokenizer))
+    elif tokenizer is None and (language_model := recipe.model.get("language_model")):
+        tokenizer = language_models.tokenizer(str(language_model))
     if tokenizer is None and not resume:
         tokenizer = _vocabulary(recipe, chosen)
     return Prepared(encoders, chosen, problems, tokenizer, load)
