@@ -18,6 +18,7 @@ COMMANDS = {  # name: (module with `main(arguments) -> exit code`, what it does)
     "demo": ("tellapart.commands.demo", "caption the embedded album and write a page with photos and captions"),
     "caption": ("tellapart.commands.caption", "caption photos, folders of photos or a data file"),
     "train": ("tellapart.commands.train", "train a captioner or a retriever with a recipe"),
+    "adapt": ("tellapart.commands.adapt", "fine-tune a captioner on photos without captions"),
     "score": ("tellapart.commands.score", "score captions against references: BLEU, METEOR, CIDEr-D and others"),
     "evaluate": (
         "tellapart.commands.evaluate",
@@ -33,7 +34,7 @@ COMMANDS = {  # name: (module with `main(arguments) -> exit code`, what it does)
     "doctor": ("tellapart.commands.doctor", "check this machine and the installation"),
 }
 
-RESUMABLE = ("caption", "train", "features", "evaluate")
+RESUMABLE = ("caption", "train", "features", "evaluate", "adapt")
 
 
 def usage() -> str:

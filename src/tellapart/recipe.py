@@ -106,6 +106,8 @@ class PolicyConfig:
             over captions of the sum of their words
         kl: weight of the KL divergence from the model that the training started with
         dropout: keep dropout on while captions are sampled and scored
+        chunk: photos whose captions are scored at once in the pass with gradients; fewer than the batch size need less
+            memory (100 candidates fit) and about a third more time; 0: all
         passes: one: sampling computes the gradients too; two: sample without gradients, then score all words at once,
             which is faster for Transformers; auto: choose by captioner
     """
@@ -125,6 +127,7 @@ class PolicyConfig:
     reduction: Reduction = "words"
     kl: Size = 0.0
     dropout: bool = False
+    chunk: CountOrNone = 0
     passes: Passes = "auto"
 
 
@@ -266,6 +269,12 @@ class RewardsConfig:
         weights: names of rewards, from `tellapart models`, and their weights
         dataset_weights: per reward: factors of its weight for the photos of a data set, by name of the data set
         image_retriever: the retriever that compares captions with photos: a name or a run folder
+        other_retrievers: further retrievers that take turns with it, batch by batch, in the rewards of DiscriTune
+            (log_probability, accuracy, similarity)
+        candidates: the photos that those rewards choose from: the batch, or the photo and its look-alikes
+        near_duplicates: photos with a higher cosine are not used as look-alikes (DiscriTune: 0.8); 1: all are used
+        scale: factor of the cosines before the softmax of log_probability; 0: the retriever's own logit scale
+        positives: number of other views of a photo for the reward hard_positives
         text_retriever: the retriever that compares captions with references
         look_alikes: a file of `tellapart lookalikes`, or how look-alikes are found among the training photos: image, or
             caption (the similar groups of GEG)
@@ -283,6 +292,11 @@ class RewardsConfig:
     weights: dict[str, Weight] = field(default_factory=lambda: {"cider_d": 1.0})
     dataset_weights: dict[str, dict[str, Weight]] = field(default_factory=dict)
     image_retriever: str = "word"
+    other_retrievers: list[str] = field(default_factory=list)
+    candidates: Literal["batch", "look_alikes"] = "batch"
+    near_duplicates: Annotated[float, Range(-1, 1)] = 1.0
+    scale: Size = 0.0
+    positives: Few = 2
     text_retriever: str = ""
     look_alikes: str = "image"
     group_size: Annotated[int, Range(1, 10**6)] = 5
@@ -304,6 +318,8 @@ class ObjectiveConfig:
         name: cross_entropy or policy_gradient for captioners; info_nce or max_violation (VSE++) for retrievers; or the
             objective of a plugin
         label_smoothing: share of the target probability that is spread over all words
+        distillation: weight of the mean squared difference between the captioner's logits and those of the running mean
+            of its weights (optim.ema_decay), its teacher in cross-entropy (CaMEL); 0: no teacher
         hide_regions: probability that a region is hidden from the captioner in a step, against overfitting
         caption_weights: weights of the references in cross-entropy
         scheduled_sampling: train on the captioner's own words
@@ -315,6 +331,7 @@ class ObjectiveConfig:
 
     name: str = "cross_entropy"
     label_smoothing: Share = 0.0
+    distillation: Size = 0.0
     hide_regions: Share = 0.0
     caption_weights: CaptionWeights = field(default_factory=CaptionWeights)
     scheduled_sampling: ScheduledSampling = field(default_factory=ScheduledSampling)
@@ -403,6 +420,7 @@ class Recipe:
         batch_size: photos per batch, over all processes
         epochs: passes over the training photos
         max_steps: stop after so many optimiser steps; 0: no limit
+        max_minutes: stop after so many minutes of training, features not counted; 0: no limit
         save_minutes: minutes between two checkpoints; each validation also writes one
         log_steps: optimiser steps between two lines of log.jsonl
         seed: of data order, initial weights and sampling
@@ -425,12 +443,17 @@ class Recipe:
     batch_size: Annotated[int, Range(1, 10**6)] = 16
     epochs: Count = 10
     max_steps: CountOrNone = 0
+    max_minutes: Annotated[float, Range(0, 10**9)] = 0.0
     save_minutes: Annotated[float, Range(0, 10**9)] = 5.0
     log_steps: Count = 20
     seed: Annotated[int, Range(0, 2**63 - 1)] = 0
     device: str = "auto"
     dtype: Literal["auto", "fp32", "bf16"] = "auto"
     threads: FewOrNone = 0
+
+    def is_over(self, seconds: float) -> bool:
+        """Whether so many seconds of training are all that there may be."""
+        return 0 < 60 * self.max_minutes <= seconds
 
     @property
     def streams(self) -> dict[str, EncoderConfig]:

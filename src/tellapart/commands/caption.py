@@ -48,7 +48,12 @@ def parser() -> Parser:
         "by folder or hub id; A+B: an ensemble that averages word probabilities (default: the embedded one)",
     )
     parser.add_argument("--split", metavar="NAME", help="split of a data file (default: all)")
-    parser.add_argument("--out", metavar="F", type=Path, help="write rows to F.jsonl or F.csv")
+    parser.add_argument(
+        "--out",
+        metavar="F",
+        type=Path,
+        help="write rows to F.jsonl or F.csv; F.json: COCO results, with rows in F.jsonl",
+    )
     parser.add_argument(
         "--features",
         metavar="DIR",
@@ -151,16 +156,23 @@ def main(arguments: list[str]) -> int:
     request = parser().parse_args(arguments)
     _check(request)
 
+    from tellapart.captioning import coco_results
     from tellapart.captioning.rows import CaptionsFile
     from tellapart.captioning.writing import write
     from tellapart.data.items import gather
 
-    out = CaptionsFile(request.out) if request.out else None
+    results = request.out if request.out and request.out.suffix == coco_results.SUFFIX else None
+    file = coco_results.rows_beside(results) if results else request.out
+    out = CaptionsFile(file) if file else None
     source = _source(request)  # before any photo is looked at: a wrong file or address should not cost an hour
     inputs, problems = gather(request.paths, request.split)
+    if results:
+        coco_results.require_ids(inputs, results)
     collection, problems_there = _collection(request, {photo.file for photo in inputs})
     speaker = _speaker(request, source, collection)
     failed = write(speaker, inputs, out) if out else show(speaker, inputs)
+    if results and out:
+        coco_results.write(out.rows, inputs, results)
     for problem in dict.fromkeys([*problems, *problems_there, *speaker.leftovers(inputs)]):
         print_message(problem)
     return 1 if failed or problems or problems_there else 0

@@ -75,8 +75,24 @@ class Evaluation:
         for grid in self.grids:
             for name, lines in trec.of_grid(grid):
                 files.replace(out / name, "".join(lines).encode("ascii"))
-        runs = trained(self.models)
-        report.write(self.grids, self.differences, out / REPORT, self.word_regions, self.plane, trained=runs)
+        self.write_report(out)
+
+    def write_report(self, folder: Path, *, title: str = "Evaluation", subtitle: str = "", first: int = 0) -> None:
+        """report.html alone.
+
+        first  photos stand before the tables, so many of them at first
+        """
+        report.write(
+            self.grids,
+            self.differences,
+            folder / REPORT,
+            self.word_regions,
+            self.plane,
+            title=title,
+            subtitle=subtitle,
+            first=first,
+            trained=trained(self.models),
+        )
 
     def __repr__(self) -> str:
         on = ", ".join(f"{grid.split.name} ({len(grid.measured)} photos)" for grid in self.grids)

@@ -10,10 +10,9 @@ from tellapart.recipe import EncoderConfig, PolicyConfig, Recipe
 from tellapart.retrievers import RETRIEVERS
 from tellapart.rewards import registry
 from tellapart.taggers import TAGGERS
-from tellapart.training.loop import LAST
 from tellapart.training.objectives import OBJECTIVES, Network, learned_by
 from tellapart.training.retrieval_validation import METRICS as RETRIEVAL_METRICS
-from tellapart.training.validation import METRICS
+from tellapart.training.validation import LAST, METRICS
 
 
 def check(recipe: Recipe) -> None:
@@ -43,6 +42,8 @@ def check(recipe: Recipe) -> None:
             f"validation.metric: there is no {recipe.validation.metric!r} here; there are {', '.join(metrics)}."
         )
     _check_curve(recipe.objective.scheduled_sampling.curve)
+    if recipe.objective.distillation and not recipe.optim.ema_decay:
+        raise UserError("objective.distillation: the teacher is a running mean of the weights; give optim.ema_decay.")
     if recipe.objective.name == "policy_gradient":
         _check_policy(recipe.objective.policy)
         policy = recipe.objective.policy
@@ -84,6 +85,10 @@ def _check_policy(policy: PolicyConfig) -> None:
     if policy.baseline == "second_sample" and policy.sampler != "sample":
         raise UserError(
             f"{where}.baseline: a second sample is drawn where the first is; the sampler is {policy.sampler}."
+        )
+    if policy.chunk and (policy.passes == "one" or policy.no_repeat or policy.dropout):
+        raise UserError(
+            f"{where}.chunk: captions are drawn first and then scored; passes is one, or no_repeat or dropout set."
         )
     if policy.passes == "two" and (policy.no_repeat or policy.dropout):
         raise UserError(f"{where}.passes: with no_repeat or dropout, words are scored as they are drawn, in one pass.")

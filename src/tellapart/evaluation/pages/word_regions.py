@@ -23,6 +23,7 @@ def looked(captioner: PhotoCaptioner, file: Path, caption: str) -> WordRegions |
         encoder is None
         or encoder.config.grid < 2
         or encoder.regions != encoder.config.grid**2
+        or not tokens
         or len(tokens) != len(caption.split())
     ):
         return None
