@@ -56,7 +56,7 @@ class VisionTower:
         return self.config.identity | {"weights_sha256": self.weights_sha256, "square": self.square}
 
     def read(self, source: str | os.PathLike[str] | Image.Image) -> photos.Photo:
-        image, sha256 = photos.whole(source)
+        image, sha256 = photos.upright(source)
         try:
             return photos.Photo(self._bytes(image), sha256)
         except (ValueError, TypeError, MemoryError, RuntimeError) as error:
