@@ -28,15 +28,16 @@ from tellapart.album import DEFAULT
 from tellapart.captioning.captioner import PhotoCaptioner, load
 from tellapart.data import examples as data_files
 from tellapart.data.examples import DataSet
-from tellapart.detectors.yolox import Detector
+from tellapart.detectors.detector import Detector
+from tellapart.detectors.loading import load as load_detector
 from tellapart.errors import UserError
-from tellapart.evaluation import objects
 from tellapart.evaluation.captions import Captioners
 from tellapart.evaluation.evaluate import REPORT as REPORT
 from tellapart.evaluation.evaluate import Evaluation, grid_of, plane_of
 from tellapart.evaluation.grid import embed
 from tellapart.evaluation.models import Model, Split
 from tellapart.features.boxes import regions_of
+from tellapart.metrics.object_words import CLASSES
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.recipe import EncoderConfig, Recipe
 from tellapart.retrievers import DEFAULT as RETRIEVER
@@ -151,12 +152,12 @@ class _Adapting:
         self.overrides, self.rewards_by = dict(overrides or {}), retrievers[0]
         self.retrievers = [load_retriever(name, device=device) for name in retrievers]
         _require_two(*self.retrievers)
-        self.captioner = model if isinstance(model, PhotoCaptioner) else load(model, device=device)
+        self.captioner = model if isinstance(model, PhotoCaptioner) else load(os.fspath(model), device=device)
         if not isinstance(self.captioner.model.captioner, torch.nn.Module):
             raise UserError("adapt: only a single captioner can be trained: no ensemble, and nothing exported.")
         assert self.captioner.encoder  # refuses captioners of imported features
         self.report = max(_LEAST_REPORT, _REPORT * (time.monotonic() - began))
-        self.detector: Detector | None = objects.load(os.fspath(detector)) if detector else None
+        self.detector: Detector | None = load_detector(os.fspath(detector), CLASSES) if detector else None
 
     def run(self, named: Name | Sequence[Name]) -> Adapted:
         where = os.fspath(named) if isinstance(named, str | os.PathLike) else "the photos"
@@ -249,7 +250,7 @@ class _Adapting:
         """Until its steps are done, or only the time is left that captions and report take."""
         embed(self.retrievers, _split(photos))  # kept as well
         began = time.monotonic()
-        self._said([Model(str(self.work / _BEFORE), _BEFORE, "captioner")], photos)  # kept for the report
+        self._caption([Model(str(self.work / _BEFORE), _BEFORE, "captioner")], photos)  # kept for the report
         captions = time.monotonic() - began
         left = (self.deadline - time.monotonic() - 1.5 * captions - self.report) / 60
         run = self.work / _AFTER
@@ -261,10 +262,10 @@ class _Adapting:
         sources = [str(self.work / "data.json")]
         return Captioners(self.work / "captions", str(self.captioner.device), self.work / "features", sources)
 
-    def _said(self, named: Sequence[Model], photos: Photos) -> None:
+    def _caption(self, named: Sequence[Model], photos: Photos) -> None:
         captioners = self._captioners()
         for model in named:
-            captioners.said(model, _split(photos))
+            captioners.captions_of(model, _split(photos))
 
     def _finish(self, photos: Photos, problems: list[str], position: Position) -> Adapted:
         """Compare before and after on the photos held out, write the report, and keep the model or not."""

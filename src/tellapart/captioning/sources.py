@@ -56,9 +56,9 @@ def of_endpoint(
         return _contrasted(server, collection, how, contrast, detector)
 
     def propose(photos: Iterable[str]) -> Iterator[Proposed]:
-        for spoken in server.candidates_of(photos):
-            candidates = [Candidate(text) for text in spoken.captions]
-            yield Proposed(spoken.file, candidates, spoken.error, spoken.sha256)
+        for answer in server.candidates_of(photos):
+            candidates = [Candidate(text) for text in answer.captions]
+            yield Proposed(answer.file, candidates, answer.error, answer.sha256)
 
     made_by = f"{server.url} {server.model} {server.prompt} {server.candidates} {server.temperature}"
     return CaptionSource(_chosen(propose, collection, how), made_by + _told_apart(collection, how))

@@ -75,6 +75,12 @@ def parser() -> Parser:
     parser.add_argument(
         "--ray", metavar="ADDRESS", nargs="?", const=LOCAL, help=f"{HELP}; rows are in order of completion"
     )
+    _add_decoding(parser)
+    _add_server(parser)
+    return parser
+
+
+def _add_decoding(parser: Parser) -> None:
     decoding = parser.add_argument_group("decoding")
     decoding.add_argument("--beam", type=positive, default=3, help="width of the beam search; 1: greedy (default: 3)")
     decoding.add_argument(
