@@ -14,7 +14,7 @@ ORDER = (
     "recipe recipe_values former_names recipe_files",
     "encoders",
     "features detectors",
-    "toy captioners retrievers metrics",
+    "toy captioners retrievers metrics taggers",
     "album",
     "models",
     "decoding neighbours",
@@ -23,6 +23,7 @@ ORDER = (
     "captioning",
     "training",
     "lint evaluation",
+    "adapting",
     "commands __init__ __main__",
 )
 LEVEL = {name: level for level, line in enumerate(ORDER) for name in line.split()}

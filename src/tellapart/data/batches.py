@@ -204,4 +204,6 @@ class BatchStream(Generic[OneBatch]):
     def _choose(self, photo: int, ranks: NDArray[np.float64]) -> list[int]:
         """K different captions; where the photo has fewer, all of them, again and again until there are K."""
         order = np.argsort(ranks[: len(self.data.captions[photo])])
+        if not len(order):  # a photo without captions, which some objectives learn from
+            return []
         return [int(k) for k in np.resize(order, self.captions_per_photo)]

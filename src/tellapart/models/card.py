@@ -28,10 +28,13 @@ def save(model: models.Model, folder: Path, *, card: str = "", metrics: Mapping[
     card     the whole model card; default: one that says what is known
     metrics  figures that such a card shows, by name
     """
-    network = _network(model)
-    name = _name(network)
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is not a folder.")
+    if hasattr(model.captioner, "save_pretrained"):  # of transformers, and in its form
+        model.captioner.save_pretrained(folder)
+        return
+    network = _network(model)
+    name = _name(network)
     config = models.Config(name, vars(network.config), model.inputs)
     models.describe(folder, name, network, model.tokenizer, model.inputs)
     models.save_weights(folder / "model.safetensors", network, torch.float32)
@@ -109,8 +112,9 @@ Not said by whoever shared it.  Photos and captions have licences of their own, 
 
 
 def _looking(encoder: Mapping[str, Any]) -> str:
-    size, grid = encoder.get("image_size"), encoder.get("grid")
-    return f"at {size} x {size} pixels, {grid} x {grid} cells" if size and grid else ""
+    size, grids = encoder.get("image_size"), [encoder[key] for key in ("grid", "coarse") if encoder.get(key)]
+    cells = " and ".join(f"{grid} x {grid} cells" for grid in grids)
+    return f"at {size} x {size} pixels, {cells}" if size and cells else ""
 
 
 def _cell(text: str) -> str:
