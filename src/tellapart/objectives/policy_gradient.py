@@ -223,12 +223,12 @@ class PolicyGradient:
         if not 0 < self._config.chunk < len(photos):
             return Rollout(rollout.tokens, scored(memory, rollout.tokens, rollout.mask), rollout.mask)
         each = len(rollout.tokens) // len(photos)
-        captions = zip(
+        tokens_and_masks = zip(
             *(torch.split(part, each * self._config.chunk) for part in (rollout.tokens, rollout.mask)), strict=True
         )
         parts = [
             checkpoint(scored, select(memory, some), tokens, mask, use_reentrant=False)
-            for some, (tokens, mask) in zip(torch.split(photos, self._config.chunk), tokens_and_masks, strict=True)
+            for some, (tokens, mask) in zip(torch.split(photos, self._config.chunk), captions, strict=True)
         ]
         return Rollout(rollout.tokens, torch.cat(parts), rollout.mask)
 
