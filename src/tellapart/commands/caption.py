@@ -65,7 +65,11 @@ def parser() -> Parser:
         "--detector", metavar="FILE", help=f"for a model that was trained with the boxes of a detector: {KINDS}"
     )
     parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
-    parser.add_argument("--dtype", choices=("fp32", "bf16"), help="number type of a vision-language model")
+    parser.add_argument(
+        "--dtype",
+        choices=("fp32", "bf16", "int8"),
+        help="number type of a vision-language model; int8: of a captioner over a language model, on a CPU",
+    )
     parser.add_argument(
         "--prompt",
         metavar="TEXT",
