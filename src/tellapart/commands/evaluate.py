@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tellapart.commands.arguments import Parser, positive
+from tellapart.commands.arguments import Parser, add_attention, check_attention, positive
 from tellapart.commands.score import TRAINING
 from tellapart.printable import print_message, print_row
 
@@ -68,6 +68,7 @@ def parser() -> Parser:
     parser.add_argument(
         "--self-retrieval", action="store_true", help="let each captioner find its own photos too: takes minutes"
     )
+    add_attention(parser)
     parser.add_argument("--all-columns", action="store_true", help="print every measure, not just the main ones")
     parser.add_argument(
         "--features", metavar="DIR", type=Path, help="what captioners saw of DATA, cached or imported there: saves time"
@@ -83,6 +84,7 @@ def main(arguments: list[str]) -> int:
     from tellapart.evaluation.evaluate import REPORT, evaluate
     from tellapart.metrics import scoring
 
+    check_attention(request)
     for note in scoring.notes(request.metrics):
         print_message(note)
     evaluation = evaluate(
@@ -98,6 +100,8 @@ def main(arguments: list[str]) -> int:
         near_duplicates=request.near_duplicates,
         self_retrieval=request.self_retrieval,
         features=request.features,
+        attention=request.attention or 0,
+        word=request.word or "",
         out=request.out,
         device=request.device,
         show=partial(_print, all_columns=request.all_columns),

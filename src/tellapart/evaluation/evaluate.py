@@ -25,6 +25,8 @@ from tellapart.evaluation.grid import Differences, Grid
 from tellapart.evaluation.look_alike_groups import groups_of
 from tellapart.evaluation.models import Model, Split
 from tellapart.evaluation.pages import report
+from tellapart.evaluation.pages.attention import FOLDER as ATTENTION
+from tellapart.evaluation.pages.attention import Picture, file_names
 from tellapart.evaluation.pages.photo_cards import Looking, nowhere
 from tellapart.evaluation.pages.report import Plane
 from tellapart.evaluation.training_runs import Run
@@ -52,6 +54,7 @@ class Evaluation:
     problems: list[str]
     word_regions: Looking = field(default=nowhere, repr=False)  # what the words of a caption rest on
     plane: Plane | None = field(default=None, repr=False)  # where captions lie
+    attention: Sequence[Picture] = field(default=(), repr=False)  # what words attend to
 
     @property
     def scores(self) -> dict[str, dict[str, dict[str, float]]]:
@@ -74,7 +77,17 @@ class Evaluation:
             for name, lines in trec.of_grid(grid):
                 files.replace(out / name, "".join(lines).encode("ascii"))
         runs = trained(self.models)
-        report.write(self.grids, self.differences, out / REPORT, self.word_regions, self.plane, trained=runs)
+        for name, picture in zip(file_names(self.attention), self.attention, strict=True):
+            files.replace(out / ATTENTION / name, picture.png)
+        report.write(
+            self.grids,
+            self.differences,
+            out / REPORT,
+            self.word_regions,
+            self.plane,
+            trained=runs,
+            attention=self.attention,
+        )
 
     def __repr__(self) -> str:
         on = ", ".join(f"{grid.split.name} ({len(grid.measured)} photos)" for grid in self.grids)
@@ -104,6 +117,8 @@ def evaluate(
     near_duplicates: float | None = None,
     self_retrieval: bool = False,
     features: Name | None = None,
+    attention: int = 0,
+    word: str = "",
     out: Name | None = None,
     device: str = "auto",
     show: Callable[[Evaluation], None] | None = None,
@@ -122,6 +137,8 @@ def evaluate(
     near_duplicates  hard distractors have at most this cosine to the photo (default: only exact copies are left out)
     self_retrieval   each captioner finds its own photos too, by the likelihood of the caption: takes minutes
     features         folder with cached or imported features of the data
+    attention        draw what the words of so many captions of each model attend to, as PNG files and in the report
+    word             of this word, in captions that have it
     out              folder for the results, the report and the captions; a second call goes on where it stopped
     show             called with what was measured, before the report is written
 
@@ -163,7 +180,8 @@ def evaluate(
         for grid in grids:
             grid.skipped.update(left_out)
         _require_rows(named, grids, splits)
-        result = Evaluation(grids, named, problems, captioners.looked, plane_of(seeing))
+        drawn = [one for grid in grids for one in captioners.attention(grid.first_captions(), attention, word)]
+        result = Evaluation(grids, named, problems, captioners.looked, plane_of(seeing), drawn)
         if show:
             show(result)
         if out:
