@@ -164,11 +164,12 @@ def _four_panels(scene: _Scene, config: GliedConfig, place: int) -> Image.Image:
     last = looks.attributes[-1].mean(0).cpu() if looks.attributes else None
     tile = _fitted(scene.photo, _LARGE)
     below = _LINE * (TOP + 1)
-    width, height = 2 * tile.width + 3 * _MARGIN, tile.height + below + 3 * _LINE + _MARGIN
-    sheet = Image.new("RGB", (width, height), _PAPER)
-    pen = ImageDraw.Draw(sheet)
     before = scene.words[place - 1] if place else "the beginning"
-    pen.text((_MARGIN, 2), f"{' '.join(scene.words)}   |   after {before!r}: {scene.words[place]!r}", _INK, _font())
+    heading = f"{' '.join(scene.words)}   |   after {before!r}: {scene.words[place]!r}"
+    width = max(2 * tile.width + 3 * _MARGIN, round(_font().getlength(heading)) + 2 * _MARGIN)
+    sheet = Image.new("RGB", (width, tile.height + below + 2 * _LINE + _MARGIN), _PAPER)
+    pen = ImageDraw.Draw(sheet)
+    pen.text((_MARGIN, 2), heading, _INK, _font())
     columns = (
         ("global distilling", group, collocated),
         ("local distilling" if config.local_distilling else "attention", local, last),
