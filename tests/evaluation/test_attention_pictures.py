@@ -20,6 +20,7 @@ from tellapart.models import retrievers
 
 WORDS = WordTokenizer(["a", "dog", "cat", "on", "the", "bed", "bus"])
 RED = (214, 39, 40)
+GRID = torch.tensor([[column, row, column + 1, row + 1] for row in range(3) for column in range(3)]) / 3
 
 
 @pytest.fixture
@@ -28,16 +29,15 @@ def photo(tmp_path):
     return tmp_path / "white.png"
 
 
-def captioner(name, streams=("regions", "attributes"), encoder=True, crop=False, **settings):
+def captioner(name, streams=("regions", "attributes"), boxes=GRID, crop=False, **settings):
     """With nine regions, in a grid of 3 x 3."""
     torch.manual_seed(1)
     given = every_stream(torch.randn(1, 9, FEATURES) * 3)
     visual = SimpleNamespace(
         load=lambda file: file,
         inputs=lambda loaded: Inputs({stream: given[stream] for stream in streams}),
-        encoder=SimpleNamespace(config=SimpleNamespace(grid=3, grids=(3,)), fit=SimpleNamespace(crop=crop))
-        if encoder
-        else None,
+        boxes=lambda file, loaded: boxes,
+        encoder=SimpleNamespace(fit=SimpleNamespace(crop=crop)),
     )
     model = SimpleNamespace(captioner=tiny(name, len(WORDS), **settings), tokenizer=WORDS)
     return SimpleNamespace(visual_input=visual, model=model, device=torch.device("cpu"))
@@ -81,9 +81,10 @@ def test_of_each_word_there_is_a_panel_six_in_a_row(photo):
         assert picture(pages.draw(captioner("attention", streams=("regions",)), photo, text)).shape[:2] == shape
 
 
-def test_boxes_of_a_stream_come_before_the_grid(photo):
-    one = captioner("gcn_lstm", streams=("regions", "boxes"), encoder=False)
-    boxes = one.visual_input.inputs([])["boxes"].values[0]
+def test_regions_of_a_detector_are_framed_where_their_boxes_are(photo):
+    corner = torch.rand(9, 2, generator=torch.Generator().manual_seed(0)) * 0.6
+    boxes = torch.cat([corner, corner + 0.3], 1)
+    one = captioner("gcn_lstm", streams=("regions", "boxes"), boxes=boxes)
     tokens = torch.tensor(WORDS.encode("a dog"))
     found = attention(one.model.captioner, one.visual_input.inputs([]), tokens, bos=WORDS.bos).words[1]
     box = boxes[int(mean_over_regions(found).argmax())]
@@ -112,7 +113,7 @@ def test_glied_has_two_columns_and_the_group_is_that_of_the_region_most_attended
 
 def test_no_picture_without_attention_places_or_the_word(photo, tmp_path):
     assert pages.draw(captioner("show_tell"), photo, "a dog") is None
-    assert pages.draw(captioner("up_down", streams=("regions",), encoder=False), photo, "a dog") is None
+    assert pages.draw(captioner("up_down", streams=("regions",), boxes=None), photo, "a dog") is None
     assert pages.draw(captioner("up_down", streams=("regions",)), photo, "a dog", "cat") is None
     assert pages.draw(captioner("up_down", streams=("regions",)), photo, "") is None
     (tmp_path / "broken.png").write_bytes(b"no photo")

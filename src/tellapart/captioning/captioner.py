@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from PIL import Image
@@ -35,6 +36,9 @@ from tellapart.parallel import batched, ordered_map
 from tellapart.retrievers import DEFAULT as RETRIEVER
 from tellapart.retrievers.embeddings import embed_photos
 from tellapart.retrievers.retriever import Retriever
+
+if TYPE_CHECKING:
+    from tellapart.adapting.adapt import Adapted
 
 Among = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Collection  # photos to be told apart from
 
@@ -97,6 +101,17 @@ class PhotoCaptioner:
     ) -> str:
         """Put such a folder onto the Hugging Face hub as owner/name; returns the address of the commit."""
         return sharing.push(self.model, name, private=private, token=token, card=card, metrics=metrics)
+
+    def adapt(self, photos: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **settings: Any) -> Adapted:
+        """Fine-tune on photos without captions, as `tellapart.adapt` does, whose settings it takes.
+
+        Example:
+            >>> adapted = tellapart.load("plain").adapt("holiday/", out="runs/holiday")  # doctest: +SKIP
+            >>> captioner = adapted.captioner() if adapted.kept else tellapart.load("plain")  # doctest: +SKIP
+        """
+        # By name: training and evaluation are built on this module.
+        adapt: Callable[..., Adapted] = import_module("tellapart.adapting.adapt").adapt
+        return adapt(photos, model=self, **settings)
 
     @overload
     def caption(  # type: ignore[overload-overlap]
@@ -236,7 +251,8 @@ class PhotoCaptioner:
 
     def _rules(self, search: Search) -> Rules:
         words = self.model.tokenizer
-        return Rules.of(words, max_words=MAX_WORDS, min_words=search.min_words, no_repeat=search.no_repeat)
+        longest = getattr(self.model.captioner, "max_words", MAX_WORDS)  # sub-words are shorter than words
+        return Rules.of(words, max_words=longest, min_words=search.min_words, no_repeat=search.no_repeat)
 
     def _memory(self, read: list[LoadedPhoto]) -> Any:
         return self.model.captioner.encode(self.visual_input.inputs(read))
@@ -253,19 +269,20 @@ class PhotoCaptioner:
         self, read: list[LoadedPhoto], search: Search, samples: int, temperature: float
     ) -> list[list[Candidate]]:
         """The candidates of each photo."""
-        return candidates(
-            self.model.captioner,
-            self._memory(read),
-            self.model.tokenizer,
-            self._rules(search),
-            beam=search.width,
-            n_best=search.n_best,
-            groups=search.groups,
-            diversity=search.diversity,
-            samples=samples,
-            temperature=temperature,
-            seeds=[int(photo.sha256[:15], 16) for photo in read],
-        )
+        with numerics.memory_of(self.device, "captioning"):
+            return candidates(
+                self.model.captioner,
+                self._memory(read),
+                self.model.tokenizer,
+                self._rules(search),
+                beam=search.width,
+                n_best=search.n_best,
+                groups=search.groups,
+                diversity=search.diversity,
+                samples=samples,
+                temperature=temperature,
+                seeds=[int(photo.sha256[:15], 16) for photo in read],
+            )
 
 
 def _collection(among: object, retriever: str | Path, captioned: set[str]) -> Collection:
@@ -326,11 +343,22 @@ def _name(image: Image.Image) -> str:
 
 
 def load(
-    name: str | Path = DEFAULT, *, device: str = "auto", features: Path | None = None, paths: Iterable[str] = ()
+    name: str | Path = DEFAULT,
+    *,
+    device: str = "auto",
+    features: Path | None = None,
+    paths: Iterable[str] = (),
+    detector: str | os.PathLike[str] | None = None,
+    prompt: str | None = None,
+    dtype: str | None = None,
 ) -> PhotoCaptioner:
     """The embedded default, another embedded captioner, a model or run folder, an exported one, or a hub id.
 
+    A folder or hub id may also be a vision-language model of transformers, such as BLIP.
+
     features, paths   stored features that it need not make, or cannot: their folder, and the data files to caption
+    detector          what finds the boxes of its regions, for a captioner that was trained with one
+    prompt, dtype     of a vision-language model: what it is asked, and fp32 or bf16
 
     Example:
         >>> captioner = tellapart.load()  # or tellapart.load("plain"), tellapart.load("runs/mine")
@@ -338,5 +366,5 @@ def load(
         'a ...'
     """
     chosen = numerics.choose_device(device)
-    model = models.load(name, chosen)
-    return PhotoCaptioner(model, visual_input(model, chosen, features, paths), chosen)
+    model = models.load(name, chosen, prompt=prompt, dtype=dtype)
+    return PhotoCaptioner(model, visual_input(model, chosen, features, paths, detector), chosen)

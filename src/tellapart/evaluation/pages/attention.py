@@ -16,11 +16,10 @@ from torch import Tensor
 from tellapart.captioners.glied import Glied, GliedConfig
 from tellapart.captioning.captioner import PhotoCaptioner
 from tellapart.data.media import photos
-from tellapart.data.streams import ATTRIBUTES, BOXES, Inputs
+from tellapart.data.streams import ATTRIBUTES
 from tellapart.decoding.attention import Attention, attention, mean_over_regions
 from tellapart.errors import BadPhoto
 from tellapart.evaluation.trec import file_name
-from tellapart.features.boxes import grid_boxes
 from tellapart.html import escaped
 from tellapart.metrics.stop_words import STOP_WORDS
 
@@ -95,14 +94,14 @@ def _scene(captioner: PhotoCaptioner, file: Path, caption: str) -> _Scene | None
     if not tokens or len(tokens) != len(caption.split()):
         return None
     try:
-        inputs = visual.inputs([visual.load(file)])
+        loaded = visual.load(file)
+        inputs, boxes = visual.inputs([loaded]), visual.boxes(file, loaded)
         photo = photos.decode(photos.read_bytes(file), file, at_least=_LARGE)
     except BadPhoto:
         return None
-    boxes, encoder = _boxes(captioner, inputs), visual.encoder
     if boxes is None or not isinstance(network, torch.nn.Module):
         return None
-    if encoder is not None and encoder.fit.crop:
+    if visual.encoder is not None and visual.encoder.fit.crop:
         side = min(photo.size)
         left, top = (photo.width - side) // 2, (photo.height - side) // 2
         photo = photo.crop((left, top, left + side, top + side))
@@ -111,18 +110,6 @@ def _scene(captioner: PhotoCaptioner, file: Path, caption: str) -> _Scene | None
         return None
     ids = inputs[ATTRIBUTES].values[0, :, 0].int().tolist() if ATTRIBUTES in inputs else []
     return _Scene(photo, boxes, caption.split(), found, [words.decode([id]) for id in ids])
-
-
-def _boxes(captioner: PhotoCaptioner, inputs: Inputs) -> Tensor | None:
-    """(R, 4): of a stream of boxes, or the cells of the encoder's grids."""
-    regions = inputs["regions"].mask.shape[1]
-    if BOXES in inputs:
-        return inputs[BOXES].values[0].float().cpu()
-    encoder = captioner.visual_input.encoder
-    if encoder is None or encoder.config.grid < 2:
-        return None
-    cells = grid_boxes(*encoder.config.grids)
-    return cells if len(cells) == regions else None
 
 
 def _clearest(scene: _Scene) -> int:
