@@ -241,11 +241,11 @@ class VisionLanguage(nn.Module):
         out = self.family.read(self.network, token[:, None], rows, _copied(past.cache), past.length)
         return ended(out.logits[:, -1], self.endings), (State(out.past_key_values, past.length + 1),)
 
-    def forward(self, tokens: Tensor, memory: tuple[Tensor], spoken: Tensor | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, memory: tuple[Tensor], token_mask: Tensor | None = None) -> Tensor:
         rows = memory[0].repeat_interleave(len(tokens) // len(memory[0]), 0)
         read = torch.cat([self.prompt.expand(len(tokens), -1), tokens[:, 1:]], 1)
         logits = self.family.read(self.network, read, rows, None, 0).logits[:, -tokens.shape[1] :]
-        return ended(logits if spoken is None else logits[spoken], self.endings)
+        return ended(logits if token_mask is None else logits[token_mask], self.endings)
 
 
 class Generates(nn.Module):

@@ -190,12 +190,12 @@ class PhotoCaptioner:
         """Captions of each photo to choose from, in order: the beam's best; with samples, the whole beam too."""
         for batch in batched(ordered_map(self._read, sources), BATCH):
             good = [photo for _, photo in batch if isinstance(photo, LoadedPhoto)]
-            said = iter(self._speak(good, search, samples, temperature) if good else [])
+            captions = iter(self._speak(good, search, samples, temperature) if good else [])
             for file, photo in batch:
                 if isinstance(photo, BadPhoto):
                     yield Proposed(file, error=photo.reason)
                 else:
-                    yield Proposed(file, next(said), sha256=photo.sha256)
+                    yield Proposed(file, next(captions), sha256=photo.sha256)
 
     def _told_apart(
         self, sources: list[Source], search: Search, among: Collection, how: RerankConfig
@@ -220,8 +220,8 @@ class PhotoCaptioner:
         """One caption of each photo, contrasted at each word: the best without a flaw, if there is one."""
         for batch in batched(ordered_map(self._read, sources), BATCH):
             good = [photo for _, photo in batch if isinstance(photo, LoadedPhoto) and photo.sha256 in seen]
-            said = self._contrast(good, [seen[photo.sha256] for photo in good], search, among, how) if good else []
-            by_photo = dict(zip((photo.sha256 for photo in good), said, strict=True))
+            captions = self._contrast(good, [seen[photo.sha256] for photo in good], search, among, how) if good else []
+            by_photo = dict(zip((photo.sha256 for photo in good), captions, strict=True))
             for file, photo in batch:
                 if isinstance(photo, BadPhoto):
                     yield Proposed(file, error=photo.reason)
@@ -309,7 +309,7 @@ def _collection(among: object, retriever: str | Path, captioned: set[str]) -> Co
 def likeliest(proposed: Proposed, *, listed: bool = False) -> Caption:
     """The candidate that is best by itself, and the others too if they are to be listed."""
     if proposed.error or not proposed.candidates:
-        return Caption(proposed.file, error=proposed.error or "nothing was said of it")
+        return Caption(proposed.file, error=proposed.error or "no caption was generated")
     best = proposed.candidates[0]
     candidates = tuple(proposed.candidates) if listed else ()
     return Caption(proposed.file, best.text, best.logp, sha256=proposed.sha256, candidates=candidates)

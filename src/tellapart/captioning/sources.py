@@ -44,9 +44,9 @@ def of_candidates(candidates: CandidatesFile, collection: Collection | None, how
 
 def of_endpoint(server: Endpoint, collection: Collection | None, how: RerankConfig) -> CaptionSource:
     def propose(photos: Iterable[str]) -> Iterator[Proposed]:
-        for spoken in server.candidates_of(photos):
-            candidates = [Candidate(text) for text in spoken.captions]
-            yield Proposed(spoken.file, candidates, spoken.error, spoken.sha256)
+        for answer in server.candidates_of(photos):
+            candidates = [Candidate(text) for text in answer.captions]
+            yield Proposed(answer.file, candidates, answer.error, answer.sha256)
 
     made_by = f"{server.url} {server.model} {server.prompt} {server.candidates} {server.temperature}"
     return CaptionSource(_chosen(propose, collection, how), made_by + _told_apart(collection, how))

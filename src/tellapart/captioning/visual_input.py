@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tellapart import files, models
 from tellapart.data import items
 from tellapart.data.media import photos
-from tellapart.data.streams import REGIONS, Inputs, Stream
+from tellapart.data.streams import BOXES, REGIONS, Inputs, Stream
 from tellapart.detectors.detector import Detector
 from tellapart.detectors.loading import load as load_detector
 from tellapart.detectors.regions import DetectedRegions, PhotoWithBoxes
@@ -60,7 +60,7 @@ class VisualInput:
 
     def load(self, source: Source) -> LoadedPhoto:
         """One photo; may be called from several threads.  Raises BadPhoto."""
-        makers = {stream.maker for stream in self.streams.values()}  # boxes come with the regions that they are of
+        makers = dict.fromkeys(stream.maker for stream in self.streams.values())  # boxes come with their regions
         loaded = {maker: maker.load(source) for maker in makers}
         contents = tuple(loaded[stream.maker][0] for stream in self.streams.values())
         return LoadedPhoto(contents, next(sha256 for _, sha256 in loaded.values() if sha256))
@@ -83,6 +83,18 @@ class VisualInput:
             (name, stream.stream([photo.contents[number] for photo in loaded]))
             for number, (name, stream) in enumerate(self.streams.items())
         )
+
+    def region_boxes(self, photo: LoadedPhoto) -> Tensor | None:
+        """(R, 4) where a photo's regions are, also where the captioner is not given that; none if nobody knows."""
+        contents = dict(zip(self.streams, photo.contents, strict=True))
+        if BOXES in self.streams:
+            return self.streams[BOXES].stream([contents[BOXES]]).values[0].cpu()
+        regions = self.streams.get(REGIONS)
+        if isinstance(regions, DetectedInput):
+            return contents[REGIONS].boxes  # type: ignore[no-any-return]
+        if isinstance(regions, EncoderInput) and regions.encoder.regions == regions.encoder.config.cells:
+            return grid_boxes(*regions.encoder.config.grids)
+        return None
 
 
 class StreamInput(Protocol):

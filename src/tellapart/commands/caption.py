@@ -70,6 +70,12 @@ def parser() -> Parser:
     parser.add_argument(
         "--ray", metavar="ADDRESS", nargs="?", const=LOCAL, help=f"{HELP}; rows are in order of completion"
     )
+    _add_decoding(parser)
+    _add_server(parser)
+    return parser
+
+
+def _add_decoding(parser: Parser) -> None:
     decoding = parser.add_argument_group("decoding")
     decoding.add_argument("--beam", type=positive, default=3, help="width of the beam search; 1: greedy (default: 3)")
     decoding.add_argument(
@@ -104,8 +110,6 @@ def parser() -> Parser:
         help="re-rank whole captions, or weigh each word by the retriever (default: captions)",
     )
     among.add_argument("--candidates", metavar="F.jsonl", type=Path, help="choose from captions of another program")
-    _add_server(parser)
-    return parser
 
 
 def _add_server(parser: Parser) -> None:
