@@ -48,12 +48,7 @@ def parser() -> Parser:
         "by folder or hub id; A+B: an ensemble that averages word probabilities (default: the embedded one)",
     )
     parser.add_argument("--split", metavar="NAME", help="split of a data file (default: all)")
-    parser.add_argument(
-        "--out",
-        metavar="F",
-        type=Path,
-        help="write rows to F.jsonl or F.csv; F.json: COCO results, with rows in F.jsonl",
-    )
+    parser.add_argument("--out", metavar="F", type=Path, help="rows to F.jsonl or F.csv, or COCO results to F.json")
     parser.add_argument(
         "--features",
         metavar="DIR",
