@@ -28,15 +28,16 @@ from tellapart.album import DEFAULT
 from tellapart.captioning.captioner import PhotoCaptioner, load
 from tellapart.data import examples as data_files
 from tellapart.data.examples import DataSet
-from tellapart.detectors.yolox import Detector
+from tellapart.detectors.detector import Detector
+from tellapart.detectors.loading import load as load_detector
 from tellapart.errors import UserError
-from tellapart.evaluation import objects
 from tellapart.evaluation.captions import Captioners
 from tellapart.evaluation.evaluate import REPORT as REPORT
 from tellapart.evaluation.evaluate import Evaluation, grid_of, plane_of
 from tellapart.evaluation.grid import embed
 from tellapart.evaluation.models import Model, Split
 from tellapart.features.boxes import regions_of
+from tellapart.metrics.object_words import CLASSES
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.recipe import EncoderConfig, Recipe
 from tellapart.retrievers import DEFAULT as RETRIEVER
@@ -113,7 +114,7 @@ def adapt(
     retriever  has to find the photos by their captions: that is the reward
     judge      another retriever, which decides whether the model is kept
     minutes    for everything: features, training, the report
-    detector   a YOLOX .onnx of COCO's classes; then captions must not name more objects that it does not see
+    detector   a YOLOX .onnx of COCO's classes, or a DETR; captions must not name more objects that it does not see
     overrides  fields of the recipe discritune/adapt
 
     Example:
@@ -148,15 +149,20 @@ class _Adapting:
     ):
         began = time.monotonic()
         self.out, self.work, self.minutes, self.deadline = out, out / "work", minutes, began + 60 * minutes
+        self.detector_file = os.fspath(detector) if detector else ""
         self.overrides, self.rewards_by = dict(overrides or {}), retrievers[0]
         self.retrievers = [load_retriever(name, device=device) for name in retrievers]
         _require_two(*self.retrievers)
-        self.captioner = model if isinstance(model, PhotoCaptioner) else load(model, device=device)
+        self.captioner = (
+            model
+            if isinstance(model, PhotoCaptioner)
+            else load(Path(model) if not isinstance(model, str) else model, device=device, detector=detector)
+        )
         if not isinstance(self.captioner.model.captioner, torch.nn.Module):
             raise UserError("adapt: only a single captioner can be trained: no ensemble, and nothing exported.")
         assert self.captioner.encoder  # refuses captioners of imported features
         self.report = max(_LEAST_REPORT, _REPORT * (time.monotonic() - began))
-        self.detector: Detector | None = objects.load(os.fspath(detector)) if detector else None
+        self.detector: Detector | None = load_detector(self.detector_file, CLASSES) if self.detector_file else None
 
     def run(self, named: Name | Sequence[Name]) -> Adapted:
         where = os.fspath(named) if isinstance(named, str | os.PathLike) else "the photos"
@@ -241,6 +247,7 @@ class _Adapting:
             objective=replace(recipe.objective, rewards=rewards),
             batch_size=min(recipe.batch_size, len(photos.of(TRAIN))),
             device=str(self.captioner.device),
+            detector=self.detector_file,
         )
         check(recipe)
         return recipe
@@ -259,12 +266,18 @@ class _Adapting:
 
     def _captioners(self) -> Captioners:
         sources = [str(self.work / "data.json")]
-        return Captioners(self.work / "captions", str(self.captioner.device), self.work / "features", sources)
+        return Captioners(
+            self.work / "captions",
+            str(self.captioner.device),
+            self.work / "features",
+            sources,
+            self.detector_file or None,
+        )
 
     def _said(self, named: Sequence[Model], photos: Photos) -> None:
         captioners = self._captioners()
         for model in named:
-            captioners.said(model, _split(photos))
+            captioners.captions_of(model, _split(photos))
 
     def _finish(self, photos: Photos, problems: list[str], position: Position) -> Adapted:
         """Compare before and after on the photos held out, write the report, and keep the model or not."""

@@ -91,7 +91,7 @@ def interval(difference: Difference) -> str:
 
 def add_unidiomatic(row: Row, measured: list[int], photos: int) -> None:
     """Unidiomatic of captions of photos that nobody has described: by what people write of COCO's photos."""
-    words = tokenize([row.said.of_photo[photo][0] for photo in measured])
+    words = tokenize([row.captions.of_photo[photo][0] for photo in measured])
     one = below(words, coco())
     rows = np.zeros((photos, one.rows.shape[1]))
     rows[measured] = one.rows

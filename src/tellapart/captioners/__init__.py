@@ -79,22 +79,22 @@ CAPTIONERS = {
     "up_down": Entry(
         "tellapart.captioners.up_down",
         "UpDown",
-        "Up-Down, Top-Down Attention (TDA): one LSTM looks, another speaks (Anderson et al., 2018)",
+        "Up-Down, Top-Down Attention (TDA): one LSTM for attention, one for the words (Anderson et al., 2018)",
     ),
     "attention": Entry(
         "tellapart.captioners.attention",
         "Attention",
-        "Show, Attend and Tell with soft attention: an LSTM that looks at each word (Xu et al., 2015)",
+        "Show, Attend and Tell with soft attention: an LSTM that attends to the photo at every word (Xu et al., 2015)",
     ),
     "show_tell": Entry(
         "tellapart.captioners.show_tell",
         "ShowTell",
-        "Show-Tell (ST): an LSTM that sees the photo once, as one vector (Vinyals et al., 2015)",
+        "Show-Tell (ST): an LSTM that gets the photo once, as one vector (Vinyals et al., 2015)",
     ),
     "meshed_memory": Entry(
         "tellapart.captioners.meshed_memory",
         "MeshedMemory",
-        "Meshed-Memory Transformer: learned slots beside the regions, words see every layer (Cornia et al., 2020)",
+        "Meshed-Memory Transformer: learned memory slots, attention to every encoder layer (Cornia et al., 2020)",
     ),
     "x_lan": Entry(
         "tellapart.captioners.x_lan",
@@ -104,16 +104,21 @@ CAPTIONERS = {
     "gcn_lstm": Entry(
         "tellapart.captioners.gcn_lstm",
         "GcnLstm",
-        "GCN-LSTM: Up-Down over regions that learn from those around them; needs boxes (Yao et al., 2018)",
+        "GCN-LSTM: Up-Down over a graph of the regions; needs boxes (Yao et al., 2018)",
     ),
     "lstm_a3": Entry(
         "tellapart.captioners.lstm_a3",
         "LstmA3",
-        "LSTM-A3: an LSTM that is given attributes, then the photo, once each (Yao et al., 2017)",
+        "LSTM-A3: an LSTM that gets the attributes first, then the photo (Yao et al., 2017)",
     ),
     "glied": Entry(
         "tellapart.captioners.glied",
         "Glied",
         "GLIED: attention to regions and attributes, distilled globally and locally (Liu et al., 2019)",
+    ),
+    "clipcap": Entry(
+        "tellapart.captioners.clipcap",
+        "ClipCap",
+        "ClipCap: the photo as a prefix of a causal language model, GPT-2 or SmolLM2 (Mokady et al., 2021)",
     ),
 }

@@ -341,11 +341,17 @@ def _name(image: Image.Image) -> str:
 
 
 def load(
-    name: str | Path = DEFAULT, *, device: str = "auto", features: Path | None = None, paths: Iterable[str] = ()
+    name: str | Path = DEFAULT,
+    *,
+    device: str = "auto",
+    features: Path | None = None,
+    paths: Iterable[str] = (),
+    detector: str | os.PathLike[str] | None = None,
 ) -> PhotoCaptioner:
     """The embedded default, another embedded captioner, a model or run folder, an exported one, or a hub id.
 
     features, paths   stored features that it need not make, or cannot: their folder, and the data files to caption
+    detector          what finds the boxes of its regions, for a captioner that was trained with one
 
     Example:
         >>> captioner = tellapart.load()  # or tellapart.load("plain"), tellapart.load("runs/mine")
@@ -354,4 +360,4 @@ def load(
     """
     chosen = numerics.choose_device(device)
     model = models.load(name, chosen)
-    return PhotoCaptioner(model, visual_input(model, chosen, features, paths), chosen)
+    return PhotoCaptioner(model, visual_input(model, chosen, features, paths, detector), chosen)

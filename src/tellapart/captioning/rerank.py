@@ -203,7 +203,7 @@ class Collection:
 def part_of(photos: Embedded, places: Sequence[int]) -> Embedded:
     files, sha256 = [photos.files[place] for place in places], [photos.sha256[place] for place in places]
     features = None if photos.features is None else photos.features[list(places)]
-    return Embedded(files, photos.vectors[list(places)], sha256, photos.failed, features)
+    return Embedded(files, sha256, photos.failed, photos.vectors[list(places)], features)
 
 
 def rerank(

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from tellapart import files, models
 from tellapart.data import items
 from tellapart.data.media import photos
 from tellapart.data.streams import REGIONS, Inputs, Stream
+from tellapart.detectors.detector import Detector
+from tellapart.detectors.loading import load as load_detector
+from tellapart.detectors.regions import DetectedRegions, PhotoWithBoxes
 from tellapart.encoders import PhotoEncoder
 from tellapart.errors import BadPhoto, UserError
 from tellapart.features.boxes import grid_boxes, regions_of
@@ -32,14 +37,14 @@ Source = str | os.PathLike[str] | Image.Image
 class LoadedPhoto:
     """A photo on its way to a captioner."""
 
-    contents: tuple[NDArray[Any], ...]  # of each stream: pixels (S, S, 3) to be encoded, or features (R, D)
+    contents: tuple[Any, ...]  # of each stream: pixels (S, S, 3) to be encoded, or features (R, D), or both with boxes
     sha256: str  # of the photo
 
 
 class VisualInput:
     """What a captioner is given of photos: all of its streams."""
 
-    def __init__(self, streams: Mapping[str, EncoderInput | StoredInput | GridBoxes]):
+    def __init__(self, streams: Mapping[str, StreamInput]):
         self.streams = dict(streams)
 
     @property
@@ -51,12 +56,14 @@ class VisualInput:
     def encoder(self) -> PhotoEncoder | None:
         """What makes regions of a photo; none where they were imported."""
         regions = self.streams.get(REGIONS)
-        return regions.encoder if isinstance(regions, EncoderInput) else None
+        return regions.encoder if isinstance(regions, EncoderInput | DetectedInput) else None
 
     def load(self, source: Source) -> LoadedPhoto:
         """One photo; may be called from several threads.  Raises BadPhoto."""
-        loaded = [stream.load(source) for stream in self.streams.values()]
-        return LoadedPhoto(tuple(content for content, _ in loaded), next(sha256 for _, sha256 in loaded if sha256))
+        makers = {stream.maker for stream in self.streams.values()}  # boxes come with the regions that they are of
+        loaded = {maker: maker.load(source) for maker in makers}
+        contents = tuple(loaded[stream.maker][0] for stream in self.streams.values())
+        return LoadedPhoto(contents, next(sha256 for _, sha256 in loaded.values() if sha256))
 
     def inputs(self, loaded: Sequence[LoadedPhoto]) -> Inputs:
         return Inputs(
@@ -65,18 +72,72 @@ class VisualInput:
         )
 
 
+class StreamInput(Protocol):
+    """One stream of photos."""
+
+    @property
+    def identity(self) -> str:
+        """What captions depend on beside the photo and the captioner."""
+
+    @property
+    def maker(self) -> StreamInput:
+        """Whose `load` reads a photo for it: its own, or another stream's."""
+
+    def load(self, source: Source) -> tuple[Any, str]:
+        """What `stream` needs of a photo, and the photo's hash where it was read."""
+
+    def stream(self, contents: Sequence[Any]) -> Stream: ...
+
+
+class _Own:
+    """A stream that loads photos for itself."""
+
+    @property
+    def maker(self) -> Any:
+        return self
+
+
 def visual_input(
-    model: models.Model, device: torch.device, features: Path | None = None, paths: Iterable[str] = ()
+    model: models.Model,
+    device: torch.device,
+    features: Path | None = None,
+    paths: Iterable[str] = (),
+    detector: str | os.PathLike[str] | None = None,
 ) -> VisualInput:
     """What a model sees photos by.
 
     features  the folder of stored features: streams that no encoder makes need it, others need not be made again
     paths     the data files and folders of photos whose features may be there
+    detector  what finds the boxes of a model's regions, for models that need one
     """
-    paths = list(paths)
-    return VisualInput(
-        {name: _stream_input(identity, device, features, paths) for name, identity in model.inputs.items()}
+    paths, streams = list(paths), dict[str, StreamInput]()
+    detected: list[tuple[dict[str, Any], DetectedInput]] = []  # regions and their boxes share one
+    for name, identity in model.inputs.items():
+        if identity.keys().isdisjoint(("detector", "detected")):
+            streams[name] = _stream_input(identity, device, features, paths)
+            continue
+        regions = regions_of(identity) or identity
+        own = next((one for other, one in detected if other == regions), None)
+        if own is None:
+            own = DetectedInput(regions, _detector(regions, detector), device, features, paths)
+            detected.append((regions, own))
+        streams[name] = own if regions == identity else DetectedBoxes(own)
+    return VisualInput(streams)
+
+
+def _detector(identity: dict[str, Any], source: str | os.PathLike[str] | None) -> Detector:
+    """The detector that a model was trained with; refuses another."""
+    wanted = said if isinstance(said := identity.get("detector"), dict) else {}
+    known = (
+        f"this model was trained with regions of the detector {str(wanted.get('name'))[:40]} "
+        f"(sha256 {str(wanted.get('weights_sha256'))[:12]})"
     )
+    if not source:
+        raise UserError(f"{known}; give it: --detector {'FILE.onnx' if wanted.get('name') == 'yolox' else 'FOLDER'}.")
+    found = load_detector(os.fspath(source))
+    if json.loads(json.dumps(found.identity)) != wanted:
+        raise UserError(f"{known}; --detector {source} is another one (sha256 {found.sha256[:12]}).")
+    return found
 
 
 def _stream_input(
@@ -100,7 +161,7 @@ def _stream_input(
     return StoredInput(elsewhere, features, paths, device, "boxes" if boxes else "regions")
 
 
-class EncoderInput:
+class EncoderInput(_Own):
     """A stream that an encoder makes of photos, but for those whose features are stored and that have not changed."""
 
     def __init__(self, encoder: PhotoEncoder, device: torch.device, stored: Mapping[str, tuple[FeatureStore, str]]):
@@ -116,18 +177,12 @@ class EncoderInput:
         size, fit = self.encoder.config.image_size, self.encoder.fit
         if isinstance(source, Image.Image):
             photo = photos.from_image(source, size, fit)
-        elif (found := self._find(source)) is not None:
-            return found
+        elif (found := _line(self._stored, source)) is not None:
+            store, line = found
+            return store.grid([line["row"]])[0].numpy(), line["sha256"]
         else:
             photo = read_item(self.encoder, source)
         return photo.pixels, photo.sha256
-
-    def _find(self, source: str | os.PathLike[str]) -> tuple[NDArray[Any], str] | None:
-        store, id = self._stored.get(os.fspath(source), (None, ""))
-        line = None if store is None else store.lines.get(id)
-        if store is None or line is None or not unchanged(line, Path(source)):
-            return None
-        return store.grid([line["row"]])[0].numpy(), line["sha256"]
 
     def stream(self, contents: Sequence[NDArray[Any]]) -> Stream:
         pixels = [content for content in contents if content.dtype == np.uint8]
@@ -141,6 +196,78 @@ class EncoderInput:
         return Stream(values, torch.ones(values.shape[:2], dtype=torch.bool, device=values.device))
 
 
+class DetectedInput(_Own):
+    """Regions that an encoder makes with the boxes of a detector, but for those that are stored."""
+
+    def __init__(
+        self,
+        identity: dict[str, Any],
+        detector: Detector,
+        device: torch.device,
+        features: Path | None,
+        paths: Sequence[str],
+    ):
+        alone = {key: value for key, value in identity.items() if key != "detector"}
+        self.encoder = DetectedRegions(models.encoder_from(alone, device), detector)
+        self.device = device
+        self._stored = {} if features is None else _seen_before(self.encoder, features, paths)
+
+    @property
+    def identity(self) -> str:
+        weights = f"{self.encoder.weights_sha256} {self.encoder.detector.sha256}"
+        return weights + (" stored in half precision" if self._stored else "")
+
+    def load(self, source: Source) -> tuple[PhotoWithBoxes | StoredRegions, str]:
+        if not isinstance(source, Image.Image) and (found := _line(self._stored, source)) is not None:
+            store, line = found
+            count = int(store.read("count", [line["row"]]))
+            regions, boxes = (store.read(array, [line["row"]], count)[0] for array in ("grid", "boxes"))
+            return StoredRegions(regions, boxes), line["sha256"]
+        photo = self.encoder.read(source)
+        return photo, photo.sha256
+
+    def stream(self, contents: Sequence[PhotoWithBoxes | StoredRegions]) -> Stream:
+        seen = [content for content in contents if isinstance(content, PhotoWithBoxes)]
+        encoded = iter(self.encoder.features(seen)[0] if seen else ())
+        return _ragged([one.regions if isinstance(one, StoredRegions) else next(encoded) for one in contents]).to(
+            self.device
+        )
+
+
+@dataclass(frozen=True)
+class StoredRegions:
+    regions: Tensor  # (R, D)
+    boxes: Tensor  # (R, 4)
+
+
+class DetectedBoxes:
+    """Where the regions of a `DetectedInput` are."""
+
+    identity = "boxes"
+
+    def __init__(self, regions: DetectedInput):
+        self.maker, self.load = regions, regions.load
+
+    def stream(self, contents: Sequence[PhotoWithBoxes | StoredRegions]) -> Stream:
+        return _ragged([content.boxes for content in contents]).to(self.maker.device)
+
+
+def _ragged(rows: Sequence[Tensor]) -> Stream:
+    """(R, D) of each photo, as many rows as the most that one has"""
+    counts = torch.tensor([len(own) for own in rows])
+    values = pad_sequence([own.cpu() for own in rows], batch_first=True)
+    return Stream(values, torch.arange(values.shape[1]) < counts[:, None])
+
+
+def _line(
+    stored: Mapping[str, tuple[FeatureStore, str]], source: str | os.PathLike[str]
+) -> tuple[FeatureStore, dict[str, Any]] | None:
+    """Where a photo's features are, and its line there; none if it has changed since."""
+    store, id = stored.get(os.fspath(source), (None, ""))
+    line = None if store is None else store.lines.get(id)
+    return None if store is None or line is None or not unchanged(line, Path(source)) else (store, line)
+
+
 def _seen_before(encoder: PhotoEncoder, root: Path, paths: Iterable[str]) -> dict[str, tuple[FeatureStore, str]]:
     if not files.is_folder(root):
         raise UserError(f"--features {root}: there is no such folder.")
@@ -151,7 +278,7 @@ def _seen_before(encoder: PhotoEncoder, root: Path, paths: Iterable[str]) -> dic
     return found
 
 
-class StoredInput:
+class StoredInput(_Own):
     """A stream that another program made and that was imported; the photo itself need not be there."""
 
     def __init__(self, elsewhere: ImportedFeatures, root: Path, paths: Iterable[str], device: torch.device, array: str):
@@ -186,19 +313,19 @@ class StoredInput:
         return features, sha256
 
     def stream(self, contents: Sequence[NDArray[Any]]) -> Stream:
-        counts = torch.tensor([len(content) for content in contents])
-        values = pad_sequence([torch.from_numpy(content) for content in contents], batch_first=True)
-        return Stream(values, torch.arange(values.shape[1]) < counts[:, None]).to(self.device)
+        return _ragged([torch.from_numpy(content) for content in contents]).to(self.device)
 
 
-class GridBoxes:
+class GridBoxes(_Own):
     """The cells of an encoder's grid, which are the same for every photo."""
 
     def __init__(self, identity: dict[str, Any], device: torch.device):
-        grid = identity.get("grid")
-        if not isinstance(grid, int) or not 1 <= grid <= 64:
+        grids = [identity.get("grid"), *([identity["coarse"]] if "coarse" in identity else [])]
+        sides = [side for side in grids if isinstance(side, int) and 1 <= side <= 64]
+        if sides != grids:
             raise UserError("the model's config.json does not say which grid its boxes are of.")
-        self.identity, self.device, self._boxes = f"{grid} x {grid} cells", device, grid_boxes(grid * grid).numpy()
+        self.identity = " and ".join(f"{side} x {side} cells" for side in sides)
+        self.device, self._boxes = device, grid_boxes(*sides).numpy()
 
     def load(self, source: Source) -> tuple[NDArray[Any], str]:
         """Boxes (R, 4), and no hash: nothing of the photo is needed."""

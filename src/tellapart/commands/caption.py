@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tellapart.captioning.ray_cluster import HELP, LOCAL, Cluster
 from tellapart.commands.arguments import Parser, number, positive
 from tellapart.data.unusable import Unusable
+from tellapart.detectors import KINDS
 from tellapart.errors import UserError
 from tellapart.printable import print_message, print_row
 from tellapart.progress import notice
@@ -29,12 +30,12 @@ def parser() -> Parser:
     parser = Parser(
         "caption",
         "Caption photos, folders of photos (with the folders in them) or a data file.\n"
-        "Prints FILE<TAB>CAPTION lines, or writes rows to --out; a run that is started again with the same --out goes\n"
-        "on where it stopped.  Captions that you edit there are kept; delete a row to have it made again.\n"
+        "Prints FILE<TAB>CAPTION lines, or writes rows to --out; run it again with the same --out to\n"
+        "resume.  Captions that you edit there are kept; delete a row to make it again.\n"
         "Exit 1: some photos could not be used; each is named with its reason.\n"
         "\n"
-        "With --among, a photo's caption is the one, of several, that best tells it apart from its look-alikes\n"
-        "in a collection; rows then name those look-alikes, and the gap between them and the photo.\n"
+        "With --among, the caption of a photo is the candidate that best tells the photo apart from its\n"
+        "look-alikes in a collection; rows then name those look-alikes, and the gap between them and the photo.\n"
         "\n"
         "With --n-best N, rows list N captions of a photo, and N lines are printed; --candidates reads such rows.",
         "tellapart caption holiday/ --among holiday/ --out captions.jsonl",
@@ -43,10 +44,10 @@ def parser() -> Parser:
     parser.add_argument(
         "--model",
         default="",
-        help="from `tellapart models`, or a run folder; A+B averages their words' probabilities (default: the "
-        "embedded one)",
+        help="from `tellapart models`, or a run folder; A+B: an ensemble that averages word probabilities "
+        "(default: the embedded one)",
     )
-    parser.add_argument("--split", metavar="NAME", help="the part of a data file to caption (default: all)")
+    parser.add_argument("--split", metavar="NAME", help="split of a data file (default: all)")
     parser.add_argument("--out", metavar="F", type=Path, help="write rows to F.jsonl or F.csv")
     parser.add_argument(
         "--features",
@@ -55,16 +56,21 @@ def parser() -> Parser:
         help="features of DATA.json that were cached or imported there; a model that learned from features made "
         "elsewhere needs them, others save time",
     )
+    parser.add_argument(
+        "--detector", metavar="FILE", help=f"for a model that was trained with the boxes of a detector: {KINDS}"
+    )
     parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
-    parser.add_argument("--ray", metavar="ADDRESS", nargs="?", const=LOCAL, help=f"{HELP}; lines come as they are done")
+    parser.add_argument(
+        "--ray", metavar="ADDRESS", nargs="?", const=LOCAL, help=f"{HELP}; rows are in order of completion"
+    )
     decoding = parser.add_argument_group("decoding")
     decoding.add_argument("--beam", type=positive, default=3, help="width of the beam search; 1: greedy (default: 3)")
     decoding.add_argument(
         "--n-best", type=positive, metavar="N", help="list the N best captions; the beam is at least N wide"
     )
-    decoding.add_argument("--min-words", type=positive, metavar="N", help="captions have N words at least")
+    decoding.add_argument("--min-words", type=positive, metavar="N", help="minimum number of words")
     decoding.add_argument(
-        "--no-repeat", type=positive, metavar="N", help="no sequence of N words is said twice; 1: no word is"
+        "--no-repeat", type=positive, metavar="N", help="no sequence of N words occurs twice; 1: no word does"
     )
     decoding.add_argument(
         "--diverse",
@@ -74,23 +80,23 @@ def parser() -> Parser:
         "shared out evenly",
     )
     decoding.add_argument(
-        "--diversity", type=strength, metavar="S", help="how much they avoid them, in log p (default: 0.5)"
+        "--diversity", type=strength, metavar="S", help="penalty in log p for words of other groups (default: 0.5)"
     )
-    among = parser.add_argument_group("told apart")
+    among = parser.add_argument_group("tell photos apart")
     among.add_argument("--among", metavar="PATH", nargs="+", help="the collection: photos, folders, or DATA.json")
     among.add_argument(
-        "--retriever", metavar="R", help="who must find a photo by its caption (default: the embedded one)"
+        "--retriever", metavar="R", help="retriever that finds photos by captions (default: the embedded one)"
     )
-    among.add_argument("--k", type=positive, help="look-alikes of a photo that a row names (default: 5)")
+    among.add_argument("--k", type=positive, help="number of look-alikes in a row (default: 5)")
     among.add_argument(
-        "--strength", type=strength, metavar="S", help="weight of being told apart against being likely (default: 0.4)"
+        "--strength", type=strength, metavar="S", help="weight of the retriever against the captioner (default: 0.4)"
     )
     among.add_argument(
         "--contrast",
         choices=("captions", "words"),
-        help="choose among whole captions, or let the retriever have a say at each word (default: captions)",
+        help="re-rank whole captions, or weigh each word by the retriever (default: captions)",
     )
-    among.add_argument("--candidates", metavar="F.jsonl", type=Path, help="choose among captions made elsewhere")
+    among.add_argument("--candidates", metavar="F.jsonl", type=Path, help="choose from captions of another program")
     _add_server(parser)
     return parser
 
@@ -99,16 +105,16 @@ def _add_server(parser: Parser) -> None:
     from tellapart.captioning.endpoint import LONGEST_SIDE, MAX_TOKENS
 
     server = parser.add_argument_group(
-        "captions from a server that speaks the OpenAI protocol",
+        "captions from a server with the OpenAI API",
         f"Each photo goes to URL, and to no other host, as a JPEG of at most {LONGEST_SIDE} pixels a side without\n"
         "metadata, together with the prompt.  A photo is one request; with --among two, or five if the server gives\n"
         "one answer at a time; failed ones are repeated.  A key is sent only if TELLAPART_API_KEY holds one or\n"
         "--api-key-env names its variable.  A line at the end says how many requests and tokens it was.",
     )
     server.add_argument("--endpoint", metavar="URL", help="such as http://localhost:8080/v1")
-    server.add_argument("--endpoint-model", metavar="NAME", help="the model to ask there")
+    server.add_argument("--endpoint-model", metavar="NAME", help="name of the model on the server")
     server.add_argument(
-        "--prompt", metavar="TEXT", help="what to ask of each photo (default: a caption of one sentence)"
+        "--prompt", metavar="TEXT", help="prompt for each photo (default: asks for a caption of one sentence)"
     )
     server.add_argument(
         "--api-key-env", metavar="NAME", help="the environment variable whose key is sent (default: TELLAPART_API_KEY)"
@@ -117,7 +123,7 @@ def _add_server(parser: Parser) -> None:
         "--max-tokens",
         type=positive,
         metavar="N",
-        help=f"length of an answer; models that think need more (default: {MAX_TOKENS})",
+        help=f"maximum tokens of an answer; reasoning models need more (default: {MAX_TOKENS})",
     )
     server.add_argument("--max-requests", type=positive, metavar="N", help="stop after N requests (default: no limit)")
     server.add_argument("--timeout", type=seconds, default=60.0, help="seconds for an answer (default: 60)")
@@ -125,7 +131,7 @@ def _add_server(parser: Parser) -> None:
         "--requests",
         type=positive,
         default=4,
-        help="requests at once, at most; more than one if the server works on them together (default: 4)",
+        help="maximum number of parallel requests, if the server handles them in parallel (default: 4)",
     )
 
 
@@ -203,7 +209,7 @@ def _check_decoding(request: argparse.Namespace) -> None:
 
 
 def _check_cluster(request: argparse.Namespace) -> None:
-    for name in ("candidates", "endpoint", "features"):
+    for name in ("candidates", "endpoint", "features", "detector"):
         if getattr(request, name):
             raise UserError(f"--ray and --{name} do not go together: workers look at photos and caption them.")
     if request.contrast == "words":
@@ -259,7 +265,13 @@ def _source(request: argparse.Namespace) -> CandidatesFile | Endpoint | PhotoCap
         from tellapart.captioning.ray_workers import ClusterCaptioner
 
         return ClusterCaptioner(request.model or DEFAULT, Cluster(request.ray), device=request.device)
-    return load(request.model or DEFAULT, device=request.device, features=request.features, paths=request.paths)
+    return load(
+        request.model or DEFAULT,
+        device=request.device,
+        features=request.features,
+        paths=request.paths,
+        detector=request.detector,
+    )
 
 
 def _api_key(variable: str | None) -> str:

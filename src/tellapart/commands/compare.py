@@ -141,7 +141,7 @@ def _look(request: Namespace, findings: Findings) -> list[str]:
         retriever = _unless(findings, "what a listener makes of captions", lambda: load(device=request.device))
         findings.changes, findings.grid = changed, _heard(changed, split, runs, retriever, findings)
         if retriever is not None:
-            plane = _unless(findings, "the map of captions", lambda: changes.plane(changed.said, retriever))
+            plane = _unless(findings, "the map of captions", lambda: changes.plane(changed.captions, retriever))
             findings.plane = None if plane is None else (retriever.name, plane)
     speaking = [run for run in runs if not run.recipe.retriever]
     rewarded = [run for run in speaking if "ld" in run.rewards] or speaking
@@ -164,25 +164,25 @@ def _heard(
     from tellapart.evaluation import models
 
     photos = models.Split(split.name, split.source, changes.photos, [])
-    said = [
-        models.Said(
+    captions = [
+        models.ModelCaptions(
             models.Model(str(one.folder), one.name, "captioner"),
-            {photo: [text] for photo, text in enumerate(changes.said[one.name])},
+            {photo: [text] for photo, text in enumerate(changes.captions[one.name])},
         )
         for one in runs
     ]
 
-    def listen() -> list[run.Listener]:
+    def photo_retrievers_of() -> list[run.PhotoRetriever]:
         if retriever is None:
             return []
         seen, embedded = run.embed([retriever], photos)
         if len(seen.photos) < len(photos.photos):
             raise UserError(seen.problems[0])
-        return run.listen([retriever], embedded, photos, None)
+        return run.photo_retrievers_of([retriever], embedded, photos, None)
 
-    listeners = _unless(findings, "look-alikes, and places by a retriever,", listen) or []
+    photo_retrievers = _unless(findings, "look-alikes, and places by a retriever,", photo_retrievers_of) or []
     everything = list(range(len(changes.photos)))
-    return run.measure(photos, said, everything, listeners, None, against=runs[0].name, metrics="CIDEr-D")
+    return run.measure(photos, captions, everything, photo_retrievers, None, against=runs[0].name, metrics="CIDEr-D")
 
 
 def _captions(
@@ -201,19 +201,19 @@ def _captions(
     drawn = changes.drawn(split, request.photos or _PHOTOS)
     captioners = Captioners(request.out / "captions", request.device, request.features, [request.data])
     wanted = [str(photo.file) for photo in drawn.photos]
-    said, problems = dict[str, dict[str, str]](), list(split.problems)
+    captions, problems = dict[str, dict[str, str]](), list(split.problems)
     for run in runs:
         model = Model(str(run.folder), run.name, "captioner")
         texts = evaluated(run, split.name, evaluations)
         if not set(wanted) <= texts.keys():
-            made = captioners.said(model, drawn).of_photo
+            made = captioners.captions_of(model, drawn).of_photo
             texts = {wanted[row]: texts[0] for row, texts in made.items()}
         else:
             with suppress(UserError):  # its captions are there; a captioner that cannot be loaded costs but the overlay
                 captioners.load(model)
-        said[run.name] = {file: texts[file] for file in wanted if file in texts}
+        captions[run.name] = {file: texts[file] for file in wanted if file in texts}
         problems += [f"{file}: {run.name} has no caption of it." for file in wanted if file not in texts]
-    return changes.compare(split, drawn.photos, said), captioners.looked, problems
+    return changes.compare(split, drawn.photos, captions), captioners.looked, problems
 
 
 def _unless(findings: Findings, what: str, find: Callable[[], Found]) -> Found | None:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tellapart import files
-from tellapart.detectors.yolox import Detector
+from tellapart.detectors.detector import Detector
+from tellapart.detectors.loading import load as load_detector
 from tellapart.errors import UserError
 from tellapart.evaluation import grid as run
 from tellapart.evaluation import models as rows
@@ -29,8 +30,9 @@ from tellapart.evaluation.pages.photo_cards import Looking, nowhere
 from tellapart.evaluation.pages.report import Plane
 from tellapart.evaluation.training_runs import Run
 from tellapart.metrics import retrieval, scoring
+from tellapart.metrics.object_words import CLASSES
 from tellapart.metrics.training_captions import TrainingCaptions
-from tellapart.models import retrievers as listeners
+from tellapart.models import retrievers as retriever_models
 from tellapart.retrievers import DEFAULT, MINILM
 from tellapart.retrievers.retriever import Retriever
 
@@ -131,7 +133,8 @@ def evaluate(
     split            the part of a data file
     photos           at most so many of a data set's photos, drawn by a fixed seed
     retrievers       who has to find the photos by their captions (default: the embedded one)
-    detector         a YOLOX .onnx of COCO's classes, for ObjPrec and ObjRec
+    detector         a YOLOX .onnx of COCO's classes, or a DETR by folder or hub id, for ObjPrec and ObjRec, and for
+                     captioners whose regions are a detector's
     against          the model that the others are compared with (default: the first)
     metrics          measures of text, as in `score`
     training         files with the captions that the models were trained on, for measures that need them
@@ -154,9 +157,9 @@ def evaluate(
     splits = splits if photos is None else [one.some(_positive(photos)) for one in splits]
     if self_retrieval and not any(model.kind == "captioner" for model in named):
         raise UserError("--self-retrieval: none of the models is a captioner.")
-    objects_in = objects.load(os.fspath(detector)) if detector else None
+    objects_in = load_detector(os.fspath(detector), CLASSES) if detector else None
     with _folder(out) as folder:
-        captioners = Captioners(folder / "captions", device, Path(features) if features else None, sources)
+        captioners = Captioners(folder / "captions", device, Path(features) if features else None, sources, detector)
         for model in named:
             captioners.check(model)
         asked = _retrievers(None if retrievers is None else _texts(retrievers, "retriever"), device)
@@ -230,8 +233,8 @@ def _grids(
         grids.append(grid)
         if captioners is not None:
             for row in grid.rows.values():
-                if row.said.model.kind == "captioner":
-                    by_itself.add(row, captioners.load(row.said.model), grid.split, grid.measured)
+                if row.captions.model.kind == "captioner":
+                    by_itself.add(row, captioners.load(row.captions.model), grid.split, grid.measured)
     return grids, problems
 
 
@@ -266,12 +269,12 @@ def grid_of(
     seen = None
     if detector is not None:
         readable, seen = objects.see(detector, readable)
-    said = [captioners.said(model, readable) for model in models]
-    there, measured, sentences = rows.taking_part(said, readable, alone=alone)
+    captions = [captioners.captions_of(model, readable) for model in models]
+    there, measured, sentences = rows.taking_part(captions, readable, alone=alone)
     problems = readable.problems + sentences
     if not there:
         return None, problems
-    galleries = run.listen(retrievers, embedded, readable, near_duplicates)
+    galleries = run.photo_retrievers_of(retrievers, embedded, readable, near_duplicates)
     names = [name for one in there for name in (one.model.recipe, one.model.name) if name]
     base = against if against in names else names[0]
     groups, without_groups = None, {}
@@ -315,7 +318,7 @@ def _together(recipe: str, models: Sequence[Model]) -> str:
 
 def _retrievers(names: Sequence[str] | None, device: str) -> list[Retriever]:
     """Those asked for, or the default."""
-    retrievers = [listeners.load(name, device=device) for name in names or [DEFAULT]]
+    retrievers = [retriever_models.load(name, device=device) for name in names or [DEFAULT]]
     called = [retriever.name for retriever in retrievers]
     if twice := next((name for name in called if called.count(name) > 1), None):
         raise UserError(f"--retriever: there are two that are called {twice!r}, and figures go by that name.")
@@ -331,14 +334,14 @@ def text_reader(retrievers: list[Retriever], device: str) -> tuple[Retriever | N
     if readers:
         return readers[0], {}
     try:
-        return listeners.load(MINILM, device=device), {}
+        return retriever_models.load(MINILM, device=device), {}
     except UserError as error:
         return None, {"TT": str(error)}
 
 
 def plane_of(retrievers: Sequence[Retriever]) -> Plane | None:
     """How the first of the retrievers lays out captions."""
-    return (lambda said: (retrievers[0].name, plane(said, retrievers[0]))) if retrievers else None
+    return (lambda captions: (retrievers[0].name, plane(captions, retrievers[0]))) if retrievers else None
 
 
 def trained(models: Sequence[Model]) -> list[Run]:

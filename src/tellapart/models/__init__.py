@@ -25,6 +25,7 @@ from tellapart import files, hub
 from tellapart.album import EMBEDDED
 from tellapart.captioners import CAPTIONERS, Captioner
 from tellapart.captioners.ensemble import Ensemble
+from tellapart.captioners.lora import merge_lora
 from tellapart.data import tokenizers
 from tellapart.data.streams import REGIONS
 from tellapart.data.tokenizers import Tokenizer, spellings
@@ -90,7 +91,14 @@ __all__ = [
 
 _FORMAT = 1
 _MOST_TEXT = 1 << 24  # bytes of config.json
-PARTS = ("config.json", "vocabulary.json", "README.md", "*.safetensors", "*.onnx")  # of a model on the hub
+PARTS = (
+    "config.json",
+    "vocabulary.json",
+    "tokenizer.json",
+    "README.md",
+    "*.safetensors",
+    "*.onnx",
+)  # of a model on the hub
 
 
 Inputs = dict[str, dict[str, Any]]  # the streams that a model takes, by name, and the identity of what each comes from
@@ -134,7 +142,9 @@ def rebuild(folder: Path, table: Mapping[str, Entry], kind: Kind, config: Config
     file = weights_file(folder)
     refuse_others(file, shape, shapes_in(file))
     network = networks.make_network(table, config.name, config.settings)
-    return network, load_weights(folder, network)
+    sha256 = load_weights(folder, network)
+    networks.load_base(network, folder)
+    return network, sha256
 
 
 def find(name: str | Path) -> Path:
@@ -254,6 +264,7 @@ def for_inference(captioner: nn.Module) -> nn.Module:
 
     Laid out by columns, a matrix is multiplied with few rows in about half the time (measured: 4,000 words, 3 rows).
     """
+    merge_lora(captioner)
     for weight in captioner.parameters():
         weight.requires_grad_(False)
         if weight.ndim == 2 and weight.device.type == "cpu":
@@ -276,6 +287,14 @@ def start_from(name: str | Path, captioner: nn.Module, inputs: Inputs) -> None:
         raise UserError(
             f"init_from: {folder} learned from features of another encoder: {field} is {other.get(field)} there "
             f"and {encoder.get(field)} here."
+        )
+    base, ours = (
+        read_config(folder, "captioner").settings.get("base_sha256"),
+        getattr(captioner.config, "base_sha256", None),
+    )
+    if getattr(captioner, "frozen_names", ()) and base != ours:
+        raise UserError(
+            f"init_from: {folder} was trained over another language model: {str(base)[:8]}, not {str(ours)[:8]}."
         )
     load_weights(folder, captioner)
 

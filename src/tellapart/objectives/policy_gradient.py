@@ -223,11 +223,12 @@ class PolicyGradient:
         if not 0 < self._config.chunk < len(photos):
             return Rollout(rollout.tokens, scored(memory, rollout.tokens, rollout.mask), rollout.mask)
         each = len(rollout.tokens) // len(photos)
-        captions = zip(*(part.split(each * self._config.chunk) for part in (rollout.tokens, rollout.mask)), strict=True)
-        parts = [
-            checkpoint(scored, select(memory, some), tokens, mask, use_reentrant=False)
-            for some, (tokens, mask) in zip(photos.split(self._config.chunk), captions, strict=True)
-        ]
+        parts = []
+        for start in range(0, len(photos), self._config.chunk):
+            some = photos[start : start + self._config.chunk]
+            captions = slice(each * start, each * (start + len(some)))
+            given = select(memory, some), rollout.tokens[captions], rollout.mask[captions]
+            parts.append(checkpoint(scored, *given, use_reentrant=False))
         return Rollout(rollout.tokens, torch.cat(parts), rollout.mask)
 
     def _policy(self, logits: Tensor) -> Tensor:

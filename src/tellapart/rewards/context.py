@@ -19,15 +19,21 @@ from tellapart import files
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example
 from tellapart.data.stored import Stores
+from tellapart.data.unusable import Unusable
+from tellapart.detectors.detections import detect
+from tellapart.detectors.loading import load as load_detector
 from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.encoders.in_view import InView
 from tellapart.errors import UserError
 from tellapart.features.extracted import FeatureStore
-from tellapart.features.pooled import pooled_features
+from tellapart.features.pooled import pooled_features, pooled_identity
+from tellapart.metrics.object_words import CLASSES
+from tellapart.metrics.objects import WEAK
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.neighbours import groups as group_files
 from tellapart.neighbours.groups import Groups, Photo, Rule
 from tellapart.neighbours.mining import Captions, mine
+from tellapart.progress import notice
 from tellapart.recipe import RewardsConfig
 from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards.consensus import Consensus
@@ -66,6 +72,7 @@ class RewardContext:
     features  the folder of the feature cache, where look-alikes that were found are kept as well
     names     of the data sets
     load      gives the retriever of a name (default: loads it)
+    detector  of objects, by its file, folder or hub id
     """
 
     def __init__(
@@ -80,7 +87,9 @@ class RewardContext:
         names: Sequence[str] = (),
         world: ProcessGroup = SINGLE,
         load: Callable[[str], Retriever] | None = None,
+        detector: str = "",
     ):
+        self._detector = detector
         self.config, self.data, self.vocabulary, self.world = config, data, view.vocabulary, world
         self._sources, self._features, self.names = sources, features, names
         self._load = load or partial(load_retriever, device=str(device))
@@ -147,6 +156,19 @@ class RewardContext:
         retriever = reader_of(self.config, self._load)
         references = [example.captions for example in self.data.examples]
         return Listener.of_references(retriever, self.vocabulary, references, torch.from_numpy(self.source))
+
+    @cached_property
+    def objects(self) -> list[frozenset[int] | None]:
+        """The classes of COCO that a detector sees in each photo, however weakly; none where it failed."""
+        detector = load_detector(self._detector, CLASSES)
+        files = [str(example.file) for example in self.data.examples]
+        found = self.world.sequentially(partial(detect, detector, list(dict.fromkeys(files))))
+        unusable = Unusable(notice)
+        for file, reason in found.failed.items():
+            unusable.add(file, reason)
+        unusable.rest()
+        seen = dict(zip(found.files, found.seen(WEAK, detector.numbers_of(CLASSES)), strict=True))
+        return [seen.get(file) for file in files]
 
     @cached_property
     def look_alikes(self) -> Tensor:
@@ -264,12 +286,6 @@ def pooled_of(retriever: Retriever, sources: Sequence[Source]) -> Tensor:
 
 
 def _same_eyes(store: FeatureStore, retriever: Retriever) -> bool:
-    """Pooled features do not depend on the grid that is kept beside them."""
     if retriever.encoder is None:
         return False
-    of_the_grid = ("grid", "pooling")
-    ours, theirs = (
-        {key: value for key, value in identity.items() if key not in of_the_grid}
-        for identity in (store.seen_by, retriever.encoder.identity)
-    )
-    return ours == theirs
+    return pooled_identity(store.seen_by) == pooled_identity(retriever.encoder.identity)

@@ -32,13 +32,14 @@ from tellapart.rewards.group_gap import GroupGap, OwnSimilarity
 from tellapart.rewards.listener import Listener
 from tellapart.rewards.local_discriminative import Differences, LocalDiscriminative, thresholds
 from tellapart.rewards.log_probability import Accuracy, HardPositives, InBatchLogProbability, InTurn
+from tellapart.rewards.objects import Objects
 from tellapart.rewards.rank import BoundedRank
 from tellapart.rewards.reference_gap import ReferenceGap
 from tellapart.rewards.retrieved import Retrieved
 from tellapart.rewards.unusual_order import UnusualOrder, roles_of
 from tellapart.rewards.wording import Ending, Faithful, Repetition, never_last
 
-Need = Literal["image_retriever", "text_retriever", "look_alikes", "references"]
+Need = Literal["image_retriever", "text_retriever", "look_alikes", "detector", "references"]
 Needs = Callable[[RewardsConfig], frozenset[Need]]
 
 
@@ -239,7 +240,7 @@ _REFERENCES = _asks("references")
 REWARDS: dict[str, RewardEntry] = {
     "cider_d": RewardEntry("CIDEr-D against the photo's references (R_C)", partial(_consensus, "CIDEr-D"), _REFERENCES),
     "cider_d_base2": RewardEntry(
-        "the same with logarithms of base 2 (Strengthen, GLD): a cosine does not see the difference",
+        "the same with logarithms of base 2 (Strengthen, GLD): equal, since a cosine does not change",
         partial(_consensus, "CIDEr-D"),
         _REFERENCES,
     ),
@@ -247,94 +248,101 @@ REWARDS: dict[str, RewardEntry] = {
     "bleu_4": RewardEntry("BLEU-4 against the references", partial(_consensus, "BLEU-4"), _REFERENCES),
     "rouge_l": RewardEntry("ROUGE-L against the references", partial(_consensus, "ROUGE-L"), _REFERENCES),
     "meteor": RewardEntry("METEOR against the references; slow", _meteor, _REFERENCES),
-    "gd": RewardEntry("global discriminability: R_H + R_B of the listener (GLD, Eqs. 5-8)", _global, _gd_asks),
+    "gd": RewardEntry("global discriminability: R_H + R_B (GLD, Eqs. 5-8)", _global, _gd_asks),
     "gd_neighbour": RewardEntry(
-        "R_H: the caption must fit its photo better than the photo most like it (GLD)",
+        "R_H: minus the hinge loss against the most similar photo (GLD)",
         lambda m: HardNeighbour(m.listener, m.nearest, m.config.margin),
         _asks("image_retriever"),
     ),
     "gd_batch": RewardEntry(
-        "R_B: the caption must fit its photo better than others of the batch do, or are fitted (Luo et al.)",
+        "R_B: minus the hinge losses against the photos and captions of the batch (Luo et al.)",
         lambda m: InBatch(m.listener, m.config.margin),
         _asks("image_retriever"),
     ),
     "ld": RewardEntry(
-        "CIDEr-D and, for each word, what rare n-grams around it add (R_LD; GLD, Eqs. 9-10)", _local, _ld_asks
+        "CIDEr-D, and for each word a reward for the rare n-grams that it is in (R_LD; GLD, Eqs. 9-10)",
+        _local,
+        _ld_asks,
     ),
     "ld_diff": RewardEntry(
-        "CIDEr-D and, for each word, what it adds to that (LD-Diff, GLD)",
+        "CIDEr-D, and for each word the increase of CIDEr-D by it (LD-Diff, GLD)",
         lambda m: Differences(m.consensus("CIDEr-D")),
         _REFERENCES,
     ),
     "geg_avg": RewardEntry(
-        "how much better the caption fits its photo than the photo's look-alikes on average (G_avg; GEG, Eq. 3)",
+        "similarity of caption and photo minus its mean over the photo's look-alikes (G_avg; GEG, Eq. 3)",
         partial(_gap, "average"),
         _asks("image_retriever", "look_alikes"),
     ),
     "geg_min": RewardEntry(
-        "... than the look-alike that it fits best (G_min; GEG, Eq. 4)",
+        "similarity of caption and photo minus its maximum over the photo's look-alikes (G_min; GEG, Eq. 4)",
         partial(_gap, "hardest"),
         _asks("image_retriever", "look_alikes"),
     ),
     "similarity": RewardEntry(
-        "how well the caption fits its photo (ER, GEG)",
+        "similarity of caption and photo (ER, GEG)",
         _in_turn(lambda m, listener: OwnSimilarity(listener)),
         _asks("image_retriever"),
     ),
     "log_probability": RewardEntry(
-        "log-probability of the own photo among those of the batch, or its look-alikes (DiscriTune)",
+        "log-probability of the photo, given the caption, among those of the batch or its look-alikes (DiscriTune)",
         _in_turn(lambda m, listener: InBatchLogProbability(listener, m.config.scale or None, _distractors(m))),
         _game_asks,
     ),
     "accuracy": RewardEntry(
-        "1 if the own photo is picked among those of the batch, or its look-alikes, else 0 (DiscriTune)",
+        "1 if the photo is ranked first among those of the batch or its look-alikes, else 0 (DiscriTune)",
         _in_turn(lambda m, listener: Accuracy(listener, _distractors(m))),
         _game_asks,
     ),
     "hard_positives": RewardEntry(
-        "log-probability of the view of the own photo that fits least, among the photos of the batch (RRG)",
+        "log-probability of the least similar view of the photo among the photos of the batch (RRG)",
         lambda m: HardPositives(m.listener, m.views(m.config.positives), m.config.scale or None),
         _asks("image_retriever"),
     ),
     "image_rank": RewardEntry(
-        "rank of the own photo among all of its data set by the listener, bounded",
+        "rank of the photo in its data set by the image retriever, bounded",
         lambda m: BoundedRank(m.listener, m.config.rank_base),
         _asks("image_retriever"),
     ),
     "text_rank": RewardEntry(
-        "rank of the own photo among all of its data set by their references, bounded",
+        "rank of the photo in its data set by the text retriever, bounded",
         lambda m: BoundedRank(m.reader, m.config.rank_base),
         _asks("text_retriever", "references"),
     ),
     "reference_gap": RewardEntry(
-        "CIDEr-D against the own references less that against the look-alikes' references",
+        "CIDEr-D against the photo's references minus that against the look-alikes' references",
         lambda m: ReferenceGap(m.consensus("CIDEr-D"), m.look_alikes[:, : m.config.group_size]),
         _asks("look_alikes", "references"),
     ),
     "retrieved": RewardEntry(
-        "are the photos that the caption finds like each other and like its own? (CIM)",
+        "similarity of the retrieved photos to each other and to the caption's photo (CIM)",
         lambda m: Retrieved(m.listener),
         _asks("image_retriever"),
     ),
     "faithful": RewardEntry(
-        "share of content words that the references have (H)",
+        "share of content words that are in the references (H)",
         lambda m: Faithful(m.references, m.content, end=m.vocabulary.eos),
         _REFERENCES,
     ),
+    "objects": RewardEntry(
+        "named objects that the recipe's detector sees less those that it does not, as a share of those named",
+        lambda m: Objects(m.objects, m.vocabulary),
+        _asks("detector"),
+    ),
     "different": RewardEntry(
-        "minus the logarithm of how often the same words were lately said of other photos",
+        "minus the logarithm of how often the same caption was recently sampled for other photos",
         lambda m: Different(gather=m.world.gather),
     ),
     "repetition": RewardEntry(
-        "minus the content words and pairs that are said again, and words that follow themselves",
+        "minus the number of repeated content words and word pairs, and of words that follow themselves",
         lambda m: Repetition(m.content, end=m.vocabulary.eos),
     ),
     "unusual_order": RewardEntry(
-        'minus the words that people hardly ever use after the three before them ("a toilet in it on it")',
+        'minus the number of words that rarely follow the three words before them ("a toilet in it on it")',
         _unusual_order,
     ),
     "ending": RewardEntry(
-        'minus 1 for a caption that breaks off, as "a dog on a" does',
+        'minus 1 for an incomplete caption, such as "a dog on a"',
         lambda m: Ending(never_last(m.vocabulary), end=m.vocabulary.eos),
     ),
 }

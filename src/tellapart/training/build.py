@@ -22,7 +22,7 @@ from tellapart.data import tokenizers
 from tellapart.data.batches import Batch, BatchStream, CaptionedPhotos, Data
 from tellapart.data.pairs import PairBatch, Pairs
 from tellapart.data.pairs import Prepared as ReadCaptions
-from tellapart.data.tokenizers import Tokenizer
+from tellapart.data.tokenizers import Tokenizer, WordTokenizer
 from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.encoders import ENCODERS
 from tellapart.models.retrievers import reader_of
@@ -36,6 +36,7 @@ from tellapart.retrievers import RETRIEVERS
 from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards.context import RewardContext, pooled_of
 from tellapart.rewards.words import WordView
+from tellapart.taggers import TAGGERS
 from tellapart.training import run_folder
 from tellapart.training.checkpoint import Stateful
 from tellapart.training.checks import check
@@ -86,6 +87,7 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, world: ProcessGroup 
                 recipe.data.captions_per_photo,
                 recipe.seed,
                 share=(world.rank, world.size),
+                by_length=recipe.data.by_length,
             ),
             device=device,
             resume=resume,
@@ -240,7 +242,8 @@ def _tokenizer(
     """The vocabulary of the run, of the model that it starts from, or the frequent words of the training captions."""
     if resume:
         return tokenizers.load(out)
-    if prepared.tokenizer is not None and (recipe.init_from or recipe.data.tokenizer or not failed):
+    own_words = isinstance(prepared.tokenizer, WordTokenizer) and not recipe.init_from
+    if prepared.tokenizer is not None and not (own_words and failed):
         return prepared.tokenizer
     return vocabulary(recipe, [example for _, examples in training for example in examples])
 
@@ -279,7 +282,9 @@ def shrink(recipe: Recipe) -> Recipe:
 
     It starts from fresh weights, for those of another width do not fit.
     """
-    table, name = (RETRIEVERS, recipe.retriever) if recipe.retriever else (CAPTIONERS, recipe.captioner)
+    tagger = objective.network if (objective := OBJECTIVES.get(recipe.objective.name)) else ""
+    name = tagger or recipe.retriever or recipe.captioner
+    table = TAGGERS if tagger else RETRIEVERS if recipe.retriever else CAPTIONERS
     tiny = import_module(table[name].module).TINY if name in table else {}
     return replace(
         recipe,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,14 @@ from tellapart.data.items import KIND_OF, PHOTOS, Kind
 from tellapart.data.stored import StoredFeatures, Stores
 from tellapart.data.streams import BOXES, REGIONS
 from tellapart.data.tokenizers import split_words
+from tellapart.detectors.loading import load as load_detector
+from tellapart.detectors.regions import DetectedRegions
 from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.encoders import PhotoEncoder
 from tellapart.encoders.in_view import InView
 from tellapart.encoders.loading import load as load_encoder
 from tellapart.errors import UserError
-from tellapart.features.boxes import BoxesOf, StoredBoxes
+from tellapart.features.boxes import BoxesOf
 from tellapart.features.extracted import FeatureStore, extract
 from tellapart.features.imported import ImportedFeatures, features_of, find
 from tellapart.recipe import Recipe
@@ -36,14 +38,21 @@ def encoders_of(recipe: Recipe, device: torch.device) -> Encoders:
     """What the recipe's streams come from: encoders, or features that were imported."""
     root, streams = Path(recipe.data.features), recipe.streams
     found: dict[str, PhotoEncoder | ImportedFeatures | BoxesOf] = {}
+    load = cache(load_detector)
     for name, one in streams.items():
         if name != BOXES:
-            found[name] = find(root, one.name) or load_encoder(one, device)
+            encoder = find(root, one.name) or load_encoder(one, device)
+            if one.detected and isinstance(encoder, ImportedFeatures):
+                raise UserError(f"inputs.{name}.detected: the regions of {one.name} were imported, and have boxes.")
+            found[name] = DetectedRegions(encoder, load(recipe.detector)) if one.detected else encoder  # type: ignore[arg-type]
     if BOXES in streams:
         regions = found.get(REGIONS)
         if regions is None or isinstance(regions, BoxesOf) or streams[BOXES] != streams[REGIONS]:
             raise UserError("inputs.boxes: they are those of the regions, so both must come from the same.")
-        if not isinstance(regions, ImportedFeatures) and regions.regions != regions.config.grid**2:
+        if (
+            not isinstance(regions, ImportedFeatures)
+            and regions.regions != regions.config.cells + regions.config.detected
+        ):
             raise UserError(f"inputs.boxes: the regions of {regions.config.name} are not the cells of a grid.")
         found[BOXES] = BoxesOf(regions)
     return {name: found[name] for name in streams}
@@ -157,7 +166,7 @@ def with_features(
         for name, encoder in encoders.items():
             seen_by = encoder.regions if isinstance(encoder, BoxesOf) else encoder
             result = world.sequentially(partial(features_of, wanted, seen_by, root, one.name))
-            stores[name] = StoredBoxes(result.store) if isinstance(encoder, BoxesOf) else result.store
+            stores[name] = encoder.stored(result.store) if isinstance(encoder, BoxesOf) else result.store
             failed |= result.failed
         problems += [f"{one.file}: image {id_}: {reason}" for id_, reason in failed.items()]
         sources.append((stores, [example for example in wanted if stores.have(example)]))

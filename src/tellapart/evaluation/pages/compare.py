@@ -67,8 +67,8 @@ def write(findings: Findings, out: Path) -> None:
 
 def _section(title: str, note: str, body: str) -> str:
     """Nothing where there is nothing to show."""
-    said = f'<p class="notes">{escaped(note)}</p>\n' if note else ""
-    return f"<section>\n<h2>{escaped(title)}</h2>\n{said}{body}</section>\n" if body else ""
+    notes = f'<p class="notes">{escaped(note)}</p>\n' if note else ""
+    return f"<section>\n<h2>{escaped(title)}</h2>\n{notes}{body}</section>\n" if body else ""
 
 
 def _table(table: Mapping[str, Sequence[str]], names: Sequence[str], *, colours: Sequence[int]) -> str:
@@ -86,12 +86,12 @@ def _figures(findings: Findings, pictures: Pictures, drawn: dict[str, str]) -> s
     """What words earn and weigh, and where captions lie."""
     changes, local, found = findings.changes, findings.local, []
     if changes is not None and local is not None:
-        found.append(figures.word_rewards(local, changes.photos, changes.said, pictures, drawn))
+        found.append(figures.word_rewards(local, changes.photos, changes.captions, pictures, drawn))
     if local is not None:
         found.append(figures.weights(local, drawn))
     if changes is not None and findings.plane is not None:
         retriever, layout = findings.plane
-        found.append(figures.plane(retriever, layout, changes.said, drawn))
+        found.append(figures.plane(retriever, layout, changes.captions, drawn))
     return "".join(_section(*one) for one in found)
 
 
