@@ -106,8 +106,8 @@ class PolicyConfig:
             over captions of the sum of their words
         kl: weight of the KL divergence from the model that the training started with
         dropout: keep dropout on while captions are sampled and scored
-        chunk: photos per chunk when captions are scored with gradients: a batch of 100 then needs the memory of one
-            chunk, and a third more time; 0: all at once
+        chunk: photos whose captions are scored at once in the pass with gradients; fewer than the batch size need less
+            memory (100 candidates fit) and about a third more time; 0: all
         passes: one: sampling computes the gradients too; two: sample without gradients, then score all words at once,
             which is faster for Transformers; auto: choose by captioner
     """
@@ -269,13 +269,12 @@ class RewardsConfig:
         weights: names of rewards, from `tellapart models`, and their weights
         dataset_weights: per reward: factors of its weight for the photos of a data set, by name of the data set
         image_retriever: the retriever that compares captions with photos: a name or a run folder
-        other_retrievers: retrievers that take turns with it, batch by batch, in the rewards log_probability, accuracy
-            and similarity
-        candidates: what log_probability and accuracy choose from: the photos of the batch, or the photo and its
-            look-alikes
-        near_duplicates: look-alikes found by image with a higher cosine are left out (DiscriTune: 0.8); 1: none is
-        scale: factor of cosines before the softmax of log_probability; 0: the retriever's own
-        positives: number of views of each photo for hard_positives
+        other_retrievers: further retrievers that take turns with it, batch by batch, in the rewards of DiscriTune
+            (log_probability, accuracy, similarity)
+        candidates: the photos that those rewards choose from: the batch, or the photo and its look-alikes
+        near_duplicates: photos with a higher cosine are not used as look-alikes (DiscriTune: 0.8); 1: all are used
+        scale: factor of the cosines before the softmax of log_probability; 0: the retriever's own logit scale
+        positives: number of other views of a photo for the reward hard_positives
         text_retriever: the retriever that compares captions with references
         look_alikes: a file of `tellapart lookalikes`, or how look-alikes are found among the training photos: image, or
             caption (the similar groups of GEG)
@@ -297,7 +296,7 @@ class RewardsConfig:
     candidates: Literal["batch", "look_alikes"] = "batch"
     near_duplicates: Annotated[float, Range(-1, 1)] = 1.0
     scale: Size = 0.0
-    positives: Annotated[int, Range(1, 100)] = 2
+    positives: Few = 2
     text_retriever: str = ""
     look_alikes: str = "image"
     group_size: Annotated[int, Range(1, 10**6)] = 5
@@ -319,6 +318,8 @@ class ObjectiveConfig:
         name: cross_entropy or policy_gradient for captioners; info_nce or max_violation (VSE++) for retrievers; or the
             objective of a plugin
         label_smoothing: share of the target probability that is spread over all words
+        distillation: weight of the mean squared difference between the captioner's logits and those of the running mean
+            of its weights (optim.ema_decay), its teacher in cross-entropy (CaMEL); 0: no teacher
         hide_regions: probability that a region is hidden from the captioner in a step, against overfitting
         caption_weights: weights of the references in cross-entropy
         scheduled_sampling: train on the captioner's own words
@@ -330,6 +331,7 @@ class ObjectiveConfig:
 
     name: str = "cross_entropy"
     label_smoothing: Share = 0.0
+    distillation: Size = 0.0
     hide_regions: Share = 0.0
     caption_weights: CaptionWeights = field(default_factory=CaptionWeights)
     scheduled_sampling: ScheduledSampling = field(default_factory=ScheduledSampling)

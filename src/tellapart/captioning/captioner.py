@@ -251,7 +251,8 @@ class PhotoCaptioner:
 
     def _rules(self, search: Search) -> Rules:
         words = self.model.tokenizer
-        return Rules.of(words, max_words=MAX_WORDS, min_words=search.min_words, no_repeat=search.no_repeat)
+        longest = getattr(self.model.captioner, "max_words", MAX_WORDS)  # sub-words are shorter than words
+        return Rules.of(words, max_words=longest, min_words=search.min_words, no_repeat=search.no_repeat)
 
     def _memory(self, read: list[LoadedPhoto]) -> Any:
         return self.model.captioner.encode(self.visual_input.inputs(read))
@@ -268,19 +269,20 @@ class PhotoCaptioner:
         self, read: list[LoadedPhoto], search: Search, samples: int, temperature: float
     ) -> list[list[Candidate]]:
         """The candidates of each photo."""
-        return candidates(
-            self.model.captioner,
-            self._memory(read),
-            self.model.tokenizer,
-            self._rules(search),
-            beam=search.width,
-            n_best=search.n_best,
-            groups=search.groups,
-            diversity=search.diversity,
-            samples=samples,
-            temperature=temperature,
-            seeds=[int(photo.sha256[:15], 16) for photo in read],
-        )
+        with numerics.memory_of(self.device, "captioning"):
+            return candidates(
+                self.model.captioner,
+                self._memory(read),
+                self.model.tokenizer,
+                self._rules(search),
+                beam=search.width,
+                n_best=search.n_best,
+                groups=search.groups,
+                diversity=search.diversity,
+                samples=samples,
+                temperature=temperature,
+                seeds=[int(photo.sha256[:15], 16) for photo in read],
+            )
 
 
 def _collection(among: object, retriever: str | Path, captioned: set[str]) -> Collection:
@@ -347,11 +349,16 @@ def load(
     features: Path | None = None,
     paths: Iterable[str] = (),
     detector: str | os.PathLike[str] | None = None,
+    prompt: str | None = None,
+    dtype: str | None = None,
 ) -> PhotoCaptioner:
     """The embedded default, another embedded captioner, a model or run folder, an exported one, or a hub id.
 
+    A folder or hub id may also be a vision-language model of transformers, such as BLIP.
+
     features, paths   stored features that it need not make, or cannot: their folder, and the data files to caption
     detector          what finds the boxes of its regions, for a captioner that was trained with one
+    prompt, dtype     of a vision-language model: what it is asked, and fp32 or bf16
 
     Example:
         >>> captioner = tellapart.load()  # or tellapart.load("plain"), tellapart.load("runs/mine")
@@ -359,5 +366,5 @@ def load(
         'a ...'
     """
     chosen = numerics.choose_device(device)
-    model = models.load(name, chosen)
+    model = models.load(name, chosen, prompt=prompt, dtype=dtype)
     return PhotoCaptioner(model, visual_input(model, chosen, features, paths, detector), chosen)

@@ -111,6 +111,9 @@ def visual_input(
     detector  what finds the boxes of a model's regions, for models that need one
     """
     paths, streams = list(paths), dict[str, StreamInput]()
+    if model.encoder is not None:
+        found = {} if features is None else _seen_before(model.encoder, features, paths)
+        return VisualInput({REGIONS: EncoderInput(model.encoder, device, found)})
     detected: list[tuple[dict[str, Any], DetectedInput]] = []  # regions and their boxes share one
     for name, identity in model.inputs.items():
         if identity.keys().isdisjoint(("detector", "detected")):
@@ -176,7 +179,8 @@ class EncoderInput(_Own):
         """Pixels or stored features, and the hash of the photo."""
         size, fit = self.encoder.config.image_size, self.encoder.fit
         if isinstance(source, Image.Image):
-            photo = photos.from_image(source, size, fit)
+            own = getattr(self.encoder, "read", None)
+            photo = photos.from_image(source, size, fit) if own is None else own(source)
         elif (found := _line(self._stored, source)) is not None:
             store, line = found
             return store.grid([line["row"]])[0].numpy(), line["sha256"]

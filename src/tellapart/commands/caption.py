@@ -44,11 +44,16 @@ def parser() -> Parser:
     parser.add_argument(
         "--model",
         default="",
-        help="from `tellapart models`, or a run folder; A+B: an ensemble that averages word probabilities "
-        "(default: the embedded one)",
+        help="from `tellapart models`, a run folder, or a vision-language model of transformers (BLIP, GIT, LLaVA ...) "
+        "by folder or hub id; A+B: an ensemble that averages word probabilities (default: the embedded one)",
     )
     parser.add_argument("--split", metavar="NAME", help="split of a data file (default: all)")
-    parser.add_argument("--out", metavar="F", type=Path, help="write rows to F.jsonl or F.csv")
+    parser.add_argument(
+        "--out",
+        metavar="F",
+        type=Path,
+        help="write rows to F.jsonl or F.csv; F.json: COCO results, with rows in F.jsonl",
+    )
     parser.add_argument(
         "--features",
         metavar="DIR",
@@ -60,6 +65,13 @@ def parser() -> Parser:
         "--detector", metavar="FILE", help=f"for a model that was trained with the boxes of a detector: {KINDS}"
     )
     parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
+    parser.add_argument("--dtype", choices=("fp32", "bf16"), help="number type of a vision-language model")
+    parser.add_argument(
+        "--prompt",
+        metavar="TEXT",
+        help="prompt of a vision-language model or a server for each photo (default: that of its training, or one "
+        "that asks for a caption of one sentence)",
+    )
     parser.add_argument(
         "--ray", metavar="ADDRESS", nargs="?", const=LOCAL, help=f"{HELP}; rows are in order of completion"
     )
@@ -114,9 +126,6 @@ def _add_server(parser: Parser) -> None:
     server.add_argument("--endpoint", metavar="URL", help="such as http://localhost:8080/v1")
     server.add_argument("--endpoint-model", metavar="NAME", help="name of the model on the server")
     server.add_argument(
-        "--prompt", metavar="TEXT", help="prompt for each photo (default: asks for a caption of one sentence)"
-    )
-    server.add_argument(
         "--api-key-env", metavar="NAME", help="the environment variable whose key is sent (default: TELLAPART_API_KEY)"
     )
     server.add_argument(
@@ -147,16 +156,23 @@ def main(arguments: list[str]) -> int:
     request = parser().parse_args(arguments)
     _check(request)
 
+    from tellapart.captioning import coco_results
     from tellapart.captioning.rows import CaptionsFile
     from tellapart.captioning.writing import write
     from tellapart.data.items import gather
 
-    out = CaptionsFile(request.out) if request.out else None
+    results = request.out if request.out and request.out.suffix == coco_results.SUFFIX else None
+    file = coco_results.rows_beside(results) if results else request.out
+    out = CaptionsFile(file) if file else None
     source = _source(request)  # before any photo is looked at: a wrong file or address should not cost an hour
     inputs, problems = gather(request.paths, request.split)
+    if results:
+        coco_results.require_ids(inputs, results)
     collection, problems_there = _collection(request, {photo.file for photo in inputs})
     speaker = _speaker(request, source, collection)
     failed = write(speaker, inputs, out) if out else show(speaker, inputs)
+    if results and out:
+        coco_results.write(out.rows, inputs, results)
     for problem in dict.fromkeys([*problems, *problems_there, *speaker.leftovers(inputs)]):
         print_message(problem)
     return 1 if failed or problems or problems_there else 0
@@ -171,7 +187,11 @@ def _check(request: argparse.Namespace) -> None:
             raise UserError(f"{name} needs --among, the collection that photos are told apart from.")
     if bool(request.endpoint) != bool(request.endpoint_model):
         raise UserError("--endpoint and --endpoint-model go together: where the server is, and which model to ask.")
-    for name in ("prompt", "api_key_env", "max_tokens", "max_requests"):
+    if request.dtype and (request.endpoint or request.candidates):
+        raise UserError("--dtype is for a vision-language model, which --model names.")
+    if request.prompt is not None and request.candidates:
+        raise UserError("--prompt is for vision-language models and servers; --candidates are there already.")
+    for name in ("api_key_env", "max_tokens", "max_requests"):
         if getattr(request, name) is not None and not request.endpoint:
             raise UserError(f"--{name.replace('_', '-')} needs --endpoint, the server that it is about.")
     given = [name for name in ("model", "candidates", "endpoint") if getattr(request, name)]
@@ -271,6 +291,8 @@ def _source(request: argparse.Namespace) -> CandidatesFile | Endpoint | PhotoCap
         features=request.features,
         paths=request.paths,
         detector=request.detector,
+        prompt=request.prompt,
+        dtype=request.dtype,
     )
 
 

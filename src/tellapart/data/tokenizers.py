@@ -119,8 +119,20 @@ class SubwordTokenizer:
     Padding may be the same token as the end (GPT-2, SmolLM2): whoever reads a batch goes by its mask.
     """
 
-    def __init__(self, tokenizer: Subwords, *, eos: int, bos: int | None = None, pad: int | None = None):
-        """Without a BOS or a padding token of its own, EOS stands for it."""
+    def __init__(
+        self,
+        tokenizer: Subwords,
+        *,
+        eos: int,
+        bos: int | None = None,
+        pad: int | None = None,
+        never: Iterable[int] = (),
+    ):
+        """Without a BOS or a padding token of its own, EOS stands for it.
+
+        never  other tokens that no caption may have, such as the places of photos in a prompt
+        """
+        self._never = set(never)
         self._tokenizer, self.eos = tokenizer, eos
         self.bos, self.pad = eos if bos is None else bos, eos if pad is None else pad
         for name, token in (("eos", self.eos), ("bos", self.bos), ("pad", self.pad)):
@@ -165,7 +177,7 @@ class SubwordTokenizer:
 
     @property
     def banned_ids(self) -> tuple[int, ...]:
-        return tuple(sorted({self.pad, self.bos} - {self.eos}))
+        return tuple(sorted(({self.pad, self.bos} | self._never) - {self.eos}))
 
     def encode(self, caption: str) -> list[int]:
         if self._ends_with_full_stop:

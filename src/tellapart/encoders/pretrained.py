@@ -26,7 +26,13 @@ from tellapart.hub import reason
 _LAYERS = re.compile("layers|n_layer|depth|expert|stage|block")
 _MOST_LAYERS, _MOST_SIZE = 1000, 10_000_000
 _MOST_MISSING = 1 << 30  # bytes: a tower that is not used, for instance
-_PARTS = ("*.json", "*.txt", "*.model", "model*.safetensors")  # of a model on the hub; never programs or pickles
+_PARTS = (
+    "*.json",
+    "*.jinja",
+    "*.txt",
+    "*.model",
+    "model*.safetensors",
+)  # of a model on the hub; never programs or pickles
 
 
 def could_be(name: str) -> bool:
@@ -109,7 +115,9 @@ def quiet() -> None:
         enable_progress_bars()
 
 
-def read_network(source: str, folder: Path, model: str, title: str) -> tuple[Any, list[str]]:
+def read_network(
+    source: str, folder: Path, model: str, title: str, dtype: torch.dtype = torch.float32
+) -> tuple[Any, list[str]]:
     """A network with the weights that the folder has, and the names of those that it lacks.
 
     model  the class in transformers
@@ -127,7 +135,7 @@ def read_network(source: str, folder: Path, model: str, title: str) -> tuple[Any
         _refuse_oversized(source, folder, model, title)
     try:
         network, found = getattr(transformers, model).from_pretrained(
-            where, use_safetensors=True, trust_remote_code=False, dtype=torch.float32, output_loading_info=True
+            where, use_safetensors=True, trust_remote_code=False, dtype=dtype, output_loading_info=True
         )
     except Exception as error:  # a damaged file or config fails in as many ways as there are fields
         if lacks_weights:

@@ -31,7 +31,7 @@ from tellapart.data.streams import REGIONS
 from tellapart.data.tokenizers import Tokenizer, spellings
 from tellapart.encoders import PhotoEncoder
 from tellapart.errors import UserError
-from tellapart.models import networks
+from tellapart.models import networks, vision_language
 from tellapart.models.encoder import encoder_from
 from tellapart.models.networks import (
     KINDS,
@@ -110,6 +110,7 @@ class Model:
     tokenizer: Tokenizer
     inputs: Inputs  # what it takes
     sha256: str  # of the weights
+    encoder: PhotoEncoder | None = None  # of its regions, where that comes with the model
 
 
 def describe(
@@ -191,12 +192,15 @@ def _inputs(config: dict[str, Any]) -> Inputs:
     return {REGIONS: encoder} if encoder else {}
 
 
-def load(name: str | Path, device: torch.device) -> Model:
-    """A captioner; or several as one, if they are named as A+B."""
+def load(name: str | Path, device: torch.device, *, prompt: str | None = None, dtype: str | None = None) -> Model:
+    """A captioner; or several as one, if they are named as A+B.
+
+    prompt, dtype  of a vision-language model: what it is asked, and its number type
+    """
     names = members(str(name))
     if len(names) > 1 and not all(names):
         raise UserError(f"{str(name)!r}: there must be a model on both sides of a plus.")
-    loaded = [_load_one(one, device) for one in names]
+    loaded = [_load_one(one, device, prompt, dtype) for one in names]
     return loaded[0] if len(loaded) == 1 else _ensemble(names, loaded)
 
 
@@ -237,8 +241,13 @@ def _quoted(word: str | None) -> str:
     return "absent" if word is None else repr(word)
 
 
-def _load_one(name: str, device: torch.device) -> Model:
+def _load_one(name: str, device: torch.device, prompt: str | None = None, dtype: str | None = None) -> Model:
     folder = find(name)
+    if vision_language.is_one(folder):
+        return vision_language.load(name, device, prompt, dtype or "auto")
+    if prompt is not None or dtype is not None:
+        given = "prompt" if prompt is not None else "dtype"
+        raise UserError(f"{name}: --{given} is for vision-language models and servers; this is neither.")
     config = read_config(folder, "captioner")
     tokenizer = load_tokenizer(folder, config.settings)
     if exported.is_exported(folder):
@@ -301,4 +310,6 @@ def start_from(name: str | Path, captioner: nn.Module, inputs: Inputs) -> None:
 
 def encoder_of(model: Model, device: torch.device) -> PhotoEncoder:
     """The encoder of a model's regions."""
+    if model.encoder is not None:
+        return model.encoder
     return encoder_from(model.inputs.get(REGIONS, {}), device)

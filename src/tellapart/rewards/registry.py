@@ -39,7 +39,7 @@ from tellapart.rewards.retrieved import Retrieved
 from tellapart.rewards.unusual_order import UnusualOrder, roles_of
 from tellapart.rewards.wording import Ending, Faithful, Repetition, never_last
 
-Need = Literal["image_retriever", "text_retriever", "look_alikes", "detector", "references"]
+Need = Literal["image_retriever", "text_retriever", "look_alikes", "references", "detector"]
 Needs = Callable[[RewardsConfig], frozenset[Need]]
 
 
@@ -285,12 +285,12 @@ REWARDS: dict[str, RewardEntry] = {
         _asks("image_retriever"),
     ),
     "log_probability": RewardEntry(
-        "log-probability of the photo, given the caption, among those of the batch or its look-alikes (DiscriTune)",
+        "log-probability of the photo among those of the batch, or its look-alikes, given the caption (DiscriTune)",
         _in_turn(lambda m, listener: InBatchLogProbability(listener, m.config.scale or None, _distractors(m))),
         _game_asks,
     ),
     "accuracy": RewardEntry(
-        "1 if the photo is ranked first among those of the batch or its look-alikes, else 0 (DiscriTune)",
+        "1 if the caption retrieves its photo among those of the batch, or its look-alikes, else 0 (DiscriTune)",
         _in_turn(lambda m, listener: Accuracy(listener, _distractors(m))),
         _game_asks,
     ),

@@ -47,6 +47,7 @@ from tellapart.training.objectives import OBJECTIVES
 from tellapart.training.policy import policy_step
 from tellapart.training.preparation import Prepared, prepare, vocabulary
 from tellapart.training.retrieval_validation import validate as validate_retriever
+from tellapart.training.running_mean import MeanWeights
 from tellapart.training.schedule import chance_of_own_words
 from tellapart.training.validation import validate
 from tellapart.training.watch import Watch
@@ -93,6 +94,7 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, world: ProcessGroup 
             resume=resume,
             keeps=parts.keeps,
             watch=parts.watch,
+            mean=parts.mean,
             world=world,
         )
     return Outcome(position, parts.problems)
@@ -109,6 +111,7 @@ class Parts:
     problems: list[str]
     keeps: Mapping[str, Stateful] = field(default_factory=dict)
     watch: Watch | None = None
+    mean: MeanWeights | None = None  # of the weights, where the step uses it
 
 
 def _digest(parts: Parts) -> str:
@@ -150,7 +153,9 @@ def captioner_parts(
             photos.weights = world.sequentially(
                 partial(_caption_weights, recipe, prepared, training, photos, tokenizer)
             )
-        return Parts(captioner, objective(recipe, captioner, tokenizer), judge, photos, [*prepared.problems, *failed])
+        mean = MeanWeights(captioner, recipe.optim.ema_decay) if recipe.objective.distillation else None
+        learns = objective(recipe, captioner, tokenizer, mean)
+        return Parts(captioner, learns, judge, photos, [*prepared.problems, *failed], mean=mean)
     learn = policy_step(
         PolicyGradient,
         recipe,
@@ -248,8 +253,10 @@ def _tokenizer(
     return vocabulary(recipe, [example for _, examples in training for example in examples])
 
 
-def objective(recipe: Recipe, captioner: torch.nn.Module, tokenizer: Tokenizer) -> Step:
-    """The step of the recipe's objective."""
+def objective(
+    recipe: Recipe, captioner: torch.nn.Module, tokenizer: Tokenizer, mean: MeanWeights | None = None
+) -> Step:
+    """The step of the recipe's objective; the running mean of the weights is the captioner's teacher."""
     config = recipe.objective
 
     def step(batch: Batch, moment: StepInfo) -> StepResult:
@@ -260,6 +267,8 @@ def objective(recipe: Recipe, captioner: torch.nn.Module, tokenizer: Tokenizer) 
             label_smoothing=config.label_smoothing,
             hide_regions=config.hide_regions,
             own_words=chance_of_own_words(config.scheduled_sampling, moment.epoch, moment.progress),
+            distillation=config.distillation,
+            as_teacher=mean.in_place if mean else None,
         )
 
     return step
@@ -282,7 +291,7 @@ def shrink(recipe: Recipe) -> Recipe:
 
     It starts from fresh weights, for those of another width do not fit.
     """
-    tagger = objective.network if (objective := OBJECTIVES.get(recipe.objective.name)) else ""
+    tagger = entry.network if (entry := OBJECTIVES.get(recipe.objective.name)) else ""
     name = tagger or recipe.retriever or recipe.captioner
     table = TAGGERS if tagger else RETRIEVERS if recipe.retriever else CAPTIONERS
     tiny = import_module(table[name].module).TINY if name in table else {}

@@ -42,6 +42,8 @@ def check(recipe: Recipe) -> None:
             f"validation.metric: there is no {recipe.validation.metric!r} here; there are {', '.join(metrics)}."
         )
     _check_curve(recipe.objective.scheduled_sampling.curve)
+    if recipe.objective.distillation and not recipe.optim.ema_decay:
+        raise UserError("objective.distillation: the teacher is a running mean of the weights; give optim.ema_decay.")
     if recipe.objective.name == "policy_gradient":
         _check_policy(recipe.objective.policy)
         policy = recipe.objective.policy

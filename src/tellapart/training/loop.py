@@ -86,15 +86,18 @@ def fit(
     resume: bool,
     keeps: Mapping[str, checkpoint.Stateful] = checkpoint.NOTHING,
     watch: Watch | None = None,
+    mean: MeanWeights | None = None,
     world: ProcessGroup = SINGLE,
 ) -> Position:
     """Train until the epochs are over, the validation metric stops getting better, or somebody interrupts.
 
     watch  is told of the validations, and of one before the first step, and says what looks wrong
+    mean   the running mean of the weights, where the step uses it, too
     """
     optimizer = build_optimizer(model, recipe)
     position = Position()
-    mean = MeanWeights(model, recipe.optim.ema_decay) if recipe.optim.ema_decay else None
+    if mean is None and recipe.optim.ema_decay:
+        mean = MeanWeights(model, recipe.optim.ema_decay)
     keeps = {**keeps, "mean": mean} if mean else keeps
     with world.together():
         if resume:

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from tellapart.data.captions import PROMPT
 from tellapart.errors import UserError
 
-PROMPT = "Write a caption for this photo: one plain sentence that says what can be seen. Answer with the caption only."
 LONGEST_SIDE = 768  # pixels of a photo that is sent; models look at no more
 MAX_TOKENS = 2048  # of an answer: some models think for a thousand before they write twenty
 
