@@ -74,14 +74,13 @@ def visual_input(
     paths     the data files and folders of photos whose features may be there
     """
     paths = list(paths)
-    return VisualInput(
-        {name: _stream_input(identity, device, features, paths) for name, identity in model.inputs.items()}
-    )
+    return VisualInput({name: _stream_input(model, name, device, features, paths) for name in model.inputs})
 
 
 def _stream_input(
-    identity: dict[str, Any], device: torch.device, features: Path | None, paths: Sequence[str]
+    model: models.Model, name: str, device: torch.device, features: Path | None, paths: Sequence[str]
 ) -> EncoderInput | StoredInput | GridBoxes:
+    identity = model.inputs[name]
     boxes, identity = regions_of(identity) is not None, regions_of(identity) or identity
     try:
         elsewhere = from_identity(identity)
@@ -90,7 +89,7 @@ def _stream_input(
     if elsewhere is None and boxes:
         return GridBoxes(identity, device)
     if elsewhere is None:
-        encoder = models.encoder_from(identity, device)
+        encoder = models.encoder_from(identity, device, model.folders)
         return EncoderInput(encoder, device, {} if features is None else _seen_before(encoder, features, paths))
     if features is None:
         raise UserError(

@@ -97,8 +97,8 @@ def _check(request: argparse.Namespace) -> None:
 def _compute(request: argparse.Namespace, dataset: DataSet) -> bool:
     """Returns whether some photos have no features now."""
     from tellapart import numerics
-    from tellapart.encoders.loading import load
     from tellapart.features.extracted import extract, store_folder
+    from tellapart.models.parts import load_encoder
 
     cluster = Cluster(request.ray) if request.ray else None
     given = {
@@ -109,7 +109,7 @@ def _compute(request: argparse.Namespace, dataset: DataSet) -> bool:
     }
     config = EncoderConfig(**{key: value for key, value in given.items() if value is not None})
     device = request.device or "auto"
-    encoder = load(config, numerics.choose_device(device))
+    encoder = load_encoder(config, numerics.choose_device(device))
     store = store_folder(request.out, dataset.name, encoder)
     looking = None
     if cluster:

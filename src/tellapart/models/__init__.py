@@ -5,6 +5,7 @@ vocabulary.json     its words
 model.safetensors   its weights, packed or not (a run folder has best.safetensors and last.safetensors instead; an
                     exported one, encode.onnx and step.onnx)
 README.md           the model card, where there is one
+parts/              tuned encoders and taggers that it needs (`models.parts`)
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ __all__ = [
 
 _FORMAT = 1
 _MOST_TEXT = 1 << 24  # bytes of config.json
-PARTS = ("config.json", "vocabulary.json", "README.md", "*.safetensors", "*.onnx")  # of a model on the hub
+PARTS = ("config.json", "vocabulary.json", "README.md", "*.safetensors", "*.onnx", "parts/*")  # of a model on the hub
 
 
 Inputs = dict[str, dict[str, Any]]  # the streams that a model takes, by name, and the identity of what each comes from
@@ -102,6 +103,7 @@ class Model:
     tokenizer: Tokenizer
     inputs: Inputs  # what it takes
     sha256: str  # of the weights
+    folders: tuple[Path, ...] = ()  # its own, which may carry what makes its inputs
 
 
 def describe(
@@ -220,7 +222,8 @@ def _ensemble(names: list[str], loaded: list[Model]) -> Model:
                 "share theirs."
             )
     sha256 = hashlib.sha256(" ".join(model.sha256 for model in loaded).encode()).hexdigest()
-    return Model(Ensemble([model.captioner for model in loaded]), first.tokenizer, inputs, sha256)
+    folders = tuple(folder for model in loaded for folder in model.folders)
+    return Model(Ensemble([model.captioner for model in loaded]), first.tokenizer, inputs, sha256, folders)
 
 
 def _quoted(word: str | None) -> str:
@@ -233,10 +236,10 @@ def _load_one(name: str, device: torch.device) -> Model:
     tokenizer = load_tokenizer(folder, config.settings)
     if exported.is_exported(folder):
         runs, sha256 = exported.load(folder, config.settings)
-        return Model(runs, tokenizer, config.inputs, sha256)
+        return Model(runs, tokenizer, config.inputs, sha256, (folder,))
     captioner, sha256 = rebuild(folder, CAPTIONERS, "captioner", config)
     captioner = for_inference(captioner.to(device))
-    return Model(captioner, tokenizer, config.inputs, sha256)  # type: ignore[arg-type]
+    return Model(captioner, tokenizer, config.inputs, sha256, (folder,))  # type: ignore[arg-type]
 
 
 def load_tokenizer(folder: Path, settings: dict[str, Any]) -> Tokenizer:
@@ -282,4 +285,4 @@ def start_from(name: str | Path, captioner: nn.Module, inputs: Inputs) -> None:
 
 def encoder_of(model: Model, device: torch.device) -> PhotoEncoder:
     """The encoder of a model's regions."""
-    return encoder_from(model.inputs.get(REGIONS, {}), device)
+    return encoder_from(model.inputs.get(REGIONS, {}), device, model.folders)

@@ -25,6 +25,7 @@ from tellapart.data.pairs import Prepared as ReadCaptions
 from tellapart.data.tokenizers import Tokenizer
 from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.encoders import ENCODERS
+from tellapart.models.parts import carry, part_of
 from tellapart.models.retrievers import reader_of
 from tellapart.objectives import StepInfo, StepResult
 from tellapart.objectives.caption_weights import caption_weights
@@ -132,6 +133,7 @@ def captioner_parts(
         models.start_from(recipe.init_from, captioner, identities(encoders))
     if world.is_main:
         models.describe(out, recipe.captioner, captioner, tokenizer, identities(encoders))
+        carry(map(part_of, encoders.values()), out)
     photos = CaptionedPhotos(training, tokenizer, recipe.data.max_words, views(recipe, encoders, training, world))
     judge = partial(
         validate,
@@ -224,6 +226,7 @@ def retriever_parts(
     network = models.build(RETRIEVERS, "retriever", recipe.retriever, settings).to(device)
     if world.is_main:
         models.describe(out, recipe.retriever, network, tokenizer, identities(encoders), "retriever")
+        carry(map(part_of, encoders.values()), out)
     reader = reader_of(recipe.retriever, tokenizer, device)
 
     def read(captions: Sequence[str]) -> ReadCaptions:
