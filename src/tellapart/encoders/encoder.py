@@ -1,6 +1,6 @@
 """A frozen network that turns pixels into features, known by its name, its settings and the hash of its weights.
 
-S pixels a side, B photos, R = grid * grid regions, D feature size.
+S pixels a side, B photos, R regions: the cells of the grid, D feature size.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tellapart.recipe import EncoderConfig, Pooling
 
 
 class Features(NamedTuple):
-    grid: Tensor  # (B, R, D), row by row from the top left
+    grid: Tensor  # (B, R, D), row by row from the top left; the cells of a second grid follow
     pooled: Tensor  # (B, D), the mean of the network's own map
 
 
@@ -75,7 +75,7 @@ class Encoder:
 
     @property
     def regions(self) -> int:
-        return self.config.grid**2
+        return self.config.cells
 
     @property
     def feature_size(self) -> int:
@@ -130,6 +130,7 @@ def check(config: EncoderConfig, least_size: int) -> None:
     for field, value, least, most in (
         ("image_size", config.image_size, least_size, 2048),
         ("grid", config.grid, 1, 64),
+        ("coarse", config.coarse, 0, 64),
     ):
         if not least <= value <= most:
             raise UserError(f"encoder: {field} must be from {least} to {most}, not {value}.")
@@ -139,10 +140,16 @@ def check(config: EncoderConfig, least_size: int) -> None:
 
 def pool(feature_map: Tensor, config: EncoderConfig) -> Features:
     """A network's own map (B, D, H, W) as the cells that a captioner looks at: fewer, as many, or more."""
+    grids = [_cells(feature_map, side, config.pooling) for side in config.grids]
+    return Features(torch.cat(grids, 1) if len(grids) > 1 else grids[0], feature_map.mean((2, 3)))
+
+
+def _cells(feature_map: Tensor, side: int, pooling: Pooling) -> Tensor:
+    """(B, side * side, D), row by row"""
     grid = feature_map
-    if grid.shape[2:] != (config.grid, config.grid):
-        grid = (F.adaptive_max_pool2d if config.pooling == "max" else F.adaptive_avg_pool2d)(grid, config.grid)
-    return Features(grid.flatten(2).transpose(1, 2), feature_map.mean((2, 3)))
+    if grid.shape[2:] != (side, side):
+        grid = (F.adaptive_max_pool2d if pooling == "max" else F.adaptive_avg_pool2d)(grid, side)
+    return grid.flatten(2).transpose(1, 2)
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:
