@@ -43,6 +43,8 @@ class EncoderConfig:
         pooling: whether a cell is the mean or, number by number, the largest of what it covers of that map
         coarse: cells a side of a second grid over the same map, whose cells follow those of the first as regions, so
             that a captioner sees the photo at two scales; 0: no second grid
+        most: of the stream attributes, how many words a photo has at most
+        threshold: of the stream attributes, words that are no more probable than this are left out
     """
 
     name: str = "efficientnet_lite2"
@@ -50,12 +52,15 @@ class EncoderConfig:
     grid: Annotated[int, Range(1, 64)] = 8
     pooling: Pooling = "avg"
     coarse: Annotated[int, Range(0, 64)] = 0
+    most: Annotated[int, Range(1, 1000)] = 50
+    threshold: Share = 0.0
 
     @property
     def identity(self) -> dict[str, Any]:
         """As manifests and model folders keep it; those from before there was a choice say nothing of it."""
         unsaid = {"pooling": "avg", "coarse": 0}
-        return {key: value for key, value in asdict(self).items() if key not in unsaid or value != unsaid[key]}
+        own = {key: value for key, value in asdict(self).items() if key not in ("most", "threshold")}  # attributes'
+        return {key: value for key, value in own.items() if key not in unsaid or value != unsaid[key]}
 
     @property
     def grids(self) -> tuple[int, ...]:

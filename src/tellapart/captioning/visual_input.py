@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from tellapart import files, models
@@ -21,9 +23,12 @@ from tellapart.data.media import photos
 from tellapart.data.streams import REGIONS, Inputs, Stream
 from tellapart.encoders import PhotoEncoder
 from tellapart.errors import BadPhoto, UserError
+from tellapart.features import attributes
+from tellapart.features.attributes import AttributeSource, captioner_ids
 from tellapart.features.boxes import grid_boxes, regions_of
 from tellapart.features.extracted import FeatureStore, read_item, stored, unchanged
 from tellapart.features.imported import ImportedFeatures, RegionStore, from_identity, store_of
+from tellapart.models.attributes import from_identity as attribute_source
 
 Source = str | os.PathLike[str] | Image.Image
 
@@ -36,10 +41,23 @@ class LoadedPhoto:
     sha256: str  # of the photo
 
 
+class StreamInput(Protocol):
+    """What makes one stream of photos."""
+
+    @property
+    def identity(self) -> str:
+        """What captions depend on beside the photo and the captioner."""
+
+    def load(self, source: Source) -> tuple[NDArray[Any], str]:
+        """Of a photo what `stream` takes, and the hash of the photo."""
+
+    def stream(self, contents: Sequence[NDArray[Any]]) -> Stream: ...
+
+
 class VisualInput:
     """What a captioner is given of photos: all of its streams."""
 
-    def __init__(self, streams: Mapping[str, EncoderInput | StoredInput | GridBoxes]):
+    def __init__(self, streams: Mapping[str, StreamInput]):
         self.streams = dict(streams)
 
     @property
@@ -79,8 +97,11 @@ def visual_input(
 
 def _stream_input(
     model: models.Model, name: str, device: torch.device, features: Path | None, paths: Sequence[str]
-) -> EncoderInput | StoredInput | GridBoxes:
+) -> StreamInput:
     identity = model.inputs[name]
+    if identity.get("gives") == attributes.GIVES:
+        source = attribute_source(identity, device, model.folders)
+        return AttributeInput(source, captioner_ids(source.words, model.tokenizer), device)
     boxes, identity = regions_of(identity) is not None, regions_of(identity) or identity
     try:
         elsewhere = from_identity(identity)
@@ -188,6 +209,21 @@ class StoredInput:
         counts = torch.tensor([len(content) for content in contents])
         values = pad_sequence([torch.from_numpy(content) for content in contents], batch_first=True)
         return Stream(values, torch.arange(values.shape[1]) < counts[:, None]).to(self.device)
+
+
+class AttributeInput:
+    """The words of photos, by the ids that they have in the captioner's vocabulary."""
+
+    def __init__(self, source: AttributeSource, known: Tensor, device: torch.device):
+        """known  (W,) the captioner's id of each word"""
+        self.source, self.device, self.known = source, device, known
+        self.identity = json.dumps(source.identity, sort_keys=True)
+
+    def load(self, source: Source) -> tuple[NDArray[Any], str]:
+        return self.source.prepare(source)
+
+    def stream(self, contents: Sequence[NDArray[Any]]) -> Stream:
+        return attributes.as_stream(self.source, contents, self.known).to(self.device)
 
 
 class GridBoxes:

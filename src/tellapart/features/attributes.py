@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tellapart import files
 from tellapart.data.examples import Example
 from tellapart.data.media.photos import Photo
 from tellapart.data.store import Array, Rows, Store
@@ -29,7 +30,7 @@ from tellapart.data.tokenizers import Tokenizer, WordTokenizer
 from tellapart.features.extracted import PHOTO_KEYS, Extracted, add_missing, look_by, safe_name
 
 if TYPE_CHECKING:
-    from PIL import Image
+    pass
 
 SIZE = 2  # a word's id and its probability
 GIVES = "attributes"  # what an identity says
@@ -126,11 +127,22 @@ class AttributeStore(Store):
 
 def extract(examples: Sequence[Example], source: AttributeSource, root: Path, dataset: str) -> Extracted:
     """The attributes of a data set's photos: made now where they are missing."""
-    folder = root / f"{safe_name(dataset)}.{safe_name(source.name)}-attributes-{source.most}"
+    folder = folder_of(source, root, dataset)
     store = AttributeStore(folder, source)
     looking = partial(look_by, lambda file: Photo(*source.prepare(file)), partial(_rows, source))
     failed, computed = add_missing(store, examples, looking, f"attributes of {folder.name}")
     return Extracted(store, failed, computed)
+
+
+def stored(source: AttributeSource, root: Path, dataset: str) -> AttributeStore | None:
+    """What is kept of a data set's attributes, if anything."""
+    folder = folder_of(source, root, dataset)
+    return AttributeStore(folder, source) if files.is_file(folder / "manifest.json") else None
+
+
+def folder_of(source: AttributeSource, root: Path, dataset: str) -> Path:
+    above = f"-above{source.threshold:g}" if source.threshold else ""
+    return root / f"{safe_name(dataset)}.{safe_name(source.name)}-attributes-{source.most}{above}"
 
 
 def _rows(source: AttributeSource, photos: Sequence[Photo]) -> Sequence[Tensor]:
@@ -144,11 +156,17 @@ def as_stream(source: AttributeSource, contents: Sequence[NDArray[Any]], known: 
     return Stream(stream_of(ids, probability, known), ids >= 0)
 
 
-def named(source: AttributeSource, contents: Sequence[NDArray[Any]]) -> list[list[tuple[str, float]]]:
-    """Of each photo its words and their probabilities."""
+def named(
+    source: AttributeSource, contents: Sequence[NDArray[Any]], known: Tensor | None = None
+) -> list[list[tuple[str, float]]]:
+    """Of each photo its words and their probabilities, most probable first.
+
+    known  (W,) the captioner's id of each; words that it does not know are left out
+    """
     ids, probability = (part.tolist() for part in source.of(contents))
+    allowed = set(range(len(source.words)) if known is None else torch.nonzero(known >= 0).flatten().tolist())
     return [
-        [(source.words[word], chance) for word, chance in zip(*own, strict=True) if word >= 0]
+        [(source.words[word], chance) for word, chance in zip(*own, strict=True) if word in allowed]
         for own in zip(ids, probability, strict=True)
     ]
 

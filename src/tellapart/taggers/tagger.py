@@ -2,7 +2,8 @@
 
 B photos, R regions, D numbers of a region, W words.
 
-noisy-OR   P(w) = 1 - prod over regions of (1 - p(w | region)), p the sigmoid of a linear function of the region
+noisy-OR   P(w) = 1 - prod over regions of (1 - p(w | region)), p the sigmoid of a linear function of the region and of
+           the mean of all regions: what a cell shows is easier to tell from where it is (`context`)
 
 It is computed by the sum of -log(1 - p), which neither overflows nor vanishes over many regions.  The paper's own
 network is VGG over 12 x 12 overlapping windows, with two more layers; ours takes any regions, and where it tunes the
@@ -34,7 +35,9 @@ class TaggerConfig:
     feature_size: int = 1280
     words: int = 1000  # the most that are taken of the training captions
     hidden: int = field(default=0, metadata={"least": 0})  # width of a layer between regions and words; 0: none
+    context: bool = False  # a region is seen beside the mean of all
     dropout: float = 0.3  # of whole regions
+    feature_dropout: float = 0.0  # of the numbers of regions, or of the layer between
     tuned_blocks: int = field(default=0, metadata={"least": 0})  # of the encoder, from its end; 0: it is frozen
     variant: int = field(default=2, metadata={"least": 0})  # of the EfficientNet-Lite that is tuned
     crop: float = 0.65  # where the encoder is tuned: the least share of a photo's area that a step sees
@@ -47,19 +50,29 @@ class Tagger(nn.Module):
         c = self.config = config
         width = c.hidden or c.feature_size
         self.project = nn.Sequential(nn.Linear(c.feature_size, width), nn.ReLU()) if c.hidden else nn.Identity()
+        self.drop = nn.Dropout(c.feature_dropout)
         self.word = nn.Linear(width, c.vocab_size - SPECIALS)
         nn.init.normal_(self.word.weight, std=0.01)
+        self.photo = nn.Linear(width, c.vocab_size - SPECIALS, bias=False) if c.context else None
+        if self.photo is not None:
+            nn.init.normal_(self.photo.weight, std=0.01)
         self.encoder = EfficientNetLite(c.variant) if c.tuned_blocks else None
         if self.encoder is not None:
             self.encoder.requires_grad_(False)
-            for part in (*self.encoder.blocks[-c.tuned_blocks :], self.encoder.head):
-                part.requires_grad_(True)
+            self.encoder.blocks[-c.tuned_blocks :].requires_grad_(True)
+            self.encoder.head.requires_grad_(True)
 
     def forward(self, seen: Stream | Tensor) -> Tensor:
         """-log P(no region has the word), (B, W); of regions, or where the encoder is tuned of pixels (B, S, S, 3)"""
         if isinstance(seen, Tensor):
             seen = self.regions(seen)
-        absent = F.softplus(self.word(self.project(seen.values))).masked_fill(~seen.mask[..., None], 0)  # (B, R, W)
+        mask = seen.mask[..., None]
+        rows = self.project(seen.values)  # (B, R, width)
+        logits = self.word(self.drop(rows))  # (B, R, W)
+        if self.photo is not None:
+            mean = rows.masked_fill(~mask, 0).sum(1) / mask.sum(1).clamp(min=1)
+            logits = logits + self.photo(self.drop(mean))[:, None]
+        absent = F.softplus(logits).masked_fill(~mask, 0)
         if self.training and self.config.dropout:
             absent = absent * F.dropout(torch.ones_like(absent[..., :1]), self.config.dropout)
         return absent.sum(1)

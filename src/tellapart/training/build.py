@@ -41,7 +41,16 @@ from tellapart.taggers import TAGGERS
 from tellapart.training import run_folder
 from tellapart.training.checkpoint import Stateful
 from tellapart.training.checks import check
-from tellapart.training.data import Source, feature_sizes, held_out, identities, split, views, with_features
+from tellapart.training.data import (
+    Source,
+    feature_sizes,
+    held_out,
+    identities,
+    split,
+    use_vocabulary,
+    views,
+    with_features,
+)
 from tellapart.training.judges import Judge
 from tellapart.training.loop import Position, Step, Validate, fit
 from tellapart.training.objectives import OBJECTIVES
@@ -124,6 +133,7 @@ def captioner_parts(
     encoders = prepared.encoders
     training, judged_by, failed = _examples(recipe, prepared, world)
     tokenizer = _tokenizer(recipe, prepared, training, failed, out, resume)
+    use_vocabulary([*training, *judged_by], tokenizer)
 
     seed_everything(recipe.seed)
     captioner = models.build_captioner(
@@ -283,7 +293,7 @@ def shrink(recipe: Recipe) -> Recipe:
 
     It starts from fresh weights, for those of another width do not fit.
     """
-    tagger = objective.network if (objective := OBJECTIVES.get(recipe.objective.name)) else ""
+    tagger = known.network if (known := OBJECTIVES.get(recipe.objective.name)) else ""
     name = tagger or recipe.retriever or recipe.captioner
     table = TAGGERS if tagger else RETRIEVERS if recipe.retriever else CAPTIONERS
     tiny = import_module(table[name].module).TINY if name in table else {}
