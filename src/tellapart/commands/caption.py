@@ -59,7 +59,7 @@ def parser() -> Parser:
     parser.add_argument(
         "--show",
         choices=("attributes",),
-        help="also show the words that the model was given of each photo, in rows too",
+        help="also show, in rows too, the words that the model was given of a photo",
     )
     parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
     parser.add_argument("--ray", metavar="ADDRESS", nargs="?", const=LOCAL, help=f"{HELP}; lines come as they are done")
