@@ -16,6 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -123,11 +124,11 @@ def cropped(pixels: Tensor, chance: Sequence[float], least: float) -> Tensor:
     """
     boxes = []
     for number in chance:
-        draw = torch.Generator().manual_seed(int(number * 2**53))
-        area, shape, across, down, mirror = torch.rand(5, generator=draw).tolist()
+        area, shape, across, down, mirror = np.random.default_rng(int(number * 2**53)).random(5).tolist()
         area = least + (1 - least) * area
         ratio = math.exp((shape - 0.5) * math.log(4 / 3))  # width over height, as a share of the photo's own
-        width, height = (min(1.0, math.sqrt(area * r)) for r in (ratio, 1 / ratio))
+        ratio = min(max(ratio, area), 1 / area)  # neither side is longer than the photo's
+        width, height = math.sqrt(area * ratio), math.sqrt(area / ratio)
         x, y = (2 * across - 1) * (1 - width), (2 * down - 1) * (1 - height)
         boxes.append([[-width if mirror < 0.5 else width, 0, x], [0, height, y]])
     size = [len(pixels), 3, *pixels.shape[1:3]]
