@@ -91,6 +91,15 @@ def tuples(words: Sequence[str]) -> set[Fact]:
     return set(facts)
 
 
+def part_of_speech(captions: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Penn Treebank's tag of each word; words in lower case, without punctuation."""
+    lexicon = _lexicon()
+    words, starts = parser.flatten(captions)
+    found = parser.parse(words, starts, lexicon.tagger, lexicon.arcs, lexicon.labeller)
+    tags, edges = np.array(lexicon.tags)[found.tags].tolist(), starts.tolist()
+    return [tags[start:stop] for start, stop in zip(edges[:-1], edges[1:], strict=True)]
+
+
 def _spoken(words: Sequence[str]) -> tuple[str, ...]:
     """The words in lower case, without punctuation."""
     return tuple(word.lower() for word in words if word not in _PUNCTUATION)
