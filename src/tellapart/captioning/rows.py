@@ -38,7 +38,7 @@ class CaptionsFile:
     def __init__(self, path: Path):
         """Reads the rows that are there; a last one that a kill cut off does not count."""
         if path.suffix not in (".jsonl", ".csv"):
-            raise UserError(f"--out {path}: the name must end in .jsonl or .csv.")
+            raise UserError(f"--out {path}: the name must end in .jsonl, .csv or .json (COCO results).")
         self.path, self._csv = path, path.suffix == ".csv"
         self._columns, self._separator, self._mark = list(COLUMNS), ",", b""
         self._cut_off = b""

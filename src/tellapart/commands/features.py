@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, get_args
 
 from tellapart.captioning.ray_cluster import HELP, LOCAL, Cluster
 from tellapart.commands.arguments import Parser, number, positive
+from tellapart.detectors import KINDS
 from tellapart.encoders import ENCODERS
 from tellapart.errors import UserError
 from tellapart.printable import print_message, print_row
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from tellapart.features.extracted import Extracted
 
 _SHOWN = 3  # photos that a sentence names
+_DETECTED = 36  # boxes of a photo
 
 
 def share(text: str) -> float:
@@ -56,6 +58,17 @@ def parser() -> Parser:
     )
     looking.add_argument(
         "--coarse", type=positive, help="add the COARSE x COARSE cells of a second grid (default: no second grid)"
+    )
+    looking.add_argument(
+        "--detector",
+        metavar="FILE",
+        help=f"add the boxes that it finds to the cells: {KINDS}; --grid 1: only the whole photo and the boxes",
+    )
+    looking.add_argument(
+        "--detected",
+        metavar="N",
+        type=positive,
+        help=f"at most N boxes of the detector, most confident first (default: {_DETECTED})",
     )
     looking.add_argument(
         "--pooling",
@@ -103,7 +116,7 @@ def _check(request: argparse.Namespace) -> None:
     """What the arguments cannot say of each other by themselves."""
     if request.sources and not request.name:
         raise UserError("--from needs --name, the name of these features in recipes.")
-    looks = ("image_size", "grid", "coarse", "pooling", "ray")
+    looks = ("image_size", "grid", "coarse", "detector", "detected", "pooling", "ray")
     looking, elsewhere = ("encoder", *looks, "device", "attributes", "threshold"), ("name", "cap")
     if request.threshold is not None and not request.attributes:
         raise UserError("--threshold needs --attributes, the words that it is about.")
@@ -118,6 +131,10 @@ def _check(request: argparse.Namespace) -> None:
         if getattr(request, option) is not None:
             why = "is for an encoder; --from imports features without one" if request.sources else "needs --from"
             raise UserError(f"--{option.replace('_', '-')} {why}.")
+    if request.detected and not request.detector:
+        raise UserError("--detected needs --detector, which finds the boxes.")
+    if request.detector and request.ray:
+        raise UserError("--detector and --ray do not go together: workers do not know the detector.")
 
 
 def _compute(request: argparse.Namespace, dataset: DataSet) -> bool:
@@ -133,12 +150,18 @@ def _compute(request: argparse.Namespace, dataset: DataSet) -> bool:
         "grid": request.grid,
         "pooling": request.pooling,
         "coarse": request.coarse,
+        "detected": (request.detected or _DETECTED) if request.detector else None,
     }
     if request.attributes:
         return _attributes(request, dataset)
     config = EncoderConfig(**{key: value for key, value in given.items() if value is not None})
     device = request.device or "auto"
     encoder = load_encoder(config, numerics.choose_device(device))
+    if request.detector:
+        from tellapart.detectors.loading import load as load_detector
+        from tellapart.detectors.regions import DetectedRegions
+
+        encoder = DetectedRegions(encoder, load_detector(request.detector))
     store = store_folder(request.out, dataset.name, encoder)
     looking = None
     if cluster:

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+PROMPT = "Write a caption for this photo: one plain sentence that says what can be seen. Answer with the caption only."
+
 
 @dataclass(frozen=True)
 class Candidate:

@@ -6,12 +6,12 @@ the scale (OpenCV's INTER_LINEAR, which does not average when it makes a photo s
 
 from __future__ import annotations
 
-import hashlib
 import os
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from tellapart.data.media import photos
 
@@ -33,13 +33,12 @@ class Letterboxed:
     sha256: str
 
 
-def read(file: str | os.PathLike[str], size: Size) -> Letterboxed:
+def read(source: str | os.PathLike[str] | Image.Image, size: Size) -> Letterboxed:
     """A photo on a canvas of this size."""
-    data = photos.read_bytes(file)
-    with photos.decode(data, file) as image:
-        pixels = np.asarray(image)
+    image, sha256 = photos.upright(source)
+    pixels = np.asarray(image)
     canvas, ratio = letterbox(pixels, size)
-    return Letterboxed(canvas, (pixels.shape[0], pixels.shape[1]), ratio, hashlib.sha256(data).hexdigest())
+    return Letterboxed(canvas, (pixels.shape[0], pixels.shape[1]), ratio, sha256)
 
 
 def letterbox(pixels: NDArray[np.uint8], size: Size) -> tuple[NDArray[np.uint8], float]:

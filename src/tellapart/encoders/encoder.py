@@ -67,11 +67,12 @@ class Encoder:
         else:
             file = weights_file(name, entry)
             self.weights_sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+        self.feature_map: FeatureMap
         if by_graph:
-            self._feature_map = _by_graph(graph, tuned)
+            self.feature_map = _by_graph(graph, tuned)
         else:
             weights = tuned.weights if tuned else read_weights(file)
-            self._feature_map = _by_torch(entry.variant, weights, self.device)
+            self.feature_map = _by_torch(entry.variant, weights, self.device)
 
     @property
     def regions(self) -> int:
@@ -94,10 +95,10 @@ class Encoder:
     @torch.inference_mode()
     def __call__(self, pixels: NDArray[np.uint8] | Tensor) -> Features:
         """pixels (B, S, S, 3) in 0..255"""
-        return pool(self._feature_map(torch.as_tensor(pixels)), self.config)
+        return pool(self.feature_map(pixels), self.config)
 
 
-FeatureMap = Callable[[Tensor], Tensor]  # pixels (B, H, W, 3) -> (B, D, H / 32, W / 32)
+FeatureMap = Callable[[NDArray[np.uint8] | Tensor], Tensor]  # pixels (B, H, W, 3) -> (B, D, H / 32, W / 32)
 
 
 def _by_torch(variant: int, weights: dict[str, Tensor], device: torch.device) -> FeatureMap:
@@ -105,8 +106,8 @@ def _by_torch(variant: int, weights: dict[str, Tensor], device: torch.device) ->
     network.load_state_dict(weights)
     network.eval().requires_grad_(False).to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def feature_map(pixels: Tensor) -> Tensor:
-        images = pixels.to(device).permute(0, 3, 1, 2)  # channels last in memory, as it came
+    def feature_map(pixels: NDArray[np.uint8] | Tensor) -> Tensor:
+        images = torch.as_tensor(pixels).to(device).permute(0, 3, 1, 2)  # channels last in memory, as it came
         return network((images.float() - 127) / 128)  # type: ignore[no-any-return]
 
     return feature_map
@@ -119,8 +120,8 @@ def _by_graph(file: Path, tuned: Tuned | None) -> FeatureMap:
     else:
         session = onnx_session.session(file, file.name)
 
-    def feature_map(pixels: Tensor) -> Tensor:
-        return torch.from_numpy(session.run(None, {"pixels": pixels.contiguous().cpu().numpy()})[0])
+    def feature_map(pixels: NDArray[np.uint8] | Tensor) -> Tensor:
+        return torch.from_numpy(session.run(None, {"pixels": torch.as_tensor(pixels).contiguous().cpu().numpy()})[0])
 
     return feature_map
 
@@ -136,6 +137,8 @@ def check(config: EncoderConfig, least_size: int) -> None:
             raise UserError(f"encoder: {field} must be from {least} to {most}, not {value}.")
     if config.pooling not in get_args(Pooling):
         raise UserError(f"encoder: pooling must be {' or '.join(get_args(Pooling))}, not {config.pooling!r}.")
+    if config.pooling == "projected":
+        raise UserError(f"encoder: pooling {config.pooling} is for CLIP and SigLIP by folder or hub id.")
 
 
 def pool(feature_map: Tensor, config: EncoderConfig) -> Features:

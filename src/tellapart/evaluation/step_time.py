@@ -90,9 +90,9 @@ class TimedMemory(TimedTerm):
         super().__init__(name, term, watch)  # type: ignore[arg-type]  # a term that remembers is a term
         self._memory = term
 
-    def remember(self, said: SampledCaptions | None) -> None:
+    def remember(self, captions: SampledCaptions | None) -> None:
         with self._watch.part(f"reward: {self._name}"):
-            self._memory.remember(said)
+            self._memory.remember(captions)
 
     def state(self) -> Tensor:
         return self._memory.state()

@@ -97,7 +97,7 @@ def linear_probe(pooled: Tensor, has: Tensor, *, epochs: int = 6, batch: int = 6
     steps = epochs * -(-len(pooled) // batch)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     for _ in range(epochs):
-        for rows in torch.randperm(len(pooled), generator=generator).split(batch):
+        for rows in torch.randperm(len(pooled), generator=generator).split(batch):  # type: ignore[no-untyped-call]
             logits = F.linear(pooled[rows], weight, bias)
             loss = F.binary_cross_entropy_with_logits(logits, has[rows], reduction="sum") / len(rows)
             optimizer.zero_grad()

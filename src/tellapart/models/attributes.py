@@ -22,9 +22,9 @@ from torch import Tensor
 from tellapart import files, paths
 from tellapart.data.media import photos
 from tellapart.data.streams import REGIONS, Stream
-from tellapart.detectors import letterbox, yolox
+from tellapart.detectors.loading import load as load_detector
 from tellapart.encoders import PhotoEncoder, pretrained
-from tellapart.errors import BadPhoto, UserError
+from tellapart.errors import UserError
 from tellapart.features.attributes import AttributeSource, scores_of
 from tellapart.features.extracted import read_item
 from tellapart.metrics import frequencies
@@ -138,20 +138,19 @@ def zero_shot_words() -> tuple[str, ...]:
 
 
 def of_detector(file: Path, most: int, threshold: float) -> AttributeSource:
-    detector = yolox.load(file)
-    if detector.classes != len(CLASSES):
-        raise UserError(f"{file}: knows {detector.classes} classes; attributes are those of COCO, {len(CLASSES)}.")
+    detector = load_detector(str(file), CLASSES)
     words = tuple(_SHORT.get(name, name.split()[-1]) for name in CLASSES)
+    numbers = detector.numbers_of(CLASSES)
 
     def prepare(source: Any) -> tuple[NDArray[Any], str]:
-        if isinstance(source, Image.Image):
-            raise BadPhoto(str(getattr(source, "filename", "") or "image"), "is no file, which a detector needs")
-        photo = letterbox.read(source, detector.size)
-        found, scores = detector(photo), np.zeros(len(words), np.float32)
-        np.maximum.at(scores, found.classes, found.scores)
+        photo, scores = detector.read(source), np.zeros(len(words), np.float32)
+        found = detector(photo)
+        for number, score in zip(found.classes.tolist(), found.scores.tolist(), strict=True):
+            if number in numbers:
+                scores[numbers[number]] = max(scores[numbers[number]], score)
         return scores, photo.sha256
 
-    made_by = {"kind": "detector", "weights_sha256": detector.sha256, "least": yolox.LEAST}
+    made_by = {"kind": "detector", "weights_sha256": detector.sha256, "detector": detector.identity}
     return AttributeSource(file.name, words, prepare, scores_of, made_by, most, threshold)
 
 

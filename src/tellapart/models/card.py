@@ -29,10 +29,13 @@ def save(model: models.Model, folder: Path, *, card: str = "", metrics: Mapping[
     card     the whole model card; default: one that says what is known
     metrics  figures that such a card shows, by name
     """
-    network = _network(model)
-    name = _name(network)
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is not a folder.")
+    if hasattr(model.captioner, "save_pretrained"):  # of transformers, and in its form
+        model.captioner.save_pretrained(folder)
+        return
+    network = _network(model)
+    name = _name(network)
     config = models.Config(name, vars(network.config), model.inputs)
     models.describe(folder, name, network, model.tokenizer, model.inputs)
     carry((part for own in model.folders for part in parts_in(own)), folder)

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from tellapart.captioners import Captioner
+from tellapart.captioners import Captioner, select
 from tellapart.data.batches import Batch
 from tellapart.data.streams import Inputs
 from tellapart.data.tokenizers import Tokenizer
@@ -26,7 +28,7 @@ from tellapart.decoding.beam import beam_search
 from tellapart.decoding.rules import Rules
 from tellapart.decoding.sample import Rollout, greedy, sample, tempered
 from tellapart.decoding.score import score
-from tellapart.decoding.tokens import log_probabilities
+from tellapart.decoding.tokens import log_probabilities, opening
 from tellapart.objectives import StepInfo, StepResult, baselines
 from tellapart.objectives.hiding import hide_some
 from tellapart.recipe import PolicyConfig, Reduction
@@ -117,7 +119,7 @@ class PolicyGradient:
         self._content = content_words(view.vocabulary)  # the log tells how many captions repeat one
         self._so_far = RunningMean(total)
         self._two_passes = config.passes == "two" or (
-            config.passes == "auto" and getattr(captioner, "parallel_forward", False)
+            config.passes == "auto" and (config.chunk > 0 or getattr(captioner, "parallel_forward", False))
         )
         self._rules = Rules.of(words, max_words=max_words, no_repeat=config.no_repeat)
 
@@ -207,16 +209,28 @@ class PolicyGradient:
         return _unscored(tokens.masked_fill(~mask, self._words.pad), mask)
 
     def _scored(self, memory: Any, rollout: Rollout, captioner: Captioner | None = None) -> Rollout:
-        """The same captions with their log p by the policy that they are learned with."""
-        logp = score(
+        """The same captions with their log p by the policy that they are learned with.
+
+        In chunks, what a backward pass needs is not kept but computed again, chunk by chunk (Chen et al., 2016).
+        """
+        scored = partial(
+            score,
             captioner or self._captioner,
-            memory,
-            rollout.tokens,
-            rollout.mask,
             bos=self._words.bos,
             policy=self._policy if self._config.sampler == "sample" else log_probabilities,
         )
-        return Rollout(rollout.tokens, logp, rollout.mask)
+        photos = torch.arange(len(opening(memory, self._words.bos)), device=rollout.tokens.device)
+        if not 0 < self._config.chunk < len(photos):
+            return Rollout(rollout.tokens, scored(memory, rollout.tokens, rollout.mask), rollout.mask)
+        each = len(rollout.tokens) // len(photos)
+        captions = zip(
+            *(torch.split(part, each * self._config.chunk) for part in (rollout.tokens, rollout.mask)), strict=True
+        )
+        parts = [
+            checkpoint(scored, select(memory, some), tokens, mask, use_reentrant=False)
+            for some, (tokens, mask) in zip(torch.split(photos, self._config.chunk), captions, strict=True)
+        ]
+        return Rollout(rollout.tokens, torch.cat(parts), rollout.mask)
 
     def _policy(self, logits: Tensor) -> Tensor:
         """What drawn captions are drawn from."""

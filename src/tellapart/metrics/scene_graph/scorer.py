@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -97,7 +98,7 @@ def part_of_speech(captions: Sequence[Sequence[str]]) -> list[list[str]]:
     words, starts = parser.flatten(captions)
     found = parser.parse(words, starts, lexicon.tagger, lexicon.arcs, lexicon.labeller)
     tags, edges = np.array(lexicon.tags)[found.tags].tolist(), starts.tolist()
-    return [tags[start:stop] for start, stop in zip(edges[:-1], edges[1:], strict=True)]
+    return [tags[start:stop] for start, stop in pairwise(edges)]
 
 
 def _spoken(words: Sequence[str]) -> tuple[str, ...]:

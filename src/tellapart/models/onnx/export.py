@@ -106,6 +106,8 @@ Against the original, logits are off by {100 * difference.relative:.2g} % of the
 def graphs(captioner: nn.Module, feature_sizes: FeatureSizes, *, done: Callable[[], None] = lambda: None) -> Graphs:
     """The captioner's `encode` with `start`, and its `step`; `done` is called after each."""
     _require_onnx()
+    if not getattr(captioner, "exports", True):
+        raise UserError("a captioner over a language model of transformers cannot be exported as ONNX.")
     captioner = captioner.eval().requires_grad_(False)
     with torch.no_grad():
         _say(captioner, feature_sizes, Sizes(1, 1, 1, LONGEST))  # tables that grow with a caption grow now
