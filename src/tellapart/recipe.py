@@ -30,6 +30,8 @@ class EncoderConfig:
         coarse: adds a second, coarser grid with so many cells on each side, as further regions; 0: no second grid
         detected: regions from the recipe's detector: at most so many of its boxes, most confident first; with grid 1
             the regions are these boxes and the whole photo; 0: no detector
+        most: of the stream attributes, how many words a photo has at most
+        threshold: of the stream attributes, words that are no more probable than this are left out
     """
 
     name: str = "efficientnet_lite2"
@@ -37,13 +39,16 @@ class EncoderConfig:
     grid: Annotated[int, Range(1, 64)] = 8
     pooling: Pooling = "avg"
     coarse: Annotated[int, Range(0, 64)] = 0
+    most: Annotated[int, Range(1, 1000)] = 50
+    threshold: Share = 0.0
     detected: Annotated[int, Range(0, 100)] = 0
 
     @property
     def identity(self) -> dict[str, Any]:
         """As manifests and model folders keep it; those from before there was a choice say nothing of it."""
         unsaid = {"pooling": "avg", "coarse": 0, "detected": 0}
-        return {key: value for key, value in asdict(self).items() if key not in unsaid or value != unsaid[key]}
+        own = {key: value for key, value in asdict(self).items() if key not in ("most", "threshold")}  # attributes'
+        return {key: value for key, value in own.items() if key not in unsaid or value != unsaid[key]}
 
     @property
     def grids(self) -> tuple[int, ...]:

@@ -24,12 +24,19 @@ class CaptionSource:
 
 
 def of_captioner(
-    captioner: PhotoCaptioner, search: Search, collection: Collection | None, how: RerankConfig
+    captioner: PhotoCaptioner,
+    search: Search,
+    collection: Collection | None,
+    how: RerankConfig,
+    *,
+    show_attributes: bool = False,
 ) -> CaptionSource:
     def caption(photos: Sequence[str]) -> Iterator[Caption]:
-        return captioner.caption(photos, search=search, among=collection, how=how)
+        captions = captioner.caption(photos, search=search, among=collection, how=how)
+        return captioner.with_attributes(captions) if show_attributes else captions
 
     made_by = f"{captioner.model.sha256} {captioner.visual_input.identity} {search}"
+    made_by += " with attributes" if show_attributes else ""
     return CaptionSource(caption, made_by + _told_apart(collection, how))
 
 

@@ -26,9 +26,12 @@ from tellapart.detectors.loading import load as load_detector
 from tellapart.detectors.regions import DetectedRegions, PhotoWithBoxes
 from tellapart.encoders import PhotoEncoder
 from tellapart.errors import BadPhoto, UserError
+from tellapart.features import attributes
+from tellapart.features.attributes import AttributeSource, captioner_ids
 from tellapart.features.boxes import grid_boxes, regions_of
 from tellapart.features.extracted import FeatureStore, read_item, stored, unchanged
 from tellapart.features.imported import ImportedFeatures, RegionStore, from_identity, store_of
+from tellapart.models.attributes import from_identity as attribute_source
 
 Source = str | os.PathLike[str] | Image.Image
 
@@ -142,7 +145,7 @@ def visual_input(
     detected: list[tuple[dict[str, Any], DetectedInput]] = []  # regions and their boxes share one
     for name, identity in model.inputs.items():
         if identity.keys().isdisjoint(("detector", "detected")):
-            streams[name] = _stream_input(identity, device, features, paths)
+            streams[name] = _stream_input(model, name, device, features, paths)
             continue
         regions = regions_of(identity) or identity
         own = next((one for other, one in detected if other == regions), None)
@@ -169,8 +172,12 @@ def _detector(identity: dict[str, Any], source: str | os.PathLike[str] | None) -
 
 
 def _stream_input(
-    identity: dict[str, Any], device: torch.device, features: Path | None, paths: Sequence[str]
-) -> EncoderInput | StoredInput | GridBoxes:
+    model: models.Model, name: str, device: torch.device, features: Path | None, paths: Sequence[str]
+) -> StreamInput:
+    identity = model.inputs[name]
+    if identity.get("gives") == attributes.GIVES:
+        source = attribute_source(identity, device, model.folders)
+        return AttributeInput(source, captioner_ids(source.words, model.tokenizer), device)
     boxes, identity = regions_of(identity) is not None, regions_of(identity) or identity
     try:
         elsewhere = from_identity(identity)
@@ -179,7 +186,7 @@ def _stream_input(
     if elsewhere is None and boxes:
         return GridBoxes(identity, device)
     if elsewhere is None:
-        encoder = models.encoder_from(identity, device)
+        encoder = models.encoder_from(identity, device, model.folders)
         return EncoderInput(encoder, device, {} if features is None else _seen_before(encoder, features, paths))
     if features is None:
         raise UserError(
@@ -352,6 +359,21 @@ class StoredInput(_Own):
 
     def stream(self, contents: Sequence[NDArray[Any]]) -> Stream:
         return _ragged([torch.from_numpy(content) for content in contents]).to(self.device)
+
+
+class AttributeInput(_Own):
+    """The words of photos, by the ids that they have in the captioner's vocabulary."""
+
+    def __init__(self, source: AttributeSource, known: Tensor, device: torch.device):
+        """known  (W,) the captioner's id of each word"""
+        self.source, self.device, self.known = source, device, known
+        self.identity = json.dumps(source.identity, sort_keys=True)
+
+    def load(self, source: Source) -> tuple[NDArray[Any], str]:
+        return self.source.prepare(source)
+
+    def stream(self, contents: Sequence[NDArray[Any]]) -> Stream:
+        return attributes.as_stream(self.source, contents, self.known).to(self.device)
 
 
 class GridBoxes(_Own):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tellapart.captioning.endpoint import Endpoint
     from tellapart.captioning.rerank import Collection
     from tellapart.captioning.sources import CaptionSource
+    from tellapart.data.captions import Caption
     from tellapart.data.items import Input
 
 _DECODING = ("n_best", "min_words", "no_repeat", "diverse", "diversity")
@@ -55,6 +56,11 @@ def parser() -> Parser:
         type=Path,
         help="features of DATA.json that were cached or imported there; a model that learned from features made "
         "elsewhere needs them, others save time",
+    )
+    parser.add_argument(
+        "--show",
+        choices=("attributes",),
+        help="also show, in rows too, the words that the model was given of a photo",
     )
     parser.add_argument(
         "--detector", metavar="FILE", help=f"for a model that was trained with the boxes of a detector: {KINDS}"
@@ -220,6 +226,8 @@ def _check(request: argparse.Namespace) -> None:
     _check_decoding(request)
     if request.ray:
         _check_cluster(request)
+    if request.show and (request.candidates or request.endpoint or request.ray):
+        raise UserError("--show attributes is of what a --model is given of photos, in this process.")
     if request.features and (request.candidates or request.endpoint):
         raise UserError("--features is what a --model remembers of photos; nothing else needs it.")
     if request.contrast == "prompt" and not request.endpoint:
@@ -354,12 +362,21 @@ def _speaker(
         return of_endpoint(source, collection, how, ContrastConfig(**_given(contrast)), detector)
     searched = {"n_best": request.n_best, "min_words": request.min_words, "no_repeat": request.no_repeat}
     searched |= {"beam": request.beam, "groups": request.diverse, "diversity": request.diversity}
-    return of_captioner(source, Search(**_given(searched)), collection, how)
+    return of_captioner(
+        source, Search(**_given(searched)), collection, how, show_attributes=request.show == "attributes"
+    )
 
 
 def _given(settings: dict[str, Any]) -> dict[str, Any]:
     """Without what was not asked for, which has defaults."""
     return {name: value for name, value in settings.items() if value is not None}
+
+
+def _words(caption: Caption) -> list[str]:
+    """What it shows of the attributes, if that was asked for."""
+    if caption.attributes is None:
+        return []
+    return [", ".join(f"{word} {chance:.2f}" for word, chance in caption.attributes)]
 
 
 def show(speaker: CaptionSource, inputs: list[Input]) -> int:
@@ -370,6 +387,6 @@ def show(speaker: CaptionSource, inputs: list[Input]) -> int:
             failed.add(caption.file, caption.error)
         else:
             for text in [one.text for one in caption.candidates] or [caption.text]:
-                print_row(caption.file, text)
+                print_row(caption.file, text, *_words(caption))
     failed.rest(" (--out F.jsonl names each)")
     return len(failed)

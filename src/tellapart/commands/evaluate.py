@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from argparse import ArgumentTypeError
+from argparse import ArgumentTypeError, Namespace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +26,8 @@ def parser() -> Parser:
         "tell the photos apart.\n"
         "\n"
         "  MODEL   from `tellapart models`, a run folder, a file of captions (as `tellapart score` reads them), or\n"
-        "          human: the references; A,B,C: runs of one recipe with different seeds, and a row with their mean\n"
+        "          human: the references; A,B,C: runs of one recipe with different seeds, and a row with their mean;\n"
+        "          runs of taggers have a table of their own: average precision of their words\n"
         "\n"
         "Prints a table for each data set.  In DIR: results.json ({data: {model: {metric: value}}}, fractions),\n"
         "details.json (intervals, differences, signatures), report.html, TREC run and qrels files, and the captions.\n"
@@ -83,6 +84,11 @@ def parser() -> Parser:
 def main(arguments: list[str]) -> int:
     request = parser().parse_args(arguments)
 
+    from tellapart.models.parts import is_tagger
+
+    if all(is_tagger(Path(name)) for name in request.models):
+        return _taggers(request)
+
     from tellapart.evaluation.evaluate import REPORT, evaluate
     from tellapart.metrics import scoring
 
@@ -113,6 +119,28 @@ def main(arguments: list[str]) -> int:
     for problem in evaluation.problems:
         print_message(problem)
     return 1 if evaluation.problems else 0
+
+
+def _taggers(request: Namespace) -> int:
+    """Runs that give photos words instead of captions have a table of their own."""
+    from tellapart.evaluation.taggers import evaluate
+
+    found = evaluate(
+        request.models,
+        request.data,
+        split=request.split,
+        features=request.features,
+        out=request.out,
+        device=request.device,
+    )
+    for one in found:
+        print(f"{one.name}, average precision:")
+        for name, metrics in one.metrics.items():
+            print_row(name, *(f"{metric} {100 * value:.1f}" for metric, value in metrics.items()))
+    problems = [problem for one in found for problem in one.problems]
+    for problem in problems:
+        print_message(problem)
+    return 1 if problems else 0
 
 
 def _cosine(text: str) -> float:

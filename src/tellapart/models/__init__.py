@@ -5,6 +5,7 @@ vocabulary.json     its words
 model.safetensors   its weights, packed or not (a run folder has best.safetensors and last.safetensors instead; an
                     exported one, encode.onnx and step.onnx)
 README.md           the model card, where there is one
+parts/              tuned encoders and taggers that it needs (`models.parts`)
 """
 
 from __future__ import annotations
@@ -99,6 +100,7 @@ PARTS = (
     "README.md",
     "*.safetensors",
     "*.onnx",
+    "parts/*",
 )  # of a model on the hub
 
 
@@ -111,6 +113,7 @@ class Model:
     tokenizer: Tokenizer
     inputs: Inputs  # what it takes
     sha256: str  # of the weights
+    folders: tuple[Path, ...] = ()  # its own, which may carry what makes its inputs
     encoder: PhotoEncoder | None = None  # of its regions, where that comes with the model
 
 
@@ -238,7 +241,8 @@ def _ensemble(names: list[str], loaded: list[Model]) -> Model:
                 "share theirs."
             )
     sha256 = hashlib.sha256(" ".join(model.sha256 for model in loaded).encode()).hexdigest()
-    return Model(Ensemble([model.captioner for model in loaded]), first.tokenizer, inputs, sha256)
+    folders = tuple(folder for model in loaded for folder in model.folders)
+    return Model(Ensemble([model.captioner for model in loaded]), first.tokenizer, inputs, sha256, folders)
 
 
 def _quoted(word: str | None) -> str:
@@ -258,10 +262,10 @@ def _load_one(name: str, device: torch.device, prompt: str | None = None, dtype:
     tokenizer = load_tokenizer(folder, config.settings)
     if exported.is_exported(folder):
         runs, sha256 = exported.load(folder, config.settings)
-        return Model(runs, tokenizer, config.inputs, sha256)
+        return Model(runs, tokenizer, config.inputs, sha256, (folder,))
     captioner, sha256 = rebuild(folder, CAPTIONERS, "captioner", config)
     captioner = for_inference(captioner.to(device))
-    return Model(captioner, tokenizer, config.inputs, sha256)  # type: ignore[arg-type]
+    return Model(captioner, tokenizer, config.inputs, sha256, (folder,))  # type: ignore[arg-type]
 
 
 def _in_int8(name: str, folder: Path, device: torch.device) -> Model:
@@ -329,4 +333,4 @@ def encoder_of(model: Model, device: torch.device) -> PhotoEncoder:
     """The encoder of a model's regions."""
     if model.encoder is not None:
         return model.encoder
-    return encoder_from(model.inputs.get(REGIONS, {}), device)
+    return encoder_from(model.inputs.get(REGIONS, {}), device, model.folders)
