@@ -26,6 +26,7 @@ COMMANDS = {  # name: (module with `main(arguments) -> exit code`, what it does)
     ),
     "compare": ("tellapart.commands.compare", "compare training runs: tables, curves, captions that changed"),
     "lookalikes": ("tellapart.commands.lookalikes", "find photos that look alike, near-duplicates and copies"),
+    "write": ("tellapart.commands.write", "write captions into XMP sidecars, text files or the photos"),
     "lint": ("tellapart.commands.lint", "find captions that accessibility checkers would flag"),
     "prepare": ("tellapart.commands.prepare", "convert a data set to the format of the other commands"),
     "export": ("tellapart.commands.export", "export a captioner to ONNX"),
@@ -34,7 +35,7 @@ COMMANDS = {  # name: (module with `main(arguments) -> exit code`, what it does)
     "doctor": ("tellapart.commands.doctor", "check this machine and the installation"),
 }
 
-RESUMABLE = ("caption", "train", "features", "evaluate", "adapt")
+RESUMABLE = ("caption", "train", "features", "evaluate", "adapt", "write")
 
 
 def usage() -> str:
