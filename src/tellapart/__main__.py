@@ -27,6 +27,7 @@ COMMANDS = {  # name: (module with `main(arguments) -> exit code`, what it does)
     "compare": ("tellapart.commands.compare", "compare training runs: tables, curves, captions that changed"),
     "lookalikes": ("tellapart.commands.lookalikes", "find photos that look alike, near-duplicates and copies"),
     "write": ("tellapart.commands.write", "write captions into XMP sidecars, text files or the photos"),
+    "alt": ("tellapart.commands.alt", "write alt texts into the HTML and Markdown pages of a site"),
     "lint": ("tellapart.commands.lint", "find captions that accessibility checkers would flag"),
     "prepare": ("tellapart.commands.prepare", "convert a data set to the format of the other commands"),
     "export": ("tellapart.commands.export", "export a captioner to ONNX"),

@@ -71,9 +71,9 @@ class _Mark:
     source: str = ""
     texts: frozenset[str] = frozenset()
 
-    def is_ours(self, text: str, by_hand: bool) -> bool:
+    def is_ours(self, fingerprint: str, by_hand: bool) -> bool:
         """Whether it may be replaced: our own text, but what a person wrote by way of us only by a person's."""
-        return _fingerprint(text) in self.texts and (self.source == "model" or by_hand)
+        return fingerprint in self.texts and (self.source == "model" or by_hand)
 
 
 def merge(before: bytes, text: Text, *, replace: bool = False) -> Merged:
@@ -168,7 +168,7 @@ class _Merge:
             raise BadPacket(f"the XMP has {prefix}:{name[1]} twice")
         if attributes:
             (home,) = attributes
-            if not self._may_replace(home.attributes[name]):
+            if not self._may_replace(home.attributes[name], prefix):
                 return [], True, ""
             return [Edit(*home.spans[name], b"")], False, self._property(prefix, self._home)
         if not found:
@@ -176,8 +176,8 @@ class _Merge:
         (element,) = found
         alternatives = [child for child in element.children if child.name == (RDF, "Alt")]
         if len(element.children) == 1 and alternatives:
-            return (*self._languages(alternatives[0]), "")
-        if not self._may_replace("".join(one.text for one in element.walk())):
+            return (*self._languages(prefix, alternatives[0]), "")
+        if not self._may_replace("".join(one.text for one in element.walk()), prefix):
             return [], True, ""
         new = self._property(prefix, self._parent(element))
         return [Edit(element.start, element.end, new.encode("utf-8"))], False, ""
@@ -185,12 +185,12 @@ class _Merge:
     def _parent(self, element: Element) -> Element:
         return next(one for one in self._descriptions if element in one.children)
 
-    def _languages(self, alternatives: Element) -> tuple[list[Edit], bool]:
+    def _languages(self, prefix: str, alternatives: Element) -> tuple[list[Edit], bool]:
         """Changes of an rdf:Alt: our texts in, those of others left."""
         items = {_language(item): item for item in alternatives.children if item.name == (RDF, "li")}
         if len(items) < len(alternatives.children):
             raise BadPacket("the XMP has two texts of one language, or something that is no text among them")
-        theirs = [item for item in items.values() if not self._may_replace(item.text)]
+        theirs = [item for language, item in items.items() if not self._may_replace(item.text, prefix, language)]
         edits, first, last = list[Edit](), "", ""
         rest = dict(items)
         for language, text in self._text.wanted.items():
@@ -200,15 +200,16 @@ class _Merge:
             if item is None:
                 # A new default would hide what a person wrote in a language of theirs.
                 if language != DEFAULT:
-                    last += self._item(language, text, alternatives)
+                    last += self._item(prefix, language, text, alternatives)
                 elif not theirs:
-                    first += self._item(language, text, alternatives)
+                    first += self._item(prefix, language, text, alternatives)
                 continue
-            self._ours.add(_fingerprint(text))
+            self._ours.add(_fingerprint(text, prefix, language))
             if item.text != text or item.children:
-                new = self._item(_written_language(item), text, alternatives)
+                new = self._item(prefix, _written_language(item), text, alternatives)
                 edits.append(Edit(item.start, item.end, new.encode("utf-8")))
-        self._ours |= {_fingerprint(item.text) for item in rest.values() if _fingerprint(item.text) in self._mark.texts}
+        left = {_fingerprint(item.text, prefix, language) for language, item in rest.items()}
+        self._ours |= left & self._mark.texts
         if alternatives.is_one_tag:
             edits += [_inside(alternatives, (first + last).encode("utf-8"))]
         else:  # the default is the first
@@ -216,19 +217,20 @@ class _Merge:
             edits += [Edit(alternatives.close, alternatives.close, last.encode("utf-8"))] if last else []
         return edits, bool(theirs)
 
-    def _may_replace(self, text: str) -> bool:
-        return self._replace or not text.strip() or self._mark.is_ours(text, self._text.by_hand)
+    def _may_replace(self, text: str, prefix: str, language: str = DEFAULT) -> bool:
+        own = _fingerprint(text, prefix, language)
+        return self._replace or not text.strip() or self._mark.is_ours(own, self._text.by_hand)
 
     # As XML
 
     def _property(self, prefix: str, near: Element) -> str:
         uri, local = FIELDS[prefix]
-        texts = "".join(self._item(language, text, near) for language, text in self._text.wanted.items())
+        texts = "".join(self._item(prefix, language, text, near) for language, text in self._text.wanted.items())
         rdf = f"<rdf:Alt{_declared('rdf', RDF, near)}>{texts}</rdf:Alt>"
         return f"<{prefix}:{local}{_declared(prefix, uri, near)}>{rdf}</{prefix}:{local}>"
 
-    def _item(self, language: str, text: str, near: Element) -> str:
-        self._ours.add(_fingerprint(text))
+    def _item(self, prefix: str, language: str, text: str, near: Element) -> str:
+        self._ours.add(_fingerprint(text, prefix, language))
         return f'<rdf:li{_declared("rdf", RDF, near)} xml:lang="{_quoted(language)}">{escape(text)}</rdf:li>'
 
     def _written_mark(self, source: str) -> str:
@@ -275,7 +277,11 @@ def _values(elements: list[Element]) -> Iterator[tuple[str, str]]:
                 yield one.name[1], one.text.strip()
 
 
-def _fingerprint(text: str) -> str:
-    """How characters are put together and spaced is no matter: programs change that."""
+def _fingerprint(text: str, prefix: str, language: str) -> str:
+    """Of a text in its field: a person may have written the same into another.
+
+    How characters are put together and spaced is no matter: programs change that.
+    """
     plain = " ".join(unicodedata.normalize("NFC", text).split())
-    return hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    sha256 = hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{prefix}/{language.casefold()}/{sha256[:16]}"
