@@ -46,7 +46,11 @@ def listed(*rows, name="captions.jsonl"):
 
 def captions(folder, words="a noisy square"):
     return listed(
-        *({"file": str(p), "caption": f"{words} {p.name}"} for p in sorted(folder.iterdir()) if p.suffix != ".xmp")
+        *(
+            {"file": str(p), "caption": f"{words} {p.name}"}
+            for p in sorted(folder.iterdir())
+            if p.suffix not in (".xmp", ".txt")
+        )
     )
 
 

@@ -67,7 +67,7 @@ class _Images(HTMLParser):
         super().__init__(convert_charrefs=True)
         self._lines = [0, *accumulate(len(line) + 1 for line in text.split("\n"))]
         self.found: list[PageImage] = []
-        self.feed(text)
+        self.feed(text[: text.rfind(">") + 1])  # tags that are never closed would take a square of their number
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
