@@ -77,11 +77,12 @@ class CaptionReward:
         if not texts:
             return []
         positions = torch.tensor(self.pool.positions(photos))
-        if self.term in _IN_BATCH and self.settings.get("candidates") != "look_alikes" and len(positions.unique()) == 1:
+        by_itself = self.term != "gd_batch" and self.settings.get("candidates") == "look_alikes"
+        if self.term in _IN_BATCH and not by_itself and len(positions.unique()) == 1:
             also = "" if self.term == "gd_batch" else ', or candidates="look_alikes"'
             raise UserError(
-                f"{self.term} compares a photo with the others of the batch, and all captions are of one photo; it needs "
-                f"more photos in a batch{also}."
+                f"{self.term} compares a photo with the others of the batch, and all captions are of one photo; it "
+                f"needs more photos in a batch{also}."
             )
         order = positions.argsort(stable=True)  # a reward finds the captions of a photo side by side
         captions = [texts[place] for place in order.tolist()]

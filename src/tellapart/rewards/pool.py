@@ -38,6 +38,7 @@ from tellapart.rewards.words import RewardVocabulary
 
 FORMAT = 1
 _HEAD, _TENSORS = "pool.json", "pool.safetensors"
+_NUMBERS = {"F32": np.float32, "I64": np.int64, "I32": np.int32}
 _SHAPES = {"images": 2, "look_alikes": 2, "closeness": 1, "nearest": 1, "parents": 1, "tokens": 1, "counts": 1}
 
 
@@ -145,8 +146,8 @@ class Pool:
         found = [self._find(photo) for photo in photos]
         if len(photos) > 1 and not any(position is not None for position in found):
             raise UserError(
-                f"{self.folder}: none of the {len(photos)} photos is in this pool (the first is {str(photos[0])!r}, and "
-                f"the pool begins with {str(self.examples[0].id)!r}); it was made for other photos."
+                f"{self.folder}: none of the {len(photos)} photos is in this pool (the first is {str(photos[0])!r}, "
+                f"and the pool begins with {str(self.examples[0].id)!r}); it was made for other photos."
             )
         known = [position for position in found if position is not None]
         if len(known) < len(found):
@@ -165,8 +166,8 @@ class Pool:
         found = load_retriever(name, device=device)
         if found.sha256 != sha256:
             raise UserError(
-                f"{self.folder}: the pool was made with other weights of the retriever {name!r} ({sha256[:8]}; here are "
-                f"{found.sha256[:8]}); make it again with `tellapart pool`."
+                f"{self.folder}: the pool was made with other weights of the retriever {name!r} ({sha256[:8]}; here "
+                f"are {found.sha256[:8]}); make it again with `tellapart pool`."
             )
         if found.size != self.images.shape[1]:
             raise UserError(
@@ -192,8 +193,10 @@ def _tensors(file: Path, examples: Sequence[Example]) -> dict[str, Tensor]:
     try:
         with safe_open(file, "pt") as opened:
             made_for = (opened.metadata() or {}).get("photos_sha256")
-            found = {name: opened.get_tensor(name) for name in _SHAPES}
-    except (SafetensorError, OSError):
+            if missing := _SHAPES.keys() - opened.keys():
+                raise UserError(f"{file}: has no {min(missing)}; make the pool again.")
+        found = _mapped(file)
+    except (SafetensorError, OSError, KeyError, ValueError):
         raise UserError(f"{file}: this is no file of a pool, or it is damaged; make the pool again.") from None
     if made_for != _fingerprint(examples):
         raise UserError(f"{file}: it was made for other photos than {_HEAD} beside it; make the pool again.")
@@ -203,12 +206,26 @@ def _tensors(file: Path, examples: Sequence[Example]) -> dict[str, Tensor]:
         all(found[name].ndim == dimensions for name, dimensions in _SHAPES.items())
         and all(len(found[name]) == count for name in ("images", "look_alikes", "closeness", "nearest"))
         and found["images"].is_floating_point()
-        and all(-1 <= int(found[n].min()) and int(found[n].max()) < count for n in ("look_alikes", "nearest"))
+        and all(int(found[n].min()) >= -1 and int(found[n].max()) < count for n in ("look_alikes", "nearest"))
         and len(found["tokens"]) == len(found["counts"]) == ngrams
         and bool(((found["parents"] >= 0) & (found["parents"] < own) & (found["tokens"] >= 0)).all())
     )
     if not sound:
         raise UserError(f"{file}: its numbers do not fit {count} photos; make the pool again.")
+    return found
+
+
+def _mapped(file: Path) -> dict[str, Tensor]:
+    """The tensors of a file that safetensors has checked, on its pages: get_tensor would copy them."""
+    with file.open("rb") as opened:
+        size = int.from_bytes(opened.read(8), "little")
+        header = json.loads(opened.read(size))
+    pages = np.memmap(file, np.uint8, "c")  # what nobody writes to is shared
+    found = {}
+    for name in _SHAPES:
+        begin, end = (8 + size + offset for offset in header[name]["data_offsets"])
+        values = torch.from_numpy(pages[begin:end].view(_NUMBERS[header[name]["dtype"]]))
+        found[name] = values.view(header[name]["shape"])
     return found
 
 
