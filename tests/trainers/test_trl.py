@@ -30,7 +30,8 @@ def test_the_grpo_example_trains_with_each_photos_own_rewards(tmp_path, six_phot
     torch.manual_seed(0)
     settings = {"use_cpu": True, "max_steps": 2, "report_to": "none", "logging_steps": 1, "disable_tqdm": True}
     model = tiny_vlms.llava(tmp_path / "llava")
-    template = "{% for m in messages %}{% for p in m['content'] %}{{ '<image>' if p['type'] == 'image' else p['text'] }} {% endfor %}{% endfor %}"
+    part = "{{ '<image>' if part['type'] == 'image' else part['text'] }} "
+    template = f"{{% for m in messages %}}{{% for part in m['content'] %}}{part}{{% endfor %}}{{% endfor %}}"
     (model / "chat_template.jinja").write_text(template)
     names = {"POOL": str(six_photos.pool), "MODEL": str(model), "OUT": str(tmp_path / "out"), "SETTINGS": settings}
     exec(compile(EXAMPLE, str(PAGE), "exec"), names)

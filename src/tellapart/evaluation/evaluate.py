@@ -113,6 +113,7 @@ def evaluate(
     data: Name | Sequence[Name],
     *,
     split: str = "test",
+    text: str = "",
     photos: int | None = None,
     retrievers: Name | Sequence[Name] | None = None,
     detector: Name | None = None,
@@ -130,7 +131,8 @@ def evaluate(
 
     models           from `tellapart models`, run folders, files of captions, or "human": the references themselves
     data             data files, or folders of photos (no references)
-    split            the part of a data file
+    split            the part of a data file; DATA.json:NAME has its own
+    text             the key of another kind of text that stands for the references, such as "descriptions"
     photos           at most so many of a data set's photos, drawn by a fixed seed
     retrievers       who has to find the photos by their captions (default: the embedded one)
     detector         a YOLOX .onnx of COCO's classes, or a DETR by folder or hub id, for ObjPrec and ObjRec, and for
@@ -153,13 +155,14 @@ def evaluate(
     known = scoring.as_training(training)
     named, sources = rows.models(_texts(models, "model")), _texts(data, "data file")
     base = _row_of(os.fspath(against), named) if against else named[0].recipe or named[0].name
-    splits = rows.splits(sources, split)
+    splits = rows.splits(sources, split, text)
     splits = splits if photos is None else [one.some(_positive(photos)) for one in splits]
     if self_retrieval and not any(model.kind == "captioner" for model in named):
         raise UserError("--self-retrieval: none of the models is a captioner.")
     objects_in = load_detector(os.fspath(detector), CLASSES) if detector else None
     with _folder(out) as folder:
-        captioners = Captioners(folder / "captions", device, Path(features) if features else None, sources, detector)
+        paths = [one.source for one in splits]
+        captioners = Captioners(folder / "captions", device, Path(features) if features else None, paths, detector)
         for model in named:
             captioners.check(model)
         asked = _retrievers(None if retrievers is None else _texts(retrievers, "retriever"), device)

@@ -40,6 +40,18 @@ READERS = {
         "tellapart.data.readers.flickr",
         "Flickr8k.token.txt, results_20130124.token, or captions as CSV (captions.txt, results.csv)",
     ),
+    "nocaps": Entry(
+        "tellapart.data.readers.nocaps",
+        "nocaps_val_4500_captions.json; the splits are its domains: in, near, out",
+    ),
+    "conceptual": Entry(
+        "tellapart.data.readers.conceptual",
+        "Conceptual Captions (TSV: caption, URL) with photos that you have; nothing is fetched",
+    ),
+    "concadia": Entry(
+        "tellapart.data.readers.concadia",
+        "Concadia's wiki_split.json; descriptions are a second text (`evaluate --text descriptions`)",
+    ),
     "folder": Entry(
         "tellapart.data.readers.folder",
         "a folder of photos with the folders in it; no captions",
