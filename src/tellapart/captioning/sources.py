@@ -69,7 +69,7 @@ def _ask(captioner: PhotoCaptioner, search: Search, questions: Sequence[Question
         return
     for question in questions:
         try:
-            shown, hashes = zip(*map(media.whole, (question.file, *question.beside)), strict=True)
+            shown, hashes = zip(*map(media.upright, (question.file, *question.beside)), strict=True)
         except BadPhoto as error:
             yield ServerCaptions(question.file, error=error.reason)
             continue
