@@ -18,11 +18,13 @@ from tellapart.progress import notice
 if TYPE_CHECKING:
     from tellapart.captioning.candidates_file import CandidatesFile
     from tellapart.captioning.captioner import PhotoCaptioner
+    from tellapart.captioning.contrast_prompt import ContrastConfig
     from tellapart.captioning.endpoint import Endpoint
     from tellapart.captioning.rerank import Collection
     from tellapart.captioning.sources import CaptionSource
     from tellapart.data.captions import Caption
     from tellapart.data.items import Input
+    from tellapart.detectors.detector import Detector
 
 _DECODING = ("n_best", "min_words", "no_repeat", "diverse", "diversity")
 
@@ -121,7 +123,7 @@ def _add_among(parser: Parser) -> None:
     among.add_argument(
         "--contrast",
         choices=("captions", "words", "prompt"),
-        help="re-rank whole captions; weigh each word by the retriever; or show a server the photos that a first "
+        help="re-rank whole captions; weigh each word by the retriever; or show the model the photos that a first "
         "caption is confused with, and ask for a sentence that fits this photo alone (default: captions; with "
         "--endpoint: prompt)",
     )
@@ -217,7 +219,10 @@ def _check(request: argparse.Namespace) -> None:
         raise UserError("--dtype is for a vision-language model, which --model names.")
     if request.prompt is not None and request.candidates:
         raise UserError("--prompt is for vision-language models and servers; --candidates are there already.")
-    for name in ("api_key_env", "max_tokens", "max_requests", "contrast_prompt", "answers", "images", "sheet"):
+    for name in ("contrast_prompt", "answers", "images"):
+        if getattr(request, name) is not None and not request.endpoint and request.contrast != "prompt":
+            raise UserError(f"--{name.replace('_', '-')} needs --contrast prompt, or --endpoint.")
+    for name in ("api_key_env", "max_tokens", "max_requests", "sheet"):
         if getattr(request, name) is not None and not request.endpoint:
             raise UserError(f"--{name.replace('_', '-')} needs --endpoint, the server that it is about.")
     given = [name for name in ("model", "candidates", "endpoint") if getattr(request, name)]
@@ -230,8 +235,8 @@ def _check(request: argparse.Namespace) -> None:
         raise UserError("--show attributes is of what a --model is given of photos, in this process.")
     if request.features and (request.candidates or request.endpoint):
         raise UserError("--features is what a --model remembers of photos; nothing else needs it.")
-    if request.contrast == "prompt" and not request.endpoint:
-        raise UserError("--contrast prompt needs --endpoint, a server that can be shown several photos.")
+    if request.contrast == "prompt" and request.candidates:
+        raise UserError("--contrast prompt needs a model that can be asked; --candidates are there already.")
     if request.images == 1:
         raise UserError("--images 1: a photo must be shown beside at least one other.")
     if request.contrast == "words" and (request.candidates or request.endpoint):
@@ -350,21 +355,33 @@ def _speaker(
     how = RerankConfig(**_given(chosen))
     if isinstance(source, CandidatesFile):
         return of_candidates(source, collection, how)
+    contrast, detector = _contrast(request) if collection is not None else (None, None)
     if isinstance(source, Endpoint):
-        if request.contrast == "captions" or collection is None:
-            return of_endpoint(source, collection, how)
-        from tellapart.captioning.contrast_prompt import ContrastConfig
-        from tellapart.detectors.loading import load as load_detector
-        from tellapart.metrics.object_words import CLASSES
-
-        contrast = {"prompt": request.contrast_prompt, "answers": request.answers, "images": request.images}
-        detector = load_detector(request.detector, CLASSES) if request.detector else None
-        return of_endpoint(source, collection, how, ContrastConfig(**_given(contrast)), detector)
+        return of_endpoint(source, collection, how, contrast, detector)
     searched = {"n_best": request.n_best, "min_words": request.min_words, "no_repeat": request.no_repeat}
     searched |= {"beam": request.beam, "groups": request.diverse, "diversity": request.diversity}
     return of_captioner(
-        source, Search(**_given(searched)), collection, how, show_attributes=request.show == "attributes"
+        source,
+        Search(**_given(searched)),
+        collection,
+        how,
+        contrast,
+        detector,
+        show_attributes=request.show == "attributes",
     )
+
+
+def _contrast(request: argparse.Namespace) -> tuple[ContrastConfig | None, Detector | None]:
+    """How a model is shown what to tell apart, and what checks its answers; none: it is not shown."""
+    if request.contrast != "prompt" and (request.contrast or not request.endpoint):
+        return None, None
+    from tellapart.captioning.contrast_prompt import ContrastConfig
+    from tellapart.detectors.loading import load
+    from tellapart.metrics.object_words import CLASSES
+
+    given = {"prompt": request.contrast_prompt, "answers": request.answers, "images": request.images}
+    detector = load(request.detector, CLASSES) if request.detector else None
+    return ContrastConfig(**_given(given)), detector
 
 
 def _given(settings: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from tellapart.captioning.endpoint import LONGEST_SIDE, Endpoint, Question, Serv
 from tellapart.captioning.endpoint.answers import Answer, Completion, Unusable, read
 from tellapart.captioning.endpoint.client import Client, Failure
 from tellapart.captioning.endpoint.pace import Pace
-from tellapart.captioning.endpoint.sheet import contact_sheet
+from tellapart.captioning.endpoint.sheet import SHEET_PROMPT, contact_sheet
 from tellapart.data.media import photos
 from tellapart.errors import BadPhoto, UserError
 
@@ -130,7 +130,8 @@ class Run:
 
     def _request(self, question: Question, pictures: list[str], number: int, asked: int) -> bytes:
         """For `number` captions, of which so many were asked for before."""
-        content: list[dict[str, object]] = [{"type": "text", "text": question.prompt or self.endpoint.prompt}]
+        start = SHEET_PROMPT if self.endpoint.sheet and question.beside else ""
+        content: list[dict[str, object]] = [{"type": "text", "text": start + (question.prompt or self.endpoint.prompt)}]
         content += [{"type": "image_url", "image_url": {"url": picture}} for picture in pictures]
         request = {
             "model": self.endpoint.model,
