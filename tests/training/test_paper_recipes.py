@@ -87,7 +87,7 @@ def test_a_recipe_takes_two_steps(file, small_world, retrievers, attributes, tmp
 
 def sees(inputs):
     """A small encoder in the place of those that a recipe names; attributes are imported."""
-    return [f"--inputs.{stream}={SEEN}" for stream in inputs if stream != "attributes"]
+    return [f"--inputs.{stream}={'{name: attributes}' if stream == 'attributes' else SEEN}" for stream in inputs]
 
 
 def linear(inputs, outputs):

@@ -221,6 +221,8 @@ def _is_there(name: str) -> bool:
 
 def _ensemble(names: list[str], loaded: list[Model]) -> Model:
     first, inputs = loaded[0], Inputs()
+    if any(model.encoder is not None for model in loaded):
+        raise UserError(f"{'+'.join(names)}: vision-language models cannot be averaged with others.")
     words = [spellings(model.tokenizer) for model in loaded]
     for name, model, own in zip(names, loaded, words, strict=True):
         for place, (one, other) in enumerate(zip_longest(words[0], own)):
