@@ -41,8 +41,7 @@ class EncoderConfig:
         grid: the features are a grid of so many cells on each side; 1: one vector for the whole photo
         pooling: a cell is the mean (avg) or maximum (max) of its part of the map; projected: CLIP's vector, as it is
         coarse: adds a second, coarser grid with so many cells on each side, as further regions; 0: no second grid
-        detected: regions from the recipe's detector: at most so many of its boxes, most confident first; with grid 1
-            the regions are these boxes and the whole photo; 0: no detector
+        detected: at most so many boxes of the recipe's detector as regions; with grid 1 the whole photo, too; 0: none
         most: of the stream attributes, how many words a photo has at most
         threshold: of the stream attributes, words that are no more probable than this are left out
     """
