@@ -20,7 +20,7 @@ CAPTIONING = [
     if isinstance(recipe := asked([name]).what, Recipe) and not recipe.retriever and file.parent.name != "tiny"
 ]
 PAPERS = [file for file in CAPTIONING if file.parent.name in ("gld", "geg", "glied")]
-SEEN = "{name: efficientnet_lite2, image_size: 64, grid: 2}"
+SEEN = "{name: efficientnet_lite2, image_size: 64, grid: 2, pooling: avg}"
 COCO = 9487 + 4  # words that occur more than five times, and the tokens that are no words
 
 

@@ -16,6 +16,7 @@ from PIL import Image
 
 from tellapart import models, numerics
 from tellapart.album import DEFAULT
+from tellapart.captioners.vision_language import Generates
 from tellapart.captioning.rerank import Collection, PhotoVectors, RerankConfig, rerank, stacked
 from tellapart.captioning.visual_input import LoadedPhoto, VisualInput, visual_input
 from tellapart.captioning.visual_input import Source as Source  # part of what `caption` takes
@@ -201,6 +202,8 @@ class PhotoCaptioner:
         self, sources: list[Source], search: Search, among: Collection, how: RerankConfig
     ) -> Iterator[Caption]:
         among.retriever.reader.require_words_of(self.model.tokenizer)
+        if how.contrast == "words" and isinstance(self.model.captioner, Generates):
+            raise UserError("this model is asked by transformers' generate, which knows no contrast at each word.")
         seen = see(among.retriever, sources)
         if how.contrast == "words":
             proposed = self._propose_by_words(sources, search, seen, among, how)

@@ -223,7 +223,7 @@ class PolicyGradient:
         if not 0 < self._config.chunk < len(photos):
             return Rollout(rollout.tokens, scored(memory, rollout.tokens, rollout.mask), rollout.mask)
         each = len(rollout.tokens) // len(photos)
-        tokens_and_masks = zip(
+        captions = zip(
             *(torch.split(part, each * self._config.chunk) for part in (rollout.tokens, rollout.mask)), strict=True
         )
         parts = [
