@@ -75,6 +75,7 @@ def parser() -> Parser:
         "--ray", metavar="ADDRESS", nargs="?", const=LOCAL, help=f"{HELP}; rows are in order of completion"
     )
     _add_decoding(parser)
+    _add_among(parser)
     _add_server(parser)
     return parser
 
@@ -99,9 +100,6 @@ def _add_decoding(parser: Parser) -> None:
     decoding.add_argument(
         "--diversity", type=strength, metavar="S", help="penalty in log p for words of other groups (default: 0.5)"
     )
-    _add_among(parser)
-    _add_server(parser)
-    return parser
 
 
 def _add_among(parser: Parser) -> None:

@@ -228,7 +228,7 @@ class PolicyGradient:
         )
         parts = [
             checkpoint(scored, select(memory, some), tokens, mask, use_reentrant=False)
-            for some, (tokens, mask) in zip(torch.split(photos, self._config.chunk), tokens_and_masks, strict=True)
+            for some, (tokens, mask) in zip(torch.split(photos, self._config.chunk), captions, strict=True)
         ]
         return Rollout(rollout.tokens, torch.cat(parts), rollout.mask)
 
