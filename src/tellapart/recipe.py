@@ -9,25 +9,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
 
 from tellapart.data.streams import REGIONS
+from tellapart.recipe_ranges import Count, CountOrNone, Few, FewOrNone, Range, Share, Size, Weight
 
 Setting = bool | int | float | str  # of a network
 
 
-@dataclass(frozen=True)
-class Range:
-    """The least and the largest value of a field; `recipe_values.check_ranges` checks them."""
-
-    least: float
-    most: float
-
-
-Share = Annotated[float, Range(0, 1)]
-Size = Annotated[float, Range(0, 10**6)]
-Weight = Annotated[float, Range(-(10**6), 10**6)]
-Count = Annotated[int, Range(1, 10**9)]  # photos, steps, epochs
-CountOrNone = Annotated[int, Range(0, 10**9)]
-Few = Annotated[int, Range(1, 10_000)]  # captions of a photo, words of a caption
-FewOrNone = Annotated[int, Range(0, 10_000)]
 Pooling = Literal["avg", "max", "projected"]
 
 

@@ -44,7 +44,7 @@ class Int8Linear(nn.Module):
         )
         out = torch.add(product[: len(rows)], product[len(rows) :], alpha=1 / _REST)
         out = out.mul_(largest).view(*x.shape[:-1], -1)
-        return cast(Tensor, out if self.bias is None else out + self.bias)
+        return out if self.bias is None else out + self.bias
 
 
 def to_int8(network: nn.Module) -> None:
