@@ -190,10 +190,10 @@ def _is_unspaced(word: str) -> bool:
 
 def _is_file_name(caption: str, file: str) -> bool:
     """The picture's own file name, or what can only be one."""
-    said, name = caption.strip(" \"'.").casefold(), PurePath(file.casefold())
-    if " " in said:  # somebody may have named a file with a caption, and the caption is right all the same
-        return said == name.name and name.suffix != ""
-    return said in (name.name, name.stem) or _FILE_NAME.fullmatch(said) is not None
+    text, name = caption.strip(" \"'.").casefold(), PurePath(file.casefold())
+    if " " in text:  # somebody may have named a file with a caption, and the caption is right all the same
+        return text == name.name and name.suffix != ""
+    return text in (name.name, name.stem) or _FILE_NAME.fullmatch(text) is not None
 
 
 _FILE_NAME = re.compile(

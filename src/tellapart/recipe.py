@@ -27,8 +27,7 @@ class EncoderConfig:
         grid: the features are a grid of so many cells on each side; 1: one vector for the whole photo
         pooling: a cell is the average (avg) or the maximum (max) of the part of the feature map that it covers; or
             projected: the one vector of CLIP or SigLIP that is compared with captions, not normalised
-        coarse: cells on each side of a second grid over the same feature map; its cells are regions too, so that a
-            captioner sees the photo at two scales; 0: no second grid
+        coarse: adds a second, coarser grid with so many cells on each side, as further regions; 0: no second grid
         detected: regions from the recipe's detector: at most so many of its boxes, most confident first; with grid 1
             the regions are these boxes and the whole photo; 0: no detector
     """
@@ -58,9 +57,7 @@ class EncoderConfig:
 
 
 Sampler = Literal["sample", "greedy", "beam", "diverse_beam"]
-Baseline = Literal[
-    "leave_one_out", "greedy", "second_sample", "mean", "best", "references", "running_mean", "none"
-]  # fmt: skip
+Baseline = Literal["leave_one_out", "greedy", "second_sample", "mean", "best", "references", "running_mean", "none"]
 Whiten = Literal["none", "batch", "photo"]
 Reduction = Literal["words", "sentence_mean", "sentence_sum"]
 Passes = Literal["auto", "one", "two"]
@@ -71,8 +68,7 @@ class PolicyConfig:
     """Sampling, baseline, advantage and loss of a policy gradient.  All settings can be combined.
 
     Args:
-        sampler: how captions are generated: random sampling, greedy search, or all hypotheses of a (diverse) beam
-            search
+        sampler: random sampling, greedy search, or all hypotheses of a (diverse) beam search
         samples: captions per photo; for a beam search its width; 1 for greedy search
         temperature: of random sampling
         top_k: sample only from the k most likely words; 0: from all words
@@ -87,14 +83,12 @@ class PolicyConfig:
         top_q: number of captions that the baseline `best` averages (Q of b2)
         references: number of references per photo that are added to the samples and get rewards like them
         whiten: subtract the mean of the advantages and divide by their standard deviation, per batch or per photo
-        reduction: the loss is the mean over all words, the mean over captions of the mean of their words, or the mean
-            over captions of the sum of their words
+        reduction: mean over all words, mean over captions of their word mean, or mean over captions of their sum
         kl: weight of the KL divergence from the model that the training started with
         dropout: keep dropout on while captions are sampled and scored
         chunk: photos whose captions are scored at once in the pass with gradients; fewer than the batch size need less
             memory (100 candidates fit) and about a third more time; 0: all
-        passes: one: sampling computes the gradients too; two: sample without gradients, then score all words at once,
-            which is faster for Transformers; auto: choose by captioner
+        passes: two: sample without gradients, then score all words at once; one: both together; auto: the faster
     """
 
     sampler: Sampler = "sample"
@@ -237,8 +231,7 @@ class CaptionWeights:
         by: none: all weights are 1; leave_one_out: agreement with the other references of the photo (DXE of GL-RG);
             cider_between: smaller, the better the reference fits the photo's look-alikes (CIDErBtw-Cap)
         metric: measure of leave_one_out: CIDEr-D, CIDEr, BLEU-1 to BLEU-4, ROUGE-L or METEOR
-        normalise: none; item: mean weight 1 over the references of each photo; global: mean weight 1 over all
-            references
+        normalise: none; item: mean weight 1 per photo; global: mean weight 1 over all references
     """
 
     by: Literal["none", "leave_one_out", "cider_between"] = "none"
@@ -261,8 +254,7 @@ class RewardsConfig:
         scale: factor of the cosines before the softmax of log_probability; 0: the retriever's own logit scale
         positives: number of other views of a photo for the reward hard_positives
         text_retriever: the retriever that compares captions with references
-        look_alikes: a file of `tellapart lookalikes`, or how look-alikes are found among the training photos: image, or
-            caption (the similar groups of GEG)
+        look_alikes: image, caption (the similar groups of GEG), or a file of `tellapart lookalikes`
         group_size: number of look-alikes per photo
         curriculum: start with the least similar look-alikes and end with the most similar
         weight_by_closeness: give GD more weight for photos with close look-alikes
@@ -300,8 +292,7 @@ class ObjectiveConfig:
     """The training objective.
 
     Args:
-        name: cross_entropy or policy_gradient for captioners; info_nce or max_violation (VSE++) for retrievers; or the
-            objective of a plugin
+        name: cross_entropy, policy_gradient; for retrievers info_nce, max_violation (VSE++); or of a plugin
         label_smoothing: share of the target probability that is spread over all words
         distillation: weight of the mean squared difference between the captioner's logits and those of the running mean
             of its weights (optim.ema_decay), its teacher in cross-entropy (CaMEL); 0: no teacher
@@ -334,8 +325,7 @@ class OptimConfig:
         lr: highest learning rate
         weight_decay: not applied to biases, norms and embeddings
         betas: of AdamW
-        schedule: of the learning rate after the warm-up; noam: inverse square root of the step (Vaswani et al., 2017),
-            with lr as its highest value, which is (width * warmup)^-.5 in the paper
+        schedule: of the learning rate after the warm-up; noam: inverse square root of the step, highest at lr
         warmup: optimiser steps in which the learning rate rises to lr
         final_lr_ratio: linear and cosine schedules end with this share of lr
         decay: factor of the step schedule
@@ -343,8 +333,7 @@ class OptimConfig:
         clip_norm: largest norm of all gradients together; 0: no clipping
         clip_value: largest absolute value of each gradient; 0: no clipping
         accumulate: batches per optimiser step
-        ema_decay: validate and save an exponential moving average of the weights with this decay, such as 0.99 (about
-            100 steps); 0: the weights themselves
+        ema_decay: validate and save a moving average of the weights with this decay, such as 0.99; 0: the weights
     """
 
     lr: Size = 5e-4

@@ -106,9 +106,9 @@ def test_no_word_sees_a_later_one(captioner, photos, tokens):
 
 def test_leaving_out_the_padding_of_captions_changes_no_word(captioner, photos, tokens):
     memory = captioner.encode(photos)
-    spoken = torch.arange(T) < torch.tensor([6, 1, 4, 3, 6, 2])[:, None]
+    token_mask = torch.arange(T) < torch.tensor([6, 1, 4, 3, 6, 2])[:, None]
     torch.testing.assert_close(
-        captioner.forward(tokens, memory, spoken), captioner.forward(tokens, memory)[spoken], atol=1e-5, rtol=0
+        captioner.forward(tokens, memory, token_mask), captioner.forward(tokens, memory)[token_mask], atol=1e-5, rtol=0
     )
 
 

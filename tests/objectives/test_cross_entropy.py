@@ -40,8 +40,8 @@ class Bigrams:
         self.given.append(token)
         return self.logits[token], state
 
-    def forward(self, tokens, memory, spoken=None):
-        return self.logits[tokens] if spoken is None else self.logits[tokens[spoken]]
+    def forward(self, tokens, memory, token_mask=None):
+        return self.logits[tokens] if token_mask is None else self.logits[tokens[token_mask]]
 
 
 def batch(*captions, photos=1):

@@ -153,11 +153,10 @@ class _Adapting:
         self.overrides, self.rewards_by = dict(overrides or {}), retrievers[0]
         self.retrievers = [load_retriever(name, device=device) for name in retrievers]
         _require_two(*self.retrievers)
-        self.captioner = (
-            model
-            if isinstance(model, PhotoCaptioner)
-            else load(Path(model) if not isinstance(model, str) else model, device=device, detector=detector)
-        )
+        if isinstance(model, PhotoCaptioner):
+            self.captioner = model
+        else:
+            self.captioner = load(os.fspath(model), device=device, detector=detector)
         if not isinstance(self.captioner.model.captioner, torch.nn.Module):
             raise UserError("adapt: only a single captioner can be trained: no ensemble, and nothing exported.")
         assert self.captioner.encoder  # refuses captioners of imported features
@@ -256,7 +255,7 @@ class _Adapting:
         """Until its steps are done, or only the time is left that captions and report take."""
         embed(self.retrievers, _split(photos))  # kept as well
         began = time.monotonic()
-        self._said([Model(str(self.work / _BEFORE), _BEFORE, "captioner")], photos)  # kept for the report
+        self._caption([Model(str(self.work / _BEFORE), _BEFORE, "captioner")], photos)  # kept for the report
         captions = time.monotonic() - began
         left = (self.deadline - time.monotonic() - 1.5 * captions - self.report) / 60
         run = self.work / _AFTER
@@ -274,7 +273,7 @@ class _Adapting:
             self.detector_file or None,
         )
 
-    def _said(self, named: Sequence[Model], photos: Photos) -> None:
+    def _caption(self, named: Sequence[Model], photos: Photos) -> None:
         captioners = self._captioners()
         for model in named:
             captioners.captions_of(model, _split(photos))

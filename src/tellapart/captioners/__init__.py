@@ -9,7 +9,7 @@ state may also hold an object with a method `select_rows(rows)`, such as the key
 captioner with one cannot be exported.
 
 Two attributes are optional, and only make a policy gradient quicker: `parallel_forward`, where `forward` is quicker
-than as many steps, and `shares_prefixes`, where `forward` takes `SharedPrefixes` in place of `spoken`.
+than as many steps, and `shares_prefixes`, where `forward` takes `SharedPrefixes` in place of `token_mask`.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Captioner(Protocol):
     def step(self, token: Tensor, state: Any, memory: Any) -> tuple[Tensor, Any]:
         """One word: token (N,) in, logits (N, V) of the next word and the next state out."""
 
-    def forward(self, tokens: Tensor, memory: Any, spoken: Tensor | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, memory: Any, token_mask: Tensor | None = None) -> Tensor:
         """Teacher forcing: tokens (N, T) -> logits (N, T, V).
 
-        With `spoken` (N, T), True at the words and False at the padding behind them: (M, V) at the M words only.
+        With `token_mask` (N, T), True at the words and False at the padding behind them: (M, V) at the M words only.
         """
 
 

@@ -71,6 +71,7 @@ class State(NamedTuple):
 
 class ClipCap(nn.Module):
     parallel_forward = True
+    max_words = 40  # sub-words of a caption, where nobody says otherwise
     exports = False  # the language model is the code of transformers, with a cache of its own
 
     def __init__(self, config: ClipCapConfig):
@@ -140,7 +141,7 @@ class ClipCap(nn.Module):
         logits, layers = self._read(self._embed(token[:, None]), state.layers)
         return logits[:, 0], State(layers, state.first)
 
-    def forward(self, tokens: Tensor, memory: tuple[Tensor], spoken: Tensor | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, memory: tuple[Tensor], token_mask: Tensor | None = None) -> Tensor:
         """Teacher forcing: tokens (N, T) in, logits (N, T, V) out.  The captions of a photo share its prefix."""
         begun = self.start(memory)
         several = len(tokens) // max(1, len(memory[0]))
@@ -151,7 +152,7 @@ class ClipCap(nn.Module):
             )
             following, _ = self._read(self._embed(tokens[:, 1:]), layers)
             logits = torch.cat([logits, following], 1)
-        return logits if spoken is None else logits[spoken]
+        return logits if token_mask is None else logits[token_mask]
 
     def _embed(self, tokens: Tensor) -> Tensor:
         return self.language_model.get_input_embeddings()(tokens)  # type: ignore[no-any-return]

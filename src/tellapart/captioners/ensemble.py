@@ -36,8 +36,8 @@ class Ensemble:
         each = [m.step(token, *own) for m, *own in zip(self.members, state, memory, strict=True)]
         return _log_of_mean([logits for logits, _ in each]), tuple(state for _, state in each)
 
-    def forward(self, tokens: Tensor, memory: tuple[Any, ...], spoken: Tensor | None = None) -> Tensor:
-        return _log_of_mean([m.forward(tokens, own, spoken) for m, own in zip(self.members, memory, strict=True)])
+    def forward(self, tokens: Tensor, memory: tuple[Any, ...], token_mask: Tensor | None = None) -> Tensor:
+        return _log_of_mean([m.forward(tokens, own, token_mask) for m, own in zip(self.members, memory, strict=True)])
 
 
 def _log_of_mean(logits: Sequence[Tensor]) -> Tensor:

@@ -16,6 +16,7 @@ from PIL import Image
 
 from tellapart import models, numerics
 from tellapart.album import DEFAULT
+from tellapart.captioners.vision_language import Generates
 from tellapart.captioning.rerank import Collection, PhotoVectors, RerankConfig, rerank, stacked
 from tellapart.captioning.visual_input import LoadedPhoto, VisualInput, visual_input
 from tellapart.captioning.visual_input import Source as Source  # part of what `caption` takes
@@ -190,17 +191,19 @@ class PhotoCaptioner:
         """Captions of each photo to choose from, in order: the beam's best; with samples, the whole beam too."""
         for batch in batched(ordered_map(self._read, sources), BATCH):
             good = [photo for _, photo in batch if isinstance(photo, LoadedPhoto)]
-            said = iter(self._speak(good, search, samples, temperature) if good else [])
+            captions = iter(self._speak(good, search, samples, temperature) if good else [])
             for file, photo in batch:
                 if isinstance(photo, BadPhoto):
                     yield Proposed(file, error=photo.reason)
                 else:
-                    yield Proposed(file, next(said), sha256=photo.sha256)
+                    yield Proposed(file, next(captions), sha256=photo.sha256)
 
     def _told_apart(
         self, sources: list[Source], search: Search, among: Collection, how: RerankConfig
     ) -> Iterator[Caption]:
         among.retriever.reader.require_words_of(self.model.tokenizer)
+        if how.contrast == "words" and isinstance(self.model.captioner, Generates):
+            raise UserError("this model is asked by transformers' generate, which knows no contrast at each word.")
         seen = see(among.retriever, sources)
         if how.contrast == "words":
             proposed = self._propose_by_words(sources, search, seen, among, how)
@@ -220,8 +223,8 @@ class PhotoCaptioner:
         """One caption of each photo, contrasted at each word: the best without a flaw, if there is one."""
         for batch in batched(ordered_map(self._read, sources), BATCH):
             good = [photo for _, photo in batch if isinstance(photo, LoadedPhoto) and photo.sha256 in seen]
-            said = self._contrast(good, [seen[photo.sha256] for photo in good], search, among, how) if good else []
-            by_photo = dict(zip((photo.sha256 for photo in good), said, strict=True))
+            captions = self._contrast(good, [seen[photo.sha256] for photo in good], search, among, how) if good else []
+            by_photo = dict(zip((photo.sha256 for photo in good), captions, strict=True))
             for file, photo in batch:
                 if isinstance(photo, BadPhoto):
                     yield Proposed(file, error=photo.reason)
@@ -309,7 +312,7 @@ def _collection(among: object, retriever: str | Path, captioned: set[str]) -> Co
 def likeliest(proposed: Proposed, *, listed: bool = False) -> Caption:
     """The candidate that is best by itself, and the others too if they are to be listed."""
     if proposed.error or not proposed.candidates:
-        return Caption(proposed.file, error=proposed.error or "nothing was said of it")
+        return Caption(proposed.file, error=proposed.error or "no caption was generated")
     best = proposed.candidates[0]
     candidates = tuple(proposed.candidates) if listed else ()
     return Caption(proposed.file, best.text, best.logp, sha256=proposed.sha256, candidates=candidates)

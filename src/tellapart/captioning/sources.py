@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 
 from tellapart.captioning.candidates_file import CandidatesFile
 from tellapart.captioning.captioner import PhotoCaptioner, likeliest, see
-from tellapart.captioning.endpoint import Endpoint
+from tellapart.captioning.contrast_prompt import Contrast, ContrastConfig, objects_by
+from tellapart.captioning.endpoint import Endpoint, Usage
 from tellapart.captioning.rerank import Collection, RerankConfig, rerank
 from tellapart.data.captions import Candidate, Caption, Proposed
 from tellapart.data.items import Input
 from tellapart.decoding.search import Search
+from tellapart.detectors.detector import Detector
 
 
 @dataclass(frozen=True)
@@ -42,14 +44,43 @@ def of_candidates(candidates: CandidatesFile, collection: Collection | None, how
     )
 
 
-def of_endpoint(server: Endpoint, collection: Collection | None, how: RerankConfig) -> CaptionSource:
+def of_endpoint(
+    server: Endpoint,
+    collection: Collection | None,
+    how: RerankConfig,
+    contrast: ContrastConfig | None = None,
+    detector: Detector | None = None,
+) -> CaptionSource:
+    """contrast  how the server is shown what to tell apart; none: it is only asked for several captions"""
+    if collection is not None and contrast is not None:
+        return _contrasted(server, collection, how, contrast, detector)
+
     def propose(photos: Iterable[str]) -> Iterator[Proposed]:
-        for spoken in server.candidates_of(photos):
-            candidates = [Candidate(text) for text in spoken.captions]
-            yield Proposed(spoken.file, candidates, spoken.error, spoken.sha256)
+        for answer in server.candidates_of(photos):
+            candidates = [Candidate(text) for text in answer.captions]
+            yield Proposed(answer.file, candidates, answer.error, answer.sha256)
 
     made_by = f"{server.url} {server.model} {server.prompt} {server.candidates} {server.temperature}"
     return CaptionSource(_chosen(propose, collection, how), made_by + _told_apart(collection, how))
+
+
+def _contrasted(
+    server: Endpoint, collection: Collection, how: RerankConfig, contrast: ContrastConfig, detector: Detector | None
+) -> CaptionSource:
+    def caption(photos: Sequence[str]) -> Iterator[Caption]:
+        usage = Usage()
+        one_each = replace(server, candidates=1)
+        checked = None if detector is None else objects_by(detector)
+        asking = Contrast(lambda asked: one_each.answers_to(asked, usage), collection, how, contrast, checked)
+        try:
+            yield from asking.captions(photos, see(collection.retriever, photos))
+        finally:
+            if usage.answers:
+                server.notify(f"{server.url}: {usage}")
+
+    made_by = f"{server.url} {server.model} {server.prompt} {server.temperature} {server.sheet} {astuple(contrast)}"
+    made_by += "" if detector is None else f" {detector.sha256}"
+    return CaptionSource(caption, made_by + _told_apart(collection, how))
 
 
 def _chosen(

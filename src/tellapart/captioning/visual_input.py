@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tellapart import files, models
 from tellapart.data import items
 from tellapart.data.media import photos
-from tellapart.data.streams import REGIONS, Inputs, Stream
+from tellapart.data.streams import BOXES, REGIONS, Inputs, Stream
 from tellapart.detectors.detector import Detector
 from tellapart.detectors.loading import load as load_detector
 from tellapart.detectors.regions import DetectedRegions, PhotoWithBoxes
@@ -60,16 +60,41 @@ class VisualInput:
 
     def load(self, source: Source) -> LoadedPhoto:
         """One photo; may be called from several threads.  Raises BadPhoto."""
-        makers = {stream.maker for stream in self.streams.values()}  # boxes come with the regions that they are of
+        makers = dict.fromkeys(stream.maker for stream in self.streams.values())  # boxes come with their regions
         loaded = {maker: maker.load(source) for maker in makers}
         contents = tuple(loaded[stream.maker][0] for stream in self.streams.values())
         return LoadedPhoto(contents, next(sha256 for _, sha256 in loaded.values() if sha256))
+
+    def boxes(self, source: Source, loaded: LoadedPhoto) -> Tensor | None:
+        """(R, 4): where the regions of a photo are, as fractions of what is seen of it; none where nobody knows."""
+        regions = self.streams[REGIONS]
+        if isinstance(regions, DetectedInput):
+            found: PhotoWithBoxes | StoredRegions = loaded.contents[list(self.streams).index(REGIONS)]
+            return found.boxes.float()
+        if isinstance(regions, StoredInput):
+            return regions.boxes(source)
+        encoder = self.encoder
+        if encoder is None or encoder.config.grid < 2 or encoder.regions != encoder.config.cells:
+            return None
+        return grid_boxes(*encoder.config.grids)
 
     def inputs(self, loaded: Sequence[LoadedPhoto]) -> Inputs:
         return Inputs(
             (name, stream.stream([photo.contents[number] for photo in loaded]))
             for number, (name, stream) in enumerate(self.streams.items())
         )
+
+    def region_boxes(self, photo: LoadedPhoto) -> Tensor | None:
+        """(R, 4) where a photo's regions are, also where the captioner is not given that; none if nobody knows."""
+        contents = dict(zip(self.streams, photo.contents, strict=True))
+        if BOXES in self.streams:
+            return self.streams[BOXES].stream([contents[BOXES]]).values[0].cpu()
+        regions = self.streams.get(REGIONS)
+        if isinstance(regions, DetectedInput):
+            return contents[REGIONS].boxes  # type: ignore[no-any-return]
+        if isinstance(regions, EncoderInput) and regions.encoder.regions == regions.encoder.config.cells:
+            return grid_boxes(*regions.encoder.config.grids)
+        return None
 
 
 class StreamInput(Protocol):
@@ -305,16 +330,25 @@ class StoredInput(_Own):
         if isinstance(source, Image.Image) or os.fspath(source) not in self._places:
             name = getattr(source, "filename", "image") if isinstance(source, Image.Image) else source
             raise BadPhoto(name, "is of no data set whose features were imported")
+        features = self._read(source, self._array).numpy()
         store, id = self._places[os.fspath(source)]
-        if id not in store.lines:
-            raise BadPhoto(source, f"has no features in {store.folder}")
-        line = store.lines[id]
-        features = store.read(self._array, [line["row"]], line["regions"])[0].numpy()
         try:
             sha256 = photos.sha256(source)
         except BadPhoto:
             sha256 = hashlib.sha256(f"{store.digest} {id}".encode()).hexdigest()
         return features, sha256
+
+    def boxes(self, source: Source) -> Tensor | None:
+        """(R, 4), if they were imported, too."""
+        found = self._read(source, "boxes").float()
+        return found if found.any() else None
+
+    def _read(self, source: Any, array: str) -> Tensor:
+        store, id = self._places[os.fspath(source)]
+        if id not in store.lines:
+            raise BadPhoto(source, f"has no features in {store.folder}")
+        line = store.lines[id]
+        return store.read(array, [line["row"]], line["regions"])[0]
 
     def stream(self, contents: Sequence[NDArray[Any]]) -> Stream:
         return _ragged([torch.from_numpy(content) for content in contents]).to(self.device)

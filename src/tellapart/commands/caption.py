@@ -48,12 +48,7 @@ def parser() -> Parser:
         "by folder or hub id; A+B: an ensemble that averages word probabilities (default: the embedded one)",
     )
     parser.add_argument("--split", metavar="NAME", help="split of a data file (default: all)")
-    parser.add_argument(
-        "--out",
-        metavar="F",
-        type=Path,
-        help="write rows to F.jsonl or F.csv; F.json: COCO results, with rows in F.jsonl",
-    )
+    parser.add_argument("--out", metavar="F", type=Path, help="rows to F.jsonl or F.csv, or COCO results to F.json")
     parser.add_argument(
         "--features",
         metavar="DIR",
@@ -65,7 +60,11 @@ def parser() -> Parser:
         "--detector", metavar="FILE", help=f"for a model that was trained with the boxes of a detector: {KINDS}"
     )
     parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
-    parser.add_argument("--dtype", choices=("fp32", "bf16"), help="number type of a vision-language model")
+    parser.add_argument(
+        "--dtype",
+        choices=("fp32", "bf16", "int8"),
+        help="number type of a vision-language model; int8: of a captioner over a language model, on a CPU",
+    )
     parser.add_argument(
         "--prompt",
         metavar="TEXT",
@@ -75,6 +74,13 @@ def parser() -> Parser:
     parser.add_argument(
         "--ray", metavar="ADDRESS", nargs="?", const=LOCAL, help=f"{HELP}; rows are in order of completion"
     )
+    _add_decoding(parser)
+    _add_among(parser)
+    _add_server(parser)
+    return parser
+
+
+def _add_decoding(parser: Parser) -> None:
     decoding = parser.add_argument_group("decoding")
     decoding.add_argument("--beam", type=positive, default=3, help="width of the beam search; 1: greedy (default: 3)")
     decoding.add_argument(
@@ -94,6 +100,9 @@ def parser() -> Parser:
     decoding.add_argument(
         "--diversity", type=strength, metavar="S", help="penalty in log p for words of other groups (default: 0.5)"
     )
+
+
+def _add_among(parser: Parser) -> None:
     among = parser.add_argument_group("tell photos apart")
     among.add_argument("--among", metavar="PATH", nargs="+", help="the collection: photos, folders, or DATA.json")
     among.add_argument(
@@ -105,12 +114,12 @@ def parser() -> Parser:
     )
     among.add_argument(
         "--contrast",
-        choices=("captions", "words"),
-        help="re-rank whole captions, or weigh each word by the retriever (default: captions)",
+        choices=("captions", "words", "prompt"),
+        help="re-rank whole captions; weigh each word by the retriever; or show a server the photos that a first "
+        "caption is confused with, and ask for a sentence that fits this photo alone (default: captions; with "
+        "--endpoint: prompt)",
     )
     among.add_argument("--candidates", metavar="F.jsonl", type=Path, help="choose from captions of another program")
-    _add_server(parser)
-    return parser
 
 
 def _add_server(parser: Parser) -> None:
@@ -119,8 +128,9 @@ def _add_server(parser: Parser) -> None:
     server = parser.add_argument_group(
         "captions from a server with the OpenAI API",
         f"Each photo goes to URL, and to no other host, as a JPEG of at most {LONGEST_SIDE} pixels a side without\n"
-        "metadata, together with the prompt.  A photo is one request; with --among two, or five if the server gives\n"
-        "one answer at a time; failed ones are repeated.  A key is sent only if TELLAPART_API_KEY holds one or\n"
+        "metadata, together with the prompt.  A photo is one request.  With --among, one whose caption fits others is\n"
+        "sent again with those others: two requests more, or three if the server gives one answer at a time.\n"
+        "Failed requests are repeated.  A key is sent only if TELLAPART_API_KEY holds one or\n"
         "--api-key-env names its variable.  A line at the end says how many requests and tokens it was.",
     )
     server.add_argument("--endpoint", metavar="URL", help="such as http://localhost:8080/v1")
@@ -134,6 +144,16 @@ def _add_server(parser: Parser) -> None:
         metavar="N",
         help=f"maximum tokens of an answer; reasoning models need more (default: {MAX_TOKENS})",
     )
+    server.add_argument(
+        "--contrast-prompt", metavar="TEXT", help="prompt with look-alikes; may hold {caption}, {count} and {others}"
+    )
+    server.add_argument(
+        "--answers", type=positive, metavar="N", help="candidate captions of a photo, with --among (default: 3, or 5)"
+    )
+    server.add_argument(
+        "--images", type=positive, metavar="N", help="photos in a request, the photo itself included (default: 4)"
+    )
+    server.add_argument("--sheet", action="store_true", default=None, help="send them as one picture, a contact sheet")
     server.add_argument("--max-requests", type=positive, metavar="N", help="stop after N requests (default: no limit)")
     server.add_argument("--timeout", type=seconds, default=60.0, help="seconds for an answer (default: 60)")
     server.add_argument(
@@ -191,7 +211,7 @@ def _check(request: argparse.Namespace) -> None:
         raise UserError("--dtype is for a vision-language model, which --model names.")
     if request.prompt is not None and request.candidates:
         raise UserError("--prompt is for vision-language models and servers; --candidates are there already.")
-    for name in ("api_key_env", "max_tokens", "max_requests"):
+    for name in ("api_key_env", "max_tokens", "max_requests", "contrast_prompt", "answers", "images", "sheet"):
         if getattr(request, name) is not None and not request.endpoint:
             raise UserError(f"--{name.replace('_', '-')} needs --endpoint, the server that it is about.")
     given = [name for name in ("model", "candidates", "endpoint") if getattr(request, name)]
@@ -202,6 +222,10 @@ def _check(request: argparse.Namespace) -> None:
         _check_cluster(request)
     if request.features and (request.candidates or request.endpoint):
         raise UserError("--features is what a --model remembers of photos; nothing else needs it.")
+    if request.contrast == "prompt" and not request.endpoint:
+        raise UserError("--contrast prompt needs --endpoint, a server that can be shown several photos.")
+    if request.images == 1:
+        raise UserError("--images 1: a photo must be shown beside at least one other.")
     if request.contrast == "words" and (request.candidates or request.endpoint):
         raise UserError("--contrast words needs a captioner that can be asked word by word: a --model.")
     if request.out and request.candidates and request.out.resolve() == request.candidates.resolve():
@@ -229,7 +253,7 @@ def _check_decoding(request: argparse.Namespace) -> None:
 
 
 def _check_cluster(request: argparse.Namespace) -> None:
-    for name in ("candidates", "endpoint", "features", "detector"):
+    for name in ("candidates", "endpoint", "features", "detector", "prompt", "dtype"):
         if getattr(request, name):
             raise UserError(f"--ray and --{name} do not go together: workers look at photos and caption them.")
     if request.contrast == "words":
@@ -268,10 +292,11 @@ def _source(request: argparse.Namespace) -> CandidatesFile | Endpoint | PhotoCap
         from tellapart.captioning.endpoint import Endpoint
 
         settings = {"prompt": request.prompt, "max_tokens": request.max_tokens, "max_requests": request.max_requests}
+        settings["sheet"] = request.sheet
         return Endpoint(
             request.endpoint,
             request.endpoint_model,
-            candidates=5 if request.among else 1,
+            candidates=(request.answers or 5) if request.among else 1,
             timeout=request.timeout,
             at_once=request.requests,
             api_key=_api_key(request.api_key_env),
@@ -318,7 +343,15 @@ def _speaker(
     if isinstance(source, CandidatesFile):
         return of_candidates(source, collection, how)
     if isinstance(source, Endpoint):
-        return of_endpoint(source, collection, how)
+        if request.contrast == "captions" or collection is None:
+            return of_endpoint(source, collection, how)
+        from tellapart.captioning.contrast_prompt import ContrastConfig
+        from tellapart.detectors.loading import load as load_detector
+        from tellapart.metrics.object_words import CLASSES
+
+        contrast = {"prompt": request.contrast_prompt, "answers": request.answers, "images": request.images}
+        detector = load_detector(request.detector, CLASSES) if request.detector else None
+        return of_endpoint(source, collection, how, ContrastConfig(**_given(contrast)), detector)
     searched = {"n_best": request.n_best, "min_words": request.min_words, "no_repeat": request.no_repeat}
     searched |= {"beam": request.beam, "groups": request.diverse, "diversity": request.diversity}
     return of_captioner(source, Search(**_given(searched)), collection, how)

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tellapart.commands.arguments import Parser, positive
+from tellapart.commands.arguments import Parser, add_attention, check_attention, positive
 from tellapart.commands.score import TRAINING
 from tellapart.printable import print_message, print_row
 
@@ -72,6 +72,7 @@ def parser() -> Parser:
         action="store_true",
         help="also retrieve photos by each captioner's own log p(caption | photo); takes minutes",
     )
+    add_attention(parser)
     parser.add_argument("--all-columns", action="store_true", help="print every measure, not just the main ones")
     parser.add_argument("--features", metavar="DIR", type=Path, help="folder with cached or imported features of DATA")
     parser.add_argument("--out", metavar="DIR", type=Path, help="folder to write to")
@@ -85,6 +86,7 @@ def main(arguments: list[str]) -> int:
     from tellapart.evaluation.evaluate import REPORT, evaluate
     from tellapart.metrics import scoring
 
+    check_attention(request)
     for note in scoring.notes(request.metrics):
         print_message(note)
     evaluation = evaluate(
@@ -100,6 +102,8 @@ def main(arguments: list[str]) -> int:
         near_duplicates=request.near_duplicates,
         self_retrieval=request.self_retrieval,
         features=request.features,
+        attention=request.attention or 0,
+        word=request.word or "",
         out=request.out,
         device=request.device,
         show=partial(_print, all_columns=request.all_columns),

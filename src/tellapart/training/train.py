@@ -50,11 +50,11 @@ class TrainedRun:
         return dict(sorted(found.items()))
 
     def captioner(self, *, device: str = "auto") -> PhotoCaptioner:
-        """With the weights of the best validation.
+        """With the weights of the best validation, and the recipe's detector if it has one.
 
         device   cpu, cuda ...; "auto": a GPU if there is one
         """
-        return load(self.folder, device=device)
+        return load(self.folder, device=device, detector=self.recipe.detector or None)
 
     def __repr__(self) -> str:
         return f"<TrainedRun {self.summary}>"

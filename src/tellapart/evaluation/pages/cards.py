@@ -132,8 +132,8 @@ def legend(cards: Sequence[Card]) -> str:
     if any(card.look_alikes for card in cards):
         sentences.append("Beside each photo are those that look most like it.")
         has_references = any(card.references for card in cards)
-        so = ": by a full line if a person said them of this photo too" if has_references else ""
-        sentences.append(f"Words that a speaker says of none of them are marked{so}.")
+        so = ", with a solid line if the references have them" if has_references else ""
+        sentences.append(f"Words that a model uses for none of these are underlined{so}.")
     if any(line.looked for card in cards for line in card.lines):
         sentences.append("Point at a word, or tap it, to see which part of the photo it rests on.")
     return " ".join(sentences)
