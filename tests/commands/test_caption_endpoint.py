@@ -123,7 +123,7 @@ def test_prompt_and_length_are_as_asked_and_the_help_says_what_is_sent(tellapart
     for fact in (
         "JPEG of at most 768 pixels",
         "without metadata",
-        "one request; with --among two",
+        "A photo is one request.",
         "TELLAPART_API_KEY",
     ):
         assert fact in text

@@ -43,8 +43,11 @@ LLAMA = TEXT | {
 ENDS = {"bos_token_id": CLS, "eos_token_id": SEP, "pad_token_id": PAD}
 
 
-def words(ends: bool = True) -> Any:
-    """ends  whether texts begin with [CLS] and end with [SEP], as BERT's do"""
+def words(ends: bool = True, **special: str) -> Any:
+    """
+    ends     whether texts begin with [CLS] and end with [SEP], as BERT's do
+    special  names of tokens that a processor asks for
+    """
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
@@ -61,7 +64,7 @@ def words(ends: bool = True) -> Any:
         sep_token="[SEP]",
         bos_token="[CLS]",
         eos_token="[SEP]",
-        additional_special_tokens=list(SPECIAL[DEC:]),
+        **{"extra_special_tokens": special} if special else {"additional_special_tokens": list(SPECIAL[DEC:])},
     )
 
 

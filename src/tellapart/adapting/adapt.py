@@ -114,7 +114,7 @@ def adapt(
     retriever  has to find the photos by their captions: that is the reward
     judge      another retriever, which decides whether the model is kept
     minutes    for everything: features, training, the report
-    detector   a YOLOX .onnx of COCO's classes; then captions must not name more objects that it does not see
+    detector   a YOLOX .onnx of COCO's classes, or a DETR; captions must not name more objects that it does not see
     overrides  fields of the recipe discritune/adapt
 
     Example:
@@ -149,15 +149,19 @@ class _Adapting:
     ):
         began = time.monotonic()
         self.out, self.work, self.minutes, self.deadline = out, out / "work", minutes, began + 60 * minutes
+        self.detector_file = os.fspath(detector) if detector else ""
         self.overrides, self.rewards_by = dict(overrides or {}), retrievers[0]
         self.retrievers = [load_retriever(name, device=device) for name in retrievers]
         _require_two(*self.retrievers)
-        self.captioner = model if isinstance(model, PhotoCaptioner) else load(os.fspath(model), device=device)
+        if isinstance(model, PhotoCaptioner):
+            self.captioner = model
+        else:
+            self.captioner = load(os.fspath(model), device=device, detector=detector)
         if not isinstance(self.captioner.model.captioner, torch.nn.Module):
             raise UserError("adapt: only a single captioner can be trained: no ensemble, and nothing exported.")
         assert self.captioner.encoder  # refuses captioners of imported features
         self.report = max(_LEAST_REPORT, _REPORT * (time.monotonic() - began))
-        self.detector: Detector | None = load_detector(os.fspath(detector), CLASSES) if detector else None
+        self.detector: Detector | None = load_detector(self.detector_file, CLASSES) if self.detector_file else None
 
     def run(self, named: Name | Sequence[Name]) -> Adapted:
         where = os.fspath(named) if isinstance(named, str | os.PathLike) else "the photos"
@@ -242,6 +246,7 @@ class _Adapting:
             objective=replace(recipe.objective, rewards=rewards),
             batch_size=min(recipe.batch_size, len(photos.of(TRAIN))),
             device=str(self.captioner.device),
+            detector=self.detector_file,
         )
         check(recipe)
         return recipe
@@ -260,7 +265,13 @@ class _Adapting:
 
     def _captioners(self) -> Captioners:
         sources = [str(self.work / "data.json")]
-        return Captioners(self.work / "captions", str(self.captioner.device), self.work / "features", sources)
+        return Captioners(
+            self.work / "captions",
+            str(self.captioner.device),
+            self.work / "features",
+            sources,
+            self.detector_file or None,
+        )
 
     def _caption(self, named: Sequence[Model], photos: Photos) -> None:
         captioners = self._captioners()

@@ -112,13 +112,14 @@ class _Seen(nn.Module):
 class Placeholders:
     """The prompt has places for the photo's rows, as in LLaVA, Idefics, PaliGemma, Qwen-VL and most others."""
 
-    def __init__(self, network: Any, prompt: int, extras: Mapping[str, Tensor], of_one: int):
+    def __init__(self, network: Any, prompt: int, extras: Mapping[str, Tensor], of_one: int, type_of_caption: int):
         """
-        prompt  its number of tokens
-        extras  what the processor gives beside tokens and pixels, the same for every photo
-        of_one  how many pictures, or patches, the processor makes of a photo
+        prompt           its number of tokens
+        extras           what the processor gives beside tokens and pixels, the same for every photo
+        of_one           how many pictures, or patches, the processor makes of a photo
+        type_of_caption  the type of a caption's tokens, where the processor gives types: 0 or 1
         """
-        self.of_one = of_one
+        self.of_one, self.type_of_caption = of_one, type_of_caption
         self.of_text = {name: value for name, value in extras.items() if value.shape == (1, prompt)}
         self.of_photo = {name: value for name, value in extras.items() if name not in self.of_text}
         self.look_takes = set(inspect.signature(network.get_image_features).parameters)
@@ -136,6 +137,7 @@ class Placeholders:
 
     def read(self, network: Any, tokens: Tensor, rows: Tensor, cache: Any, past: int) -> Any:
         given: dict[str, Any] = {"input_ids": tokens, "past_key_values": cache, "use_cache": cache is not None}
+        given["pixel_values"] = None  # which some want to be told
         if past:
             return network(**given)
         for name, value in self.of_photo.items():
@@ -143,17 +145,24 @@ class Placeholders:
                 given[name] = _repeated(value, len(tokens))
         for name, value in self.of_text.items():
             if name in self.read_takes:
-                more = value.new_zeros(len(tokens), tokens.shape[1] - value.shape[1])  # the caption is text
+                more = value.new_full((len(tokens), tokens.shape[1] - value.shape[1]), self.type_of_caption)
                 given[name] = torch.cat([value.expand(len(tokens), -1), more], 1)
         seen = rows.reshape(-1, *self.shape)
-        from transformers.modeling_outputs import BaseModelOutputWithPooling
-
-        output = BaseModelOutputWithPooling(pooler_output=list(seen) if self.as_list else seen)
-        out = network(**given, mm_encoder_outputs={"image": output})
+        out = network(**given, mm_encoder_outputs={"image": _Output(list(seen) if self.as_list else seen)})
         base = getattr(network, "model", network)
         if getattr(base, "rope_deltas", None) is not None:  # the same for all photos, however many are left
             base.rope_deltas = base.rope_deltas[:1]
         return out
+
+
+class _Output:
+    """What a vision tower gave, but for the parts that are not kept: a model that needs them is not taken apart."""
+
+    def __init__(self, pooler_output: Any):
+        self.pooler_output = pooler_output
+
+    def __getattr__(self, name: str) -> None:
+        return None
 
 
 def _repeated(value: Tensor, times: int) -> Tensor:

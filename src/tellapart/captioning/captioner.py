@@ -16,12 +16,14 @@ from PIL import Image
 
 from tellapart import models, numerics
 from tellapart.album import DEFAULT
+from tellapart.captioners.vision_language import Generates
 from tellapart.captioning.rerank import Collection, PhotoVectors, RerankConfig, rerank, stacked
-from tellapart.captioning.visual_input import LoadedPhoto, VisualInput, visual_input
+from tellapart.captioning.visual_input import AttributeInput, LoadedPhoto, VisualInput, visual_input
 from tellapart.captioning.visual_input import Source as Source  # part of what `caption` takes
 from tellapart.data.captions import Candidate, Caption, Proposed
 from tellapart.data.items import gather
 from tellapart.data.media import photos
+from tellapart.data.streams import ATTRIBUTES
 from tellapart.data.tokenizers import split_words
 from tellapart.decoding.candidates import candidates, in_words
 from tellapart.decoding.contrast import contrastive_search
@@ -30,6 +32,7 @@ from tellapart.decoding.rules import Rules
 from tellapart.decoding.search import Search
 from tellapart.encoders import PhotoEncoder
 from tellapart.errors import BadPhoto, UserError
+from tellapart.features.attributes import named
 from tellapart.models import card as sharing
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.parallel import batched, ordered_map
@@ -201,6 +204,8 @@ class PhotoCaptioner:
         self, sources: list[Source], search: Search, among: Collection, how: RerankConfig
     ) -> Iterator[Caption]:
         among.retriever.reader.require_words_of(self.model.tokenizer)
+        if how.contrast == "words" and isinstance(self.model.captioner, Generates):
+            raise UserError("this model is asked by transformers' generate, which knows no contrast at each word.")
         seen = see(among.retriever, sources)
         if how.contrast == "words":
             proposed = self._propose_by_words(sources, search, seen, among, how)
@@ -248,6 +253,20 @@ class PhotoCaptioner:
             n_best=search.width,
         )
         return in_words(best.tokens, best.logp, best.mask, words)
+
+    def with_attributes(self, captions: Iterable[Caption]) -> Iterator[Caption]:
+        """The same captions, with the words that the captioner was given of each photo.
+
+        They are looked for once more: few ask for them.
+        """
+        given = self.visual_input.streams.get(ATTRIBUTES)
+        if not isinstance(given, AttributeInput):
+            raise UserError("this captioner is given no attributes of photos, so there are none to show.")
+        for batch in batched(captions, BATCH):
+            files = [caption.file for caption in batch if not caption.error]
+            words = iter(named(given.source, [given.load(file)[0] for file in files], given.known) if files else ())
+            for one in batch:
+                yield one if one.error else replace(one, attributes=tuple(next(words)))
 
     def _rules(self, search: Search) -> Rules:
         words = self.model.tokenizer

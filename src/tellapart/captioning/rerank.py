@@ -56,7 +56,7 @@ class RerankConfig:
     beam: int = 5  # candidates: the likeliest captions ...
     samples: int = 10  # ... and random ones
     temperature: float = 0.7
-    contrast: Literal["captions", "words"] = "captions"  # choose among whole captions, or at each word (PICL)
+    contrast: Literal["captions", "words", "prompt"] = "captions"  # whole captions, each word (PICL), or the prompt
     listener_weight: float = 0.5  # of the listener at each word, against the captioner
     floor: float = 0.05  # a word less likely than this share of the likeliest is not said for the listener's sake
 

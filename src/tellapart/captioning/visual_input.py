@@ -26,9 +26,12 @@ from tellapart.detectors.loading import load as load_detector
 from tellapart.detectors.regions import DetectedRegions, PhotoWithBoxes
 from tellapart.encoders import PhotoEncoder
 from tellapart.errors import BadPhoto, UserError
+from tellapart.features import attributes
+from tellapart.features.attributes import AttributeSource, captioner_ids
 from tellapart.features.boxes import grid_boxes, regions_of
 from tellapart.features.extracted import FeatureStore, read_item, stored, unchanged
 from tellapart.features.imported import ImportedFeatures, RegionStore, from_identity, store_of
+from tellapart.models.attributes import from_identity as attribute_source
 
 Source = str | os.PathLike[str] | Image.Image
 
@@ -64,6 +67,19 @@ class VisualInput:
         loaded = {maker: maker.load(source) for maker in makers}
         contents = tuple(loaded[stream.maker][0] for stream in self.streams.values())
         return LoadedPhoto(contents, next(sha256 for _, sha256 in loaded.values() if sha256))
+
+    def boxes(self, source: Source, loaded: LoadedPhoto) -> Tensor | None:
+        """(R, 4): where the regions of a photo are, as fractions of what is seen of it; none where nobody knows."""
+        regions = self.streams[REGIONS]
+        if isinstance(regions, DetectedInput):
+            found: PhotoWithBoxes | StoredRegions = loaded.contents[list(self.streams).index(REGIONS)]
+            return found.boxes.float()
+        if isinstance(regions, StoredInput):
+            return regions.boxes(source)
+        encoder = self.encoder
+        if encoder is None or encoder.config.grid < 2 or encoder.regions != encoder.config.cells:
+            return None
+        return grid_boxes(*encoder.config.grids)
 
     def inputs(self, loaded: Sequence[LoadedPhoto]) -> Inputs:
         return Inputs(
@@ -129,7 +145,7 @@ def visual_input(
     detected: list[tuple[dict[str, Any], DetectedInput]] = []  # regions and their boxes share one
     for name, identity in model.inputs.items():
         if identity.keys().isdisjoint(("detector", "detected")):
-            streams[name] = _stream_input(identity, device, features, paths)
+            streams[name] = _stream_input(model, name, device, features, paths)
             continue
         regions = regions_of(identity) or identity
         own = next((one for other, one in detected if other == regions), None)
@@ -156,8 +172,12 @@ def _detector(identity: dict[str, Any], source: str | os.PathLike[str] | None) -
 
 
 def _stream_input(
-    identity: dict[str, Any], device: torch.device, features: Path | None, paths: Sequence[str]
-) -> EncoderInput | StoredInput | GridBoxes:
+    model: models.Model, name: str, device: torch.device, features: Path | None, paths: Sequence[str]
+) -> StreamInput:
+    identity = model.inputs[name]
+    if identity.get("gives") == attributes.GIVES:
+        source = attribute_source(identity, device, model.folders)
+        return AttributeInput(source, captioner_ids(source.words, model.tokenizer), device)
     boxes, identity = regions_of(identity) is not None, regions_of(identity) or identity
     try:
         elsewhere = from_identity(identity)
@@ -166,7 +186,7 @@ def _stream_input(
     if elsewhere is None and boxes:
         return GridBoxes(identity, device)
     if elsewhere is None:
-        encoder = models.encoder_from(identity, device)
+        encoder = models.encoder_from(identity, device, model.folders)
         return EncoderInput(encoder, device, {} if features is None else _seen_before(encoder, features, paths))
     if features is None:
         raise UserError(
@@ -317,19 +337,43 @@ class StoredInput(_Own):
         if isinstance(source, Image.Image) or os.fspath(source) not in self._places:
             name = getattr(source, "filename", "image") if isinstance(source, Image.Image) else source
             raise BadPhoto(name, "is of no data set whose features were imported")
+        features = self._read(source, self._array).numpy()
         store, id = self._places[os.fspath(source)]
-        if id not in store.lines:
-            raise BadPhoto(source, f"has no features in {store.folder}")
-        line = store.lines[id]
-        features = store.read(self._array, [line["row"]], line["regions"])[0].numpy()
         try:
             sha256 = photos.sha256(source)
         except BadPhoto:
             sha256 = hashlib.sha256(f"{store.digest} {id}".encode()).hexdigest()
         return features, sha256
 
+    def boxes(self, source: Source) -> Tensor | None:
+        """(R, 4), if they were imported, too."""
+        found = self._read(source, "boxes").float()
+        return found if found.any() else None
+
+    def _read(self, source: Any, array: str) -> Tensor:
+        store, id = self._places[os.fspath(source)]
+        if id not in store.lines:
+            raise BadPhoto(source, f"has no features in {store.folder}")
+        line = store.lines[id]
+        return store.read(array, [line["row"]], line["regions"])[0]
+
     def stream(self, contents: Sequence[NDArray[Any]]) -> Stream:
         return _ragged([torch.from_numpy(content) for content in contents]).to(self.device)
+
+
+class AttributeInput(_Own):
+    """The words of photos, by the ids that they have in the captioner's vocabulary."""
+
+    def __init__(self, source: AttributeSource, known: Tensor, device: torch.device):
+        """known  (W,) the captioner's id of each word"""
+        self.source, self.device, self.known = source, device, known
+        self.identity = json.dumps(source.identity, sort_keys=True)
+
+    def load(self, source: Source) -> tuple[NDArray[Any], str]:
+        return self.source.prepare(source)
+
+    def stream(self, contents: Sequence[NDArray[Any]]) -> Stream:
+        return attributes.as_stream(self.source, contents, self.known).to(self.device)
 
 
 class GridBoxes(_Own):

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from tellapart.commands.arguments import Parser, number
+from tellapart.detectors import KINDS
 from tellapart.printable import print_message, print_row
 
 
@@ -46,7 +47,7 @@ def parser() -> Parser:
         help="time for features, training and the report together (default: 15)",
     )
     parser.add_argument(
-        "--detector", metavar="FILE.onnx", help="a YOLOX export of COCO's classes: captions must stay true by it"
+        "--detector", metavar="FILE", help=f"{KINDS}, of COCO's classes: named objects must still be seen (ObjPrec)"
     )
     parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
     return parser

@@ -18,10 +18,13 @@ from tellapart.progress import notice
 if TYPE_CHECKING:
     from tellapart.captioning.candidates_file import CandidatesFile
     from tellapart.captioning.captioner import PhotoCaptioner
+    from tellapart.captioning.contrast_prompt import ContrastConfig
     from tellapart.captioning.endpoint import Endpoint
     from tellapart.captioning.rerank import Collection
     from tellapart.captioning.sources import CaptionSource
+    from tellapart.data.captions import Caption
     from tellapart.data.items import Input
+    from tellapart.detectors.detector import Detector
 
 _DECODING = ("n_best", "min_words", "no_repeat", "diverse", "diversity")
 
@@ -48,12 +51,7 @@ def parser() -> Parser:
         "by folder or hub id; A+B: an ensemble that averages word probabilities (default: the embedded one)",
     )
     parser.add_argument("--split", metavar="NAME", help="split of a data file (default: all)")
-    parser.add_argument(
-        "--out",
-        metavar="F",
-        type=Path,
-        help="write rows to F.jsonl or F.csv; F.json: COCO results, with rows in F.jsonl",
-    )
+    parser.add_argument("--out", metavar="F", type=Path, help="rows to F.jsonl or F.csv, or COCO results to F.json")
     parser.add_argument(
         "--features",
         metavar="DIR",
@@ -62,10 +60,19 @@ def parser() -> Parser:
         "elsewhere needs them, others save time",
     )
     parser.add_argument(
+        "--show",
+        choices=("attributes",),
+        help="also show, in rows too, the words that the model was given of a photo",
+    )
+    parser.add_argument(
         "--detector", metavar="FILE", help=f"for a model that was trained with the boxes of a detector: {KINDS}"
     )
     parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
-    parser.add_argument("--dtype", choices=("fp32", "bf16"), help="number type of a vision-language model")
+    parser.add_argument(
+        "--dtype",
+        choices=("fp32", "bf16", "int8"),
+        help="number type of a vision-language model; int8: of a captioner over a language model, on a CPU",
+    )
     parser.add_argument(
         "--prompt",
         metavar="TEXT",
@@ -76,6 +83,7 @@ def parser() -> Parser:
         "--ray", metavar="ADDRESS", nargs="?", const=LOCAL, help=f"{HELP}; rows are in order of completion"
     )
     _add_decoding(parser)
+    _add_among(parser)
     _add_server(parser)
     return parser
 
@@ -100,6 +108,9 @@ def _add_decoding(parser: Parser) -> None:
     decoding.add_argument(
         "--diversity", type=strength, metavar="S", help="penalty in log p for words of other groups (default: 0.5)"
     )
+
+
+def _add_among(parser: Parser) -> None:
     among = parser.add_argument_group("tell photos apart")
     among.add_argument("--among", metavar="PATH", nargs="+", help="the collection: photos, folders, or DATA.json")
     among.add_argument(
@@ -111,8 +122,10 @@ def _add_decoding(parser: Parser) -> None:
     )
     among.add_argument(
         "--contrast",
-        choices=("captions", "words"),
-        help="re-rank whole captions, or weigh each word by the retriever (default: captions)",
+        choices=("captions", "words", "prompt"),
+        help="re-rank whole captions; weigh each word by the retriever; or show the model the photos that a first "
+        "caption is confused with, and ask for a sentence that fits this photo alone (default: captions; with "
+        "--endpoint: prompt)",
     )
     among.add_argument("--candidates", metavar="F.jsonl", type=Path, help="choose from captions of another program")
 
@@ -123,8 +136,9 @@ def _add_server(parser: Parser) -> None:
     server = parser.add_argument_group(
         "captions from a server with the OpenAI API",
         f"Each photo goes to URL, and to no other host, as a JPEG of at most {LONGEST_SIDE} pixels a side without\n"
-        "metadata, together with the prompt.  A photo is one request; with --among two, or five if the server gives\n"
-        "one answer at a time; failed ones are repeated.  A key is sent only if TELLAPART_API_KEY holds one or\n"
+        "metadata, together with the prompt.  A photo is one request.  With --among, one whose caption fits others is\n"
+        "sent again with those others: two requests more, or three if the server gives one answer at a time.\n"
+        "Failed requests are repeated.  A key is sent only if TELLAPART_API_KEY holds one or\n"
         "--api-key-env names its variable.  A line at the end says how many requests and tokens it was.",
     )
     server.add_argument("--endpoint", metavar="URL", help="such as http://localhost:8080/v1")
@@ -138,6 +152,16 @@ def _add_server(parser: Parser) -> None:
         metavar="N",
         help=f"maximum tokens of an answer; reasoning models need more (default: {MAX_TOKENS})",
     )
+    server.add_argument(
+        "--contrast-prompt", metavar="TEXT", help="prompt with look-alikes; may hold {caption}, {count} and {others}"
+    )
+    server.add_argument(
+        "--answers", type=positive, metavar="N", help="candidate captions of a photo, with --among (default: 3, or 5)"
+    )
+    server.add_argument(
+        "--images", type=positive, metavar="N", help="photos in a request, the photo itself included (default: 4)"
+    )
+    server.add_argument("--sheet", action="store_true", default=None, help="send them as one picture, a contact sheet")
     server.add_argument("--max-requests", type=positive, metavar="N", help="stop after N requests (default: no limit)")
     server.add_argument("--timeout", type=seconds, default=60.0, help="seconds for an answer (default: 60)")
     server.add_argument(
@@ -195,7 +219,10 @@ def _check(request: argparse.Namespace) -> None:
         raise UserError("--dtype is for a vision-language model, which --model names.")
     if request.prompt is not None and request.candidates:
         raise UserError("--prompt is for vision-language models and servers; --candidates are there already.")
-    for name in ("api_key_env", "max_tokens", "max_requests"):
+    for name in ("contrast_prompt", "answers", "images"):
+        if getattr(request, name) is not None and not request.endpoint and request.contrast != "prompt":
+            raise UserError(f"--{name.replace('_', '-')} needs --contrast prompt, or --endpoint.")
+    for name in ("api_key_env", "max_tokens", "max_requests", "sheet"):
         if getattr(request, name) is not None and not request.endpoint:
             raise UserError(f"--{name.replace('_', '-')} needs --endpoint, the server that it is about.")
     given = [name for name in ("model", "candidates", "endpoint") if getattr(request, name)]
@@ -204,8 +231,14 @@ def _check(request: argparse.Namespace) -> None:
     _check_decoding(request)
     if request.ray:
         _check_cluster(request)
+    if request.show and (request.candidates or request.endpoint or request.ray):
+        raise UserError("--show attributes is of what a --model is given of photos, in this process.")
     if request.features and (request.candidates or request.endpoint):
         raise UserError("--features is what a --model remembers of photos; nothing else needs it.")
+    if request.contrast == "prompt" and request.candidates:
+        raise UserError("--contrast prompt needs a model that can be asked; --candidates are there already.")
+    if request.images == 1:
+        raise UserError("--images 1: a photo must be shown beside at least one other.")
     if request.contrast == "words" and (request.candidates or request.endpoint):
         raise UserError("--contrast words needs a captioner that can be asked word by word: a --model.")
     if request.out and request.candidates and request.out.resolve() == request.candidates.resolve():
@@ -233,7 +266,7 @@ def _check_decoding(request: argparse.Namespace) -> None:
 
 
 def _check_cluster(request: argparse.Namespace) -> None:
-    for name in ("candidates", "endpoint", "features", "detector"):
+    for name in ("candidates", "endpoint", "features", "detector", "prompt", "dtype"):
         if getattr(request, name):
             raise UserError(f"--ray and --{name} do not go together: workers look at photos and caption them.")
     if request.contrast == "words":
@@ -272,10 +305,11 @@ def _source(request: argparse.Namespace) -> CandidatesFile | Endpoint | PhotoCap
         from tellapart.captioning.endpoint import Endpoint
 
         settings = {"prompt": request.prompt, "max_tokens": request.max_tokens, "max_requests": request.max_requests}
+        settings["sheet"] = request.sheet
         return Endpoint(
             request.endpoint,
             request.endpoint_model,
-            candidates=5 if request.among else 1,
+            candidates=(request.answers or 5) if request.among else 1,
             timeout=request.timeout,
             at_once=request.requests,
             api_key=_api_key(request.api_key_env),
@@ -321,16 +355,45 @@ def _speaker(
     how = RerankConfig(**_given(chosen))
     if isinstance(source, CandidatesFile):
         return of_candidates(source, collection, how)
+    contrast, detector = _contrast(request) if collection is not None else (None, None)
     if isinstance(source, Endpoint):
-        return of_endpoint(source, collection, how)
+        return of_endpoint(source, collection, how, contrast, detector)
     searched = {"n_best": request.n_best, "min_words": request.min_words, "no_repeat": request.no_repeat}
     searched |= {"beam": request.beam, "groups": request.diverse, "diversity": request.diversity}
-    return of_captioner(source, Search(**_given(searched)), collection, how)
+    return of_captioner(
+        source,
+        Search(**_given(searched)),
+        collection,
+        how,
+        contrast,
+        detector,
+        show_attributes=request.show == "attributes",
+    )
+
+
+def _contrast(request: argparse.Namespace) -> tuple[ContrastConfig | None, Detector | None]:
+    """How a model is shown what to tell apart, and what checks its answers; none: it is not shown."""
+    if request.contrast != "prompt" and (request.contrast or not request.endpoint):
+        return None, None
+    from tellapart.captioning.contrast_prompt import ContrastConfig
+    from tellapart.detectors.loading import load
+    from tellapart.metrics.object_words import CLASSES
+
+    given = {"prompt": request.contrast_prompt, "answers": request.answers, "images": request.images}
+    detector = load(request.detector, CLASSES) if request.detector else None
+    return ContrastConfig(**_given(given)), detector
 
 
 def _given(settings: dict[str, Any]) -> dict[str, Any]:
     """Without what was not asked for, which has defaults."""
     return {name: value for name, value in settings.items() if value is not None}
+
+
+def _words(caption: Caption) -> list[str]:
+    """What it shows of the attributes, if that was asked for."""
+    if caption.attributes is None:
+        return []
+    return [", ".join(f"{word} {chance:.2f}" for word, chance in caption.attributes)]
 
 
 def show(speaker: CaptionSource, inputs: list[Input]) -> int:
@@ -341,6 +404,6 @@ def show(speaker: CaptionSource, inputs: list[Input]) -> int:
             failed.add(caption.file, caption.error)
         else:
             for text in [one.text for one in caption.candidates] or [caption.text]:
-                print_row(caption.file, text)
+                print_row(caption.file, text, *_words(caption))
     failed.rest(" (--out F.jsonl names each)")
     return len(failed)

@@ -7,19 +7,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from tellapart.commands.arguments import Parser, positive
+from tellapart.commands.arguments import Parser, add_attention, check_attention, positive
 from tellapart.printable import print_message, print_row
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Sequence
 
+    from tellapart.evaluation.captions import Captioners
     from tellapart.evaluation.changes import Changes
     from tellapart.evaluation.compare import Evaluation
     from tellapart.evaluation.grid import Grid
     from tellapart.evaluation.models import Split
     from tellapart.evaluation.pages.compare import Findings
-    from tellapart.evaluation.pages.photo_cards import Looking
     from tellapart.evaluation.training_runs import Run
     from tellapart.retrievers.retriever import Retriever
 
@@ -57,6 +57,7 @@ def parser() -> Parser:
         default=[],
         help="folders of `tellapart evaluate --out`; their captions are reused",
     )
+    add_attention(parser)
     parser.add_argument("--time", action="store_true", help="time each part of a policy gradient step; takes a minute")
     parser.add_argument("--features", metavar="DIR", type=Path, help="folder with cached or imported features of DATA")
     parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
@@ -96,9 +97,10 @@ def _check(request: Namespace) -> None:
     for name in ("data", "evaluation"):
         if getattr(request, name) and not request.out:
             raise UserError(f"--{name} needs --out, the folder for the figures.")
-    for name in ("split", "photos", "features"):
+    for name in ("split", "photos", "features", "attention"):
         if getattr(request, name) and not request.data:
             raise UserError(f"--{name} needs --data, the file with the photos.")
+    check_attention(request)
 
 
 def _print(runs: Sequence[Run]) -> None:
@@ -137,7 +139,12 @@ def _look(request: Namespace, findings: Findings) -> list[str]:
     runs, problems = findings.runs, list[str]()
     if request.data:
         (split,) = models.splits([request.data], request.split or "test")
-        changed, findings.looked, problems = _captions(request, split, runs, findings.evaluations)
+        changed, captioners, problems = _captions(request, split, runs, findings.evaluations)
+        findings.looked = captioners.looked
+        if request.attention:
+            photos = [photo.file for photo in changed.photos]
+            captions = {name: dict(zip(photos, texts, strict=True)) for name, texts in changed.captions.items()}
+            findings.attention = captioners.attention(captions, request.attention, request.word or "")
         retriever = _unless(findings, "what a listener makes of captions", lambda: load(device=request.device))
         findings.changes, findings.grid = changed, _heard(changed, split, runs, retriever, findings)
         if retriever is not None:
@@ -187,10 +194,10 @@ def _heard(
 
 def _captions(
     request: Namespace, split: Split, runs: Sequence[Run], evaluations: Sequence[Evaluation]
-) -> tuple[Changes, Looking, list[str]]:
+) -> tuple[Changes, Captioners, list[str]]:
     """What each run says of some photos of a split: as it was evaluated, or made now and kept in DIR/captions.
 
-    Also who knows what the words rest on, and what could not be used.
+    Also the captioners, who know what the words rest on, and what could not be used.
     """
     from tellapart.errors import UserError
     from tellapart.evaluation import changes
@@ -213,7 +220,7 @@ def _captions(
                 captioners.load(model)
         captions[run.name] = {file: texts[file] for file in wanted if file in texts}
         problems += [f"{file}: {run.name} has no caption of it." for file in wanted if file not in texts]
-    return changes.compare(split, drawn.photos, captions), captioners.looked, problems
+    return changes.compare(split, drawn.photos, captions), captioners, problems
 
 
 def _unless(findings: Findings, what: str, find: Callable[[], Found]) -> Found | None:

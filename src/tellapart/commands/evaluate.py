@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from argparse import ArgumentTypeError
+from argparse import ArgumentTypeError, Namespace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tellapart.commands.arguments import Parser, positive
+from tellapart.commands.arguments import Parser, add_attention, check_attention, positive
 from tellapart.commands.score import TRAINING
 from tellapart.printable import print_message, print_row
 
@@ -26,7 +26,8 @@ def parser() -> Parser:
         "tell the photos apart.\n"
         "\n"
         "  MODEL   from `tellapart models`, a run folder, a file of captions (as `tellapart score` reads them), or\n"
-        "          human: the references; A,B,C: runs of one recipe with different seeds, and a row with their mean\n"
+        "          human: the references; A,B,C: runs of one recipe with different seeds, and a row with their mean;\n"
+        "          runs of taggers have a table of their own: average precision of their words\n"
         "\n"
         "Prints a table for each data set; for several also P@1/100, BLEU-4, METEOR and CIDEr-D side by side.\n"
         "In DIR: results.json ({data: {model: {metric: value}}}, fractions),\n"
@@ -87,6 +88,7 @@ def parser() -> Parser:
     parser.add_argument(
         "--words", action="store_true", help="print the adjectives and nouns most associated with each model's captions"
     )
+    add_attention(parser)
     parser.add_argument("--all-columns", action="store_true", help="print every measure, not just the main ones")
     parser.add_argument("--features", metavar="DIR", type=Path, help="folder with cached or imported features of DATA")
     parser.add_argument("--out", metavar="DIR", type=Path, help="folder to write to")
@@ -97,10 +99,16 @@ def parser() -> Parser:
 def main(arguments: list[str]) -> int:
     request = parser().parse_args(arguments)
 
+    from tellapart.models.parts import is_tagger
+
+    if all(is_tagger(Path(name)) for name in request.models):
+        return _taggers(request)
+
     from tellapart.evaluation import word_use
     from tellapart.evaluation.evaluate import REPORT, evaluate
     from tellapart.metrics import scoring
 
+    check_attention(request)
     if request.words:
         word_use.tagger()  # before anything takes time
     for note in scoring.notes(request.metrics):
@@ -119,6 +127,8 @@ def main(arguments: list[str]) -> int:
         near_duplicates=request.near_duplicates,
         self_retrieval=request.self_retrieval,
         features=request.features,
+        attention=request.attention or 0,
+        word=request.word or "",
         out=request.out,
         device=request.device,
         show=partial(_print, all_columns=request.all_columns, words=request.words),
@@ -128,6 +138,28 @@ def main(arguments: list[str]) -> int:
     for problem in evaluation.problems:
         print_message(problem)
     return 1 if evaluation.problems else 0
+
+
+def _taggers(request: Namespace) -> int:
+    """Runs that give photos words instead of captions have a table of their own."""
+    from tellapart.evaluation.taggers import evaluate
+
+    found = evaluate(
+        request.models,
+        request.data,
+        split=request.split,
+        features=request.features,
+        out=request.out,
+        device=request.device,
+    )
+    for one in found:
+        print(f"{one.name}, average precision:")
+        for name, metrics in one.metrics.items():
+            print_row(name, *(f"{metric} {100 * value:.1f}" for metric, value in metrics.items()))
+    problems = [problem for one in found for problem in one.problems]
+    for problem in problems:
+        print_message(problem)
+    return 1 if problems else 0
 
 
 def _cosine(text: str) -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from tellapart.captioning.ray_cluster import HELP, LOCAL, Cluster
-from tellapart.commands.arguments import Parser, positive
+from tellapart.commands.arguments import Parser, number, positive
 from tellapart.detectors import KINDS
 from tellapart.encoders import ENCODERS
 from tellapart.errors import UserError
@@ -16,9 +16,14 @@ from tellapart.recipe import EncoderConfig, Pooling
 
 if TYPE_CHECKING:
     from tellapart.data.examples import DataSet
+    from tellapart.features.extracted import Extracted
 
 _SHOWN = 3  # photos that a sentence names
 _DETECTED = 36  # boxes of a photo
+
+
+def share(text: str) -> float:
+    return number(text, 0, 1)
 
 
 def parser() -> Parser:
@@ -70,6 +75,14 @@ def parser() -> Parser:
         choices=get_args(Pooling),
         help=f"how the feature map is pooled (default: {defaults.pooling})",
     )
+    looking.add_argument(
+        "--attributes",
+        metavar="N",
+        type=positive,
+        help="cache the N most probable words of each photo instead: E is a tagger's run, a retriever, or a "
+        "detector (FILE.onnx)",
+    )
+    looking.add_argument("--threshold", type=share, help="leave out words that are less probable (default: 0)")
     looking.add_argument("--device", help="cpu, cuda ... (default: a GPU if there is one)")
     looking.add_argument("--ray", metavar="ADDRESS", nargs="?", const=LOCAL, help=HELP)
     elsewhere = parser.add_argument_group("import features")
@@ -103,10 +116,17 @@ def _check(request: argparse.Namespace) -> None:
     """What the arguments cannot say of each other by themselves."""
     if request.sources and not request.name:
         raise UserError("--from needs --name, the name of these features in recipes.")
-    looking, elsewhere = (
-        ("encoder", "image_size", "grid", "coarse", "detector", "detected", "pooling", "device", "ray"),
-        ("name", "cap"),
-    )
+    looks = ("image_size", "grid", "coarse", "detector", "detected", "pooling", "ray")
+    looking, elsewhere = ("encoder", *looks, "device", "attributes", "threshold"), ("name", "cap")
+    if request.threshold is not None and not request.attributes:
+        raise UserError("--threshold needs --attributes, the words that it is about.")
+    if request.attributes and not request.encoder:
+        raise UserError("--attributes needs --encoder: a tagger's run, a retriever, or a detector.")
+    for option in looks if request.attributes else ():
+        if getattr(request, option) is not None:
+            raise UserError(
+                f"--{option.replace('_', '-')} is for features; what gives --attributes looks as it learned to."
+            )
     for option in looking if request.sources else elsewhere:
         if getattr(request, option) is not None:
             why = "is for an encoder; --from imports features without one" if request.sources else "needs --from"
@@ -120,8 +140,8 @@ def _check(request: argparse.Namespace) -> None:
 def _compute(request: argparse.Namespace, dataset: DataSet) -> bool:
     """Returns whether some photos have no features now."""
     from tellapart import numerics
-    from tellapart.encoders.loading import load
     from tellapart.features.extracted import extract, store_folder
+    from tellapart.models.parts import load_encoder
 
     cluster = Cluster(request.ray) if request.ray else None
     given = {
@@ -132,9 +152,11 @@ def _compute(request: argparse.Namespace, dataset: DataSet) -> bool:
         "coarse": request.coarse,
         "detected": (request.detected or _DETECTED) if request.detector else None,
     }
+    if request.attributes:
+        return _attributes(request, dataset)
     config = EncoderConfig(**{key: value for key, value in given.items() if value is not None})
     device = request.device or "auto"
-    encoder = load(config, numerics.choose_device(device))
+    encoder = load_encoder(config, numerics.choose_device(device))
     if request.detector:
         from tellapart.detectors.loading import load as load_detector
         from tellapart.detectors.regions import DetectedRegions
@@ -146,8 +168,23 @@ def _compute(request: argparse.Namespace, dataset: DataSet) -> bool:
         from tellapart.captioning.ray_workers import looking_on
 
         looking = looking_on(cluster, encoder, device)
-    result = extract(dataset.examples, encoder, store, looking)
-    before = len(dataset.examples) - len(result.failed) - result.computed
+    return _report(extract(dataset.examples, encoder, store, looking), store, len(dataset.examples))
+
+
+def _attributes(request: argparse.Namespace, dataset: DataSet) -> bool:
+    """Returns whether some photos have no attributes now."""
+    from tellapart import numerics
+    from tellapart.features import attributes
+    from tellapart.models.attributes import load
+
+    config = EncoderConfig(request.encoder, most=request.attributes, threshold=request.threshold or 0.0)
+    source = load(config, numerics.choose_device(request.device or "auto"))
+    result = attributes.extract(dataset.examples, source, request.out, dataset.name)
+    return _report(result, attributes.folder_of(source, request.out, dataset.name), len(dataset.examples))
+
+
+def _report(result: Extracted, store: Path, photos: int) -> bool:
+    before = photos - len(result.failed) - result.computed
     failed = f", {len(result.failed)} could not be used" if result.failed else ""
     print_row(f"{store}: {result.computed} photos added, {before} were there{failed}")
     return bool(result.failed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from tellapart.data.items import Input
 from tellapart.decoding.search import Search
 from tellapart.evaluation import models as rows
 from tellapart.evaluation.models import Model, ModelCaptions, Split
+from tellapart.evaluation.pages.attention import Picture, draw
 from tellapart.evaluation.pages.cards import WordRegions
 from tellapart.evaluation.pages.word_regions import looked
 from tellapart.evaluation.trec import file_name
@@ -72,3 +73,16 @@ class Captioners:
     def looked(self, speaker: str, photo: Path, caption: str) -> WordRegions | None:
         """Which part of a photo the words of a caption rest on; nobody knows it of captions from a file."""
         return looked(self._loaded[speaker], photo, caption) if speaker in self._loaded else None
+
+    def attention(self, captions: Mapping[str, Mapping[Path, str]], photos: int, word: str) -> list[Picture]:
+        """What words attend to, of so many photos, the first whose captions have the word.
+
+        captions  model -> photo -> caption
+        """
+        drawn = []
+        for name in (name for name in captions if name in self._loaded):
+            fitting = [(file, text) for file, text in captions[name].items() if not word or word in text.split()]
+            for file, text in fitting[:photos]:
+                if (png := draw(self._loaded[name], file, text, word)) is not None:
+                    drawn.append(Picture(name, file.name, text, png))
+        return drawn

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -26,6 +26,8 @@ from tellapart.evaluation.grid import Differences, Grid
 from tellapart.evaluation.look_alike_groups import groups_of
 from tellapart.evaluation.models import Model, Split
 from tellapart.evaluation.pages import report
+from tellapart.evaluation.pages.attention import FOLDER as ATTENTION
+from tellapart.evaluation.pages.attention import Picture, file_names
 from tellapart.evaluation.pages.photo_cards import Looking, nowhere
 from tellapart.evaluation.pages.report import Plane
 from tellapart.evaluation.training_runs import Run
@@ -54,6 +56,7 @@ class Evaluation:
     problems: list[str]
     word_regions: Looking = field(default=nowhere, repr=False)  # what the words of a caption rest on
     plane: Plane | None = field(default=None, repr=False)  # where captions lie
+    attention: Sequence[Picture] = field(default=(), repr=False)  # what words attend to
 
     @property
     def scores(self) -> dict[str, dict[str, dict[str, float]]]:
@@ -75,6 +78,8 @@ class Evaluation:
         for grid in self.grids:
             for name, lines in trec.of_grid(grid):
                 files.replace(out / name, "".join(lines).encode("ascii"))
+        for name, picture in zip(file_names(self.attention), self.attention, strict=True):
+            files.replace(out / ATTENTION / name, picture.png)
         self.write_report(out)
 
     def write_report(self, folder: Path, *, title: str = "Evaluation", subtitle: str = "", first: int = 0) -> None:
@@ -92,6 +97,7 @@ class Evaluation:
             subtitle=subtitle,
             first=first,
             trained=trained(self.models),
+            attention=self.attention,
         )
 
     def __repr__(self) -> str:
@@ -123,6 +129,8 @@ def evaluate(
     near_duplicates: float | None = None,
     self_retrieval: bool = False,
     features: Name | None = None,
+    attention: int = 0,
+    word: str = "",
     out: Name | None = None,
     device: str = "auto",
     show: Callable[[Evaluation], None] | None = None,
@@ -143,6 +151,8 @@ def evaluate(
     near_duplicates  hard distractors have at most this cosine to the photo (default: only exact copies are left out)
     self_retrieval   each captioner finds its own photos too, by the likelihood of the caption: takes minutes
     features         folder with cached or imported features of the data
+    attention        draw what the words of so many captions of each model attend to, as PNG files and in the report
+    word             of this word, in captions that have it
     out              folder for the results, the report and the captions; a second call goes on where it stopped
     show             called with what was measured, before the report is written
 
@@ -155,8 +165,7 @@ def evaluate(
     known = scoring.as_training(training)
     named, sources = rows.models(_texts(models, "model")), _texts(data, "data file")
     base = _row_of(os.fspath(against), named) if against else named[0].recipe or named[0].name
-    splits = rows.splits(sources, split, text)
-    splits = splits if photos is None else [one.some(_positive(photos)) for one in splits]
+    splits = _splits(sources, split, photos, text)
     if self_retrieval and not any(model.kind == "captioner" for model in named):
         raise UserError("--self-retrieval: none of the models is a captioner.")
     objects_in = load_detector(os.fspath(detector), CLASSES) if detector else None
@@ -165,9 +174,7 @@ def evaluate(
         captioners = Captioners(folder / "captions", device, Path(features) if features else None, paths, detector)
         for model in named:
             captioners.check(model)
-        asked = _retrievers(None if retrievers is None else _texts(retrievers, "retriever"), device)
-        reader, left_out = text_reader(asked, device)
-        seeing = [retriever for retriever in asked if retriever.sees == "photos"]
+        seeing, reader, left_out = _judges(None if retrievers is None else _texts(retrievers, "retriever"), device)
         measure = partial(
             grid_of,
             models=named,
@@ -181,11 +188,10 @@ def evaluate(
             training=known,
             alone=len(splits) == 1,
         )
-        grids, problems = _grids(splits, measure, captioners if self_retrieval else None)
-        for grid in grids:
-            grid.skipped.update(left_out)
+        grids, problems = _grids(splits, measure, captioners if self_retrieval else None, left_out)
         _require_rows(named, grids, splits)
-        result = Evaluation(grids, named, problems, captioners.looked, plane_of(seeing))
+        drawn = [one for grid in grids for one in captioners.attention(grid.first_captions(), attention, word)]
+        result = Evaluation(grids, named, problems, captioners.looked, plane_of(seeing), drawn)
         if show:
             show(result)
         if out:
@@ -201,10 +207,11 @@ def _texts(given: Name | Sequence[Name], what: str) -> list[str]:
     return [os.fspath(name) for name in names]
 
 
-def _positive(photos: int) -> int:
-    if photos < 1:
+def _splits(sources: Sequence[str], split: str, photos: int | None, text: str) -> list[Split]:
+    if photos is not None and photos < 1:
         raise UserError(f"photos must be 1 or more, not {photos}.")
-    return photos
+    found = rows.splits(sources, split, text)
+    return found if photos is None else [one.some(photos) for one in found]
 
 
 @contextmanager
@@ -222,10 +229,12 @@ def _grids(
     splits: Sequence[Split],
     measure: Callable[[Split], tuple[Grid | None, list[str]]],
     captioners: Captioners | None,
+    left_out: Mapping[str, str],
 ) -> tuple[list[Grid], list[str]]:
     """Of each split that some model has captions of; and what could not be used.
 
     captioners   let each find its own photos too
+    left_out     measures that no grid can have, and why
     """
     grids, problems = list[Grid](), list[str]()
     for split in splits:
@@ -233,6 +242,7 @@ def _grids(
         problems += sentences
         if grid is None:
             continue
+        grid.skipped.update(left_out)
         grids.append(grid)
         if captioners is not None:
             for row in grid.rows.values():
@@ -326,6 +336,13 @@ def _retrievers(names: Sequence[str] | None, device: str) -> list[Retriever]:
     if twice := next((name for name in called if called.count(name) > 1), None):
         raise UserError(f"--retriever: there are two that are called {twice!r}, and figures go by that name.")
     return retrievers
+
+
+def _judges(names: Sequence[str] | None, device: str) -> tuple[list[Retriever], Retriever | None, dict[str, str]]:
+    """Retrievers that see photos, the one that reads, and the measures that are left out without it."""
+    asked = _retrievers(names, device)
+    reader, left_out = text_reader(asked, device)
+    return [retriever for retriever in asked if retriever.sees == "photos"], reader, left_out
 
 
 def text_reader(retrievers: list[Retriever], device: str) -> tuple[Retriever | None, dict[str, str]]:

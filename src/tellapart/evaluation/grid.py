@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -100,6 +101,14 @@ class Grid:
     def speaker(self, line: str) -> str:
         """The row whose captions are shown for a line of the table: of a recipe, the first run's."""
         return self.runs[line][0] if line in self.runs else line
+
+    def first_captions(self) -> dict[str, dict[Path, str]]:
+        """Of each model, the caption of each photo that it has one of."""
+        photos = self.split.photos
+        return {
+            name: {photos[photo].file: texts[0] for photo, texts in row.captions.of_photo.items()}
+            for name, row in self.rows.items()
+        }
 
     @property
     def scores(self) -> dict[str, dict[str, float]]:

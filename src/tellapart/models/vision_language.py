@@ -7,8 +7,10 @@ taken apart.  Where both give the same logits it is decoded and trained by our o
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,7 @@ from torch import Tensor
 from tellapart import files, numerics
 from tellapart.captioners import select
 from tellapart.captioners.vision_language import (
+    MAX_TOKENS,
     Blip,
     EncoderDecoder,
     Family,
@@ -99,7 +102,9 @@ class Loaded:
         """What the network takes of one photo and the prompt."""
         if self.kind in _FAMILIES:
             return self._text() | {"pixel_values": self.photos(image, return_tensors="pt")["pixel_values"]}
-        found = self.processor(images=image, text=self._question(), return_tensors="pt")
+        found = self.processor(images=image, text=self.question, return_tensors="pt")
+        if "pixel_values" not in found:
+            raise ValueError("its processor gives no pixel_values")
         return {name: value for name, value in found.items() if isinstance(value, Tensor)}
 
     def _text(self) -> dict[str, Tensor]:
@@ -114,16 +119,42 @@ class Loaded:
             raise ValueError("config.json does not say which token a caption begins with")
         return {"input_ids": torch.tensor([[first, *self.tokenizer(self.prompt, add_special_tokens=False).input_ids]])}
 
-    def _question(self) -> str:
-        """The prompt with a place for the photo."""
+    @torch.inference_mode()
+    def answer(self, image: Image.Image, prompt: str, count: int, seed: int) -> list[str]:
+        """Texts that answer a question about a picture: the likeliest, the others by sampling."""
+        if self.kind in PROMPTS:
+            raise UserError(f"{self.source}: models of the type {self.kind!r} caption photos and answer no questions.")
+        given = self.processor(images=image, text=self._with_place(prompt), return_tensors="pt").to(self.device)
+        given["pixel_values"] = given["pixel_values"].to(self.network.dtype)
+        usual = {"max_new_tokens": MAX_TOKENS, "pad_token_id": self.tokenizer.pad_token_id}
+        found = [self.network.generate(**given, **usual, do_sample=False)]
+        if count > 1:
+            with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+                torch.manual_seed(seed)
+                found.append(self.network.generate(**given, **usual, do_sample=True, num_return_sequences=count - 1))
+        start = given["input_ids"].shape[1]
+        texts = [self.tokenizer.batch_decode(out[:, start:], skip_special_tokens=True) for out in found]
+        return [text for batch in texts for text in batch]
+
+    @cached_property
+    def question(self) -> str:
+        return self._with_place(self.prompt)
+
+    def _with_place(self, prompt: str) -> str:
+        """A prompt with a place for the photo, unless the processor makes one by itself."""
         if getattr(self.processor, "chat_template", None):
-            content = [{"type": "image"}, {"type": "text", "text": self.prompt}]
-            said = self.processor.apply_chat_template(
-                [{"role": "user", "content": content}], add_generation_prompt=True
-            )
-            return str(said)
-        place = str(getattr(self.processor, "image_token", "") or "")
-        return self.prompt if self.kind in PROMPTS else f"{place}\n{self.prompt}"
+            content = [{"type": "image"}, {"type": "text", "text": prompt}]
+            chat = [{"role": "user", "content": content}]
+            return str(self.processor.apply_chat_template(chat, add_generation_prompt=True))
+        config = self.network.config
+        place = getattr(config, "image_token_id", None) or getattr(config, "image_token_index", None)
+        try:
+            found = self.processor(images=_drawn(_SIZES[0]), text=prompt, return_tensors="pt")["input_ids"]
+        except ValueError:  # some refuse a photo without its place
+            found = torch.tensor([])
+        if place is None or (found == place).any():
+            return prompt
+        return f"{getattr(self.processor, 'image_token', '<image>')}\n{prompt}"
 
     def words(self) -> tuple[SubwordTokenizer, tuple[int, ...]]:
         """What captions are made of, and the tokens that end one, the tokenizer's own first."""
@@ -168,6 +199,7 @@ def load(source: str, device: torch.device, prompt: str | None = None, dtype: st
         else:
             rest = {name: value for name, value in blank.items() if name != "pixel_values"}
             captioner = Generates(loaded.network, rest, blank["pixel_values"].shape, endings)
+            captioner.generate((blank["pixel_values"][None],), max_new_tokens=1)  # what fails, fails now
             first = len(blank["pixel_values"])
             look = lambda pixels: pixels.reshape(len(pixels) // first, first, -1)  # noqa: E731
 
@@ -176,6 +208,7 @@ def load(source: str, device: torch.device, prompt: str | None = None, dtype: st
             return ready
 
         tower = VisionTower(Path(source).name, loaded.sha256, make_ready, look, device, square=square)
+    captioner.answer = loaded.answer  # type: ignore[assignment]
     captioner.save_pretrained = lambda folder: save(loaded, folder)  # type: ignore[assignment]
     return Model(captioner, tokenizer, {"regions": tower.identity}, loaded.sha256, tower)  # type: ignore[arg-type]
 
@@ -213,13 +246,17 @@ def _processor(folder: Path, kind: str) -> tuple[Any, Any, Any]:
 
     def part(name: str) -> Any:
         made = {"tokenizer": "AutoTokenizer", "image_processor": "AutoImageProcessor"}.get(name)
+        if name.endswith("_tokenizer"):  # a second one, in a folder of its own
+            return transformers.AutoTokenizer.from_pretrained(str(folder / name), trust_remote_code=False)
         if made is None:
             return None  # clips and sound are not for us, and would need other packages
         return getattr(transformers, made).from_pretrained(str(folder), trust_remote_code=False)
 
     own = PROCESSOR_MAPPING_NAMES.get(kind)
-    if kind in _FAMILIES or own is None:
+    if kind in _FAMILIES:
         return part("tokenizer"), part("image_processor"), None
+    if own is None:
+        raise ValueError(f"transformers has none for models of the type {kind!r}")
 
     def parts(cls: Any, *_: Any, **__: Any) -> list[Any]:
         return [part(name) for name in cls.get_attributes()]
@@ -228,7 +265,11 @@ def _processor(folder: Path, kind: str) -> tuple[Any, Any, Any]:
         "_get_arguments_from_pretrained": classmethod(parts),
         "check_argument_for_proper_class": lambda *_: None,
     }
-    kind_of_processor = type(own, (getattr(transformers, own),), replaced)
+    base = getattr(transformers, own)
+    module = sys.modules[base.__module__]
+    if getattr(module, "num2words", base) is None:  # SmolVLM's clips need this package; photos do not
+        vars(module)["num2words"] = str
+    kind_of_processor = type(own, (base,), replaced)
     processor = kind_of_processor.from_pretrained(str(folder), trust_remote_code=False)  # type: ignore[attr-defined]
     return processor.tokenizer, processor.image_processor, processor
 
@@ -255,30 +296,40 @@ def _taken_apart(loaded: Loaded, blank: dict[str, Tensor], endings: tuple[int, .
     prompt = blank["input_ids"]
     known = ("input_ids", "pixel_values", "attention_mask")
     extras = {name: value for name, value in blank.items() if name not in known}
-    family: Family
-    try:
-        if loaded.kind in _FAMILIES:
-            family = _FAMILIES[loaded.kind]()
-        else:
-            family = Placeholders(network, prompt.shape[1], extras, len(blank["pixel_values"]))
+    if loaded.kind in _FAMILIES:
+        families: list[Family] = [_FAMILIES[loaded.kind]()]
+    elif not hasattr(network, "get_image_features"):
+        return None
+    else:
+        of_one = len(blank["pixel_values"])
+        families = [Placeholders(network, prompt.shape[1], extras, of_one, type_of_caption=kind) for kind in (0, 1)]
+    whole = {"decoder_input_ids" if loaded.kind == "vision-encoder-decoder" else "input_ids": prompt}
+    whole |= {name: value for name, value in blank.items() if name not in ("input_ids", "attention_mask")}
+    for family in families:
         captioner = VisionLanguage(network, family, prompt[0].tolist(), endings)
-        memory = (family.look(network, blank["pixel_values"]),)
-        whole = {"decoder_input_ids" if loaded.kind == "vision-encoder-decoder" else "input_ids": prompt}
-        whole |= {name: value for name, value in blank.items() if name not in ("input_ids", "attention_mask")}
-        expected = network(**whole).logits[:, -1]
-        two = torch.zeros(2, dtype=torch.long, device=prompt.device)
-        said = torch.tensor([[0, endings[0], 0], [0, 0, endings[0]]], device=prompt.device)
+        if _agrees(captioner, whole):
+            return captioner
+    return None
+
+
+def _agrees(captioner: VisionLanguage, whole: dict[str, Tensor]) -> bool:
+    """Whether it gives the logits of the whole model, and step by step the same as at once."""
+    network, end = captioner.network, captioner.endings[0]
+    try:
+        memory = (captioner.family.look(network, whole["pixel_values"]),)
+        expected = ended(network(**whole).logits[:, -1], captioner.endings)
+        two = torch.zeros(2, dtype=torch.long, device=expected.device)
+        said = torch.tensor([[0, end, 0], [0, 0, end]], device=expected.device)
         state, stepped = select(captioner.start(memory), two), []
         for token in said.unbind(1):
             logits, state = captioner.step(token, state, memory)
             stepped.append(logits)
-        read = captioner(said, memory)
+        at_once = captioner(said, memory)
     except numerics.OutOfMemory:
         raise
     except Exception:  # each kind that cannot be taken apart fails in its own way
-        return None
-    agree = _close(stepped[0], ended(expected, endings).expand(2, -1)) and _close(torch.stack(stepped, 1), read)
-    return captioner if agree else None
+        return False
+    return _close(stepped[0], expected.expand(2, -1)) and _close(torch.stack(stepped, 1), at_once)
 
 
 def _close(one: Tensor, other: Tensor) -> bool:

@@ -11,8 +11,7 @@ is 1; and a discount, for a caption is short and its reward comes at its end.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from functools import partial
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -131,7 +130,7 @@ class PolicyGradient:
                 self._so_far.then([])
             names = ["loss", *self._scores.names, *SampleStats._fields, *(["kl"] if self._before else [])]
             return StepResult(torch.zeros((), device=batch.tokens.device), 0.0, dict.fromkeys(names, 0.0), captions=0)
-        with nullcontext() if config.dropout else _without_dropout(self._module):
+        with self._mode():
             seen = hide_some(batch.inputs, self._hide_regions)
             memory = self._captioner.encode(seen)
             rollout, reference = self._roll_out(memory), None
@@ -167,6 +166,9 @@ class PolicyGradient:
     def restore(self, state: dict[str, Tensor]) -> None:
         self._so_far.restore(state["so_far"])
         self._scores.restore({k.removeprefix("reward/"): v for k, v in state.items() if k.startswith("reward/")})
+
+    def _mode(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._config.dropout else _without_dropout(self._module)
 
     def _roll_out(self, memory: Any) -> Rollout:
         """Captions with their log p, through which gradients flow."""
@@ -213,23 +215,22 @@ class PolicyGradient:
 
         In chunks, what a backward pass needs is not kept but computed again, chunk by chunk (Chen et al., 2016).
         """
-        scored = partial(
-            score,
-            captioner or self._captioner,
-            bos=self._words.bos,
-            policy=self._policy if self._config.sampler == "sample" else log_probabilities,
-        )
+        policy = self._policy if self._config.sampler == "sample" else log_probabilities
+
+        def scored(memory: Any, tokens: Tensor, mask: Tensor) -> Tensor:
+            with self._mode():  # again in the backward pass, when the loop has long turned dropout on
+                return score(captioner or self._captioner, memory, tokens, mask, bos=self._words.bos, policy=policy)
+
         photos = torch.arange(len(opening(memory, self._words.bos)), device=rollout.tokens.device)
         if not 0 < self._config.chunk < len(photos):
             return Rollout(rollout.tokens, scored(memory, rollout.tokens, rollout.mask), rollout.mask)
         each = len(rollout.tokens) // len(photos)
-        tokens_and_masks = zip(
-            *(torch.split(part, each * self._config.chunk) for part in (rollout.tokens, rollout.mask)), strict=True
-        )
-        parts = [
-            checkpoint(scored, select(memory, some), tokens, mask, use_reentrant=False)
-            for some, (tokens, mask) in zip(torch.split(photos, self._config.chunk), captions, strict=True)
-        ]
+        parts = []
+        for start in range(0, len(photos), self._config.chunk):
+            some = photos[start : start + self._config.chunk]
+            captions = slice(each * start, each * (start + len(some)))
+            given = select(memory, some), rollout.tokens[captions], rollout.mask[captions]
+            parts.append(checkpoint(scored, *given, use_reentrant=False))
         return Rollout(rollout.tokens, torch.cat(parts), rollout.mask)
 
     def _policy(self, logits: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ from tellapart.data.pairs import Prepared as ReadCaptions
 from tellapart.data.tokenizers import Tokenizer, WordTokenizer
 from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.encoders import ENCODERS
+from tellapart.models.parts import carry, part_of
 from tellapart.models.retrievers import reader_of
 from tellapart.objectives import StepInfo, StepResult
 from tellapart.objectives.caption_weights import caption_weights
@@ -40,7 +41,16 @@ from tellapart.taggers import TAGGERS
 from tellapart.training import run_folder
 from tellapart.training.checkpoint import Stateful
 from tellapart.training.checks import check
-from tellapart.training.data import Source, feature_sizes, held_out, identities, split, views, with_features
+from tellapart.training.data import (
+    Source,
+    feature_sizes,
+    held_out,
+    identities,
+    split,
+    use_vocabulary,
+    views,
+    with_features,
+)
 from tellapart.training.judges import Judge
 from tellapart.training.loop import Position, Step, Validate, fit
 from tellapart.training.objectives import OBJECTIVES
@@ -127,6 +137,7 @@ def captioner_parts(
     encoders = prepared.encoders
     training, judged_by, failed = _examples(recipe, prepared, world)
     tokenizer = _tokenizer(recipe, prepared, training, failed, out, resume)
+    use_vocabulary([*training, *judged_by], tokenizer)
 
     seed_everything(recipe.seed)
     captioner = models.build_captioner(
@@ -136,6 +147,7 @@ def captioner_parts(
         models.start_from(recipe.init_from, captioner, identities(encoders))
     if world.is_main:
         models.describe(out, recipe.captioner, captioner, tokenizer, identities(encoders))
+        carry(map(part_of, encoders.values()), out)
     photos = CaptionedPhotos(training, tokenizer, recipe.data.max_words, views(recipe, encoders, training, world))
     judge = partial(
         validate,
@@ -230,6 +242,7 @@ def retriever_parts(
     network = models.build(RETRIEVERS, "retriever", recipe.retriever, settings).to(device)
     if world.is_main:
         models.describe(out, recipe.retriever, network, tokenizer, identities(encoders), "retriever")
+        carry(map(part_of, encoders.values()), out)
     reader = reader_of(recipe.retriever, tokenizer, device)
 
     def read(captions: Sequence[str]) -> ReadCaptions:

@@ -14,40 +14,44 @@ from tellapart.data import examples as data_files
 from tellapart.data.examples import Example
 from tellapart.data.items import KIND_OF, PHOTOS, Kind
 from tellapart.data.stored import StoredFeatures, Stores
-from tellapart.data.streams import BOXES, REGIONS
-from tellapart.data.tokenizers import split_words
+from tellapart.data.streams import ATTRIBUTES, BOXES, REGIONS
+from tellapart.data.tokenizers import Tokenizer, split_words
 from tellapart.detectors.loading import load as load_detector
 from tellapart.detectors.regions import DetectedRegions
 from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.encoders import PhotoEncoder
 from tellapart.encoders.in_view import InView
-from tellapart.encoders.loading import load as load_encoder
 from tellapart.errors import UserError
+from tellapart.features.attributes import AttributeSource, AttributeStore
 from tellapart.features.boxes import BoxesOf
 from tellapart.features.extracted import FeatureStore, extract
 from tellapart.features.imported import ImportedFeatures, features_of, find
+from tellapart.models.attributes import load as load_attributes
+from tellapart.models.parts import load_encoder
 from tellapart.recipe import Recipe
 from tellapart.rewards import registry
 from tellapart.training.validation import WITHOUT_REFERENCES
 
 Source = tuple[Stores, list[Example]]  # examples of a data file, with their features if photos are seen
-Encoders = Mapping[str, PhotoEncoder | ImportedFeatures | BoxesOf]  # what each stream comes from
+Origin = PhotoEncoder | ImportedFeatures | BoxesOf | AttributeSource
+Encoders = Mapping[str, Origin]  # what each stream comes from
 
 
 def encoders_of(recipe: Recipe, device: torch.device) -> Encoders:
     """What the recipe's streams come from: encoders, or features that were imported."""
     root, streams = Path(recipe.data.features), recipe.streams
-    found: dict[str, PhotoEncoder | ImportedFeatures | BoxesOf] = {}
+    found: dict[str, Origin] = {}
     load = cache(load_detector)
     for name, one in streams.items():
         if name != BOXES:
-            encoder = find(root, one.name) or load_encoder(one, device)
+            make = load_attributes if name == ATTRIBUTES else load_encoder
+            encoder = find(root, one.name) or make(one, device)
             if one.detected and isinstance(encoder, ImportedFeatures):
                 raise UserError(f"inputs.{name}.detected: the regions of {one.name} were imported, and have boxes.")
             found[name] = DetectedRegions(encoder, load(recipe.detector)) if one.detected else encoder  # type: ignore[arg-type]
     if BOXES in streams:
         regions = found.get(REGIONS)
-        if regions is None or isinstance(regions, BoxesOf) or streams[BOXES] != streams[REGIONS]:
+        if regions is None or isinstance(regions, BoxesOf | AttributeSource) or streams[BOXES] != streams[REGIONS]:
             raise UserError("inputs.boxes: they are those of the regions, so both must come from the same.")
         if (
             not isinstance(regions, ImportedFeatures)
@@ -173,6 +177,14 @@ def with_features(
     return sources, problems
 
 
+def use_vocabulary(sources: Sequence[Source], tokenizer: Tokenizer) -> None:
+    """Attributes get the ids that their words have in a captioner's vocabulary."""
+    for stores, _ in sources:
+        for store in stores.values():
+            if isinstance(store, AttributeStore):
+                store.use(tokenizer)
+
+
 def gather(recipe: Recipe, encoders: Encoders, world: ProcessGroup = SINGLE) -> tuple[list[Source], list[str]]:
     """Both at once: the examples that a recipe takes, with features, and what could not be used."""
     chosen, problems = choose(recipe, takes=kinds_taken(encoders))
@@ -205,11 +217,11 @@ def views(
 def _views_of(
     store: StoredFeatures,
     examples: Sequence[Example],
-    encoder: PhotoEncoder | ImportedFeatures | BoxesOf,
+    encoder: Origin,
     number: int,
     world: ProcessGroup,
 ) -> StoredFeatures:
-    if isinstance(encoder, BoxesOf):  # the cells of a grid, whatever is shown in them
+    if isinstance(encoder, BoxesOf | AttributeSource):  # the cells of a grid, and the words of the whole photo
         return store
     return world.sequentially(partial(_view, store, examples, InView(encoder, number)))  # type: ignore[arg-type]
 

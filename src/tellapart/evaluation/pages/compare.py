@@ -16,6 +16,8 @@ from tellapart.evaluation.grid import Grid
 from tellapart.evaluation.local_reward import LocalReward
 from tellapart.evaluation.pages import cards as of_photos
 from tellapart.evaluation.pages import figures, plots
+from tellapart.evaluation.pages.attention import FOLDER, Picture, file_names
+from tellapart.evaluation.pages.attention import section as attended
 from tellapart.evaluation.pages.cards import Card, Columns, Order, Pictures, legend, section
 from tellapart.evaluation.pages.figures import dot, side_by_side
 from tellapart.evaluation.pages.photo_cards import Looking, Places, card, nowhere, places_of
@@ -38,6 +40,7 @@ class Findings:
     changes: Changes | None = None
     grid: Grid | None = None  # of the photos of `changes`: how a retriever sees and hears them, if there is one
     looked: Looking = nowhere
+    attention: Sequence[Picture] = ()
     local: LocalReward | None = None
     plane: tuple[str, dict[str, NDArray[np.float64]]] | None = None  # the retriever, and run -> (P, 2)
     times: dict[str, dict[str, float]] = field(default_factory=dict)  # run -> part of a step -> milliseconds
@@ -53,9 +56,12 @@ def write(findings: Findings, out: Path) -> None:
         *(_section(*one) for one in figures.over_steps(findings.runs, drawn)),
         _batch_sizes(findings.runs, findings.evaluations, drawn),
         _changed(findings, pictures),
+        attended(findings.attention),
         _figures(findings, pictures, drawn),
         "".join(f'<p class="notes">{escaped(sentence)}</p>\n' for sentence in findings.left_out),
     ]
+    for name, picture in zip(file_names(findings.attention), findings.attention, strict=True):
+        files.replace(out / FOLDER / name, picture.png)
     for name, chart in drawn.items():
         files.replace(out / "figures" / f"{file_name(name)}.svg", plots.standalone(chart))
     subtitle = ", ".join(run.name for run in findings.runs)

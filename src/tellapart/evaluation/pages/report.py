@@ -18,6 +18,8 @@ from tellapart.evaluation.grid import Differences, Grid
 from tellapart.evaluation.local_reward import LocalReward
 from tellapart.evaluation.pages import cards as of_photos
 from tellapart.evaluation.pages import figures, gallery, plots
+from tellapart.evaluation.pages.attention import Picture
+from tellapart.evaluation.pages.attention import section as attended
 from tellapart.evaluation.pages.cards import Pictures
 from tellapart.evaluation.pages.figures import Figure
 from tellapart.evaluation.pages.photo_cards import Looking, nowhere, photo_list, speakers
@@ -68,19 +70,21 @@ def write(
     examples: int = EXAMPLES,
     first: int = 0,
     trained: Sequence[Run] = (),
+    attention: Sequence[Picture] = (),
 ) -> None:
     """The page in one step.
 
     examples  so many photos of each data set are drawn by chance
     first     photos stand before the tables: at first up to so many, which show best what the second model adds
     trained   those of the models whose training has a log
+    attention pictures of what words attend to
     """
     pictures = Pictures()
     parts = [
         _grid(grid, found, pictures, looked, plane, examples, first)
         for grid, found in zip(grids, differences, strict=True)
     ]
-    parts.append(_training(trained))
+    parts += [attended(attention), _training(trained)]
     models = {name for grid in grids for name in grid.lines}
     subtitle = subtitle or f"{counted(len(models), 'model')} on {counted(len(grids), 'data set')}"
     style = plots.STYLE + figures.STYLE + gallery.STYLE + of_photos.TABLES + _STYLE + of_photos.STYLE + pictures.style
