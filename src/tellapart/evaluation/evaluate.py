@@ -157,15 +157,13 @@ def evaluate(
     show             called with what was measured, before the report is written
 
     Example:
-        >>> result = tellapart.evaluate(["plain", "distinctive"], "holiday", metrics="AvgLen")
-        >>> list(result.scores["holiday"])
+        >>> list(tellapart.evaluate(["plain", "distinctive"], "holiday", metrics="AvgLen").scores["holiday"])
         ['plain', 'distinctive']
     """
     scoring.chosen(metrics)  # a misspelt name should not cost minutes
-    known = scoring.as_training(training)
-    named, sources = rows.models(_texts(models, "model")), _texts(data, "data file")
+    known, named = scoring.as_training(training), rows.models(_texts(models, "model"))
     base = _row_of(os.fspath(against), named) if against else named[0].recipe or named[0].name
-    splits = _splits(sources, split, photos, text)
+    splits = _splits(_texts(data, "data file"), split, photos, text)
     if self_retrieval and not any(model.kind == "captioner" for model in named):
         raise UserError("--self-retrieval: none of the models is a captioner.")
     objects_in = load_detector(os.fspath(detector), CLASSES) if detector else None
@@ -192,11 +190,15 @@ def evaluate(
         _require_rows(named, grids, splits)
         drawn = [one for grid in grids for one in captioners.attention(grid.first_captions(), attention, word)]
         result = Evaluation(grids, named, problems, captioners.looked, plane_of(seeing), drawn)
-        if show:
-            show(result)
-        if out:
-            result.write(out)
+        _finish(result, show, out)
     return result
+
+
+def _finish(result: Evaluation, show: Callable[[Evaluation], None] | None, out: Name | None) -> None:
+    if show:
+        show(result)
+    if out:
+        result.write(out)
 
 
 def _texts(given: Name | Sequence[Name], what: str) -> list[str]:
