@@ -22,7 +22,7 @@ from torch import Tensor
 
 from tellapart import files
 from tellapart.data.examples import Example
-from tellapart.data.media import photos
+from tellapart.data.media import clips, photos
 from tellapart.data.store import Rows, Store
 from tellapart.data.stored import StoredFeatures
 from tellapart.data.unusable import Unusable
@@ -214,13 +214,14 @@ def unchanged(entry: dict[str, Any], file: Path) -> bool:
 def read_item(encoder: PhotoEncoder, file: str | os.PathLike[str]) -> photos.Photo:
     """The pixels of an item as its encoder takes them.
 
-    A photo is fitted into a square (S, S, 3).  An encoder of other items, such as clips, has a method `read(file)` that
-    gives pixels of a shape of its own, and names its kinds of items in `takes`.
+    A photo is fitted into a square (S, S, 3), a clip into that of its middle frame.  An encoder that sees more of clips
+    has a method `read(file)` that gives pixels of a shape of its own; one that takes one kind of items only names it in
+    `takes`.
     """
     own = getattr(encoder, "read", None)
     if own is not None:
         return own(file)  # type: ignore[no-any-return]
-    return photos.read(file, encoder.config.image_size, encoder.fit)
+    return clips.read(file, encoder.config.image_size, encoder.fit)
 
 
 def _load(example: Example, read: Callable[[Path], Seen]) -> tuple[Seen, dict[str, Any]]:

@@ -12,7 +12,7 @@ import torch
 
 from tellapart.data import examples as data_files
 from tellapart.data.examples import Example
-from tellapart.data.items import KIND_OF, PHOTOS, Kind
+from tellapart.data.items import ITEMS, KIND_OF, Kind
 from tellapart.data.stored import StoredFeatures, Stores
 from tellapart.data.streams import BOXES, REGIONS
 from tellapart.data.tokenizers import split_words
@@ -50,9 +50,9 @@ def encoders_of(recipe: Recipe, device: torch.device) -> Encoders:
 def kinds_taken(encoders: Encoders) -> tuple[Kind, ...]:
     """The kinds of items that all of them take; features that were imported are of any."""
     takes = [
-        getattr(encoder, "takes", PHOTOS) for encoder in encoders.values() if not isinstance(encoder, ImportedFeatures)
+        getattr(encoder, "takes", ITEMS) for encoder in encoders.values() if not isinstance(encoder, ImportedFeatures)
     ]
-    every: tuple[Kind, ...] = ("photos", "clips") if encoders else ()
+    every: tuple[Kind, ...] = ITEMS if encoders else ()
     return tuple(kind for kind in every if all(kind in one for one in takes))
 
 

@@ -17,7 +17,7 @@ import os
 import stat
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,7 +80,7 @@ SQUEEZE = Fit()
 
 def read(file: str | os.PathLike[str], size: int, fit: Fit = SQUEEZE) -> Photo:
     """The photo upright, in RGB, as a square of `size` pixels a side: if not told otherwise, nothing is cropped."""
-    with _open(file) as (handle, length), _files.reserved(length):
+    with open_file(file) as (handle, length), _files.reserved(length):
         return _from_bytes(_read(handle, length, file), file, size, fit)
 
 
@@ -103,6 +103,14 @@ def from_image(image: Image.Image, size: int, fit: Fit = SQUEEZE) -> Photo:
         photo = _to_photo(image.copy())  # the caller's stays as it is
         sha256 = hashlib.sha256(photo.tobytes()).hexdigest()
         return Photo(_square(photo, size, fit, sha256), sha256)
+
+
+def fitted(image: Image.Image, sha256: str, size: int, fit: Fit = SQUEEZE) -> Photo:
+    """A picture in RGB, upright, as the square that `read` makes of a photo.
+
+    sha256  of the file that it is from
+    """
+    return Photo(_square(image, size, fit, sha256), sha256)
 
 
 def _square(image: Image.Image, size: int, fit: Fit, sha256: str) -> NDArray[np.uint8]:
@@ -138,28 +146,48 @@ def _middle(side: int, resized: int, size: int) -> tuple[float, float]:
 
 def sha256(file: str | os.PathLike[str]) -> str:
     """What a photo is known by: its bytes, not its name."""
-    with _open(file) as (handle, _):
+    with open_file(file, most=None) as (handle, _):
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
+def read_rgb(file: str | os.PathLike[str], most: int) -> NDArray[np.uint8]:
+    """The photo upright, in RGB, in its own proportions, averaged down to at most `most` pixels.  (H, W, 3)"""
+    with (
+        open_file(file) as (handle, length),
+        _files.reserved(length),
+        _decoded(_read(handle, length, file), file, 0) as image,
+    ):
+        return np.asarray(image.reduce(rgb.shrinking(image.size, most)))
+
+
+def decoding_memory(size: int) -> AbstractContextManager[None]:
+    """Set aside so many bytes of those that decoders may use together, as long as they are used."""
+    return _decoding.reserved(size)
+
+
 def read_bytes(file: str | os.PathLike[str]) -> bytes:
-    with _open(file) as (handle, length):
+    with open_file(file) as (handle, length):
         return _read(handle, length, file)
 
 
 @contextmanager
-def _open(file: str | os.PathLike[str]) -> Iterator[tuple[io.BufferedReader, int]]:
-    """A file of a size that can be read, and that size."""
+def open_file(
+    file: str | os.PathLike[str], *, most: int | None = MAX_BYTES, kind: str = "photo"
+) -> Iterator[tuple[io.BufferedReader, int]]:
+    """A regular file of a size that can be read, and that size.
+
+    most  bytes of a file that is read as a whole; None: of any size
+    """
     try:
         status = Path(file).stat()
         if stat.S_ISDIR(status.st_mode):
-            raise BadPhoto(file, "is a folder, not a photo")
+            raise BadPhoto(file, f"is a folder, not a {kind}")
         if not stat.S_ISREG(status.st_mode):  # reading a pipe or a device could take forever
             raise BadPhoto(file, "is not a regular file")
         if status.st_size == 0:
             raise BadPhoto(file, "the file is empty")
-        if status.st_size > MAX_BYTES:
-            raise BadPhoto(file, f"the file has {status.st_size >> 20} MB; {MAX_BYTES >> 20} is the most we read")
+        if most is not None and status.st_size > most:
+            raise BadPhoto(file, f"the file has {status.st_size >> 20} MB; {most >> 20} is the most we read")
         with Path(file).open("rb") as handle:
             yield handle, status.st_size
     except FileNotFoundError:

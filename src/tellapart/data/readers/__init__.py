@@ -40,8 +40,16 @@ READERS = {
         "tellapart.data.readers.flickr",
         "Flickr8k.token.txt, results_20130124.token, or captions as CSV (captions.txt, results.csv)",
     ),
+    "msrvtt": Entry(
+        "tellapart.data.readers.msrvtt",
+        "videodatainfo_2016.json of MSR-VTT, or a folder with its parts; the papers' splits",
+    ),
+    "msvd": Entry(
+        "tellapart.data.readers.msvd",
+        "video_corpus.csv or AllVideoDescriptions.txt of MSVD; English; the papers' splits",
+    ),
     "folder": Entry(
         "tellapart.data.readers.folder",
-        "a folder of photos with the folders in it; no captions",
+        "a folder of photos and clips with the folders in it; no captions",
     ),
 }
