@@ -41,6 +41,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/features.py $(PHOTOS)
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/decoding.py
+	$(BIN)/python benchmarks/captioners.py --repeats 1
 	$(BIN)/python benchmarks/captions.py
 	$(BIN)/python benchmarks/metrics.py $(CAPTIONS)
 	$(BIN)/python benchmarks/retrievers.py

@@ -14,7 +14,7 @@ ORDER = (
     "recipe recipe_values former_names recipe_files",
     "encoders",
     "features detectors",
-    "toy captioners retrievers metrics",
+    "toy captioners retrievers metrics taggers",
     "album",
     "models",
     "decoding neighbours",

@@ -1,6 +1,7 @@
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -52,6 +53,13 @@ def test_the_help_of_a_command_shows_how_it_is_called(command):
 def test_the_help_of_a_command_does_not_load_torch(command):
     code = f"from tellapart.__main__ import main\ntry: main(['{command}', '--help'])\nexcept SystemExit: pass"
     assert "torch" not in modules_after(code)
+
+
+def test_captioning_loads_no_compiler():
+    """Loading numba takes longer than a caption, and only measures and nearest photos need it."""
+    photo = next(Path(package.__file__).parent.glob("album/photos/*.webp"))
+    code = f"from tellapart.__main__ import main; main(['caption', {str(photo)!r}])"
+    assert not {"numba", "scipy", "torch._dynamo"} & modules_after(code)
 
 
 def test_a_misspelt_command_is_guessed(tellapart):

@@ -6,12 +6,28 @@ A recipe is YAML with only what differs from these; `tellapart train RECIPE --pr
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from tellapart.data.streams import REGIONS
 
 Setting = bool | int | float  # of a network
 
+
+@dataclass(frozen=True)
+class Range:
+    """The least and the largest value of a field; `recipe_values.check_ranges` checks them."""
+
+    least: float
+    most: float
+
+
+Share = Annotated[float, Range(0, 1)]
+Size = Annotated[float, Range(0, 10**6)]
+Weight = Annotated[float, Range(-(10**6), 10**6)]
+Count = Annotated[int, Range(1, 10**9)]  # photos, steps, epochs
+CountOrNone = Annotated[int, Range(0, 10**9)]
+Few = Annotated[int, Range(1, 10_000)]  # captions of a photo, words of a caption
+FewOrNone = Annotated[int, Range(0, 10_000)]
 
 Pooling = Literal["avg", "max"]
 
@@ -25,17 +41,31 @@ class EncoderConfig:
         image_size: pixels a side that the network sees
         grid: cells a side that a captioner may look at, pooled from the network's own map; 1: one vector
         pooling: whether a cell is the mean or, number by number, the largest of what it covers of that map
+        coarse: cells a side of a second grid over the same map, whose cells follow those of the first as regions, so
+            that a captioner sees the photo at two scales; 0: no second grid
     """
 
     name: str = "efficientnet_lite2"
-    image_size: int = 256
-    grid: int = 8
+    image_size: Annotated[int, Range(8, 2048)] = 256
+    grid: Annotated[int, Range(1, 64)] = 8
     pooling: Pooling = "avg"
+    coarse: Annotated[int, Range(0, 64)] = 0
 
     @property
     def identity(self) -> dict[str, Any]:
-        """As manifests and model folders keep it; those from before there was a choice of pooling say nothing of it."""
-        return {key: value for key, value in asdict(self).items() if (key, value) != ("pooling", "avg")}
+        """As manifests and model folders keep it; those from before there was a choice say nothing of it."""
+        unsaid = {"pooling": "avg", "coarse": 0}
+        return {key: value for key, value in asdict(self).items() if key not in unsaid or value != unsaid[key]}
+
+    @property
+    def grids(self) -> tuple[int, ...]:
+        """Cells a side of each grid."""
+        return (self.grid, self.coarse) if self.coarse else (self.grid,)
+
+    @property
+    def cells(self) -> int:
+        """Of all grids together."""
+        return sum(side**2 for side in self.grids)
 
 
 Sampler = Literal["sample", "greedy", "beam", "diverse_beam"]
@@ -75,19 +105,19 @@ class PolicyConfig:
     """
 
     sampler: Sampler = "sample"
-    samples: int = 5
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    no_repeat: int = 0
-    groups: int = 1
-    diversity: float = 0.5
+    samples: Few = 5
+    temperature: Annotated[float, Range(1e-3, 10**6)] = 1.0
+    top_k: CountOrNone = 0
+    top_p: Annotated[float, Range(1e-6, 1)] = 1.0
+    no_repeat: FewOrNone = 0
+    groups: Few = 1
+    diversity: Size = 0.5
     baseline: Baseline = "leave_one_out"
-    top_q: int = 3
-    references: int = 0
+    top_q: Few = 3
+    references: FewOrNone = 0
     whiten: Whiten = "none"
     reduction: Reduction = "words"
-    kl: float = 0.0
+    kl: Size = 0.0
     dropout: bool = False
     passes: Passes = "auto"
 
@@ -114,17 +144,17 @@ class LocalConfig:
         word_quantile: η is the weight that this share of all their words does not exceed; 0: `word_threshold`
     """
 
-    threshold: float = 5.0
-    word_threshold: float = 1.0
+    threshold: Weight = 5.0
+    word_threshold: Weight = 1.0
     tf: Frequency = "count"
     length_penalty: bool = True
     centre: bool = False
     at_most_references: bool = False
-    share: float = 0.0
+    share: Size = 0.0
     qualify: Literal["rare", "contrast"] = "rare"
-    ngram_quantile: float = 0.0
-    word_quantile: float = 0.0
-    bonus: float = 1.0
+    ngram_quantile: Share = 0.0
+    word_quantile: Share = 0.0
+    bonus: Size = 1.0
 
 
 @dataclass(frozen=True)
@@ -145,12 +175,12 @@ class WatchConfig:
     """
 
     action: Literal["warn", "stop", "off"] = "warn"
-    unique: float = 0.5
-    length: float = 1.5
-    repetition: float = 0.25
-    ending: float = 0.05
-    stutter: float = 0.02
-    unusual_order: float = 0.02
+    unique: Share = 0.5
+    length: Annotated[float, Range(1, 10**6)] = 1.5
+    repetition: Share = 0.25
+    ending: Share = 0.05
+    stutter: Share = 0.02
+    unusual_order: Share = 0.02
 
 
 @dataclass
@@ -177,11 +207,11 @@ class DataConfig:
     train_split: str = "train"
     val_split: str = "val"
     tokenizer: str = ""
-    min_count: int = 5
-    max_words: int = 20
-    captions_per_photo: int = 5
-    limit: int = 0
-    views: int = 0
+    min_count: Count = 5
+    max_words: Few = 20
+    captions_per_photo: Few = 5
+    limit: CountOrNone = 0
+    views: FewOrNone = 0
     exclude: list[str] = field(default_factory=list)
 
 
@@ -197,10 +227,10 @@ class ScheduledSampling:
         curve: instead of these, points [share of the training, chance] that are joined by lines: it may rise and fall
     """
 
-    start: int = -1
-    every: int = 5
-    increase: float = 0.05
-    most: float = 0.25
+    start: Annotated[int, Range(-1, 10**9)] = -1
+    every: Count = 5
+    increase: Share = 0.05
+    most: Share = 0.25
     curve: list[list[float]] = field(default_factory=list)
 
 
@@ -242,17 +272,17 @@ class RewardsConfig:
         count_end: the end of a caption counts as a word in rewards for saying what people say
     """
 
-    weights: dict[str, float] = field(default_factory=lambda: {"cider_d": 1.0})
-    dataset_weights: dict[str, dict[str, float]] = field(default_factory=dict)
+    weights: dict[str, Weight] = field(default_factory=lambda: {"cider_d": 1.0})
+    dataset_weights: dict[str, dict[str, Weight]] = field(default_factory=dict)
     image_retriever: str = "word"
     text_retriever: str = ""
     look_alikes: str = "image"
-    group_size: int = 5
+    group_size: Annotated[int, Range(1, 10**6)] = 5
     curriculum: bool = False
     weight_by_closeness: bool = False
-    margin: float = 0.2
+    margin: Annotated[float, Range(0, 2)] = 0.2
     ld: LocalConfig = field(default_factory=LocalConfig)
-    rank_base: int = 200
+    rank_base: Annotated[int, Range(1, 10**6)] = 200
     balance: bool = False
     unbalanced: list[str] = field(default_factory=lambda: ["repetition", "unusual_order", "ending"])
     count_end: bool = True
@@ -276,14 +306,14 @@ class ObjectiveConfig:
     """
 
     name: str = "cross_entropy"
-    label_smoothing: float = 0.0
-    hide_regions: float = 0.0
+    label_smoothing: Share = 0.0
+    hide_regions: Share = 0.0
     caption_weights: CaptionWeights = field(default_factory=CaptionWeights)
     scheduled_sampling: ScheduledSampling = field(default_factory=ScheduledSampling)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     rewards: RewardsConfig = field(default_factory=RewardsConfig)
-    margin: float = 0.2
-    all_negatives: int = 0
+    margin: Annotated[float, Range(0, 2)] = 0.2
+    all_negatives: CountOrNone = 0
 
 
 @dataclass
@@ -307,18 +337,18 @@ class OptimConfig:
             0.99 for about a hundred steps; 0: the weights themselves
     """
 
-    lr: float = 5e-4
-    weight_decay: float = 0.01
-    betas: tuple[float, float] = (0.9, 0.98)
+    lr: Size = 5e-4
+    weight_decay: Size = 0.01
+    betas: tuple[Share, Share] = (0.9, 0.98)
     schedule: Literal["constant", "linear", "cosine", "step", "noam"] = "constant"
-    warmup: int = 0
-    final_lr_ratio: float = 0.0
-    decay: float = 0.8
-    decay_epochs: int = 3
-    clip_norm: float = 0.0
-    clip_value: float = 0.0
-    accumulate: int = 1
-    ema_decay: float = 0.0
+    warmup: CountOrNone = 0
+    final_lr_ratio: Share = 0.0
+    decay: Size = 0.8
+    decay_epochs: Count = 3
+    clip_norm: Size = 0.0
+    clip_value: Size = 0.0
+    accumulate: Count = 1
+    ema_decay: Annotated[float, Range(0, 1 - 1e-9)] = 0.0
 
 
 @dataclass
@@ -336,11 +366,11 @@ class ValidationConfig:
         watch: for captions that collapse, in a policy gradient
     """
 
-    every: float = 1.0
+    every: Annotated[float, Range(0, 10**9)] = 1.0
     metric: str = "CIDEr-D"
-    patience: int = 0
-    photos: int = 0
-    beam: int = 1
+    patience: CountOrNone = 0
+    photos: CountOrNone = 0
+    beam: Few = 1
     judges: list[str] = field(default_factory=list)
     watch: WatchConfig = field(default_factory=WatchConfig)
 
@@ -381,15 +411,15 @@ class Recipe:
     optim: OptimConfig = field(default_factory=OptimConfig)
     validation: ValidationConfig = field(default_factory=ValidationConfig)
     init_from: str = ""
-    batch_size: int = 16
-    epochs: int = 10
-    max_steps: int = 0
-    save_minutes: float = 5.0
-    log_steps: int = 20
-    seed: int = 0
+    batch_size: Annotated[int, Range(1, 10**6)] = 16
+    epochs: Count = 10
+    max_steps: CountOrNone = 0
+    save_minutes: Annotated[float, Range(0, 10**9)] = 5.0
+    log_steps: Count = 20
+    seed: Annotated[int, Range(0, 2**63 - 1)] = 0
     device: str = "auto"
     dtype: Literal["auto", "fp32", "bf16"] = "auto"
-    threads: int = 0
+    threads: FewOrNone = 0
 
     @property
     def streams(self) -> dict[str, EncoderConfig]:

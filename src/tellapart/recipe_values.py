@@ -6,14 +6,16 @@ Nothing is imported, called or opened here, whatever the values say.
 from __future__ import annotations
 
 import difflib
+import math
 import re
 import types
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from tellapart import files, plain_yaml
 from tellapart.errors import UserError
+from tellapart.recipe import Range
 
 Config = TypeVar("Config")  # a dataclass
 
@@ -102,6 +104,24 @@ def kind(hint: Any) -> str:
     if origin is tuple:
         return f"a list of {len(inside)} numbers"
     return "a list" if origin is list else _KINDS.get(hint, "an object")
+
+
+def check_ranges(config: Any, hint: Any = None, name: str = "") -> None:
+    """Refuse a number outside the range that its field has in `recipe.py`, in whatever object or list it stands."""
+    if is_dataclass(config):
+        for key, inner in get_type_hints(type(config), include_extras=True).items():
+            check_ranges(getattr(config, key), inner, _under(name, key))
+    elif get_origin(hint) is Annotated:
+        for bounds in (one for one in hint.__metadata__ if isinstance(one, Range)):
+            if not bounds.least <= config <= bounds.most:  # also where it is not a number
+                limit = f"at least {bounds.least}" if config < bounds.least else f"at most {bounds.most}"
+                raise UserError(f"{name} must be {'a number' if math.isnan(config) else limit}, not {config}.")
+    elif isinstance(config, dict):
+        for key, value in config.items():
+            check_ranges(value, get_args(hint)[1], _under(name, key))
+    elif isinstance(config, list | tuple):
+        for value in config:
+            check_ranges(value, get_args(hint)[0], name)
 
 
 class Field(NamedTuple):

@@ -141,21 +141,35 @@ def test_any_map_becomes_any_grid(shape):
         np.testing.assert_allclose(cells, adaptive(feature_map[0].numpy(), grid, reduce), atol=1e-6)
 
 
+@pytest.mark.parametrize("pooling", ["avg", "max"])
+def test_a_second_grid_shows_the_same_map_at_another_scale(pooling):
+    feature_map = torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(0))
+    config = EncoderConfig(grid=4, pooling=pooling, coarse=2)
+    cells = pool(feature_map, config).grid
+    assert cells.shape == (2, config.cells, 3) == (2, 20, 3)
+    reduce = {"avg": np.mean, "max": np.max}[pooling]
+    for photo, own in zip(cells, feature_map.numpy(), strict=True):
+        np.testing.assert_allclose(photo[:16], adaptive(own, 4, reduce), atol=1e-6)
+        np.testing.assert_allclose(photo[16:], adaptive(own, 2, reduce), atol=1e-6)
+
+
 # What it is known by
 
 
-def test_what_was_known_before_there_was_a_choice_of_pooling_is_known_still():
+def test_what_was_known_before_there_was_a_choice_is_known_still():
     """Model folders and caches of before have these keys and no others."""
     assert list(EncoderConfig().identity) == ["name", "image_size", "grid"]
     assert EncoderConfig(pooling="max").identity["pooling"] == "max"
+    assert EncoderConfig(coarse=4).identity["coarse"] == 4
 
 
 def test_stores_of_different_poolings_lie_apart(saved, tmp_path):
     folders = [
-        store_folder(tmp_path, "coco", load(EncoderConfig(str(saved("resnet")), 64, 2, pooling), CPU))
-        for pooling in ("avg", "max")
+        store_folder(tmp_path, "coco", load(EncoderConfig(str(saved("resnet")), 64, 2, *looks), CPU))
+        for looks in (("avg",), ("max",), ("avg", 1))
     ]
-    assert [folder.name for folder in folders] == ["coco.resnet-64px-2x2", "coco.resnet-64px-2x2-max"]
+    names = ["coco.resnet-64px-2x2", "coco.resnet-64px-2x2-max", "coco.resnet-64px-2x2+1x1"]
+    assert [folder.name for folder in folders] == names
 
 
 def test_a_model_finds_its_backbone_again_from_anywhere(saved, tmp_path, monkeypatch):
@@ -237,10 +251,16 @@ def test_a_transformer_takes_photos_of_its_own_size_and_says_which(saved):
 
 
 @pytest.mark.parametrize(
-    "config", [EncoderConfig("NAME", 4), EncoderConfig("NAME", 64, 65), EncoderConfig("NAME", 64, 2, "median")]
+    "config",
+    [
+        EncoderConfig("NAME", 4),
+        EncoderConfig("NAME", 64, 65),
+        EncoderConfig("NAME", 64, 2, "median"),
+        EncoderConfig("NAME", 64, coarse=-1),
+    ],
 )
 def test_settings_that_cannot_be_are_refused(saved, config):
-    with pytest.raises(UserError, match=r"^encoder: (image_size|grid|pooling) must be "):
+    with pytest.raises(UserError, match=r"^encoder: (image_size|grid|pooling|coarse) must be "):
         load(EncoderConfig(str(saved("resnet")), *list(config.__dict__.values())[1:]), CPU)
 
 

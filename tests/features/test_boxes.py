@@ -11,6 +11,7 @@ from PIL import Image
 from support import region_archives as archives
 from tellapart import models
 from tellapart.captioning.visual_input import visual_input
+from tellapart.commands.train import main as train
 from tellapart.commands.train import parse
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example
@@ -29,7 +30,7 @@ CPU = torch.device("cpu")
 COUNTS = {"11": 3, "12": 1, "13": 5}  # regions of each photo
 PHOTOS = {id: archives.photo(int(id), count) for id, count in COUNTS.items()}
 EXAMPLES = [Example(int(id), Path(f"/photos/{id}.jpg"), "train", ("a dog",)) for id in COUNTS]
-GRID = "{name: efficientnet_lite2, image_size: 64, grid: 2}"
+GRID = "{name: efficientnet_lite2, image_size: 64, grid: 2, coarse: 1}"
 SCALE = np.array([archives.WIDTH, archives.HEIGHT] * 2)
 
 
@@ -40,13 +41,20 @@ def store(tmp_path):
 
 def test_the_cells_of_a_grid_are_its_boxes_row_by_row():
     third = 1 / 3
-    boxes = grid_boxes(9)
+    boxes = grid_boxes(3)
     assert boxes.shape == (9, 4)
     torch.testing.assert_close(boxes[0], torch.tensor([0, 0, third, third]))
     torch.testing.assert_close(boxes[2], torch.tensor([2 * third, 0, 1, third]))
     torch.testing.assert_close(boxes[3], torch.tensor([0, third, third, 2 * third]))
-    with pytest.raises(ValueError, match="8 regions are no square grid"):
-        grid_boxes(8)
+
+
+def test_the_cells_of_a_second_grid_follow_those_of_the_first():
+    boxes = grid_boxes(4, 2)
+    assert boxes.shape == (16 + 4, 4)
+    assert boxes[:16].equal(grid_boxes(4))
+    assert boxes[16:].equal(grid_boxes(2))
+    area = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    assert (area[:16].sum(), area[16:].sum()) == (1, 1)
 
 
 def test_imported_boxes_stand_beside_their_regions_in_a_batch(store):
@@ -95,8 +103,8 @@ def test_the_time_of_a_step_is_measured_with_boxes_too(tmp_path, kept):
     sources, found = _sources(recipe, [Chosen("pets.json", "pets", photos, [])], CPU)
     assert found == kept
     inputs = CaptionedPhotos(sources, WordTokenizer(["a", "dog"]), 5).inputs(np.array([0, 2]))
-    torch.testing.assert_close(inputs["boxes"].values, grid_boxes(4).expand(2, -1, -1))
-    assert inputs["regions"].values.shape == (2, 4, 1280)
+    torch.testing.assert_close(inputs["boxes"].values, grid_boxes(2, 1).expand(2, -1, -1))
+    assert inputs["regions"].values.shape == (2, 5, 1280)
 
 
 def model(folder, inputs, name="gcn_lstm", size=8):
@@ -124,10 +132,30 @@ def test_a_model_of_imported_regions_is_given_the_boxes_of_a_photo(store, tmp_pa
     assert logits.isfinite().all()
 
 
-@pytest.mark.parametrize("grid", [0, -1, 1000, "2", None])
+def test_a_graph_of_two_grids_is_learned_from_photos_and_captions_them(tmp_path):
+    """From a recipe with raw photos to a model folder, and from that to the boxes that the captioner is given."""
+    images = [
+        {"id": i, "file": f"{i}.png", "split": "val" if i < 2 else "train", "captions": ["a dog"]} for i in range(6)
+    ]
+    for image in images:
+        Image.new("RGB", (80, 60), (40 * image["id"], 90, 0)).save(tmp_path / image["file"])
+    (tmp_path / "pets.json").write_text(json.dumps({"dataset": "pets", "images": images}))
+    settings = ["--captioner=gcn_lstm", f"--inputs={{regions: {GRID}, boxes: {GRID}}}", "--data.min_count=1"]
+    settings += [f"--data.features={tmp_path / 'f'}", "--data", str(tmp_path / "pets.json"), "--device=cpu"]
+    assert train([*settings, "--tiny", "--max_steps=2", "--out", str(tmp_path / "run")]) == 0
+    seen = visual_input(models.load(tmp_path / "run", CPU), CPU)
+    given = seen.inputs([seen.load(str(tmp_path / "3.png"))])
+    assert given["boxes"].values[0].equal(grid_boxes(2, 1))
+    assert given["regions"].values.shape == (1, 5, 1280)
+    torch.testing.assert_close(given["regions"].values[0, 4], given["regions"].values[0, :4].mean(0))
+
+
+@pytest.mark.parametrize(
+    "grid", [{"grid": 0}, {"grid": -1}, {"grid": 1000}, {"grid": "2"}, {"grid": None}, {"coarse": 0}, {"coarse": "2"}]
+)
 def test_a_model_whose_boxes_are_of_no_grid_is_refused_in_one_sentence(tmp_path, grid):
     identity = Encoder(EncoderConfig(image_size=64, grid=2)).identity
-    boxes = identity | {"grid": grid, "gives": "boxes"}
+    boxes = identity | grid | {"gives": "boxes"}
     loaded = models.load(model(tmp_path / "model", {"regions": identity, "boxes": boxes}, size=1280), CPU)
     with pytest.raises(UserError, match="does not say which grid its boxes are of"):
         visual_input(loaded, CPU)

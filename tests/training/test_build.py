@@ -3,7 +3,8 @@
 import json
 import resource
 import shutil
-from dataclasses import fields
+from dataclasses import is_dataclass
+from typing import Annotated, get_args, get_origin, get_type_hints
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from tellapart.commands.train import parse
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.errors import UserError
 from tellapart.features.imported import ImportedFeatures
-from tellapart.recipe import DataConfig, Recipe, WatchConfig
+from tellapart.recipe import DataConfig, EncoderConfig, Recipe
 from tellapart.training import checkpoint, checks
 from tellapart.training.build import run
 from tellapart.training.data import gather, split, views
@@ -116,10 +117,25 @@ def test_a_number_out_of_its_range_is_named(tellapart, small_world, tmp_path, se
     assert not (tmp_path / "run").exists()
 
 
-def test_every_number_that_a_watch_goes_by_has_a_range():
-    numbers = [field.name for field in fields(WatchConfig) if isinstance(field.default, float)]
-    assert numbers
-    assert {f"validation.watch.{name}" for name in numbers} <= checks._RANGES.keys()
+def test_every_number_of_a_recipe_has_a_range():
+    """Except the points of a curve, which a rule of its own checks, and the settings of networks."""
+
+    def without(hint, name):
+        if is_dataclass(hint):
+            hints = get_type_hints(hint, include_extras=True)
+            return [found for key, inner in hints.items() for found in without(inner, f"{name}.{key}")]
+        if get_origin(hint) is Annotated:
+            return []
+        return [name] if hint in (int, float) else [one for part in get_args(hint) for one in without(part, name)]
+
+    numbers = set(without(Recipe, "")) - {".objective.scheduled_sampling.curve", ".model"}
+    assert numbers == set()
+
+
+def test_the_range_of_an_encoder_holds_for_each_input_stream():
+    recipe = Recipe(inputs={"regions": EncoderConfig(), "scene": EncoderConfig(grid=65)})
+    with pytest.raises(UserError, match=r"^inputs\.scene\.grid must be at most 64, not 65\.$"):
+        checks.check(recipe)
 
 
 def test_a_device_that_computes_nothing_cannot_be_used(tellapart, small_world, tmp_path):

@@ -28,8 +28,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tellapart.captioners.shared_prefixes import SharedPrefixes
-from tellapart.captioners.transformer import Attention, KeysValues, Layout, Positions, future
+from tellapart.captioners.transformer import (
+    Attention,
+    AttentionDecoder,
+    KeysValues,
+    Layout,
+    Positions,
+    feed_forward,
+    require_heads,
+)
 from tellapart.data.streams import ATTRIBUTES, REGIONS, Inputs, Stream, read_attributes
 
 
@@ -82,10 +89,8 @@ class Memory(NamedTuple):
 State = KeysValues  # of the caption so far: N rows
 
 
-class Glied(nn.Module):
+class Glied(AttentionDecoder):
     streams = (REGIONS, ATTRIBUTES)
-    parallel_forward = True  # in `forward`: scoring captions there is quicker than keeping what `step` has computed
-    shares_prefixes = True  # `forward` takes `SharedPrefixes` in place of `spoken`
 
     def __init__(self, config: GliedConfig):
         super().__init__()
@@ -131,44 +136,19 @@ class Glied(nn.Module):
         nothing = keys.new_zeros(len(keys), c.heads, 0, c.width // c.heads)
         return KeysValues(nothing, nothing)
 
-    def step(self, token: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
-        """One word: token (N,) in, logits (N, V) and the next state out."""
-        return self._decode(token, Layout(len(token), 1, None), state, memory)
-
-    def forward(self, tokens: Tensor, memory: Memory, spoken: Tensor | SharedPrefixes | None = None) -> Tensor:
-        """Teacher forcing: tokens (N, T) in, logits (N, T, V) out.
-
-        Or (M, V) at the words where `spoken` is True; or (M, V) after each of the beginnings.
-        """
-        layout = Layout.of(tokens, spoken)
-        logits, _ = self._decode(layout.gather(tokens).squeeze(1), layout, None, memory)
-        return logits.view(*tokens.shape, -1) if spoken is None else logits
-
     def _decode(self, words: Tensor, layout: Layout, state: State | None, memory: Memory) -> tuple[Tensor, State]:
         """words (M,) -> logits (M, V), and the keys and values of the captions up to them"""
-        before = 0 if state is None else state.keys.shape[2]
-        place = self.places(before, layout.length).expand(layout.captions, -1, -1)
-        x = self.dropout(self.widen(self.embed(words)) + layout.gather(place))
+        x = self._placed(self.widen(self.embed(words)), layout, state)
         word = x
         if memory.collocations:
             word = self.collocate_norm(self.collocate(x, layout, memory.collocations), x)  # Eq. 8
-        attended, caption = self._context(word, layout, state)
+        attended, caption = self.context.recall(word, layout, state)
         context = self.context_norm(attended, word)  # Eqs. 3 and 9
         aspect = self.aspect_norm(self.aspect(context, layout, memory.aspect), context)  # Eqs. 4 and 10
         outcome = self.aspect_transform(aspect, x)  # Eq. 5
         if memory.local:
             outcome = self.local_norm(self.local(outcome, layout, memory.local), outcome)  # Eq. 11
         return self.word(outcome), caption  # Eq. 6
-
-    def _context(self, words: Tensor, layout: Layout, state: State | None) -> tuple[Tensor, State]:
-        """Attention of words (M, width) to those up to them, and the keys and values of all of these."""
-        attention = self.context
-        caption = attention.remember(layout.spread(attention.key_value(words)), layout.captions)
-        if state is not None:
-            caption = KeysValues(*(torch.cat(pair, 2) for pair in zip(state, caption, strict=True)))
-        queries = layout.spread(attention.query(words))
-        attended = attention.look(queries, caption, future(layout.length, words.device))
-        return attention.out(layout.gather(attended)), caption
 
     def _regions(self, stream: Stream) -> Modality:
         rows = self.project(stream.values.masked_fill(~stream.mask[..., None], 0))
@@ -233,9 +213,7 @@ class Transform(nn.Module):
 
     def __init__(self, config: GliedConfig):
         super().__init__()
-        self.feed_forward = nn.Sequential(
-            nn.Linear(config.width, config.feed_forward), nn.ReLU(), nn.Linear(config.feed_forward, config.width)
-        )
+        self.feed_forward = feed_forward(config.width, config.feed_forward)
         self.inner, self.outer = Residual(config), Residual(config)
 
     def forward(self, c: Tensor, x: Tensor) -> Tensor:
@@ -252,8 +230,7 @@ def _offset(rows: Tensor, mask: Tensor) -> Tensor:
 
 def _require_possible(config: GliedConfig) -> None:
     c = config
-    if c.heads < 1 or c.width < 2 or c.width % c.heads or c.width % 2:
-        raise ValueError(f"width must be even and a multiple of heads, not {c.width} with {c.heads} heads")
+    require_heads(c.width, c.heads)
     if c.attributes_size != 2:
         raise ValueError(f"attributes must be a word id and a probability, not {c.attributes_size} numbers")
     if c.attributes_attend and not c.attribute_distilling:

@@ -18,8 +18,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tellapart.captioners.shared_prefixes import SharedPrefixes
-from tellapart.captioners.transformer import Attention, KeysValues, Layout, Positions, feed_forward
+from tellapart.captioners.transformer import (
+    Attention,
+    AttentionDecoder,
+    KeysValues,
+    Layout,
+    Positions,
+    State,
+    feed_forward,
+    require_heads,
+)
 from tellapart.data.streams import REGIONS, Inputs
 
 
@@ -45,9 +53,6 @@ class Memory(NamedTuple):
 
     layers: tuple[tuple[KeysValues, ...], ...]  # of each decoder layer: one of each encoder layer, B rows, R positions
     hidden: Tensor  # (B, R) True where there is no region
-
-
-State = tuple[KeysValues, ...]  # per decoder layer, the words so far: N rows
 
 
 class EncoderLayer(nn.Module):
@@ -111,15 +116,11 @@ class DecoderLayer(nn.Module):
         return self.think_norm(x + self.dropout(self.think(x))), words
 
 
-class MeshedMemory(nn.Module):
-    parallel_forward = True  # in `forward`: scoring captions there is quicker than keeping what `step` has computed
-    shares_prefixes = True  # `forward` takes `SharedPrefixes` in place of `spoken`
-
+class MeshedMemory(AttentionDecoder):
     def __init__(self, config: MeshedMemoryConfig):
         super().__init__()
         c = self.config = config
-        if c.heads < 1 or c.width < 2 or c.width % c.heads or c.width % 2:
-            raise ValueError(f"width must be even and a multiple of heads, not {c.width} with {c.heads} heads")
+        require_heads(c.width, c.heads)
         if c.decoder_layers < 1 or c.encoder_layers < 1:
             raise ValueError("decoder_layers and encoder_layers must be at least 1")
         self.project = nn.Sequential(
@@ -142,26 +143,8 @@ class MeshedMemory(nn.Module):
     def start(self, memory: Memory) -> State:
         return tuple(KeysValues(first.keys[:, :, :0], first.values[:, :, :0]) for first, *_ in memory.layers)
 
-    def step(self, token: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
-        """One word: token (N,) in, logits (N, V) and the next state out."""
-        return self._decode(token, Layout(len(token), 1, None), state, memory)
-
-    def forward(self, tokens: Tensor, memory: Memory, spoken: Tensor | SharedPrefixes | None = None) -> Tensor:
-        """Teacher forcing: tokens (N, T) in, logits (N, T, V) out.
-
-        Or (M, V) at the words where `spoken` is True; or (M, V) after each of the beginnings.
-        """
-        layout = Layout.of(tokens, spoken)
-        logits, _ = self._decode(layout.gather(tokens).squeeze(1), layout, None, memory)
-        return logits.view(*tokens.shape, -1) if spoken is None else logits
-
     def _decode(self, words: Tensor, layout: Layout, state: State | None, memory: Memory) -> tuple[Tensor, State]:
         """words (M,) -> logits (M, V)"""
-        before = 0 if state is None else state[0].keys.shape[2]
-        place = self.places(before, layout.length).expand(layout.captions, -1, -1)
-        x = self.dropout(self.embed(words) + layout.gather(place))
-        words_so_far = []
-        for i, (layer, photo) in enumerate(zip(self.decoder, memory.layers, strict=True)):
-            x, so_far = layer(x, layout, None if state is None else state[i], photo, memory.hidden)
-            words_so_far.append(so_far)
-        return self.word(x), tuple(words_so_far)
+        x = self._placed(self.embed(words), layout, state[0] if state else None)
+        x, caption = self._through_layers(self.decoder, x, layout, state, memory)
+        return self.word(x), caption

@@ -8,8 +8,9 @@ dropout inside attention and feed-forward (random numbers are a large part of a 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -123,6 +124,11 @@ class Attention(nn.Module):
         return self.out(layout.gather(past)), words
 
 
+def require_heads(width: int, heads: int) -> None:
+    if heads < 1 or width < 2 or width % heads or width % 2:
+        raise ValueError(f"width must be even and a multiple of heads, not {width} with {heads} heads")
+
+
 def feed_forward(width: int, inner: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(width, inner), nn.ReLU(), nn.Linear(inner, width))
 
@@ -172,15 +178,56 @@ class DecoderLayer(nn.Module):
         return x + self.dropout(self.think(self.think_norm(x))), words
 
 
-class Transformer(nn.Module):
+class AttentionDecoder(nn.Module):
+    """`step` and `forward` of a captioner whose `_decode` takes the words of captions all at once, with attention."""
+
     parallel_forward = True  # in `forward`: scoring captions there is quicker than keeping what `step` has computed
     shares_prefixes = True  # `forward` takes `SharedPrefixes` in place of `spoken`
+    places: Positions
+    dropout: nn.Dropout
 
+    def step(self, token: Tensor, state: Any, memory: Any) -> tuple[Tensor, Any]:
+        """One word: token (N,) in, logits (N, V) and the next state out."""
+        return self._decode(token, Layout(len(token), 1, None), state, memory)
+
+    def forward(self, tokens: Tensor, memory: Any, spoken: Tensor | SharedPrefixes | None = None) -> Tensor:
+        """Teacher forcing: tokens (N, T) in, logits (N, T, V) out.
+
+        Or (M, V) at the words where `spoken` is True; or (M, V) after each of the beginnings.
+        """
+        layout = Layout.of(tokens, spoken)
+        logits, _ = self._decode(layout.gather(tokens).squeeze(1), layout, None, memory)
+        return logits.view(*tokens.shape, -1) if spoken is None else logits
+
+    def _decode(self, words: Tensor, layout: Layout, state: Any, memory: Any) -> tuple[Tensor, Any]:
+        """words (M,) -> logits (M, V), and the keys and values of the captions up to them
+
+        state  of the words before them; None: these are the first
+        """
+        raise NotImplementedError
+
+    def _placed(self, words: Tensor, layout: Layout, past: KeysValues | None) -> Tensor:
+        """words (M, width) with their positions after `past`, (M, width)"""
+        before = 0 if past is None else past.keys.shape[2]
+        place = self.places(before, layout.length).expand(layout.captions, -1, -1)
+        return self.dropout(words + layout.gather(place))  # type: ignore[no-any-return]
+
+    def _through_layers(
+        self, layers: Iterable[nn.Module], x: Tensor, layout: Layout, state: State | None, memory: Any
+    ) -> tuple[Tensor, State]:
+        """Words (M, width) through decoder layers, each with its own part of state and memory."""
+        caption = []
+        for i, (layer, photo) in enumerate(zip(layers, memory.layers, strict=True)):
+            x, words = layer(x, layout, None if state is None else state[i], photo, memory.hidden)
+            caption.append(words)
+        return x, tuple(caption)
+
+
+class Transformer(AttentionDecoder):
     def __init__(self, config: TransformerConfig):
         super().__init__()
         c = self.config = config
-        if c.heads < 1 or c.width < 2 or c.width % c.heads or c.width % 2:
-            raise ValueError(f"width must be even and a multiple of heads, not {c.width} with {c.heads} heads")
+        require_heads(c.width, c.heads)
         if c.decoder_layers < 1 or c.encoder_layers < 0:
             raise ValueError("decoder_layers must be at least 1 and encoder_layers at least 0")
         self.project = nn.Sequential(
@@ -207,29 +254,11 @@ class Transformer(nn.Module):
     def start(self, memory: Memory) -> State:
         return tuple(KeysValues(photo.keys[:, :, :0], photo.values[:, :, :0]) for photo in memory.layers)
 
-    def step(self, token: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
-        """One word: token (N,) in, logits (N, V) and the next state out."""
-        return self._decode(token, Layout(len(token), 1, None), state, memory)
-
-    def forward(self, tokens: Tensor, memory: Memory, spoken: Tensor | SharedPrefixes | None = None) -> Tensor:
-        """Teacher forcing: tokens (N, T) in, logits (N, T, V) out.
-
-        Or (M, V) at the words where `spoken` is True; or (M, V) after each of the beginnings.
-        """
-        layout = Layout.of(tokens, spoken)
-        logits, _ = self._decode(layout.gather(tokens).squeeze(1), layout, None, memory)
-        return logits.view(*tokens.shape, -1) if spoken is None else logits
-
     def _decode(self, words: Tensor, layout: Layout, state: State | None, memory: Memory) -> tuple[Tensor, State]:
         """words (M,) -> logits (M, V)"""
-        before = 0 if state is None else state[0].keys.shape[2]
-        place = self.places(before, layout.length).expand(layout.captions, -1, -1)
-        x = self.dropout(self.embed(words) * self.config.width**0.5 + layout.gather(place))
-        said = []
-        for i, (layer, photo) in enumerate(zip(self.decoder, memory.layers, strict=True)):
-            x, spoken = layer(x, layout, None if state is None else state[i], photo, memory.hidden)
-            said.append(spoken)
-        return nn.functional.linear(self.decoder_norm(x), self.embed.weight, self.word_bias), tuple(said)
+        x = self._placed(self.embed(words) * self.config.width**0.5, layout, state[0] if state else None)
+        x, caption = self._through_layers(self.decoder, x, layout, state, memory)
+        return nn.functional.linear(self.decoder_norm(x), self.embed.weight, self.word_bias), caption
 
 
 def future(length: int, device: torch.device) -> Tensor | None:

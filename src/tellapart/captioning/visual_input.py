@@ -195,10 +195,12 @@ class GridBoxes:
     """The cells of an encoder's grid, which are the same for every photo."""
 
     def __init__(self, identity: dict[str, Any], device: torch.device):
-        grid = identity.get("grid")
-        if not isinstance(grid, int) or not 1 <= grid <= 64:
+        grids = [identity.get("grid"), *([identity["coarse"]] if "coarse" in identity else [])]
+        sides = [side for side in grids if isinstance(side, int) and 1 <= side <= 64]
+        if sides != grids:
             raise UserError("the model's config.json does not say which grid its boxes are of.")
-        self.identity, self.device, self._boxes = f"{grid} x {grid} cells", device, grid_boxes(grid * grid).numpy()
+        self.identity = " and ".join(f"{side} x {side} cells" for side in sides)
+        self.device, self._boxes = device, grid_boxes(*sides).numpy()
 
     def load(self, source: Source) -> tuple[NDArray[Any], str]:
         """Boxes (R, 4), and no hash: nothing of the photo is needed."""

@@ -50,6 +50,9 @@ def parser() -> Parser:
         "--grid", type=positive, help=f"pool the feature map to GRID x GRID cells (default: {defaults.grid})"
     )
     looking.add_argument(
+        "--coarse", type=positive, help="add the COARSE x COARSE cells of a second grid (default: no second grid)"
+    )
+    looking.add_argument(
         "--pooling",
         choices=get_args(Pooling),
         help=f"how the feature map is pooled (default: {defaults.pooling})",
@@ -87,7 +90,7 @@ def _check(request: argparse.Namespace) -> None:
     """What the arguments cannot say of each other by themselves."""
     if request.sources and not request.name:
         raise UserError("--from needs --name, the name of these features in recipes.")
-    looking, elsewhere = ("encoder", "image_size", "grid", "pooling", "device", "ray"), ("name", "cap")
+    looking, elsewhere = ("encoder", "image_size", "grid", "coarse", "pooling", "device", "ray"), ("name", "cap")
     for option in looking if request.sources else elsewhere:
         if getattr(request, option) is not None:
             why = "is for an encoder; --from imports features without one" if request.sources else "needs --from"
@@ -106,6 +109,7 @@ def _compute(request: argparse.Namespace, dataset: DataSet) -> bool:
         "image_size": request.image_size,
         "grid": request.grid,
         "pooling": request.pooling,
+        "coarse": request.coarse,
     }
     config = EncoderConfig(**{key: value for key, value in given.items() if value is not None})
     device = request.device or "auto"

@@ -26,11 +26,12 @@ from tellapart import files
 from tellapart.errors import UserError
 
 Rows = Sequence[int] | NDArray[np.int64]
-Number = Literal["f16", "f32", "i32"]
+Number = Literal["f16", "f32", "i32", "u8"]
 _NUMBERS: dict[Number, tuple[type[np.generic], torch.dtype]] = {
     "f16": (np.float16, torch.float16),
     "f32": (np.float32, torch.float32),
     "i32": (np.int32, torch.int32),
+    "u8": (np.uint8, torch.uint8),
 }
 
 

@@ -55,7 +55,7 @@ class Backbone:
 
     @property
     def regions(self) -> int:
-        return self.config.grid**2
+        return self.config.cells
 
     @property
     def pooled_size(self) -> int:

@@ -96,7 +96,7 @@ class ClipEncoder:
 
     @property
     def regions(self) -> int:
-        return self.config.grid**2
+        return self.config.cells
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """A frozen network that turns pixels into features, known by its name, its settings and the hash of its weights.
 
-S pixels a side, B photos, R = grid * grid regions, D feature size.
+S pixels a side, B photos, R regions: the cells of the grid, D feature size.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tellapart.recipe import EncoderConfig, Pooling
 
 
 class Features(NamedTuple):
-    grid: Tensor  # (B, R, D), row by row from the top left
+    grid: Tensor  # (B, R, D), row by row from the top left; the cells of a second grid follow
     pooled: Tensor  # (B, D), the mean of the network's own map
 
 
@@ -54,7 +54,7 @@ class Encoder:
 
     @property
     def regions(self) -> int:
-        return self.config.grid**2
+        return self.config.cells
 
     @property
     def feature_size(self) -> int:
@@ -80,7 +80,7 @@ FeatureMap = Callable[[Tensor], Tensor]  # pixels (B, H, W, 3) -> (B, D, H / 32,
 
 def _by_torch(variant: int, weights: Path, device: torch.device) -> FeatureMap:
     network = efficientnet_lite.EfficientNetLite(variant)
-    network.load_state_dict(_read_weights(weights))
+    network.load_state_dict(read_weights(weights))
     network.eval().requires_grad_(False).to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def feature_map(pixels: Tensor) -> Tensor:
@@ -104,6 +104,7 @@ def check(config: EncoderConfig, least_size: int) -> None:
     for field, value, least, most in (
         ("image_size", config.image_size, least_size, 2048),
         ("grid", config.grid, 1, 64),
+        ("coarse", config.coarse, 0, 64),
     ):
         if not least <= value <= most:
             raise UserError(f"encoder: {field} must be from {least} to {most}, not {value}.")
@@ -113,13 +114,20 @@ def check(config: EncoderConfig, least_size: int) -> None:
 
 def pool(feature_map: Tensor, config: EncoderConfig) -> Features:
     """A network's own map (B, D, H, W) as the cells that a captioner looks at: fewer, as many, or more."""
+    grids = [_cells(feature_map, side, config.pooling) for side in config.grids]
+    return Features(torch.cat(grids, 1) if len(grids) > 1 else grids[0], feature_map.mean((2, 3)))
+
+
+def _cells(feature_map: Tensor, side: int, pooling: Pooling) -> Tensor:
+    """(B, side * side, D), row by row"""
     grid = feature_map
-    if grid.shape[2:] != (config.grid, config.grid):
-        grid = (F.adaptive_max_pool2d if config.pooling == "max" else F.adaptive_avg_pool2d)(grid, config.grid)
-    return Features(grid.flatten(2).transpose(1, 2), feature_map.mean((2, 3)))
+    if grid.shape[2:] != (side, side):
+        grid = (F.adaptive_max_pool2d if pooling == "max" else F.adaptive_avg_pool2d)(grid, side)
+    return grid.flatten(2).transpose(1, 2)
 
 
-def _read_weights(file: Path) -> dict[str, Tensor]:
+def read_weights(file: Path) -> dict[str, Tensor]:
+    """Of an EfficientNet-Lite, in single precision."""
     if file.suffix == ".safetensors":  # ours: folded already, half precision
         return {name: tensor.float() for name, tensor in load_file(file).items()}
     return efficientnet_lite.fold(torch.load(file, weights_only=True, map_location="cpu"))

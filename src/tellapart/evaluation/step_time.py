@@ -25,7 +25,7 @@ from tellapart.decoding.sample import Rollout
 from tellapart.encoders import PhotoEncoder
 from tellapart.errors import UserError
 from tellapart.evaluation.training_runs import Run
-from tellapart.features.boxes import BoxesOf, StoredBoxes
+from tellapart.features.boxes import BoxesOf
 from tellapart.features.extracted import stored
 from tellapart.features.imported import ImportedFeatures, store_of
 from tellapart.objectives import StepInfo
@@ -243,7 +243,7 @@ def _stores(encoders: Encoders, root: Path, dataset: str) -> Stores | None:
 def _store(encoder: PhotoEncoder | ImportedFeatures | BoxesOf, root: Path, dataset: str) -> StoredFeatures | None:
     if isinstance(encoder, BoxesOf):
         regions = _store(encoder.regions, root, dataset)
-        return None if regions is None else StoredBoxes(regions)
+        return None if regions is None else encoder.stored(regions)
     return store_of(encoder, root, dataset) if isinstance(encoder, ImportedFeatures) else stored(root, dataset, encoder)
 
 
@@ -251,7 +251,7 @@ def _noise(encoder: PhotoEncoder | BoxesOf) -> StoredFeatures:
     if not isinstance(encoder, BoxesOf):
         return Noise((encoder.regions, encoder.feature_size), encoder.pooled_size)
     assert not isinstance(encoder.regions, ImportedFeatures)  # of imported features there is no noise
-    return StoredBoxes(_noise(encoder.regions))
+    return encoder.stored(_noise(encoder.regions))
 
 
 class Noise:

@@ -1,11 +1,10 @@
 """The stream `boxes`: where the regions of a photo are.  It comes from what makes the regions themselves.
 
-Imported features have boxes beside them; those of an encoder are the cells of its grid, row by row.
+Imported features have boxes beside them; those of an encoder are the cells of its grids, row by row.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +33,11 @@ class BoxesOf:
         """What boxes must share to be used together."""
         return {**self.regions.identity, _GIVES: "boxes"}
 
+    def stored(self, regions: StoredFeatures) -> StoredBoxes:
+        """The boxes of regions that it made."""
+        cells = None if isinstance(self.regions, ImportedFeatures) else grid_boxes(*self.regions.config.grids)
+        return StoredBoxes(regions, cells)
+
 
 def regions_of(identity: dict[str, Any]) -> dict[str, Any] | None:
     """The identity of the regions whose boxes an identity means; None if it means no boxes."""
@@ -42,25 +46,31 @@ def regions_of(identity: dict[str, Any]) -> dict[str, Any] | None:
     return {key: value for key, value in identity.items() if key != _GIVES}
 
 
-def grid_boxes(regions: int) -> Tensor:
-    """The cells of a square grid, row by row: (R, 4)
+def grid_boxes(*sides: int) -> Tensor:
+    """The cells of square grids, one grid after another, each row by row: (R, 4)
 
-    >>> grid_boxes(4)[1]
-    tensor([0.5000, 0.0000, 1.0000, 0.5000])
+    sides  cells a side of each grid
+
+    >>> grid_boxes(2, 1)[[1, 4]]
+    tensor([[0.5000, 0.0000, 1.0000, 0.5000],
+            [0.0000, 0.0000, 1.0000, 1.0000]])
     """
-    side = math.isqrt(regions)
-    if side * side != regions:
-        raise ValueError(f"{regions} regions are no square grid")
-    start = torch.arange(side) / side
-    top, left = torch.meshgrid(start, start, indexing="ij")
-    return torch.stack([left, top, left + 1 / side, top + 1 / side], -1).view(regions, SIZE)
+    return torch.cat([_cells(side) for side in sides])
+
+
+def _cells(side: int) -> Tensor:
+    edges = torch.arange(side + 1) / side
+    top, left = torch.meshgrid(edges[:-1], edges[:-1], indexing="ij")
+    bottom, right = torch.meshgrid(edges[1:], edges[1:], indexing="ij")
+    return torch.stack([left, top, right, bottom], -1).view(-1, SIZE)
 
 
 class StoredBoxes:
     """The boxes of stored regions, to those that learn from them."""
 
-    def __init__(self, regions: StoredFeatures):
-        self._regions, self.shape = regions, (regions.shape[0], SIZE)
+    def __init__(self, regions: StoredFeatures, cells: Tensor | None = None):
+        """cells  (R, 4) where the boxes of every photo are the same; else the store has them"""
+        self._regions, self._cells, self.shape = regions, cells, (regions.shape[0], SIZE)
 
     def __contains__(self, example: Example) -> bool:
         return example in self._regions
@@ -73,9 +83,10 @@ class StoredBoxes:
 
     def grid(self, rows: Rows, most: int | None = None) -> Tensor:
         """(len(rows), most, 4)"""
-        if isinstance(self._regions, RegionStore):
-            return self._regions.read("boxes", rows, most)
-        return grid_boxes(self.shape[0])[:most].expand(len(rows), -1, -1)
+        if self._cells is not None:
+            return self._cells[:most].expand(len(rows), -1, -1)
+        assert isinstance(self._regions, RegionStore)
+        return self._regions.read("boxes", rows, most)
 
     def pooled(self, rows: Rows) -> Tensor:
         """(len(rows), 4)"""

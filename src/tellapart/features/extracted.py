@@ -40,7 +40,8 @@ BATCH = 16  # photos through the encoder at once; more is no faster on a CPU
 def store_folder(root: Path, dataset: str, encoder: PhotoEncoder) -> Path:
     """Where a data set's store lies below a features folder."""
     config = encoder.config
-    looks = f"{config.image_size}px-{config.grid}x{config.grid}" + ("-max" if config.pooling == "max" else "")
+    cells = "+".join(f"{side}x{side}" for side in config.grids)
+    looks = f"{config.image_size}px-{cells}" + ("-max" if config.pooling == "max" else "")
     return root / f"{safe_name(dataset)}.{safe_name(Path(config.name).name)}-{looks}"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +26,14 @@ class Pooled:
     failed: dict[str, str]  # file -> why not
 
 
+def pooled_identity(identity: dict[str, Any]) -> dict[str, Any]:
+    """What pooled features must share: they do not depend on the regions that are kept beside them."""
+    return {key: value for key, value in identity.items() if key not in ("grid", "pooling", "coarse")}
+
+
 def pooled_features(encoder: PhotoEncoder, files: Sequence[str]) -> Pooled:
     """The pooled features of photos; those that were seen before and have not changed are read from the cache."""
-    of_the_grid = ("grid", "pooling")  # which are not in them
-    identity = {key: value for key, value in encoder.identity.items() if key not in of_the_grid}
+    identity = pooled_identity(encoder.identity)
 
     def make(pixels: NDArray[np.uint8]) -> list[Tensor]:
         return [encoder(pixels).pooled]

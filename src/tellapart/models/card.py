@@ -109,8 +109,9 @@ Not said by whoever shared it.  Photos and captions have licences of their own, 
 
 
 def _looking(encoder: Mapping[str, Any]) -> str:
-    size, grid = encoder.get("image_size"), encoder.get("grid")
-    return f"at {size} x {size} pixels, {grid} x {grid} cells" if size and grid else ""
+    size, grids = encoder.get("image_size"), [encoder[key] for key in ("grid", "coarse") if encoder.get(key)]
+    cells = " and ".join(f"{grid} x {grid} cells" for grid in grids)
+    return f"at {size} x {size} pixels, {cells}" if size and cells else ""
 
 
 def _cell(text: str) -> str:

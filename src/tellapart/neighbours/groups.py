@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from math import isfinite
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,9 @@ from numpy.typing import NDArray
 from tellapart import files
 from tellapart.data.examples import absolute, folder_of, relative_names
 from tellapart.errors import UserError
-from tellapart.neighbours.search import Metric
+
+if TYPE_CHECKING:  # `search` loads a compiler, which captioning does not need
+    from tellapart.neighbours.search import Metric
 
 By = Literal["image", "caption"]
 

@@ -22,7 +22,7 @@ from tellapart.data.stored import Stores
 from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.errors import UserError
 from tellapart.features.extracted import FeatureStore
-from tellapart.features.pooled import pooled_features
+from tellapart.features.pooled import pooled_features, pooled_identity
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.neighbours import groups as group_files
 from tellapart.neighbours.groups import Groups, Photo, Rule
@@ -225,12 +225,6 @@ def pooled_of(retriever: Retriever, sources: Sequence[Source]) -> Tensor:
 
 
 def _same_eyes(store: FeatureStore, retriever: Retriever) -> bool:
-    """Pooled features do not depend on the grid that is kept beside them."""
     if retriever.encoder is None:
         return False
-    of_the_grid = ("grid", "pooling")
-    ours, theirs = (
-        {key: value for key, value in identity.items() if key not in of_the_grid}
-        for identity in (store.seen_by, retriever.encoder.identity)
-    )
-    return ours == theirs
+    return pooled_identity(store.seen_by) == pooled_identity(retriever.encoder.identity)

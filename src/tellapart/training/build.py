@@ -36,6 +36,7 @@ from tellapart.retrievers import RETRIEVERS
 from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards.context import RewardContext, pooled_of
 from tellapart.rewards.words import WordView
+from tellapart.taggers import TAGGERS
 from tellapart.training import run_folder
 from tellapart.training.checkpoint import Stateful
 from tellapart.training.checks import check
@@ -279,7 +280,9 @@ def shrink(recipe: Recipe) -> Recipe:
 
     It starts from fresh weights, for those of another width do not fit.
     """
-    table, name = (RETRIEVERS, recipe.retriever) if recipe.retriever else (CAPTIONERS, recipe.captioner)
+    tagger = objective.network if (objective := OBJECTIVES.get(recipe.objective.name)) else ""
+    name = tagger or recipe.retriever or recipe.captioner
+    table = TAGGERS if tagger else RETRIEVERS if recipe.retriever else CAPTIONERS
     tiny = import_module(table[name].module).TINY if name in table else {}
     return replace(
         recipe,

@@ -2,68 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
-from tellapart import models
+from tellapart import models, recipe_values
 from tellapart.captioners import CAPTIONERS
 from tellapart.errors import UserError
 from tellapart.recipe import EncoderConfig, PolicyConfig, Recipe
 from tellapart.retrievers import RETRIEVERS
 from tellapart.rewards import registry
+from tellapart.taggers import TAGGERS
 from tellapart.training.loop import LAST
 from tellapart.training.objectives import OBJECTIVES, Network, learned_by
 from tellapart.training.retrieval_validation import METRICS as RETRIEVAL_METRICS
-from tellapart.training.run_folder import flat, plain
 from tellapart.training.validation import METRICS
-
-_MANY, _LARGE, _HUGE = 10_000, 10**6, 10**9  # captions of a photo or the like; weights; photos or steps
-_RANGES: dict[str, tuple[float, float]] = {  # least and most of every number
-    "seed": (0, 2**63 - 1),
-    **dict.fromkeys(("epochs", "log_steps", "data.min_count", "optim.accumulate", "optim.decay_epochs"), (1, _HUGE)),
-    **dict.fromkeys(("max_steps", "save_minutes", "data.limit", "optim.warmup", "objective.all_negatives"), (0, _HUGE)),
-    **dict.fromkeys(("validation.every", "validation.patience", "validation.photos"), (0, _HUGE)),
-    **dict.fromkeys(("batch_size", "objective.rewards.group_size", "objective.rewards.rank_base"), (1, _LARGE)),
-    **dict.fromkeys(("data.max_words", "data.captions_per_photo", "validation.beam"), (1, _MANY)),
-    **dict.fromkeys(("threads", "data.views"), (0, _MANY)),
-    "encoder.image_size": (8, 2048),
-    "encoder.grid": (1, 64),
-    **dict.fromkeys(("optim.lr", "optim.weight_decay", "optim.decay"), (0, _LARGE)),
-    **dict.fromkeys(("optim.clip_norm", "optim.clip_value"), (0, _LARGE)),
-    **dict.fromkeys(("optim.betas", "optim.final_lr_ratio"), (0, 1)),
-    "optim.ema_decay": (0, 1 - 1e-9),
-    **dict.fromkeys(("objective.label_smoothing", "objective.hide_regions"), (0, 1)),
-    **dict.fromkeys(("objective.margin", "objective.rewards.margin"), (0, 2)),
-    "objective.scheduled_sampling.start": (-1, _HUGE),
-    "objective.scheduled_sampling.every": (1, _HUGE),
-    **dict.fromkeys(("objective.scheduled_sampling.increase", "objective.scheduled_sampling.most"), (0, 1)),
-    **dict.fromkeys(("objective.policy.samples", "objective.policy.top_q", "objective.policy.groups"), (1, _MANY)),
-    **dict.fromkeys(("objective.policy.no_repeat", "objective.policy.references"), (0, _MANY)),
-    "objective.policy.top_k": (0, _HUGE),
-    **dict.fromkeys(("objective.policy.diversity", "objective.policy.kl"), (0, _LARGE)),
-    "objective.policy.temperature": (1e-3, _LARGE),
-    "objective.policy.top_p": (1e-6, 1),
-    **dict.fromkeys(("objective.rewards.ld.threshold", "objective.rewards.ld.word_threshold"), (-_LARGE, _LARGE)),
-    **dict.fromkeys(("objective.rewards.ld.ngram_quantile", "objective.rewards.ld.word_quantile"), (0, 1)),
-    **dict.fromkeys(("objective.rewards.ld.share", "objective.rewards.ld.bonus"), (0, _LARGE)),
-    **dict.fromkeys(("validation.watch.unique", "validation.watch.repetition", "validation.watch.ending"), (0, 1)),
-    **dict.fromkeys(("validation.watch.stutter", "validation.watch.unusual_order"), (0, 1)),
-    "validation.watch.length": (1, _LARGE),
-}
-_WEIGHT = (-_LARGE, _LARGE)
 
 
 def check(recipe: Recipe) -> None:
-    values: dict[str, Any] = flat(plain(recipe))
-    for name, (least, most) in _RANGES.items():
-        for number in values[name] if isinstance(values[name], list) else [values[name]]:
-            _check_range(name, number, least, most)
-    rewarded, where = recipe.objective.rewards, "objective.rewards"
-    for term, weight in rewarded.weights.items():
-        _check_range(f"{where}.weights.{term}", weight, *_WEIGHT)
-    for term, factors in rewarded.dataset_weights.items():
-        for data, factor in factors.items():
-            _check_range(f"{where}.dataset_weights.{term}.{data}", factor, *_WEIGHT)
+    recipe_values.check_ranges(recipe)
     if recipe.inputs and recipe.encoder != EncoderConfig():
         raise UserError("encoder is short for inputs with the one stream regions; a recipe has one of the two.")
     if recipe.retriever and recipe.retriever not in RETRIEVERS:
@@ -79,6 +32,9 @@ def check(recipe: Recipe) -> None:
         models.check_settings(RETRIEVERS, "retriever", recipe.retriever, recipe.model)
     elif kind == "captioner":
         models.check_settings(CAPTIONERS, "captioner", recipe.captioner, recipe.model)
+    elif objective.network:
+        models.refuse_sizes(recipe.model)
+        models.check_settings(TAGGERS, "network", objective.network, recipe.model)
     reported = {"retriever": RETRIEVAL_METRICS, "captioner": METRICS, "network": objective.metrics}[kind]
     metrics = (*reported, LAST)
     if recipe.validation.metric not in metrics:
@@ -101,12 +57,6 @@ def check(recipe: Recipe) -> None:
         raise UserError(
             f"data.captions_per_photo must be 2: {recipe.retriever} brings two captions of a photo together."
         )
-
-
-def _check_range(name: str, number: float, least: float, most: float) -> None:
-    if not least <= number <= most:  # also where it is not a number
-        meant = f"at least {least}" if number < least else f"at most {most}"
-        raise UserError(f"{name} must be {'a number' if math.isnan(number) else meant}, not {number}.")
 
 
 def _check_policy(policy: PolicyConfig) -> None:

@@ -21,7 +21,7 @@ from tellapart.encoders import PhotoEncoder
 from tellapart.encoders.in_view import InView
 from tellapart.encoders.loading import load as load_encoder
 from tellapart.errors import UserError
-from tellapart.features.boxes import BoxesOf, StoredBoxes
+from tellapart.features.boxes import BoxesOf
 from tellapart.features.extracted import FeatureStore, extract
 from tellapart.features.imported import ImportedFeatures, features_of, find
 from tellapart.recipe import Recipe
@@ -41,7 +41,7 @@ def encoders_of(recipe: Recipe, device: torch.device) -> Encoders:
         regions = found.get(REGIONS)
         if regions is None or isinstance(regions, BoxesOf) or streams[BOXES] != streams[REGIONS]:
             raise UserError("inputs.boxes: they are those of the regions, so both must come from the same.")
-        if not isinstance(regions, ImportedFeatures) and regions.regions != regions.config.grid**2:
+        if not isinstance(regions, ImportedFeatures) and regions.regions != regions.config.cells:
             raise UserError(f"inputs.boxes: the regions of {regions.config.name} are not the cells of a grid.")
         found[BOXES] = BoxesOf(regions)
     return {name: found[name] for name in streams}
@@ -141,7 +141,7 @@ def with_features(
         for name, encoder in encoders.items():
             seen_by = encoder.regions if isinstance(encoder, BoxesOf) else encoder
             result = world.sequentially(partial(features_of, wanted, seen_by, root, one.name))
-            stores[name] = StoredBoxes(result.store) if isinstance(encoder, BoxesOf) else result.store
+            stores[name] = encoder.stored(result.store) if isinstance(encoder, BoxesOf) else result.store
             failed |= result.failed
         problems += [f"{one.file}: image {id_}: {reason}" for id_, reason in failed.items()]
         sources.append((stores, [example for example in wanted if stores.have(example)]))

@@ -175,7 +175,7 @@ class _Run:
         recipe, position, world = self.recipe, self.position, self.world
         lr = learning_rate(recipe.optim, position.step, position.total, self.steps_per_epoch)
         for group in self.optimizer.param_groups:
-            group["lr"] = lr
+            group["lr"] = lr * group["rate"]
         epoch, had = position.step * recipe.optim.accumulate // self.stream.batches_per_epoch, list[AnyBatch]()
         info = StepInfo(epoch, position.step / position.total)
         for _ in range(recipe.optim.accumulate):
@@ -287,14 +287,20 @@ def clip(model: nn.Module, norm: float, value: float) -> float:
 
 
 def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """AdamW; vectors (biases, norms) and embeddings are not decayed."""
+    """AdamW; vectors (biases, norms) and embeddings are not decayed.
+
+    A network may have a method `rate_of(parameter)`: what the learning rate of some parts is multiplied with.
+    """
     embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    kept = [p for p in parameters if p.ndim < 2 or id(p) in embeddings]
-    kept_ids = {id(p) for p in kept}
+    rate_of: Callable[[str], float] = getattr(model, "rate_of", lambda name: 1.0)
+    parts = dict[tuple[float, bool], list[nn.Parameter]]()
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            kept = parameter.ndim < 2 or id(parameter) in embeddings
+            parts.setdefault((rate_of(name), kept), []).append(parameter)
     groups = [
-        {"params": [p for p in parameters if id(p) not in kept_ids], "weight_decay": recipe.optim.weight_decay},
-        {"params": kept, "weight_decay": 0.0},
+        {"params": parts[rate, kept], "weight_decay": 0.0 if kept else recipe.optim.weight_decay, "rate": rate}
+        for rate, kept in sorted(parts, key=lambda part: (-part[0], part[1]))
     ]
     return torch.optim.AdamW(groups, lr=recipe.optim.lr, betas=recipe.optim.betas, fused=True)
 

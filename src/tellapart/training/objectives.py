@@ -28,12 +28,14 @@ class Objective:
     build        makes what the loop needs: of the recipe, what was prepared, the run folder, whether the run goes on,
                  the device and the processes
     metrics      what its validation reports, where it trains a network of the third kind
+    network      which tagger it trains, if any: its settings are then known
     """
 
     description: str
     trains: Network
     build: Callable[[Recipe, Prepared, Path, bool, torch.device, ProcessGroup], Parts]
     metrics: tuple[str, ...] = ()
+    network: str = ""
 
 
 def _captioner(*given: Any) -> Parts:
@@ -48,11 +50,24 @@ def _retriever(*given: Any) -> Parts:
     return retriever_parts(*given)
 
 
+def _tagger(*given: Any) -> Parts:
+    from tellapart.training.tagging import tagger_parts
+
+    return tagger_parts(*given)
+
+
 OBJECTIVES: dict[str, Objective] = {
     "cross_entropy": Objective("make people's captions likely, word by word", "captioner", _captioner),
     "policy_gradient": Objective("make captions likely that earn a reward", "captioner", _captioner),
     "info_nce": Objective("bring captions and their photos together, against a batch", "retriever", _retriever),
     "max_violation": Objective("the same against the hardest of a batch (VSE++)", "retriever", _retriever),
+    "tagging": Objective(
+        "words that people use of a photo (attributes)",
+        "network",
+        _tagger,
+        ("mAP", "mAP[Fang]", "loss"),
+        "tagger",
+    ),
 }
 
 

@@ -92,6 +92,8 @@ VALIDATION = (
     Score("length", "Words in a caption, on average.", None, percent=False),
     *(Score(f"R@{k}", f"Held-out captions whose photo is among the first {k}.") for k in (1, 5, 10)),
     Score("recall", "The mean of R@1, R@5 and R@10."),
+    Score("mAP", "Average precision of a tagger's words on held-out photos, the mean over words."),
+    Score("mAP[Fang]", "The same as Fang et al. weigh it: by how many captions of a photo have the word."),
 )
 
 RENAMED = {"Odd": "UnusualOrder"}  # scores that files of earlier versions have under another name

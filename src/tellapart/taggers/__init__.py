@@ -1,0 +1,13 @@
+"""Taggers: what a photo shows, as words with probabilities.  The table of those there are."""
+
+from __future__ import annotations
+
+from tellapart.captioners import Entry
+
+TAGGERS = {
+    "tagger": Entry(
+        "tellapart.taggers.tagger",
+        "Tagger",
+        "words of a photo: a noisy-OR over its regions (Fang et al., 2015); may tune the encoder's last blocks",
+    )
+}

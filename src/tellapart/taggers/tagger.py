@@ -1,0 +1,123 @@
+"""A tagger by multiple-instance learning (Fang et al., 2015): a photo has a word if any of its regions has it.
+
+B photos, R regions, D numbers of a region, W words.
+
+noisy-OR   P(w) = 1 - prod over regions of (1 - p(w | region)), p the sigmoid of a linear function of the region
+
+It is computed by the sum of -log(1 - p), which neither overflows nor vanishes over many regions.  The paper's own
+network is VGG over 12 x 12 overlapping windows, with two more layers; ours takes any regions, and where it tunes the
+encoder (`tuned_blocks`) those are its layers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tellapart.data.streams import Stream
+from tellapart.data.tokenizers import WordTokenizer
+from tellapart.encoders.efficientnet_lite import EfficientNetLite
+
+TINY = {"words": 20, "hidden": 0}
+SPECIALS = len(WordTokenizer.specials)  # of a vocabulary, which are no words of photos
+_LEAST = 1e-7  # of the sum, so that its logarithm is finite
+
+
+@dataclass
+class TaggerConfig:
+    vocab_size: int  # of its vocabulary.json: W and the special tokens
+    feature_size: int = 1280
+    words: int = 1000  # the most that are taken of the training captions
+    hidden: int = field(default=0, metadata={"least": 0})  # width of a layer between regions and words; 0: none
+    dropout: float = 0.3  # of whole regions
+    tuned_blocks: int = field(default=0, metadata={"least": 0})  # of the encoder, from its end; 0: it is frozen
+    variant: int = field(default=2, metadata={"least": 0})  # of the EfficientNet-Lite that is tuned
+    crop: float = 0.65  # where the encoder is tuned: the least share of a photo's area that a step sees
+    encoder_rate: float = 0.1  # the learning rate of the encoder, as a share of the others'
+
+
+class Tagger(nn.Module):
+    def __init__(self, config: TaggerConfig):
+        super().__init__()
+        c = self.config = config
+        width = c.hidden or c.feature_size
+        self.project = nn.Sequential(nn.Linear(c.feature_size, width), nn.ReLU()) if c.hidden else nn.Identity()
+        self.word = nn.Linear(width, c.vocab_size - SPECIALS)
+        nn.init.normal_(self.word.weight, std=0.01)
+        self.encoder = EfficientNetLite(c.variant) if c.tuned_blocks else None
+        if self.encoder is not None:
+            self.encoder.requires_grad_(False)
+            for part in (*self.encoder.blocks[-c.tuned_blocks :], self.encoder.head):
+                part.requires_grad_(True)
+
+    def forward(self, seen: Stream | Tensor) -> Tensor:
+        """-log P(no region has the word), (B, W); of regions, or where the encoder is tuned of pixels (B, S, S, 3)"""
+        if isinstance(seen, Tensor):
+            seen = self.regions(seen)
+        absent = F.softplus(self.word(self.project(seen.values))).masked_fill(~seen.mask[..., None], 0)  # (B, R, W)
+        if self.training and self.config.dropout:
+            absent = absent * F.dropout(torch.ones_like(absent[..., :1]), self.config.dropout)
+        return absent.sum(1)
+
+    def regions(self, pixels: Tensor) -> Stream:
+        """The cells of the tuned encoder's map; pixels in 0..255"""
+        assert self.encoder is not None
+        images = pixels.permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last)  # twice as quick on a CPU
+        feature_map = self.encoder((images.float() - 127) / 128)
+        values = feature_map.flatten(2).transpose(1, 2)
+        return Stream(values, torch.ones(values.shape[:2], dtype=torch.bool, device=values.device))
+
+    def probabilities(self, seen: Stream | Tensor) -> Tensor:
+        """(B, W)"""
+        return -torch.expm1(-self(seen))
+
+    def start_at(self, frequency: Tensor, regions: int) -> None:
+        """Before the first step each word is as probable as it is frequent.
+
+        Otherwise a noisy-OR over many regions begins with every word certain, where nothing is learned.
+
+        frequency  (W,) the share of photos that have the word
+        """
+        per_region = -torch.expm1(torch.log1p(-frequency.double().clamp(1e-5, 1 - 1e-5)) / regions)
+        with torch.no_grad():
+            self.word.bias.copy_(torch.logit(per_region))
+
+    def rate_of(self, parameter: str) -> float:
+        """What the learning rate of a parameter is multiplied with."""
+        return self.config.encoder_rate if parameter.startswith("encoder.") else 1.0
+
+
+def tagging_loss(absent: Tensor, has: Tensor) -> Tensor:
+    """Binary cross-entropy, the mean over photos of the sum over words.
+
+    absent  (B, W) -log P(the photo does not have the word)
+    has     (B, W) 1 where a caption of the photo has the word
+    """
+    absent = absent.clamp(min=_LEAST)
+    return (absent * (1 - has) - torch.log(-torch.expm1(-absent)) * has).sum() / max(len(has), 1)
+
+
+def cropped(pixels: Tensor, chance: Sequence[float], least: float) -> Tensor:
+    """A part of each photo, half of them mirrored, at the photo's size.  pixels (B, S, S, 3) -> (B, S, S, 3) float
+
+    chance  of each photo, from 0 to below 1: decides which part
+    least   share of the area that it has
+    """
+    boxes = []
+    for number in chance:
+        draw = torch.Generator().manual_seed(int(number * 2**53))
+        area, shape, across, down, mirror = torch.rand(5, generator=draw).tolist()
+        area = least + (1 - least) * area
+        ratio = math.exp((shape - 0.5) * math.log(4 / 3))  # width over height, as a share of the photo's own
+        width, height = (min(1.0, math.sqrt(area * r)) for r in (ratio, 1 / ratio))
+        x, y = (2 * across - 1) * (1 - width), (2 * down - 1) * (1 - height)
+        boxes.append([[-width if mirror < 0.5 else width, 0, x], [0, height, y]])
+    size = [len(pixels), 3, *pixels.shape[1:3]]
+    grid = F.affine_grid(torch.tensor(boxes, device=pixels.device), size, align_corners=False)
+    images = F.grid_sample(pixels.permute(0, 3, 1, 2).float(), grid, padding_mode="border", align_corners=False)
+    return images.permute(0, 2, 3, 1)

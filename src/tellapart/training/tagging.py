@@ -1,0 +1,209 @@
+"""The run of a tagger: its words, what it sees of photos, its step, and how it is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tellapart import models
+from tellapart.data.batches import CaptionedPhotos
+from tellapart.data.examples import Example
+from tellapart.data.streams import REGIONS, Stream
+from tellapart.data.tokenizers import WordTokenizer
+from tellapart.distributed import ProcessGroup
+from tellapart.encoders import ENCODERS, Published, weights_file
+from tellapart.encoders.efficientnet_lite import STRIDE
+from tellapart.encoders.encoder import read_weights
+from tellapart.errors import UserError
+from tellapart.features.pixels import PixelStore
+from tellapart.metrics.average_precision import average_precision, weighted_average_precision
+from tellapart.metrics.stop_words import content
+from tellapart.objectives import StepInfo, StepResult
+from tellapart.recipe import Recipe
+from tellapart.taggers import TAGGERS
+from tellapart.taggers.tagger import SPECIALS, Tagger, TaggerConfig, cropped, tagging_loss
+from tellapart.training.build import Parts, seed_everything
+from tellapart.training.data import Chosen, feature_sizes, held_out, identities, split, views, with_features
+from tellapart.training.preparation import Prepared
+
+_BATCH = 64
+Look = Callable[[NDArray[np.int64], NDArray[np.float64] | None], Stream | Tensor]  # photos, chance -> regions or pixels
+
+
+@dataclass
+class TaggedBatch:
+    photos: NDArray[np.int64]  # (B,) positions in the data
+    seen: Stream | Tensor  # regions; or pixels (B, S, S, 3) where the encoder is tuned
+    has: Tensor  # (B, W) 1 where a caption has the word
+
+    def to(self, device: torch.device) -> TaggedBatch:
+        return TaggedBatch(self.photos, self.seen.to(device), self.has.to(device))
+
+
+class TaggedPhotos:
+    """Photos with the words of their captions."""
+
+    def __init__(self, examples: Sequence[Example], tokenizer: WordTokenizer, look: Look):
+        self.examples, self._look = list(examples), look
+        self.captions = [example.captions for example in examples]
+        self.mentions = mentions(self.captions, tokenizer)  # (P, W)
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def batch(
+        self,
+        photos: NDArray[np.int64],
+        chosen: Sequence[Sequence[int]] = (),
+        chance: NDArray[np.float64] | None = None,
+    ) -> TaggedBatch:
+        """The photos with the words of all their captions, whichever were chosen."""
+        has = torch.from_numpy(self.mentions[photos] > 0).float()
+        return TaggedBatch(photos, self._look(photos, chance), has)
+
+
+def frequent_words(captions: Iterable[str], most: int, min_count: int) -> WordTokenizer:
+    """The most frequent content words."""
+    words = content(WordTokenizer.build(captions, min_count).words[SPECIALS:])[:most]
+    if not words:
+        raise UserError(f"data.min_count: no content word of the training captions occurs {min_count} times.")
+    return WordTokenizer(words)
+
+
+def mentions(captions: Sequence[Sequence[str]], tokenizer: WordTokenizer) -> NDArray[np.int16]:
+    """How many captions of each photo have each word, (P, W)."""
+    found = np.zeros((len(captions), len(tokenizer) - SPECIALS), np.int16)
+    for row, of_photo in zip(found, captions, strict=True):
+        for text in of_photo:
+            tokens = np.unique(np.array(tokenizer.encode(text), np.int64))
+            row[tokens[tokens >= SPECIALS] - SPECIALS] += 1
+    return found
+
+
+def tagger_parts(
+    recipe: Recipe, prepared: Prepared, out: Path, resume: bool, device: torch.device, world: ProcessGroup
+) -> Parts:
+    settings = dict(recipe.model)
+    tunes = int(settings.get("tuned_blocks", 0)) > 0
+    examples, looks, regions, failed = (_pixels if tunes else _regions)(recipe, prepared, world)
+    if resume:
+        tokenizer = WordTokenizer.load(out)
+    else:
+        texts = (text for example in examples[0] for text in example.captions)
+        most = int(settings.get("words", TaggerConfig.words))
+        tokenizer = frequent_words(texts, most, recipe.data.min_count)
+    sizes = {"vocab_size": len(tokenizer), **models.stream_sizes(feature_sizes(prepared.encoders))}
+    if tunes:
+        settings["variant"] = _tunable(recipe).variant
+    seed_everything(recipe.seed)
+    network = models.build(TAGGERS, "network", "tagger", settings | sizes)
+    assert isinstance(network, Tagger)
+    training, judged_by = (TaggedPhotos(*parts) for parts in zip(examples, [tokenizer] * 2, looks, strict=True))
+    network.start_at(torch.from_numpy((training.mentions > 0).mean(0)), regions)
+    if network.encoder is not None:
+        network.encoder.load_state_dict(read_weights(weights_file(recipe.encoder.name, _tunable(recipe))))
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    network.to(device)
+    if world.is_main:
+        models.describe(out, "tagger", network, tokenizer, identities(prepared.encoders), "network")
+
+    def step(batch: TaggedBatch, info: StepInfo) -> StepResult:
+        loss = tagging_loss(network(batch.seen), batch.has)
+        return StepResult(loss, float(len(batch.photos)), {"loss": loss.item()})
+
+    return Parts(network, step, partial(validate, network, judged_by, device), training, [*prepared.problems, *failed])
+
+
+Seen = tuple[tuple[list[Example], list[Example]], tuple[Look, Look], int, list[str]]
+# of training and validation: examples, how they are seen; then R, and what could not be used
+
+
+def _regions(recipe: Recipe, prepared: Prepared, world: ProcessGroup) -> Seen:
+    """Stored features."""
+    if list(prepared.encoders) != [REGIONS]:
+        raise UserError("inputs: a tagger takes the stream regions alone.")
+    sources, failed = with_features(prepared.chosen, prepared.encoders, Path(recipe.data.features), world)
+    parts = (
+        split(sources, recipe.data.train_split, recipe.data.limit),
+        split(sources, recipe.data.val_split, held_out(recipe)),
+    )
+    nothing = WordTokenizer([])  # captions are read elsewhere
+    training = CaptionedPhotos(parts[0], nothing, 1, views(recipe, prepared.encoders, parts[0], world))
+    judged_by = CaptionedPhotos(parts[1], nothing, 1)
+
+    def of(data: CaptionedPhotos) -> Look:
+        return lambda photos, chance: data.inputs(photos, chance)[REGIONS]
+
+    most = max(stores[REGIONS].shape[0] for stores, _ in sources)
+    return (training.examples, judged_by.examples), (of(training), of(judged_by)), most, failed
+
+
+def _pixels(recipe: Recipe, prepared: Prepared, world: ProcessGroup) -> Seen:
+    """Photos themselves, from which a part is cut whenever they are learned from."""
+    _tunable(recipe)
+    size, least = recipe.encoder.image_size, float(recipe.model.get("crop", TaggerConfig.crop))
+    stores, failed = list[PixelStore](), list[str]()
+    for one in prepared.chosen:
+        store = PixelStore(Path(recipe.data.features), one.name, size)
+        missing = world.sequentially(partial(store.add, [*one.training, *one.held_out], size))
+        failed += [f"{one.file}: image {id_}: {reason}" for id_, reason in missing.items()]
+        stores.append(PixelStore(Path(recipe.data.features), one.name, size))  # with what another process has added
+
+    def of(chosen: Callable[[Chosen], list[Example]], crops: bool) -> tuple[list[Example], Look]:
+        there = [
+            (number, example)
+            for number, (one, store) in enumerate(zip(prepared.chosen, stores, strict=True))
+            for example in chosen(one)
+            if str(example.id) in store.lines
+        ]
+        if not there:
+            raise UserError("no photo of the training or of the validation split can be read.")
+        source = np.array([number for number, _ in there])
+        rows = np.array([stores[number].row_of(str(example.id)) for number, example in there])
+
+        def look(photos: NDArray[np.int64], chance: NDArray[np.float64] | None) -> Tensor:
+            pixels = torch.empty(len(photos), size, size, 3, dtype=torch.uint8)
+            for number, store in enumerate(stores):
+                here = np.flatnonzero(source[photos] == number)
+                if len(here):
+                    pixels[here] = store.of(rows[photos[here]])
+            return cropped(pixels, chance.tolist(), least) if crops and chance is not None else pixels
+
+        return [example for _, example in there], look
+
+    training, judged_by = of(lambda one: one.training, True), of(lambda one: one.held_out, False)
+    cells = (-(-size // STRIDE)) ** 2
+    return (training[0], judged_by[0]), (training[1], judged_by[1]), cells, failed
+
+
+def _tunable(recipe: Recipe) -> Published:
+    entry = ENCODERS.get(recipe.encoder.name)
+    if not isinstance(entry, Published) or recipe.inputs:
+        names = ", ".join(name for name, one in ENCODERS.items() if isinstance(one, Published))
+        raise UserError(f"model.tuned_blocks: the encoders that can be tuned are {names}.")
+    return entry
+
+
+@torch.inference_mode()
+def validate(network: Tagger, data: TaggedPhotos, device: torch.device) -> dict[str, float]:
+    """Mean average precision over the words that held-out photos have: plain, and as Fang et al. weigh it."""
+    probability, loss = [], 0.0
+    for start in range(0, len(data), _BATCH):
+        batch = data.batch(np.arange(start, min(start + _BATCH, len(data)))).to(device)
+        absent = network(batch.seen)
+        loss += float(tagging_loss(absent, batch.has)) * len(batch.photos)
+        probability.append(-torch.expm1(-absent.double()).cpu())
+    scores = torch.cat(probability).numpy()
+    captions = max(map(len, data.captions))
+    return {
+        "mAP": float(np.nanmean(average_precision(scores, data.mentions > 0))),
+        "mAP[Fang]": float(np.nanmean(weighted_average_precision(scores, data.mentions, captions))),
+        "loss": loss / len(data),
+    }
