@@ -43,6 +43,7 @@ class EncoderConfig:
         pooling: whether a cell is the mean or, number by number, the largest of what it covers of that map
         coarse: cells a side of a second grid over the same map, whose cells follow those of the first as regions, so
             that a captioner sees the photo at two scales; 0: no second grid
+        frames: of a clip, evenly in time, whose cells follow each other as regions; 0: the middle frame alone
     """
 
     name: str = "efficientnet_lite2"
@@ -50,11 +51,12 @@ class EncoderConfig:
     grid: Annotated[int, Range(1, 64)] = 8
     pooling: Pooling = "avg"
     coarse: Annotated[int, Range(0, 64)] = 0
+    frames: Annotated[int, Range(0, 64)] = 0
 
     @property
     def identity(self) -> dict[str, Any]:
         """As manifests and model folders keep it; those from before there was a choice say nothing of it."""
-        unsaid = {"pooling": "avg", "coarse": 0}
+        unsaid = {"pooling": "avg", "coarse": 0, "frames": 0}
         return {key: value for key, value in asdict(self).items() if key not in unsaid or value != unsaid[key]}
 
     @property

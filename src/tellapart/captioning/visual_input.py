@@ -113,13 +113,9 @@ class EncoderInput:
 
     def load(self, source: Source) -> tuple[NDArray[Any], str]:
         """Pixels or stored features, and the hash of the photo."""
-        size, fit = self.encoder.config.image_size, self.encoder.fit
-        if isinstance(source, Image.Image):
-            photo = photos.from_image(source, size, fit)
-        elif (found := self._find(source)) is not None:
+        if not isinstance(source, Image.Image) and (found := self._find(source)) is not None:
             return found
-        else:
-            photo = read_item(self.encoder, source)
+        photo = read_item(self.encoder, source)
         return photo.pixels, photo.sha256
 
     def _find(self, source: str | os.PathLike[str]) -> tuple[NDArray[Any], str] | None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _SHOWN = 3  # photos that a sentence names
 
+_ENCODER = ("encoder", "image_size", "grid", "coarse", "frames", "pooling")  # options for it
+
 
 def parser() -> Parser:
     defaults = EncoderConfig()
@@ -32,7 +34,7 @@ def parser() -> Parser:
         "tellapart features coco.json --encoder resnet101 --image-size 448 --grid 14\n"
         "  tellapart features coco.json --from trainval_36.tsv test2014_36.tsv --name bottom_up_36 --cap 36",
     )
-    parser.add_argument("data", metavar="DATA", help="a data file, or a folder of photos")
+    parser.add_argument("data", metavar="DATA", help="a data file, or a folder of photos or clips")
     parser.add_argument(
         "--out", metavar="DIR", type=Path, default=Path("features"), help="cache folder (default: features)"
     )
@@ -51,6 +53,9 @@ def parser() -> Parser:
     )
     looking.add_argument(
         "--coarse", type=positive, help="add the COARSE x COARSE cells of a second grid (default: no second grid)"
+    )
+    looking.add_argument(
+        "--frames", type=positive, help="frames of a clip, evenly in time (default: the middle frame alone)"
     )
     looking.add_argument(
         "--pooling",
@@ -78,8 +83,6 @@ def main(arguments: list[str]) -> int:
 
     source = Path(request.data)
     dataset = folder.read(source) if files.is_folder(source) else examples.read(source, needs_files=not request.sources)
-    if dataset.kind != "images":
-        raise UserError(f"{source}: has {dataset.kind}; this command takes photos.")
     failed = _import(request, dataset) if request.sources else _compute(request, dataset)
     for problem in dataset.problems:
         print_message(problem)
@@ -90,7 +93,7 @@ def _check(request: argparse.Namespace) -> None:
     """What the arguments cannot say of each other by themselves."""
     if request.sources and not request.name:
         raise UserError("--from needs --name, the name of these features in recipes.")
-    looking, elsewhere = ("encoder", "image_size", "grid", "coarse", "pooling", "device", "ray"), ("name", "cap")
+    looking, elsewhere = (*_ENCODER, "device", "ray"), ("name", "cap")
     for option in looking if request.sources else elsewhere:
         if getattr(request, option) is not None:
             why = "is for an encoder; --from imports features without one" if request.sources else "needs --from"
@@ -100,17 +103,12 @@ def _check(request: argparse.Namespace) -> None:
 def _compute(request: argparse.Namespace, dataset: DataSet) -> bool:
     """Returns whether some photos have no features now."""
     from tellapart import numerics
+    from tellapart.data.items import KIND_OF
     from tellapart.encoders.loading import load
     from tellapart.features.extracted import extract, store_folder
 
     cluster = Cluster(request.ray) if request.ray else None
-    given = {
-        "name": request.encoder,
-        "image_size": request.image_size,
-        "grid": request.grid,
-        "pooling": request.pooling,
-        "coarse": request.coarse,
-    }
+    given = {name.replace("encoder", "name"): getattr(request, name) for name in _ENCODER}
     config = EncoderConfig(**{key: value for key, value in given.items() if value is not None})
     device = request.device or "auto"
     encoder = load(config, numerics.choose_device(device))
@@ -123,7 +121,7 @@ def _compute(request: argparse.Namespace, dataset: DataSet) -> bool:
     result = extract(dataset.examples, encoder, store, looking)
     before = len(dataset.examples) - len(result.failed) - result.computed
     failed = f", {len(result.failed)} could not be used" if result.failed else ""
-    print_row(f"{store}: {result.computed} photos added, {before} were there{failed}")
+    print_row(f"{store}: {result.computed} {KIND_OF[dataset.kind]} added, {before} were there{failed}")
     return bool(result.failed)
 
 

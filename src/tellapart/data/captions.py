@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from tellapart.data.media.parts import part
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -49,6 +51,8 @@ class Caption:
         if self.error:
             return {"file": self.file, "error": self.error}
         row: dict[str, Any] = {"file": self.file, "caption": self.text, "logprob": _or_none(self.logprob)}
+        if (segment := part(self.file)) is not None:
+            row |= {"start": segment.start, "end": segment.end}
         if self.candidates:
             row["captions"] = [{"caption": one.text, "logprob": _or_none(one.logp)} for one in self.candidates]
         if self.look_alikes is not None:

@@ -6,14 +6,13 @@ the scale (OpenCV's INTER_LINEAR, which does not average when it makes a photo s
 
 from __future__ import annotations
 
-import hashlib
 import os
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tellapart.data.media import photos
+from tellapart.data.media import clips
 
 GREY = 114
 Size = tuple[int, int]  # height, width
@@ -35,11 +34,10 @@ class Letterboxed:
 
 def read(file: str | os.PathLike[str], size: Size) -> Letterboxed:
     """A photo on a canvas of this size."""
-    data = photos.read_bytes(file)
-    with photos.decode(data, file) as image:
+    with clips.picture(file) as image:
         pixels = np.asarray(image)
     canvas, ratio = letterbox(pixels, size)
-    return Letterboxed(canvas, (pixels.shape[0], pixels.shape[1]), ratio, hashlib.sha256(data).hexdigest())
+    return Letterboxed(canvas, (pixels.shape[0], pixels.shape[1]), ratio, clips.sha256(file))
 
 
 def letterbox(pixels: NDArray[np.uint8], size: Size) -> tuple[NDArray[np.uint8], float]:

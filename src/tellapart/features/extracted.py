@@ -8,7 +8,6 @@ rows.jsonl   a line per photo: {"id", "file", "sha256", "bytes", "mtime_ns", "ro
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from torch import Tensor
 from tellapart import files
 from tellapart.data.examples import Example
 from tellapart.data.media import clips, photos
+from tellapart.data.media.parts import file_of
 from tellapart.data.store import Rows, Store
 from tellapart.data.stored import StoredFeatures
 from tellapart.data.unusable import Unusable
@@ -41,7 +41,8 @@ def store_folder(root: Path, dataset: str, encoder: PhotoEncoder) -> Path:
     """Where a data set's store lies below a features folder."""
     config = encoder.config
     cells = "+".join(f"{side}x{side}" for side in config.grids)
-    looks = f"{config.image_size}px-{cells}" + ("-max" if config.pooling == "max" else "")
+    clip = f"-{config.frames}f" if config.frames else ""
+    looks = f"{config.image_size}px-{cells}{clip}" + ("-max" if config.pooling == "max" else "")
     return root / f"{safe_name(dataset)}.{safe_name(Path(config.name).name)}-{looks}"
 
 
@@ -212,17 +213,17 @@ def unchanged(entry: dict[str, Any], file: Path) -> bool:
         return False  # it is there and cannot be read: to be tried, and named, like any other
 
 
-def read_item(encoder: PhotoEncoder, file: str | os.PathLike[str]) -> photos.Photo:
+def read_item(encoder: PhotoEncoder, source: clips.Source) -> photos.Photo:
     """The pixels of an item as its encoder takes them.
 
     A photo is fitted into a square (S, S, 3), a clip into that of its middle frame.  An encoder that sees more of clips
-    has a method `read(file)` that gives pixels of a shape of its own; one that takes one kind of items only names it in
-    `takes`.
+    has a method `read(source)` that gives pixels of a shape of its own; one that takes only one kind of items names it
+    in `takes`.
     """
     own = getattr(encoder, "read", None)
     if own is not None:
-        return own(file)  # type: ignore[no-any-return]
-    return clips.read(file, encoder.config.image_size, encoder.fit)
+        return own(source)  # type: ignore[no-any-return]
+    return clips.read(source, encoder.config.image_size, encoder.fit)
 
 
 def _load(example: Example, read: Callable[[Path], Seen]) -> tuple[Seen, dict[str, Any]]:
@@ -237,7 +238,7 @@ def _load(example: Example, read: Callable[[Path], Seen]) -> tuple[Seen, dict[st
 def _stamp(file: Path) -> tuple[int, int] | None:
     """A file's size and date; None if it is not there."""
     try:
-        status = file.stat()
+        status = file_of(file).stat()
     except (OSError, ValueError):
         return None
     return status.st_size, status.st_mtime_ns

@@ -18,7 +18,7 @@ from tellapart.data.streams import BOXES, REGIONS
 from tellapart.data.tokenizers import split_words
 from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.encoders import PhotoEncoder
-from tellapart.encoders.in_view import InView
+from tellapart.encoders.in_view import in_view
 from tellapart.encoders.loading import load as load_encoder
 from tellapart.errors import UserError
 from tellapart.features.boxes import BoxesOf
@@ -186,10 +186,10 @@ def _views_of(
 ) -> StoredFeatures:
     if isinstance(encoder, BoxesOf):  # the cells of a grid, whatever is shown in them
         return store
-    return world.sequentially(partial(_view, store, examples, InView(encoder, number)))  # type: ignore[arg-type]
+    return world.sequentially(partial(_view, store, examples, in_view(encoder, number)))  # type: ignore[arg-type]
 
 
-def _view(store: FeatureStore, examples: Sequence[Example], encoder: InView) -> StoredFeatures:
+def _view(store: FeatureStore, examples: Sequence[Example], encoder: PhotoEncoder) -> StoredFeatures:
     result = extract(examples, encoder, store.folder.with_name(f"{store.folder.name}-view{encoder.fit.view}"))
     for id_, reason in result.failed.items():
         raise UserError(f"data.views: image {id_}: {reason}.")

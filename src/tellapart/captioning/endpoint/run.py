@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import io
 import json
 import threading
@@ -19,7 +18,7 @@ from tellapart.captioning.endpoint import LONGEST_SIDE, Endpoint, ServerCaptions
 from tellapart.captioning.endpoint.answers import Answer, Completion, Tokens, Unusable, read
 from tellapart.captioning.endpoint.client import Client, Failure
 from tellapart.captioning.endpoint.pace import Pace
-from tellapart.data.media import photos
+from tellapart.data.media import clips
 from tellapart.errors import BadPhoto, UserError
 
 _SILENT = 5.0  # seconds; who waits longer is told why
@@ -106,8 +105,7 @@ class Run:
         if self._ended:
             return Failure("ended", self._ended)
         try:
-            data = photos.read_bytes(file)
-            picture = _data_url(photos.decode(data, file, at_least=LONGEST_SIDE))
+            picture, sha256 = _data_url(clips.picture(file, at_least=LONGEST_SIDE)), clips.sha256(file)
         except BadPhoto as error:
             return ServerCaptions(file, error=error.reason)
         except MemoryError:
@@ -117,7 +115,7 @@ class Run:
         except Failure as failure:
             failure.reason = self.client.without_key(failure.reason)
             return failure
-        return ServerCaptions(file, captions, sha256=hashlib.sha256(data).hexdigest())
+        return ServerCaptions(file, captions, sha256=sha256)
 
     def _candidates(self, picture: str, order: int) -> list[str]:
         """Captions, each once.  An answer that is of no use is passed over unless all are."""

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from tellapart.data.media import photos, rgb
+from tellapart.data.media.parts import file_of, part
 from tellapart.errors import BadPhoto
 
 if TYPE_CHECKING:
@@ -41,6 +41,13 @@ _FORMATS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,mpegvideo,flv,
 _ROUNDING = 1e-6  # seconds: the time of a frame, as a fraction, is not below itself
 
 RGB = NDArray[np.uint8]  # (H, W, 3)
+Index = tuple[NDArray[np.int64], int, NDArray[np.int64], list[int]]
+Stamp = tuple[int, ...]  # of a file: its bytes, and what changes with it
+Source = str | os.PathLike[str] | Image.Image
+
+
+_INDICES: dict[Stamp, Index] = {}  # of clips whose parts are read one after the other
+_KEPT_INDICES = 4
 
 
 class Clip:
@@ -74,14 +81,23 @@ class Clip:
     def frames(self, indices: Sequence[int]) -> list[RGB]:
         """Frames by their numbers from 0, in any order; numbers outside of the clip mean its first or last frame."""
         clipped = [min(max(index, 0), len(self) - 1) for index in indices]
-        found = {index: self._frame(index) for index in sorted(set(clipped))}
+        found = dict(self.each(sorted(set(clipped))))
         return [found[index] for index in clipped]
+
+    def each(self, indices: Iterable[int]) -> Iterator[tuple[int, RGB]]:
+        """Frames one by one, so that only one is held; quickest in ascending order."""
+        return ((index, self._frame(index)) for index in indices)
+
+    def small(self, side: int) -> Iterator[tuple[float, RGB]]:
+        """All frames as squares of so many pixels a side, with their times; one is held at a time."""
+        return ((float(self.times[index]), self._frame(index, side)) for index in range(len(self)))
 
     def evenly(self, count: int) -> list[int]:
         """The frames in the middle of each of `count` equal parts of the clip's time."""
         return [self.index_at(self.duration * (part + 0.5) / count) for part in range(count)]
 
-    def _frame(self, index: int) -> RGB:
+    def _frame(self, index: int, side: int = 0) -> RGB:
+        """side  as a square of so many pixels a side"""
         raise NotImplementedError
 
 
@@ -90,14 +106,39 @@ class _Photo(Clip):
         super().__init__(np.zeros(1), 0.0, (pixels.shape[1], pixels.shape[0]))
         self._pixels = pixels
 
-    def _frame(self, index: int) -> RGB:
-        return self._pixels
+    def _frame(self, index: int, side: int = 0) -> RGB:
+        return np.asarray(Image.fromarray(self._pixels).resize((side, side))) if side else self._pixels
+
+
+class _Part(Clip):
+    """What is shown of a clip from one time to another: at least one frame."""
+
+    def __init__(self, whole: Clip, start: float, end: float):
+        start, end = min(start, float(whole.times[-1])), min(end, whole.duration)
+        self._whole, self._first = whole, whole.index_at(start)
+        last = max(int(np.searchsorted(whole.times, end - _ROUNDING)) - 1, self._first)
+        times = np.maximum(whole.times[self._first : last + 1] - start, 0.0)
+        super().__init__(times, max(end - start, 0.0), whole.size)
+
+    def _frame(self, index: int, side: int = 0) -> RGB:
+        return self._whole._frame(self._first + index, side)
 
 
 class _Video(Clip):
-    def __init__(self, file: object, container: av.container.InputContainer, stream: av.VideoStream, length: int):
+    def __init__(
+        self,
+        file: str | os.PathLike[str],
+        container: av.container.InputContainer,
+        stream: av.VideoStream,
+        stamp: Stamp,
+    ):
         self._file, self._container, self._stream = file, container, stream
-        self._pts, end, self._keys, self._starts = self._index(length)
+        index = _INDICES.get(stamp) or self._index(stamp[0])
+        if part(file) is not None:  # others may follow
+            if len(_INDICES) >= _KEPT_INDICES:
+                _INDICES.clear()
+            _INDICES[stamp] = index
+        self._pts, end, self._keys, self._starts = index
         seconds = float(stream.time_base or 0)
         times = (self._pts - self._pts[0]) * seconds
         self._decoded = self._from(None)
@@ -110,7 +151,7 @@ class _Video(Clip):
         size = sides if self._current.rotation % 180 == 0 else sides[::-1]
         super().__init__(times, max((end - int(self._pts[0])) * seconds, 0.0), size)
 
-    def _index(self, length: int) -> tuple[NDArray[np.int64], int, NDArray[np.int64], list[int]]:
+    def _index(self, length: int) -> Index:
         """Times of the frames, the end of the last, times of the key frames, and where to seek to for each of those.
 
         length  bytes of the file
@@ -137,7 +178,7 @@ class _Video(Clip):
         keys.setdefault(int(found[0]), min(keys.values(), default=int(found[0])))
         return found, end, np.array(sorted(keys), np.int64), [keys[time] for time in sorted(keys)]
 
-    def _frame(self, index: int) -> RGB:
+    def _frame(self, index: int, side: int = 0) -> RGB:
         wanted = int(self._pts[index])
         key = int(np.searchsorted(self._keys, wanted, side="right")) - 1
         if self._place > wanted or (self._jumps and self._keys[key] > self._place):
@@ -147,7 +188,7 @@ class _Video(Clip):
             if following is None:  # damaged: the last frame that can be decoded stands for it
                 break
             self._place, self._current = following
-        return _upright(self._current, self._file)
+        return _upright(self._current, self._file, side)
 
     def _seek(self, key: int, wanted: int) -> None:
         """To the key frame, or else to any frame before the one that is wanted."""
@@ -185,18 +226,22 @@ class _Video(Clip):
 
 
 @contextmanager
-def open_clip(file: str | os.PathLike[str], *, threads: int = 1) -> Iterator[Clip]:
-    """A clip, or a photo as a clip of one frame.  BadPhoto says what is wrong with it.
+def open_clip(source: Source, *, threads: int = 1) -> Iterator[Clip]:
+    """A clip, a part of one (`parts`), or a photo as a clip of one frame.  BadPhoto says what is wrong with it.
 
     threads  of the decoder; clips that are read side by side are quicker with one each
 
     >>> with open_clip("holiday/beach.mp4") as clip:
     ...     first, middle = clip.frames_at([0, clip.duration / 2])
     """
+    if isinstance(source, Image.Image):
+        yield _Photo(np.asarray(photos.upright(source, KEPT_PIXELS)))
+        return
+    file = source
     if not is_clip(file):
         yield _Photo(photos.read_rgb(file, KEPT_PIXELS))
         return
-    with opened(file) as (container, length):
+    with opened(file) as (container, stamp):
         stream = _video_stream(container, file)
         pixels = stream.width * stream.height
         if not 0 < pixels <= MAX_PIXELS:  # FFmpeg itself forgets a size beyond `max_pixels`
@@ -204,14 +249,24 @@ def open_clip(file: str | os.PathLike[str], *, threads: int = 1) -> Iterator[Cli
         stream.codec_context.thread_count = threads
         stream.thread_type = "AUTO" if threads > 1 else "NONE"
         with photos.decoding_memory(pixels * _DECODER_BYTES):
-            yield _Video(file, container, stream, length)
+            clip, found = _Video(file, container, stream, stamp), part(file)
+            yield clip if found is None else _Part(clip, found.start, found.end)
 
 
-def read(file: str | os.PathLike[str], size: int, fit: photos.Fit = photos.SQUEEZE) -> photos.Photo:
-    """As `photos.read`; a clip is known by its middle frame."""
-    if not is_clip(file):
-        return photos.read(file, size, fit)
-    return photos.fitted(picture(file), photos.sha256(file), size, fit)
+def read(source: Source, size: int, fit: photos.Fit = photos.SQUEEZE) -> photos.Photo:
+    """As `photos.read`; of a clip the middle frame."""
+    if isinstance(source, Image.Image):
+        return photos.from_image(source, size, fit)
+    if not is_clip(source):
+        return photos.read(source, size, fit)
+    return photos.fitted(picture(source), sha256(source), size, fit)
+
+
+def sha256(source: Source) -> str:
+    """What an item is known by."""
+    if isinstance(source, Image.Image):
+        return photos.from_image(source, 1).sha256
+    return photos.sha256(source)
 
 
 def picture(file: str | os.PathLike[str], *, at_least: int = 0) -> Image.Image:
@@ -223,19 +278,21 @@ def picture(file: str | os.PathLike[str], *, at_least: int = 0) -> Image.Image:
 
 
 @contextmanager
-def opened(file: str | os.PathLike[str]) -> Iterator[tuple[av.container.InputContainer, int]]:
-    """A container, and the bytes of its file; whatever FFmpeg raises while it is used comes out as BadPhoto."""
+def opened(file: str | os.PathLike[str]) -> Iterator[tuple[av.container.InputContainer, Stamp]]:
+    """A container, and the stamp of its file; whatever FFmpeg raises while it is used comes out as BadPhoto."""
     try:
         import av
     except ImportError:
         raise BadPhoto(file, f"is a clip; `{INSTALL}` brings what opens it") from None
     options = {"format_whitelist": _FORMATS, "protocol_whitelist": "none", "max_pixels": str(MAX_PIXELS)}
     with photos.open_file(file, most=None, kind="clip") as (handle, length):
+        status = os.fstat(handle.fileno())
+        stamp = (length, status.st_mtime_ns, status.st_ino, status.st_dev)
         try:
             with av.open(
                 handle, mode="r", options=options, metadata_errors="replace", buffer_size=1 << 18
             ) as container:
-                yield container, length
+                yield container, stamp
         except av.InvalidDataError:
             raise BadPhoto(file, "is damaged, or no clip in a format that we open") from None
         except av.EOFError:
@@ -260,7 +317,7 @@ def is_clip(file: str | os.PathLike[str]) -> bool:
 
 
 def named_as_clip(file: str | os.PathLike[str]) -> bool:
-    return Path(file).suffix.lower() in CLIP_SUFFIXES
+    return file_of(file).suffix.lower() in CLIP_SUFFIXES
 
 
 _CLIP_HEADS = (b"\x1aE\xdf\xa3", b"FLV\x01", b"0&\xb2u\x8ef\xcf\x11", b"OggS", b"\0\0\x01\xba", b"\0\0\x01\xb3")
@@ -292,10 +349,10 @@ def _packets(container: av.container.InputContainer, stream: Any) -> Iterator[An
         return
 
 
-def _upright(frame: av.VideoFrame, file: object) -> RGB:
+def _upright(frame: av.VideoFrame, file: object, side: int) -> RGB:
     size = frame.width, frame.height
     if size[0] * size[1] > MAX_PIXELS:
         raise BadPhoto(file, "has frames that are larger than its header says")
-    width, height = rgb.shrunk(size, rgb.shrinking(size, KEPT_PIXELS))
+    width, height = (side, side) if side else rgb.shrunk(size, rgb.shrinking(size, KEPT_PIXELS))
     pixels = frame.to_ndarray(format="rgb24", width=width, height=height)
     return np.ascontiguousarray(np.rot90(pixels, round(frame.rotation / 90)))

@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from tellapart.data.media import formats, rgb
 from tellapart.data.media.formats import FORMATS as FORMATS
 from tellapart.data.media.formats import PHOTO_SUFFIXES as PHOTO_SUFFIXES
 from tellapart.data.media.memory import Memory, give_back
+from tellapart.data.media.parts import file_of, part
 from tellapart.data.views import view_of
 from tellapart.errors import BadPhoto
 
@@ -105,6 +106,13 @@ def from_image(image: Image.Image, size: int, fit: Fit = SQUEEZE) -> Photo:
         return Photo(_square(photo, size, fit, sha256), sha256)
 
 
+def upright(image: Image.Image, most: int) -> Image.Image:
+    """A picture that the caller has opened, upright, in RGB, averaged down to at most `most` pixels."""
+    with _refusing(str(getattr(image, "filename", "") or "image")):
+        photo = _to_photo(image.copy())
+        return photo.reduce(rgb.shrinking(photo.size, most))
+
+
 def fitted(image: Image.Image, sha256: str, size: int, fit: Fit = SQUEEZE) -> Photo:
     """A picture in RGB, upright, as the square that `read` makes of a photo.
 
@@ -145,9 +153,24 @@ def _middle(side: int, resized: int, size: int) -> tuple[float, float]:
 
 
 def sha256(file: str | os.PathLike[str]) -> str:
-    """What a photo is known by: its bytes, not its name."""
+    """What an item is known by: its bytes, not its name; a part of a clip also by its times."""
+    if (found := part(file)) is not None:
+        whole = _digest(found.file, _stamp(found.file))
+        return hashlib.sha256(f"{whole} {found.start} {found.end}".encode()).hexdigest()
     with open_file(file, most=None) as (handle, _):
         return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+@lru_cache(maxsize=4)
+def _digest(file: str, stamp: tuple[int, ...]) -> str:
+    """Of a file that many items are parts of.  stamp: changes with it"""
+    return sha256(file)
+
+
+def _stamp(file: str) -> tuple[int, ...]:
+    with open_file(file, most=None) as (handle, _):
+        status = os.fstat(handle.fileno())
+        return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def read_rgb(file: str | os.PathLike[str], most: int) -> NDArray[np.uint8]:
@@ -179,7 +202,8 @@ def open_file(
     most  bytes of a file that is read as a whole; None: of any size
     """
     try:
-        status = Path(file).stat()
+        path = file_of(file)
+        status = path.stat()
         if stat.S_ISDIR(status.st_mode):
             raise BadPhoto(file, f"is a folder, not a {kind}")
         if not stat.S_ISREG(status.st_mode):  # reading a pipe or a device could take forever
@@ -188,10 +212,10 @@ def open_file(
             raise BadPhoto(file, "the file is empty")
         if most is not None and status.st_size > most:
             raise BadPhoto(file, f"the file has {status.st_size >> 20} MB; {most >> 20} is the most we read")
-        with Path(file).open("rb") as handle:
+        with path.open("rb") as handle:
             yield handle, status.st_size
     except FileNotFoundError:
-        is_link = Path(file).is_symlink()
+        is_link = file_of(file).is_symlink()
         raise BadPhoto(
             file, "is a link to a file that does not exist" if is_link else "there is no such file"
         ) from None

@@ -19,7 +19,13 @@ def looked(captioner: PhotoCaptioner, file: Path, caption: str) -> WordRegions |
     visual, words = captioner.visual_input, captioner.model.tokenizer
     tokens = words.encode(caption)
     encoder = visual.encoder
-    if encoder is None or encoder.config.grid < 2 or encoder.config.coarse or len(tokens) != len(caption.split()):
+    if (
+        encoder is None
+        or encoder.config.grid < 2
+        or encoder.config.coarse
+        or encoder.config.frames
+        or len(tokens) != len(caption.split())
+    ):
         return None
     try:
         inputs = visual.inputs([visual.load(file)])
