@@ -5,8 +5,8 @@ import json
 
 import numpy as np
 import pytest
-from support.clips import write_clip
 
+from support.clips import write_clip
 from tellapart.captioning.captioner import load
 from tellapart.commands.train import parse
 from tellapart.recipe_files import shipped

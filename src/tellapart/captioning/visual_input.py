@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from tellapart import files, models
@@ -20,6 +21,7 @@ from tellapart.data import items
 from tellapart.data.media import photos
 from tellapart.data.streams import REGIONS, Inputs, Stream
 from tellapart.encoders import PhotoEncoder
+from tellapart.encoders.encoder import Features
 from tellapart.errors import BadPhoto, UserError
 from tellapart.features.boxes import grid_boxes, regions_of
 from tellapart.features.extracted import FeatureStore, read_item, stored, unchanged
@@ -123,18 +125,16 @@ class EncoderInput:
         line = None if store is None else store.lines.get(id)
         if store is None or line is None or not unchanged(line, Path(source)):
             return None
-        return store.grid([line["row"]])[0].numpy(), line["sha256"]
+        return store.grid([line["row"]])[0].numpy()[: line.get("regions")], line["sha256"]
 
     def stream(self, contents: Sequence[NDArray[Any]]) -> Stream:
         pixels = [content for content in contents if content.dtype == np.uint8]
-        encoded = iter(self.encoder(np.stack(pixels)).grid if pixels else ())
-        values = torch.stack(
-            [
-                next(encoded) if content.dtype == np.uint8 else torch.from_numpy(content).to(self.device)
-                for content in contents
-            ]
-        )
-        return Stream(values, torch.ones(values.shape[:2], dtype=torch.bool, device=values.device))
+        encoded = iter(_existing(self.encoder(np.stack(pixels))) if pixels else ())
+        rows = [
+            next(encoded) if content.dtype == np.uint8 else torch.from_numpy(content).to(self.device)
+            for content in contents
+        ]
+        return _padded(rows)
 
 
 def _seen_before(encoder: PhotoEncoder, root: Path, paths: Iterable[str]) -> dict[str, tuple[FeatureStore, str]]:
@@ -182,9 +182,23 @@ class StoredInput:
         return features, sha256
 
     def stream(self, contents: Sequence[NDArray[Any]]) -> Stream:
-        counts = torch.tensor([len(content) for content in contents])
-        values = pad_sequence([torch.from_numpy(content) for content in contents], batch_first=True)
-        return Stream(values, torch.arange(values.shape[1]) < counts[:, None]).to(self.device)
+        return _padded([torch.from_numpy(content) for content in contents]).to(self.device)
+
+
+def _existing(features: Features) -> list[Tensor]:
+    """The rows of each item that exist."""
+    if features.counts is None:
+        return list(features.grid)
+    return [rows[:count] for rows, count in zip(features.grid, features.counts.tolist(), strict=True)]
+
+
+def _padded(rows: Sequence[Tensor]) -> Stream:
+    """(R, D) of each item -> one stream; where no item has a row there is one that does not exist."""
+    values = pad_sequence(list(rows), batch_first=True)
+    if not values.shape[1]:
+        values = values.new_zeros(len(rows), 1, values.shape[2])
+    counts = torch.tensor([len(one) for one in rows], device=values.device)
+    return Stream(values, torch.arange(values.shape[1], device=values.device) < counts[:, None])
 
 
 class GridBoxes:

@@ -2,7 +2,7 @@
 
 grid.f16     (rows, R, D) half precision
 pooled.f16   (rows, D)
-rows.jsonl   a line per photo: {"id", "file", "sha256", "bytes", "mtime_ns", "row"}
+rows.jsonl   a line per photo: {"id", "file", "sha256", "bytes", "mtime_ns", "row"}, and "regions" if some do not exist
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from tellapart.data.store import Rows, Store
 from tellapart.data.stored import StoredFeatures
 from tellapart.data.unusable import Unusable
 from tellapart.encoders import PhotoEncoder
+from tellapart.encoders.encoder import Features
 from tellapart.errors import BadPhoto
 from tellapart.parallel import batched, ordered_map
 from tellapart.progress import Progress
@@ -71,7 +72,7 @@ class FeatureStore(Store):
         return self.row_of(str(example.id))
 
     def count(self, example: Example) -> int:
-        return self.shape[0]
+        return int(self.lines[str(example.id)].get("regions", self.shape[0]))
 
     def grid(self, rows: Rows, most: int | None = None) -> Tensor:
         """(len(rows), R, D), or only the first regions"""
@@ -104,6 +105,7 @@ class EncodedBatch:
     failed: list[tuple[Example, str]]  # why a photo has none
 
 
+Made = Features | Sequence[Tensor]  # B rows for each of the store's arrays
 Extraction = Callable[[Sequence[Example]], Iterator[EncodedBatch]]
 
 
@@ -121,14 +123,14 @@ def extract(
 
 
 def look(
-    encoder: PhotoEncoder, make: Callable[[NDArray[np.uint8]], Sequence[Tensor]], examples: Sequence[Example]
+    encoder: PhotoEncoder, make: Callable[[NDArray[np.uint8]], Made], examples: Sequence[Example]
 ) -> Iterator[EncodedBatch]:
     """Items batch by batch, as an encoder takes them.
 
     make  pixels (B, ...), as the encoder reads them -> a tensor with B rows for each of the store's arrays
     """
 
-    def of_batch(batch: Sequence[photos.Photo]) -> Sequence[Tensor]:
+    def of_batch(batch: Sequence[photos.Photo]) -> Made:
         return make(np.stack([photo.pixels for photo in batch]))
 
     return look_by(partial(read_item, encoder), of_batch, examples)
@@ -146,7 +148,7 @@ Seen = TypeVar("Seen", bound=HasHash)
 
 
 def look_by(
-    read: Callable[[Path], Seen], make: Callable[[Sequence[Seen]], Sequence[Tensor]], examples: Sequence[Example]
+    read: Callable[[Path], Seen], make: Callable[[Sequence[Seen]], Made], examples: Sequence[Example]
 ) -> Iterator[EncodedBatch]:
     """Items batch by batch, read by threads while others are looked at.
 
@@ -162,6 +164,11 @@ def look_by(
     for batch in batched(ordered_map(load, examples), BATCH):
         good = [loaded for _, loaded in batch if not isinstance(loaded, BadPhoto)]
         arrays = make([photo for photo, _ in good]) if good else ()
+        if isinstance(arrays, Features):
+            if arrays.counts is not None:
+                for (_, entry), count in zip(good, arrays.counts.tolist(), strict=True):
+                    entry["regions"] = count
+            arrays = (arrays.grid, arrays.pooled)
         failed = [(example, loaded.reason) for example, loaded in batch if isinstance(loaded, BadPhoto)]
         yield EncodedBatch(arrays, [entry for _, entry in good], failed)
 

@@ -160,7 +160,7 @@ class _Video(Clip):
         if len(entries) and entries[-1].pos + entries[-1].size > length:
             raise BadPhoto(self._file, "is cut short: its last frames are not in the file")
         times, keys, end = array("q"), dict[int, int](), 0
-        for packet in _packets(self._container, self._stream):
+        for packet in packets(self._container, self._stream):
             time = packet.dts if packet.pts is None else packet.pts
             if time is None or not packet.size or packet.is_discard:
                 continue
@@ -214,7 +214,7 @@ class _Video(Clip):
                 self._container.seek(start, stream=self._stream)
         except av.FFmpegError:
             return
-        for packet in _packets(self._container, self._stream):
+        for packet in packets(self._container, self._stream):
             try:
                 yield from packet.decode()
             except av.FFmpegError:  # one damaged frame; those after it may be whole
@@ -339,7 +339,13 @@ def _video_stream(container: av.container.InputContainer, file: object) -> av.Vi
     raise BadPhoto(file, "has sound but no video" if container.streams.audio else "has no video in it")
 
 
-def _packets(container: av.container.InputContainer, stream: Any) -> Iterator[Any]:
+def start_of(container: av.container.InputContainer) -> float:
+    """Seconds: the time of the first frame, from which times are counted."""
+    stream = container.streams.video[0]
+    return float((stream.start_time or 0) * (stream.time_base or 0))
+
+
+def packets(container: av.container.InputContainer, stream: Any) -> Iterator[Any]:
     """Up to the end, or to where the container is broken."""
     import av
 
