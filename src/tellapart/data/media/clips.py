@@ -132,7 +132,10 @@ class _Video(Clip):
         stream: av.VideoStream,
         stamp: Stamp,
     ):
+        from av.video.reformatter import VideoReformatter
+
         self._file, self._container, self._stream = file, container, stream
+        self._scaler = VideoReformatter()
         index = _INDICES.get(stamp) or self._index(stamp[0])
         if part(file) is not None:  # others may follow
             if len(_INDICES) >= _KEPT_INDICES:
@@ -188,7 +191,7 @@ class _Video(Clip):
             if following is None:  # damaged: the last frame that can be decoded stands for it
                 break
             self._place, self._current = following
-        return _upright(self._current, self._file, side)
+        return self._upright(self._current, side)
 
     def _seek(self, key: int, wanted: int) -> None:
         """To the key frame, or else to any frame before the one that is wanted."""
@@ -219,6 +222,15 @@ class _Video(Clip):
                 yield from packet.decode()
             except av.FFmpegError:  # one damaged frame; those after it may be whole
                 continue
+
+    def _upright(self, frame: av.VideoFrame, side: int) -> RGB:
+        size = frame.width, frame.height
+        if size[0] * size[1] > MAX_PIXELS:
+            raise BadPhoto(self._file, "has frames that are larger than its header says")
+        width, height = (side, side) if side else rgb.shrunk(size, rgb.shrinking(size, KEPT_PIXELS))
+        # One scaler for all frames, in this thread: PyAV's default starts threads for each frame, which may deadlock.
+        pixels = self._scaler.reformat(frame, width, height, "rgb24", threads=1).to_ndarray()
+        return np.ascontiguousarray(np.rot90(pixels, round(frame.rotation / 90)))
 
     def _next(self) -> tuple[int, av.VideoFrame] | None:
         """The next frame, with its time."""
@@ -353,12 +365,3 @@ def packets(container: av.container.InputContainer, stream: Any) -> Iterator[Any
         yield from container.demux(stream)
     except (av.InvalidDataError, av.EOFError):
         return
-
-
-def _upright(frame: av.VideoFrame, file: object, side: int) -> RGB:
-    size = frame.width, frame.height
-    if size[0] * size[1] > MAX_PIXELS:
-        raise BadPhoto(file, "has frames that are larger than its header says")
-    width, height = (side, side) if side else rgb.shrunk(size, rgb.shrinking(size, KEPT_PIXELS))
-    pixels = frame.to_ndarray(format="rgb24", width=width, height=height)
-    return np.ascontiguousarray(np.rot90(pixels, round(frame.rotation / 90)))
