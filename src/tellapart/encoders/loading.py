@@ -6,6 +6,7 @@ import torch
 
 from tellapart.encoders import ENCODERS, Custom, OnHub, PhotoEncoder, pretrained, unknown
 from tellapart.encoders.backbone import Backbone
+from tellapart.encoders.clip import ProjectedClip
 from tellapart.encoders.encoder import Encoder
 from tellapart.encoders.frames import FrameEncoder
 from tellapart.recipe import EncoderConfig
@@ -26,6 +27,8 @@ def _load(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
         return entry.load(config, device)
     if entry is not None:
         return Encoder(config, device)
+    if pretrained.could_be(config.name) and config.pooling == "projected":
+        return ProjectedClip(config, device)
     if pretrained.could_be(config.name):
         return Backbone(config, config.name, device)
     raise unknown(config.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,11 @@ from tellapart.errors import UserError
 from tellapart.recipe import EncoderConfig
 
 
-def encoder_from(identity: dict[str, Any], device: torch.device) -> PhotoEncoder:
-    """The encoder that config.json names; refuses if its weights here, or its ways of looking, are others."""
+def encoder_from(identity: dict[str, Any], device: torch.device, folders: Iterable[Path] = ()) -> PhotoEncoder:
+    """The encoder that config.json names; refuses if its weights here, or its ways of looking, are others.
+
+    folders  of the model, which may carry a tuned encoder
+    """
     if identity.get("from") == "elsewhere":
         name = identity.get("name")
         raise UserError(f"the model learned from {name}, features that were made elsewhere, and cannot look at photos.")
@@ -25,12 +29,18 @@ def encoder_from(identity: dict[str, Any], device: torch.device) -> PhotoEncoder
     try:
         sha256 = str(identity.pop("weights_sha256"))
         looking = {key: identity.pop(key) for key in ("fit", "mean", "std") if key in identity}
+        tuned = identity.pop("tuned", "")
         config = EncoderConfig(**identity)
         if list(map(type, astuple(config))) != list(map(type, astuple(EncoderConfig()))):
             raise TypeError
     except (KeyError, TypeError):
         raise UserError("the model's config.json does not say which encoder it was trained with.") from None
-    encoder = _encoder_here(config, sha256, device)
+    if tuned:
+        from tellapart.models import parts
+
+        encoder: PhotoEncoder = parts.tuned_encoder(parts.find(folders, sha256, config.name), config, device)
+    else:
+        encoder = _encoder_here(config, sha256, device)
     if encoder.weights_sha256 != sha256:
         raise UserError(
             f"the model was trained on features of {encoder.config.name} with weights {sha256[:8]}, "

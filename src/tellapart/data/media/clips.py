@@ -247,7 +247,8 @@ def open_clip(source: Source, *, threads: int = 1) -> Iterator[Clip]:
     ...     first, middle = clip.frames_at([0, clip.duration / 2])
     """
     if isinstance(source, Image.Image):
-        yield _Photo(np.asarray(photos.upright(source, KEPT_PIXELS)))
+        photo, _ = photos.upright(source)
+        yield _Photo(np.asarray(photo.reduce(rgb.shrinking(photo.size, KEPT_PIXELS))))
         return
     file = source
     if not is_clip(file):
@@ -279,6 +280,13 @@ def sha256(source: Source) -> str:
     if isinstance(source, Image.Image):
         return photos.from_image(source, 1).sha256
     return photos.sha256(source)
+
+
+def upright(source: Source) -> tuple[Image.Image, str]:
+    """As `photos.upright`; of a clip the middle frame."""
+    if isinstance(source, Image.Image) or not is_clip(source):
+        return photos.upright(source)
+    return picture(source), sha256(source)
 
 
 def picture(file: str | os.PathLike[str], *, at_least: int = 0) -> Image.Image:

@@ -31,7 +31,7 @@ def read(source: Path, photos: Path | None = None) -> DataSet:
     for one in good:
         parts[one["video"], one["shot"]] = max(parts.get((one["video"], one["shot"]), 0), one["start"] + 1)
     shots: dict[str, list[tuple[float, float]]] = {}
-    records = []
+    records: list[dict[str, Any]] = []
     for one in good:
         file = find_photo(f"{one['video']}.mp4", folders)
         if one["video"] not in shots:
