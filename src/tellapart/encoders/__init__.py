@@ -78,10 +78,16 @@ class OnHub:
 
 @dataclass(frozen=True)
 class Custom:
-    """A line of the table: an encoder that a plugin brings."""
+    """A line of the table: an encoder with a way of its own to load, as those of plugins."""
 
     load: Callable[[EncoderConfig, torch.device], PhotoEncoder]
     line: str
+
+
+def _log_mel(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
+    from tellapart.encoders.sound import LogMel
+
+    return LogMel(config)
 
 
 ENCODERS: dict[str, Published | OnHub | Custom] = {
@@ -99,6 +105,7 @@ ENCODERS: dict[str, Published | OnHub | Custom] = {
         )
         for layers in (50, 101, 152)
     },
+    "log_mel": Custom(_log_mel, "the sound of a clip: log-mel spectrum in `frames` windows; silent ones are masked"),
 }
 
 

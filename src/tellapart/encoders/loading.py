@@ -8,10 +8,18 @@ from tellapart.encoders import ENCODERS, Custom, OnHub, PhotoEncoder, pretrained
 from tellapart.encoders.backbone import Backbone
 from tellapart.encoders.clip import ProjectedClip
 from tellapart.encoders.encoder import Encoder
+from tellapart.encoders.frames import FrameEncoder
 from tellapart.recipe import EncoderConfig
 
 
 def load(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
+    encoder = _load(config, device)
+    if config.frames and not hasattr(encoder, "read"):  # one that reads clips itself knows which frames it needs
+        return FrameEncoder(encoder, config.frames)
+    return encoder
+
+
+def _load(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
     entry = ENCODERS.get(config.name)
     if isinstance(entry, OnHub):
         return Backbone(config, entry.hub, device)
