@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tellapart.captioning.sources import CaptionSource
     from tellapart.data.items import Input
 
-_DECODING = ("n_best", "min_words", "no_repeat", "diverse", "diversity")
+_DECODING = ("n_best", "min_words", "no_repeat", "length_penalty", "diverse", "diversity")
 
 
 def parser() -> Parser:
@@ -66,6 +66,9 @@ def parser() -> Parser:
     decoding.add_argument("--min-words", type=positive, metavar="N", help="captions have N words at least")
     decoding.add_argument(
         "--no-repeat", type=positive, metavar="N", help="no sequence of N words is said twice; 1: no word is"
+    )
+    decoding.add_argument(
+        "--length-penalty", type=strength, metavar="P", help="0: rank by log p (default); 1: by perplexity"
     )
     decoding.add_argument(
         "--diverse",
@@ -337,7 +340,12 @@ def _speaker(
     if isinstance(source, Endpoint):
         return of_endpoint(source, collection, how)
     searched = {"n_best": request.n_best, "min_words": request.min_words, "no_repeat": request.no_repeat}
-    searched |= {"beam": request.beam, "groups": request.diverse, "diversity": request.diversity}
+    searched |= {
+        "length_penalty": request.length_penalty,
+        "beam": request.beam,
+        "groups": request.diverse,
+        "diversity": request.diversity,
+    }
     return of_captioner(source, Search(**_given(searched)), collection, how)
 
 
