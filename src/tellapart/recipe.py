@@ -44,6 +44,7 @@ class EncoderConfig:
         coarse: cells a side of a second grid over the same map, whose cells follow those of the first as regions, so
             that a captioner sees the photo at two scales; 0: no second grid
         frames: of a clip, evenly in time, whose cells follow each other as regions; 0: the middle frame alone
+        around: each of those frames stands between the ones so many before and after it; 0: alone
     """
 
     name: str = "efficientnet_lite2"
@@ -52,11 +53,12 @@ class EncoderConfig:
     pooling: Pooling = "avg"
     coarse: Annotated[int, Range(0, 64)] = 0
     frames: Annotated[int, Range(0, 64)] = 0
+    around: Annotated[int, Range(0, 10_000)] = 0
 
     @property
     def identity(self) -> dict[str, Any]:
         """As manifests and model folders keep it; those from before there was a choice say nothing of it."""
-        unsaid = {"pooling": "avg", "coarse": 0, "frames": 0}
+        unsaid = {"pooling": "avg", "coarse": 0, "frames": 0, "around": 0}
         return {key: value for key, value in asdict(self).items() if key not in unsaid or value != unsaid[key]}
 
     @property

@@ -104,8 +104,8 @@ def _compute(request: argparse.Namespace, dataset: DataSet) -> bool:
     """Returns whether some photos have no features now."""
     from tellapart import numerics
     from tellapart.data.items import KIND_OF
-    from tellapart.encoders.loading import load
     from tellapart.features.extracted import extract, store_folder
+    from tellapart.models.encoder import load
 
     cluster = Cluster(request.ray) if request.ray else None
     given = {name.replace("encoder", "name"): getattr(request, name) for name in _ENCODER}

@@ -11,9 +11,17 @@ import torch
 
 from tellapart import files, paths
 from tellapart.encoders import PhotoEncoder, pretrained
+from tellapart.encoders.classifiers import is_weights
 from tellapart.encoders.loading import load as load_encoder
 from tellapart.errors import UserError
 from tellapart.recipe import EncoderConfig
+
+
+def load(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
+    """An encoder by its name; the folder of a clip tagger's run is one, too."""
+    from tellapart.models.clip_words import ClipWords, is_run
+
+    return ClipWords(config, Path(config.name), device) if is_run(config.name) else load_encoder(config, device)
 
 
 def encoder_from(identity: dict[str, Any], device: torch.device) -> PhotoEncoder:
@@ -50,12 +58,13 @@ def _encoder_here(config: EncoderConfig, sha256: str, device: torch.device) -> P
 
     A model that somebody sent must not decide what is read from this machine.
     """
-    if not Path(config.name).is_absolute() and not files.is_folder(Path(config.name)):
+    own = Path(config.name)
+    if not own.is_absolute() and not files.is_folder(own) and not is_weights(config.name):
         return load_encoder(config, device)
     encoders = []
     for folder in paths.encoders():
-        if pretrained.could_be(str(folder)) and files.is_folder(folder):
-            encoders.append(load_encoder(replace(config, name=str(folder)), device))
+        if _is_encoder(folder):
+            encoders.append(load(replace(config, name=str(folder)), device))
             if encoders[-1].weights_sha256 == sha256:
                 return encoders[-1]
     if encoders:
@@ -65,3 +74,9 @@ def _encoder_here(config: EncoderConfig, sha256: str, device: torch.device) -> P
         "model does not decide what is read from outside of its own folder.  If you trust that network, name its "
         "folder: TELLAPART_ENCODERS=FOLDER."
     )
+
+
+def _is_encoder(path: Path) -> bool:
+    from tellapart.models.clip_words import is_run
+
+    return (pretrained.could_be(str(path)) and files.is_folder(path)) or is_weights(str(path)) or is_run(str(path))

@@ -19,11 +19,11 @@ from tellapart.data.tokenizers import split_words
 from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.encoders import PhotoEncoder
 from tellapart.encoders.in_view import in_view
-from tellapart.encoders.loading import load as load_encoder
 from tellapart.errors import UserError
 from tellapart.features.boxes import BoxesOf
 from tellapart.features.extracted import FeatureStore, extract
 from tellapart.features.imported import ImportedFeatures, features_of, find
+from tellapart.models.encoder import load as load_encoder
 from tellapart.recipe import Recipe
 
 Source = tuple[Stores, list[Example]]  # examples of a data file, with their features if photos are seen

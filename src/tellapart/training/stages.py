@@ -125,6 +125,7 @@ def jobs(stages: Chain) -> list[Job]:
             name = stage.name if seed is None else f"{stage.name}/seed{seed}"
             recipe = stage.recipe if stage.recipe is None or seed is None else replace(stage.recipe, seed=seed)
             named = [*stage.shares, *(model for _, model in (models_of(recipe) if recipe else ()))]
+            named += [encoder.name for encoder in recipe.streams.values()] if recipe else []  # tuned, or a tagger
             uses = {model: _job(model, made[model], stage, seed) for model in named if model in made}
             found.append(Job(name, number, recipe, stage.shares, uses))
         if stage.mean:
@@ -145,6 +146,8 @@ def replaced(recipe: Recipe, models: Mapping[str, str]) -> Recipe:
     return replace(
         recipe,
         init_from=of(recipe.init_from),
+        encoder=replace(recipe.encoder, name=of(recipe.encoder.name)),
+        inputs={stream: replace(one, name=of(one.name)) for stream, one in recipe.inputs.items()},
         objective=replace(objective, rewards=rewards),
         validation=replace(recipe.validation, judges=[of(name) for name in recipe.validation.judges]),
     )
