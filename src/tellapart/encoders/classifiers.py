@@ -164,7 +164,7 @@ def read_labels(file: Path, count: int) -> tuple[str, ...]:
     """From X_labels.json beside the weights, X a part of their file's name; without one, labels are numbers."""
     for found in sorted(file.parent.glob("*_labels.json")):
         if found.name.removesuffix("_labels.json") in file.name:
-            labels = files.read_json(found)
+            labels = files.read_json_value(found)
             if not isinstance(labels, list) or len(labels) != count or not all(isinstance(one, str) for one in labels):
                 raise UserError(f"{found}: must be a list of {count} labels, as many as the network has.")
             return tuple(labels)
