@@ -46,8 +46,8 @@ class Script:
             [sentence - other + _at(words, t) - _at(other_words, t) for t in range(length)]
             for (sentence, words), (other, other_words) in zip(self.rewards(drawn), self.rewards(others), strict=True)
         ]
-        spoken = caption_mask(drawn, setting.words.eos)
-        return -(logp * torch.tensor(above) * spoken).sum() / spoken.sum(), drawn, others
+        token_mask = caption_mask(drawn, setting.words.eos)
+        return -(logp * torch.tensor(above) * token_mask).sum() / token_mask.sum(), drawn, others
 
     def _decode(self, features: Tensor, mask: Tensor, draw: bool) -> tuple[Tensor, Tensor]:
         captioner, words = self.setting.captioner, self.setting.words

@@ -22,9 +22,9 @@ PHOTOS, CAPTIONS, LONGEST, WORDS = 24, 5, 17, 4000
 class WithPadding(Transformer):
     """Computes every layer at every place of (N, T), padding included, and picks the words at the end."""
 
-    def forward(self, tokens, memory, spoken=None):  # type: ignore[no-untyped-def]
+    def forward(self, tokens, memory, token_mask=None):  # type: ignore[no-untyped-def]
         logits = super().forward(tokens, memory)
-        return logits if spoken is None else logits[spoken]
+        return logits if token_mask is None else logits[token_mask]
 
 
 def make_batch() -> Batch:

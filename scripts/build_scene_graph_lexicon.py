@@ -82,19 +82,6 @@ def encode(captions: list[Parsed], tags: list[str], labels: list[str]) -> Corpus
 
 
 @compiled
-def best_of(weights: Floats, features: NDArray[np.int64], allowed: NDArray[np.bool_]) -> int:
-    winner, top = -1, 0.0
-    for c in range(weights.shape[1]):
-        if allowed[c]:
-            score = 0.0
-            for feature in features:
-                score += weights[feature, c]
-            if winner < 0 or score > top:
-                winner, top = c, score
-    return winner
-
-
-@compiled
 def update(weights: Floats, totals: Floats, features: NDArray[np.int64], right: int, wrong: int, time: int) -> None:
     """The perceptron's step; `totals` holds what the average over all steps needs."""
     for feature in features:
@@ -124,7 +111,7 @@ def train_tagger(
         finite = parser.says_finitely(here, finite_words)
         for i in range(len(here)):
             parser.tag_features(here, tags, i, finite, len(weights), features)
-            tags[i] = best_of(weights, features, allowed)
+            tags[i] = parser.best(weights, features, allowed)
             time += 1
             if tags[i] != truth[i]:
                 update(weights, totals, features, truth[i], tags[i], time)
@@ -190,21 +177,15 @@ def train_arcs(
             parser.may(depth, front, count, allowed)
             free_moves(stack, depth, front, truth, free)
             parser.arc_features(here, t, stack, depth, front, children, finite, len(weights), features)
-            guess = best_of(weights, features, allowed)
+            guess = parser.best(weights, features, allowed)
             time += 1
             move = guess
             if not free[guess]:
-                right = best_of(weights, features, free)
+                right = parser.best(weights, features, free)
                 update(weights, totals, features, right, guess, time)
                 if not explore:
                     move = right
-            if move == 0:
-                stack[depth] = front
-                depth += 1
-                front += 1
-            else:
-                depth -= 1
-                parser.attach(stack[depth], stack[depth - 1] if move == 1 else front, found, children)
+            depth, front = parser.do(move, stack, depth, front, found, children)
     return time
 
 
@@ -242,7 +223,7 @@ def train_labeller(
             if h[i] != gold_heads[start + i]:
                 continue
             parser.label_features(here, t, h, children, i, finite, len(weights), features)
-            guess = best_of(weights, features, allowed)
+            guess = parser.best(weights, features, allowed)
             time += 1
             if guess != gold[start + i]:
                 update(weights, totals, features, gold[start + i], guess, time)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import yaml
 
 from tellapart.commands import train
 from tellapart.errors import UserError
@@ -44,11 +45,32 @@ def test_a_recipe_of_an_earlier_version_is_read_with_a_note_for_each_name(tmp_pa
             "objective.rewards.unbalanced",
             "[unusual_order, ending]",
         ),
+        (("objective.rewards", "{terms: {cider_d: 1}}"), "objective.rewards", "{weights: {cider_d: 1}}"),
+        (("objective", "{policy: {best: 2, kl: .5}}"), "objective", "{policy: {top_q: 2, kl: .5}}"),
     ],
 )
 def test_options_too(given, name, text):
-    assert renewed_option(*given)[:2] == (name, text)
-    assert len(renewed_option(*given)[2]) == 1
+    now, value, notes = renewed_option(*given)
+    assert (now, yaml.safe_load(value)) == (name, yaml.safe_load(text))
+    assert len(notes) == 1
+
+
+def test_stages_and_options_of_a_chain_have_former_names_too(tmp_path, capsys):
+    stages = "stages: [{name: a, optim: {average: 0.5}}, {name: b, init_from: a, validation: {metric: Odd}}]"
+    (tmp_path / "chain.yaml").write_text(stages)
+    options = ["--objective.rewards", "{terms: {cider_d: 2}, group: 3}", "--data.without=[x.json]"]
+    first, second = train.asked([str(tmp_path / "chain.yaml"), *options]).what
+    assert (first.recipe.optim.ema_decay, second.recipe.validation.metric) == (0.5, "UnusualOrder")
+    for stage in (first, second):
+        rewards = stage.recipe.objective.rewards
+        assert (rewards.weights, rewards.group_size, stage.recipe.data.exclude) == ({"cider_d": 2.0}, 3, ["x.json"])
+    assert sorted(capsys.readouterr().err.splitlines()) == [
+        f"{tmp_path}/chain.yaml: stage 1: optim: average is called ema_decay now.",
+        f"{tmp_path}/chain.yaml: stage 2: validation.metric: Odd is called UnusualOrder now.",
+        "data: without is called exclude now.",
+        "objective.rewards: group is called group_size now.",
+        "objective.rewards: terms is called weights now.",
+    ]
 
 
 def test_what_is_called_the_same_is_left_alone():

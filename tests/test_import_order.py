@@ -11,7 +11,7 @@ ORDER = (
     "errors version telemetry printable files paths parallel progress numerics hub html plugins distributed",
     "onnx_graph onnx_session plain_yaml",
     "data",
-    "recipe recipe_values former_names recipe_files",
+    "recipe_ranges recipe recipe_values former_names recipe_files",
     "encoders",
     "features detectors",
     "toy captioners retrievers metrics taggers",
@@ -23,6 +23,7 @@ ORDER = (
     "captioning",
     "training",
     "lint evaluation",
+    "adapting",
     "commands __init__ __main__",
 )
 LEVEL = {name: level for level, line in enumerate(ORDER) for name in line.split()}

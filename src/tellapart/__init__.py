@@ -9,6 +9,7 @@ tellapart.look_alikes(photos, k=5)
 tellapart.score(captions, references)
 run = tellapart.train("tiny/photos_xe", data="DATA.json", out="runs/mine")
 tellapart.evaluate(["plain", run.folder], "DATA.json")
+tellapart.adapt("holiday/", out="runs/holiday")  # fine-tuning by photos alone
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tellapart.version import __version__
 telemetry.turn_off()
 
 if TYPE_CHECKING:
+    from tellapart.adapting.adapt import adapt
     from tellapart.captioning.captioner import PhotoCaptioner, load
     from tellapart.data.captions import Caption
     from tellapart.decoding.search import Search
@@ -37,6 +39,7 @@ __all__ = [
     "Search",
     "UserError",
     "__version__",
+    "adapt",
     "evaluate",
     "load",
     "look_alikes",
@@ -51,6 +54,7 @@ _HOME = {
     "PhotoCaptioner": "tellapart.captioning.captioner",
     "Search": "tellapart.decoding.search",
     "UserError": "tellapart.errors",
+    "adapt": "tellapart.adapting.adapt",
     "evaluate": "tellapart.evaluation.evaluate",
     "load": "tellapart.captioning.captioner",
     "look_alikes": "tellapart.neighbours.collection",

@@ -17,20 +17,24 @@ from tellapart.version import __version__
 COMMANDS = {  # name: (module with `main(arguments) -> exit code`, what it does)
     "demo": ("tellapart.commands.demo", "caption the embedded album and write a page with photos and captions"),
     "caption": ("tellapart.commands.caption", "caption photos, folders of photos or a data file"),
-    "train": ("tellapart.commands.train", "run a recipe"),
-    "score": ("tellapart.commands.score", "compare captions with what people said: BLEU, METEOR, CIDEr-D and others"),
-    "evaluate": ("tellapart.commands.evaluate", "measure how well captions tell photos apart, and how true they are"),
-    "compare": ("tellapart.commands.compare", "show training runs side by side: tables, curves, captions that changed"),
+    "train": ("tellapart.commands.train", "train a captioner or a retriever with a recipe"),
+    "adapt": ("tellapart.commands.adapt", "fine-tune a captioner on photos without captions"),
+    "score": ("tellapart.commands.score", "score captions against references: BLEU, METEOR, CIDEr-D and others"),
+    "evaluate": (
+        "tellapart.commands.evaluate",
+        "measure the accuracy and the distinctiveness of captions",
+    ),
+    "compare": ("tellapart.commands.compare", "compare training runs: tables, curves, captions that changed"),
     "lookalikes": ("tellapart.commands.lookalikes", "find photos that look alike, near-duplicates and copies"),
-    "lint": ("tellapart.commands.lint", "find what accessibility checkers flag in captions"),
-    "prepare": ("tellapart.commands.prepare", "turn a data set into the one schema"),
-    "export": ("tellapart.commands.export", "write a captioner as ONNX for onnxruntime"),
-    "features": ("tellapart.commands.features", "compute a data set's features once and keep them"),
+    "lint": ("tellapart.commands.lint", "find captions that accessibility checkers would flag"),
+    "prepare": ("tellapart.commands.prepare", "convert a data set to the format of the other commands"),
+    "export": ("tellapart.commands.export", "export a captioner to ONNX"),
+    "features": ("tellapart.commands.features", "compute or import the features of a data set and cache them"),
     "models": ("tellapart.commands.models", "list captioners, retrievers, encoders and recipes"),
     "doctor": ("tellapart.commands.doctor", "check this machine and the installation"),
 }
 
-RESUMABLE = ("caption", "train", "features", "evaluate")
+RESUMABLE = ("caption", "train", "features", "evaluate", "adapt")
 
 
 def usage() -> str:
@@ -44,8 +48,8 @@ def usage() -> str:
             "",
             *lines,
             "",
-            "Every command takes --plugin FILE_OR_MODULE: captioners, rewards, measures and readers of your own.",
-            "tellapart COMMAND --help tells more.  For example:  tellapart caption holiday/ --out captions.jsonl",
+            "Every command takes --plugin FILE_OR_MODULE: your own captioners, rewards, measures and readers.",
+            "tellapart COMMAND --help shows all options.  Example:  tellapart caption holiday/ --out captions.jsonl",
         ]
     )
 

@@ -97,11 +97,11 @@ class ProcessGroup:
     def _exchange(self, message: dict[str, Any]) -> list[Any]:
         """All processes meet here, however they came: where one brings an error, none goes on."""
         sent = torch.frombuffer(bytearray(json.dumps(message).encode()), dtype=torch.uint8)
-        messages = [json.loads(bytes(heard.tolist())) for heard in _of_all(sent, self.waiting)]
-        for heard in messages:
-            if "error" in heard:
-                raise SharedError(heard["error"])
-        return [heard["value"] for heard in messages]
+        messages = [json.loads(bytes(received.tolist())) for received in _of_all(sent, self.waiting)]
+        for received in messages:
+            if "error" in received:
+                raise SharedError(received["error"])
+        return [received["value"] for received in messages]
 
     def on_main(self, function: Callable[[], Answer]) -> Answer:
         """The first process calls the function while the others wait; all get its answer."""
@@ -214,9 +214,9 @@ def _of_all(flat: Tensor, group: dist.ProcessGroup | None = None) -> list[Tensor
         lengths = [torch.zeros(1, dtype=torch.long, device=flat.device) for _ in range(dist.get_world_size())]
         dist.all_gather(lengths, torch.tensor([len(flat)], device=flat.device), group=group)
         most = max(int(length) for length in lengths)
-        heard = [flat.new_empty(most) for _ in lengths]
-        dist.all_gather(heard, torch.cat([flat, flat.new_zeros(most - len(flat))]), group=group)
-    return [tensor[: int(length)] for tensor, length in zip(heard, lengths, strict=True)]
+        received = [flat.new_empty(most) for _ in lengths]
+        dist.all_gather(received, torch.cat([flat, flat.new_zeros(most - len(flat))]), group=group)
+    return [tensor[: int(length)] for tensor, length in zip(received, lengths, strict=True)]
 
 
 def _buckets(parameters: Iterable[nn.Parameter]) -> Iterator[list[nn.Parameter]]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable
 from typing import Any
 
+from tellapart import plain_yaml
 from tellapart.errors import UserError
 from tellapart.printable import print_message
 
@@ -34,9 +34,6 @@ _FIELDS = {  # where former names may stand, by the names of now
 }
 
 
-_OBJECTS = ("data", "objective.policy", "objective.rewards", "optim")
-
-
 def renewed(content: Any, name: str = "") -> tuple[Any, list[str]]:
     """A recipe, as plain values, with the names of this version; and a sentence for each that was another.
 
@@ -62,24 +59,43 @@ def renewed(content: Any, name: str = "") -> tuple[Any, list[str]]:
             notes.append(_note(name, key, now))
             if now in content:
                 raise UserError(f"{name} has both {key} and {now}, which is its name now; leave out {key}.")
-        found[now], more = renewed(value, f"{name}.{now}" if name else str(now))
+        if (name, now) == ("", "stages") and isinstance(value, list):
+            found[now], more = _renewed_stages(value)
+        else:
+            found[now], more = renewed(value, f"{name}.{now}" if name else str(now))
         notes += more
     return found, notes
 
 
-def renewed_option(name: str, text: str) -> tuple[str, str, list[str]]:
-    """The same of `--name text` on the command line."""
+def _renewed_stages(stages: list[Any]) -> tuple[list[Any], list[str]]:
+    """Each stage has the fields of a recipe."""
+    found, notes = list[Any](), list[str]()
+    for number, stage in enumerate(stages, 1):
+        renamed, more = renewed(stage)
+        found.append(renamed)
+        notes += [f"stage {number}: {note}" for note in more]
+    return found, notes
+
+
+def renewed_name(name: str) -> tuple[str, list[str]]:
+    """The same of the name of a field, such as optim.average."""
     path, notes = "", list[str]()
     for key in name.split("."):
         now = _FIELDS.get(path, {}).get(key, key)
         notes += [_note(path, key, now)] if now != key else []
         path = f"{path}.{now}" if path else now
-    names = _FIELDS.get(path, {})
-    if path in _OBJECTS:  # a whole part, such as --objective.rewards '{...}': its keys may be former ones
+    return path, notes
+
+
+def renewed_option(name: str, text: str) -> tuple[str, str, list[str]]:
+    """The same of `--name text` on the command line, where the text may be a whole section: `{terms: {...}}`."""
+    path, notes = renewed_name(name)
+    if not any(place == path or place.startswith(f"{path}.") for place in _FIELDS):
         return path, text, notes
-    value = re.sub(r"\w+", lambda word: names.get(word[0], word[0]), text) if names else text
-    notes += [_note(path, former, names[former]) for former in names if re.search(rf"\b{former}\b", text)]
-    return path, value, notes
+    value, more = renewed(plain_yaml.parse(text, f"--{name}"), path)
+    if more:
+        text = value if isinstance(value, str) else plain_yaml.dump(value)
+    return path, text, notes + more
 
 
 def announce(notes: Iterable[str]) -> None:

@@ -22,14 +22,14 @@ RUN = 3  # pictures in a row with one caption, and words in a row that are the s
 
 RULES = {
     "missing": "the picture has no caption",
-    "empty": "there is nothing in the caption that can be read out",
-    "file-name": "the caption is only the name of a file",
-    "refusal": "the caption is a refusal of the model: \"I'm sorry, but I can't help with that\"",
+    "empty": "the caption has no words that a screen reader can read",
+    "file-name": "the caption is only a file name",
+    "refusal": "the caption is a refusal by a model, such as \"I'm sorry, but I can't help with that\"",
     "one-word": "the caption is a single word",
-    "long": f"the caption has over {LONGEST} characters",
-    "opening": 'the caption begins with "photo of", "this image shows" or the like (English only)',
-    "chatter": '"Sure! Here is a caption:", markdown, hashtags or thoughts of a model round the caption (English only)',
-    "repeated-word": f"a word stands {RUN} or more times in a row",
+    "long": f"the caption has more than {LONGEST} characters",
+    "opening": 'the caption begins with "photo of", "this image shows" or similar (English only)',
+    "chatter": 'the caption contains "Sure! Here is a caption:", markdown, hashtags or reasoning (English only)',
+    "repeated-word": f"the caption has the same word {RUN} or more times in a row",
     "shared": "several pictures have the same caption",
     "shared-look-alike": "pictures that look alike have the same caption",
     "run": f"{RUN} or more pictures in a row have the same caption",
@@ -190,10 +190,10 @@ def _is_unspaced(word: str) -> bool:
 
 def _is_file_name(caption: str, file: str) -> bool:
     """The picture's own file name, or what can only be one."""
-    said, name = caption.strip(" \"'.").casefold(), PurePath(file.casefold())
-    if " " in said:  # somebody may have named a file with a caption, and the caption is right all the same
-        return said == name.name and name.suffix != ""
-    return said in (name.name, name.stem) or _FILE_NAME.fullmatch(said) is not None
+    text, name = caption.strip(" \"'.").casefold(), PurePath(file.casefold())
+    if " " in text:  # somebody may have named a file with a caption, and the caption is right all the same
+        return text == name.name and name.suffix != ""
+    return text in (name.name, name.stem) or _FILE_NAME.fullmatch(text) is not None
 
 
 _FILE_NAME = re.compile(

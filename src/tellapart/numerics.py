@@ -6,13 +6,15 @@ On a CPU without bf16 instructions bf16 can be 90 times slower than fp32; on oth
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
 from tellapart.errors import UserError
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+OutOfMemory = torch.OutOfMemoryError
 _WORTH_IT = 1.3  # how much quicker bf16 must be before its coarser numbers pay
 
 
@@ -25,6 +27,17 @@ def choose_device(wanted: str = "auto") -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"device {wanted!r} cannot be used here ({str(error).splitlines()[0]}).") from None
     return device
+
+
+@contextmanager
+def memory_of(device: torch.device, what: str) -> Iterator[None]:
+    """Says in one sentence that the memory of a device does not suffice for something."""
+    try:
+        yield
+    except OutOfMemory:
+        raise UserError(
+            f"{what}: the memory of {device} is not enough; --dtype bf16, a narrower --beam or --device cpu take less."
+        ) from None
 
 
 def choose_dtype(device: torch.device, wanted: str = "auto") -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 
 from tellapart import paths
 from tellapart.errors import UserError
@@ -17,11 +19,12 @@ def is_installed() -> bool:
     return paths.package("onnxruntime") is not None
 
 
-def session(graph: bytes | Path, name: str) -> Any:
+def session(graph: bytes | Path, name: str, weights: Mapping[str, NDArray[Any]] | None = None) -> Any:
     """Runs a graph with as many threads as torch has; they do not spin while torch works in between.
 
-    graph  its bytes, or its file where its weights lie in another one beside it
-    name   of the graph, for messages
+    graph    its bytes, or its file where its weights lie in another one beside it
+    name     of the graph, for messages
+    weights  in place of those that lie in another file, by their names in the graph
     """
     import onnxruntime  # type: ignore[import-untyped]
 
@@ -30,6 +33,9 @@ def session(graph: bytes | Path, name: str) -> Any:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.load_model_format", "ONNX")  # the only one that is checked
     options.log_severity_level = 3  # errors: they are raised as well
+    if weights is not None:
+        values = [onnxruntime.OrtValue.ortvalue_from_numpy(value) for value in weights.values()]
+        options.add_external_initializers(list(weights), values)
     source = graph if isinstance(graph, bytes) else str(graph)
     try:
         return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])

@@ -1,6 +1,6 @@
-"""What a recipe may say: dataclasses with their defaults, and nothing else.
+"""The fields of a recipe: dataclasses with defaults, ranges and a help line for each field.
 
-A recipe is YAML with only what differs from these; `tellapart train RECIPE --print_config` shows it whole.
+A recipe is YAML with the fields that differ from the defaults; `tellapart train RECIPE --print_config` shows all.
 """
 
 from __future__ import annotations
@@ -9,42 +9,29 @@ from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
 
 from tellapart.data.streams import REGIONS
+from tellapart.recipe_ranges import Count, CountOrNone, Few, FewOrNone, Range, Share, Size, Weight
 
-Setting = bool | int | float  # of a network
-
-
-@dataclass(frozen=True)
-class Range:
-    """The least and the largest value of a field; `recipe_values.check_ranges` checks them."""
-
-    least: float
-    most: float
+Setting = bool | int | float | str  # of a network
 
 
-Share = Annotated[float, Range(0, 1)]
-Size = Annotated[float, Range(0, 10**6)]
-Weight = Annotated[float, Range(-(10**6), 10**6)]
-Count = Annotated[int, Range(1, 10**9)]  # photos, steps, epochs
-CountOrNone = Annotated[int, Range(0, 10**9)]
-Few = Annotated[int, Range(1, 10_000)]  # captions of a photo, words of a caption
-FewOrNone = Annotated[int, Range(0, 10_000)]
-
-Pooling = Literal["avg", "max"]
+Pooling = Literal["avg", "max", "projected"]
 
 
 @dataclass(frozen=True)
 class EncoderConfig:
-    """Which encoder, and how it looks at a photo.
+    """The encoder, and the features that are taken from it.
 
     Args:
-        name: from `tellapart models`, a folder or hub id, or the name that features from elsewhere were imported under
-        image_size: pixels a side that the network sees
-        grid: cells a side that a captioner may look at, pooled from the network's own map; 1: one vector
-        pooling: whether a cell is the mean or, number by number, the largest of what it covers of that map
-        coarse: cells a side of a second grid over the same map, whose cells follow those of the first as regions, so
-            that a captioner sees the photo at two scales; 0: no second grid
-        frames: of a clip, evenly in time, whose cells follow each other as regions; 0: the middle frame alone
+        name: a name from `tellapart models`, a folder, a hub id, or the name of imported features
+        image_size: width and height in pixels of the photo that the network gets
+        grid: the features are a grid of so many cells on each side; 1: one vector for the whole photo
+        pooling: a cell is the mean (avg) or maximum (max) of its part of the map; projected: CLIP's vector, as it is
+        coarse: adds a second, coarser grid with so many cells on each side, as further regions; 0: no second grid
+        detected: at most so many boxes of the recipe's detector as regions; with grid 1 the whole photo, too; 0: none
+        frames: number of frames of a clip, evenly in time, each with its own grid; 0: only the middle frame
         around: each of those frames stands between the ones so many before and after it; 0: alone
+        most: of the stream attributes, how many words a photo has at most
+        threshold: of the stream attributes, words that are no more probable than this are left out
     """
 
     name: str = "efficientnet_lite2"
@@ -54,28 +41,28 @@ class EncoderConfig:
     coarse: Annotated[int, Range(0, 64)] = 0
     frames: Annotated[int, Range(0, 64)] = 0
     around: Annotated[int, Range(0, 10_000)] = 0
+    most: Annotated[int, Range(1, 1000)] = 50
+    threshold: Share = 0.0
+    detected: Annotated[int, Range(0, 100)] = 0
 
     @property
     def identity(self) -> dict[str, Any]:
         """As manifests and model folders keep it; those from before there was a choice say nothing of it."""
-        unsaid = {"pooling": "avg", "coarse": 0, "frames": 0, "around": 0}
+        unsaid = {"pooling": "avg", "coarse": 0, "frames": 0, "around": 0, "detected": 0}
+        unsaid |= {"most": self.most, "threshold": self.threshold}
         return {key: value for key, value in asdict(self).items() if key not in unsaid or value != unsaid[key]}
 
     @property
-    def grids(self) -> tuple[int, ...]:
-        """Cells a side of each grid."""
+    def grids(self) -> tuple[int, ...]:  # cells a side of each
         return (self.grid, self.coarse) if self.coarse else (self.grid,)
 
     @property
-    def cells(self) -> int:
-        """Of all grids together."""
+    def cells(self) -> int:  # of all grids together
         return sum(side**2 for side in self.grids)
 
 
 Sampler = Literal["sample", "greedy", "beam", "diverse_beam"]
-Baseline = Literal[
-    "leave_one_out", "greedy", "second_sample", "mean", "best", "references", "running_mean", "none"
-]  # fmt: skip
+Baseline = Literal["leave_one_out", "greedy", "second_sample", "mean", "best", "references", "running_mean", "none"]
 Whiten = Literal["none", "batch", "photo"]
 Reduction = Literal["words", "sentence_mean", "sentence_sum"]
 Passes = Literal["auto", "one", "two"]
@@ -83,29 +70,30 @@ Passes = Literal["auto", "one", "two"]
 
 @dataclass(frozen=True)
 class PolicyConfig:
-    """Samplers, baselines, advantages and reductions combine freely.
+    """Sampling, baseline, advantage and loss of a policy gradient.  All settings can be combined.
 
     Args:
-        sampler: where captions come from: drawn at random, the likeliest words, or all hypotheses of a beam search
-        samples: captions of a photo; the width of a beam; 1 where they are greedy
-        temperature: of drawn captions
-        top_k: draw among so many likeliest words only; 0: all
-        top_p: draw among the fewest likeliest words that together have this probability
-        no_repeat: no sequence of so many words is drawn twice in a caption; 0: no constraint
-        groups: of a diverse beam
-        diversity: of a diverse beam, what it costs to say what an earlier group has said
-        baseline: what a caption's reward is compared with: the mean of its photo's other captions, the greedy caption,
-            a second independent sample, the mean of all captions, or of the `top_q` best, of the photo, the mean of its
-            references (each against the others), the mean of all rewards so far, or nothing
-        top_q: captions of a photo that the baseline `best` averages (Q of b2)
-        references: so many of a photo's references are learned from beside its samples, with rewards of their own
-        whiten: advantages divided by their spread, over the batch or over each photo's captions, after their mean was
-            taken off
-        reduction: the loss is a mean over all words, over sentences of their mean word, or over sentences of their sum
-        kl: weight of the divergence from the model that training started with
-        dropout: on while captions are drawn and learned from
-        passes: one pass gives captions and their log-probabilities; in two, the captions are drawn without gradients
-            and scored at once, which is quicker where a captioner takes all words at a time (auto)
+        sampler: random sampling, greedy search, or all hypotheses of a (diverse) beam search
+        samples: captions per photo; for a beam search its width; 1 for greedy search
+        temperature: of random sampling
+        top_k: sample only from the k most likely words; 0: from all words
+        top_p: sample only from the smallest set of words whose probabilities add up to this
+        no_repeat: no sequence of this many words occurs twice in a sampled caption; 0: no constraint
+        groups: number of groups of a diverse beam search
+        diversity: penalty of a diverse beam search for words that an earlier group has chosen
+        baseline: what is subtracted from the reward of a caption: the mean of the photo's other captions
+            (leave_one_out), the reward of the greedy caption, of a second sample, the mean over all captions of the
+            photo, over its `top_q` best, over its references (each scored against the others), the mean of all rewards
+            so far, or none
+        top_q: number of captions that the baseline `best` averages (Q of b2)
+        references: number of references per photo that are added to the samples and get rewards like them
+        whiten: subtract the mean of the advantages and divide by their standard deviation, per batch or per photo
+        reduction: mean over all words, mean over captions of their word mean, or mean over captions of their sum
+        kl: weight of the KL divergence from the model that the training started with
+        dropout: keep dropout on while captions are sampled and scored
+        chunk: photos whose captions are scored at once in the pass with gradients; fewer than the batch size need less
+            memory (100 candidates fit) and about a third more time; 0: all
+        passes: two: sample without gradients, then score all words at once; one: both together; auto: the faster
     """
 
     sampler: Sampler = "sample"
@@ -123,6 +111,7 @@ class PolicyConfig:
     reduction: Reduction = "words"
     kl: Size = 0.0
     dropout: bool = False
+    chunk: CountOrNone = 0
     passes: Passes = "auto"
 
 
@@ -131,21 +120,21 @@ Frequency = Literal["count", "normalised"]
 
 @dataclass(frozen=True)
 class LocalConfig:
-    """Which words of a caption get a bonus, and how much of one.
+    """The word rewards of LD.
 
     Args:
-        threshold: λ: n-grams that weigh no more than this add nothing to a word's bonus
-        word_threshold: η: words that weigh no more than this get no bonus
-        tf: an n-gram weighs by its "count" in the caption, or by its share of the n-grams of that length, "normalised"
-        length_penalty: a caption that is longer or shorter than a reference earns less by it
-        at_most_references: a word said more often than any one reference has it gets nothing from then on
-        share: a caption's bonuses are scaled to sum up to so many times its CIDEr-D; 0 leaves them as they are
-        centre: from each bonus the mean over the qualifying words of the batch is taken away, after all of the above
-        bonus: what all bonuses are multiplied with
-        qualify: "rare", by `word_threshold`; or "contrast": content words that the photo's references have and those of
-            fewer than half of its look-alikes have, with all their n-grams whatever these weigh
-        ngram_quantile: λ is the weight that this share of all n-grams of the references does not exceed; 0: `threshold`
-        word_quantile: η is the weight that this share of all their words does not exceed; 0: `word_threshold`
+        threshold: λ: an n-gram adds to the rewards of its words only if its TF-IDF weight is above this
+        word_threshold: η: a word gets a reward only if its TF-IDF weight is above this
+        tf: term frequency of an n-gram: its "count" in the caption, or "normalised" by the number of such n-grams
+        length_penalty: reduce the reward if the caption is longer or shorter than the reference
+        at_most_references: a word gets no reward for more occurrences than the reference with the most of it has
+        share: scale the word rewards of a caption so that their sum is this many times its CIDEr-D; 0: no scaling
+        centre: at the end, subtract from each word reward the mean over all rewarded words of the batch
+        bonus: factor of all word rewards
+        qualify: which words get a reward: "rare": by `word_threshold`; "contrast": content words that are in the
+            photo's references and in those of fewer than half of its look-alikes; all their n-grams count
+        ngram_quantile: choose λ as this quantile of the weights of all n-grams of the references; 0: use `threshold`
+        word_quantile: choose η as this quantile of the weights of all words of the references; 0: use `word_threshold`
     """
 
     threshold: Weight = 5.0
@@ -163,19 +152,18 @@ class LocalConfig:
 
 @dataclass(frozen=True)
 class WatchConfig:
-    """Each validation is compared with the one before the first step.
+    """Compare each validation with the one before the first step, to detect captions that degrade.
 
-    A change counts if it is larger than what is said here, and larger than chance would make it on so many photos: the
-    95 % interval of the change must not have 0 in it.
+    A change counts if it exceeds its limit and is statistically significant: its 95 % interval does not contain 0.
 
     Args:
-        action: what to do about captions that look wrong: say so, stop the run, or do not look
-        unique: least share of different captions, of what it was
-        length: most that captions may grow or shrink, as a factor
-        repetition: most that the share of captions which repeat a content word may rise
-        ending: most that the share of captions which break off, as "a dog on a" does, may rise
-        stutter: most that the share of captions in which a word follows itself may rise
-        unusual_order: most that the share of captions with an unusual order of function words may rise
+        action: what to do if captions degrade: print a warning, stop the run, or do not check (off)
+        unique: smallest share of unique captions, as a fraction of the first value
+        length: largest factor by which the mean length may grow or shrink
+        repetition: largest increase of the share of captions that repeat a content word
+        ending: largest increase of the share of captions that are incomplete, such as "a dog on a"
+        stutter: largest increase of the share of captions in which a word follows itself
+        unusual_order: largest increase of the share of captions with an unusual order of function words
     """
 
     action: Literal["warn", "stop", "off"] = "warn"
@@ -189,21 +177,22 @@ class WatchConfig:
 
 @dataclass
 class DataConfig:
-    """What is learned from.
+    """The training data.
 
     Args:
-        files: data files in the one schema; `--data` on the command line is short for this
-        features: folder of the feature cache; what is missing there is computed first
-        train_split: the split that is learned from; "train+restval" joins two
-        val_split: the split that stops the training and picks the best checkpoint
-        tokenizer: folder of a language model whose sub-words captions are written in; empty: words of the captions
+        files: data files of `tellapart prepare`; `--data` on the command line is short for this
+        features: folder of the feature cache; missing features are computed first
+        train_split: the split to train on; "train+restval" joins two
+        val_split: the split for early stopping and for choosing the best checkpoint
+        tokenizer: folder of a language model whose sub-words are used; empty: the words of the training captions
         min_count: words that occur less often than this in the training captions are not in the vocabulary
         max_words: longer captions are cut
-        captions_per_photo: captions of a photo that stand together in a batch
-        limit: at most so many photos of each split, for a trial; 0: all
-        views: other views of each training photo: parts of it, half of them mirrored.  A step sees one of them or the
-            whole photo, as chance has it, against learning by heart.  Each view takes as much disk as the photos' own
-        exclude: data files whose photos are left out, by id, by file name, or by captions that they share
+        captions_per_photo: captions of each photo in a batch
+        by_length: put captions of about the same length into a batch, so that little padding is computed
+        limit: use at most so many photos of each split, for a trial; 0: all
+        views: number of random crops of each training photo, half of them mirrored.  Each step uses one of them or the
+            whole photo, against overfitting.  Each needs as much disk space as the features of the photos
+        exclude: data files whose photos are left out: photos with the same id, file name or captions
     """
 
     files: list[str] = field(default_factory=list)
@@ -214,6 +203,7 @@ class DataConfig:
     min_count: Count = 5
     max_words: Few = 20
     captions_per_photo: Few = 5
+    by_length: bool = False
     limit: CountOrNone = 0
     views: FewOrNone = 0
     exclude: list[str] = field(default_factory=list)
@@ -221,14 +211,14 @@ class DataConfig:
 
 @dataclass
 class ScheduledSampling:
-    """How often a word is followed by one of the captioner's own while it learns.
+    """The probability that the next word is predicted from the captioner's own word instead of the reference's.
 
     Args:
         start: first epoch (counted from 0); -1: never
-        every: epochs between two increases
-        increase: what the chance grows by, from the first of those epochs on
-        most: where it stops growing
-        curve: instead of these, points [share of the training, chance] that are joined by lines: it may rise and fall
+        every: number of epochs between two increases
+        increase: increase of the probability, from the first epoch on
+        most: largest probability
+        curve: replaces all of these: points [share of the training, probability], joined by lines
     """
 
     start: Annotated[int, Range(-1, 10**9)] = -1
@@ -240,13 +230,13 @@ class ScheduledSampling:
 
 @dataclass
 class CaptionWeights:
-    """How much each reference counts in cross-entropy.
+    """The weight of each reference in cross-entropy.
 
     Args:
-        by: none, every reference counts as 1; leave_one_out, by its agreement with the item's other references (DXE of
-            GL-RG); cider_between, less the more it fits the item's look-alikes (CIDErBtw-Cap)
-        metric: of leave_one_out: CIDEr-D, CIDEr, BLEU-1 to BLEU-4, ROUGE-L or METEOR
-        normalise: weights as they are (none), with mean 1 over the references of each item, or of all items (global)
+        by: none: all weights are 1; leave_one_out: agreement with the other references of the photo (DXE of GL-RG);
+            cider_between: smaller, the better the reference fits the photo's look-alikes (CIDErBtw-Cap)
+        metric: measure of leave_one_out: CIDEr-D, CIDEr, BLEU-1 to BLEU-4, ROUGE-L or METEOR
+        normalise: none; item: mean weight 1 per photo; global: mean weight 1 over all references
     """
 
     by: Literal["none", "leave_one_out", "cider_between"] = "none"
@@ -256,29 +246,39 @@ class CaptionWeights:
 
 @dataclass
 class RewardsConfig:
-    """What captions are rewarded for.
+    """The rewards of captions.
 
     Args:
-        weights: name of a reward, from `tellapart models`, and its weight
-        dataset_weights: of a reward, what its weight is multiplied with for the photos of a data set, by its name
-        image_retriever: the retriever that is asked whether captions fit their photos: a name or a run folder
-        text_retriever: the retriever from text to text that is asked whether captions fit their photos' references
-        look_alikes: a file of `tellapart lookalikes`, or how they are found among the training photos: image, or
-            caption (the similar groups of GEG)
-        group_size: look-alikes of a photo
-        curriculum: photos that look less alike come first, and the nearest at the end
-        weight_by_closeness: GD weighs more for photos whose look-alikes are near
-        margin: of the hinges of GD
-        ld: of LD
-        rank_base: the rank from which on a bounded rank reward is 0
-        balance: each term is divided by how much it varies among the captions of a photo
-        unbalanced: terms that keep their plain weights all the same: penalties, of which most captions have none
-        count_end: the end of a caption counts as a word in rewards for saying what people say
+        weights: names of rewards, from `tellapart models`, and their weights
+        dataset_weights: per reward: factors of its weight for the photos of a data set, by name of the data set
+        image_retriever: the retriever that compares captions with photos: a name or a run folder
+        other_retrievers: further retrievers that take turns with it, batch by batch, in the rewards of DiscriTune
+            (log_probability, accuracy, similarity)
+        candidates: the photos that those rewards choose from: the batch, or the photo and its look-alikes
+        near_duplicates: photos with a higher cosine are not used as look-alikes (DiscriTune: 0.8); 1: all are used
+        scale: factor of the cosines before the softmax of log_probability; 0: the retriever's own logit scale
+        positives: number of other views of a photo for the reward hard_positives
+        text_retriever: the retriever that compares captions with references
+        look_alikes: image, caption (the similar groups of GEG), or a file of `tellapart lookalikes`
+        group_size: number of look-alikes per photo
+        curriculum: start with the least similar look-alikes and end with the most similar
+        weight_by_closeness: give GD more weight for photos with close look-alikes
+        margin: of the hinge losses of GD
+        ld: settings of LD
+        rank_base: bounded rank rewards are 0 from this rank on
+        balance: divide each reward by its spread among the captions of a photo
+        unbalanced: rewards that `balance` leaves as they are: penalties, which are 0 for most captions
+        count_end: the end token counts as a word in CIDEr-D and other n-gram rewards
     """
 
     weights: dict[str, Weight] = field(default_factory=lambda: {"cider_d": 1.0})
     dataset_weights: dict[str, dict[str, Weight]] = field(default_factory=dict)
     image_retriever: str = "word"
+    other_retrievers: list[str] = field(default_factory=list)
+    candidates: Literal["batch", "look_alikes"] = "batch"
+    near_duplicates: Annotated[float, Range(-1, 1)] = 1.0
+    scale: Size = 0.0
+    positives: Few = 2
     text_retriever: str = ""
     look_alikes: str = "image"
     group_size: Annotated[int, Range(1, 10**6)] = 5
@@ -294,23 +294,25 @@ class RewardsConfig:
 
 @dataclass
 class ObjectiveConfig:
-    """What is optimised.
+    """The training objective.
 
     Args:
-        name: cross_entropy or policy_gradient for captioners; info_nce or max_violation (VSE++) for retrievers; or one
-            of a plugin
-        label_smoothing: share of the target that is spread over all words
-        hide_regions: chance of a region of a photo to be hidden from a captioner in a step, against learning by heart
-        caption_weights: how much each reference counts
-        scheduled_sampling: the captioner's own words among the reference's
-        policy: where the captions of a policy gradient come from, and what they are compared with
-        rewards: what they are worth
+        name: cross_entropy, policy_gradient; for retrievers info_nce, max_violation (VSE++); or of a plugin
+        label_smoothing: share of the target probability that is spread over all words
+        distillation: weight of the mean squared difference between the captioner's logits and those of the running mean
+            of its weights (optim.ema_decay), its teacher in cross-entropy (CaMEL); 0: no teacher
+        hide_regions: probability that a region is hidden from the captioner in a step, against overfitting
+        caption_weights: weights of the references in cross-entropy
+        scheduled_sampling: train on the captioner's own words
+        policy: sampling and baseline of a policy gradient
+        rewards: rewards of a policy gradient
         margin: of max_violation
-        all_negatives: first epochs of max_violation, in which all others count and not the hardest alone
+        all_negatives: number of first epochs in which max_violation uses all negatives instead of the hardest
     """
 
     name: str = "cross_entropy"
     label_smoothing: Share = 0.0
+    distillation: Size = 0.0
     hide_regions: Share = 0.0
     caption_weights: CaptionWeights = field(default_factory=CaptionWeights)
     scheduled_sampling: ScheduledSampling = field(default_factory=ScheduledSampling)
@@ -322,23 +324,21 @@ class ObjectiveConfig:
 
 @dataclass
 class OptimConfig:
-    """How it is optimised.
+    """The optimiser, AdamW.
 
     Args:
-        lr: the highest learning rate
-        weight_decay: of AdamW; not applied to biases, norms and embeddings
+        lr: highest learning rate
+        weight_decay: not applied to biases, norms and embeddings
         betas: of AdamW
-        schedule: how the learning rate falls after the warm-up; noam: with the square root of the step (Vaswani et al.,
-            2017), whose own formula has its highest rate, our lr, at (width * warmup)^-.5
-        warmup: optimiser steps until the learning rate is reached
-        final_lr_ratio: share of the learning rate that linear and cosine end with
+        schedule: of the learning rate after the warm-up; noam: inverse square root of the step, highest at lr
+        warmup: optimiser steps in which the learning rate rises to lr
+        final_lr_ratio: linear and cosine schedules end with this share of lr
         decay: factor of the step schedule
-        decay_epochs: epochs between two such factors
-        clip_norm: largest norm of all gradients together; 0: no limit
-        clip_value: largest value of each gradient; 0: no limit
+        decay_epochs: number of epochs between two such factors
+        clip_norm: largest norm of all gradients together; 0: no clipping
+        clip_value: largest absolute value of each gradient; 0: no clipping
         accumulate: batches per optimiser step
-        ema_decay: what is validated and kept is a running mean of the weights, of which a step leaves so much, such as
-            0.99 for about a hundred steps; 0: the weights themselves
+        ema_decay: validate and save a moving average of the weights with this decay, such as 0.99; 0: the weights
     """
 
     lr: Size = 5e-4
@@ -357,17 +357,17 @@ class OptimConfig:
 
 @dataclass
 class ValidationConfig:
-    """How the best checkpoint is found.
+    """Validation and the choice of the best checkpoint.
 
     Args:
-        every: epochs between two validations
-        metric: what decides: of a captioner loss, accuracy, CIDEr-D, unique, Rep, BadEnd, Stutter or UnusualOrder; of
-            a retriever R@1, R@5, R@10 or recall, their mean; "last": nothing, the last checkpoint is kept
-        patience: validations without a better value before training stops; 0: never
-        photos: at most so many photos of the validation split; 0: all
-        beam: width of the beam that captions them; 1: greedy
-        judges: retrievers that are asked whether captions find their photos; they decide nothing
-        watch: for captions that collapse, in a policy gradient
+        every: number of epochs between two validations
+        metric: chooses the best checkpoint.  Captioners: loss, accuracy, CIDEr-D, unique, Rep, BadEnd, Stutter or
+            UnusualOrder; retrievers: R@1, R@5, R@10 or recall, their mean; "last": keep the last checkpoint
+        patience: stop after so many validations without improvement; 0: never
+        photos: use at most so many photos of the validation split; 0: all
+        beam: beam width; 1: greedy search
+        judges: retrievers whose R@1 of the captions is reported; it has no effect on the training
+        watch: detects captions that degrade, in a policy gradient
     """
 
     every: Annotated[float, Range(0, 10**9)] = 1.0
@@ -384,25 +384,28 @@ class Recipe:
     """A training run.
 
     Args:
-        captioner: name of the captioner, from `tellapart models`
-        retriever: name of a retriever, from `tellapart models`, which is then trained instead of a captioner
-        model: its settings, where they differ from its own defaults
-        encoder: what looks at the photos: short for inputs with the one stream `regions`
-        inputs: streams that the captioner takes, by name, and what each comes from, as in `encoder`
-        data: what is learned from
-        objective: what is optimised
-        optim: how
-        validation: how the best checkpoint is found
-        init_from: run or model folder whose weights and vocabulary this run starts with
-        batch_size: photos in a batch, of all processes together
-        epochs: passes over the photos
-        max_steps: optimiser steps at most; 0: no limit
-        save_minutes: minutes between checkpoints; one is also written at each validation
-        log_steps: optimiser steps between lines of log.jsonl
-        seed: decides the order of the photos, the first weights and every draw
+        captioner: the captioner to train, a name from `tellapart models`
+        retriever: the retriever to train instead of a captioner, a name from `tellapart models`
+        model: settings of the network that differ from its defaults
+        encoder: the encoder of the photos: short for inputs with the one stream `regions`
+        inputs: the captioner's input streams by name, each with an encoder
+        detector: the object detector, for regions (encoder.detected) and the reward `objects`: a YOLOX export
+            (FILE.onnx), or a DETR or RT-DETR of transformers by folder or hub id
+        data: the training data
+        objective: the training objective
+        optim: the optimiser
+        validation: validation and the choice of the best checkpoint
+        init_from: start with the weights and vocabulary of this run or model folder
+        batch_size: photos per batch, over all processes
+        epochs: passes over the training photos
+        max_steps: stop after so many optimiser steps; 0: no limit
+        max_minutes: stop after so many minutes of training, features not counted; 0: no limit
+        save_minutes: minutes between two checkpoints; each validation also writes one
+        log_steps: optimiser steps between two lines of log.jsonl
+        seed: of data order, initial weights and sampling
         device: auto, cpu, cuda ...
-        dtype: number type; auto measures which is quicker here
-        threads: CPU threads; 0: as many as torch thinks fit, which on a busy machine is slower than 1
+        dtype: number type; auto: the faster of the two here
+        threads: CPU threads; 0: PyTorch's choice, which on a busy machine is slower than 1
     """
 
     captioner: str = "transformer"
@@ -410,6 +413,7 @@ class Recipe:
     model: dict[str, Setting] = field(default_factory=dict)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     inputs: dict[str, EncoderConfig] = field(default_factory=dict)
+    detector: str = ""
     data: DataConfig = field(default_factory=DataConfig)
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
@@ -418,12 +422,17 @@ class Recipe:
     batch_size: Annotated[int, Range(1, 10**6)] = 16
     epochs: Count = 10
     max_steps: CountOrNone = 0
+    max_minutes: Annotated[float, Range(0, 10**9)] = 0.0
     save_minutes: Annotated[float, Range(0, 10**9)] = 5.0
     log_steps: Count = 20
     seed: Annotated[int, Range(0, 2**63 - 1)] = 0
     device: str = "auto"
     dtype: Literal["auto", "fp32", "bf16"] = "auto"
     threads: FewOrNone = 0
+
+    def is_over(self, seconds: float) -> bool:
+        """Whether so many seconds of training are all that there may be."""
+        return 0 < 60 * self.max_minutes <= seconds
 
     @property
     def streams(self) -> dict[str, EncoderConfig]:

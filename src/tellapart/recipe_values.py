@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_o
 
 from tellapart import files, plain_yaml
 from tellapart.errors import UserError
-from tellapart.recipe import Range
+from tellapart.recipe_ranges import Range
 
 Config = TypeVar("Config")  # a dataclass
 

@@ -100,9 +100,9 @@ def test_a_recipe_imports_nothing_that_it_names(recipe, tmp_path, monkeypatch):
     for place in ("model", "model.width", "optim", "objective.policy", "encoder"):
         for attack in ({"class_path": "payload.Settings"}, "payload.Settings"):
             with pytest.raises(UserError):
-                parse([str(recipe(json.dumps(nested(place, attack)))), "--print_config"])
+                check(parse([str(recipe(json.dumps(nested(place, attack))))])[0])
             with pytest.raises(UserError):
-                parse([f"--{place}", json.dumps(attack)])
+                check(parse([f"--{place}", json.dumps(attack)])[0])
     assert "payload" not in sys.modules
 
 

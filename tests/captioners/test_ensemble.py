@@ -69,7 +69,7 @@ def test_stepping_is_teacher_forcing(pair):
     logits[:, :, PAD] = -torch.inf
     logp = logits.log_softmax(-1).gather(2, rollout.tokens[..., None]).squeeze(2)
     torch.testing.assert_close(rollout.logp, logp.where(rollout.mask, 0.0))
-    assert together.forward(before, memory, spoken=rollout.mask).shape == (int(rollout.mask.sum()), 6)
+    assert together.forward(before, memory, token_mask=rollout.mask).shape == (int(rollout.mask.sum()), 6)
 
 
 def test_by_hand_two_that_disagree_find_what_both_find_likely():

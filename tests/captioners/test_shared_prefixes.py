@@ -20,10 +20,10 @@ def drawn(seed, photos=3, each=4, length=6, words=6):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_as_many_as_there_are_different_tuples(seed):
-    tokens, spoken = drawn(seed)
-    found = shared_prefixes(tokens, spoken, 3)
+    tokens, token_mask = drawn(seed)
+    found = shared_prefixes(tokens, token_mask, 3)
     expected = {}
-    for caption, place in spoken.nonzero().tolist():
+    for caption, place in token_mask.nonzero().tolist():
         beginning = (caption // 4, *tokens[caption, : place + 1].tolist())
         expected.setdefault(beginning, set()).add(int(found.which[caption, place]))
         where = int(found.place[found.which[caption, place]])
@@ -65,9 +65,9 @@ def test_scoring_computes_what_captions_share_only_once(name, monkeypatch):
     memory = captioner.encode(every_stream(torch.randn(3, 5, FEATURES)))
     given = []
     forward = type(captioner).forward
-    monkeypatch.setattr(type(captioner), "forward", lambda *a, **k: given.append(k["spoken"]) or forward(*a, **k))
+    monkeypatch.setattr(type(captioner), "forward", lambda *a: given.append(a[-1]) or forward(*a))
     score(captioner, memory, tokens, mask, bos=BOS)
-    assert [type(spoken) for spoken in given] == [SharedPrefixes]
+    assert [type(token_mask) for token_mask in given] == [SharedPrefixes]
 
 
 def test_captions_without_a_word_have_no_beginnings():

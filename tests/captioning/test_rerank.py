@@ -239,6 +239,6 @@ def test_a_large_collection_of_a_listener_that_nobody_calibrated_takes_a_quantil
     draw = torch.Generator().manual_seed(0)
     vectors = torch.nn.functional.normalize(torch.randn(80, 6, generator=draw), dim=1)
     files = [str(number) for number in range(80)]
-    there = Collection(listener, Embedded(files, vectors.numpy(), files, {}))
+    there = Collection(listener, Embedded(files, files, {}, vectors.numpy()))
     pairs = (vectors @ vectors.T)[~torch.eye(80, dtype=torch.bool)]
     assert (pairs > there.alike_above).float().mean() == pytest.approx(0.005, abs=1e-3)

@@ -226,11 +226,14 @@ def test_recall_against_batch_size(compare, world, tmp_path):
 
 def test_a_run_can_be_looked_at_alone(compare, world, tmp_path):
     out = tmp_path / "out"
-    given = ("--data", world / "toy" / "captions.json", "--photos", "3", "--out", out)
+    given = ("--data", world / "toy" / "captions.json", "--photos", "3", "--attention", "2", "--out", out)
     code, text, _ = compare(world / "xe", *given)
     assert code == 0
     assert "where the recipes differ" not in text
     page = Page((out / "report.html").read_text())
+    assert (
+        len(list((out / "attention").glob("*.xe.*.png"))) == (out / "report.html").read_text().count("image/png") == 2
+    )
     assert "Captions that got better" not in page.sections
     assert "those that score least by xe" in " ".join(page.sections["Where it fails"])
     assert "whose reward does not use them" in " ".join(page.sections["What n-grams weigh"])
@@ -349,6 +352,7 @@ def test_a_photo_that_cannot_be_read_is_named_and_the_rest_goes_on(compare, worl
         (["{world}/xe", "{world}/xe"], "is named twice"),
         (["{world}/xe", "--data", "x.json"], "--data needs --out"),
         (["{world}/xe", "--photos", "3", "--out", "{out}"], "--photos needs --data"),
+        (["{world}/xe", "--attention", "3", "--out", "{out}"], "--attention needs --data"),
         (["{world}/xe", "--photos", "0"], "above 0"),
         (["{world}/xe", "--time"], "none of the runs is trained by a policy gradient"),
         (["{world}/xe", "--evaluation", "{world}", "--out", "{out}"], "results.json: there is no such file"),

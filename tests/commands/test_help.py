@@ -28,7 +28,7 @@ def test_score_explains_every_measure_and_says_which_runs_java():
 
 
 def test_evaluate_says_which_retriever_is_the_default():
-    asked = re.search(r"who has to find the photos: .*?\(default: (.*?)\)", words(evaluate.parser()))[1]
+    asked = re.search(r"retrievers, from .*?\(default: (.*?)\)", words(evaluate.parser()))[1]
     assert asked == DEFAULT
     assert [retriever.name for retriever in _retrievers(None, "cpu")] == [asked]
 

@@ -105,7 +105,7 @@ def sees_colours(monkeypatch):
 
     def embed_photos(retriever, files):
         assert retriever == "the default"
-        seen = embeddings.Embedded([], np.zeros((0, 3), np.float32), [], {})
+        seen = embeddings.Embedded([], [], {}, np.zeros((0, 3), np.float32))
         vectors = []
         for file in files:
             try:

@@ -215,3 +215,35 @@ def test_a_stream_with_views_goes_on_from_any_position():
     several = CaptionedPhotos([source], TOKENIZER, 20, [views])
     whole = first(BatchStream(several, 3, 2, seed=0), 12)
     assert first(BatchStream(several, 3, 2, seed=0, consumed=4), 8) == whole[4:]
+
+
+# By length
+
+
+def by_length(count=700, batch_size=3, seed=0, **more):
+    """Photo i has one caption, of i % 20 + 1 words."""
+    many = [Example(i, f"{i}.jpg", "train", (" ".join(["w1"] * (i % 20 + 1)),)) for i in range(count)]
+    return BatchStream(data(many, max_words=30), batch_size, 1, seed, by_length=True, **more)
+
+
+def test_by_length_every_photo_comes_once_and_little_is_padding():
+    epoch = list(islice(by_length(), 234))  # 233 whole batches and one of what is left
+    assert sorted(photo for batch in epoch for photo in batch.photos) == list(range(700))
+    assert [len(batch.photos) for batch in epoch] == [3] * 233 + [1]
+    padding = sum(int((~batch.token_mask).sum()) for batch in epoch)
+    shuffled = BatchStream(by_length().data, 3, 1, 0)
+    assert padding < 0.05 * sum(int((~batch.token_mask).sum()) for batch in islice(shuffled, 234))
+    lengths = [batch.tokens.shape[1] for batch in epoch[:233]]
+    assert lengths != sorted(lengths)
+
+
+def test_by_length_a_stream_goes_on_from_any_position_and_epochs_differ():
+    whole = [batch.photos.tolist() for batch in islice(by_length(), 300)]
+    assert [batch.photos.tolist() for batch in islice(by_length(consumed=100), 200)] == whole[100:]
+    assert whole[234:250] != whole[:16]
+
+
+def test_by_length_processes_share_the_batch_that_one_alone_has():
+    alone = [batch.photos.tolist() for batch in islice(by_length(), 20)]
+    parts = [[batch.photos.tolist() for batch in islice(by_length(share=(rank, 2)), 20)] for rank in (0, 1)]
+    assert [one + other for one, other in zip(*parts, strict=True)] == alone

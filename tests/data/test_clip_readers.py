@@ -3,12 +3,15 @@
 import json
 from collections import Counter
 
+import numpy as np
 import pytest
 
+from support.clips import write_clip
 from tellapart.__main__ import main
 from tellapart.data import examples
 from tellapart.data.items import open_path
-from tellapart.data.readers import folder, msrvtt, msvd
+from tellapart.data.media.parts import part
+from tellapart.data.readers import folder, imagecode, msrvtt, msvd
 from tellapart.errors import UserError
 
 
@@ -96,6 +99,21 @@ def test_msvd_with_some_clips_only_has_no_splits_and_says_so(tmp_path):
 def test_what_is_no_msvd_is_refused(tmp_path):
     with pytest.raises(UserError, match="not MSVD's descriptions"):
         msvd.read(put(tmp_path / "a.txt", "hello\n"))
+
+
+def test_imagecodes_sets_are_ten_frames_of_their_shot(tmp_path):
+    black, white = np.zeros((48, 64, 3), np.uint8), np.full((48, 64, 3), 255, np.uint8)
+    (tmp_path / "videos").mkdir()
+    write_clip(tmp_path / "videos" / "video5.mp4", [black] * 50 + [white] * 50)
+    one = {"video": "video5", "split": "test", "descriptions": {"3": "x"}}
+    sets = [one | {"set": f"s{shot}_{start}", "shot": shot, "start": start} for shot, start in ((2, 0), (2, 1), (7, 0))]
+    dataset = imagecode.read(put(tmp_path / "imagecode.json", {"sets": [*sets, "broken"]}))
+    assert [str(e.id) for e in dataset.examples] == [f"s2_{start}-{n}" for start in (0, 1) for n in range(10)]
+    times = [2 + 0.1 * n + 0.05 for n in range(20)]  # the second shot lasts from 2 to 4 s, a set for one second
+    assert [part(e.file).start for e in dataset.examples] == pytest.approx(times, abs=1e-3)
+    assert [e.captions for e in dataset.examples[:4]] == [(), (), (), ("x",)]
+    assert dataset.examples[0].extra == {"set": "s2_0"}
+    assert len(dataset.problems) == 2
 
 
 def test_a_folder_of_clips_is_a_data_set_of_clips(tmp_path):

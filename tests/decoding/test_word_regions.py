@@ -31,8 +31,8 @@ class Counting:
         features, mask = inputs["regions"]
         return (features * mask[..., None]).sum(1)  # (B, D)
 
-    def forward(self, tokens, memory, spoken=None):
-        return memory[:, None].expand(-1, tokens.shape[1], -1)[spoken]
+    def forward(self, tokens, memory, token_mask=None):
+        return memory[:, None].expand(-1, tokens.shape[1], -1)[token_mask]
 
 
 def test_a_word_needs_the_cells_that_speak_for_it_and_no_word_needs_what_speaks_against_it():

@@ -42,7 +42,7 @@ class ToyCaptioner(nn.Module):
         logits = hidden @ self.word + bias.repeat_interleave(captions, 0) + 0.2 * said[:, None] * self.drift
         return self.sharpness * logits, (hidden, (said + 1,))
 
-    def forward(self, tokens: Tensor, memory, spoken: Tensor | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, memory, token_mask: Tensor | None = None) -> Tensor:
         rows = torch.arange(len(memory[0])).repeat_interleave(len(tokens) // len(memory[0]))
         hidden, (said,) = self.start(memory)
         state, logits = (hidden[rows], (said[rows],)), []
@@ -50,7 +50,7 @@ class ToyCaptioner(nn.Module):
             out, state = self.step(token, state, memory)
             logits.append(out)
         stacked = torch.stack(logits, 1)
-        return stacked if spoken is None else stacked[spoken]
+        return stacked if token_mask is None else stacked[token_mask]
 
 
 class TableCaptioner:
@@ -70,10 +70,10 @@ class TableCaptioner:
         self.steps.append((len(table), len(token)))
         return table[torch.arange(len(token)) // (len(token) // len(table)), token], state
 
-    def forward(self, tokens: Tensor, memory, spoken: Tensor | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, memory, token_mask: Tensor | None = None) -> Tensor:
         (table,) = memory
         logits = table[(torch.arange(len(tokens)) // (len(tokens) // len(table)))[:, None], tokens]
-        return logits if spoken is None else logits[spoken]
+        return logits if token_mask is None else logits[token_mask]
 
 
 def photos(count: int, width: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:

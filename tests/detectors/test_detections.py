@@ -1,5 +1,7 @@
 """What a detector finds is kept between runs."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -22,8 +24,8 @@ def detector(tmp_path):
 @pytest.fixture
 def runs(detector, monkeypatch):
     """How often the network ran."""
-    count, run = [], yolox.Detector._run
-    monkeypatch.setattr(yolox.Detector, "_run", lambda self, canvas: count.append(1) or run(self, canvas))
+    count, run = [], yolox.Yolox._run
+    monkeypatch.setattr(yolox.Yolox, "_run", lambda self, canvas: count.append(1) or run(self, canvas))
     return count
 
 
@@ -90,7 +92,7 @@ def test_a_photo_that_cannot_be_read_is_named_and_the_others_go_on(detector, fil
 
 def test_who_is_stopped_goes_on_where_that_was(detector, own_cache, monkeypatch, tmp_path):
     files = [photo(tmp_path / "photos", f"{number}.png", (number, 200, 0)) for number in range(40)]
-    count, run = [], yolox.Detector._run
+    count, run = [], yolox.Yolox._run
 
     def until_stopped(self, canvas):
         count.append(1)
@@ -98,7 +100,7 @@ def test_who_is_stopped_goes_on_where_that_was(detector, own_cache, monkeypatch,
             raise KeyboardInterrupt
         return run(self, canvas)
 
-    monkeypatch.setattr(yolox.Detector, "_run", until_stopped)
+    monkeypatch.setattr(yolox.Yolox, "_run", until_stopped)
     with pytest.raises(KeyboardInterrupt):
         detect(detector, files)
     assert detect(detector, files).seen(0.35) == [{1}] * 40
@@ -117,11 +119,34 @@ def test_no_photos_give_nothing(detector, own_cache):
     assert (found.files, found.boxes.shape, found.seen(0.1)) == ([], (0, yolox.MOST, 4), [])
 
 
-def test_what_is_wrong_with_the_detector_is_not_taken_for_a_fault_of_the_cache(files, own_cache, tmp_path, capsys):
-    answers, by_colour = tiny_yolox.nothing(), np.zeros((3, *tiny_yolox.nothing().shape), np.float32)
-    by_colour[2, -1, 5] = 3e38  # too much where a photo is red, and the grey of the first trial is not
-    answers[-1, 5] = -3e38 * 114 / 255
-    file = tiny_yolox.write(tmp_path / "wild.onnx", answers, by_colour)
-    with pytest.raises(yolox.BadDetector, match=r"wild\.onnx: .*scores are not between 0 and 1\.$"):
-        detect(yolox.load(file), files)
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        (lambda rows: rows * np.nan, "the detector tiny gives numbers that are not finite; the file may be damaged"),
+        (lambda rows: rows + 2, "the detector tiny is no YOLOX export: its scores are not between 0 and 1"),
+        (lambda rows: 1 / 0, "the detector tiny cannot be run (division by zero)"),
+    ],
+)
+def test_a_photo_with_which_the_detector_fails_is_named_and_the_others_go_on(
+    detector, files, own_cache, monkeypatch, capsys, broken, reason
+):
+    run = detector._session.run
+
+    def fails_on_red(names, given):
+        (rows,) = run(names, given)
+        return [broken(rows) if given["images"][0, 2].mean() > 200 else rows]  # BGR
+
+    monkeypatch.setattr(detector, "_session", SimpleNamespace(run=fails_on_red))
+    found = detect(detector, files)
+    assert found.files == files[1:]
+    assert found.seen(0.35) == [{1}, {0}, set()]
+    assert found.failed == {files[0]: reason}
     assert "Nothing is kept" not in capsys.readouterr().err
+
+
+def test_classes_can_be_called_by_their_places_in_a_list(detector, files, own_cache):
+    found = detect(detector, files)
+    assert found.seen(0.35, {2: 7, 1: 5}) == [{7}, {5}, set(), set()]
+    assert detector.numbers_of(["blue", "green", "red"]) == {0: 0, 1: 1, 2: 2}
+    with pytest.raises(yolox.BadDetector, match=r"tiny\.onnx: knows 3 classes, and objects are checked by 2\.$"):
+        detector.numbers_of(["blue", "green"])

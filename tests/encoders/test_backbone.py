@@ -348,3 +348,35 @@ def test_a_captioner_of_a_backbone_captions_photos(saved, tellapart, photo_folde
     monkeypatch.setenv("TELLAPART_ENCODERS", str(saved("vit")))
     code, out, _ = tellapart("caption", photo_folder, "--model", tmp_path / "model")
     assert (code, out.count("\n")) == (0, 6)
+
+
+@pytest.mark.parametrize("kind", ["clip", "siglip"])
+def test_the_projected_vector_of_clip_is_one_region_and_not_normalised(kind, tmp_path):
+    from transformers import AutoModel
+
+    folder = getattr(tiny_clip, kind)(tmp_path / kind)
+    encoder = load(EncoderConfig(str(folder), pooling="projected"), CPU)
+    seen = pixels(size=tiny_clip.SIZE)
+    mean, std = (torch.tensor(numbers)[:, None, None] for numbers in (encoder.mean, encoder.std))
+    images = (torch.from_numpy(seen).permute(0, 3, 1, 2) / 255 - mean) / std
+    with torch.inference_mode():
+        expected = AutoModel.from_pretrained(folder).eval().get_image_features(pixel_values=images).pooler_output
+    found = encoder(seen)
+    torch.testing.assert_close(found.grid, expected[:, None], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(found.pooled, expected, atol=1e-5, rtol=1e-4)
+    assert (encoder.regions, encoder.feature_size) == (1, expected.shape[1])
+    assert not torch.allclose(found.pooled.norm(dim=1), torch.ones(len(seen)), atol=1e-2)
+
+
+def test_a_model_finds_the_clip_of_its_projected_vectors_again(tmp_path, monkeypatch):
+    folder = tiny_clip.clip(tmp_path / "clip")
+    identity = load(EncoderConfig(str(folder), pooling="projected"), CPU).identity
+    monkeypatch.setenv("TELLAPART_ENCODERS", str(folder))
+    assert models.encoder_from(identity, CPU).identity == identity
+
+
+def test_other_networks_have_no_projected_vector(saved):
+    with pytest.raises(UserError, match="pooling projected is for CLIP and SigLIP"):
+        load(EncoderConfig(pooling="projected"), CPU)
+    with pytest.raises(UserError, match="those in which photos and captions meet are clip and siglip"):
+        load(EncoderConfig(str(saved("resnet")), pooling="projected"), CPU)

@@ -23,12 +23,14 @@ def grid(monkeypatch):
         listening = [world.WordRetriever(name) for name in retrievers]
         split, embedded = run.embed(listening, split)
         said = [
-            models.Said(models.Model(name, name, "file"), {int(photo): [text] for photo, text in texts.items()})
+            models.ModelCaptions(
+                models.Model(name, name, "file"), {int(photo): [text] for photo, text in texts.items()}
+            )
             for name, texts in captions.items()
         ]
         said += [models.by_people(models.Model("human", "human", "human"), split)] if human else []
         there, measured, _ = models.taking_part(said, split, alone=True)
-        listeners = run.listen(listening, embedded, split, None)
+        listeners = run.photo_retrievers_of(listening, embedded, split, None)
         options = {
             "against": there[0].model.name,
             "metrics": "CIDEr-D,BLEU,Rep,BadEnd,Stutter,UnusualOrder,Prec,UniCap,AvgLen",

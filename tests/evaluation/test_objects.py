@@ -85,4 +85,4 @@ def test_what_is_no_detector_is_refused_before_anything_is_captioned(tellapart, 
         tellapart, world, "--detector", tiny_yolox.write(tmp_path / "own.onnx", tiny_yolox.nothing())
     )
     assert code == 2
-    assert "own.onnx: knows 3 classes, and captions are checked by the 80 of COCO." in errors
+    assert "own.onnx: knows 3 classes, and objects are checked by 80." in errors

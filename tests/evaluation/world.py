@@ -50,7 +50,7 @@ def embed_photos(retriever, files):
     vectors = [vector(Path(file).stem, retriever.name) for file in there]
     hashes = [hashlib.sha256(data).hexdigest() for data in there.values()]
     failed = {file: "there is no such file" for file in files if file not in there}
-    return Embedded(list(there), np.array(vectors, np.float32).reshape(-1, SIZE), hashes, failed)
+    return Embedded(list(there), hashes, failed, np.array(vectors, np.float32).reshape(-1, SIZE))
 
 
 def make(folder, count=12, *, references=2, name="world"):

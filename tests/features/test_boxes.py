@@ -142,10 +142,22 @@ def test_a_graph_of_two_grids_is_learned_from_photos_and_captions_them(tmp_path)
     (tmp_path / "pets.json").write_text(json.dumps({"dataset": "pets", "images": images}))
     settings = ["--captioner=gcn_lstm", f"--inputs={{regions: {GRID}, boxes: {GRID}}}", "--data.min_count=1"]
     settings += [f"--data.features={tmp_path / 'f'}", "--data", str(tmp_path / "pets.json"), "--device=cpu"]
-    assert train([*settings, "--tiny", "--max_steps=2", "--out", str(tmp_path / "run")]) == 0
+    assert (
+        train(
+            [
+                *settings,
+                "--model={word_width: 8, width: 8, attention_width: 8}",
+                "--max_steps=1",
+                "--out",
+                str(tmp_path / "run"),
+            ]
+        )
+        == 0
+    )
     seen = visual_input(models.load(tmp_path / "run", CPU), CPU)
     given = seen.inputs([seen.load(str(tmp_path / "3.png"))])
     assert given["boxes"].values[0].equal(grid_boxes(2, 1))
+    assert seen.region_boxes(seen.load(str(tmp_path / "3.png"))).equal(grid_boxes(2, 1))
     assert given["regions"].values.shape == (1, 5, 1280)
     torch.testing.assert_close(given["regions"].values[0, 4], given["regions"].values[0, :4].mean(0))
 

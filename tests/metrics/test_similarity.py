@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tellapart.metrics.similarity import gap_to_mean, mean_of_others, ranks
+from tellapart.metrics.similarity import gap_to_highest, gap_to_mean, mean_of_others, ranks
 
 
 @pytest.fixture(params=[np.array, torch.tensor], ids=["numpy", "torch"])
@@ -22,6 +22,13 @@ def test_the_gap_is_to_the_mean_of_those_that_exist(array):
     own, group = array([3.0, 3.0, 3.0]), array([[1.0, 4.0], [1.0, 100.0], [100.0, 100.0]])
     exists = array([[True, True], [True, False], [False, False]])
     assert gap_to_mean(own, group, exists).tolist() == [0.5, 2, 3]
+
+
+def test_the_gap_is_to_the_highest_of_those_that_exist(array):
+    own, group = array([3.0, 3.0, 3.0]), array([[1.0, 4.0], [1.0, 100.0], [100.0, 100.0]])
+    exists = array([[True, True], [True, False], [False, False]])
+    assert gap_to_highest(own, group, exists).tolist() == [-1, 2, 3]
+    assert gap_to_highest(own, group[:, :0], exists[:, :0]).tolist() == [3, 3, 3]
 
 
 def test_the_mean_of_others_leaves_one_out(array):

@@ -104,8 +104,8 @@ class Sure:
     def encode(self, inputs):
         return ()
 
-    def forward(self, tokens, memory, spoken=None):
-        return torch.zeros(int(spoken.sum()), 7)
+    def forward(self, tokens, memory, token_mask=None):
+        return torch.zeros(int(token_mask.sum()), 7)
 
 
 def test_weighted_words_are_divided_by_the_number_of_words_so_that_shares_add_up():

@@ -1,6 +1,7 @@
 """Cross-entropy, against a captioner whose probabilities are known."""
 
 import math
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -39,8 +40,8 @@ class Bigrams:
         self.given.append(token)
         return self.logits[token], state
 
-    def forward(self, tokens, memory, spoken=None):
-        return self.logits[tokens] if spoken is None else self.logits[tokens[spoken]]
+    def forward(self, tokens, memory, token_mask=None):
+        return self.logits[tokens] if token_mask is None else self.logits[tokens[token_mask]]
 
 
 def batch(*captions, photos=1):
@@ -192,3 +193,28 @@ def test_a_captioner_learns_to_say_of_two_photos_what_was_said_of_them():
     assert losses[0] > 1.0  # nine words to choose from: ln 9 = 2.2 for one that knows nothing
     assert losses[-1] < 0.05
     assert line["accuracy"] == 1.0
+
+
+def test_a_teacher_adds_the_mean_squared_difference_of_logits_and_learns_nothing():
+    """By plain loops: the teacher is the same captioner with other weights, which it has only for its own pass."""
+    own, other = (torch.linspace(-1, 2, 25).reshape(5, 5) * scale for scale in (1.0, 0.4))
+    captioner = Bigrams()
+    captioner.logits = own.clone().requires_grad_(True)
+    taught, given = other.clone().requires_grad_(True), batch([A, B, EOS], [B, EOS])
+
+    @contextmanager
+    def as_teacher():
+        before, captioner.logits = captioner.logits, taught
+        yield
+        captioner.logits = before
+
+    plain, result = step(given, captioner), step(given, captioner, distillation=0.3, as_teacher=as_teacher)
+    squares = [
+        (own[before, word] - other[before, word]).item() ** 2 for before in (BOS, A, B, BOS, B) for word in range(5)
+    ]
+    apart = sum(squares) / len(squares)
+    assert result.line["distillation"] == pytest.approx(apart, rel=1e-5)
+    assert result.loss.item() == pytest.approx(plain.loss.item() + 0.3 * apart, rel=1e-5)
+    result.loss.backward()
+    assert taught.grad is None
+    assert captioner.logits.grad is not None

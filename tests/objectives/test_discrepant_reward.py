@@ -62,8 +62,8 @@ class Guess:
     def encode(self, inputs):
         return ()
 
-    def forward(self, tokens, memory, spoken=None):
-        return torch.linspace(-2, 2, len(WORDS)).expand(int(spoken.sum()), -1)
+    def forward(self, tokens, memory, token_mask=None):
+        return torch.linspace(-2, 2, len(WORDS)).expand(int(token_mask.sum()), -1)
 
 
 @pytest.mark.parametrize("metric", ["BLEU-4", "ROUGE-L", "METEOR"])

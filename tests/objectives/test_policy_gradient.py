@@ -115,6 +115,26 @@ def test_one_pass_and_two_give_the_same_gradient(name, policy):
     assert found[0][1].abs().max() > 1e-4
 
 
+@pytest.mark.parametrize("name", CAPTIONERS)
+@pytest.mark.parametrize("chunk", [1, 2])
+def test_chunks_give_the_same_gradient_and_keep_less(name, chunk):
+    """Three photos in chunks of one or two: what is kept for the backward pass is counted as it is saved."""
+    captioner, kept = tiny(name, VOCABULARY).train(), []  # as the loop has it in the backward pass
+
+    def step(size):
+        kept.clear()
+        torch.manual_seed(1)
+        learn = learner(captioner, Arbitrary(), passes="two", chunk=size)
+        with torch.autograd.graph.saved_tensors_hooks(lambda saved: kept.append(saved.numel()) or saved, lambda it: it):
+            result = learn(batch(), START)
+        count = sum(kept)
+        return result.loss.detach(), gradients(captioner, result), count
+
+    whole, chunked = step(0), step(chunk)
+    torch.testing.assert_close(whole[:2], chunked[:2], atol=1e-6, rtol=1e-4)
+    assert chunked[2] < whole[2] / 2
+
+
 SAMPLERS = [
     {"sampler": "sample"},
     {"sampler": "beam"},

@@ -139,7 +139,7 @@ def test_long_captions_are_cut_as_transformers_does_and_counted_once(kind, title
     (announce,) = at_exit
     announce()
     assert capsys.readouterr().err == (
-        f"2 of 1,203 captions are longer than {title}'s 20 tokens; what is beyond is not heard\n"
+        f"2 of 1,203 captions are longer than {title}'s 20 tokens; the rest is ignored\n"
     )
 
 

@@ -120,15 +120,15 @@ def test_words_are_forgotten_only_while_it_learns():
 
 @pytest.mark.parametrize("caption", CAPTIONS, ids=len)
 def test_a_caption_is_the_state_at_its_end(vse, caption):
-    spoken = [*caption, EOS]
-    torch.testing.assert_close(vse.embed_captions(torch.tensor([spoken]))[0], by_gru(vse, spoken))
+    token_mask = [*caption, EOS]
+    torch.testing.assert_close(vse.embed_captions(torch.tensor([token_mask]))[0], by_gru(vse, token_mask))
 
 
 @pytest.mark.parametrize("length", [9, 14])
 def test_the_state_at_the_end_knows_no_padding(vse, length):
-    spoken = [[*caption, EOS] for caption in [*CAPTIONS, []]]
-    together = vse.embed_captions(padded(spoken, length))
-    torch.testing.assert_close(together, torch.stack([by_gru(vse, caption) for caption in spoken]))
+    token_mask = [[*caption, EOS] for caption in [*CAPTIONS, []]]
+    together = vse.embed_captions(padded(token_mask, length))
+    torch.testing.assert_close(together, torch.stack([by_gru(vse, caption) for caption in token_mask]))
 
 
 def test_only_the_paper_has_a_linear_map_on_captions():

@@ -11,7 +11,7 @@ from rewards.hearing import EOS, FIRST, listener, said
 from tellapart.rewards import SampledCaptions
 from tellapart.rewards.global_discriminative import GlobalDiscriminative, HardNeighbour, InBatch
 from tellapart.rewards.group_gap import GroupGap, OwnSimilarity
-from tellapart.rewards.log_probability import InBatchLogProbability
+from tellapart.rewards.log_probability import HardPositives, InBatchLogProbability, InTurn
 from tellapart.rewards.rank import BoundedRank
 from tellapart.rewards.retrieved import Retrieved
 
@@ -31,6 +31,9 @@ TERMS = {
     "hardest gap": GroupGap(EARS, GROUPS, "hardest", k=3, curriculum=True),
     "own similarity": OwnSimilarity(EARS),
     "log probability": InBatchLogProbability(EARS),
+    "log probability among look-alikes": InBatchLogProbability(EARS, distractors=GROUPS),
+    "hard positives": HardPositives(EARS, F.normalize(torch.randn(2, PHOTOS, 6), dim=2)),
+    "in turn": InTurn([InBatchLogProbability(EARS), OwnSimilarity(EARS)]),
     "rank": BoundedRank(EARS, base=12),
     "retrieved": Retrieved(EARS),
 }

@@ -76,7 +76,7 @@ class Handler(BaseHTTPRequestHandler):
 
 def photo_in(request):
     (message,) = request["messages"]
-    (part,) = (part for part in message["content"] if part["type"] == "image_url")
+    part = next(part for part in message["content"] if part["type"] == "image_url")
     kind, data = part["image_url"]["url"].split(",")
     assert kind == "data:image/jpeg;base64"
     photo = Image.open(io.BytesIO(base64.b64decode(data, validate=True)), formats=["JPEG"])

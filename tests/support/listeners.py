@@ -27,4 +27,4 @@ def bag_listener(words, *, scale=10.0):
 def photos(listener, shown, sha256=None):
     """A collection of photos that show these words: {file: words}"""
     vectors = listener.embed_captions(list(shown.values())).numpy()
-    return Embedded(list(shown), vectors, list(sha256 or shown), {})
+    return Embedded(list(shown), list(sha256 or shown), {}, vectors)

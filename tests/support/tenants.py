@@ -59,8 +59,8 @@ class TwoStreams(nn.Module):
         hidden = self.cell(torch.cat([self.embed(token), heard], 1), state[0])
         return self.word(hidden), (hidden,)
 
-    def forward(self, tokens, memory, spoken=None):
-        return by_steps(self, tokens, memory, spoken)
+    def forward(self, tokens, memory, token_mask=None):
+        return by_steps(self, tokens, memory, token_mask)
 
 
 @dataclass
@@ -127,14 +127,14 @@ class LanguageModel(nn.Module):
         out = self.lm(input_ids=token[:, None], past_key_values=state.cache, use_cache=True)
         return out.logits[:, 0], (Cache(out.past_key_values),)
 
-    def forward(self, tokens, memory, spoken=None):
+    def forward(self, tokens, memory, token_mask=None):
         prefix = memory[0].repeat_interleave(len(tokens) // len(memory[0]), 0)
         embedded = torch.cat([prefix, self.lm.get_input_embeddings()(tokens)], 1)
         logits = self.lm(inputs_embeds=embedded).logits[:, self.config.prefix :]
-        return logits if spoken is None else logits[spoken]
+        return logits if token_mask is None else logits[token_mask]
 
 
-def by_steps(captioner, tokens, memory, spoken):
+def by_steps(captioner, tokens, memory, token_mask):
     from tellapart.captioners import select
 
     rows = torch.arange(len(memory[0])).repeat_interleave(len(tokens) // len(memory[0]))
@@ -143,7 +143,7 @@ def by_steps(captioner, tokens, memory, spoken):
         out, state = captioner.step(token, state, memory)
         logits.append(out)
     stacked = torch.stack(logits, 1)
-    return stacked if spoken is None else stacked[spoken]
+    return stacked if token_mask is None else stacked[token_mask]
 
 
 class ClipEncoder:

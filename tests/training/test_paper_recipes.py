@@ -20,7 +20,7 @@ CAPTIONING = [
     if isinstance(recipe := asked([name]).what, Recipe) and not recipe.retriever and file.parent.name != "tiny"
 ]
 PAPERS = [file for file in CAPTIONING if file.parent.name in ("gld", "geg", "glied")]
-SEEN = "{name: efficientnet_lite2, image_size: 64, grid: 2}"
+SEEN = "{name: efficientnet_lite2, image_size: 64, grid: 2, pooling: avg}"
 COCO = 9487 + 4  # words that occur more than five times, and the tokens that are no words
 
 
@@ -87,7 +87,7 @@ def test_a_recipe_takes_two_steps(file, small_world, retrievers, attributes, tmp
 
 def sees(inputs):
     """A small encoder in the place of those that a recipe names; attributes are imported."""
-    return [f"--inputs.{stream}={SEEN}" for stream in inputs if stream != "attributes"]
+    return [f"--inputs.{stream}={'{name: attributes}' if stream == 'attributes' else SEEN}" for stream in inputs]
 
 
 def linear(inputs, outputs):

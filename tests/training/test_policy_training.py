@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from detectors import tiny_yolox
 from tellapart.commands.train import parse
 from tellapart.data import examples
 from tellapart.data.tokenizers import WordTokenizer
@@ -134,7 +135,8 @@ def test_a_term_that_is_not_balanced_keeps_its_plain_weight(begin, tmp_path, unb
 def test_every_reward_trains(begin, tmp_path, name):
     if name == "meteor" and meteor.available() is not None:
         pytest.skip("METEOR's data are not installed")
-    position = begin(terms=f"{{{name}: 1.0}}")
+    detector = tiny_yolox.write(tmp_path / "tiny.onnx", tiny_yolox.nothing(classes=80))
+    position = begin(f"--detector={detector}", terms=f"{{{name}: 1.0}}")
     assert position.finished == "all epochs done"
     steps = [line for line in log_of(tmp_path / "run") if "loss" in line]
     assert len(steps) == 2
@@ -142,6 +144,13 @@ def test_every_reward_trains(begin, tmp_path, name):
         assert math.isfinite(line[f"reward/{name}"])
         assert line["reward"] == pytest.approx(line[f"reward/{name}"], abs=1e-5)
         assert line["words"] >= 12
+
+
+def test_objects_are_looked_for_by_a_detector_that_must_know_them(refused, tmp_path):
+    terms = ("--objective.rewards.weights", "{objects: 1.0}")
+    assert "objective.rewards.weights: objects needs a detector, which --detector names" in refused(*terms)
+    few = tiny_yolox.write(tmp_path / "few.onnx", tiny_yolox.nothing(classes=3))
+    assert "few.onnx: knows 3 classes, and objects are checked by 80." in refused(*terms, "--detector", few)
 
 
 def test_rewards_are_added_by_weight_and_logged_apart(begin, tmp_path):

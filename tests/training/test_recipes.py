@@ -220,6 +220,7 @@ def test_of_validation_photos_that_are_not_asked_for_no_features_are_computed(te
         (["--optim.accumulate", "0"], "optim.accumulate must be at least 1"),
         (["--data.captions_per_photo", "0"], "data.captions_per_photo must be at least 1"),
         (["--seed", "-1"], "seed must be at least 0, not -1"),
+        (["--objective.distillation", "0.1"], "objective.distillation: the teacher is a running mean"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

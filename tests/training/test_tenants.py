@@ -102,18 +102,30 @@ def clips(small_world):
     return folder / "clips.json"
 
 
-@pytest.fixture(scope="module", params=["two_streams", "language_model", "clips"])
+@pytest.fixture(scope="module", params=["two_streams", "language_model", "clipcap", "clips"])
 def tenant(request, without_encoder, language_model, clips):
     """The recipe's arguments of one of them."""
-    if request.param == "clips":
+    if request.param == "clipcap":  # ours: a frozen language model with LoRA, which the user lets models read
+        how = {"language_model": str(language_model), "mapper": "transformer", "image_tokens": 0, "lora_rank": 2}
+        how |= {"prefix": 2, "mapper_layers": 1, "mapper_heads": 2}
+        given = ["--captioner=clipcap", f"--model={how}", "--inputs={regions: {image_size: 64, grid: 2}}", *SETTINGS]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TELLAPART_ENCODERS", str(language_model))
+            yield [str(without_encoder), *given, "--data.max_words=24", "--data.by_length=true"]
+        return
+    yield _others(request.param, without_encoder, language_model, clips)
+
+
+def _others(name, without_encoder, language_model, clips):
+    if name == "clips":
         seen = {"regions": {"name": "frames"}, "attributes": {"name": "motion"}}
         arguments = ["--captioner=two_streams", f"--inputs={seen}", f"--data={clips}", *SETTINGS]
         return [str(without_encoder), "--model={width: 32}", *arguments]
     seen = {"regions": {"image_size": 64, "grid": 2}}
-    if request.param == "two_streams":
+    if name == "two_streams":
         seen["attributes"] = {"name": "efficientnet_lite0", "image_size": 64, "grid": 1}
-    given = [f"--captioner={request.param}", "--model={width: 32}", f"--inputs={seen}", *SETTINGS]
-    if request.param == "language_model":
+    given = [f"--captioner={name}", "--model={width: 32}", f"--inputs={seen}", *SETTINGS]
+    if name == "language_model":
         given += [f"--data.tokenizer={language_model}", "--data.max_words=24"]
     return [str(without_encoder), *given]
 

@@ -1,5 +1,6 @@
 """The whole way, once: draw a world, train the recipes that ship, caption scenes that nobody has seen before."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -82,6 +83,21 @@ def test_each_captioner_learns_to_name_the_object(toy, new, name, tmp_path):
     out = train(toy[0], tmp_path / "r.yaml", out=name)
     captions = captioning.load(out).caption([example.file for example in new])
     assert world.measure([caption.text for caption in captions], new)["object"] >= 0.95
+
+
+def test_a_captioner_that_its_own_mean_teaches_names_the_object(toy, new, tmp_path):
+    """CaMEL: what is kept is the teacher."""
+    (tmp_path / "r.yaml").write_text(
+        "base: tiny/toy_xe\ncaptioner: meshed_memory\n"
+        "model: {width: 96, heads: 4, encoder_layers: 2, decoder_layers: 2, feed_forward: 192}\n"
+        "data: {captions_per_photo: 3}\nobjective: {distillation: 0.1}\n"
+        "optim: {warmup: 20, ema_decay: 0.98}\nepochs: 4\n"
+    )
+    out = train(toy[0], tmp_path / "r.yaml", out="camel")
+    captions = captioning.load(out).caption([example.file for example in new])
+    assert world.measure([caption.text for caption in captions], new)["object"] >= 0.95
+    log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    assert all(line["distillation"] > 0 for line in log if "loss" in line)
 
 
 def test_captions_told_apart_find_their_scene_more_often_and_stay_true(toy, captioner, likeliest, new):

@@ -9,7 +9,7 @@ state may also hold an object with a method `select_rows(rows)`, such as the key
 captioner with one cannot be exported.
 
 Two attributes are optional, and only make a policy gradient quicker: `parallel_forward`, where `forward` is quicker
-than as many steps, and `shares_prefixes`, where `forward` takes `SharedPrefixes` in place of `spoken`.
+than as many steps, and `shares_prefixes`, where `forward` takes `SharedPrefixes` in place of `token_mask`.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Captioner(Protocol):
     def step(self, token: Tensor, state: Any, memory: Any) -> tuple[Tensor, Any]:
         """One word: token (N,) in, logits (N, V) of the next word and the next state out."""
 
-    def forward(self, tokens: Tensor, memory: Any, spoken: Tensor | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, memory: Any, token_mask: Tensor | None = None) -> Tensor:
         """Teacher forcing: tokens (N, T) -> logits (N, T, V).
 
-        With `spoken` (N, T), True at the words and False at the padding behind them: (M, V) at the M words only.
+        With `token_mask` (N, T), True at the words and False at the padding behind them: (M, V) at the M words only.
         """
 
 
@@ -79,22 +79,22 @@ CAPTIONERS = {
     "up_down": Entry(
         "tellapart.captioners.up_down",
         "UpDown",
-        "Up-Down, Top-Down Attention (TDA): one LSTM looks, another speaks (Anderson et al., 2018)",
+        "Up-Down, Top-Down Attention (TDA): one LSTM for attention, one for the words (Anderson et al., 2018)",
     ),
     "attention": Entry(
         "tellapart.captioners.attention",
         "Attention",
-        "Show, Attend and Tell with soft attention: an LSTM that looks at each word (Xu et al., 2015)",
+        "Show, Attend and Tell with soft attention: an LSTM that attends to the photo at every word (Xu et al., 2015)",
     ),
     "show_tell": Entry(
         "tellapart.captioners.show_tell",
         "ShowTell",
-        "Show-Tell (ST): an LSTM that sees the photo once, as one vector (Vinyals et al., 2015)",
+        "Show-Tell (ST): an LSTM that gets the photo once, as one vector (Vinyals et al., 2015)",
     ),
     "meshed_memory": Entry(
         "tellapart.captioners.meshed_memory",
         "MeshedMemory",
-        "Meshed-Memory Transformer: learned slots beside the regions, words see every layer (Cornia et al., 2020)",
+        "Meshed-Memory Transformer: learned memory slots, attention to every encoder layer (Cornia et al., 2020)",
     ),
     "x_lan": Entry(
         "tellapart.captioners.x_lan",
@@ -104,12 +104,12 @@ CAPTIONERS = {
     "gcn_lstm": Entry(
         "tellapart.captioners.gcn_lstm",
         "GcnLstm",
-        "GCN-LSTM: Up-Down over regions that learn from those around them; needs boxes (Yao et al., 2018)",
+        "GCN-LSTM: Up-Down over a graph of the regions; needs boxes (Yao et al., 2018)",
     ),
     "lstm_a3": Entry(
         "tellapart.captioners.lstm_a3",
         "LstmA3",
-        "LSTM-A3: an LSTM that is given attributes, then the photo, once each (Yao et al., 2017)",
+        "LSTM-A3: an LSTM that gets the attributes first, then the photo (Yao et al., 2017)",
     ),
     "glied": Entry(
         "tellapart.captioners.glied",
@@ -120,5 +120,10 @@ CAPTIONERS = {
         "tellapart.captioners.gl_rg",
         "GlRg",
         "GL-RG: an LSTM over the fused words, actions and classes of a clip (Yan et al., 2022)",
+    ),
+    "clipcap": Entry(
+        "tellapart.captioners.clipcap",
+        "ClipCap",
+        "ClipCap: the photo as a prefix of a causal language model, GPT-2 or SmolLM2 (Mokady et al., 2021)",
     ),
 }

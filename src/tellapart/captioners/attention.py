@@ -72,14 +72,14 @@ class Attention(nn.Module):
         output, state = self._advance(self.heard(word), state, memory)
         return self._speak(word, output), state
 
-    def forward(self, tokens: Tensor, memory: Memory, spoken: Tensor | None = None) -> Tensor:
-        """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words where `spoken` is True."""
+    def forward(self, tokens: Tensor, memory: Memory, token_mask: Tensor | None = None) -> Tensor:
+        """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words of `token_mask`."""
         words = self.dropout(self.embed(tokens))  # (N, T, word_width)
         state = State(*(captions_of(part, len(tokens)) for part in self.start(memory)))
         outputs = unroll(
             state, iter(self.heard(words).unbind(1)), lambda heard, state: self._advance(heard, state, memory)
         )
-        return self._speak(at_words(words, spoken), at_words(outputs, spoken))
+        return self._speak(at_words(words, token_mask), at_words(outputs, token_mask))
 
     def _advance(self, heard: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
         """The LSTM's output beside what it saw (N, width + word_width), and its next state."""

@@ -25,6 +25,8 @@ class Ensemble:
         if not members:
             raise ValueError("an ensemble needs a member at least")
         self.members = tuple(members)
+        if longest := [member.max_words for member in members if hasattr(member, "max_words")]:
+            self.max_words = max(longest)  # of a caption, where a member says so
 
     def encode(self, inputs: Inputs) -> tuple[Any, ...]:
         return tuple(member.encode(inputs) for member in self.members)
@@ -36,8 +38,8 @@ class Ensemble:
         each = [m.step(token, *own) for m, *own in zip(self.members, state, memory, strict=True)]
         return _log_of_mean([logits for logits, _ in each]), tuple(state for _, state in each)
 
-    def forward(self, tokens: Tensor, memory: tuple[Any, ...], spoken: Tensor | None = None) -> Tensor:
-        return _log_of_mean([m.forward(tokens, own, spoken) for m, own in zip(self.members, memory, strict=True)])
+    def forward(self, tokens: Tensor, memory: tuple[Any, ...], token_mask: Tensor | None = None) -> Tensor:
+        return _log_of_mean([m.forward(tokens, own, token_mask) for m, own in zip(self.members, memory, strict=True)])
 
 
 def _log_of_mean(logits: Sequence[Tensor]) -> Tensor:

@@ -101,6 +101,6 @@ class GcnLstm(nn.Module):
         """One word: token (N,) in, logits (N, V) and the next state out."""
         return self.words.step(token, state, memory)
 
-    def forward(self, tokens: Tensor, memory: Memory, spoken: Tensor | None = None) -> Tensor:
-        """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words where `spoken` is True."""
-        return self.words.forward(tokens, memory, spoken)
+    def forward(self, tokens: Tensor, memory: Memory, token_mask: Tensor | None = None) -> Tensor:
+        """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words of `token_mask`."""
+        return self.words.forward(tokens, memory, token_mask)

@@ -120,8 +120,8 @@ class GlRg(nn.Module):
         output, state = self._advance(gates, state)
         return self.word(self.dropout(output)), state
 
-    def forward(self, tokens: Tensor, memory: Tensor, spoken: Tensor | None = None) -> Tensor:
-        """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words where `spoken` is True."""
+    def forward(self, tokens: Tensor, memory: Tensor, token_mask: Tensor | None = None) -> Tensor:
+        """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words of `token_mask`."""
         fused = captions_of(memory, len(tokens))[:, None]
         if self.config.every_step:
             gates = self.input_gates(self.dropout(self.embed(tokens))) + fused  # (N, T, 4 * width)
@@ -129,7 +129,7 @@ class GlRg(nn.Module):
             gates = torch.cat([fused, self.input_gates(self.dropout(self.embed(tokens[:, 1:])))], 1)
         nothing = gates.new_zeros(len(tokens), self.config.width)
         outputs = unroll(State(nothing, nothing, nothing[:, :1]), iter(gates.unbind(1)), self._advance)
-        return self.word(self.dropout(at_words(outputs, spoken)))  # type: ignore[no-any-return]
+        return self.word(self.dropout(at_words(outputs, token_mask)))  # type: ignore[no-any-return]
 
     def _advance(self, gates: Tensor, state: State) -> tuple[Tensor, State]:
         output, cell = lstm(gates + self.recurrent_gates(state.output), state.cell)

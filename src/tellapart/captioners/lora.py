@@ -36,7 +36,7 @@ class LoraLinear(nn.Module):
     def merged(self) -> nn.Module:
         """The plain layer that computes the same."""
         change = self.scale * self.lora_b @ self.lora_a
-        self.weight += (change.T if self.transposed else change).to(self.weight.dtype)
+        self.weight.add_(change.T if self.transposed else change)
         return self._layer[0]
 
 

@@ -69,12 +69,12 @@ class LstmA3(nn.Module):
         output, state = self._advance(self.input_gates(self.dropout(self.embed(token))), state)
         return self.word(self.dropout(output)), state
 
-    def forward(self, tokens: Tensor, memory: State, spoken: Tensor | None = None) -> Tensor:
-        """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words where `spoken` is True."""
+    def forward(self, tokens: Tensor, memory: State, token_mask: Tensor | None = None) -> Tensor:
+        """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words of `token_mask`."""
         gates = self.input_gates(self.dropout(self.embed(tokens)))  # (N, T, 4 * width)
         state = State(*(captions_of(part, len(tokens)) for part in memory))
         outputs = unroll(state, iter(gates.unbind(1)), self._advance)
-        return self.word(self.dropout(at_words(outputs, spoken)))  # type: ignore[no-any-return]
+        return self.word(self.dropout(at_words(outputs, token_mask)))  # type: ignore[no-any-return]
 
     def _advance(self, gates: Tensor, state: State) -> tuple[Tensor, State]:
         state = State(*lstm(gates + self.recurrent_gates(state.output), state.cell))

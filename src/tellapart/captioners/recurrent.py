@@ -81,6 +81,6 @@ def unroll(state: State, inputs: Iterator[Tensor], advance: Callable[[Tensor, St
     return torch.stack(outputs, 1)
 
 
-def at_words(outputs: Tensor, spoken: Tensor | None) -> Tensor:
-    """(N, T, C), or with `spoken` (N, T) only the M words: (M, C)"""
-    return outputs if spoken is None else outputs[spoken]
+def at_words(outputs: Tensor, token_mask: Tensor | None) -> Tensor:
+    """(N, T, C), or with `token_mask` (N, T) only the M words: (M, C)"""
+    return outputs if token_mask is None else outputs[token_mask]

@@ -20,14 +20,14 @@ class SharedPrefixes(NamedTuple):
     which: Tensor  # (N, T) the one that each word ends; of no meaning where there is no word
 
 
-def shared_prefixes(tokens: Tensor, spoken: Tensor, photos: int) -> SharedPrefixes:
-    """tokens (N, T), spoken (N, T) True at the words and False at the padding behind them; N = photos*K."""
+def shared_prefixes(tokens: Tensor, token_mask: Tensor, photos: int) -> SharedPrefixes:
+    """tokens (N, T), token_mask (N, T) True at the words and False at the padding behind them; N = photos*K."""
     captions, length = tokens.shape
     words = int(tokens.max()) + 1 if tokens.numel() else 1
     own = torch.arange(captions, device=tokens.device) // max(captions // max(photos, 1), 1)  # (N,) of the words so far
     which, places, count = torch.zeros_like(tokens), [], 0
     for t in range(length):
-        rows = spoken[:, t].nonzero().squeeze(1)
+        rows = token_mask[:, t].nonzero().squeeze(1)
         distinct, own_of_rows = torch.unique(own[rows] * words + tokens[rows, t], return_inverse=True)
         own[rows] = own_of_rows
         which[rows, t] = count + own_of_rows

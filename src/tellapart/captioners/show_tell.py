@@ -71,12 +71,12 @@ class ShowTell(nn.Module):
         output, state = self._advance(self._gates(token[:, None], memory).squeeze(1), state)
         return self.word(self.dropout(output)), state
 
-    def forward(self, tokens: Tensor, memory: Memory, spoken: Tensor | None = None) -> Tensor:
-        """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words where `spoken` is True."""
+    def forward(self, tokens: Tensor, memory: Memory, token_mask: Tensor | None = None) -> Tensor:
+        """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words of `token_mask`."""
         gates = self._gates(tokens, memory)
         state = State(*(captions_of(part, len(tokens)) for part in memory.start))
         outputs = unroll(state, iter(gates.unbind(1)), self._advance)
-        return self.word(self.dropout(at_words(outputs, spoken)))  # type: ignore[no-any-return]
+        return self.word(self.dropout(at_words(outputs, token_mask)))  # type: ignore[no-any-return]
 
     def _gates(self, tokens: Tensor, memory: Memory) -> Tensor:
         """What words, and the photo beside each, give to the gates: tokens (N, T) -> (N, T, 4 * width)"""

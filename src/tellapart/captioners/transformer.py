@@ -63,12 +63,12 @@ class Layout(NamedTuple):
     word: Tensor | None = None  # (N*T,) the word at each place, where one word may stand at several
 
     @classmethod
-    def of(cls, tokens: Tensor, spoken: Tensor | SharedPrefixes | None) -> Layout:
-        """All places of tokens (N, T), those that `spoken` marks, or the beginnings."""
+    def of(cls, tokens: Tensor, token_mask: Tensor | SharedPrefixes | None) -> Layout:
+        """All places of tokens (N, T), those that `token_mask` marks, or the beginnings."""
         captions, length = tokens.shape
-        if isinstance(spoken, SharedPrefixes):
-            return cls(captions, length, spoken.place, spoken.which.flatten())
-        return cls(captions, length, None if spoken is None else spoken.flatten().nonzero().squeeze(1))
+        if isinstance(token_mask, SharedPrefixes):
+            return cls(captions, length, token_mask.place, token_mask.which.flatten())
+        return cls(captions, length, None if token_mask is None else token_mask.flatten().nonzero().squeeze(1))
 
     def spread(self, words: Tensor) -> Tensor:
         """(M, C) -> (N*T, C)"""
@@ -182,7 +182,7 @@ class AttentionDecoder(nn.Module):
     """`step` and `forward` of a captioner whose `_decode` takes the words of captions all at once, with attention."""
 
     parallel_forward = True  # in `forward`: scoring captions there is quicker than keeping what `step` has computed
-    shares_prefixes = True  # `forward` takes `SharedPrefixes` in place of `spoken`
+    shares_prefixes = True  # `forward` takes `SharedPrefixes` in place of `token_mask`
     places: Positions
     dropout: nn.Dropout
 
@@ -190,14 +190,14 @@ class AttentionDecoder(nn.Module):
         """One word: token (N,) in, logits (N, V) and the next state out."""
         return self._decode(token, Layout(len(token), 1, None), state, memory)
 
-    def forward(self, tokens: Tensor, memory: Any, spoken: Tensor | SharedPrefixes | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, memory: Any, token_mask: Tensor | SharedPrefixes | None = None) -> Tensor:
         """Teacher forcing: tokens (N, T) in, logits (N, T, V) out.
 
-        Or (M, V) at the words where `spoken` is True; or (M, V) after each of the beginnings.
+        Or (M, V) at the words where `token_mask` is True; or (M, V) after each of the beginnings.
         """
-        layout = Layout.of(tokens, spoken)
+        layout = Layout.of(tokens, token_mask)
         logits, _ = self._decode(layout.gather(tokens).squeeze(1), layout, None, memory)
-        return logits.view(*tokens.shape, -1) if spoken is None else logits
+        return logits.view(*tokens.shape, -1) if token_mask is None else logits
 
     def _decode(self, words: Tensor, layout: Layout, state: Any, memory: Any) -> tuple[Tensor, Any]:
         """words (M,) -> logits (M, V), and the keys and values of the captions up to them

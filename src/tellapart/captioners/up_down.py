@@ -92,12 +92,12 @@ class UpDown(nn.Module):
         output, state = self._advance(heard, state, memory)
         return self.word(self.dropout(output)), state
 
-    def forward(self, tokens: Tensor, memory: Memory, spoken: Tensor | None = None) -> Tensor:
-        """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words where `spoken` is True."""
+    def forward(self, tokens: Tensor, memory: Memory, token_mask: Tensor | None = None) -> Tensor:
+        """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words of `token_mask`."""
         heard = self.heard(self.dropout(self.embed(tokens))) + captions_of(memory.mean, len(tokens))[:, None]
         state = State(*(captions_of(part, len(tokens)) for part in self.start(memory)))
         outputs = unroll(state, iter(heard.unbind(1)), lambda heard, state: self._advance(heard, state, memory))
-        return self.word(self.dropout(at_words(outputs, spoken)))  # type: ignore[no-any-return]
+        return self.word(self.dropout(at_words(outputs, token_mask)))  # type: ignore[no-any-return]
 
     def _advance(self, heard: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
         """heard (N, 4 * width): what word and photo say to the gates of the LSTM that looks"""

@@ -187,12 +187,12 @@ class XLan(nn.Module):
         context, state = self._advance(gates, state, memory)
         return self.word(self.dropout(context)), state
 
-    def forward(self, tokens: Tensor, memory: Memory, spoken: Tensor | None = None) -> Tensor:
-        """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words where `spoken` is True."""
+    def forward(self, tokens: Tensor, memory: Memory, token_mask: Tensor | None = None) -> Tensor:
+        """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words of `token_mask`."""
         gates = self.word_gates(self.dropout(self.embed(tokens))) + captions_of(memory.gates, len(tokens))[:, None]
         state = State(*(captions_of(part, len(tokens)) for part in self.start(memory)))
         contexts = unroll(state, iter(gates.unbind(1)), lambda gates, state: self._advance(gates, state, memory))
-        return self.word(self.dropout(at_words(contexts, spoken)))  # type: ignore[no-any-return]
+        return self.word(self.dropout(at_words(contexts, token_mask)))  # type: ignore[no-any-return]
 
     def _advance(self, gates: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
         """gates (N, 4 * width): what word and photo give to the gates of the LSTM"""

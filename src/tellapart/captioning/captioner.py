@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from PIL import Image
 
 from tellapart import models, numerics
 from tellapart.album import DEFAULT
+from tellapart.captioners.vision_language import Generates
 from tellapart.captioning.rerank import Collection, PhotoVectors, RerankConfig, rerank, stacked
-from tellapart.captioning.visual_input import LoadedPhoto, VisualInput, visual_input
+from tellapart.captioning.visual_input import AttributeInput, LoadedPhoto, VisualInput, visual_input
 from tellapart.captioning.visual_input import Source as Source  # part of what `caption` takes
 from tellapart.data.captions import Candidate, Caption, Proposed
 from tellapart.data.items import gather
-from tellapart.data.media import photos
+from tellapart.data.streams import ATTRIBUTES
 from tellapart.data.tokenizers import split_words
 from tellapart.decoding.candidates import candidates, in_words
 from tellapart.decoding.contrast import contrastive_search
@@ -29,12 +31,17 @@ from tellapart.decoding.rules import Rules
 from tellapart.decoding.search import Search
 from tellapart.encoders import PhotoEncoder
 from tellapart.errors import BadPhoto, UserError
+from tellapart.features.attributes import named
+from tellapart.features.extracted import read_item
 from tellapart.models import card as sharing
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.parallel import batched, ordered_map
 from tellapart.retrievers import DEFAULT as RETRIEVER
 from tellapart.retrievers.embeddings import embed_photos
 from tellapart.retrievers.retriever import Retriever
+
+if TYPE_CHECKING:
+    from tellapart.adapting.adapt import Adapted
 
 Among = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Collection  # photos to be told apart from
 
@@ -97,6 +104,17 @@ class PhotoCaptioner:
     ) -> str:
         """Put such a folder onto the Hugging Face hub as owner/name; returns the address of the commit."""
         return sharing.push(self.model, name, private=private, token=token, card=card, metrics=metrics)
+
+    def adapt(self, photos: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **settings: Any) -> Adapted:
+        """Fine-tune on photos without captions, as `tellapart.adapt` does, whose settings it takes.
+
+        Example:
+            >>> adapted = tellapart.load("plain").adapt("holiday/", out="runs/holiday")  # doctest: +SKIP
+            >>> captioner = adapted.captioner() if adapted.kept else tellapart.load("plain")  # doctest: +SKIP
+        """
+        # By name: training and evaluation are built on this module.
+        adapt: Callable[..., Adapted] = import_module("tellapart.adapting.adapt").adapt
+        return adapt(photos, model=self, **settings)
 
     @overload
     def caption(  # type: ignore[overload-overlap]
@@ -175,17 +193,19 @@ class PhotoCaptioner:
         """Captions of each photo to choose from, in order: the beam's best; with samples, the whole beam too."""
         for batch in batched(ordered_map(self._read, sources), BATCH):
             good = [photo for _, photo in batch if isinstance(photo, LoadedPhoto)]
-            said = iter(self._speak(good, search, samples, temperature) if good else [])
+            captions = iter(self._speak(good, search, samples, temperature) if good else [])
             for file, photo in batch:
                 if isinstance(photo, BadPhoto):
                     yield Proposed(file, error=photo.reason)
                 else:
-                    yield Proposed(file, next(said), sha256=photo.sha256)
+                    yield Proposed(file, next(captions), sha256=photo.sha256)
 
     def _told_apart(
         self, sources: list[Source], search: Search, among: Collection, how: RerankConfig
     ) -> Iterator[Caption]:
         among.retriever.reader.require_words_of(self.model.tokenizer)
+        if how.contrast == "words" and isinstance(self.model.captioner, Generates):
+            raise UserError("this model is asked by transformers' generate, which knows no contrast at each word.")
         seen = see(among.retriever, sources)
         if how.contrast == "words":
             proposed = self._propose_by_words(sources, search, seen, among, how)
@@ -205,8 +225,8 @@ class PhotoCaptioner:
         """One caption of each photo, contrasted at each word: the best without a flaw, if there is one."""
         for batch in batched(ordered_map(self._read, sources), BATCH):
             good = [photo for _, photo in batch if isinstance(photo, LoadedPhoto) and photo.sha256 in seen]
-            said = self._contrast(good, [seen[photo.sha256] for photo in good], search, among, how) if good else []
-            by_photo = dict(zip((photo.sha256 for photo in good), said, strict=True))
+            captions = self._contrast(good, [seen[photo.sha256] for photo in good], search, among, how) if good else []
+            by_photo = dict(zip((photo.sha256 for photo in good), captions, strict=True))
             for file, photo in batch:
                 if isinstance(photo, BadPhoto):
                     yield Proposed(file, error=photo.reason)
@@ -234,11 +254,26 @@ class PhotoCaptioner:
         )
         return in_words(best.tokens, best.logp, best.mask, words)
 
+    def with_attributes(self, captions: Iterable[Caption]) -> Iterator[Caption]:
+        """The same captions, with the words that the captioner was given of each photo.
+
+        They are looked for once more: few ask for them.
+        """
+        given = self.visual_input.streams.get(ATTRIBUTES)
+        if not isinstance(given, AttributeInput):
+            raise UserError("this captioner is given no attributes of photos, so there are none to show.")
+        for batch in batched(captions, BATCH):
+            files = [caption.file for caption in batch if not caption.error]
+            words = iter(named(given.source, [given.load(file)[0] for file in files], given.known) if files else ())
+            for one in batch:
+                yield one if one.error else replace(one, attributes=tuple(next(words)))
+
     def _rules(self, search: Search) -> Rules:
         words = self.model.tokenizer
+        longest = getattr(self.model.captioner, "max_words", MAX_WORDS)  # sub-words are shorter than words
         return Rules.of(
             words,
-            max_words=MAX_WORDS,
+            max_words=longest,
             min_words=search.min_words,
             no_repeat=search.no_repeat,
             length_penalty=search.length_penalty,
@@ -259,19 +294,20 @@ class PhotoCaptioner:
         self, read: list[LoadedPhoto], search: Search, samples: int, temperature: float
     ) -> list[list[Candidate]]:
         """The candidates of each photo."""
-        return candidates(
-            self.model.captioner,
-            self._memory(read),
-            self.model.tokenizer,
-            self._rules(search),
-            beam=search.width,
-            n_best=search.n_best,
-            groups=search.groups,
-            diversity=search.diversity,
-            samples=samples,
-            temperature=temperature,
-            seeds=[int(photo.sha256[:15], 16) for photo in read],
-        )
+        with numerics.memory_of(self.device, "captioning"):
+            return candidates(
+                self.model.captioner,
+                self._memory(read),
+                self.model.tokenizer,
+                self._rules(search),
+                beam=search.width,
+                n_best=search.n_best,
+                groups=search.groups,
+                diversity=search.diversity,
+                samples=samples,
+                temperature=temperature,
+                seeds=[int(photo.sha256[:15], 16) for photo in read],
+            )
 
 
 def _collection(among: object, retriever: str | Path, captioned: set[str]) -> Collection:
@@ -298,7 +334,7 @@ def _collection(among: object, retriever: str | Path, captioned: set[str]) -> Co
 def likeliest(proposed: Proposed, *, listed: bool = False) -> Caption:
     """The candidate that is best by itself, and the others too if they are to be listed."""
     if proposed.error or not proposed.candidates:
-        return Caption(proposed.file, error=proposed.error or "nothing was said of it")
+        return Caption(proposed.file, error=proposed.error or "no caption was generated")
     best = proposed.candidates[0]
     candidates = tuple(proposed.candidates) if listed else ()
     return Caption(proposed.file, best.text, best.logp, sha256=proposed.sha256, candidates=candidates)
@@ -321,7 +357,7 @@ def see(retriever: Retriever, sources: Sequence[Source]) -> dict[str, PhotoVecto
         if isinstance(source, Image.Image) and retriever.encoder is not None:
             encoder = retriever.encoder
             with suppress(BadPhoto):
-                photo = photos.from_image(source, encoder.config.image_size, encoder.fit)
+                photo = read_item(encoder, source)
                 pooled = encoder(photo.pixels[None]).pooled
                 seen[photo.sha256] = PhotoVectors(retriever.embed_images(pooled)[0], pooled[0].to(retriever.device))
     return seen
@@ -332,11 +368,22 @@ def _name(image: Image.Image) -> str:
 
 
 def load(
-    name: str | Path = DEFAULT, *, device: str = "auto", features: Path | None = None, paths: Iterable[str] = ()
+    name: str | Path = DEFAULT,
+    *,
+    device: str = "auto",
+    features: Path | None = None,
+    paths: Iterable[str] = (),
+    detector: str | os.PathLike[str] | None = None,
+    prompt: str | None = None,
+    dtype: str | None = None,
 ) -> PhotoCaptioner:
     """The embedded default, another embedded captioner, a model or run folder, an exported one, or a hub id.
 
+    A folder or hub id may also be a vision-language model of transformers, such as BLIP.
+
     features, paths   stored features that it need not make, or cannot: their folder, and the data files to caption
+    detector          what finds the boxes of its regions, for a captioner that was trained with one
+    prompt, dtype     of a vision-language model: what it is asked, and fp32 or bf16
 
     Example:
         >>> captioner = tellapart.load()  # or tellapart.load("plain"), tellapart.load("runs/mine")
@@ -344,5 +391,5 @@ def load(
         'a ...'
     """
     chosen = numerics.choose_device(device)
-    model = models.load(name, chosen)
-    return PhotoCaptioner(model, visual_input(model, chosen, features, paths), chosen)
+    model = models.load(name, chosen, prompt=prompt, dtype=dtype)
+    return PhotoCaptioner(model, visual_input(model, chosen, features, paths, detector), chosen)

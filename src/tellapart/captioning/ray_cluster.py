@@ -27,8 +27,8 @@ Made = TypeVar("Made")
 
 LOCAL = "local"
 HELP = (
-    "share the work out to the workers of a Ray cluster: auto, or HOST:PORT of its head node; alone, one is started on "
-    "this machine for the run.  Every node must see photos, and models that are folders, under the same paths"
+    "distribute the work over a Ray cluster: auto, or HOST:PORT of its head node; without a value, a cluster is "
+    "started on this machine for this run.  Photos and model folders must have the same paths on every node"
 )
 INSTALL = "pip install 'tellapart[ray]'"
 _ANSWERS_WITHIN = 10.0  # seconds

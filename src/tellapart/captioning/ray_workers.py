@@ -20,11 +20,11 @@ from tellapart.data.captions import Proposed
 from tellapart.data.examples import Example
 from tellapart.decoding.search import Search
 from tellapart.encoders import ENCODERS, PhotoEncoder
-from tellapart.encoders.loading import load as load_encoder
 from tellapart.errors import UserError
 from tellapart.features import extracted
 from tellapart.features.extracted import EncodedBatch, Extraction, look
 from tellapart.files import is_folder
+from tellapart.models.parts import load_encoder, part_of
 from tellapart.parallel import batched
 from tellapart.recipe import EncoderConfig
 
@@ -80,7 +80,10 @@ def looking_on(cluster: Cluster, encoder: PhotoEncoder, device: str) -> Extracti
         for _, looked in cluster.map_batches(batches, make, gpus=device != "cpu"):
             yield looked
 
-    config = replace(encoder.config, name=_known_everywhere(encoder.config.name, ENCODERS))
+    part = part_of(encoder)  # of a tuned one, whose folder every node must have
+    config = replace(
+        encoder.config, name=_known_everywhere(str(part.folder) if part else encoder.config.name, ENCODERS)
+    )
     return looking
 
 

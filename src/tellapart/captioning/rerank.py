@@ -56,7 +56,7 @@ class RerankConfig:
     beam: int = 5  # candidates: the likeliest captions ...
     samples: int = 10  # ... and random ones
     temperature: float = 0.7
-    contrast: Literal["captions", "words"] = "captions"  # choose among whole captions, or at each word (PICL)
+    contrast: Literal["captions", "words", "prompt"] = "captions"  # whole captions, each word (PICL), or the prompt
     listener_weight: float = 0.5  # of the listener at each word, against the captioner
     floor: float = 0.05  # a word less likely than this share of the likeliest is not said for the listener's sake
 
@@ -169,13 +169,13 @@ class Collection:
             groups.append(group)
         return groups
 
-    def log_found(self, heard: Tensor, own: Tensor, others: Tensor) -> Tensor:
+    def log_found(self, embedded: Tensor, own: Tensor, others: Tensor) -> Tensor:
         """The listener's log p(photo | caption): heard, own (N, E), others (N, P) -> (N,)"""
         scale = self.retriever.scale
-        to_own = scale * (heard * own).sum(1)
+        to_own = scale * (embedded * own).sum(1)
         total = to_own  # log of the sum so far
-        for places in torch.arange(len(self.vectors), device=heard.device).split(_PLACES):  # type: ignore[no-untyped-call]
-            to_others = scale * self.retriever.similarity(heard, self.vectors[places])
+        for places in torch.arange(len(self.vectors), device=embedded.device).split(_PLACES):  # type: ignore[no-untyped-call]
+            to_others = scale * self.retriever.similarity(embedded, self.vectors[places])
             total = torch.logaddexp(total, to_others.masked_fill(~others[:, places], -torch.inf).logsumexp(1))
         return to_own - total
 
@@ -203,7 +203,7 @@ class Collection:
 def part_of(photos: Embedded, places: Sequence[int]) -> Embedded:
     files, sha256 = [photos.files[place] for place in places], [photos.sha256[place] for place in places]
     features = None if photos.features is None else photos.features[list(places)]
-    return Embedded(files, photos.vectors[list(places)], sha256, photos.failed, features)
+    return Embedded(files, sha256, photos.failed, photos.vectors[list(places)], features)
 
 
 def rerank(
@@ -216,7 +216,7 @@ def rerank(
         chosen = iter(choose(good, own, collection, how, features) if good else [])
         for one in batch:
             if one.error or not one.candidates:
-                yield Caption(one.file, error=one.error or "nothing was said of it")
+                yield Caption(one.file, error=one.error or "no caption was generated")
             elif one.sha256 not in photos:
                 yield Caption(one.file, error="could not be seen by the retriever")
             else:
@@ -245,14 +245,14 @@ def choose(
     duplicates = collection.near_duplicates(hashes, features)
     groups = collection.look_alikes(own, others, how.k)
     photo = torch.repeat_interleave(torch.tensor([len(one.candidates) for one in proposed])).to(own.device)
-    heard = collection.retriever.embed_captions([candidate.text for one in proposed for candidate in one.candidates])
-    to_own = (heard * own[photo]).sum(1)
-    log_found = collection.log_found(heard, own[photo], others[photo])
+    embedded = collection.retriever.embed_captions([candidate.text for one in proposed for candidate in one.candidates])
+    to_own = (embedded * own[photo]).sum(1)
+    log_found = collection.log_found(embedded, own[photo], others[photo])
     chosen, start = [], 0
     for one, group, near in zip(proposed, groups, duplicates, strict=True):
         rows = slice(start, start + len(one.candidates))
         start = rows.stop
-        to_group = collection.retriever.similarity(heard[rows], collection.vectors[group])
+        to_group = collection.retriever.similarity(embedded[rows], collection.vectors[group])
         gaps = to_own[rows] - (to_group.mean(1) if group else math.nan)
         found = log_found[rows] if how.by == "softmax" or not group else gaps
         best = _best(one.candidates, found.double().cpu().numpy(), how)

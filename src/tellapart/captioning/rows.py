@@ -27,9 +27,9 @@ from tellapart.printable import print_message
 # there is one; "edited" where a person wrote the caption; and whatever else people put there
 Row = dict[str, Any]
 
-COLUMNS = ("file", "caption", "logprob", "error", "id", "key", "look_alikes", "gap", "captions", "edited")
+COLUMNS = ("file", "caption", "logprob", "error", "id", "key", "look_alikes", "gap", "captions", "attributes", "edited")
 _NUMBERS = ("logprob", "gap")
-_LISTS = ("look_alikes", "captions")  # JSON in a cell
+_LISTS = ("look_alikes", "captions", "attributes")  # JSON in a cell
 KEY = re.compile("([0-9a-f]{16})(?:-([0-9a-f]{8})-([0-9a-f]{8}))?")  # see `resume`; the short form is an earlier one
 _CUT_OFF_ROW = re.compile(rb'\{("(f(i(l(e(".*)?)?)?)?)?)?', re.DOTALL)
 
@@ -38,7 +38,7 @@ class CaptionsFile:
     def __init__(self, path: Path):
         """Reads the rows that are there; a last one that a kill cut off does not count."""
         if path.suffix not in (".jsonl", ".csv"):
-            raise UserError(f"--out {path}: the name must end in .jsonl or .csv.")
+            raise UserError(f"--out {path}: the name must end in .jsonl, .csv or .json (COCO results).")
         self.path, self._csv = path, path.suffix == ".csv"
         self._columns, self._separator, self._mark = list(COLUMNS), ",", b""
         self._cut_off = b""
@@ -193,8 +193,9 @@ def _from_cells(cells: dict[str, str]) -> Row:
         row |= {"logprob": _number(cells["logprob"])} if "logprob" in cells and key else {}
         if cells.get("look_alikes"):
             row |= {"look_alikes": json.loads(cells["look_alikes"]), "gap": _number(cells.get("gap", ""))}
-        if cells.get("captions"):
-            row |= {"captions": json.loads(cells["captions"])}
+        for name in ("captions", "attributes"):
+            if cells.get(name):
+                row |= {name: json.loads(cells[name])}
         row |= {"key": key} if key else {}
         row |= {"edited": True} if cells.get("edited", "").casefold() not in ("", "false", "0") else {}
     else:

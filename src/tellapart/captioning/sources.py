@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
+from functools import partial
 
 from tellapart.captioning.candidates_file import CandidatesFile
 from tellapart.captioning.captioner import PhotoCaptioner, likeliest, see
-from tellapart.captioning.endpoint import Endpoint
+from tellapart.captioning.chatter import caption_in, is_refusal
+from tellapart.captioning.contrast_prompt import Contrast, ContrastConfig, objects_by
+from tellapart.captioning.endpoint import Endpoint, Question, ServerCaptions, Usage
+from tellapart.captioning.endpoint.sheet import SHEET_PROMPT, contact_sheet
 from tellapart.captioning.rerank import Collection, RerankConfig, rerank
 from tellapart.data.captions import Candidate, Caption, Proposed
 from tellapart.data.items import Input
+from tellapart.data.media import photos as media
 from tellapart.decoding.search import Search
+from tellapart.detectors.detector import Detector
+from tellapart.errors import BadPhoto, UserError
 
 
 @dataclass(frozen=True)
@@ -22,13 +29,58 @@ class CaptionSource:
 
 
 def of_captioner(
-    captioner: PhotoCaptioner, search: Search, collection: Collection | None, how: RerankConfig
+    captioner: PhotoCaptioner,
+    search: Search,
+    collection: Collection | None,
+    how: RerankConfig,
+    contrast: ContrastConfig | None = None,
+    detector: Detector | None = None,
+    *,
+    show_attributes: bool = False,
 ) -> CaptionSource:
-    def caption(photos: Sequence[str]) -> Iterator[Caption]:
-        return captioner.caption(photos, search=search, among=collection, how=how)
-
     made_by = f"{captioner.model.sha256} {captioner.visual_input.identity} {search}"
+    if collection is not None and contrast is not None:
+        asking = Contrast(
+            partial(_ask, captioner, search),
+            collection,
+            how,
+            contrast,
+            None if detector is None else objects_by(detector),
+        )
+
+        def contrasted(photos: Sequence[str]) -> Iterator[Caption]:
+            return asking.captions(photos, see(collection.retriever, photos))
+
+        made_by += f" {astuple(contrast)}" + ("" if detector is None else f" {detector.sha256}")
+        return CaptionSource(contrasted, made_by + _told_apart(collection, how))
+
+    def caption(photos: Sequence[str]) -> Iterator[Caption]:
+        captions = captioner.caption(photos, search=search, among=collection, how=how)
+        return captioner.with_attributes(captions) if show_attributes else captions
+
+    made_by += " with attributes" if show_attributes else ""
     return CaptionSource(caption, made_by + _told_apart(collection, how))
+
+
+def _ask(captioner: PhotoCaptioner, search: Search, questions: Sequence[Question]) -> Iterator[ServerCaptions]:
+    """The questions that a server gets, for a vision-language model on this machine; several photos are one sheet."""
+    answer = getattr(captioner.model.captioner, "answer", None)
+    if answer is None:
+        raise UserError("--contrast prompt needs a vision-language model that answers questions, or a server.")
+    if not any(question.prompt for question in questions):
+        for one in captioner.propose([question.file for question in questions], search):
+            yield ServerCaptions(one.file, [each.text for each in one.candidates[:1]], one.error, one.sha256)
+        return
+    for question in questions:
+        try:
+            shown, hashes = zip(*map(media.upright, (question.file, *question.beside)), strict=True)
+        except BadPhoto as error:
+            yield ServerCaptions(question.file, error=error.reason)
+            continue
+        seed = int(hashes[0][:15], 16)
+        texts = answer(contact_sheet(shown), SHEET_PROMPT + question.prompt, question.answers, seed)
+        usable = [caption_in(text) for text in texts if not is_refusal(text)]
+        yield ServerCaptions(question.file, [text for text in usable if text], sha256=hashes[0])
 
 
 def of_candidates(candidates: CandidatesFile, collection: Collection | None, how: RerankConfig) -> CaptionSource:
@@ -42,14 +94,43 @@ def of_candidates(candidates: CandidatesFile, collection: Collection | None, how
     )
 
 
-def of_endpoint(server: Endpoint, collection: Collection | None, how: RerankConfig) -> CaptionSource:
+def of_endpoint(
+    server: Endpoint,
+    collection: Collection | None,
+    how: RerankConfig,
+    contrast: ContrastConfig | None = None,
+    detector: Detector | None = None,
+) -> CaptionSource:
+    """contrast  how the server is shown what to tell apart; none: it is only asked for several captions"""
+    if collection is not None and contrast is not None:
+        return _contrasted(server, collection, how, contrast, detector)
+
     def propose(photos: Iterable[str]) -> Iterator[Proposed]:
-        for spoken in server.candidates_of(photos):
-            candidates = [Candidate(text) for text in spoken.captions]
-            yield Proposed(spoken.file, candidates, spoken.error, spoken.sha256)
+        for answer in server.candidates_of(photos):
+            candidates = [Candidate(text) for text in answer.captions]
+            yield Proposed(answer.file, candidates, answer.error, answer.sha256)
 
     made_by = f"{server.url} {server.model} {server.prompt} {server.candidates} {server.temperature}"
     return CaptionSource(_chosen(propose, collection, how), made_by + _told_apart(collection, how))
+
+
+def _contrasted(
+    server: Endpoint, collection: Collection, how: RerankConfig, contrast: ContrastConfig, detector: Detector | None
+) -> CaptionSource:
+    def caption(photos: Sequence[str]) -> Iterator[Caption]:
+        usage = Usage()
+        one_each = replace(server, candidates=1)
+        checked = None if detector is None else objects_by(detector)
+        asking = Contrast(lambda asked: one_each.answers_to(asked, usage), collection, how, contrast, checked)
+        try:
+            yield from asking.captions(photos, see(collection.retriever, photos))
+        finally:
+            if usage.answers:
+                server.notify(f"{server.url}: {usage}")
+
+    made_by = f"{server.url} {server.model} {server.prompt} {server.temperature} {server.sheet} {astuple(contrast)}"
+    made_by += "" if detector is None else f" {detector.sha256}"
+    return CaptionSource(caption, made_by + _told_apart(collection, how))
 
 
 def _chosen(

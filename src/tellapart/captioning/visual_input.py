@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -19,13 +20,19 @@ from torch.nn.utils.rnn import pad_sequence
 from tellapart import files, models
 from tellapart.data import items
 from tellapart.data.media import photos
-from tellapart.data.streams import REGIONS, Inputs, Stream
+from tellapart.data.streams import BOXES, REGIONS, Inputs, Stream
+from tellapart.detectors.detector import Detector
+from tellapart.detectors.loading import load as load_detector
+from tellapart.detectors.regions import DetectedRegions, PhotoWithBoxes
 from tellapart.encoders import PhotoEncoder
 from tellapart.encoders.encoder import Features
 from tellapart.errors import BadPhoto, UserError
+from tellapart.features import attributes
+from tellapart.features.attributes import AttributeSource, captioner_ids
 from tellapart.features.boxes import grid_boxes, regions_of
 from tellapart.features.extracted import FeatureStore, read_item, stored, unchanged
 from tellapart.features.imported import ImportedFeatures, RegionStore, from_identity, store_of
+from tellapart.models.attributes import from_identity as attribute_source
 
 Source = str | os.PathLike[str] | Image.Image
 
@@ -34,14 +41,14 @@ Source = str | os.PathLike[str] | Image.Image
 class LoadedPhoto:
     """A photo on its way to a captioner."""
 
-    contents: tuple[NDArray[Any], ...]  # of each stream: pixels (S, S, 3) to be encoded, or features (R, D)
+    contents: tuple[Any, ...]  # of each stream: pixels (S, S, 3) to be encoded, or features (R, D), or both with boxes
     sha256: str  # of the photo
 
 
 class VisualInput:
     """What a captioner is given of photos: all of its streams."""
 
-    def __init__(self, streams: Mapping[str, EncoderInput | StoredInput | GridBoxes]):
+    def __init__(self, streams: Mapping[str, StreamInput]):
         self.streams = dict(streams)
 
     @property
@@ -53,12 +60,27 @@ class VisualInput:
     def encoder(self) -> PhotoEncoder | None:
         """What makes regions of a photo; none where they were imported."""
         regions = self.streams.get(REGIONS)
-        return regions.encoder if isinstance(regions, EncoderInput) else None
+        return regions.encoder if isinstance(regions, EncoderInput | DetectedInput) else None
 
     def load(self, source: Source) -> LoadedPhoto:
         """One photo; may be called from several threads.  Raises BadPhoto."""
-        loaded = [stream.load(source) for stream in self.streams.values()]
-        return LoadedPhoto(tuple(content for content, _ in loaded), next(sha256 for _, sha256 in loaded if sha256))
+        makers = dict.fromkeys(stream.maker for stream in self.streams.values())  # boxes come with their regions
+        loaded = {maker: maker.load(source) for maker in makers}
+        contents = tuple(loaded[stream.maker][0] for stream in self.streams.values())
+        return LoadedPhoto(contents, next(sha256 for _, sha256 in loaded.values() if sha256))
+
+    def boxes(self, source: Source, loaded: LoadedPhoto) -> Tensor | None:
+        """(R, 4): where the regions of a photo are, as fractions of what is seen of it; none where nobody knows."""
+        regions = self.streams[REGIONS]
+        if isinstance(regions, DetectedInput):
+            found: PhotoWithBoxes | StoredRegions = loaded.contents[list(self.streams).index(REGIONS)]
+            return found.boxes.float()
+        if isinstance(regions, StoredInput):
+            return regions.boxes(source)
+        encoder = self.encoder
+        if encoder is None or encoder.config.grid < 2 or encoder.regions != encoder.config.cells:
+            return None
+        return grid_boxes(*encoder.config.grids)
 
     def inputs(self, loaded: Sequence[LoadedPhoto]) -> Inputs:
         return Inputs(
@@ -66,24 +88,97 @@ class VisualInput:
             for number, (name, stream) in enumerate(self.streams.items())
         )
 
+    def region_boxes(self, photo: LoadedPhoto) -> Tensor | None:
+        """(R, 4) where a photo's regions are, also where the captioner is not given that; none if nobody knows."""
+        contents = dict(zip(self.streams, photo.contents, strict=True))
+        if BOXES in self.streams:
+            return self.streams[BOXES].stream([contents[BOXES]]).values[0].cpu()
+        regions = self.streams.get(REGIONS)
+        if isinstance(regions, DetectedInput):
+            return contents[REGIONS].boxes  # type: ignore[no-any-return]
+        if isinstance(regions, EncoderInput) and regions.encoder.regions == regions.encoder.config.cells:
+            return grid_boxes(*regions.encoder.config.grids)
+        return None
+
+
+class StreamInput(Protocol):
+    """One stream of photos."""
+
+    @property
+    def identity(self) -> str:
+        """What captions depend on beside the photo and the captioner."""
+
+    @property
+    def maker(self) -> StreamInput:
+        """Whose `load` reads a photo for it: its own, or another stream's."""
+
+    def load(self, source: Source) -> tuple[Any, str]:
+        """What `stream` needs of a photo, and the photo's hash where it was read."""
+
+    def stream(self, contents: Sequence[Any]) -> Stream: ...
+
+
+class _Own:
+    """A stream that loads photos for itself."""
+
+    @property
+    def maker(self) -> Any:
+        return self
+
 
 def visual_input(
-    model: models.Model, device: torch.device, features: Path | None = None, paths: Iterable[str] = ()
+    model: models.Model,
+    device: torch.device,
+    features: Path | None = None,
+    paths: Iterable[str] = (),
+    detector: str | os.PathLike[str] | None = None,
 ) -> VisualInput:
     """What a model sees photos by.
 
     features  the folder of stored features: streams that no encoder makes need it, others need not be made again
     paths     the data files and folders of photos whose features may be there
+    detector  what finds the boxes of a model's regions, for models that need one
     """
-    paths = list(paths)
-    return VisualInput(
-        {name: _stream_input(identity, device, features, paths) for name, identity in model.inputs.items()}
+    paths, streams = list(paths), dict[str, StreamInput]()
+    if model.encoder is not None:
+        found = {} if features is None else _seen_before(model.encoder, features, paths)
+        return VisualInput({REGIONS: EncoderInput(model.encoder, device, found)})
+    detected: list[tuple[dict[str, Any], DetectedInput]] = []  # regions and their boxes share one
+    for name, identity in model.inputs.items():
+        if identity.keys().isdisjoint(("detector", "detected")):
+            streams[name] = _stream_input(model, name, device, features, paths)
+            continue
+        regions = regions_of(identity) or identity
+        own = next((one for other, one in detected if other == regions), None)
+        if own is None:
+            own = DetectedInput(regions, _detector(regions, detector), device, features, paths)
+            detected.append((regions, own))
+        streams[name] = own if regions == identity else DetectedBoxes(own)
+    return VisualInput(streams)
+
+
+def _detector(identity: dict[str, Any], source: str | os.PathLike[str] | None) -> Detector:
+    """The detector that a model was trained with; refuses another."""
+    wanted = said if isinstance(said := identity.get("detector"), dict) else {}
+    known = (
+        f"this model was trained with regions of the detector {str(wanted.get('name'))[:40]} "
+        f"(sha256 {str(wanted.get('weights_sha256'))[:12]})"
     )
+    if not source:
+        raise UserError(f"{known}; give it: --detector {'FILE.onnx' if wanted.get('name') == 'yolox' else 'FOLDER'}.")
+    found = load_detector(os.fspath(source))
+    if json.loads(json.dumps(found.identity)) != wanted:
+        raise UserError(f"{known}; --detector {source} is another one (sha256 {found.sha256[:12]}).")
+    return found
 
 
 def _stream_input(
-    identity: dict[str, Any], device: torch.device, features: Path | None, paths: Sequence[str]
-) -> EncoderInput | StoredInput | GridBoxes:
+    model: models.Model, name: str, device: torch.device, features: Path | None, paths: Sequence[str]
+) -> StreamInput:
+    identity = model.inputs[name]
+    if identity.get("gives") == attributes.GIVES:
+        source = attribute_source(identity, device, model.folders)
+        return AttributeInput(source, captioner_ids(source.words, model.tokenizer), device)
     boxes, identity = regions_of(identity) is not None, regions_of(identity) or identity
     try:
         elsewhere = from_identity(identity)
@@ -92,7 +187,7 @@ def _stream_input(
     if elsewhere is None and boxes:
         return GridBoxes(identity, device)
     if elsewhere is None:
-        encoder = models.encoder_from(identity, device)
+        encoder = models.encoder_from(identity, device, model.folders)
         return EncoderInput(encoder, device, {} if features is None else _seen_before(encoder, features, paths))
     if features is None:
         raise UserError(
@@ -102,7 +197,7 @@ def _stream_input(
     return StoredInput(elsewhere, features, paths, device, "boxes" if boxes else "regions")
 
 
-class EncoderInput:
+class EncoderInput(_Own):
     """A stream that an encoder makes of photos, but for those whose features are stored and that have not changed."""
 
     def __init__(self, encoder: PhotoEncoder, device: torch.device, stored: Mapping[str, tuple[FeatureStore, str]]):
@@ -115,17 +210,12 @@ class EncoderInput:
 
     def load(self, source: Source) -> tuple[NDArray[Any], str]:
         """Pixels or stored features, and the hash of the photo."""
-        if not isinstance(source, Image.Image) and (found := self._find(source)) is not None:
-            return found
+        if not isinstance(source, Image.Image) and (found := _line(self._stored, source)) is not None:
+            store, line = found
+            row = line["row"]
+            return store.grid([row], store.count_of(row))[0].numpy(), line["sha256"]
         photo = read_item(self.encoder, source)
         return photo.pixels, photo.sha256
-
-    def _find(self, source: str | os.PathLike[str]) -> tuple[NDArray[Any], str] | None:
-        store, id = self._stored.get(os.fspath(source), (None, ""))
-        line = None if store is None else store.lines.get(id)
-        if store is None or line is None or not unchanged(line, Path(source)):
-            return None
-        return store.grid([line["row"]])[0].numpy()[: line.get("regions")], line["sha256"]
 
     def stream(self, contents: Sequence[NDArray[Any]]) -> Stream:
         pixels = [content for content in contents if content.dtype == np.uint8]
@@ -134,7 +224,79 @@ class EncoderInput:
             next(encoded) if content.dtype == np.uint8 else torch.from_numpy(content).to(self.device)
             for content in contents
         ]
-        return _padded(rows)
+        return _ragged(rows)
+
+
+class DetectedInput(_Own):
+    """Regions that an encoder makes with the boxes of a detector, but for those that are stored."""
+
+    def __init__(
+        self,
+        identity: dict[str, Any],
+        detector: Detector,
+        device: torch.device,
+        features: Path | None,
+        paths: Sequence[str],
+    ):
+        alone = {key: value for key, value in identity.items() if key != "detector"}
+        self.encoder = DetectedRegions(models.encoder_from(alone, device), detector)
+        self.device = device
+        self._stored = {} if features is None else _seen_before(self.encoder, features, paths)
+
+    @property
+    def identity(self) -> str:
+        weights = f"{self.encoder.weights_sha256} {self.encoder.detector.sha256}"
+        return weights + (" stored in half precision" if self._stored else "")
+
+    def load(self, source: Source) -> tuple[PhotoWithBoxes | StoredRegions, str]:
+        if not isinstance(source, Image.Image) and (found := _line(self._stored, source)) is not None:
+            store, line = found
+            count = int(store.read("count", [line["row"]]))
+            regions, boxes = (store.read(array, [line["row"]], count)[0] for array in ("grid", "boxes"))
+            return StoredRegions(regions, boxes), line["sha256"]
+        photo = self.encoder.read(source)
+        return photo, photo.sha256
+
+    def stream(self, contents: Sequence[PhotoWithBoxes | StoredRegions]) -> Stream:
+        seen = [content for content in contents if isinstance(content, PhotoWithBoxes)]
+        encoded = iter(self.encoder.features(seen)[0] if seen else ())
+        return _ragged([one.regions if isinstance(one, StoredRegions) else next(encoded) for one in contents]).to(
+            self.device
+        )
+
+
+@dataclass(frozen=True)
+class StoredRegions:
+    regions: Tensor  # (R, D)
+    boxes: Tensor  # (R, 4)
+
+
+class DetectedBoxes:
+    """Where the regions of a `DetectedInput` are."""
+
+    identity = "boxes"
+
+    def __init__(self, regions: DetectedInput):
+        self.maker, self.load = regions, regions.load
+
+    def stream(self, contents: Sequence[PhotoWithBoxes | StoredRegions]) -> Stream:
+        return _ragged([content.boxes for content in contents]).to(self.maker.device)
+
+
+def _ragged(rows: Sequence[Tensor]) -> Stream:
+    """(R, D) of each item, as many rows as the most that one has; if none has any, one that does not exist"""
+    values = pad_sequence([*rows, rows[0].new_zeros(1, rows[0].shape[1])], batch_first=True)[:-1]
+    counts = torch.tensor([len(own) for own in rows], device=values.device)
+    return Stream(values, torch.arange(values.shape[1], device=values.device) < counts[:, None])
+
+
+def _line(
+    stored: Mapping[str, tuple[FeatureStore, str]], source: str | os.PathLike[str]
+) -> tuple[FeatureStore, dict[str, Any]] | None:
+    """Where a photo's features are, and its line there; none if it has changed since."""
+    store, id = stored.get(os.fspath(source), (None, ""))
+    line = None if store is None else store.lines.get(id)
+    return None if store is None or line is None or not unchanged(line, Path(source)) else (store, line)
 
 
 def _seen_before(encoder: PhotoEncoder, root: Path, paths: Iterable[str]) -> dict[str, tuple[FeatureStore, str]]:
@@ -147,7 +309,7 @@ def _seen_before(encoder: PhotoEncoder, root: Path, paths: Iterable[str]) -> dic
     return found
 
 
-class StoredInput:
+class StoredInput(_Own):
     """A stream that another program made and that was imported; the photo itself need not be there."""
 
     def __init__(self, elsewhere: ImportedFeatures, root: Path, paths: Iterable[str], device: torch.device, array: str):
@@ -170,19 +332,28 @@ class StoredInput:
         if isinstance(source, Image.Image) or os.fspath(source) not in self._places:
             name = getattr(source, "filename", "image") if isinstance(source, Image.Image) else source
             raise BadPhoto(name, "is of no data set whose features were imported")
+        features = self._read(source, self._array).numpy()
         store, id = self._places[os.fspath(source)]
-        if id not in store.lines:
-            raise BadPhoto(source, f"has no features in {store.folder}")
-        line = store.lines[id]
-        features = store.read(self._array, [line["row"]], line["regions"])[0].numpy()
         try:
             sha256 = photos.sha256(source)
         except BadPhoto:
             sha256 = hashlib.sha256(f"{store.digest} {id}".encode()).hexdigest()
         return features, sha256
 
+    def boxes(self, source: Source) -> Tensor | None:
+        """(R, 4), if they were imported, too."""
+        found = self._read(source, "boxes").float()
+        return found if found.any() else None
+
+    def _read(self, source: Any, array: str) -> Tensor:
+        store, id = self._places[os.fspath(source)]
+        if id not in store.lines:
+            raise BadPhoto(source, f"has no features in {store.folder}")
+        line = store.lines[id]
+        return store.read(array, [line["row"]], line["regions"])[0]
+
     def stream(self, contents: Sequence[NDArray[Any]]) -> Stream:
-        return _padded([torch.from_numpy(content) for content in contents]).to(self.device)
+        return _ragged([torch.from_numpy(content) for content in contents]).to(self.device)
 
 
 def _existing(features: Features) -> list[Tensor]:
@@ -192,16 +363,22 @@ def _existing(features: Features) -> list[Tensor]:
     return [rows[:count] for rows, count in zip(features.grid, features.counts.tolist(), strict=True)]
 
 
-def _padded(rows: Sequence[Tensor]) -> Stream:
-    """(R, D) of each item -> one stream; where no item has a row there is one that does not exist."""
-    values = pad_sequence(list(rows), batch_first=True)
-    if not values.shape[1]:
-        values = values.new_zeros(len(rows), 1, values.shape[2])
-    counts = torch.tensor([len(one) for one in rows], device=values.device)
-    return Stream(values, torch.arange(values.shape[1], device=values.device) < counts[:, None])
+class AttributeInput(_Own):
+    """The words of photos, by the ids that they have in the captioner's vocabulary."""
+
+    def __init__(self, source: AttributeSource, known: Tensor, device: torch.device):
+        """known  (W,) the captioner's id of each word"""
+        self.source, self.device, self.known = source, device, known
+        self.identity = json.dumps(source.identity, sort_keys=True)
+
+    def load(self, source: Source) -> tuple[NDArray[Any], str]:
+        return self.source.prepare(source)
+
+    def stream(self, contents: Sequence[NDArray[Any]]) -> Stream:
+        return attributes.as_stream(self.source, contents, self.known).to(self.device)
 
 
-class GridBoxes:
+class GridBoxes(_Own):
     """The cells of an encoder's grid, which are the same for every photo."""
 
     def __init__(self, identity: dict[str, Any], device: torch.device):

@@ -39,3 +39,20 @@ def number(text: str, least: float, most: float) -> float:
     if not least <= value <= most:
         raise argparse.ArgumentTypeError(f"must be a number from {least:g} to {most:g}, not {text!r}")
     return value
+
+
+def add_attention(parser: Parser) -> None:
+    parser.add_argument(
+        "--attention",
+        metavar="N",
+        type=positive,
+        help="draw what the words of N captions of each model attend to: DIR/attention/*.png, and in the report",
+    )
+    parser.add_argument("--word", metavar="WORD", help="with --attention: only what this word attends to")
+
+
+def check_attention(request: argparse.Namespace) -> None:
+    if request.attention and not request.out:
+        raise UserError("--attention needs --out, the folder for the pictures.")
+    if request.word and not request.attention:
+        raise UserError("--word needs --attention, the number of captions to draw.")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tellapart.captioning.ray_cluster import HELP, LOCAL, Cluster
 from tellapart.commands.arguments import Parser, number, positive
 from tellapart.data.unusable import Unusable
+from tellapart.detectors import KINDS
 from tellapart.errors import UserError
 from tellapart.printable import print_message, print_row
 from tellapart.progress import notice
@@ -17,10 +18,13 @@ from tellapart.progress import notice
 if TYPE_CHECKING:
     from tellapart.captioning.candidates_file import CandidatesFile
     from tellapart.captioning.captioner import PhotoCaptioner
+    from tellapart.captioning.contrast_prompt import ContrastConfig
     from tellapart.captioning.endpoint import Endpoint
     from tellapart.captioning.rerank import Collection
     from tellapart.captioning.sources import CaptionSource
+    from tellapart.data.captions import Caption
     from tellapart.data.items import Input
+    from tellapart.detectors.detector import Detector
 
 _DECODING = ("n_best", "min_words", "no_repeat", "length_penalty", "diverse", "diversity")
 
@@ -29,12 +33,12 @@ def parser() -> Parser:
     parser = Parser(
         "caption",
         "Caption photos, clips, folders of them (with the folders in them) or a data file.\n"
-        "Prints FILE<TAB>CAPTION lines, or writes rows to --out; a run that is started again with the same --out goes\n"
-        "on where it stopped.  Captions that you edit there are kept; delete a row to have it made again.\n"
+        "Prints FILE<TAB>CAPTION lines, or writes rows to --out; run it again with the same --out to\n"
+        "resume.  Captions that you edit there are kept; delete a row to make it again.\n"
         "Exit 1: some photos could not be used; each is named with its reason.\n"
         "\n"
-        "With --among, a photo's caption is the one, of several, that best tells it apart from its look-alikes\n"
-        "in a collection; rows then name those look-alikes, and the gap between them and the photo.\n"
+        "With --among, the caption of a photo is the candidate that best tells the photo apart from its\n"
+        "look-alikes in a collection; rows then name those look-alikes, and the gap between them and the photo.\n"
         "\n"
         "With --segments, each clip gets one caption per shot or per N seconds; --out F.srt or F.vtt are subtitles.\n"
         "With --n-best N, rows list N captions of a photo, and N lines are printed; --candidates reads such rows.",
@@ -44,11 +48,16 @@ def parser() -> Parser:
     parser.add_argument(
         "--model",
         default="",
-        help="from `tellapart models`, or a run folder; A+B averages their words' probabilities (default: the "
-        "embedded one)",
+        help="from `tellapart models`, a run folder, or a vision-language model of transformers (BLIP, GIT, LLaVA ...) "
+        "by folder or hub id; A+B: an ensemble that averages word probabilities (default: the embedded one)",
     )
-    parser.add_argument("--split", metavar="NAME", help="the part of a data file to caption (default: all)")
-    parser.add_argument("--out", metavar="F", type=Path, help="rows to F.jsonl or F.csv, subtitles to F.srt or F.vtt")
+    parser.add_argument("--split", metavar="NAME", help="split of a data file (default: all)")
+    parser.add_argument(
+        "--out",
+        metavar="F",
+        type=Path,
+        help="rows to F.jsonl or F.csv, COCO results to F.json, or subtitles of a clip to F.srt or F.vtt",
+    )
     parser.add_argument(
         "--features",
         metavar="DIR",
@@ -56,16 +65,45 @@ def parser() -> Parser:
         help="features of DATA.json that were cached or imported there; a model that learned from features made "
         "elsewhere needs them, others save time",
     )
+    parser.add_argument(
+        "--show",
+        choices=("attributes",),
+        help="also show, in rows too, the words that the model was given of a photo",
+    )
+    parser.add_argument(
+        "--detector", metavar="FILE", help=f"for a model that was trained with the boxes of a detector: {KINDS}"
+    )
     parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
-    parser.add_argument("--ray", metavar="ADDRESS", nargs="?", const=LOCAL, help=f"{HELP}; lines come as they are done")
+    parser.add_argument(
+        "--dtype",
+        choices=("fp32", "bf16", "int8"),
+        help="number type of a vision-language model; int8: of a captioner over a language model, on a CPU",
+    )
+    parser.add_argument(
+        "--prompt",
+        metavar="TEXT",
+        help="prompt of a vision-language model or a server for each photo (default: that of its training, or one "
+        "that asks for a caption of one sentence)",
+    )
+    parser.add_argument(
+        "--ray", metavar="ADDRESS", nargs="?", const=LOCAL, help=f"{HELP}; rows are in order of completion"
+    )
+    _add_decoding(parser)
+    _add_among(parser)
+    _add_clips(parser)
+    _add_server(parser)
+    return parser
+
+
+def _add_decoding(parser: Parser) -> None:
     decoding = parser.add_argument_group("decoding")
     decoding.add_argument("--beam", type=positive, default=3, help="width of the beam search; 1: greedy (default: 3)")
     decoding.add_argument(
         "--n-best", type=positive, metavar="N", help="list the N best captions; the beam is at least N wide"
     )
-    decoding.add_argument("--min-words", type=positive, metavar="N", help="captions have N words at least")
+    decoding.add_argument("--min-words", type=positive, metavar="N", help="minimum number of words")
     decoding.add_argument(
-        "--no-repeat", type=positive, metavar="N", help="no sequence of N words is said twice; 1: no word is"
+        "--no-repeat", type=positive, metavar="N", help="no sequence of N words occurs twice; 1: no word does"
     )
     decoding.add_argument(
         "--length-penalty", type=strength, metavar="P", help="0: rank by log p (default); 1: by perplexity"
@@ -78,26 +116,28 @@ def parser() -> Parser:
         "shared out evenly",
     )
     decoding.add_argument(
-        "--diversity", type=strength, metavar="S", help="how much they avoid them, in log p (default: 0.5)"
+        "--diversity", type=strength, metavar="S", help="penalty in log p for words of other groups (default: 0.5)"
     )
-    among = parser.add_argument_group("told apart")
+
+
+def _add_among(parser: Parser) -> None:
+    among = parser.add_argument_group("tell photos apart")
     among.add_argument("--among", metavar="PATH", nargs="+", help="the collection: photos, folders, or DATA.json")
     among.add_argument(
-        "--retriever", metavar="R", help="who must find a photo by its caption (default: the embedded one)"
+        "--retriever", metavar="R", help="retriever that finds photos by captions (default: the embedded one)"
     )
-    among.add_argument("--k", type=positive, help="look-alikes of a photo that a row names (default: 5)")
+    among.add_argument("--k", type=positive, help="number of look-alikes in a row (default: 5)")
     among.add_argument(
-        "--strength", type=strength, metavar="S", help="weight of being told apart against being likely (default: 0.4)"
+        "--strength", type=strength, metavar="S", help="weight of the retriever against the captioner (default: 0.4)"
     )
     among.add_argument(
         "--contrast",
-        choices=("captions", "words"),
-        help="choose among whole captions, or let the retriever have a say at each word (default: captions)",
+        choices=("captions", "words", "prompt"),
+        help="re-rank whole captions; weigh each word by the retriever; or show the model the photos that a first "
+        "caption is confused with, and ask for a sentence that fits this photo alone (default: captions; with "
+        "--endpoint: prompt)",
     )
-    among.add_argument("--candidates", metavar="F.jsonl", type=Path, help="choose among captions made elsewhere")
-    _add_clips(parser)
-    _add_server(parser)
-    return parser
+    among.add_argument("--candidates", metavar="F.jsonl", type=Path, help="choose from captions of another program")
 
 
 def _add_clips(parser: Parser) -> None:
@@ -129,17 +169,15 @@ def _add_server(parser: Parser) -> None:
     from tellapart.captioning.endpoint import LONGEST_SIDE, MAX_TOKENS
 
     server = parser.add_argument_group(
-        "captions from a server that speaks the OpenAI protocol",
+        "captions from a server with the OpenAI API",
         f"Each photo goes to URL, and to no other host, as a JPEG of at most {LONGEST_SIDE} pixels a side without\n"
-        "metadata, together with the prompt.  A photo is one request; with --among two, or five if the server gives\n"
-        "one answer at a time; failed ones are repeated.  A key is sent only if TELLAPART_API_KEY holds one or\n"
+        "metadata, together with the prompt.  A photo is one request.  With --among, one whose caption fits others is\n"
+        "sent again with those others: two requests more, or three if the server gives one answer at a time.\n"
+        "Failed requests are repeated.  A key is sent only if TELLAPART_API_KEY holds one or\n"
         "--api-key-env names its variable.  A line at the end says how many requests and tokens it was.",
     )
     server.add_argument("--endpoint", metavar="URL", help="such as http://localhost:8080/v1")
-    server.add_argument("--endpoint-model", metavar="NAME", help="the model to ask there")
-    server.add_argument(
-        "--prompt", metavar="TEXT", help="what to ask of each photo (default: a caption of one sentence)"
-    )
+    server.add_argument("--endpoint-model", metavar="NAME", help="name of the model on the server")
     server.add_argument(
         "--api-key-env", metavar="NAME", help="the environment variable whose key is sent (default: TELLAPART_API_KEY)"
     )
@@ -147,15 +185,25 @@ def _add_server(parser: Parser) -> None:
         "--max-tokens",
         type=positive,
         metavar="N",
-        help=f"length of an answer; models that think need more (default: {MAX_TOKENS})",
+        help=f"maximum tokens of an answer; reasoning models need more (default: {MAX_TOKENS})",
     )
+    server.add_argument(
+        "--contrast-prompt", metavar="TEXT", help="prompt with look-alikes; may hold {caption}, {count} and {others}"
+    )
+    server.add_argument(
+        "--answers", type=positive, metavar="N", help="candidate captions of a photo, with --among (default: 3, or 5)"
+    )
+    server.add_argument(
+        "--images", type=positive, metavar="N", help="photos in a request, the photo itself included (default: 4)"
+    )
+    server.add_argument("--sheet", action="store_true", default=None, help="send them as one picture, a contact sheet")
     server.add_argument("--max-requests", type=positive, metavar="N", help="stop after N requests (default: no limit)")
     server.add_argument("--timeout", type=seconds, default=60.0, help="seconds for an answer (default: 60)")
     server.add_argument(
         "--requests",
         type=positive,
         default=4,
-        help="requests at once, at most; more than one if the server works on them together (default: 4)",
+        help="maximum number of parallel requests, if the server handles them in parallel (default: 4)",
     )
 
 
@@ -175,6 +223,7 @@ def main(arguments: list[str]) -> int:
     request = parser().parse_args(arguments)
     _check(request)
 
+    from tellapart.captioning import coco_results
     from tellapart.captioning.rows import CaptionsFile
     from tellapart.captioning.segments import segmented, widened
     from tellapart.captioning.subtitles import SUFFIXES
@@ -182,9 +231,13 @@ def main(arguments: list[str]) -> int:
     from tellapart.data.items import gather
 
     titles = request.out if request.out and request.out.suffix in SUFFIXES else None
-    out = CaptionsFile(request.out) if request.out and not titles else None
+    results = request.out if request.out and request.out.suffix == coco_results.SUFFIX else None
+    file = coco_results.rows_beside(results) if results else request.out
+    out = CaptionsFile(file) if file and not titles else None
     source = _source(request)  # before any photo is looked at: a wrong file or address should not cost an hour
     inputs, problems = gather(request.paths, request.split)
+    if results:
+        coco_results.require_ids(inputs, results)
     if titles and len(inputs) > 1:
         raise UserError(f"--out {titles}: subtitles are those of one clip, not of {len(inputs)}.")
     if request.segments:
@@ -197,6 +250,8 @@ def main(arguments: list[str]) -> int:
         failed = _subtitle(request, speaker, inputs)
     else:
         failed = write(speaker, inputs, out) if out else show(speaker, inputs)
+    if results and out:
+        coco_results.write(out.rows, inputs, results)
     for problem in dict.fromkeys([*problems, *problems_there, *speaker.leftovers(inputs)]):
         print_message(problem)
     return 1 if failed or problems or problems_there else 0
@@ -211,7 +266,14 @@ def _check(request: argparse.Namespace) -> None:
             raise UserError(f"{name} needs --among, the collection that photos are told apart from.")
     if bool(request.endpoint) != bool(request.endpoint_model):
         raise UserError("--endpoint and --endpoint-model go together: where the server is, and which model to ask.")
-    for name in ("prompt", "api_key_env", "max_tokens", "max_requests"):
+    if request.dtype and (request.endpoint or request.candidates):
+        raise UserError("--dtype is for a vision-language model, which --model names.")
+    if request.prompt is not None and request.candidates:
+        raise UserError("--prompt is for vision-language models and servers; --candidates are there already.")
+    for name in ("contrast_prompt", "answers", "images"):
+        if getattr(request, name) is not None and not request.endpoint and request.contrast != "prompt":
+            raise UserError(f"--{name.replace('_', '-')} needs --contrast prompt, or --endpoint.")
+    for name in ("api_key_env", "max_tokens", "max_requests", "sheet"):
         if getattr(request, name) is not None and not request.endpoint:
             raise UserError(f"--{name.replace('_', '-')} needs --endpoint, the server that it is about.")
     is_subtitle = bool(request.out) and request.out.suffix in (".srt", ".vtt")
@@ -224,8 +286,14 @@ def _check(request: argparse.Namespace) -> None:
     _check_decoding(request)
     if request.ray:
         _check_cluster(request)
+    if request.show and (request.candidates or request.endpoint or request.ray):
+        raise UserError("--show attributes is of what a --model is given of photos, in this process.")
     if request.features and (request.candidates or request.endpoint):
         raise UserError("--features is what a --model remembers of photos; nothing else needs it.")
+    if request.contrast == "prompt" and request.candidates:
+        raise UserError("--contrast prompt needs a model that can be asked; --candidates are there already.")
+    if request.images == 1:
+        raise UserError("--images 1: a photo must be shown beside at least one other.")
     if request.contrast == "words" and (request.candidates or request.endpoint):
         raise UserError("--contrast words needs a captioner that can be asked word by word: a --model.")
     if request.out and request.candidates and request.out.resolve() == request.candidates.resolve():
@@ -253,7 +321,7 @@ def _check_decoding(request: argparse.Namespace) -> None:
 
 
 def _check_cluster(request: argparse.Namespace) -> None:
-    for name in ("candidates", "endpoint", "features"):
+    for name in ("candidates", "endpoint", "features", "detector", "prompt", "dtype"):
         if getattr(request, name):
             raise UserError(f"--ray and --{name} do not go together: workers look at photos and caption them.")
     if request.contrast == "words":
@@ -296,10 +364,11 @@ def _source(request: argparse.Namespace) -> CandidatesFile | Endpoint | PhotoCap
         from tellapart.captioning.endpoint import Endpoint
 
         settings = {"prompt": request.prompt, "max_tokens": request.max_tokens, "max_requests": request.max_requests}
+        settings["sheet"] = request.sheet
         return Endpoint(
             request.endpoint,
             request.endpoint_model,
-            candidates=5 if request.among else 1,
+            candidates=(request.answers or 5) if request.among else 1,
             timeout=request.timeout,
             at_once=request.requests,
             api_key=_api_key(request.api_key_env),
@@ -313,7 +382,15 @@ def _source(request: argparse.Namespace) -> CandidatesFile | Endpoint | PhotoCap
         from tellapart.captioning.ray_workers import ClusterCaptioner
 
         return ClusterCaptioner(request.model or DEFAULT, Cluster(request.ray), device=request.device)
-    return load(request.model or DEFAULT, device=request.device, features=request.features, paths=request.paths)
+    return load(
+        request.model or DEFAULT,
+        device=request.device,
+        features=request.features,
+        paths=request.paths,
+        detector=request.detector,
+        prompt=request.prompt,
+        dtype=request.dtype,
+    )
 
 
 def _api_key(variable: str | None) -> str:
@@ -337,16 +414,34 @@ def _speaker(
     how = RerankConfig(**_given(chosen))
     if isinstance(source, CandidatesFile):
         return of_candidates(source, collection, how)
+    contrast, detector = _contrast(request) if collection is not None else (None, None)
     if isinstance(source, Endpoint):
-        return of_endpoint(source, collection, how)
+        return of_endpoint(source, collection, how, contrast, detector)
     searched = {"n_best": request.n_best, "min_words": request.min_words, "no_repeat": request.no_repeat}
-    searched |= {
-        "length_penalty": request.length_penalty,
-        "beam": request.beam,
-        "groups": request.diverse,
-        "diversity": request.diversity,
-    }
-    return of_captioner(source, Search(**_given(searched)), collection, how)
+    searched |= {"beam": request.beam, "groups": request.diverse, "diversity": request.diversity}
+    searched |= {"length_penalty": request.length_penalty}
+    return of_captioner(
+        source,
+        Search(**_given(searched)),
+        collection,
+        how,
+        contrast,
+        detector,
+        show_attributes=request.show == "attributes",
+    )
+
+
+def _contrast(request: argparse.Namespace) -> tuple[ContrastConfig | None, Detector | None]:
+    """How a model is shown what to tell apart, and what checks its answers; none: it is not shown."""
+    if request.contrast != "prompt" and (request.contrast or not request.endpoint):
+        return None, None
+    from tellapart.captioning.contrast_prompt import ContrastConfig
+    from tellapart.detectors.loading import load
+    from tellapart.metrics.object_words import CLASSES
+
+    given = {"prompt": request.contrast_prompt, "answers": request.answers, "images": request.images}
+    detector = load(request.detector, CLASSES) if request.detector else None
+    return ContrastConfig(**_given(given)), detector
 
 
 def _given(settings: dict[str, Any]) -> dict[str, Any]:
@@ -376,6 +471,13 @@ def _subtitle(request: argparse.Namespace, speaker: CaptionSource, inputs: list[
     return len(failed)
 
 
+def _words(caption: Caption) -> list[str]:
+    """What it shows of the attributes, if that was asked for."""
+    if caption.attributes is None:
+        return []
+    return [", ".join(f"{word} {chance:.2f}" for word, chance in caption.attributes)]
+
+
 def show(speaker: CaptionSource, inputs: list[Input]) -> int:
     """Lines on stdout, as they come.  Returns how many photos failed."""
     failed = Unusable(print_message)
@@ -384,6 +486,6 @@ def show(speaker: CaptionSource, inputs: list[Input]) -> int:
             failed.add(caption.file, caption.error)
         else:
             for text in [one.text for one in caption.candidates] or [caption.text]:
-                print_row(caption.file, text)
+                print_row(caption.file, text, *_words(caption))
     failed.rest(" (--out F.jsonl names each)")
     return len(failed)

@@ -7,19 +7,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from tellapart.commands.arguments import Parser, positive
+from tellapart.commands.arguments import Parser, add_attention, check_attention, positive
 from tellapart.printable import print_message, print_row
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Sequence
 
+    from tellapart.evaluation.captions import Captioners
     from tellapart.evaluation.changes import Changes
     from tellapart.evaluation.compare import Evaluation
     from tellapart.evaluation.grid import Grid
     from tellapart.evaluation.models import Split
     from tellapart.evaluation.pages.compare import Findings
-    from tellapart.evaluation.pages.photo_cards import Looking
     from tellapart.evaluation.training_runs import Run
     from tellapart.retrievers.retriever import Retriever
 
@@ -57,6 +57,7 @@ def parser() -> Parser:
         default=[],
         help="folders of `tellapart evaluate --out`; their captions are reused",
     )
+    add_attention(parser)
     parser.add_argument("--time", action="store_true", help="time each part of a policy gradient step; takes a minute")
     parser.add_argument("--features", metavar="DIR", type=Path, help="folder with cached or imported features of DATA")
     parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
@@ -96,9 +97,10 @@ def _check(request: Namespace) -> None:
     for name in ("data", "evaluation"):
         if getattr(request, name) and not request.out:
             raise UserError(f"--{name} needs --out, the folder for the figures.")
-    for name in ("split", "photos", "features"):
+    for name in ("split", "photos", "features", "attention"):
         if getattr(request, name) and not request.data:
             raise UserError(f"--{name} needs --data, the file with the photos.")
+    check_attention(request)
 
 
 def _print(runs: Sequence[Run]) -> None:
@@ -137,11 +139,16 @@ def _look(request: Namespace, findings: Findings) -> list[str]:
     runs, problems = findings.runs, list[str]()
     if request.data:
         (split,) = models.splits([request.data], request.split or "test")
-        changed, findings.looked, problems = _captions(request, split, runs, findings.evaluations)
+        changed, captioners, problems = _captions(request, split, runs, findings.evaluations)
+        findings.looked = captioners.looked
+        if request.attention:
+            photos = [photo.file for photo in changed.photos]
+            captions = {name: dict(zip(photos, texts, strict=True)) for name, texts in changed.captions.items()}
+            findings.attention = captioners.attention(captions, request.attention, request.word or "")
         retriever = _unless(findings, "what a listener makes of captions", lambda: load(device=request.device))
         findings.changes, findings.grid = changed, _heard(changed, split, runs, retriever, findings)
         if retriever is not None:
-            plane = _unless(findings, "the map of captions", lambda: changes.plane(changed.said, retriever))
+            plane = _unless(findings, "the map of captions", lambda: changes.plane(changed.captions, retriever))
             findings.plane = None if plane is None else (retriever.name, plane)
     speaking = [run for run in runs if not run.recipe.retriever]
     rewarded = [run for run in speaking if "ld" in run.rewards] or speaking
@@ -164,33 +171,33 @@ def _heard(
     from tellapart.evaluation import models
 
     photos = models.Split(split.name, split.source, changes.photos, [])
-    said = [
-        models.Said(
+    captions = [
+        models.ModelCaptions(
             models.Model(str(one.folder), one.name, "captioner"),
-            {photo: [text] for photo, text in enumerate(changes.said[one.name])},
+            {photo: [text] for photo, text in enumerate(changes.captions[one.name])},
         )
         for one in runs
     ]
 
-    def listen() -> list[run.Listener]:
+    def photo_retrievers_of() -> list[run.PhotoRetriever]:
         if retriever is None:
             return []
         seen, embedded = run.embed([retriever], photos)
         if len(seen.photos) < len(photos.photos):
             raise UserError(seen.problems[0])
-        return run.listen([retriever], embedded, photos, None)
+        return run.photo_retrievers_of([retriever], embedded, photos, None)
 
-    listeners = _unless(findings, "look-alikes, and places by a retriever,", listen) or []
+    photo_retrievers = _unless(findings, "look-alikes, and places by a retriever,", photo_retrievers_of) or []
     everything = list(range(len(changes.photos)))
-    return run.measure(photos, said, everything, listeners, None, against=runs[0].name, metrics="CIDEr-D")
+    return run.measure(photos, captions, everything, photo_retrievers, None, against=runs[0].name, metrics="CIDEr-D")
 
 
 def _captions(
     request: Namespace, split: Split, runs: Sequence[Run], evaluations: Sequence[Evaluation]
-) -> tuple[Changes, Looking, list[str]]:
+) -> tuple[Changes, Captioners, list[str]]:
     """What each run says of some photos of a split: as it was evaluated, or made now and kept in DIR/captions.
 
-    Also who knows what the words rest on, and what could not be used.
+    Also the captioners, who know what the words rest on, and what could not be used.
     """
     from tellapart.errors import UserError
     from tellapart.evaluation import changes
@@ -201,19 +208,19 @@ def _captions(
     drawn = changes.drawn(split, request.photos or _PHOTOS)
     captioners = Captioners(request.out / "captions", request.device, request.features, [request.data])
     wanted = [str(photo.file) for photo in drawn.photos]
-    said, problems = dict[str, dict[str, str]](), list(split.problems)
+    captions, problems = dict[str, dict[str, str]](), list(split.problems)
     for run in runs:
         model = Model(str(run.folder), run.name, "captioner")
         texts = evaluated(run, split.name, evaluations)
         if not set(wanted) <= texts.keys():
-            made = captioners.said(model, drawn).of_photo
+            made = captioners.captions_of(model, drawn).of_photo
             texts = {wanted[row]: texts[0] for row, texts in made.items()}
         else:
             with suppress(UserError):  # its captions are there; a captioner that cannot be loaded costs but the overlay
                 captioners.load(model)
-        said[run.name] = {file: texts[file] for file in wanted if file in texts}
+        captions[run.name] = {file: texts[file] for file in wanted if file in texts}
         problems += [f"{file}: {run.name} has no caption of it." for file in wanted if file not in texts]
-    return changes.compare(split, drawn.photos, said), captioners.looked, problems
+    return changes.compare(split, drawn.photos, captions), captioners, problems
 
 
 def _unless(findings: Findings, what: str, find: Callable[[], Found]) -> Found | None:

@@ -155,7 +155,7 @@ def _show(grid: Grid, told_apart: Mapping[str, str]) -> None:
         if photo.extra["group"] == _SHOWN:
             print(f"\n  {photo.file.name}")
             for name, row in grid.rows.items():
-                print(f"    {name:<{width}}  {row.said.of_photo[number][0]}")
+                print(f"    {name:<{width}}  {row.captions.of_photo[number][0]}")
             print(f"    {_AMONG:<{width}}  {told_apart[str(photo.file)]}")
 
 

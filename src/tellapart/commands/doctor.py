@@ -85,8 +85,8 @@ def _java() -> Iterator[Finding]:
     if not java:
         yield True, "java", "none: apt install default-jre (only for SPICE)"
         return
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    yield True, "java", (said.splitlines() or [java])[0]
+    output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    yield True, "java", (output.splitlines() or [java])[0]
 
 
 def _metrics() -> Iterator[Finding]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from argparse import ArgumentTypeError
+from argparse import ArgumentTypeError, Namespace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tellapart.commands.arguments import Parser, positive
+from tellapart.commands.arguments import Parser, add_attention, check_attention, positive
 from tellapart.commands.score import TRAINING
 from tellapart.printable import print_message, print_row
 
@@ -17,19 +17,21 @@ if TYPE_CHECKING:
 
 
 def parser() -> Parser:
+    from tellapart.detectors import KINDS
     from tellapart.retrievers import DEFAULT
 
     parser = Parser(
         "evaluate",
-        "Caption the photos of a split with each model and compare: can the photos be told by their captions, and are\n"
-        "the captions right?\n"
+        "Caption the photos of a split with each model and compare the captions: accuracy, fluency, and how well they\n"
+        "tell the photos apart.\n"
         "\n"
         "  MODEL   from `tellapart models`, a run folder, a file of captions (as `tellapart score` reads them), or\n"
-        "          human: what people said; A,B,C are runs of one recipe with several seeds: a row with their means\n"
+        "          human: the references; A,B,C: runs of one recipe with different seeds, and a row with their mean;\n"
+        "          runs of taggers have a table of their own: average precision of their words\n"
         "\n"
         "Prints a table for each data set.  In DIR: results.json ({data: {model: {metric: value}}}, fractions),\n"
         "details.json (intervals, differences, signatures), report.html, TREC run and qrels files, and the captions.\n"
-        "A run that is started again with the same DIR goes on where it stopped.\n"
+        "Run it again with the same DIR to resume.\n"
         "Exit 1: some photos or captions could not be used; each is named.",
         "tellapart evaluate plain human --data flickr8k.json coco.json --retriever word judge --out evaluation",
     )
@@ -39,18 +41,19 @@ def parser() -> Parser:
     )
     parser.add_argument("--split", default="test", metavar="NAME", help="the part of a data file (default: test)")
     parser.add_argument(
-        "--photos", metavar="N", type=positive, help="at most so many of a data set's photos, drawn by chance"
+        "--photos", metavar="N", type=positive, help="use at most N photos per data set, sampled at random"
     )
     parser.add_argument(
         "--retriever",
         metavar="R",
         nargs="+",
-        help=f"who has to find the photos: from `tellapart models`, a run folder or a hub id (default: {DEFAULT})",
+        help=f"retrievers, from `tellapart models`, a run folder or a hub id (default: {DEFAULT})",
     )
     parser.add_argument(
         "--detector",
-        metavar="FILE.onnx",
-        help="a YOLOX export of COCO's classes: is what captions name seen (ObjPrec), is what is seen named (ObjRec)?",
+        metavar="FILE",
+        help=f"{KINDS}, of COCO's classes: for precision (ObjPrec) and recall (ObjRec) of the objects in captions, and "
+        "for models that were trained with its boxes",
     )
     parser.add_argument(
         "--against", metavar="MODEL", help="the row that the others are compared with (default: the first)"
@@ -66,12 +69,13 @@ def parser() -> Parser:
         help="hard distractors have at most this similarity to the photo (default: only exact copies are left out)",
     )
     parser.add_argument(
-        "--self-retrieval", action="store_true", help="let each captioner find its own photos too: takes minutes"
+        "--self-retrieval",
+        action="store_true",
+        help="also retrieve photos by each captioner's own log p(caption | photo); takes minutes",
     )
+    add_attention(parser)
     parser.add_argument("--all-columns", action="store_true", help="print every measure, not just the main ones")
-    parser.add_argument(
-        "--features", metavar="DIR", type=Path, help="what captioners saw of DATA, cached or imported there: saves time"
-    )
+    parser.add_argument("--features", metavar="DIR", type=Path, help="folder with cached or imported features of DATA")
     parser.add_argument("--out", metavar="DIR", type=Path, help="folder to write to")
     parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
     return parser
@@ -80,9 +84,15 @@ def parser() -> Parser:
 def main(arguments: list[str]) -> int:
     request = parser().parse_args(arguments)
 
+    from tellapart.models.parts import is_tagger
+
+    if all(is_tagger(Path(name)) for name in request.models):
+        return _taggers(request)
+
     from tellapart.evaluation.evaluate import REPORT, evaluate
     from tellapart.metrics import scoring
 
+    check_attention(request)
     for note in scoring.notes(request.metrics):
         print_message(note)
     evaluation = evaluate(
@@ -98,6 +108,8 @@ def main(arguments: list[str]) -> int:
         near_duplicates=request.near_duplicates,
         self_retrieval=request.self_retrieval,
         features=request.features,
+        attention=request.attention or 0,
+        word=request.word or "",
         out=request.out,
         device=request.device,
         show=partial(_print, all_columns=request.all_columns),
@@ -107,6 +119,28 @@ def main(arguments: list[str]) -> int:
     for problem in evaluation.problems:
         print_message(problem)
     return 1 if evaluation.problems else 0
+
+
+def _taggers(request: Namespace) -> int:
+    """Runs that give photos words instead of captions have a table of their own."""
+    from tellapart.evaluation.taggers import evaluate
+
+    found = evaluate(
+        request.models,
+        request.data,
+        split=request.split,
+        features=request.features,
+        out=request.out,
+        device=request.device,
+    )
+    for one in found:
+        print(f"{one.name}, average precision:")
+        for name, metrics in one.metrics.items():
+            print_row(name, *(f"{metric} {100 * value:.1f}" for metric, value in metrics.items()))
+    problems = [problem for one in found for problem in one.problems]
+    for problem in problems:
+        print_message(problem)
+    return 1 if problems else 0
 
 
 def _cosine(text: str) -> float:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from tellapart.captioning.ray_cluster import HELP, LOCAL, Cluster
-from tellapart.commands.arguments import Parser, positive
+from tellapart.commands.arguments import Parser, number, positive
+from tellapart.detectors import KINDS
 from tellapart.encoders import ENCODERS
 from tellapart.errors import UserError
 from tellapart.printable import print_message, print_row
@@ -15,10 +16,14 @@ from tellapart.recipe import EncoderConfig, Pooling
 
 if TYPE_CHECKING:
     from tellapart.data.examples import DataSet
+    from tellapart.features.extracted import Extracted
 
 _SHOWN = 3  # photos that a sentence names
+_DETECTED = 36  # boxes of a photo
 
-_ENCODER = ("encoder", "image_size", "grid", "coarse", "frames", "pooling")  # options for it
+
+def share(text: str) -> float:
+    return number(text, 0, 1)
 
 
 def parser() -> Parser:
@@ -58,10 +63,29 @@ def parser() -> Parser:
         "--frames", type=positive, help="frames of a clip, evenly in time (default: the middle frame alone)"
     )
     looking.add_argument(
+        "--detector",
+        metavar="FILE",
+        help=f"add the boxes that it finds to the cells: {KINDS}; --grid 1: only the whole photo and the boxes",
+    )
+    looking.add_argument(
+        "--detected",
+        metavar="N",
+        type=positive,
+        help=f"at most N boxes of the detector, most confident first (default: {_DETECTED})",
+    )
+    looking.add_argument(
         "--pooling",
         choices=get_args(Pooling),
         help=f"how the feature map is pooled (default: {defaults.pooling})",
     )
+    looking.add_argument(
+        "--attributes",
+        metavar="N",
+        type=positive,
+        help="cache the N most probable words of each photo instead: E is a tagger's run, a retriever, or a "
+        "detector (FILE.onnx)",
+    )
+    looking.add_argument("--threshold", type=share, help="leave out words that are less probable (default: 0)")
     looking.add_argument("--device", help="cpu, cuda ... (default: a GPU if there is one)")
     looking.add_argument("--ray", metavar="ADDRESS", nargs="?", const=LOCAL, help=HELP)
     elsewhere = parser.add_argument_group("import features")
@@ -93,32 +117,77 @@ def _check(request: argparse.Namespace) -> None:
     """What the arguments cannot say of each other by themselves."""
     if request.sources and not request.name:
         raise UserError("--from needs --name, the name of these features in recipes.")
-    looking, elsewhere = (*_ENCODER, "device", "ray"), ("name", "cap")
+    looks = ("image_size", "grid", "coarse", "frames", "detector", "detected", "pooling", "ray")
+    looking, elsewhere = ("encoder", *looks, "device", "attributes", "threshold"), ("name", "cap")
+    if request.threshold is not None and not request.attributes:
+        raise UserError("--threshold needs --attributes, the words that it is about.")
+    if request.attributes and not request.encoder:
+        raise UserError("--attributes needs --encoder: a tagger's run, a retriever, or a detector.")
+    for option in looks if request.attributes else ():
+        if getattr(request, option) is not None:
+            raise UserError(
+                f"--{option.replace('_', '-')} is for features; what gives --attributes looks as it learned to."
+            )
     for option in looking if request.sources else elsewhere:
         if getattr(request, option) is not None:
             why = "is for an encoder; --from imports features without one" if request.sources else "needs --from"
             raise UserError(f"--{option.replace('_', '-')} {why}.")
+    if request.detected and not request.detector:
+        raise UserError("--detected needs --detector, which finds the boxes.")
+    if request.detector and request.ray:
+        raise UserError("--detector and --ray do not go together: workers do not know the detector.")
 
 
 def _compute(request: argparse.Namespace, dataset: DataSet) -> bool:
     """Returns whether some photos have no features now."""
     from tellapart import numerics
-    from tellapart.data.items import KIND_OF
     from tellapart.features.extracted import extract, store_folder
-    from tellapart.models.encoder import load
+    from tellapart.models.parts import load_encoder
 
     cluster = Cluster(request.ray) if request.ray else None
-    given = {name.replace("encoder", "name"): getattr(request, name) for name in _ENCODER}
+    given = {
+        "name": request.encoder,
+        "image_size": request.image_size,
+        "grid": request.grid,
+        "pooling": request.pooling,
+        "coarse": request.coarse,
+        "frames": request.frames,
+        "detected": (request.detected or _DETECTED) if request.detector else None,
+    }
+    if request.attributes:
+        return _attributes(request, dataset)
     config = EncoderConfig(**{key: value for key, value in given.items() if value is not None})
     device = request.device or "auto"
-    encoder = load(config, numerics.choose_device(device))
+    encoder = load_encoder(config, numerics.choose_device(device))
+    if request.detector:
+        from tellapart.detectors.loading import load as load_detector
+        from tellapart.detectors.regions import DetectedRegions
+
+        encoder = DetectedRegions(encoder, load_detector(request.detector))
     store = store_folder(request.out, dataset.name, encoder)
     looking = None
     if cluster:
         from tellapart.captioning.ray_workers import looking_on
 
         looking = looking_on(cluster, encoder, device)
-    result = extract(dataset.examples, encoder, store, looking)
+    return _report(extract(dataset.examples, encoder, store, looking), store, dataset)
+
+
+def _attributes(request: argparse.Namespace, dataset: DataSet) -> bool:
+    """Returns whether some photos have no attributes now."""
+    from tellapart import numerics
+    from tellapart.features import attributes
+    from tellapart.models.attributes import load
+
+    config = EncoderConfig(request.encoder, most=request.attributes, threshold=request.threshold or 0.0)
+    source = load(config, numerics.choose_device(request.device or "auto"))
+    result = attributes.extract(dataset.examples, source, request.out, dataset.name)
+    return _report(result, attributes.folder_of(source, request.out, dataset.name), dataset)
+
+
+def _report(result: Extracted, store: Path, dataset: DataSet) -> bool:
+    from tellapart.data.items import KIND_OF
+
     before = len(dataset.examples) - len(result.failed) - result.computed
     failed = f", {len(result.failed)} could not be used" if result.failed else ""
     print_row(f"{store}: {result.computed} {KIND_OF[dataset.kind]} added, {before} were there{failed}")

@@ -112,8 +112,8 @@ def _photos_by_name(among: str, names: Iterable[str], source: Path) -> tuple[dic
     below = f"{Path(among)}/"
     photos = {}
     for photo in inputs:
-        said = [str(photo.id), photo.file, photo.file.removeprefix(below)]
-        name = next((name for name in said if name in known), known_files.get(_real(photo.file)))
+        spellings = [str(photo.id), photo.file, photo.file.removeprefix(below)]
+        name = next((name for name in spellings if name in known), known_files.get(_real(photo.file)))
         photos[name or photo.file] = photo.file
     if not known & photos.keys():
         raise UserError(f"{source} and {among} have no photo in common; captions must have the id or file of a photo.")

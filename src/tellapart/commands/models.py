@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from itertools import takewhile
 from pathlib import Path
 
 from tellapart import files, paths, recipe_files
@@ -41,7 +43,7 @@ def main(arguments: list[str]) -> int:
             "a folder or hub id": f"{ANY_BACKBONE}; pip install 'tellapart[backbones]'",
             "imported features": "added with `tellapart features DATA --from ARCHIVE --name NAME`",
         },
-        "recipes (tellapart train NAME)": {name: _first_line(file) for name, file in recipe_files.shipped().items()},
+        "recipes (tellapart train NAME)": {name: _about(file) for name, file in recipe_files.shipped().items()},
     }
     for title, lines in sections.items():
         if lines:
@@ -51,12 +53,12 @@ def main(arguments: list[str]) -> int:
 
 
 def _card(folder: Path) -> str:
-    """The first line of the model card that says something."""
+    """The first sentence of the model card."""
     card = folder / "README.md"
     if not card.exists():
         return "weights missing in this installation"
     lines = card.read_text(encoding="utf-8").split("---", 2)[-1].splitlines()
-    return next(line for line in lines if line and not line.startswith("#"))
+    return _sentence("\n".join(line for line in lines if not line.startswith("#")))
 
 
 def _minilm() -> str:
@@ -75,9 +77,14 @@ def _where(name: str) -> str:
         return f"not installed: {entry.install}"
 
 
-def _first_line(recipe: Path) -> str:
+def _about(recipe: Path) -> str:
     try:
-        first = files.read_text(recipe).partition("\n")[0]
+        lines = files.read_text(recipe).splitlines()
     except UserError:
         return "cannot be read"
-    return first.removeprefix("#").strip()
+    return _sentence("\n".join(line.removeprefix("#") for line in takewhile(lambda line: line.startswith("#"), lines)))
+
+
+def _sentence(text: str) -> str:
+    """The first sentence, whatever number of lines it takes; two spaces or a line's end follow it."""
+    return " ".join(re.split(r"(?<=\.)(?:  |\n|$)", text.strip())[0].split())

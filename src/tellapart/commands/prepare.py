@@ -9,6 +9,7 @@ from pathlib import Path
 from tellapart.commands.arguments import Parser
 from tellapart.data.examples import DataSet, clean, write
 from tellapart.data.items import KIND_OF
+from tellapart.data.media.parts import file_of
 from tellapart.data.readers import READERS
 from tellapart.data.readers.shared import SPLITS, first_few, with_splits
 from tellapart.errors import UserError
@@ -62,7 +63,7 @@ def main(arguments: list[str]) -> int:
 
 def missing_photos(dataset: DataSet) -> list[str]:
     """At most one sentence: a data set whose photos lie elsewhere would fill the screen otherwise."""
-    missing = [str(example.file) for example in dataset.examples if not is_file(example.file)]
+    missing = [str(example.file) for example in dataset.examples if not is_file(file_of(example.file))]
     if not missing:
         return []
     count = f"{len(missing):,} of {_count(len(dataset.examples), thing(dataset))}"

@@ -111,10 +111,8 @@ def _recipe(contents: list[dict[str, Any]], changes: list[tuple[str, str]], requ
     for one in contents:
         content = recipe_files.merged(content, one)
     recipe = recipe_values.filled(Recipe(), content)
-    for given, value in changes:
-        name, text, notes = former_names.renewed_option(given, value)
+    for name, text in changes:
         recipe = recipe_values.changed(recipe, name, text)
-        former_names.announce(notes)
     if request.print_config:
         from tellapart.training.run_folder import plain
 
@@ -154,12 +152,18 @@ def _apart(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
         if option == name or name.split(".")[0] not in Recipe.__dataclass_fields__:
             options.append(word)
         elif joined:
-            changes.append((name, value))
+            changes.append(_renewed(name, value))
         elif given:
-            changes.append((name, given.pop(0)))
+            changes.append(_renewed(name, given.pop(0)))
         else:
             raise UserError(f"{option}: a value must follow.")
     return options, changes
+
+
+def _renewed(option: str, value: str) -> tuple[str, str]:
+    name, text, notes = former_names.renewed_option(option, value)
+    former_names.announce(notes)
+    return name, text
 
 
 def _with_short_forms(arguments: list[str]) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -121,6 +121,7 @@ def padded(captions: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor]
 
 
 OneBatch = TypeVar("OneBatch", covariant=True)
+_POOL = 64  # batches among which captions are sorted by length
 
 
 class Data(Protocol[OneBatch]):
@@ -129,7 +130,7 @@ class Data(Protocol[OneBatch]):
     examples: list[Example]
 
     @property
-    def captions(self) -> Sequence[Sequence[object]]:
+    def captions(self) -> Sequence[Sequence[Any]]:
         """Of each photo."""
 
     def __len__(self) -> int: ...
@@ -149,6 +150,7 @@ class BatchStream(Generic[OneBatch]):
 
     share  (rank, size): of each batch the part of one of several processes, which together have the batch that one
            alone would have; a part may be empty
+    by_length  captions that are about as long stand together: within a few dozen batches, the order of which is random
     """
 
     data: Data[OneBatch]
@@ -157,6 +159,7 @@ class BatchStream(Generic[OneBatch]):
     seed: int
     consumed: int = 0
     share: tuple[int, int] = (0, 1)
+    by_length: bool = False
 
     @property
     def batches_per_epoch(self) -> int:
@@ -179,9 +182,28 @@ class BatchStream(Generic[OneBatch]):
         """An order of the photos, and for each photo a random number per caption and one more."""
         draw, count = np.random.default_rng((self.seed, epoch)), len(self.data)
         most = max(map(len, self.data.captions))
-        return draw.permutation(count), draw.random((count, most)), draw.random(count)
+        order, ranks, chance = draw.permutation(count), draw.random((count, most)), draw.random(count)
+        return self._sorted(order, ranks, draw) if self.by_length else order, ranks, chance
+
+    def _sorted(
+        self, order: NDArray[np.int64], ranks: NDArray[np.float64], draw: np.random.Generator
+    ) -> NDArray[np.int64]:
+        """The same photos; the last batch, which may be smaller, stays the last."""
+        length = np.array(
+            [max(len(self.data.captions[photo][k]) for k in self._choose(photo, ranks[photo])) for photo in order]
+        )
+        pool = self.batch_size * _POOL
+        parts = [
+            np.argsort(length[start : start + pool], kind="stable") + start for start in range(0, len(order), pool)
+        ]
+        batches = np.array_split(np.concatenate(parts), range(self.batch_size, len(order), self.batch_size))
+        whole = len(batches) - (len(batches[-1]) < self.batch_size)
+        places: NDArray[np.int64] = np.concatenate([*(batches[i] for i in draw.permutation(whole)), *batches[whole:]])
+        return order[places]
 
     def _choose(self, photo: int, ranks: NDArray[np.float64]) -> list[int]:
         """K different captions; where the photo has fewer, all of them, again and again until there are K."""
         order = np.argsort(ranks[: len(self.data.captions[photo])])
+        if not len(order):  # a photo without captions, which some objectives learn from
+            return []
         return [int(k) for k in np.resize(order, self.captions_per_photo)]

@@ -8,6 +8,8 @@ from typing import Any
 
 from tellapart.data.media.parts import part
 
+PROMPT = "Write a caption for this photo: one plain sentence that says what can be seen. Answer with the caption only."
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -44,6 +46,7 @@ class Caption:
     look_alikes: tuple[str, ...] | None = None  # files that it was told apart from, the most similar first
     gap: float = math.nan  # how much better the caption fits the photo than them, by the retriever's cosine (GEG-Avg)
     candidates: tuple[Candidate, ...] = ()  # where several were asked for: all of them, the best (`text`) first
+    attributes: tuple[tuple[str, float], ...] | None = None  # where asked for: words that the captioner was given
     near_duplicates: tuple[str, ...] = ()  # files that it need not be told apart from: other frames of a burst, edits
 
     def row(self) -> dict[str, Any]:
@@ -57,6 +60,8 @@ class Caption:
             row["captions"] = [{"caption": one.text, "logprob": _or_none(one.logp)} for one in self.candidates]
         if self.look_alikes is not None:
             row |= {"look_alikes": list(self.look_alikes), "gap": _or_none(self.gap)}
+        if self.attributes is not None:
+            row["attributes"] = [{"word": word, "probability": round(chance, 4)} for word, chance in self.attributes]
         if self.near_duplicates:
             row["near_duplicates"] = list(self.near_duplicates)
         return row

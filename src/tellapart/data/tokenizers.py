@@ -119,13 +119,26 @@ class SubwordTokenizer:
     Padding may be the same token as the end (GPT-2, SmolLM2): whoever reads a batch goes by its mask.
     """
 
-    def __init__(self, tokenizer: Subwords, *, eos: int, bos: int | None = None, pad: int | None = None):
-        """Without a BOS or a padding token of its own, EOS stands for it."""
+    def __init__(
+        self,
+        tokenizer: Subwords,
+        *,
+        eos: int,
+        bos: int | None = None,
+        pad: int | None = None,
+        never: Iterable[int] = (),
+    ):
+        """Without a BOS or a padding token of its own, EOS stands for it.
+
+        never  other tokens that no caption may have, such as the places of photos in a prompt
+        """
+        self._never = set(never)
         self._tokenizer, self.eos = tokenizer, eos
         self.bos, self.pad = eos if bos is None else bos, eos if pad is None else pad
         for name, token in (("eos", self.eos), ("bos", self.bos), ("pad", self.pad)):
             if not 0 <= token < len(self):
                 raise UserError(f"the tokenizer has {len(self)} tokens, and its {name} is {token}.")
+        self._ends_with_full_stop = tokenizer.id_to_token(eos) == "."
 
     @classmethod
     def load(cls, folder: Path) -> SubwordTokenizer:
@@ -150,6 +163,11 @@ class SubwordTokenizer:
             raise UserError(f"{folder / SUBWORDS} is not a tokenizer that this version can read {reason}.") from None
         return cls(library, **ids)
 
+    def ending_with(self, text: str) -> SubwordTokenizer:
+        """The same, where captions end with this token and not with EOS, which is then padding; if there is such."""
+        token = self._tokenizer.token_to_id(text)
+        return self if token is None else SubwordTokenizer(self._tokenizer, eos=token, bos=self.eos, pad=self.eos)
+
     def save(self, folder: Path) -> None:
         files.replace(folder / SUBWORDS, self._tokenizer.to_str().encode())
         _store(folder, {"kind": "subwords", "eos": self.eos, "bos": self.bos, "pad": self.pad})
@@ -159,10 +177,13 @@ class SubwordTokenizer:
 
     @property
     def banned_ids(self) -> tuple[int, ...]:
-        return tuple(sorted({self.pad, self.bos} - {self.eos}))
+        return tuple(sorted(({self.pad, self.bos} | self._never) - {self.eos}))
 
     def encode(self, caption: str) -> list[int]:
-        return list(self._tokenizer.encode(caption, add_special_tokens=False).ids)
+        if self._ends_with_full_stop:
+            caption = caption.rstrip(" .")  # with a space before it, a full stop is another token
+        ids = list(self._tokenizer.encode(caption, add_special_tokens=False).ids)
+        return ids[: ids.index(self.eos)] if self._ends_with_full_stop and self.eos in ids else ids
 
     def decode(self, tokens: Sequence[int]) -> str:
         kept = list(tokens[: tokens.index(self.eos)] if self.eos in tokens else tokens)
@@ -180,16 +201,22 @@ def load(folder: Path) -> Tokenizer:
     raise _unreadable(folder / VOCABULARY)
 
 
-def of_language_model(folder: Path) -> SubwordTokenizer:
-    """The tokenizer of a language model of transformers, from its folder: tokenizer.json, and ids in config.json."""
+def of_language_model(folder: Path, end: str = "") -> SubwordTokenizer:
+    """The tokenizer of a language model of transformers, from its folder: tokenizer.json, and ids in config.json.
+
+    end  what captions end with, such as a full stop, if there is such a token; the model's own EOS is then the padding
+    """
     if not files.is_folder(folder):
         raise UserError(f"data.tokenizer: there is no folder {folder}.")
     config = files.read_json(files.inside(folder, "config.json"))
     special = {name: config.get(f"{name}_token_id") for name in ("eos", "bos", "pad")}
+    if isinstance(special["eos"], list) and special["eos"]:  # several, as chat models have
+        special["eos"] = special["eos"][0]
     if type(special["eos"]) is not int:
         raise UserError(f"{folder / 'config.json'}: eos_token_id is not a token; a captioner must know how to end.")
     ids = {name: token for name, token in special.items() if type(token) is int}
-    return SubwordTokenizer.from_library(folder, ids)
+    found = SubwordTokenizer.from_library(folder, ids)
+    return found.ending_with(end) if end else found
 
 
 def spellings(tokenizer: Tokenizer) -> list[str]:

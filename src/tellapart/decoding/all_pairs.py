@@ -46,7 +46,7 @@ def log_probabilities_of_pairs(
 
     Each word is scored over the whole vocabulary, as in `score`, which gives gradients and is for given pairs.
     """
-    asked = [_spoken(caption, eos) + ((eos,) if with_eos else ()) for caption in captions]
+    asked = [_words_of(caption, eos) + ((eos,) if with_eos else ()) for caption in captions]
     distinct = sorted(set(asked))  # neighbours begin alike
     trees: list[_Tree] = []
     at_once = 1  # photos
@@ -67,7 +67,7 @@ def log_probabilities_of_pairs(
     return pairs.T[[place[caption] for caption in asked]]
 
 
-def _spoken(caption: Sequence[int], eos: int) -> Words:
+def _words_of(caption: Sequence[int], eos: int) -> Words:
     """The caption's words, without EOS and what may stand behind it."""
     words = tuple(caption)
     return words[: words.index(eos)] if eos in words else words

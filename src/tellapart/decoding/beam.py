@@ -96,7 +96,7 @@ def beam_search(
     logits, state = captioner.step(token, captioner.start(memory), memory)  # (B, V)
     logp = constraints.rule_out_(log_probabilities(logits), token.new_empty(len(token), 0))
     photos = np.arange(len(token))  # (A,) still searched, by their place in the batch
-    live = [_Beam.unspoken(photos, max_words, rules.pad, logp)] * groups
+    live = [_Beam.empty(photos, max_words, rules.pad, logp)] * groups
     banks = [_Bank.empty(live[0], -(-n_best // groups)) for _ in live]
     for length in range(1, max_words + 1):
         # (A, groups, H, V); before the first word all groups share one row
@@ -107,8 +107,8 @@ def beam_search(
             total = torch.from_numpy(live[group].logp).to(device)[:, :, None] + following[:, group]  # (A, H, V)
             ranked = total
             if rescore is not None:
-                said = torch.from_numpy(live[group].tokens[:, :, : length - 1]).to(device)
-                ranked = rescore(said, total, torch.from_numpy(photos).to(device))
+                prefix = torch.from_numpy(live[group].tokens[:, :, : length - 1]).to(device)
+                ranked = rescore(prefix, total, torch.from_numpy(photos).to(device))
             own_rows = rows[:, min(group, rows.shape[1] - 1)]
             found = live[group].continuations(total, ranked, taken, own_rows, at=length - 1, count=2 * width)
             ends = found.tokens[:, :, length - 1] == rules.eos  # (A, 2*width)
@@ -134,11 +134,11 @@ def beam_search(
             keep = np.flatnonzero(~done)
             photos, live = photos[keep], [one.of(keep) for one in live]
             memory = select(memory, torch.from_numpy(keep).to(device))
-        spoken = np.concatenate([one.tokens[:, :, :length] for one in live], axis=1)  # (A, beam, length)
-        said = torch.from_numpy(spoken.reshape(-1, length)).to(device)
+        tokens = np.concatenate([one.tokens[:, :, :length] for one in live], axis=1)  # (A, beam, length)
+        prefix = torch.from_numpy(tokens.reshape(-1, length)).to(device)
         row = torch.from_numpy(np.concatenate([one.row for one in live], axis=1).ravel()).to(device)
-        logits, state = captioner.step(said[:, -1], select(state, row), memory)
-        logp = constraints.rule_out_(log_probabilities(logits), said)
+        logits, state = captioner.step(prefix[:, -1], select(state, row), memory)
+        logp = constraints.rule_out_(log_probabilities(logits), prefix)
     return _Bank.joined(banks, n_best).hypotheses(rules.eos, device)
 
 
@@ -152,7 +152,7 @@ class _Beam:
     row: NDArray[np.int64]  # (A, H) of the state that each goes on from
 
     @classmethod
-    def unspoken(cls, photos: NDArray[np.int64], max_words: int, pad: int, like: Tensor) -> _Beam:
+    def empty(cls, photos: NDArray[np.int64], max_words: int, pad: int, like: Tensor) -> _Beam:
         certain = like.new_zeros(len(photos), 1).cpu().numpy()
         return cls(np.full((len(photos), 1, max_words), pad), certain, certain, photos[:, None])
 

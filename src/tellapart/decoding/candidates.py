@@ -14,12 +14,14 @@ import torch
 from torch import Tensor
 
 from tellapart.captioners import Captioner
+from tellapart.captioners.vision_language import Generates
 from tellapart.data.captions import Candidate
 from tellapart.data.tokenizers import Tokenizer
 from tellapart.decoding.beam import beam_search
 from tellapart.decoding.rules import Rules
 from tellapart.decoding.sample import sample
-from tellapart.decoding.score import score
+from tellapart.decoding.score import caption_mask, score
+from tellapart.errors import UserError
 
 
 @torch.no_grad()
@@ -43,6 +45,10 @@ def candidates(
     seeds              of the samples, one per photo; none are needed without samples
     """
     most = beam if samples else n_best
+    if isinstance(captioner, Generates):
+        if groups > 1:
+            raise UserError("this model is asked by transformers' generate, which knows no --diverse groups.")
+        return _generated(captioner, memory, tokenizer, rules, beam, most, samples, temperature, seeds)
     best = beam_search(captioner, memory, rules, beam=beam, n_best=most, groups=groups, diversity=diversity)
     found = in_words(best.tokens, best.logp, best.mask, tokenizer)
     if not samples:
@@ -54,6 +60,48 @@ def candidates(
     shape = (len(seeds), samples)
     more = in_words(drawn.tokens.view(*shape, -1), logp.view(shape), drawn.mask.view(*shape, -1), tokenizer)
     return [_once([*old, *new]) for old, new in zip(found, more, strict=True)]
+
+
+def _generated(
+    captioner: Generates,
+    memory: Any,
+    tokenizer: Tokenizer,
+    rules: Rules,
+    beam: int,
+    n_best: int,
+    samples: int,
+    temperature: float,
+    seeds: Sequence[int],
+) -> list[list[Candidate]]:
+    """The same from a model that is only asked as a whole."""
+    usual: dict[str, Any] = {"max_new_tokens": rules.max_words, "min_new_tokens": rules.min_words}
+    usual |= {"no_repeat_ngram_size": rules.no_repeat, "suppress_tokens": list(rules.banned), "pad_token_id": rules.pad}
+
+    def read(tokens: Tensor, logp: Tensor) -> list[list[Candidate]]:
+        mask = caption_mask(tokens, rules.eos)
+        return in_words(tokens, (logp * mask).nan_to_num().sum(2), mask, tokenizer)
+
+    searched: dict[str, Any] = {
+        "num_beams": beam,
+        "num_return_sequences": n_best,
+        "do_sample": False,
+        "length_penalty": 0.0,
+    }
+    found = read(*captioner.generate(memory, **usual, **searched, early_stopping="never" if beam > 1 else False))
+    if not samples:
+        return list(map(_once, found))
+    drawn: dict[str, Any] = {
+        "do_sample": True,
+        "num_beams": 1,
+        "num_return_sequences": samples,
+        "temperature": temperature,
+    }
+    for number, seed in enumerate(seeds):
+        with torch.random.fork_rng(devices=[memory[0].device] if memory[0].is_cuda else []):
+            torch.manual_seed(seed % 2**63)
+            one = (memory[0][number : number + 1],)
+            found[number] += read(*captioner.generate(one, **usual, **drawn, top_k=0, top_p=1.0))[0]
+    return list(map(_once, found))
 
 
 def _once(candidates: list[Candidate]) -> list[Candidate]:

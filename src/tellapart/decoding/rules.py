@@ -70,28 +70,28 @@ class Constraints:
     min_words: int
     no_repeat: int
 
-    def rule_out_(self, logits: Tensor, said: Tensor) -> Tensor:
+    def rule_out_(self, logits: Tensor, prefix: Tensor) -> Tensor:
         """Put -inf, in place, where a word may not follow.
 
         logits  (N, V)  of the next word, normalised or not
-        said    (N, t)  the words so far, without BOS
+        prefix  (N, t)  the words so far, without BOS
         """
         logits.index_fill_(1, self.banned, -torch.inf)
-        if self.no_repeat and said.shape[1] >= self.no_repeat:
-            logits.masked_fill_(self._said_before(said, logits.shape[1]), -torch.inf)
-        if said.shape[1] < self.min_words:
+        if self.no_repeat and prefix.shape[1] >= self.no_repeat:
+            logits.masked_fill_(self._repeated(prefix, logits.shape[1]), -torch.inf)
+        if prefix.shape[1] < self.min_words:
             ending = logits[:, self.eos].clone()
             logits[:, self.eos] = -torch.inf
             logits[:, self.eos] = ending.where((logits == -torch.inf).all(1), -torch.inf)
         return logits
 
-    def _said_before(self, said: Tensor, vocab_size: int) -> Tensor:
+    def _repeated(self, prefix: Tensor, vocab_size: int) -> Tensor:
         """(N, V) True at the words that would complete a sequence which is there already"""
-        *_, length = said.shape
-        sequences = said.unfold(1, self.no_repeat, 1)  # (N, S, no_repeat)
-        begun = said[:, length - self.no_repeat + 1 :]  # (N, no_repeat - 1) what the next word would complete
+        *_, length = prefix.shape
+        sequences = prefix.unfold(1, self.no_repeat, 1)  # (N, S, no_repeat)
+        begun = prefix[:, length - self.no_repeat + 1 :]  # (N, no_repeat - 1) what the next word would complete
         same = (sequences[:, :, :-1] == begun[:, None]).all(2)  # (N, S)
         words = sequences[:, :, -1].where(same, self.eos)  # EOS, which is exempt, stands for none
-        found = torch.zeros(len(said), vocab_size, dtype=torch.bool, device=said.device).scatter_(1, words, True)
+        found = torch.zeros(len(prefix), vocab_size, dtype=torch.bool, device=prefix.device).scatter_(1, words, True)
         found[:, self.eos] = False
         return found

@@ -52,8 +52,8 @@ def greedy(
     start = opening(memory, rules.bos)
     constraints = rules.on(start.device)
 
-    def choose(logits: Tensor, said: Tensor, row: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
-        word = constraints.rule_out_(logits.detach().clone(), said).argmax(dim=1)[row]
+    def choose(logits: Tensor, prefix: Tensor, row: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+        word = constraints.rule_out_(logits.detach().clone(), prefix).argmax(dim=1)[row]
         return word, _of(word, row, log_probabilities(logits))
 
     return _roll_out(captioner, memory, rules, choose, start, samples=1)
@@ -84,12 +84,12 @@ def sample(
     constraints = rules.on(start.device)
     numbers = None if uniform is None else uniform.to(start.device)
 
-    def choose(logits: Tensor, said: Tensor, row: Tensor, captions: Tensor) -> tuple[Tensor, Tensor]:
-        allowed = constraints.rule_out_(logits.clone(), said)
+    def choose(logits: Tensor, prefix: Tensor, row: Tensor, captions: Tensor) -> tuple[Tensor, Tensor]:
+        allowed = constraints.rule_out_(logits.clone(), prefix)
         policy = tempered(allowed, temperature, top_k, top_p)
         probability = policy.detach().exp()
         if numbers is not None:
-            word = _invert(probability, row, numbers[captions, said.shape[1]])
+            word = _invert(probability, row, numbers[captions, prefix.shape[1]])
         else:
             word = _draw(probability, row, captions, samples * len(start), generator)
         return word, _of(word, row, policy)

@@ -44,10 +44,10 @@ def score(
     # with dropout every caption has a beginning of its own.
     if getattr(captioner, "shares_prefixes", False) and not getattr(captioner, "training", False):
         shared = shared_prefixes(before, mask, len(opening(memory, bos)))
-        logits, row = captioner.forward(before, memory, spoken=shared), shared.which[mask]  # type: ignore[arg-type]
+        logits, row = captioner.forward(before, memory, shared), shared.which[mask]  # type: ignore[arg-type]
     else:
-        logits = captioner.forward(before, memory, spoken=mask)
+        logits = captioner.forward(before, memory, mask)
         row = torch.arange(len(logits), device=tokens.device)
-    said = policy(logits)  # (rows, V)
-    logp = said.flatten().index_select(0, row * said.shape[1] + tokens[mask])  # (M,)
+    log_policy = policy(logits)  # (rows, V)
+    logp = log_policy.flatten().index_select(0, row * log_policy.shape[1] + tokens[mask])  # (M,)
     return logp.new_zeros(tokens.shape).masked_scatter(mask, logp)

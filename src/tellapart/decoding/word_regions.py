@@ -39,8 +39,8 @@ def needed(captioner: Captioner, inputs: Inputs, tokens: Tensor, *, side: int, b
     visible = torch.cat([everything, ~windows(side)]).to(inputs.device)
     again = inputs.select([0] * len(visible))
     memory = captioner.encode(Inputs(again | {REGIONS: Stream(again[REGIONS].values, visible)}))
-    said = tokens.expand(len(visible), -1).contiguous()
-    logp = score(captioner, memory, said, torch.ones_like(said, dtype=torch.bool), bos=bos)
+    repeated = tokens.expand(len(visible), -1).contiguous()
+    logp = score(captioner, memory, repeated, torch.ones_like(repeated, dtype=torch.bool), bos=bos)
     return (logp[0] - logp[1:]).clamp(min=0).T
 
 

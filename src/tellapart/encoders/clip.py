@@ -111,6 +111,21 @@ class ClipEncoder:
         return Features(seen.last_hidden_state[:, int(self._has_class_token) :], seen.pooler_output)
 
 
+class ProjectedClip(ClipEncoder):
+    """The projected embedding as the one region of a photo, as ClipCap takes it."""
+
+    def __init__(self, config: EncoderConfig, device: torch.device):
+        super().__init__(load(config.name, device), device)
+        name = str(files.real(Path(config.name))) if files.is_folder(Path(config.name)) else config.name
+        self.config = EncoderConfig(name, self.config.image_size, 1, "projected")
+        self.feature_size = self.pooled_size
+
+    @torch.inference_mode()
+    def __call__(self, pixels: NDArray[np.uint8] | Tensor) -> Features:
+        pooled = super().__call__(pixels).pooled
+        return Features(pooled[:, None], pooled)
+
+
 def embedding_size(network: Any) -> int:
     """E"""
     config = network.config

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from tellapart import onnx_session
 from tellapart.data.media import photos
-from tellapart.encoders import ENCODERS, Published, efficientnet_lite, unknown, weights_file
+from tellapart.encoders import BUNDLED, ENCODERS, Published, efficientnet_lite, pretrained, unknown, weights_file
 from tellapart.errors import UserError
 from tellapart.recipe import EncoderConfig, Pooling
 
@@ -28,6 +29,20 @@ class Features(NamedTuple):
     grid: Tensor  # (B, R, D), row by row from the top left; the cells of a second grid follow
     pooled: Tensor  # (B, D), the mean of the network's own map
     counts: Tensor | None = None  # (B,) how many of the first regions exist; none: all of them
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What training has made of an EfficientNet-Lite.
+
+    base     its name in the table
+    weights  all of them, in half precision, as the bundled ones are
+    folder   of the run, or of the model that carries it
+    """
+
+    base: str
+    weights: dict[str, Tensor]
+    folder: Path
 
 
 class Encoder:
@@ -39,19 +54,26 @@ class Encoder:
 
     fit = photos.SQUEEZE
 
-    def __init__(self, config: EncoderConfig, device: str | torch.device = "cpu"):
-        entry = ENCODERS.get(config.name)
+    def __init__(self, config: EncoderConfig, device: str | torch.device = "cpu", tuned: Tuned | None = None):
+        name = tuned.base if tuned else config.name
+        entry = ENCODERS.get(name)
         if not isinstance(entry, Published):
-            raise unknown(config.name)
+            raise unknown(name)
         check(config, least_size=efficientnet_lite.STRIDE)
-        self.config, self.device = config, torch.device(device)
-        file = weights_file(config.name, entry)
-        self.weights_sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
-        graph = file.with_suffix(".onnx")
-        if self.device.type == "cpu" and graph.exists() and onnx_session.is_installed():
-            self._feature_map = _by_graph(graph)
+        self.config, self.device, self.tuned = config, torch.device(device), tuned
+        graph = BUNDLED / f"{name}.onnx"  # has no weights of its own, and so is that of any which was tuned
+        by_graph = self.device.type == "cpu" and graph.exists() and onnx_session.is_installed()
+        if tuned:
+            self.weights_sha256 = pretrained.sha256(tuned.weights)
         else:
-            self._feature_map = _by_torch(entry.variant, file, self.device)
+            file = weights_file(name, entry)
+            self.weights_sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+        self.feature_map: FeatureMap
+        if by_graph:
+            self.feature_map = _by_graph(graph, tuned)
+        else:
+            weights = tuned.weights if tuned else read_weights(file)
+            self.feature_map = _by_torch(entry.variant, weights, self.device)
 
     @property
     def regions(self) -> int:
@@ -68,34 +90,39 @@ class Encoder:
     @property
     def identity(self) -> dict[str, Any]:
         """What features must share to be used together: kept in manifests and model folders, and compared."""
-        return self.config.identity | {"weights_sha256": self.weights_sha256}
+        tuned = {"tuned": self.tuned.base} if self.tuned else {}
+        return self.config.identity | tuned | {"weights_sha256": self.weights_sha256}
 
     @torch.inference_mode()
     def __call__(self, pixels: NDArray[np.uint8] | Tensor) -> Features:
         """pixels (B, S, S, 3) in 0..255"""
-        return pool(self._feature_map(torch.as_tensor(pixels)), self.config)
+        return pool(self.feature_map(pixels), self.config)
 
 
-FeatureMap = Callable[[Tensor], Tensor]  # pixels (B, H, W, 3) -> (B, D, H / 32, W / 32)
+FeatureMap = Callable[[NDArray[np.uint8] | Tensor], Tensor]  # pixels (B, H, W, 3) -> (B, D, H / 32, W / 32)
 
 
-def _by_torch(variant: int, weights: Path, device: torch.device) -> FeatureMap:
+def _by_torch(variant: int, weights: dict[str, Tensor], device: torch.device) -> FeatureMap:
     network = efficientnet_lite.EfficientNetLite(variant)
-    network.load_state_dict(read_weights(weights))
+    network.load_state_dict(weights)
     network.eval().requires_grad_(False).to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def feature_map(pixels: Tensor) -> Tensor:
-        images = pixels.to(device).permute(0, 3, 1, 2)  # channels last in memory, as it came
+    def feature_map(pixels: NDArray[np.uint8] | Tensor) -> Tensor:
+        images = torch.as_tensor(pixels).to(device).permute(0, 3, 1, 2)  # channels last in memory, as it came
         return network((images.float() - 127) / 128)  # type: ignore[no-any-return]
 
     return feature_map
 
 
-def _by_graph(file: Path) -> FeatureMap:
-    session = onnx_session.session(file, file.name)
+def _by_graph(file: Path, tuned: Tuned | None) -> FeatureMap:
+    if tuned:
+        weights = {name: tensor.contiguous().numpy() for name, tensor in tuned.weights.items()}
+        session = onnx_session.session(file.read_bytes(), file.name, weights)
+    else:
+        session = onnx_session.session(file, file.name)
 
-    def feature_map(pixels: Tensor) -> Tensor:
-        return torch.from_numpy(session.run(None, {"pixels": pixels.contiguous().cpu().numpy()})[0])
+    def feature_map(pixels: NDArray[np.uint8] | Tensor) -> Tensor:
+        return torch.from_numpy(session.run(None, {"pixels": torch.as_tensor(pixels).contiguous().cpu().numpy()})[0])
 
     return feature_map
 
@@ -111,6 +138,8 @@ def check(config: EncoderConfig, least_size: int) -> None:
             raise UserError(f"encoder: {field} must be from {least} to {most}, not {value}.")
     if config.pooling not in get_args(Pooling):
         raise UserError(f"encoder: pooling must be {' or '.join(get_args(Pooling))}, not {config.pooling!r}.")
+    if config.pooling == "projected":
+        raise UserError(f"encoder: pooling {config.pooling} is for CLIP and SigLIP by folder or hub id.")
 
 
 def pool(feature_map: Tensor, config: EncoderConfig) -> Features:

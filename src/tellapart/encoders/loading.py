@@ -6,6 +6,7 @@ import torch
 
 from tellapart.encoders import ENCODERS, Custom, OnHub, PhotoEncoder, classifiers, pretrained, unknown
 from tellapart.encoders.backbone import Backbone
+from tellapart.encoders.clip import ProjectedClip
 from tellapart.encoders.encoder import Encoder
 from tellapart.encoders.frames import FrameEncoder
 from tellapart.recipe import EncoderConfig
@@ -28,6 +29,8 @@ def _load(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
         return Encoder(config, device)
     if classifiers.is_weights(config.name):
         return classifiers.load(config, device)
+    if pretrained.could_be(config.name) and config.pooling == "projected":
+        return ProjectedClip(config, device)
     if pretrained.could_be(config.name):
         return Backbone(config, config.name, device)
     raise unknown(config.name)

@@ -23,10 +23,16 @@ from tellapart import files, hub, paths
 from tellapart.errors import UserError
 from tellapart.hub import reason
 
-_LAYERS = re.compile("layers|depth|expert|stage|block")
+_LAYERS = re.compile("layers|n_layer|depth|expert|stage|block")
 _MOST_LAYERS, _MOST_SIZE = 1000, 10_000_000
 _MOST_MISSING = 1 << 30  # bytes: a tower that is not used, for instance
-_PARTS = ("*.json", "*.txt", "*.model", "model*.safetensors")  # of a model on the hub; never programs or pickles
+_PARTS = (
+    "*.json",
+    "*.jinja",
+    "*.txt",
+    "*.model",
+    "model*.safetensors",
+)  # of a model on the hub; never programs or pickles
 
 
 def could_be(name: str) -> bool:
@@ -47,7 +53,7 @@ def find(source: str, install: str) -> Path:
     """
     if paths.package("transformers") is None:
         raise UserError(f"{source}: it is loaded with transformers, which is not installed; `{install}` brings it.")
-    _quiet()
+    quiet()
     folder = Path(source) if files.is_folder(Path(source)) else hub.fetch(source, _PARTS)
     _check(folder)
     return folder
@@ -67,6 +73,11 @@ def _check(folder: Path) -> None:
         parts = files.read_json(index).get("weight_map")
         for part in set(map(str, parts.values())) if isinstance(parts, dict) else ():
             files.inside(folder, part)
+
+
+def check_architecture(values: dict[str, Any]) -> None:
+    """The same of a config that lies elsewhere, such as in a model folder of ours."""
+    _check_values(Path(), "config.json", values, True)
 
 
 def _check_values(folder: Path, name: str, values: Any, sizes: bool) -> None:
@@ -90,7 +101,7 @@ def _check_values(folder: Path, name: str, values: Any, sizes: bool) -> None:
                 raise UserError(f"{where} is too large; {most} is the most.")
 
 
-def _quiet() -> None:
+def quiet() -> None:
     """No reports or bars of transformers; a download shows its own bar on a terminal."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     from huggingface_hub.utils import enable_progress_bars
@@ -104,7 +115,9 @@ def _quiet() -> None:
         enable_progress_bars()
 
 
-def read_network(source: str, folder: Path, model: str, title: str) -> tuple[Any, list[str]]:
+def read_network(
+    source: str, folder: Path, model: str, title: str, dtype: torch.dtype = torch.float32
+) -> tuple[Any, list[str]]:
     """A network with the weights that the folder has, and the names of those that it lacks.
 
     model  the class in transformers
@@ -122,7 +135,7 @@ def read_network(source: str, folder: Path, model: str, title: str) -> tuple[Any
         _refuse_oversized(source, folder, model, title)
     try:
         network, found = getattr(transformers, model).from_pretrained(
-            where, use_safetensors=True, trust_remote_code=False, dtype=torch.float32, output_loading_info=True
+            where, use_safetensors=True, trust_remote_code=False, dtype=dtype, output_loading_info=True
         )
     except Exception as error:  # a damaged file or config fails in as many ways as there are fields
         if lacks_weights:

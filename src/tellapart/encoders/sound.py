@@ -38,7 +38,7 @@ _BLOCK = 1000  # spectra that are computed together
 class LogMel:
     """Reads the sound of clips; has no weights."""
 
-    fit = SQUEEZE
+    fit, counts_regions = SQUEEZE, True
     feature_size = pooled_size = 2 * BANDS
 
     def __init__(self, config: EncoderConfig):

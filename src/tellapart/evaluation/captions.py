@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from tellapart.captioning.captioner import PhotoCaptioner, load
@@ -13,7 +15,8 @@ from tellapart.captioning.writing import write
 from tellapart.data.items import Input
 from tellapart.decoding.search import Search
 from tellapart.evaluation import models as rows
-from tellapart.evaluation.models import Model, Said, Split
+from tellapart.evaluation.models import Model, ModelCaptions, Split
+from tellapart.evaluation.pages.attention import Picture, draw
 from tellapart.evaluation.pages.cards import WordRegions
 from tellapart.evaluation.pages.word_regions import looked
 from tellapart.evaluation.trec import file_name
@@ -25,9 +28,19 @@ _BEAM = 3
 class Captioners:
     """Captions of models; those that are made are kept in a folder, so that a second run need not make them again."""
 
-    def __init__(self, folder: Path, device: str, features: Path | None, data: Sequence[str]):
-        """features  where features of these data are stored"""
-        self._folder, self._device, self._features, self._data = folder, device, features, data
+    def __init__(
+        self,
+        folder: Path,
+        device: str,
+        features: Path | None,
+        data: Sequence[str],
+        detector: str | os.PathLike[str] | None = None,
+    ):
+        """features  where features of these data are stored
+        detector  for captioners whose regions are its boxes
+        """
+        self._folder = folder
+        self._load = partial(load, device=device, features=features, paths=data, detector=detector)
         self._loaded: dict[str, PhotoCaptioner] = {}
 
     def check(self, model: Model) -> None:
@@ -39,10 +52,10 @@ class Captioners:
 
     def load(self, model: Model) -> PhotoCaptioner:
         if model.name not in self._loaded:
-            self._loaded[model.name] = load(model.given, device=self._device, features=self._features, paths=self._data)
+            self._loaded[model.name] = self._load(model.given)
         return self._loaded[model.name]
 
-    def said(self, model: Model, split: Split) -> Said:
+    def captions_of(self, model: Model, split: Split) -> ModelCaptions:
         if model.kind == "human":
             return rows.by_people(model, split)
         if model.kind == "file":
@@ -53,8 +66,23 @@ class Captioners:
         write(of_captioner(self.load(model), Search(_BEAM), None, RerankConfig()), list(inputs.values()), file)
         texts = {row["file"]: row["caption"] for row in file.rows if "caption" in row}
         photos = enumerate(split.photos)
-        return rows.Said(model, {row: [texts[str(photo.file)]] for row, photo in photos if str(photo.file) in texts})
+        return rows.ModelCaptions(
+            model, {row: [texts[str(photo.file)]] for row, photo in photos if str(photo.file) in texts}
+        )
 
     def looked(self, speaker: str, photo: Path, caption: str) -> WordRegions | None:
         """Which part of a photo the words of a caption rest on; nobody knows it of captions from a file."""
         return looked(self._loaded[speaker], photo, caption) if speaker in self._loaded else None
+
+    def attention(self, captions: Mapping[str, Mapping[Path, str]], photos: int, word: str) -> list[Picture]:
+        """What words attend to, of so many photos, the first whose captions have the word.
+
+        captions  model -> photo -> caption
+        """
+        drawn = []
+        for name in (name for name in captions if name in self._loaded):
+            fitting = [(file, text) for file, text in captions[name].items() if not word or word in text.split()]
+            for file, text in fitting[:photos]:
+                if (png := draw(self._loaded[name], file, text, word)) is not None:
+                    drawn.append(Picture(name, file.name, text, png))
+        return drawn

@@ -38,7 +38,7 @@ class Changes:
     """
 
     photos: list[Example]
-    said: dict[str, list[str]]
+    captions: dict[str, list[str]]
     scores: dict[str, Floats]
 
     @property
@@ -60,38 +60,38 @@ class Changes:
 
 def drawn(split: Split, count: int) -> Split:
     """So many photos with references, drawn by a seed, in the order of the data."""
-    told = [photo for photo in split.photos if photo.captions]
-    if not told:
+    with_references = [photo for photo in split.photos if photo.captions]
+    if not with_references:
         raise UserError(f"{split.source}: no photo of the split has captions to compare with.")
-    return Split(split.name, split.source, told, split.problems).some(count)
+    return Split(split.name, split.source, with_references, split.problems).some(count)
 
 
-def compare(split: Split, photos: Sequence[Example], said: Mapping[str, Mapping[str, str]]) -> Changes:
+def compare(split: Split, photos: Sequence[Example], captions: Mapping[str, Mapping[str, str]]) -> Changes:
     """split: all photos, whose references say how frequent words are.  said: run -> file of a photo -> caption."""
-    there = [photo for photo in photos if all(str(photo.file) in own for own in said.values())]
+    there = [photo for photo in photos if all(str(photo.file) in own for own in captions.values())]
     if not there:
         raise UserError(f"{split.source}: there is no photo that all runs have a caption of.")
-    told = [photo for photo in split.photos if photo.captions]
-    row_of = {str(photo.file): row for row, photo in enumerate(told)}
+    with_references = [photo for photo in split.photos if photo.captions]
+    row_of = {str(photo.file): row for row, photo in enumerate(with_references)}
     at = np.array([row_of[str(photo.file)] for photo in there])
-    inputs = ScoringInputs([[""] for _ in told], [photo.captions for photo in told])
+    inputs = ScoringInputs([[""] for _ in with_references], [photo.captions for photo in with_references])
     scores = {}
-    for run, own in said.items():
-        texts = [""] * len(told)
+    for run, own in captions.items():
+        texts = [""] * len(with_references)
         for row, photo in zip(at.tolist(), there, strict=True):
             texts[row] = own[str(photo.file)]
         captioned = inputs.with_captions([[text] for text in texts])
         scores[run] = cider_d(captioned.captions_split, captioned.photos, captioned.references)[at]
-    return Changes(there, {run: [own[str(photo.file)] for photo in there] for run, own in said.items()}, scores)
+    return Changes(there, {run: [own[str(photo.file)] for photo in there] for run, own in captions.items()}, scores)
 
 
-def plane(said: Mapping[str, Sequence[str]], retriever: Retriever) -> dict[str, Floats]:
-    """run -> (P, 2): all captions as a retriever hears them, laid out by t-SNE so that like ones lie together."""
+def plane(captions: Mapping[str, Sequence[str]], retriever: Retriever) -> dict[str, Floats]:
+    """run -> (P, 2): all captions as a retriever embeds them, laid out by t-SNE so that like ones lie together."""
     try:
         from openTSNE import TSNE
     except ImportError:
         raise UserError(f"the map of captions needs openTSNE: {INSTALL}.") from None
-    texts = [text for captions in said.values() for text in captions]
+    texts = [text for own in captions.values() for text in own]
     vectors = retriever.embed_captions(texts).numpy(force=True)
     if (different := len(np.unique(vectors, axis=0))) < _FEWEST:
         raise UserError(f"a map needs {_FEWEST} different captions, and there are {different}.")
@@ -111,5 +111,5 @@ def plane(said: Mapping[str, Sequence[str]], retriever: Retriever) -> dict[str, 
             random_state=_SEED,
             n_jobs=1,  # the sum over threads depends on their order
         ).fit(vectors)
-    ends = np.cumsum([len(captions) for captions in said.values()])
-    return dict(zip(said, np.split(np.asarray(layout, np.float64), ends[:-1]), strict=True))
+    ends = np.cumsum([len(own) for own in captions.values()])
+    return dict(zip(captions, np.split(np.asarray(layout, np.float64), ends[:-1]), strict=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tellapart import files
-from tellapart.detectors.yolox import Detector
+from tellapart.detectors.detector import Detector
+from tellapart.detectors.loading import load as load_detector
 from tellapart.errors import UserError
 from tellapart.evaluation import grid as run
 from tellapart.evaluation import models as rows
@@ -25,12 +26,15 @@ from tellapart.evaluation.grid import Differences, Grid
 from tellapart.evaluation.look_alike_groups import groups_of
 from tellapart.evaluation.models import Model, Split
 from tellapart.evaluation.pages import report
+from tellapart.evaluation.pages.attention import FOLDER as ATTENTION
+from tellapart.evaluation.pages.attention import Picture, file_names
 from tellapart.evaluation.pages.photo_cards import Looking, nowhere
 from tellapart.evaluation.pages.report import Plane
 from tellapart.evaluation.training_runs import Run
 from tellapart.metrics import retrieval, scoring
+from tellapart.metrics.object_words import CLASSES
 from tellapart.metrics.training_captions import TrainingCaptions
-from tellapart.models import retrievers as listeners
+from tellapart.models import retrievers as retriever_models
 from tellapart.retrievers import DEFAULT, MINILM
 from tellapart.retrievers.retriever import Retriever
 
@@ -52,6 +56,7 @@ class Evaluation:
     problems: list[str]
     word_regions: Looking = field(default=nowhere, repr=False)  # what the words of a caption rest on
     plane: Plane | None = field(default=None, repr=False)  # where captions lie
+    attention: Sequence[Picture] = field(default=(), repr=False)  # what words attend to
 
     @property
     def scores(self) -> dict[str, dict[str, dict[str, float]]]:
@@ -73,8 +78,27 @@ class Evaluation:
         for grid in self.grids:
             for name, lines in trec.of_grid(grid):
                 files.replace(out / name, "".join(lines).encode("ascii"))
-        runs = trained(self.models)
-        report.write(self.grids, self.differences, out / REPORT, self.word_regions, self.plane, trained=runs)
+        for name, picture in zip(file_names(self.attention), self.attention, strict=True):
+            files.replace(out / ATTENTION / name, picture.png)
+        self.write_report(out)
+
+    def write_report(self, folder: Path, *, title: str = "Evaluation", subtitle: str = "", first: int = 0) -> None:
+        """report.html alone.
+
+        first  photos stand before the tables, so many of them at first
+        """
+        report.write(
+            self.grids,
+            self.differences,
+            folder / REPORT,
+            self.word_regions,
+            self.plane,
+            title=title,
+            subtitle=subtitle,
+            first=first,
+            trained=trained(self.models),
+            attention=self.attention,
+        )
 
     def __repr__(self) -> str:
         on = ", ".join(f"{grid.split.name} ({len(grid.measured)} photos)" for grid in self.grids)
@@ -104,6 +128,8 @@ def evaluate(
     near_duplicates: float | None = None,
     self_retrieval: bool = False,
     features: Name | None = None,
+    attention: int = 0,
+    word: str = "",
     out: Name | None = None,
     device: str = "auto",
     show: Callable[[Evaluation], None] | None = None,
@@ -115,13 +141,16 @@ def evaluate(
     split            the part of a data file
     photos           at most so many of a data set's photos, drawn by a fixed seed
     retrievers       who has to find the photos by their captions (default: the embedded one)
-    detector         a YOLOX .onnx of COCO's classes, for ObjPrec and ObjRec
+    detector         a YOLOX .onnx of COCO's classes, or a DETR by folder or hub id, for ObjPrec and ObjRec, and for
+                     captioners whose regions are a detector's
     against          the model that the others are compared with (default: the first)
     metrics          measures of text, as in `score`
     training         files with the captions that the models were trained on, for measures that need them
     near_duplicates  hard distractors have at most this cosine to the photo (default: only exact copies are left out)
     self_retrieval   each captioner finds its own photos too, by the likelihood of the caption: takes minutes
     features         folder with cached or imported features of the data
+    attention        draw what the words of so many captions of each model attend to, as PNG files and in the report
+    word             of this word, in captions that have it
     out              folder for the results, the report and the captions; a second call goes on where it stopped
     show             called with what was measured, before the report is written
 
@@ -134,18 +163,15 @@ def evaluate(
     known = scoring.as_training(training)
     named, sources = rows.models(_texts(models, "model")), _texts(data, "data file")
     base = _row_of(os.fspath(against), named) if against else named[0].recipe or named[0].name
-    splits = rows.splits(sources, split)
-    splits = splits if photos is None else [one.some(_positive(photos)) for one in splits]
+    splits = _splits(sources, split, photos)
     if self_retrieval and not any(model.kind == "captioner" for model in named):
         raise UserError("--self-retrieval: none of the models is a captioner.")
-    objects_in = objects.load(os.fspath(detector)) if detector else None
+    objects_in = load_detector(os.fspath(detector), CLASSES) if detector else None
     with _folder(out) as folder:
-        captioners = Captioners(folder / "captions", device, Path(features) if features else None, sources)
+        captioners = Captioners(folder / "captions", device, Path(features) if features else None, sources, detector)
         for model in named:
             captioners.check(model)
-        asked = _retrievers(None if retrievers is None else _texts(retrievers, "retriever"), device)
-        reader, left_out = text_reader(asked, device)
-        seeing = [retriever for retriever in asked if retriever.sees == "photos"]
+        seeing, reader, left_out = _judges(None if retrievers is None else _texts(retrievers, "retriever"), device)
         measure = partial(
             grid_of,
             models=named,
@@ -159,11 +185,10 @@ def evaluate(
             training=known,
             alone=len(splits) == 1,
         )
-        grids, problems = _grids(splits, measure, captioners if self_retrieval else None)
-        for grid in grids:
-            grid.skipped.update(left_out)
+        grids, problems = _grids(splits, measure, captioners if self_retrieval else None, left_out)
         _require_rows(named, grids, splits)
-        result = Evaluation(grids, named, problems, captioners.looked, plane_of(seeing))
+        drawn = [one for grid in grids for one in captioners.attention(grid.first_captions(), attention, word)]
+        result = Evaluation(grids, named, problems, captioners.looked, plane_of(seeing), drawn)
         if show:
             show(result)
         if out:
@@ -179,10 +204,11 @@ def _texts(given: Name | Sequence[Name], what: str) -> list[str]:
     return [os.fspath(name) for name in names]
 
 
-def _positive(photos: int) -> int:
-    if photos < 1:
+def _splits(sources: Sequence[str], split: str, photos: int | None) -> list[Split]:
+    if photos is not None and photos < 1:
         raise UserError(f"photos must be 1 or more, not {photos}.")
-    return photos
+    found = rows.splits(sources, split)
+    return found if photos is None else [one.some(photos) for one in found]
 
 
 @contextmanager
@@ -200,10 +226,12 @@ def _grids(
     splits: Sequence[Split],
     measure: Callable[[Split], tuple[Grid | None, list[str]]],
     captioners: Captioners | None,
+    left_out: Mapping[str, str],
 ) -> tuple[list[Grid], list[str]]:
     """Of each split that some model has captions of; and what could not be used.
 
     captioners   let each find its own photos too
+    left_out     measures that no grid can have, and why
     """
     grids, problems = list[Grid](), list[str]()
     for split in splits:
@@ -211,11 +239,12 @@ def _grids(
         problems += sentences
         if grid is None:
             continue
+        grid.skipped.update(left_out)
         grids.append(grid)
         if captioners is not None:
             for row in grid.rows.values():
-                if row.said.model.kind == "captioner":
-                    by_itself.add(row, captioners.load(row.said.model), grid.split, grid.measured)
+                if row.captions.model.kind == "captioner":
+                    by_itself.add(row, captioners.load(row.captions.model), grid.split, grid.measured)
     return grids, problems
 
 
@@ -250,12 +279,12 @@ def grid_of(
     seen = None
     if detector is not None:
         readable, seen = objects.see(detector, readable)
-    said = [captioners.said(model, readable) for model in models]
-    there, measured, sentences = rows.taking_part(said, readable, alone=alone)
+    captions = [captioners.captions_of(model, readable) for model in models]
+    there, measured, sentences = rows.taking_part(captions, readable, alone=alone)
     problems = readable.problems + sentences
     if not there:
         return None, problems
-    galleries = run.listen(retrievers, embedded, readable, near_duplicates)
+    galleries = run.photo_retrievers_of(retrievers, embedded, readable, near_duplicates)
     names = [name for one in there for name in (one.model.recipe, one.model.name) if name]
     base = against if against in names else names[0]
     groups, without_groups = None, {}
@@ -299,11 +328,18 @@ def _together(recipe: str, models: Sequence[Model]) -> str:
 
 def _retrievers(names: Sequence[str] | None, device: str) -> list[Retriever]:
     """Those asked for, or the default."""
-    retrievers = [listeners.load(name, device=device) for name in names or [DEFAULT]]
+    retrievers = [retriever_models.load(name, device=device) for name in names or [DEFAULT]]
     called = [retriever.name for retriever in retrievers]
     if twice := next((name for name in called if called.count(name) > 1), None):
         raise UserError(f"--retriever: there are two that are called {twice!r}, and figures go by that name.")
     return retrievers
+
+
+def _judges(names: Sequence[str] | None, device: str) -> tuple[list[Retriever], Retriever | None, dict[str, str]]:
+    """Retrievers that see photos, the one that reads, and the measures that are left out without it."""
+    asked = _retrievers(names, device)
+    reader, left_out = text_reader(asked, device)
+    return [retriever for retriever in asked if retriever.sees == "photos"], reader, left_out
 
 
 def text_reader(retrievers: list[Retriever], device: str) -> tuple[Retriever | None, dict[str, str]]:
@@ -315,14 +351,14 @@ def text_reader(retrievers: list[Retriever], device: str) -> tuple[Retriever | N
     if readers:
         return readers[0], {}
     try:
-        return listeners.load(MINILM, device=device), {}
+        return retriever_models.load(MINILM, device=device), {}
     except UserError as error:
         return None, {"TT": str(error)}
 
 
 def plane_of(retrievers: Sequence[Retriever]) -> Plane | None:
     """How the first of the retrievers lays out captions."""
-    return (lambda said: (retrievers[0].name, plane(said, retrievers[0]))) if retrievers else None
+    return (lambda captions: (retrievers[0].name, plane(captions, retrievers[0]))) if retrievers else None
 
 
 def trained(models: Sequence[Model]) -> list[Run]:

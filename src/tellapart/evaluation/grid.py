@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tellapart.evaluation.look_alike_groups import Groups
-from tellapart.evaluation.models import Said, Split
+from tellapart.evaluation.models import ModelCaptions, Split
 from tellapart.metrics import bootstrap, retrieval, scoring
 from tellapart.metrics.retrieval import Found, Gallery, Name
 from tellapart.metrics.statistics import Statistics, mean_of_runs
@@ -57,7 +58,7 @@ class Figures:
 class Row(Figures):
     """One model."""
 
-    said: Said
+    captions: ModelCaptions
     found: dict[str, Found]  # by each retriever that sees photos
     read: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None  # text to text: whose captions, and their ranks
 
@@ -101,6 +102,14 @@ class Grid:
         """The row whose captions are shown for a line of the table: of a recipe, the first run's."""
         return self.runs[line][0] if line in self.runs else line
 
+    def first_captions(self) -> dict[str, dict[Path, str]]:
+        """Of each model, the caption of each photo that it has one of."""
+        photos = self.split.photos
+        return {
+            name: {photos[photo].file: texts[0] for photo, texts in row.captions.of_photo.items()}
+            for name, row in self.rows.items()
+        }
+
     @property
     def scores(self) -> dict[str, dict[str, float]]:
         return {name: row.scores for name, row in self.figures.items()}
@@ -130,7 +139,7 @@ class Grid:
             "skipped": self.skipped,
             "models": {
                 name: {
-                    "given": ",".join(self.rows[run].said.model.given for run in self.runs.get(name, [name])),
+                    "given": ",".join(self.rows[run].captions.model.given for run in self.runs.get(name, [name])),
                     "interval": {score: list(ends) for score, ends in intervals[name].items()},
                     "difference": {
                         score: {"difference": found.value, "interval": [found.low, found.high], "p": found.p}
@@ -144,7 +153,7 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Listener:
+class PhotoRetriever:
     """A retriever that sees photos, and the photos of a split as it sees them."""
 
     retriever: Retriever
@@ -171,25 +180,25 @@ def embed(retrievers: Sequence[Retriever], split: Split) -> tuple[Split, list[Em
     return split.without(failed) if failed else split, embedded
 
 
-def listen(
+def photo_retrievers_of(
     retrievers: Sequence[Retriever], embedded: Sequence[Embedded], split: Split, near_duplicates: float | None
-) -> list[Listener]:
+) -> list[PhotoRetriever]:
     """Galleries of the photos of a split, copies of a photo known by their bytes."""
-    listeners = []
+    photo_retrievers = []
     for retriever, one in zip(retrievers, embedded, strict=True):
         row_of = {file: row for row, file in enumerate(one.files)}
         rows = [row_of[str(photo.file)] for photo in split.photos]
         _, copies = np.unique([one.sha256[row] for row in rows], return_inverse=True)
         gallery = retrieval.gallery(one.vectors[rows], copies, near_duplicates=near_duplicates)
-        listeners.append(Listener(retriever, gallery, near_duplicates))
-    return listeners
+        photo_retrievers.append(PhotoRetriever(retriever, gallery, near_duplicates))
+    return photo_retrievers
 
 
 def measure(
     split: Split,
-    said: Sequence[Said],
+    captions: Sequence[ModelCaptions],
     measured: list[int],
-    listeners: Sequence[Listener],
+    photo_retrievers: Sequence[PhotoRetriever],
     reader: Retriever | None,
     *,
     against: str,
@@ -199,11 +208,11 @@ def measure(
 ) -> Grid:
     """`measured` are photos that everybody speaks of; `reader` is the text-to-text encoder, if there is one, and
     `groups` who looks like whom, for TT@6."""
-    rows = {one.model.name: Row([], {}, one, {}) for one in said}
+    rows = {one.model.name: Row([], {}, one, {}) for one in captions}
     skipped: dict[str, str] = {}
-    for listener in listeners:
+    for photo_retriever in photo_retrievers:
         for row in rows.values():
-            skipped |= _retrieve(row, listener, measured)
+            skipped |= _retrieve(row, photo_retriever, measured)
     if reader is not None and any(photo.captions for photo in split.photos):
         known = Known(split, reader)
         for row in rows.values():
@@ -215,33 +224,33 @@ def measure(
     elif reader is not None:
         skipped["TT"] = "there are no references."
     skipped |= _text(rows, split, measured, metrics, training)
-    look_alikes = listeners[0].gallery.groups if listeners else np.full((len(split.photos), 0), -1)
-    by_name = {listener.retriever.name: listener.retriever.sha256 for listener in listeners}
+    look_alikes = photo_retrievers[0].gallery.groups if photo_retrievers else np.full((len(split.photos), 0), -1)
+    by_name = {photo_retriever.retriever.name: photo_retriever.retriever.sha256 for photo_retriever in photo_retrievers}
     runs: dict[str, list[str]] = {}
     for name, row in rows.items():
-        if row.said.model.recipe:
-            runs.setdefault(row.said.model.recipe, []).append(name)
+        if row.captions.model.recipe:
+            runs.setdefault(row.captions.model.recipe, []).append(name)
     return Grid(split, measured, rows, runs, against, by_name, look_alikes, skipped)
 
 
-def _retrieve(row: Row, listener: Listener, measured: list[int]) -> dict[str, str]:
+def _retrieve(row: Row, photo_retriever: PhotoRetriever, measured: list[int]) -> dict[str, str]:
     """Adds a retriever's measures to a row; returns which could not be taken, and why."""
-    name = listener.retriever.name
-    own, texts = queries(row.said, measured)
-    vectors = embed_captions(listener.retriever, texts)
-    found = retrieval.find(vectors, own, listener.gallery, f"{row.said.model.name} by {name}")
+    name = photo_retriever.retriever.name
+    own, texts = queries(row.captions, measured)
+    vectors = embed_captions(photo_retriever.retriever, texts)
+    found = retrieval.find(vectors, own, photo_retriever.gallery, f"{row.captions.model.name} by {name}")
     row.found[name] = found
-    statistics, lacks = retrieval.measured(found, listener.gallery, name)
-    signature = listener.signature(len(texts))
+    statistics, lacks = retrieval.measured(found, photo_retriever.gallery, name)
+    signature = photo_retriever.signature(len(texts))
     for kind, one in statistics.items():
         row.add(one, signature[kind])
     return lacks
 
 
-def queries(said: Said, photos: Sequence[int]) -> tuple[NDArray[np.int64], list[str]]:
+def queries(captions: ModelCaptions, photos: Sequence[int]) -> tuple[NDArray[np.int64], list[str]]:
     """The captions of photos, one after another, and whose each is."""
-    own = [photo for photo in photos for _ in said.of_photo[photo]]
-    return np.array(own, np.int64), [text for photo in photos for text in said.of_photo[photo]]
+    own = [photo for photo in photos for _ in captions.of_photo[photo]]
+    return np.array(own, np.int64), [text for photo in photos for text in captions.of_photo[photo]]
 
 
 def embed_captions(retriever: Retriever, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -270,31 +279,36 @@ class Known:
         self.reader = reader
         self.photos = [row for row, photo in enumerate(split.photos) if photo.captions]
         self.counts = np.array([len(split.photos[row].captions) for row in self.photos], np.int64)
-        told = [text for row in self.photos for text in split.photos[row].captions]
-        vectors = embed_captions(reader, told)
+        references = [text for row in self.photos for text in split.photos[row].captions]
+        vectors = embed_captions(reader, references)
         starts = np.cumsum(self.counts) - self.counts
         sums: NDArray[np.float32] = np.add.reduceat(vectors, starts, axis=0)
         self.vectors = (sums / self.counts[:, None]).astype(np.float32)
-        self._row_of, self._told = {text: row for row, text in enumerate(told)}, vectors
+        self._row_of, self._references = {text: row for row, text in enumerate(references)}, vectors
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Captions; what people say is among the references, and costs nothing."""
         if all(text in self._row_of for text in texts):
-            return self._told[[self._row_of[text] for text in texts]]
+            return self._references[[self._row_of[text] for text in texts]]
         return embed_captions(self.reader, texts)
 
 
 def _text_to_text(row: Row, split: Split, known: Known, measured: list[int], groups: Groups | None) -> None:
-    least = 2 if row.said.of_people else 1  # what a person said is compared with what the others said
+    least = 2 if row.captions.of_people else 1  # what a person said is compared with what the others said
     photos = [photo for photo in measured if len(split.photos[photo].captions) >= least]
     if not photos:
         return
-    own, texts = queries(row.said, photos)
+    own, texts = queries(row.captions, photos)
     place_of = np.full(len(split.photos) + 1, -1, np.int64)  # the last is that of -1
     place_of[known.photos] = np.arange(len(known.photos))
     alike = groups.nearest[known.photos] if groups else np.full((len(known.photos), 0), -1)
     read = retrieval.text_to_text(
-        known.embed(texts), place_of[own], known.vectors, known.counts, place_of[alike], of_people=row.said.of_people
+        known.embed(texts),
+        place_of[own],
+        known.vectors,
+        known.counts,
+        place_of[alike],
+        of_people=row.captions.of_people,
     )
     row.read = own, read.ranks
     name, count = _name_in_tables(known.reader), len(split.photos)
@@ -321,31 +335,31 @@ def _text(
 ) -> dict[str, str]:
     """Adds the measures of text to all rows."""
     skipped: dict[str, str] = {}
-    models = [row for row in rows.values() if not row.said.of_people]
-    people = [row for row in rows.values() if row.said.of_people]
-    told = {photo: list(split.photos[photo].captions) for photo in measured if split.photos[photo].captions}
-    if models and told:
-        captions = [{str(photo): row.said.of_photo[photo][0] for photo in told} for row in models]
-        references = {str(photo): texts for photo, texts in told.items()}
-        found = scoring.compare(captions, references, metrics=metrics, training=training)
+    models = [row for row in rows.values() if not row.captions.of_people]
+    people = [row for row in rows.values() if row.captions.of_people]
+    references = {photo: list(split.photos[photo].captions) for photo in measured if split.photos[photo].captions}
+    if models and references:
+        captions = [{str(photo): row.captions.of_photo[photo][0] for photo in references} for row in models]
+        by_id = {str(photo): texts for photo, texts in references.items()}
+        found = scoring.compare(captions, by_id, metrics=metrics, training=training)
         for row, scores in zip(models, found, strict=True):
             skipped |= _add_scores(row, scores, len(split.photos))
     elif models:
         skipped["measures that compare with references"] = f"no photo of {split.name} has any."
-        references = {str(photo): [""] for photo in measured}  # which these measures do not look at
-        captions = [{str(photo): row.said.of_photo[photo][0] for photo in measured} for row in models]
+        by_id = {str(photo): [""] for photo in measured}  # which these measures do not use
+        captions = [{str(photo): row.captions.of_photo[photo][0] for photo in measured} for row in models]
         alone = scoring.without_references(training)
-        found = scoring.compare(captions, references, metrics=alone, training=training)
+        found = scoring.compare(captions, by_id, metrics=alone, training=training)
         for row, scores in zip(models, found, strict=True):
             skipped |= _add_scores(row, scores, len(split.photos))
-    others = {str(photo): texts[1:] for photo, texts in told.items() if len(texts) > 1}
+    others = {str(photo): texts[1:] for photo, texts in references.items() if len(texts) > 1}
     for row in people:
         if others:
-            first = {photo: told[int(photo)][0] for photo in others}
+            first = {photo: references[int(photo)][0] for photo in others}
             scores = scoring.measure(first, others, metrics=metrics, training=training)
             skipped |= _add_scores(row, scores, len(split.photos))
         else:
-            skipped[f"text of {row.said.model.name}"] = "no photo has two references to compare with each other."
+            skipped[f"text of {row.captions.model.name}"] = "no photo has two references to compare with each other."
     return skipped
 
 

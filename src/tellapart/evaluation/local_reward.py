@@ -67,7 +67,7 @@ class LocalReward:
     def __init__(
         self,
         tokenizer: WordTokenizer,
-        told: Sequence[Sequence[str]],
+        references: Sequence[Sequence[str]],
         local: LocalConfig,
         *,
         source: str,
@@ -77,8 +77,8 @@ class LocalReward:
     ):
         self._tokenizer, self._local, self._max_words, self._count_end = tokenizer, local, max_words, count_end
         self._source, self._used = source, used
-        with Progress("references", len(told)) as bar:
-            self._consensus = self._consensus_of(told, advance=bar.advance)
+        with Progress("references", len(references)) as bar:
+            self._consensus = self._consensus_of(references, advance=bar.advance)
 
     @classmethod
     def of_run(cls, run: Run) -> LocalReward:
@@ -99,16 +99,16 @@ class LocalReward:
         )
 
     @classmethod
-    def of_references(cls, told: Sequence[Sequence[str]]) -> LocalReward:
+    def of_references(cls, references: Sequence[Sequence[str]]) -> LocalReward:
         """With the defaults of recipes, and all words of these references."""
         rewards = RewardsConfig()
         return cls(
-            WordTokenizer.build([text for texts in told for text in texts], min_count=1),
-            told,
+            WordTokenizer.build([text for texts in references for text in texts], min_count=1),
+            references,
             rewards.ld,
             source="By the references of these photos.",
             used="the defaults",
-            max_words=max((len(split_words(text)) for texts in told for text in texts), default=0),
+            max_words=max((len(split_words(text)) for texts in references for text in texts), default=0),
             count_end=rewards.count_end,
         )
 
@@ -200,11 +200,11 @@ class LocalReward:
 
 
 def _trained_on(run: Run) -> list[tuple[str, ...]]:
-    data, told = run.recipe.data, []
+    data, references = run.recipe.data, []
     splits = data.train_split.split("+")
     for file in data.files:
         photos = [e for e in data_files.read(Path(file), needs_files=False).examples if e.split in splits]
-        told += [example.captions for example in photos[: data.limit or None] if example.captions]
-    if not told:
+        references += [example.captions for example in photos[: data.limit or None] if example.captions]
+    if not references:
         raise UserError(f"{run.folder}: its recipe names no references that words could be weighed by.")
-    return told
+    return references

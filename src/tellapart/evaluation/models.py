@@ -107,8 +107,8 @@ class Split:
         if not left:
             file, why = next(iter(broken.items()))
             raise UserError(f"{self.source}: none of its photos can be read; the first is {file}: {why}")
-        said = [f"{file}: {why}" for file, why in broken.items()]
-        return Split(self.name, self.source, left, [*self.problems, *said])
+        sentences = [f"{file}: {why}" for file, why in broken.items()]
+        return Split(self.name, self.source, left, [*self.problems, *sentences])
 
     def some(self, count: int) -> Split:
         """At most so many photos, drawn by a seed, in the order of the data."""
@@ -132,7 +132,7 @@ def splits(given: Sequence[str], split: str) -> list[Split]:
 
 
 @dataclass(frozen=True)
-class Said:
+class ModelCaptions:
     """One model's captions of a split.
 
     of_photo   photo -> its captions: one, or all references where people speak
@@ -144,12 +144,12 @@ class Said:
     of_people: bool = False
 
 
-def by_people(model: Model, split: Split) -> Said:
-    told = {row: list(photo.captions) for row, photo in enumerate(split.photos) if photo.captions}
-    return Said(model, told, of_people=True)
+def by_people(model: Model, split: Split) -> ModelCaptions:
+    references = {row: list(photo.captions) for row, photo in enumerate(split.photos) if photo.captions}
+    return ModelCaptions(model, references, of_people=True)
 
 
-def from_file(model: Model, split: Split) -> Said:
+def from_file(model: Model, split: Split) -> ModelCaptions:
     """The first caption of each id of the split that the file has."""
     read = caption_files.read(model.given)
     of_files = {str(files.real(photo.file)): row for row, photo in enumerate(split.photos)}
@@ -161,17 +161,19 @@ def from_file(model: Model, split: Split) -> Said:
             if row in found:
                 raise UserError(f"{model.given}: two of its captions are of one photo of {split.source}: {name!r}.")
             found[row] = texts[:1]
-    return Said(model, found)
+    return ModelCaptions(model, found)
 
 
-def taking_part(said: Sequence[Said], split: Split, *, alone: bool) -> tuple[list[Said], list[int], list[str]]:
+def taking_part(
+    captions: Sequence[ModelCaptions], split: Split, *, alone: bool
+) -> tuple[list[ModelCaptions], list[int], list[str]]:
     """Who can be compared on a split, the photos that all of them speak of, and what there is to say about it.
 
     Ids of two data sets may be alike by chance, so where there are several (not `alone`), a model has to speak of half
     of the photos to be a row.
     """
     photos, problems, kept = len(split.photos), [], []
-    for one in said:
+    for one in captions:
         count = len(one.of_photo)
         if count == 0 or (not alone and 2 * count < photos):
             problems.append(
@@ -186,7 +188,7 @@ def taking_part(said: Sequence[Said], split: Split, *, alone: bool) -> tuple[lis
     return kept, common, problems
 
 
-def _missing(one: Said, split: Split) -> list[str]:
+def _missing(one: ModelCaptions, split: Split) -> list[str]:
     """A sentence if a model does not speak of some photos: all are then measured on the others."""
     missing = [repr(photo.id) for row, photo in enumerate(split.photos) if row not in one.of_photo]
     if not missing:

@@ -24,9 +24,9 @@ _BATCH = 16  # photos
 
 def add(row: Row, captioner: PhotoCaptioner, split: Split, measured: list[int]) -> None:
     """Add "self R@K" of a captioner's own captions to its row.  The end of a caption does not count."""
-    own, texts = queries(row.said, measured)
+    own, texts = queries(row.captions, measured)
     words = captioner.model.tokenizer
-    with Progress(f"self-retrieval, {row.said.model.name}", len(split.photos)) as bar:
+    with Progress(f"self-retrieval, {row.captions.model.name}", len(split.photos)) as bar:
         logp = log_probabilities_of_pairs(
             captioner.model.captioner,
             _inputs(captioner, split),

@@ -25,6 +25,8 @@ from tellapart.decoding.sample import Rollout
 from tellapart.encoders import PhotoEncoder
 from tellapart.errors import UserError
 from tellapart.evaluation.training_runs import Run
+from tellapart.features import attributes
+from tellapart.features.attributes import AttributeSource
 from tellapart.features.boxes import BoxesOf
 from tellapart.features.extracted import stored
 from tellapart.features.imported import ImportedFeatures, store_of
@@ -35,7 +37,7 @@ from tellapart.recipe import Recipe
 from tellapart.rewards import Reward, SampledCaptions, Term
 from tellapart.rewards.combine import Remembers
 from tellapart.training.build import seed_everything
-from tellapart.training.data import Chosen, Encoders, choose, encoders_of
+from tellapart.training.data import Chosen, Encoders, Origin, choose, encoders_of
 from tellapart.training.policy import policy_step
 
 BATCHES = 5  # whose median is told, after one that pays for setting up
@@ -88,9 +90,9 @@ class TimedMemory(TimedTerm):
         super().__init__(name, term, watch)  # type: ignore[arg-type]  # a term that remembers is a term
         self._memory = term
 
-    def remember(self, said: SampledCaptions | None) -> None:
+    def remember(self, captions: SampledCaptions | None) -> None:
         with self._watch.part(f"reward: {self._name}"):
-            self._memory.remember(said)
+            self._memory.remember(captions)
 
     def state(self) -> Tensor:
         return self._memory.state()
@@ -240,14 +242,18 @@ def _stores(encoders: Encoders, root: Path, dataset: str) -> Stores | None:
     return there if len(there) == len(found) else None
 
 
-def _store(encoder: PhotoEncoder | ImportedFeatures | BoxesOf, root: Path, dataset: str) -> StoredFeatures | None:
+def _store(encoder: Origin, root: Path, dataset: str) -> StoredFeatures | None:
     if isinstance(encoder, BoxesOf):
         regions = _store(encoder.regions, root, dataset)
         return None if regions is None else encoder.stored(regions)
+    if isinstance(encoder, AttributeSource):
+        return attributes.stored(encoder, root, dataset)
     return store_of(encoder, root, dataset) if isinstance(encoder, ImportedFeatures) else stored(root, dataset, encoder)
 
 
-def _noise(encoder: PhotoEncoder | BoxesOf) -> StoredFeatures:
+def _noise(encoder: PhotoEncoder | BoxesOf | AttributeSource) -> StoredFeatures:
+    if isinstance(encoder, AttributeSource):
+        return Noise((encoder.most, encoder.feature_size), encoder.feature_size)
     if not isinstance(encoder, BoxesOf):
         return Noise((encoder.regions, encoder.feature_size), encoder.pooled_size)
     assert not isinstance(encoder.regions, ImportedFeatures)  # of imported features there is no noise

@@ -163,7 +163,7 @@ def notes(grid: Grid, columns: Sequence[str]) -> list[str]:
     lines += [f"{name}: the mean of {', '.join(runs)}." for name, runs in grid.runs.items()]
     if any(map(is_text_to_text, columns)):
         lines.append("TT is independent only of captions that no MiniLM-based retriever rewarded or chose.")
-    if any(row.said.of_people for row in grid.rows.values()):
+    if any(row.captions.of_people for row in grid.rows.values()):
         lines.append(
             "human: in text the first reference against the others, so with one reference fewer than the models, and"
             " in TT among look-alikes too; in retrieval all."
@@ -189,7 +189,7 @@ def which_to_believe(grid: Grid, columns: Sequence[str]) -> list[str]:
 
 def _seen_here(grid: Grid, by_text: str, by_looking: Sequence[str]) -> list[str]:
     """The same on these photos, where people have a row: by the last retriever that takes a model for better."""
-    people = next((name for name in grid.lines if name in grid.rows and grid.rows[name].said.of_people), None)
+    people = next((name for name in grid.lines if name in grid.rows and grid.rows[name].captions.of_people), None)
     theirs = grid.scores[people] if people else {}
     for name in reversed([name for name in by_looking if {name, by_text} <= theirs.keys()]):
         others = {line: grid.scores[line] for line in grid.lines if {name, by_text} <= grid.scores[line].keys()}

@@ -60,7 +60,7 @@ def of_grid(grid: Grid) -> Iterator[tuple[str, Iterator[str]]]:
         model = f"{data}.{file_name(name)}"
         for retriever, found in row.found.items():
             yield f"{model}.{file_name(retriever)}.run", run_lines(found, ids, f"{name}.{retriever}")
-        if row.said.of_people and row.found:
+        if row.captions.of_people and row.found:
             yield f"{model}.qrels", qrels_lines(next(iter(row.found.values())).own, ids)
 
 

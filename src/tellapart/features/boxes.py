@@ -1,6 +1,7 @@
 """The stream `boxes`: where the regions of a photo are.  It comes from what makes the regions themselves.
 
-Imported features have boxes beside them; those of an encoder are the cells of its grids, row by row.
+Imported features have boxes beside them, and so have those of a detector; those of an encoder alone are the cells of
+its grids, row by row.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ import torch
 from torch import Tensor
 
 from tellapart.data.examples import Example
-from tellapart.data.store import Rows
+from tellapart.data.store import Rows, Store
 from tellapart.data.stored import StoredFeatures
 from tellapart.encoders import PhotoEncoder
-from tellapart.features.imported import ImportedFeatures, RegionStore
+from tellapart.features.imported import ImportedFeatures
 
 SIZE = 4  # left, top, right, bottom
 _GIVES = "gives"  # what an identity says beside that of the regions
@@ -35,8 +36,11 @@ class BoxesOf:
 
     def stored(self, regions: StoredFeatures) -> StoredBoxes:
         """The boxes of regions that it made."""
-        cells = None if isinstance(self.regions, ImportedFeatures) else grid_boxes(*self.regions.config.grids)
-        return StoredBoxes(regions, cells)
+        if isinstance(self.regions, ImportedFeatures) or (isinstance(regions, Store) and "boxes" in regions.arrays):
+            return StoredBoxes(regions)
+        config = self.regions.config
+        whole = torch.tensor([[0.0, 0.0, 1.0, 1.0]])  # where nothing was detected, as in a trial with noise
+        return StoredBoxes(regions, torch.cat([grid_boxes(*config.grids), whole.expand(config.detected, -1)]))
 
 
 def regions_of(identity: dict[str, Any]) -> dict[str, Any] | None:
@@ -85,7 +89,7 @@ class StoredBoxes:
         """(len(rows), most, 4)"""
         if self._cells is not None:
             return self._cells[:most].expand(len(rows), -1, -1)
-        assert isinstance(self._regions, RegionStore)
+        assert isinstance(self._regions, Store)
         return self._regions.read("boxes", rows, most)
 
     def pooled(self, rows: Rows) -> Tensor:

@@ -2,7 +2,9 @@
 
 grid.f16     (rows, R, D) half precision
 pooled.f16   (rows, D)
-rows.jsonl   a line per photo: {"id", "file", "sha256", "bytes", "mtime_ns", "row"}, and "regions" if some do not exist
+boxes.f16    (rows, R, 4): where regions are, if a detector finds them
+count.i32    (rows, 1): how many of the regions an item has, if items differ in it
+rows.jsonl   a line per photo: {"id", "file", "sha256", "bytes", "mtime_ns", "row"}
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from tellapart import files
 from tellapart.data.examples import Example
 from tellapart.data.media import clips, photos
 from tellapart.data.media.parts import file_of
-from tellapart.data.store import Rows, Store
+from tellapart.data.store import Array, Rows, Store
 from tellapart.data.stored import StoredFeatures
 from tellapart.data.unusable import Unusable
 from tellapart.encoders import PhotoEncoder
@@ -43,7 +45,9 @@ def store_folder(root: Path, dataset: str, encoder: PhotoEncoder) -> Path:
     config = encoder.config
     cells = "+".join(f"{side}x{side}" for side in config.grids)
     clip = (f"-{config.frames}f" if config.frames else "") + (f"-{config.around}around" if config.around else "")
-    looks = f"{config.image_size}px-{cells}{clip}" + ("-max" if config.pooling == "max" else "")
+    looks = f"{config.image_size}px-{cells}{clip}" + (f"-{config.pooling}" if config.pooling != "avg" else "")
+    if config.detected:
+        looks += f"-{config.detected}boxes-{encoder.identity['detector']['weights_sha256'][:8]}"
     return root / f"{safe_name(dataset)}.{safe_name(Path(config.name).name)}-{looks}"
 
 
@@ -63,7 +67,12 @@ class FeatureStore(Store):
         """Opens a store, or makes an empty one.  Refuses one that another encoder filled."""
         self.shape, self.seen_by = (encoder.regions, encoder.feature_size), encoder.identity
         manifest = {"format": _FORMAT, "encoder": encoder.identity, "regions": self.shape[0], "features": self.shape[1]}
-        super().__init__(folder, manifest, {"grid": self.shape, "pooled": (encoder.pooled_size,)}, PHOTO_KEYS)
+        arrays: dict[str, tuple[int, ...] | Array] = {"grid": self.shape, "pooled": (encoder.pooled_size,)}
+        if encoder.config.detected:
+            arrays |= {"boxes": (self.shape[0], 4)}
+        if encoder.config.detected or getattr(encoder, "counts_regions", False):
+            arrays |= {"count": Array((1,), "i32")}
+        super().__init__(folder, manifest, arrays, PHOTO_KEYS)
 
     def __contains__(self, example: Example) -> bool:
         return str(example.id) in self.lines
@@ -72,7 +81,11 @@ class FeatureStore(Store):
         return self.row_of(str(example.id))
 
     def count(self, example: Example) -> int:
-        return int(self.lines[str(example.id)].get("regions", self.shape[0]))
+        """How many regions an item has."""
+        return self.count_of(self.row(example))
+
+    def count_of(self, row: int) -> int:
+        return int(self.read("count", [row])) if "count" in self.arrays else self.shape[0]
 
     def grid(self, rows: Rows, most: int | None = None) -> Tensor:
         """(len(rows), R, D), or only the first regions"""
@@ -117,7 +130,7 @@ def extract(
     looking  who does it, with an encoder like this one (default: this process)
     """
     store = FeatureStore(folder, encoder)
-    looking = looking or partial(look, encoder, encoder)
+    looking = looking or getattr(encoder, "look", None) or partial(look, encoder, encoder)
     failed, computed = add_missing(store, examples, looking, f"features of {folder.name}")
     return Extracted(store, failed, computed)
 
@@ -152,7 +165,7 @@ def look_by(
 ) -> Iterator[EncodedBatch]:
     """Items batch by batch, read by threads while others are looked at.
 
-    make  B items -> a tensor with B rows for each of the store's arrays
+    make  B items -> a tensor with B rows for each of the store's arrays; raises BadPhoto where one cannot be used
     """
 
     def load(example: Example) -> tuple[Example, tuple[Seen, dict[str, Any]] | BadPhoto]:
@@ -162,15 +175,29 @@ def look_by(
             return example, error
 
     for batch in batched(ordered_map(load, examples), BATCH):
-        good = [loaded for _, loaded in batch if not isinstance(loaded, BadPhoto)]
-        arrays = make([photo for photo, _ in good]) if good else ()
-        if isinstance(arrays, Features):
-            if arrays.counts is not None:
-                for (_, entry), count in zip(good, arrays.counts.tolist(), strict=True):
-                    entry["regions"] = count
-            arrays = (arrays.grid, arrays.pooled)
+        good = [(example, *loaded) for example, loaded in batch if not isinstance(loaded, BadPhoto)]
         failed = [(example, loaded.reason) for example, loaded in batch if isinstance(loaded, BadPhoto)]
-        yield EncodedBatch(arrays, [entry for _, entry in good], failed)
+        try:
+            yield _encoded(good, make, failed)
+        except BadPhoto:  # one of them: the others go on
+            for one in good:
+                try:
+                    yield _encoded([one], make, [])
+                except BadPhoto as error:
+                    failed.append((one[0], error.reason))
+            yield EncodedBatch((), [], failed)
+
+
+def _encoded(
+    good: Sequence[tuple[Example, Seen, dict[str, Any]]],
+    make: Callable[[Sequence[Seen]], Made],
+    failed: list[tuple[Example, str]],
+) -> EncodedBatch:
+    arrays = make([photo for _, photo, _ in good]) if good else ()
+    if isinstance(arrays, Features):
+        counts = [] if arrays.counts is None else [arrays.counts[:, None]]
+        arrays = [arrays.grid, arrays.pooled, *counts]
+    return EncodedBatch(arrays, [entry for *_, entry in good], failed)
 
 
 def add_missing(

@@ -21,6 +21,8 @@ from tellapart.data.examples import Example
 from tellapart.data.store import Rows, Store
 from tellapart.encoders import ENCODERS, PhotoEncoder
 from tellapart.errors import UserError
+from tellapart.features import attributes
+from tellapart.features.attributes import AttributeSource
 from tellapart.features.extracted import Extracted, extract, safe_name, store_folder
 
 FORMAT = 1
@@ -144,9 +146,11 @@ def store_of(source: ImportedFeatures, root: Path, dataset: str) -> RegionStore:
 
 
 def features_of(
-    examples: Sequence[Example], seen_by: PhotoEncoder | ImportedFeatures, root: Path, dataset: str
+    examples: Sequence[Example], seen_by: PhotoEncoder | ImportedFeatures | AttributeSource, root: Path, dataset: str
 ) -> Extracted:
     """The features of a data set's photos: made now where they are missing, or imported before."""
+    if isinstance(seen_by, AttributeSource):
+        return attributes.extract(examples, seen_by, root, dataset)
     if not isinstance(seen_by, ImportedFeatures):
         return extract(examples, seen_by, store_folder(root, dataset, seen_by))
     store = store_of(seen_by, root, dataset)

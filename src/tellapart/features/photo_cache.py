@@ -44,11 +44,15 @@ def in_cache(
 
 
 @dataclass
-class StoredRows:
+class ReadPhotos:
     files: list[str]  # the photos that could be read, in the order given
-    rows: list[int]  # of each in the store
     sha256: list[str]  # of each one's bytes
     failed: dict[str, str]  # file -> why not
+
+
+@dataclass
+class StoredRows(ReadPhotos):
+    rows: list[int]  # of each in the store
 
 
 def stored_rows(store: Store, files: Sequence[str], looking: Extraction, title: str) -> StoredRows:
@@ -62,4 +66,4 @@ def stored_rows(store: Store, files: Sequence[str], looking: Extraction, title: 
     there = [file for file in files if str(examples[file].id) not in reasons]
     lines = [store.lines[str(examples[file].id)] for file in there]
     failed = {file: reasons[str(example.id)] for file, example in examples.items() if str(example.id) in reasons}
-    return StoredRows(there, [int(line["row"]) for line in lines], [str(line["sha256"]) for line in lines], failed)
+    return StoredRows(there, [str(line["sha256"]) for line in lines], failed, [int(line["row"]) for line in lines])

@@ -18,22 +18,23 @@ from tellapart.data.store import Store
 from tellapart.encoders import PhotoEncoder
 from tellapart.encoders.frames import FrameEncoder
 from tellapart.features.extracted import PHOTO_KEYS, look
-from tellapart.features.photo_cache import in_cache, stored_rows
+from tellapart.features.photo_cache import ReadPhotos, in_cache, stored_rows
 
 CLIP_FRAMES = 8  # by which retrievers know a clip
 
 
 @dataclass
-class Pooled:
-    files: list[str]  # the photos that could be read, in the order given
+class Pooled(ReadPhotos):
     vectors: NDArray[np.float32]  # (P, D)
-    sha256: list[str]  # of each photo's bytes
-    failed: dict[str, str]  # file -> why not
 
 
 def pooled_identity(identity: dict[str, Any]) -> dict[str, Any]:
     """What pooled features must share: they do not depend on the regions that are kept beside them."""
-    return {key: value for key, value in identity.items() if key not in ("grid", "pooling", "coarse")}
+    return {
+        key: value
+        for key, value in identity.items()
+        if key not in ("grid", "pooling", "coarse", "detected", "detector")
+    }
 
 
 def pooled_features(encoder: PhotoEncoder, files: Sequence[str]) -> Pooled:
@@ -51,9 +52,9 @@ def pooled_features(encoder: PhotoEncoder, files: Sequence[str]) -> Pooled:
     there = [(file, *found[file]) for file in files if file in found]
     return Pooled(
         [file for file, _, _ in there],
-        np.stack([one.vectors[row] for _, one, row in there]) if there else both[0].vectors,
         [one.sha256[row] for _, one, row in there],
         {file: reason for one in both for file, reason in one.failed.items()},
+        np.stack([one.vectors[row] for _, one, row in there]) if there else both[0].vectors,
     )
 
 
@@ -68,6 +69,6 @@ def _pooled(encoder: PhotoEncoder, files: Sequence[str]) -> Pooled:
         store = Store(folder, manifest, {"pooled": (encoder.pooled_size,)}, PHOTO_KEYS)
         looking = partial(look, encoder, make)
         found = stored_rows(store, files, looking, f"photos through {encoder.config.name}")
-        return Pooled(found.files, store.read("pooled", found.rows).numpy(), found.sha256, found.failed)
+        return Pooled(found.files, found.sha256, found.failed, store.read("pooled", found.rows).numpy())
 
     return in_cache("photos", identity, read)

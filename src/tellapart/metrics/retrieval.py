@@ -142,7 +142,7 @@ def gaps(similarity: Floats, own: Numbers, groups: Numbers) -> tuple[Floats, Flo
     """
     exists, theirs, match = groups >= 0, np.take_along_axis(similarity, groups, 1), _of_own(similarity, own)
     average = similarities.gap_to_mean(match, theirs, exists)
-    least = match - np.where(exists, theirs, -np.inf).max(1, initial=-np.inf)
+    least = similarities.gap_to_highest(match, theirs, exists)
     alone = ~exists.any(1)
     return np.where(alone, 0, average), np.where(alone, 0, least)
 
@@ -155,11 +155,16 @@ def best(similarity: Floats, own: Numbers, count: int) -> tuple[Numbers, Floats]
     rows = np.arange(len(own))
     order_by = similarity.copy()
     order_by[rows, own] = np.nextafter(_of_own(similarity, own) - np.float32(TIE), np.float32(-np.inf))
+    chosen = _highest(order_by, count)
+    return chosen, np.take_along_axis(similarity, chosen, 1)
+
+
+def _highest(similarity: Floats, count: int) -> Numbers:
+    """The places of the highest `count` of each row, highest first."""
     count = min(count, similarity.shape[1])
-    chosen = np.argpartition(-order_by, count - 1, axis=1)[:, :count]
-    order = np.argsort(-np.take_along_axis(order_by, chosen, 1), axis=1, kind="stable")
-    chosen = np.take_along_axis(chosen, order, 1)
-    return chosen.astype(np.int64), np.take_along_axis(similarity, chosen, 1)
+    chosen = np.argpartition(-similarity, count - 1, axis=1)[:, :count]
+    order = np.argsort(-np.take_along_axis(similarity, chosen, 1), axis=1, kind="stable")
+    return np.take_along_axis(chosen, order, 1).astype(np.int64)
 
 
 def _of_own(similarity: Floats, own: Numbers) -> Floats:
@@ -218,18 +223,15 @@ def neighbours(photos: Floats, copies: Numbers, k: int, *, below: float | None =
     A photo's copies are left out, as are photos whose cosine is above `below`.
     """
     found = np.full((len(photos), k), -1, np.int64)
-    count = min(k, len(photos))
     with Progress("look-alikes", len(photos)) as bar:
         for part, similarity in blocks(photos, photos):
             out = copies[part, None] == copies[None, :]
             if below is not None:
                 out |= similarity > below
             similarity[out] = -np.inf
-            chosen = np.argpartition(-similarity, count - 1, axis=1)[:, :count]
-            theirs = np.take_along_axis(similarity, chosen, 1)
-            order = np.argsort(-theirs, axis=1, kind="stable")
-            there = np.take_along_axis(theirs, order, 1) > -np.inf
-            found[part, :count] = np.where(there, np.take_along_axis(chosen, order, 1), -1)
+            chosen = _highest(similarity, k)
+            counts = np.take_along_axis(similarity, chosen, 1) > -np.inf
+            found[part, : chosen.shape[1]] = np.where(counts, chosen, -1)
             bar.advance(part.stop - part.start)
     return found
 

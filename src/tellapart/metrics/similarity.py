@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 Array = TypeVar("Array", "NDArray[Any]", "Tensor")
 
+_FAR = 1e9  # below every similarity
 TIE = 1e-6  # nearer than this, cosines in single precision are equal: two copies of a photo may differ by rounding
 
 
@@ -36,6 +37,16 @@ def gap_to_mean(own: Array, group: Array, exists: Array) -> Array:
     returns  (N,)   `own` where there is none at all
     """
     gap: Array = own - (group * exists).sum(1) / exists.sum(1).clip(1)
+    return gap
+
+
+def gap_to_highest(own: Array, group: Array, exists: Array) -> Array:
+    """The same to the one of the group that a caption fits best: G_min (GEG, Eq. 4)."""
+    if not group.shape[1]:
+        return own
+    highest: Any = (group - ~exists * (group + _FAR)).max(1)
+    highest = getattr(highest, "values", highest)  # torch also gives the places
+    gap: Array = own - highest * exists.any(1)
     return gap
 
 

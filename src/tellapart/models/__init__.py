@@ -5,6 +5,7 @@ vocabulary.json     its words
 model.safetensors   its weights, packed or not (a run folder has best.safetensors and last.safetensors instead; an
                     exported one, encode.onnx and step.onnx)
 README.md           the model card, where there is one
+parts/              tuned encoders and taggers that it needs (`models.parts`)
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,14 @@ from tellapart import files, hub
 from tellapart.album import EMBEDDED
 from tellapart.captioners import CAPTIONERS, Captioner
 from tellapart.captioners.ensemble import Ensemble
+from tellapart.captioners.int8 import to_int8
+from tellapart.captioners.lora import merge_lora
 from tellapart.data import tokenizers
 from tellapart.data.streams import REGIONS
 from tellapart.data.tokenizers import Tokenizer, spellings
 from tellapart.encoders import PhotoEncoder
 from tellapart.errors import UserError
-from tellapart.models import networks
+from tellapart.models import networks, vision_language
 from tellapart.models.encoder import encoder_from
 from tellapart.models.networks import (
     KINDS,
@@ -90,7 +93,15 @@ __all__ = [
 
 _FORMAT = 1
 _MOST_TEXT = 1 << 24  # bytes of config.json
-PARTS = ("config.json", "vocabulary.json", "README.md", "*.safetensors", "*.onnx")  # of a model on the hub
+PARTS = (
+    "config.json",
+    "vocabulary.json",
+    "tokenizer.json",
+    "README.md",
+    "*.safetensors",
+    "*.onnx",
+    "parts/*",
+)  # of a model on the hub
 
 
 Inputs = dict[str, dict[str, Any]]  # the streams that a model takes, by name, and the identity of what each comes from
@@ -102,6 +113,8 @@ class Model:
     tokenizer: Tokenizer
     inputs: Inputs  # what it takes
     sha256: str  # of the weights
+    folders: tuple[Path, ...] = ()  # its own, which may carry what makes its inputs
+    encoder: PhotoEncoder | None = None  # of its regions, where that comes with the model
 
 
 def describe(
@@ -134,7 +147,9 @@ def rebuild(folder: Path, table: Mapping[str, Entry], kind: Kind, config: Config
     file = weights_file(folder)
     refuse_others(file, shape, shapes_in(file))
     network = networks.make_network(table, config.name, config.settings)
-    return network, load_weights(folder, network)
+    sha256 = load_weights(folder, network)
+    networks.load_base(network, folder)
+    return network, sha256
 
 
 def find(name: str | Path) -> Path:
@@ -181,12 +196,16 @@ def _inputs(config: dict[str, Any]) -> Inputs:
     return {REGIONS: encoder} if encoder else {}
 
 
-def load(name: str | Path, device: torch.device) -> Model:
-    """A captioner; or several as one, if they are named as A+B."""
+def load(name: str | Path, device: torch.device, *, prompt: str | None = None, dtype: str | None = None) -> Model:
+    """A captioner; or several as one, if they are named as A+B.
+
+    prompt, dtype  of a vision-language model: what it is asked, and its number type; int8: of captioners over a
+                   language model
+    """
     names = members(str(name))
     if len(names) > 1 and not all(names):
         raise UserError(f"{str(name)!r}: there must be a model on both sides of a plus.")
-    loaded = [_load_one(one, device) for one in names]
+    loaded = [_load_one(one, device, prompt, dtype) for one in names]
     return loaded[0] if len(loaded) == 1 else _ensemble(names, loaded)
 
 
@@ -205,6 +224,8 @@ def _is_there(name: str) -> bool:
 
 def _ensemble(names: list[str], loaded: list[Model]) -> Model:
     first, inputs = loaded[0], Inputs()
+    if any(model.encoder is not None for model in loaded):
+        raise UserError(f"{'+'.join(names)}: vision-language models cannot be averaged with others.")
     words = [spellings(model.tokenizer) for model in loaded]
     for name, model, own in zip(names, loaded, words, strict=True):
         for place, (one, other) in enumerate(zip_longest(words[0], own)):
@@ -220,23 +241,42 @@ def _ensemble(names: list[str], loaded: list[Model]) -> Model:
                 "share theirs."
             )
     sha256 = hashlib.sha256(" ".join(model.sha256 for model in loaded).encode()).hexdigest()
-    return Model(Ensemble([model.captioner for model in loaded]), first.tokenizer, inputs, sha256)
+    folders = tuple(folder for model in loaded for folder in model.folders)
+    return Model(Ensemble([model.captioner for model in loaded]), first.tokenizer, inputs, sha256, folders)
 
 
 def _quoted(word: str | None) -> str:
     return "absent" if word is None else repr(word)
 
 
-def _load_one(name: str, device: torch.device) -> Model:
+def _load_one(name: str, device: torch.device, prompt: str | None = None, dtype: str | None = None) -> Model:
     folder = find(name)
+    if vision_language.is_one(folder) and dtype != "int8":
+        return vision_language.load(name, device, prompt, dtype or "auto")
+    if dtype == "int8":
+        return _in_int8(name, folder, device)
+    if prompt is not None or dtype is not None:
+        given = "prompt" if prompt is not None else "dtype"
+        raise UserError(f"{name}: --{given} is for vision-language models and servers; this is neither.")
     config = read_config(folder, "captioner")
     tokenizer = load_tokenizer(folder, config.settings)
     if exported.is_exported(folder):
         runs, sha256 = exported.load(folder, config.settings)
-        return Model(runs, tokenizer, config.inputs, sha256)
+        return Model(runs, tokenizer, config.inputs, sha256, (folder,))
     captioner, sha256 = rebuild(folder, CAPTIONERS, "captioner", config)
     captioner = for_inference(captioner.to(device))
-    return Model(captioner, tokenizer, config.inputs, sha256)  # type: ignore[arg-type]
+    return Model(captioner, tokenizer, config.inputs, sha256, (folder,))  # type: ignore[arg-type]
+
+
+def _in_int8(name: str, folder: Path, device: torch.device) -> Model:
+    """Only what spends its time on the matrices of a language model."""
+    if vision_language.is_one(folder) or "language_model" not in read_config(folder, "captioner").settings:
+        raise UserError(f"{name}: --dtype int8 is for captioners over a language model (clipcap).")
+    if device.type != "cpu":
+        raise UserError(f"--dtype int8 is for CPUs, not for {device.type}.")
+    model = _load_one(name, device)
+    to_int8(model.captioner.language_model)  # type: ignore[attr-defined]
+    return replace(model, sha256=hashlib.sha256(f"int8 {model.sha256}".encode()).hexdigest())
 
 
 def load_tokenizer(folder: Path, settings: dict[str, Any]) -> Tokenizer:
@@ -254,6 +294,7 @@ def for_inference(captioner: nn.Module) -> nn.Module:
 
     Laid out by columns, a matrix is multiplied with few rows in about half the time (measured: 4,000 words, 3 rows).
     """
+    merge_lora(captioner)
     for weight in captioner.parameters():
         weight.requires_grad_(False)
         if weight.ndim == 2 and weight.device.type == "cpu":
@@ -277,9 +318,19 @@ def start_from(name: str | Path, captioner: nn.Module, inputs: Inputs) -> None:
             f"init_from: {folder} learned from features of another encoder: {field} is {other.get(field)} there "
             f"and {encoder.get(field)} here."
         )
+    base, ours = (
+        read_config(folder, "captioner").settings.get("base_sha256"),
+        getattr(captioner.config, "base_sha256", None),
+    )
+    if getattr(captioner, "frozen_names", ()) and base != ours:
+        raise UserError(
+            f"init_from: {folder} was trained over another language model: {str(base)[:8]}, not {str(ours)[:8]}."
+        )
     load_weights(folder, captioner)
 
 
 def encoder_of(model: Model, device: torch.device) -> PhotoEncoder:
     """The encoder of a model's regions."""
-    return encoder_from(model.inputs.get(REGIONS, {}), device)
+    if model.encoder is not None:
+        return model.encoder
+    return encoder_from(model.inputs.get(REGIONS, {}), device, model.folders)

@@ -17,6 +17,7 @@ from tellapart import models
 from tellapart.captioners import CAPTIONERS
 from tellapart.data.tokenizers import spellings
 from tellapart.errors import UserError
+from tellapart.models.parts import carry, parts_in
 
 
 def average(folders: Sequence[Path], out: Path, shares: Sequence[float] | None = None) -> None:
@@ -45,6 +46,7 @@ def average(folders: Sequence[Path], out: Path, shares: Sequence[float] | None =
             total.add_(weight, alpha=share / sum(shares))
     out.mkdir(parents=True, exist_ok=True)
     models.describe(out, first.name, mean, tokenizer, first.inputs)
+    carry(parts_in(folders[0]), out)
     models.save_weights(out / "model.safetensors", mean)
 
 

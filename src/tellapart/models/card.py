@@ -18,6 +18,7 @@ from torch import nn
 from tellapart import files, hub, models
 from tellapart.captioners import CAPTIONERS
 from tellapart.errors import UserError
+from tellapart.models.parts import carry, parts_in
 
 CARD = "README.md"
 
@@ -28,12 +29,16 @@ def save(model: models.Model, folder: Path, *, card: str = "", metrics: Mapping[
     card     the whole model card; default: one that says what is known
     metrics  figures that such a card shows, by name
     """
-    network = _network(model)
-    name = _name(network)
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is not a folder.")
+    if hasattr(model.captioner, "save_pretrained"):  # of transformers, and in its form
+        model.captioner.save_pretrained(folder)
+        return
+    network = _network(model)
+    name = _name(network)
     config = models.Config(name, vars(network.config), model.inputs)
     models.describe(folder, name, network, model.tokenizer, model.inputs)
+    carry((part for own in model.folders for part in parts_in(own)), folder)
     models.save_weights(folder / "model.safetensors", network, torch.float32)
     text = card or model_card(config, title=folder.resolve().name, words=len(model.tokenizer), metrics=metrics)
     files.replace(folder / CARD, text.encode())
@@ -100,7 +105,8 @@ captioner = tellapart.load("THIS_FOLDER_OR_HUB_ID")
 captioner.caption("photo.jpg").text
 ```
 
-The image encoder's weights are not in this folder; tellapart knows where they come from, and refuses others.
+The weights of an image encoder that was tuned are in `parts`.  Those of others are not in this folder; tellapart knows
+where they come from, and refuses others.
 
 ## What it was trained on
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,11 @@ from tellapart.errors import UserError
 from tellapart.recipe import EncoderConfig
 
 
-def load(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
-    """An encoder by its name; the folder of a clip tagger's run is one, too."""
-    from tellapart.models.clip_words import ClipWords, is_run
+def encoder_from(identity: dict[str, Any], device: torch.device, folders: Iterable[Path] = ()) -> PhotoEncoder:
+    """The encoder that config.json names; refuses if its weights here, or its ways of looking, are others.
 
-    return ClipWords(config, Path(config.name), device) if is_run(config.name) else load_encoder(config, device)
-
-
-def encoder_from(identity: dict[str, Any], device: torch.device) -> PhotoEncoder:
-    """The encoder that config.json names; refuses if its weights here, or its ways of looking, are others."""
+    folders  of the model, which may carry a tuned encoder
+    """
     if identity.get("from") == "elsewhere":
         name = identity.get("name")
         raise UserError(f"the model learned from {name}, features that were made elsewhere, and cannot look at photos.")
@@ -33,12 +30,18 @@ def encoder_from(identity: dict[str, Any], device: torch.device) -> PhotoEncoder
     try:
         sha256 = str(identity.pop("weights_sha256"))
         looking = {key: identity.pop(key) for key in ("fit", "mean", "std") if key in identity}
+        tuned = identity.pop("tuned", "")
         config = EncoderConfig(**identity)
         if list(map(type, astuple(config))) != list(map(type, astuple(EncoderConfig()))):
             raise TypeError
     except (KeyError, TypeError):
         raise UserError("the model's config.json does not say which encoder it was trained with.") from None
-    encoder = _encoder_here(config, sha256, device)
+    if tuned:
+        from tellapart.models import parts
+
+        encoder: PhotoEncoder = parts.tuned_encoder(parts.find(folders, sha256, config.name), config, device)
+    else:
+        encoder = _encoder_here(config, sha256, device)
     if encoder.weights_sha256 != sha256:
         raise UserError(
             f"the model was trained on features of {encoder.config.name} with weights {sha256[:8]}, "
@@ -58,13 +61,16 @@ def _encoder_here(config: EncoderConfig, sha256: str, device: torch.device) -> P
 
     A model that somebody sent must not decide what is read from this machine.
     """
+    from tellapart.models import clip_words, parts
+
     own = Path(config.name)
     if not own.is_absolute() and not files.is_folder(own) and not is_weights(config.name):
         return load_encoder(config, device)
     encoders = []
     for folder in paths.encoders():
-        if _is_encoder(folder):
-            encoders.append(load(replace(config, name=str(folder)), device))
+        is_folder = pretrained.could_be(str(folder)) and files.is_folder(folder)
+        if is_folder or is_weights(str(folder)) or clip_words.is_run(str(folder)):
+            encoders.append(parts.load_encoder(replace(config, name=str(folder)), device))
             if encoders[-1].weights_sha256 == sha256:
                 return encoders[-1]
     if encoders:
@@ -74,9 +80,3 @@ def _encoder_here(config: EncoderConfig, sha256: str, device: torch.device) -> P
         "model does not decide what is read from outside of its own folder.  If you trust that network, name its "
         "folder: TELLAPART_ENCODERS=FOLDER."
     )
-
-
-def _is_encoder(path: Path) -> bool:
-    from tellapart.models.clip_words import is_run
-
-    return (pretrained.could_be(str(path)) and files.is_folder(path)) or is_weights(str(path)) or is_run(str(path))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
-from typing import Any, Literal, Protocol, get_args, get_type_hints
+from pathlib import Path
+from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
 import torch
 from torch import nn
@@ -28,7 +29,8 @@ class Entry(Protocol):
 
 MOST_LAYERS, MOST_SIZE, MOST_WORDS = 1000, 1 << 16, 10_000_000  # of a setting
 MOST_WEIGHTS = 1 << 31  # of a network
-SIZES = ("vocab_size", "feature_size", "sentence_size")  # settings that follow from the data, not from a recipe
+# settings that follow from the data or from a language model, not from a recipe
+SIZES = ("vocab_size", "feature_size", "sentence_size", "architecture", "base_sha256")
 
 
 def build(table: Mapping[str, Entry], kind: Kind, name: str, settings: Mapping[str, Any]) -> nn.Module:
@@ -87,6 +89,12 @@ def check_settings(table: Mapping[str, Entry], kind: Kind, name: str, settings: 
             if not isinstance(value, bool):
                 raise UserError(f"model.{key} must be true or false, not {_shown(value)}.")
             continue
+        if (plain := get_origin(wanted) or wanted) in (str, dict):
+            choices = known[key].metadata.get("choices", ())
+            if not isinstance(value, plain) or (choices and value not in choices):
+                what = " or ".join(choices) or "a text"
+                raise UserError(f"model.{key} must be {what}, not {_shown(value)}.")
+            continue
         least: float = known[key].metadata.get("least", 0 if wanted is float or key.endswith("layers") else 1)
         most: float = 1 if wanted is float else MOST_LAYERS if key.endswith("layers") else MOST_SIZE
         if is_size(key):
@@ -108,8 +116,20 @@ def build_captioner(
     refuse_sizes(settings)
     if name in CAPTIONERS:
         require_streams(name, feature_sizes)
-    sizes = {"vocab_size": vocab_size, **stream_sizes(feature_sizes)}
-    return build(CAPTIONERS, "captioner", name, settings | sizes)
+    settings = settings | {"vocab_size": vocab_size, **stream_sizes(feature_sizes)}
+    check_settings(CAPTIONERS, "captioner", name, settings)
+    make, _ = CAPTIONERS[name].load()
+    if hasattr(make, "complete"):
+        settings = make.complete(settings)
+    network = build(CAPTIONERS, "captioner", name, settings)
+    load_base(network)
+    return network
+
+
+def load_base(network: nn.Module, folder: Path | None = None) -> None:
+    """The weights of a pretrained base that checkpoints do not have; folder: of the model, if it comes from one"""
+    if (load := getattr(network, "load_base", None)) is not None:
+        load(folder)
 
 
 def stream_sizes(feature_sizes: Mapping[str, int]) -> dict[str, int]:
@@ -140,7 +160,7 @@ def settings_of(names: Iterable[str]) -> set[str]:
 
 
 def is_size(setting: str) -> bool:
-    """Whether a setting follows from the data, and not from a recipe."""
+    """Whether a setting follows from something else, and not from a recipe."""
     return setting in SIZES or setting in {f"{name}_size" for name in STREAMS}
 
 

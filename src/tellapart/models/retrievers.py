@@ -42,7 +42,7 @@ def _from_folder(folder: Path, device: torch.device) -> Retriever:
     if entry is None:
         raise UserError(f"{folder}: there is no retriever {config.name!r}; there are {', '.join(RETRIEVERS)}.")
     towers, sha256 = models.rebuild(folder, RETRIEVERS, "retriever", config)
-    encoder = models.encoder_from(config.inputs.get(REGIONS, {}), device) if entry.sees == "photos" else None
+    encoder = models.encoder_from(config.inputs.get(REGIONS, {}), device, [folder]) if entry.sees == "photos" else None
     towers.to(device).eval().requires_grad_(False)
     tokenizer = models.load_tokenizer(folder, config.settings) if entry.reads == "words" else None
     reader = reader_of(config.name, tokenizer, device)

@@ -6,13 +6,15 @@ measured with.  `scripts/calibrate_look_alikes.py` measures them; docs/look_alik
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tellapart.encoders import PhotoEncoder
-from tellapart.neighbours.groups import By
+
+if TYPE_CHECKING:
+    from tellapart.neighbours.groups import By
 
 Calibrated = Literal["calibrated"]
 

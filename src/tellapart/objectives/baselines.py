@@ -68,9 +68,9 @@ def advantage(reward: Reward, baseline: Reward, length: int) -> Tensor:
 
 def whitened(advantage: Tensor, mask: Tensor, group: int) -> Tensor:
     """Advantages (N, T) with mean 0 and spread 1 over the words of each `group` captions; equal ones become 0."""
-    values, spoken = (_grouped(part, group).flatten(1) for part in (advantage, mask))  # (N / group, group * T)
-    count = spoken.sum(1, keepdim=True).clamp(min=1)
-    centred = (values - (values * spoken).sum(1, keepdim=True) / count) * spoken
+    values, token_mask = (_grouped(part, group).flatten(1) for part in (advantage, mask))  # (N / group, group * T)
+    count = token_mask.sum(1, keepdim=True).clamp(min=1)
+    centred = (values - (values * token_mask).sum(1, keepdim=True) / count) * token_mask
     spread = (centred.square().sum(1, keepdim=True) / count).sqrt()
     # Rounding alone gives equal rewards a spread: below a millionth of their size there is nothing to learn from.
     floor = 1e-6 * values.abs().amax(1, keepdim=True).clamp(min=1)

@@ -11,14 +11,15 @@ is 1; and a discount, for a caption is short and its reward comes at its end.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from tellapart.captioners import Captioner
+from tellapart.captioners import Captioner, select
 from tellapart.data.batches import Batch
 from tellapart.data.streams import Inputs
 from tellapart.data.tokenizers import Tokenizer
@@ -26,7 +27,7 @@ from tellapart.decoding.beam import beam_search
 from tellapart.decoding.rules import Rules
 from tellapart.decoding.sample import Rollout, greedy, sample, tempered
 from tellapart.decoding.score import score
-from tellapart.decoding.tokens import log_probabilities
+from tellapart.decoding.tokens import log_probabilities, opening
 from tellapart.objectives import StepInfo, StepResult, baselines
 from tellapart.objectives.hiding import hide_some
 from tellapart.recipe import PolicyConfig, Reduction
@@ -117,7 +118,7 @@ class PolicyGradient:
         self._content = content_words(view.vocabulary)  # the log tells how many captions repeat one
         self._so_far = RunningMean(total)
         self._two_passes = config.passes == "two" or (
-            config.passes == "auto" and getattr(captioner, "parallel_forward", False)
+            config.passes == "auto" and (config.chunk > 0 or getattr(captioner, "parallel_forward", False))
         )
         self._rules = Rules.of(words, max_words=max_words, no_repeat=config.no_repeat)
 
@@ -129,7 +130,7 @@ class PolicyGradient:
                 self._so_far.then([])
             names = ["loss", *self._scores.names, *SampleStats._fields, *(["kl"] if self._before else [])]
             return StepResult(torch.zeros((), device=batch.tokens.device), 0.0, dict.fromkeys(names, 0.0), captions=0)
-        with nullcontext() if config.dropout else _without_dropout(self._module):
+        with self._mode():
             seen = hide_some(batch.inputs, self._hide_regions)
             memory = self._captioner.encode(seen)
             rollout, reference = self._roll_out(memory), None
@@ -165,6 +166,9 @@ class PolicyGradient:
     def restore(self, state: dict[str, Tensor]) -> None:
         self._so_far.restore(state["so_far"])
         self._scores.restore({k.removeprefix("reward/"): v for k, v in state.items() if k.startswith("reward/")})
+
+    def _mode(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._config.dropout else _without_dropout(self._module)
 
     def _roll_out(self, memory: Any) -> Rollout:
         """Captions with their log p, through which gradients flow."""
@@ -207,16 +211,27 @@ class PolicyGradient:
         return _unscored(tokens.masked_fill(~mask, self._words.pad), mask)
 
     def _scored(self, memory: Any, rollout: Rollout, captioner: Captioner | None = None) -> Rollout:
-        """The same captions with their log p by the policy that they are learned with."""
-        logp = score(
-            captioner or self._captioner,
-            memory,
-            rollout.tokens,
-            rollout.mask,
-            bos=self._words.bos,
-            policy=self._policy if self._config.sampler == "sample" else log_probabilities,
-        )
-        return Rollout(rollout.tokens, logp, rollout.mask)
+        """The same captions with their log p by the policy that they are learned with.
+
+        In chunks, what a backward pass needs is not kept but computed again, chunk by chunk (Chen et al., 2016).
+        """
+        policy = self._policy if self._config.sampler == "sample" else log_probabilities
+
+        def scored(memory: Any, tokens: Tensor, mask: Tensor) -> Tensor:
+            with self._mode():  # again in the backward pass, when the loop has long turned dropout on
+                return score(captioner or self._captioner, memory, tokens, mask, bos=self._words.bos, policy=policy)
+
+        photos = torch.arange(len(opening(memory, self._words.bos)), device=rollout.tokens.device)
+        if not 0 < self._config.chunk < len(photos):
+            return Rollout(rollout.tokens, scored(memory, rollout.tokens, rollout.mask), rollout.mask)
+        each = len(rollout.tokens) // len(photos)
+        parts = []
+        for start in range(0, len(photos), self._config.chunk):
+            some = photos[start : start + self._config.chunk]
+            captions = slice(each * start, each * (start + len(some)))
+            given = select(memory, some), rollout.tokens[captions], rollout.mask[captions]
+            parts.append(checkpoint(scored, *given, use_reentrant=False))
+        return Rollout(rollout.tokens, torch.cat(parts), rollout.mask)
 
     def _policy(self, logits: Tensor) -> Tensor:
         """What drawn captions are drawn from."""

@@ -96,7 +96,7 @@ class ClipReader:
     def announce(self) -> None:
         print(
             f"{self._cut:,} of {self._heard:,} captions are longer than {self.title}'s {self.limit} tokens; "
-            "what is beyond is not heard",
+            "the rest is ignored",
             file=sys.stderr,
         )
 

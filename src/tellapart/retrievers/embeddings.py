@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tellapart.features.photo_cache import ReadPhotos
 from tellapart.features.pooled import Pooled, pooled_features
 from tellapart.retrievers.retriever import Retriever
 
@@ -16,11 +17,8 @@ _BATCH = 4096
 
 
 @dataclass
-class Embedded:
-    files: list[str]  # the photos that could be read, in the order given
+class Embedded(ReadPhotos):
     vectors: NDArray[np.float32]  # (P, E) unit norm
-    sha256: list[str]  # of each photo's bytes
-    failed: dict[str, str]  # file -> why not
     features: NDArray[np.float32] | None = None  # (P, D) the encoder's, by which near-duplicates are known
 
 
@@ -35,4 +33,4 @@ def embed(retriever: Retriever, seen: Pooled) -> Embedded:
     """The vectors of photos whose features are at hand."""
     parts = [retriever.embed_images(part).float().cpu() for part in torch.from_numpy(seen.vectors).split(_BATCH)]  # type: ignore[no-untyped-call]
     vectors: NDArray[np.float32] = torch.cat(parts).numpy() if seen.files else np.zeros((0, retriever.size), np.float32)
-    return Embedded(seen.files, vectors, seen.sha256, seen.failed, seen.vectors)
+    return Embedded(seen.files, seen.sha256, seen.failed, vectors, seen.vectors)

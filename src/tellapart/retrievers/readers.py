@@ -15,7 +15,7 @@ from tellapart.data.tokenizers import Tokenizer, WordTokenizer
 from tellapart.errors import UserError
 from tellapart.retrievers.sentences import SentenceEncoder
 
-MAX_WORDS = 40  # of a caption that a retriever reads; what comes after is not heard
+MAX_WORDS = 40  # of a caption that a retriever reads; the rest is ignored
 
 
 class Reader(Protocol):
@@ -89,12 +89,12 @@ class _PreparedWords:
 
 def _translate(theirs: WordTokenizer, ours: WordTokenizer) -> Tensor:
     """Word by word; a word that we do not have is unknown to us."""
-    spoken = theirs.words[len(theirs.specials) :]
-    heard = [ours.encode(word) for word in spoken]
-    if not any(ids == [id] and id != ours.unk for ids in heard for id in ids[:1]):
+    their_words = theirs.words[len(theirs.specials) :]
+    our_ids = [ours.encode(word) for word in their_words]
+    if not any(ids == [id] and id != ours.unk for ids in our_ids for id in ids[:1]):
         raise UserError("the retriever knows none of the captioner's words; are they of different languages?")
     specials = {theirs.pad: ours.pad, theirs.bos: ours.pad, theirs.eos: ours.eos, theirs.unk: ours.unk}
-    ids = [specials[i] for i in range(len(specials))] + [found[0] if len(found) == 1 else ours.unk for found in heard]
+    ids = [specials[i] for i in range(len(specials))] + [found[0] if len(found) == 1 else ours.unk for found in our_ids]
     return torch.tensor(ids)
 
 

@@ -63,8 +63,8 @@ class Retriever:
     def embed_tokens(self, tokens: Tensor, words: Tokenizer) -> Tensor:
         """A captioner's tokens (N, T), which count up to EOS -> (N, E); none: zeros.  `words` are the captioner's."""
         before_eos = (tokens == words.eos).cumsum(1) == 0
-        spoken = before_eos & (tokens != words.pad) & (tokens != words.bos)
-        return self._embed(self.reader.read_tokens(tokens, words)) * spoken.any(1, keepdim=True).to(self.device)
+        is_word = before_eos & (tokens != words.pad) & (tokens != words.bos)
+        return self._embed(self.reader.read_tokens(tokens, words)) * is_word.any(1, keepdim=True).to(self.device)
 
     @torch.inference_mode()
     def embed_references(self, references: Sequence[Sequence[str]]) -> Tensor:

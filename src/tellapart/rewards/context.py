@@ -19,14 +19,21 @@ from tellapart import files
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example
 from tellapart.data.stored import Stores
+from tellapart.data.unusable import Unusable
+from tellapart.detectors.detections import detect
+from tellapart.detectors.loading import load as load_detector
 from tellapart.distributed import SINGLE, ProcessGroup
+from tellapart.encoders.in_view import InView
 from tellapart.errors import UserError
 from tellapart.features.extracted import FeatureStore
 from tellapart.features.pooled import pooled_features, pooled_identity
+from tellapart.metrics.object_words import CLASSES
+from tellapart.metrics.objects import WEAK
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.neighbours import groups as group_files
 from tellapart.neighbours.groups import Groups, Photo, Rule
 from tellapart.neighbours.mining import Captions, mine
+from tellapart.progress import notice
 from tellapart.recipe import RewardsConfig
 from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards.consensus import Consensus
@@ -37,14 +44,18 @@ from tellapart.rewards.words import RewardVocabulary, WordView
 Source = tuple[Stores, Sequence[Example]]
 
 FOUND_BY = ("image", "caption")  # how look-alikes are found by the listener; else there is a file of them
+_DEEPER = 4  # times as many where near-duplicates are dropped
 _FARTHER = 10  # times as many look-alikes are looked for where a curriculum begins with the farther ones
 
 
-def listener_of(config: RewardsConfig, load: Callable[[str], Retriever]) -> Retriever:
-    retriever = load(config.image_retriever)
-    if retriever.sees != "photos":
-        raise UserError(f"objective.rewards.image_retriever: {retriever.name} knows photos by their references only.")
-    return retriever
+def listeners_of(config: RewardsConfig, load: Callable[[str], Retriever]) -> list[Retriever]:
+    """The image retriever, and those that take turns with it."""
+    retrievers = [load(name) for name in (config.image_retriever, *config.other_retrievers)]
+    for place, retriever in enumerate(retrievers):
+        if retriever.sees != "photos":
+            field = "other_retrievers" if place else "image_retriever"
+            raise UserError(f"objective.rewards.{field}: {retriever.name} knows photos by their references only.")
+    return retrievers
 
 
 def reader_of(config: RewardsConfig, load: Callable[[str], Retriever]) -> Retriever:
@@ -61,6 +72,7 @@ class RewardContext:
     features  the folder of the feature cache, where look-alikes that were found are kept as well
     names     of the data sets
     load      gives the retriever of a name (default: loads it)
+    detector  of objects, by its file, folder or hub id
     """
 
     def __init__(
@@ -75,7 +87,9 @@ class RewardContext:
         names: Sequence[str] = (),
         world: ProcessGroup = SINGLE,
         load: Callable[[str], Retriever] | None = None,
+        detector: str = "",
     ):
+        self._detector = detector
         self.config, self.data, self.vocabulary, self.world = config, data, view.vocabulary, world
         self._sources, self._features, self.names = sources, features, names
         self._load = load or partial(load_retriever, device=str(device))
@@ -106,18 +120,55 @@ class RewardContext:
 
     @cached_property
     def retriever(self) -> Retriever:
-        return listener_of(self.config, self._load)
+        return listeners_of(self.config, self._load)[0]
 
     @cached_property
     def listener(self) -> Listener:
-        pooled = pooled_of(self.retriever, self._sources)
-        return Listener.of_photos(self.retriever, self.vocabulary, pooled, torch.from_numpy(self.source))
+        return self._hears(self.retriever)
+
+    @cached_property
+    def listeners(self) -> list[Listener]:
+        """The listener, and those that take turns with it."""
+        return [self.listener, *map(self._hears, listeners_of(self.config, self._load)[1:])]
+
+    def _hears(self, retriever: Retriever) -> Listener:
+        pooled = pooled_of(retriever, self._sources)
+        return Listener.of_photos(retriever, self.vocabulary, pooled, torch.from_numpy(self.source))
+
+    def views(self, count: int) -> Tensor:
+        """(V, P, E) other views of the photos, as the listener sees them"""
+        retriever = self.retriever
+        if retriever.encoder is None:
+            raise UserError(f"{retriever.name} has no encoder; it cannot be shown other views of photos.")
+        files = [str(example.file) for example in self.data.examples]
+        found = []
+        for number in range(1, count + 1):
+            encoder = InView(retriever.encoder, number)
+            seen = self.world.sequentially(partial(pooled_features, encoder, files))
+            if seen.failed:
+                file, reason = next(iter(seen.failed.items()))
+                raise UserError(f"{file}: {reason}; {retriever.name} has to see every photo.")
+            found.append(retriever.embed_images(torch.from_numpy(seen.vectors)).float().clone())
+        return torch.stack(found)
 
     @cached_property
     def reader(self) -> Listener:
         retriever = reader_of(self.config, self._load)
         references = [example.captions for example in self.data.examples]
         return Listener.of_references(retriever, self.vocabulary, references, torch.from_numpy(self.source))
+
+    @cached_property
+    def objects(self) -> list[frozenset[int] | None]:
+        """The classes of COCO that a detector sees in each photo, however weakly; none where it failed."""
+        detector = load_detector(self._detector, CLASSES)
+        files = [str(example.file) for example in self.data.examples]
+        found = self.world.sequentially(partial(detect, detector, list(dict.fromkeys(files))))
+        unusable = Unusable(notice)
+        for file, reason in found.failed.items():
+            unusable.add(file, reason)
+        unusable.rest()
+        seen = dict(zip(found.files, found.seen(WEAK, detector.numbers_of(CLASSES)), strict=True))
+        return [seen.get(file) for file in files]
 
     @cached_property
     def look_alikes(self) -> Tensor:
@@ -136,8 +187,11 @@ class RewardContext:
         how = self.config.look_alikes
         if how not in FOUND_BY:
             return self._from_file(Path(how), wanted)
-        rule = Rule(how, k=wanted, retriever=self.retriever.name, retriever_sha256=self.retriever.sha256)  # type: ignore[arg-type]
-        return self._mined(rule, self._by_listener)
+        limit = self.config.near_duplicates
+        deep = wanted if limit == 1 else _DEEPER * wanted  # more are looked for where some are dropped
+        rule = Rule(how, k=deep, retriever=self.retriever.name, retriever_sha256=self.retriever.sha256)  # type: ignore[arg-type]
+        indices, scores = self._mined(rule, self._by_listener)
+        return _without(indices, scores, scores > limit, wanted) if limit < 1 else (indices, scores)
 
     @cached_property
     def nearest(self) -> Tensor:
@@ -199,9 +253,16 @@ class RewardContext:
         found = groups.indices[there]
         indices[number[there]] = np.where(found >= 0, number[found], -1)
         scores[number[there]] = -groups.scores[there] if groups.rule.metric == "euclidean" else groups.scores[there]
-        order = (indices < 0).argsort(1, kind="stable")  # those of other splits are left out, the rest move up
-        rows = np.arange(len(indices))[:, None]
-        return indices[rows, order][:, :wanted], scores[rows, order][:, :wanted]
+        return _without(indices, scores, indices < 0, wanted)  # those of other splits
+
+
+def _without(
+    indices: NDArray[np.int64], scores: NDArray[np.float32], dropped: NDArray[np.bool_], wanted: int
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Look-alikes (P, k) without those that are dropped: the rest move up, and the first are kept."""
+    indices, order = np.where(dropped, -1, indices), (dropped | (indices < 0)).argsort(1, kind="stable")
+    rows = np.arange(len(indices))[:, None]
+    return indices[rows, order][:, :wanted], scores[rows, order][:, :wanted]
 
 
 def pooled_of(retriever: Retriever, sources: Sequence[Source]) -> Tensor:

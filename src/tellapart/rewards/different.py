@@ -32,28 +32,28 @@ class Different:
         if window < 1:
             raise ValueError(f"at least one caption must be remembered, not {window}")
         self._gather = gather
-        self._said = torch.zeros(window, dtype=torch.long)  # fingerprints, the oldest first
+        self._fingerprints = torch.zeros(window, dtype=torch.long)  # fingerprints, the oldest first
         self._photos = torch.full((window,), -1)  # of which photo; -1 where nothing was said yet
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
-        same = fingerprints(sampled)[:, None] == self._said
+        same = fingerprints(sampled)[:, None] == self._fingerprints
         of_others = (self._photos >= 0) & (self._photos != sampled.photos.cpu()[:, None])
         return Reward(-(same & of_others).sum(1).float().log1p().to(sampled.words.device))
 
     def remember(self, sampled: SampledCaptions | None) -> None:
         """Captions that were learned from; None where this process has none of the batch."""
         own = [] if sampled is None else [fingerprints(sampled).tolist(), sampled.photos.tolist()]
-        for told in filter(None, self._gather(own)):
-            latest, photos = torch.tensor(told)
-            self._said = torch.cat([self._said, latest])[-len(self._said) :]
+        for batch in filter(None, self._gather(own)):
+            latest, photos = torch.tensor(batch)
+            self._fingerprints = torch.cat([self._fingerprints, latest])[-len(self._fingerprints) :]
             self._photos = torch.cat([self._photos, photos])[-len(self._photos) :]
 
     def state(self) -> Tensor:
         """(2, window), for a checkpoint"""
-        return torch.stack([self._said, self._photos])
+        return torch.stack([self._fingerprints, self._photos])
 
     def restore(self, state: Tensor) -> None:
-        self._said, self._photos = state.cpu().unbind()
+        self._fingerprints, self._photos = state.cpu().unbind()
 
 
 def fingerprints(sampled: SampledCaptions) -> Tensor:

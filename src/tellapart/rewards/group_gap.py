@@ -11,10 +11,9 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from tellapart.metrics.similarity import gap_to_mean
+from tellapart.metrics.similarity import gap_to_highest, gap_to_mean
 from tellapart.rewards import Reward, SampledCaptions
 from tellapart.rewards.listener import Listener, look_up
 
@@ -30,10 +29,7 @@ def gap(own: Tensor, group: Tensor, exists: Tensor, kind: Kind) -> Tensor:
     kind            "average": minus the mean over the look-alikes; "hardest": minus the highest of them
     returns  (N,)   `own` where there is none at all
     """
-    if kind == "average":
-        return gap_to_mean(own, group, exists)
-    highest = F.pad(group.masked_fill(~exists, -torch.inf), (0, 1), value=-torch.inf).amax(1)  # k may be 0
-    return own - highest.masked_fill(~exists.any(1), 0)
+    return (gap_to_mean if kind == "average" else gap_to_highest)(own, group, exists)
 
 
 def at_progress(groups: Tensor, k: int, progress: float) -> Tensor:

@@ -1,31 +1,100 @@
-"""The log-probability that a listener picks the right photo of the batch (DiscriTune's reward).
+"""The game of DiscriTune: a listener has to pick the caption's own photo among candidates.
 
-Scores are multiplied by the retriever's own scale before the softmax, as in the authors' program; `scale=1` is the bare
-formula of the paper.
+Candidates are the photos of the batch, or the own photo and its look-alikes.  The reward is the log-probability of the
+own photo, or whether it is picked (accuracy).  Scores are multiplied by the retriever's own scale before the softmax,
+as in the authors' program; `scale=1` is the bare formula of the paper.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import torch
 from torch import Tensor
 
-from tellapart.rewards import Reward, SampledCaptions
-from tellapart.rewards.listener import Listener
+from tellapart.metrics.similarity import TIE
+from tellapart.rewards import Reward, SampledCaptions, Term
+from tellapart.rewards.listener import Listener, look_up
 
 
 def log_probability(similarity: Tensor, own: Tensor, scale: float) -> Tensor:
     """
-    similarity  (N, B) of each caption to each photo of the batch
-    own         (N,) which of those is the caption's own
+    similarity  (N, C) of each caption to each candidate; -inf where there is none
+    own         (N,) which of those is the caption's own photo
     returns     (N,) at most 0; 0 where there is no other photo
     """
     return (scale * similarity).log_softmax(1).gather(1, own[:, None]).squeeze(1)
 
 
-class InBatchLogProbability:
-    """log softmax over the different photos of the batch; of a caption without a word, which is like nothing, -ln B."""
+def accuracy(similarity: Tensor, own: Tensor) -> Tensor:
+    """(N,): 1 where the own photo is the best of (N, C) candidates, else 0; a tie is wrong."""
+    others = similarity.scatter(1, own[:, None], -torch.inf).amax(1)
+    return (similarity.gather(1, own[:, None]).squeeze(1) > others + TIE).float()
 
-    def __init__(self, listener: Listener, scale: float | None = None):
+
+def candidates(listener: Listener, sampled: SampledCaptions, distractors: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Similarity (N, C) of each caption to its candidates, and (N,) which is its own photo.
+
+    distractors  (P, k) look-alikes of each photo, -1 after the last; none: the different photos of the batch
+    """
+    if distractors is None:
+        return listener.to_batch(sampled)
+    own = sampled.photos.to(sampled.words.device)[:, None]
+    photos = torch.cat([own, look_up(distractors, own.squeeze(1))], 1)
+    similarity = listener.to_photos(sampled, photos.clamp(min=0)).masked_fill(photos < 0, -torch.inf)
+    return similarity, torch.zeros_like(own.squeeze(1))
+
+
+class InBatchLogProbability:
+    """log softmax over the candidates; of a caption without a word, which is like nothing, -ln C."""
+
+    def __init__(self, listener: Listener, scale: float | None = None, distractors: Tensor | None = None):
         self.listener, self.scale = listener, listener.scale if scale is None else scale
+        self.distractors = distractors
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
-        return Reward(log_probability(*self.listener.to_batch(sampled), self.scale))
+        return Reward(log_probability(*candidates(self.listener, sampled, self.distractors), self.scale))
+
+
+class Accuracy:
+    """1 for a caption by which the listener picks its photo, else 0."""
+
+    def __init__(self, listener: Listener, distractors: Tensor | None = None):
+        self.listener, self.distractors = listener, distractors
+
+    def __call__(self, sampled: SampledCaptions) -> Reward:
+        return Reward(accuracy(*candidates(self.listener, sampled, self.distractors)))
+
+
+class HardPositives:
+    """The log-probability of the view of the own photo that the caption fits least, in the place of the photo (RRG).
+
+    views  (V, P, E) other views of each photo, as the listener sees them: what a caption says must be true of them too
+    """
+
+    def __init__(self, listener: Listener, views: Tensor, scale: float | None = None):
+        self.listener, self.views = listener, views
+        self.scale = listener.scale if scale is None else scale
+
+    def __call__(self, sampled: SampledCaptions) -> Reward:
+        similarity, own = self.listener.to_batch(sampled)
+        shown = look_up(self.views.transpose(0, 1), sampled.photos.to(similarity.device))  # (N, V, E)
+        to_views = torch.einsum("ne,nve->nv", self.listener.embed_sampled(sampled), shown)
+        least = to_views.amin(
+            1, keepdim=True
+        )  # a softmax grows with its term: the least likely view is the least alike
+        return Reward(log_probability(similarity.scatter(1, own[:, None], least), own, self.scale))
+
+
+class InTurn:
+    """Several listeners, one for each batch.
+
+    The photos of a batch decide whose turn it is, so that nothing need be remembered, and what a caption is compared
+    with is heard by the same listener.
+    """
+
+    def __init__(self, terms: Sequence[Term]):
+        self.terms = list(terms)
+
+    def __call__(self, sampled: SampledCaptions) -> Reward:
+        return self.terms[int(torch.unique(sampled.photos).sum()) % len(self.terms)](sampled)

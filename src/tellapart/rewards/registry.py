@@ -13,28 +13,33 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from torch import Tensor
+
 from tellapart.data.tokenizers import split_words
 from tellapart.errors import UserError
 from tellapart.metrics.measures.unusual_order import END, WordOrder, roles
+from tellapart.metrics.measures.unusual_order import coco as coco_order
 from tellapart.neighbours import groups as group_files
 from tellapart.recipe import RewardsConfig
 from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards import Reward, SampledCaptions, Term
 from tellapart.rewards.combine import Combined
 from tellapart.rewards.consensus import Consensus, MeteorConsensus
-from tellapart.rewards.context import FOUND_BY, RewardContext, listener_of, reader_of
+from tellapart.rewards.context import FOUND_BY, RewardContext, listeners_of, reader_of
 from tellapart.rewards.different import Different
 from tellapart.rewards.global_discriminative import GlobalDiscriminative, HardNeighbour, InBatch, closeness_weights
 from tellapart.rewards.group_gap import GroupGap, OwnSimilarity
+from tellapart.rewards.listener import Listener
 from tellapart.rewards.local_discriminative import Differences, LocalDiscriminative, thresholds
-from tellapart.rewards.log_probability import InBatchLogProbability
+from tellapart.rewards.log_probability import Accuracy, HardPositives, InBatchLogProbability, InTurn
+from tellapart.rewards.objects import Objects
 from tellapart.rewards.rank import BoundedRank
 from tellapart.rewards.reference_gap import ReferenceGap
 from tellapart.rewards.retrieved import Retrieved
 from tellapart.rewards.unusual_order import UnusualOrder, roles_of
 from tellapart.rewards.wording import Ending, Faithful, Repetition, never_last
 
-Need = Literal["image_retriever", "text_retriever", "look_alikes"]
+Need = Literal["image_retriever", "text_retriever", "look_alikes", "references", "detector"]
 Needs = Callable[[RewardsConfig], frozenset[Need]]
 
 
@@ -46,7 +51,8 @@ def _asks(*needs: Need) -> Needs:
 class RewardEntry:
     """description  what captions are paid for, in a line
     build        makes the reward from what the training photos offer
-    needs        what it asks of that, by the recipe: it is looked for before anything else is done
+    needs        what it asks of that, by the recipe: it is looked for before anything else is done.  Where no reward
+                 needs references, photos without captions can be learned from
     """
 
     description: str
@@ -92,6 +98,8 @@ def check(config: RewardsConfig) -> None:
             raise UserError(
                 f"objective.rewards.dataset_weights: {name!r} is none of the terms {', '.join(config.weights)}."
             )
+    if config.near_duplicates < 1 and config.look_alikes != "image":
+        raise UserError("objective.rewards.near_duplicates: they are left out where look-alikes are found by image.")
     if "text_retriever" in needs_of(config) and not config.text_retriever:
         raise UserError(
             "objective.rewards.text_retriever: a reward needs a retriever from text to text, such as a run of "
@@ -104,7 +112,7 @@ def require(config: RewardsConfig, names: Sequence[str], load: Callable[[str], R
     check_factors(config, names)
     needs = needs_of(config)
     if "image_retriever" in needs:
-        listener_of(config, load)
+        listeners_of(config, load)
     if "text_retriever" in needs:
         reader_of(config, load)
     if "look_alikes" in needs and config.look_alikes not in FOUND_BY:
@@ -126,6 +134,8 @@ def needs_of(config: RewardsConfig) -> set[Need]:
     needs = {need for name in config.weights for need in REWARDS[name].needs(config)}
     if "look_alikes" in needs and config.look_alikes in FOUND_BY:
         needs.add("image_retriever")
+        if config.look_alikes == "caption":
+            needs.add("references")
     return needs
 
 
@@ -193,103 +203,146 @@ def _gap(kind: str, context: RewardContext) -> Term:
     )
 
 
+def _distractors(context: RewardContext) -> Tensor | None:
+    return context.look_alikes if context.config.candidates == "look_alikes" else None
+
+
+def _in_turn(make: Callable[[RewardContext, Listener], Term]) -> Callable[[RewardContext], Term]:
+    """A reward of each listener, which take turns where there are several."""
+
+    def build(context: RewardContext) -> Term:
+        terms = [make(context, listener) for listener in context.listeners]
+        return terms[0] if len(terms) == 1 else InTurn(terms)
+
+    return build
+
+
 def _unusual_order(context: RewardContext) -> Term:
-    texts = (text for example in context.data.examples for text in example.captions)  # whole: tokens may be cut
-    people = WordOrder.of([*roles(split_words(text)), END] for text in texts)
+    texts = [text for example in context.data.examples for text in example.captions]  # whole: tokens may be cut
+    people = WordOrder.of([*roles(split_words(text)), END] for text in texts) if any(texts) else coco_order()
     return UnusualOrder(people, roles_of(context.vocabulary), end=context.vocabulary.eos)
 
 
 def _ld_asks(config: RewardsConfig) -> frozenset[Need]:
-    return frozenset({"look_alikes"} if config.ld.qualify == "contrast" else ())
+    return frozenset({"references", "look_alikes"} if config.ld.qualify == "contrast" else {"references"})
+
+
+def _game_asks(config: RewardsConfig) -> frozenset[Need]:
+    return frozenset({"image_retriever", "look_alikes"} if config.candidates == "look_alikes" else {"image_retriever"})
 
 
 def _gd_asks(config: RewardsConfig) -> frozenset[Need]:
     return frozenset({"image_retriever", "look_alikes"} if config.weight_by_closeness else {"image_retriever"})
 
 
+_REFERENCES = _asks("references")
+
 REWARDS: dict[str, RewardEntry] = {
-    "cider_d": RewardEntry("CIDEr-D against the photo's references (R_C)", partial(_consensus, "CIDEr-D")),
+    "cider_d": RewardEntry("CIDEr-D against the photo's references (R_C)", partial(_consensus, "CIDEr-D"), _REFERENCES),
     "cider_d_base2": RewardEntry(
-        "the same with logarithms of base 2 (Strengthen, GLD): a cosine does not see the difference",
+        "the same with logarithms of base 2 (Strengthen, GLD): equal, since a cosine does not change",
         partial(_consensus, "CIDEr-D"),
+        _REFERENCES,
     ),
-    "cider": RewardEntry("CIDEr against the references", partial(_consensus, "CIDEr")),
-    "bleu_4": RewardEntry("BLEU-4 against the references", partial(_consensus, "BLEU-4")),
-    "rouge_l": RewardEntry("ROUGE-L against the references", partial(_consensus, "ROUGE-L")),
-    "meteor": RewardEntry("METEOR against the references; slow", _meteor),
-    "gd": RewardEntry("global discriminability: R_H + R_B of the listener (GLD, Eqs. 5-8)", _global, _gd_asks),
+    "cider": RewardEntry("CIDEr against the references", partial(_consensus, "CIDEr"), _REFERENCES),
+    "bleu_4": RewardEntry("BLEU-4 against the references", partial(_consensus, "BLEU-4"), _REFERENCES),
+    "rouge_l": RewardEntry("ROUGE-L against the references", partial(_consensus, "ROUGE-L"), _REFERENCES),
+    "meteor": RewardEntry("METEOR against the references; slow", _meteor, _REFERENCES),
+    "gd": RewardEntry("global discriminability: R_H + R_B (GLD, Eqs. 5-8)", _global, _gd_asks),
     "gd_neighbour": RewardEntry(
-        "R_H: the caption must fit its photo better than the photo most like it (GLD)",
+        "R_H: minus the hinge loss against the most similar photo (GLD)",
         lambda m: HardNeighbour(m.listener, m.nearest, m.config.margin),
         _asks("image_retriever"),
     ),
     "gd_batch": RewardEntry(
-        "R_B: the caption must fit its photo better than others of the batch do, or are fitted (Luo et al.)",
+        "R_B: minus the hinge losses against the photos and captions of the batch (Luo et al.)",
         lambda m: InBatch(m.listener, m.config.margin),
         _asks("image_retriever"),
     ),
     "ld": RewardEntry(
-        "CIDEr-D and, for each word, what rare n-grams around it add (R_LD; GLD, Eqs. 9-10)", _local, _ld_asks
+        "CIDEr-D, and for each word a reward for the rare n-grams that it is in (R_LD; GLD, Eqs. 9-10)",
+        _local,
+        _ld_asks,
     ),
     "ld_diff": RewardEntry(
-        "CIDEr-D and, for each word, what it adds to that (LD-Diff, GLD)", lambda m: Differences(m.consensus("CIDEr-D"))
+        "CIDEr-D, and for each word the increase of CIDEr-D by it (LD-Diff, GLD)",
+        lambda m: Differences(m.consensus("CIDEr-D")),
+        _REFERENCES,
     ),
     "geg_avg": RewardEntry(
-        "how much better the caption fits its photo than the photo's look-alikes on average (G_avg; GEG, Eq. 3)",
+        "similarity of caption and photo minus its mean over the photo's look-alikes (G_avg; GEG, Eq. 3)",
         partial(_gap, "average"),
         _asks("image_retriever", "look_alikes"),
     ),
     "geg_min": RewardEntry(
-        "... than the look-alike that it fits best (G_min; GEG, Eq. 4)",
+        "similarity of caption and photo minus its maximum over the photo's look-alikes (G_min; GEG, Eq. 4)",
         partial(_gap, "hardest"),
         _asks("image_retriever", "look_alikes"),
     ),
     "similarity": RewardEntry(
-        "how well the caption fits its photo (ER, GEG)", lambda m: OwnSimilarity(m.listener), _asks("image_retriever")
+        "similarity of caption and photo (ER, GEG)",
+        _in_turn(lambda m, listener: OwnSimilarity(listener)),
+        _asks("image_retriever"),
     ),
     "log_probability": RewardEntry(
-        "log-probability of the own photo among those of the batch (DiscriTune)",
-        lambda m: InBatchLogProbability(m.listener),
+        "log-probability of the photo among those of the batch, or its look-alikes, given the caption (DiscriTune)",
+        _in_turn(lambda m, listener: InBatchLogProbability(listener, m.config.scale or None, _distractors(m))),
+        _game_asks,
+    ),
+    "accuracy": RewardEntry(
+        "1 if the caption retrieves its photo among those of the batch, or its look-alikes, else 0 (DiscriTune)",
+        _in_turn(lambda m, listener: Accuracy(listener, _distractors(m))),
+        _game_asks,
+    ),
+    "hard_positives": RewardEntry(
+        "log-probability of the least similar view of the photo among the photos of the batch (RRG)",
+        lambda m: HardPositives(m.listener, m.views(m.config.positives), m.config.scale or None),
         _asks("image_retriever"),
     ),
     "image_rank": RewardEntry(
-        "rank of the own photo among all of its data set by the listener, bounded",
+        "rank of the photo in its data set by the image retriever, bounded",
         lambda m: BoundedRank(m.listener, m.config.rank_base),
         _asks("image_retriever"),
     ),
     "text_rank": RewardEntry(
-        "rank of the own photo among all of its data set by their references, bounded",
+        "rank of the photo in its data set by the text retriever, bounded",
         lambda m: BoundedRank(m.reader, m.config.rank_base),
-        _asks("text_retriever"),
+        _asks("text_retriever", "references"),
     ),
     "reference_gap": RewardEntry(
-        "CIDEr-D against the own references less that against the look-alikes' references",
+        "CIDEr-D against the photo's references minus that against the look-alikes' references",
         lambda m: ReferenceGap(m.consensus("CIDEr-D"), m.look_alikes[:, : m.config.group_size]),
-        _asks("look_alikes"),
+        _asks("look_alikes", "references"),
     ),
     "retrieved": RewardEntry(
-        "are the photos that the caption finds like each other and like its own? (CIM)",
+        "similarity of the retrieved photos to each other and to the caption's photo (CIM)",
         lambda m: Retrieved(m.listener),
         _asks("image_retriever"),
     ),
     "faithful": RewardEntry(
-        "share of content words that the references have (H)",
+        "share of content words that are in the references (H)",
         lambda m: Faithful(m.references, m.content, end=m.vocabulary.eos),
+        _REFERENCES,
+    ),
+    "objects": RewardEntry(
+        "named objects that the recipe's detector sees less those that it does not, as a share of those named",
+        lambda m: Objects(m.objects, m.vocabulary),
+        _asks("detector"),
     ),
     "different": RewardEntry(
-        "minus the logarithm of how often the same words were lately said of other photos",
+        "minus the logarithm of how often the same caption was recently sampled for other photos",
         lambda m: Different(gather=m.world.gather),
     ),
     "repetition": RewardEntry(
-        "minus the content words and pairs that are said again, and words that follow themselves",
+        "minus the number of repeated content words and word pairs, and of words that follow themselves",
         lambda m: Repetition(m.content, end=m.vocabulary.eos),
     ),
     "unusual_order": RewardEntry(
-        'minus the words that people hardly ever use after the three before them ("a toilet in it on it")',
+        'minus the number of words that rarely follow the three words before them ("a toilet in it on it")',
         _unusual_order,
     ),
     "ending": RewardEntry(
-        'minus 1 for a caption that breaks off, as "a dog on a" does',
+        'minus 1 for an incomplete caption, such as "a dog on a"',
         lambda m: Ending(never_last(m.vocabulary), end=m.vocabulary.eos),
     ),
 }

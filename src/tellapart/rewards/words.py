@@ -86,13 +86,13 @@ class WordView:
         """Word ids of a caption, the word that each of its tokens is part of, and its text."""
         eos, decode = self._tokenizer.eos, self._tokenizer.decode
         ended = eos in tokens
-        spoken = tokens[: tokens.index(eos)] if ended else tokens
-        text = decode(spoken)
+        own = tokens[: tokens.index(eos)] if ended else tokens
+        text = decode(own)
         words = self.vocabulary.encode(text)
         spans, letters = [], 0
-        for count in range(1, len(spoken) + 1):
+        for count in range(1, len(own) + 1):
             # A token belongs to the last word of the text that ends with it, if it adds a letter to that word.
-            so_far = decode(spoken[:count])
+            so_far = decode(own[:count])
             more = sum(map(str.isalnum, so_far))
             spans.append(min(len(split_words(so_far)), len(words)) - 1 if more > letters else -1)
             letters = max(letters, more)

@@ -2,7 +2,8 @@
 
 B photos, R regions, D numbers of a region, W words.
 
-noisy-OR   P(w) = 1 - prod over regions of (1 - p(w | region)), p the sigmoid of a linear function of the region
+noisy-OR   P(w) = 1 - prod over regions of (1 - p(w | region)), p the sigmoid of a linear function of the region and of
+           the mean of all regions: what a cell shows is easier to tell from where it is (`context`)
 
 It is computed by the sum of -log(1 - p), which neither overflows nor vanishes over many regions.  The paper's own
 network is VGG over 12 x 12 overlapping windows, with two more layers; ours takes any regions, and where it tunes the
@@ -15,6 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -34,7 +36,9 @@ class TaggerConfig:
     feature_size: int = 1280
     words: int = 1000  # the most that are taken of the training captions
     hidden: int = field(default=0, metadata={"least": 0})  # width of a layer between regions and words; 0: none
+    context: bool = False  # a region is seen beside the mean of all
     dropout: float = 0.3  # of whole regions
+    feature_dropout: float = 0.0  # of the numbers of regions, or of the layer between
     tuned_blocks: int = field(default=0, metadata={"least": 0})  # of the encoder, from its end; 0: it is frozen
     variant: int = field(default=2, metadata={"least": 0})  # of the EfficientNet-Lite that is tuned
     crop: float = 0.65  # where the encoder is tuned: the least share of a photo's area that a step sees
@@ -47,19 +51,29 @@ class Tagger(nn.Module):
         c = self.config = config
         width = c.hidden or c.feature_size
         self.project = nn.Sequential(nn.Linear(c.feature_size, width), nn.ReLU()) if c.hidden else nn.Identity()
+        self.drop = nn.Dropout(c.feature_dropout)
         self.word = nn.Linear(width, c.vocab_size - SPECIALS)
         nn.init.normal_(self.word.weight, std=0.01)
+        self.photo = nn.Linear(width, c.vocab_size - SPECIALS, bias=False) if c.context else None
+        if self.photo is not None:
+            nn.init.normal_(self.photo.weight, std=0.01)
         self.encoder = EfficientNetLite(c.variant) if c.tuned_blocks else None
         if self.encoder is not None:
             self.encoder.requires_grad_(False)
-            for part in (*self.encoder.blocks[-c.tuned_blocks :], self.encoder.head):
-                part.requires_grad_(True)
+            self.encoder.blocks[-c.tuned_blocks :].requires_grad_(True)
+            self.encoder.head.requires_grad_(True)
 
     def forward(self, seen: Stream | Tensor) -> Tensor:
         """-log P(no region has the word), (B, W); of regions, or where the encoder is tuned of pixels (B, S, S, 3)"""
         if isinstance(seen, Tensor):
             seen = self.regions(seen)
-        absent = F.softplus(self.word(self.project(seen.values))).masked_fill(~seen.mask[..., None], 0)  # (B, R, W)
+        mask = seen.mask[..., None]
+        rows = self.project(seen.values)  # (B, R, width)
+        logits = self.word(self.drop(rows))  # (B, R, W)
+        if self.photo is not None:
+            mean = rows.masked_fill(~mask, 0).sum(1) / mask.sum(1).clamp(min=1)
+            logits = logits + self.photo(self.drop(mean))[:, None]
+        absent = F.softplus(logits).masked_fill(~mask, 0)
         if self.training and self.config.dropout:
             absent = absent * F.dropout(torch.ones_like(absent[..., :1]), self.config.dropout)
         return absent.sum(1)
@@ -110,11 +124,11 @@ def cropped(pixels: Tensor, chance: Sequence[float], least: float) -> Tensor:
     """
     boxes = []
     for number in chance:
-        draw = torch.Generator().manual_seed(int(number * 2**53))
-        area, shape, across, down, mirror = torch.rand(5, generator=draw).tolist()
+        area, shape, across, down, mirror = np.random.default_rng(int(number * 2**53)).random(5).tolist()
         area = least + (1 - least) * area
         ratio = math.exp((shape - 0.5) * math.log(4 / 3))  # width over height, as a share of the photo's own
-        width, height = (min(1.0, math.sqrt(area * r)) for r in (ratio, 1 / ratio))
+        ratio = min(max(ratio, area), 1 / area)  # neither side is longer than the photo's
+        width, height = math.sqrt(area * ratio), math.sqrt(area / ratio)
         x, y = (2 * across - 1) * (1 - width), (2 * down - 1) * (1 - height)
         boxes.append([[-width if mirror < 0.5 else width, 0, x], [0, height, y]])
     size = [len(pixels), 3, *pixels.shape[1:3]]

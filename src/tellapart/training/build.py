@@ -22,9 +22,10 @@ from tellapart.data import tokenizers
 from tellapart.data.batches import Batch, BatchStream, CaptionedPhotos, Data
 from tellapart.data.pairs import PairBatch, Pairs
 from tellapart.data.pairs import Prepared as ReadCaptions
-from tellapart.data.tokenizers import Tokenizer
+from tellapart.data.tokenizers import Tokenizer, WordTokenizer
 from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.encoders import ENCODERS
+from tellapart.models.parts import carry, part_of
 from tellapart.models.retrievers import reader_of
 from tellapart.objectives import StepInfo, StepResult
 from tellapart.objectives.caption_weights import caption_weights
@@ -40,13 +41,23 @@ from tellapart.taggers import TAGGERS
 from tellapart.training import run_folder
 from tellapart.training.checkpoint import Stateful
 from tellapart.training.checks import check
-from tellapart.training.data import Source, feature_sizes, held_out, identities, split, views, with_features
+from tellapart.training.data import (
+    Source,
+    feature_sizes,
+    held_out,
+    identities,
+    split,
+    use_vocabulary,
+    views,
+    with_features,
+)
 from tellapart.training.judges import Judge
 from tellapart.training.loop import Position, Step, Validate, fit
 from tellapart.training.objectives import OBJECTIVES
 from tellapart.training.policy import policy_step
 from tellapart.training.preparation import Prepared, prepare, vocabulary
 from tellapart.training.retrieval_validation import validate as validate_retriever
+from tellapart.training.running_mean import MeanWeights
 from tellapart.training.schedule import chance_of_own_words
 from tellapart.training.validation import validate
 from tellapart.training.watch import Watch
@@ -87,11 +98,13 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, world: ProcessGroup 
                 recipe.data.captions_per_photo,
                 recipe.seed,
                 share=(world.rank, world.size),
+                by_length=recipe.data.by_length,
             ),
             device=device,
             resume=resume,
             keeps=parts.keeps,
             watch=parts.watch,
+            mean=parts.mean,
             world=world,
         )
     return Outcome(position, parts.problems)
@@ -108,6 +121,7 @@ class Parts:
     problems: list[str]
     keeps: Mapping[str, Stateful] = field(default_factory=dict)
     watch: Watch | None = None
+    mean: MeanWeights | None = None  # of the weights, where the step uses it
 
 
 def _digest(parts: Parts) -> str:
@@ -123,6 +137,7 @@ def captioner_parts(
     encoders = prepared.encoders
     training, judged_by, failed = _examples(recipe, prepared, world)
     tokenizer = _tokenizer(recipe, prepared, training, failed, out, resume)
+    use_vocabulary([*training, *judged_by], tokenizer)
 
     seed_everything(recipe.seed)
     captioner = models.build_captioner(
@@ -132,6 +147,7 @@ def captioner_parts(
         models.start_from(recipe.init_from, captioner, identities(encoders))
     if world.is_main:
         models.describe(out, recipe.captioner, captioner, tokenizer, identities(encoders))
+        carry(map(part_of, encoders.values()), out)
     photos = CaptionedPhotos(training, tokenizer, recipe.data.max_words, views(recipe, encoders, training, world))
     judge = partial(
         validate,
@@ -149,7 +165,9 @@ def captioner_parts(
             photos.weights = world.sequentially(
                 partial(_caption_weights, recipe, prepared, training, photos, tokenizer)
             )
-        return Parts(captioner, objective(recipe, captioner, tokenizer), judge, photos, [*prepared.problems, *failed])
+        mean = MeanWeights(captioner, recipe.optim.ema_decay) if recipe.objective.distillation else None
+        learns = objective(recipe, captioner, tokenizer, mean)
+        return Parts(captioner, learns, judge, photos, [*prepared.problems, *failed], mean=mean)
     learn = policy_step(
         PolicyGradient,
         recipe,
@@ -224,6 +242,7 @@ def retriever_parts(
     network = models.build(RETRIEVERS, "retriever", recipe.retriever, settings).to(device)
     if world.is_main:
         models.describe(out, recipe.retriever, network, tokenizer, identities(encoders), "retriever")
+        carry(map(part_of, encoders.values()), out)
     reader = reader_of(recipe.retriever, tokenizer, device)
 
     def read(captions: Sequence[str]) -> ReadCaptions:
@@ -241,13 +260,16 @@ def _tokenizer(
     """The vocabulary of the run, of the model that it starts from, or the frequent words of the training captions."""
     if resume:
         return tokenizers.load(out)
-    if prepared.tokenizer is not None and (recipe.init_from or recipe.data.tokenizer or not failed):
+    own_words = isinstance(prepared.tokenizer, WordTokenizer) and not recipe.init_from
+    if prepared.tokenizer is not None and not (own_words and failed):
         return prepared.tokenizer
     return vocabulary(recipe, [example for _, examples in training for example in examples])
 
 
-def objective(recipe: Recipe, captioner: torch.nn.Module, tokenizer: Tokenizer) -> Step:
-    """The step of the recipe's objective."""
+def objective(
+    recipe: Recipe, captioner: torch.nn.Module, tokenizer: Tokenizer, mean: MeanWeights | None = None
+) -> Step:
+    """The step of the recipe's objective; the running mean of the weights is the captioner's teacher."""
     config = recipe.objective
 
     def step(batch: Batch, moment: StepInfo) -> StepResult:
@@ -258,6 +280,8 @@ def objective(recipe: Recipe, captioner: torch.nn.Module, tokenizer: Tokenizer) 
             label_smoothing=config.label_smoothing,
             hide_regions=config.hide_regions,
             own_words=chance_of_own_words(config.scheduled_sampling, moment.epoch, moment.progress),
+            distillation=config.distillation,
+            as_teacher=mean.in_place if mean else None,
         )
 
     return step
@@ -280,7 +304,7 @@ def shrink(recipe: Recipe) -> Recipe:
 
     It starts from fresh weights, for those of another width do not fit.
     """
-    tagger = objective.network if (objective := OBJECTIVES.get(recipe.objective.name)) else ""
+    tagger = entry.network if (entry := OBJECTIVES.get(recipe.objective.name)) else ""
     name = tagger or recipe.retriever or recipe.captioner
     table = TAGGERS if tagger else RETRIEVERS if recipe.retriever else CAPTIONERS
     tiny = import_module(table[name].module).TINY if name in table else {}

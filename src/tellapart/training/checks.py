@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from tellapart import models, recipe_values
 from tellapart.captioners import CAPTIONERS
+from tellapart.detectors import KINDS
 from tellapart.errors import UserError
 from tellapart.recipe import EncoderConfig, PolicyConfig, Recipe
 from tellapart.retrievers import RETRIEVERS
 from tellapart.rewards import registry
 from tellapart.taggers import TAGGERS
-from tellapart.training.loop import LAST
 from tellapart.training.objectives import OBJECTIVES, Network, learned_by
 from tellapart.training.retrieval_validation import METRICS as RETRIEVAL_METRICS
-from tellapart.training.validation import METRICS
+from tellapart.training.validation import LAST, METRICS
 
 
 def check(recipe: Recipe) -> None:
@@ -42,6 +42,8 @@ def check(recipe: Recipe) -> None:
             f"validation.metric: there is no {recipe.validation.metric!r} here; there are {', '.join(metrics)}."
         )
     _check_curve(recipe.objective.scheduled_sampling.curve)
+    if recipe.objective.distillation and not recipe.optim.ema_decay:
+        raise UserError("objective.distillation: the teacher is a running mean of the weights; give optim.ema_decay.")
     if recipe.objective.name == "policy_gradient":
         _check_policy(recipe.objective.policy)
         policy = recipe.objective.policy
@@ -50,6 +52,15 @@ def check(recipe: Recipe) -> None:
                 "objective.rewards.balance goes by how much captions of a photo differ; samples must be 2 or more."
             )
         registry.check(recipe.objective.rewards)
+        if "detector" in registry.needs_of(recipe.objective.rewards) and not recipe.detector:
+            raise UserError(f"objective.rewards.weights: objects needs a detector, which --detector names: {KINDS}.")
+    detected = [name for name, one in recipe.streams.items() if one.detected]
+    if recipe.retriever and detected:
+        raise UserError("encoder.detected: a retriever goes by whole photos, not by the boxes of a detector.")
+    if recipe.data.views and detected:
+        raise UserError("data.views: a detector's boxes are of whole photos; views of them have none.")
+    if detected and not recipe.detector:
+        raise UserError(f"inputs.{detected[0]}.detected: boxes need a detector, which --detector names: {KINDS}.")
     if recipe.retriever and recipe.init_from:
         raise UserError("init_from: a retriever starts from fresh weights.")
     by_text = recipe.retriever and RETRIEVERS[recipe.retriever].sees == "references"
@@ -74,6 +85,10 @@ def _check_policy(policy: PolicyConfig) -> None:
     if policy.baseline == "second_sample" and policy.sampler != "sample":
         raise UserError(
             f"{where}.baseline: a second sample is drawn where the first is; the sampler is {policy.sampler}."
+        )
+    if policy.chunk and (policy.passes == "one" or policy.no_repeat or policy.dropout):
+        raise UserError(
+            f"{where}.chunk: captions are drawn first and then scored; passes is one, or no_repeat or dropout set."
         )
     if policy.passes == "two" and (policy.no_repeat or policy.dropout):
         raise UserError(f"{where}.passes: with no_repeat or dropout, words are scored as they are drawn, in one pass.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,34 +14,49 @@ from tellapart.data import examples as data_files
 from tellapart.data.examples import Example
 from tellapart.data.items import ITEMS, KIND_OF, Kind
 from tellapart.data.stored import StoredFeatures, Stores
-from tellapart.data.streams import BOXES, REGIONS
-from tellapart.data.tokenizers import split_words
+from tellapart.data.streams import ATTRIBUTES, BOXES, REGIONS
+from tellapart.data.tokenizers import Tokenizer, split_words
+from tellapart.detectors.loading import load as load_detector
+from tellapart.detectors.regions import DetectedRegions
 from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.encoders import PhotoEncoder
 from tellapart.encoders.in_view import in_view
 from tellapart.errors import UserError
+from tellapart.features.attributes import AttributeSource, AttributeStore
 from tellapart.features.boxes import BoxesOf
 from tellapart.features.extracted import FeatureStore, extract
 from tellapart.features.imported import ImportedFeatures, features_of, find
-from tellapart.models.encoder import load as load_encoder
+from tellapart.models.attributes import load as load_attributes
+from tellapart.models.parts import load_encoder
 from tellapart.recipe import Recipe
+from tellapart.rewards import registry
+from tellapart.training.validation import WITHOUT_REFERENCES
 
 Source = tuple[Stores, list[Example]]  # examples of a data file, with their features if photos are seen
-Encoders = Mapping[str, PhotoEncoder | ImportedFeatures | BoxesOf]  # what each stream comes from
+Origin = PhotoEncoder | ImportedFeatures | BoxesOf | AttributeSource
+Encoders = Mapping[str, Origin]  # what each stream comes from
 
 
 def encoders_of(recipe: Recipe, device: torch.device) -> Encoders:
     """What the recipe's streams come from: encoders, or features that were imported."""
     root, streams = Path(recipe.data.features), recipe.streams
-    found: dict[str, PhotoEncoder | ImportedFeatures | BoxesOf] = {}
+    found: dict[str, Origin] = {}
+    load = cache(load_detector)
     for name, one in streams.items():
         if name != BOXES:
-            found[name] = find(root, one.name) or load_encoder(one, device)
+            make = load_attributes if name == ATTRIBUTES else load_encoder
+            encoder = find(root, one.name) or make(one, device)
+            if one.detected and isinstance(encoder, ImportedFeatures):
+                raise UserError(f"inputs.{name}.detected: the regions of {one.name} were imported, and have boxes.")
+            found[name] = DetectedRegions(encoder, load(recipe.detector)) if one.detected else encoder  # type: ignore[arg-type]
     if BOXES in streams:
         regions = found.get(REGIONS)
-        if regions is None or isinstance(regions, BoxesOf) or streams[BOXES] != streams[REGIONS]:
+        if regions is None or isinstance(regions, BoxesOf | AttributeSource) or streams[BOXES] != streams[REGIONS]:
             raise UserError("inputs.boxes: they are those of the regions, so both must come from the same.")
-        if not isinstance(regions, ImportedFeatures) and regions.regions != regions.config.cells:
+        if (
+            not isinstance(regions, ImportedFeatures)
+            and regions.regions != regions.config.cells + regions.config.detected
+        ):
             raise UserError(f"inputs.boxes: the regions of {regions.config.name} are not the cells of a grid.")
         found[BOXES] = BoxesOf(regions)
     return {name: found[name] for name in streams}
@@ -91,7 +106,8 @@ def choose(recipe: Recipe, *, takes: Collection[Kind]) -> tuple[list[Chosen], li
         )
     found, problems, called = list[Chosen](), list[str](), dict[str, str]()
     left_out = Exclusion(recipe.data.exclude)
-    fewest = 1 if takes else 2  # captions, so that two can be brought together
+    # Captions that a photo must have: none where only its look counts, two where they are brought together.
+    fewest = 0 if learns_without_captions(recipe) else 1 if takes else 2
     for file in recipe.data.files:
         dataset = data_files.read(Path(file), needs_files=bool(takes))
         if dataset.name in called and takes:
@@ -116,14 +132,27 @@ def choose(recipe: Recipe, *, takes: Collection[Kind]) -> tuple[list[Chosen], li
         )
         if not training and not validation:
             raise UserError(
-                f"{file} has no photos with {'captions' if takes else 'two captions'} in the splits "
+                f"{file} has no photos{('', ' with captions', ' with two captions')[fewest]} in the splits "
                 f"{recipe.data.train_split!r} and {recipe.data.val_split!r} (its splits: "
                 f"{', '.join(sorted({e.split for e in dataset.examples}))})."
             )
         found.append(Chosen(file, dataset.name, training, validation))
-    _require(recipe.data.train_split, [chosen.training for chosen in found])
-    _require(recipe.data.val_split, [chosen.held_out for chosen in found])
+    what = "a photo with captions" if fewest else "a photo"
+    _require(recipe.data.train_split, [chosen.training for chosen in found], what)
+    _require(recipe.data.val_split, [chosen.held_out for chosen in found], what)
     return found, problems
+
+
+def learns_without_captions(recipe: Recipe) -> bool:
+    """Whether neither the rewards nor what picks the best checkpoint read captions of the photos (DiscriTune)."""
+    objective, policy = recipe.objective, recipe.objective.policy
+    return (
+        objective.name == "policy_gradient"
+        and not policy.references
+        and policy.baseline != "references"
+        and "references" not in registry.needs_of(objective.rewards)
+        and recipe.validation.metric in WITHOUT_REFERENCES
+    )
 
 
 def with_features(
@@ -146,6 +175,14 @@ def with_features(
         problems += [f"{one.file}: image {id_}: {reason}" for id_, reason in failed.items()]
         sources.append((stores, [example for example in wanted if stores.have(example)]))
     return sources, problems
+
+
+def use_vocabulary(sources: Sequence[Source], tokenizer: Tokenizer) -> None:
+    """Attributes get the ids that their words have in a captioner's vocabulary."""
+    for stores, _ in sources:
+        for store in stores.values():
+            if isinstance(store, AttributeStore):
+                store.use(tokenizer)
 
 
 def gather(recipe: Recipe, encoders: Encoders, world: ProcessGroup = SINGLE) -> tuple[list[Source], list[str]]:
@@ -180,11 +217,11 @@ def views(
 def _views_of(
     store: StoredFeatures,
     examples: Sequence[Example],
-    encoder: PhotoEncoder | ImportedFeatures | BoxesOf,
+    encoder: Origin,
     number: int,
     world: ProcessGroup,
 ) -> StoredFeatures:
-    if isinstance(encoder, BoxesOf):  # the cells of a grid, whatever is shown in them
+    if isinstance(encoder, BoxesOf | AttributeSource):  # the cells of a grid, and the words of the whole photo
         return store
     return world.sequentially(partial(_view, store, examples, in_view(encoder, number)))  # type: ignore[arg-type]
 
@@ -239,13 +276,13 @@ def in_split(examples: Sequence[Example], name: str) -> list[Example]:
 
 def split(sources: Sequence[Source], name: str, limit: int) -> list[Source]:
     chosen = [(store, _first(in_split(examples, name), limit)) for store, examples in sources]
-    _require(name, [examples for _, examples in chosen], "captions and features")
+    _require(name, [examples for _, examples in chosen], "a photo with captions and features")
     return chosen
 
 
-def _require(split: str, examples: Sequence[list[Example]], what: str = "captions") -> None:
+def _require(split: str, examples: Sequence[list[Example]], what: str) -> None:
     if not any(examples):
-        raise UserError(f"no data file has a photo with {what} in the split {split!r}.")
+        raise UserError(f"no data file has {what} in the split {split!r}.")
 
 
 def _first(examples: list[Example], limit: int) -> list[Example]:

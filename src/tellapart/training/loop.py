@@ -36,6 +36,7 @@ from tellapart.recipe import Recipe
 from tellapart.training import checkpoint
 from tellapart.training.running_mean import MeanWeights
 from tellapart.training.schedule import learning_rate
+from tellapart.training.validation import LAST
 from tellapart.training.watch import Watch
 
 
@@ -48,8 +49,7 @@ class AnyBatch(Protocol):
 Step = Callable[[Any, StepInfo], StepResult]  # batch, when -> loss, weight, log line
 Validate = Callable[[], dict[str, float]]
 
-ALL_DONE = "all epochs done"  # why a run has ended that may go on if it gets longer
-LAST = "last"  # the name of a validation metric by which the last checkpoint is the best
+ALL_DONE, TIME_OVER = "all epochs done", "the time is over"  # why a run has ended that may go on if it gets longer
 COUNTED = {"words"}  # in a log line: adds up over processes; of all else there is the mean
 
 
@@ -86,15 +86,18 @@ def fit(
     resume: bool,
     keeps: Mapping[str, checkpoint.Stateful] = checkpoint.NOTHING,
     watch: Watch | None = None,
+    mean: MeanWeights | None = None,
     world: ProcessGroup = SINGLE,
 ) -> Position:
     """Train until the epochs are over, the validation metric stops getting better, or somebody interrupts.
 
     watch  is told of the validations, and of one before the first step, and says what looks wrong
+    mean   the running mean of the weights, where the step uses it, too
     """
     optimizer = build_optimizer(model, recipe)
     position = Position()
-    mean = MeanWeights(model, recipe.optim.ema_decay) if recipe.optim.ema_decay else None
+    if mean is None and recipe.optim.ema_decay:
+        mean = MeanWeights(model, recipe.optim.ema_decay)
     keeps = {**keeps, "mean": mean} if mean else keeps
     with world.together():
         if resume:
@@ -104,7 +107,8 @@ def fit(
     steps_per_epoch = stream.batches_per_epoch / recipe.optim.accumulate  # a step may end in the next epoch
     total = max(1, recipe.epochs * stream.batches_per_epoch // recipe.optim.accumulate)
     total = min(total, recipe.max_steps) if recipe.max_steps else total
-    if position.finished == ALL_DONE and position.step < total:
+    more = {ALL_DONE: position.step < total, TIME_OVER: not recipe.is_over(position.seconds) and position.step < total}
+    if more.get(position.finished, False):
         position.finished = ""
     if position.finished:
         return position
@@ -124,11 +128,14 @@ def fit(
         while not position.finished:
             loss = run.advance(step)
             bar.advance(note=f"loss {loss:.3f}")
-            due = run.is_validated_now()
+            over = recipe.max_minutes > 0 and world.any(recipe.is_over(run.seconds))[0]
+            due = run.is_validated_now() or over
             if due:
                 run.judge(run.validated(validate, bar), watch, bar)
             if position.step >= total:
                 position.finished = position.finished or ALL_DONE
+            elif over:
+                position.finished = position.finished or TIME_OVER
             # Asked once: a signal after this gets a step of its own, and that is saved as well.
             stop, due = world.any(interrupted(), due or run.unsaved_seconds > 60 * recipe.save_minutes)
             if position.finished or stop or due:
@@ -161,11 +168,15 @@ class _Run:
         self._began = self._saved - self.position.seconds
 
     @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    @property
     def unsaved_seconds(self) -> float:
         return time.monotonic() - self._saved
 
     def save(self) -> None:
-        self.position.consumed, self.position.seconds = self.stream.consumed, time.monotonic() - self._began
+        self.position.consumed, self.position.seconds = self.stream.consumed, self.seconds
         file = self.out / "last.safetensors"
         checkpoint.save(file, self.model, self.optimizer, asdict(self.position), self.keeps, self.world)
         self._saved = time.monotonic()

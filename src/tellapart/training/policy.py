@@ -56,6 +56,7 @@ def policy_step(
         names=names,
         world=world,
         load=load,
+        detector=recipe.detector,
     )
     return kind(
         captioner,

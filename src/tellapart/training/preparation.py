@@ -14,12 +14,15 @@ from pathlib import Path
 import torch
 
 from tellapart import models
+from tellapart.captioners import language_models
 from tellapart.data import tokenizers
 from tellapart.data.examples import Example
 from tellapart.data.tokenizers import Tokenizer, WordTokenizer
+from tellapart.detectors.loading import load as load_detector
 from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.errors import UserError
 from tellapart.metrics import measures
+from tellapart.metrics.object_words import CLASSES
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.recipe import Recipe
 from tellapart.retrievers import RETRIEVERS, sentences
@@ -74,6 +77,8 @@ def prepare(recipe: Recipe, device: torch.device, *, resume: bool = False, world
     world.sequentially(partial(_require_retrievers, recipe, chosen, load))
     if tokenizer is None and recipe.data.tokenizer:
         tokenizer = tokenizers.of_language_model(Path(recipe.data.tokenizer))
+    elif tokenizer is None and (language_model := recipe.model.get("language_model")):
+        tokenizer = language_models.tokenizer(str(language_model))
     if tokenizer is None and not resume:
         tokenizer = _vocabulary(recipe, chosen)
     return Prepared(encoders, chosen, problems, tokenizer, load)
@@ -117,10 +122,12 @@ def _begins_with(recipe: Recipe, encoders: Encoders) -> Tokenizer:
 
 
 def _require_retrievers(recipe: Recipe, chosen: Iterable[Chosen], load: Callable[[str], Retriever]) -> None:
-    """Those that give rewards, and those that judge."""
+    """Those that give rewards, and those that judge; and the detector, if a reward asks it."""
     if recipe.objective.caption_weights.by == "cider_between" and recipe.objective.name == "cross_entropy":
         load(recipe.objective.rewards.image_retriever)
     if recipe.objective.name == "policy_gradient":
         registry.require(recipe.objective.rewards, [one.name for one in chosen], load)
+        if "detector" in registry.needs_of(recipe.objective.rewards):
+            load_detector(recipe.detector, CLASSES)
     for name in recipe.validation.judges:
         load(name)

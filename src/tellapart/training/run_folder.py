@@ -12,7 +12,7 @@ from tellapart import files, former_names, models, plain_yaml, recipe_files
 from tellapart.errors import UserError
 from tellapart.recipe import Recipe
 
-_LENGTHS = ("epochs", "max_steps")  # what a run that goes on may have more of
+_LENGTHS = ("epochs", "max_steps", "max_minutes")  # what a run that goes on may have more of
 _WRITTEN = ("recipe.yaml", "config.json", "vocabulary.json", "log.jsonl")  # before the first checkpoint
 
 

@@ -25,6 +25,7 @@ from tellapart.errors import UserError
 from tellapart.features.pixels import PixelStore
 from tellapart.metrics.average_precision import average_precision, weighted_average_precision
 from tellapart.metrics.stop_words import content
+from tellapart.models.parts import carry, part_of
 from tellapart.objectives import StepInfo, StepResult
 from tellapart.recipe import Recipe
 from tellapart.taggers import TAGGERS
@@ -118,6 +119,7 @@ def tagger_parts(
     network.to(device)
     if world.is_main:
         models.describe(out, name, network, tokenizer, identities(prepared.encoders), "network")
+        carry(map(part_of, prepared.encoders.values()), out)
 
     def step(batch: TaggedBatch, info: StepInfo) -> StepResult:
         loss = tagging_loss(network(batch.seen), batch.has)

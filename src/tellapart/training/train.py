@@ -50,11 +50,11 @@ class TrainedRun:
         return dict(sorted(found.items()))
 
     def captioner(self, *, device: str = "auto") -> PhotoCaptioner:
-        """With the weights of the best validation.
+        """With the weights of the best validation, and the recipe's detector if it has one.
 
         device   cpu, cuda ...; "auto": a GPU if there is one
         """
-        return load(self.folder, device=device)
+        return load(self.folder, device=device, detector=self.recipe.detector or None)
 
     def __repr__(self) -> str:
         return f"<TrainedRun {self.summary}>"
@@ -130,7 +130,7 @@ def _require_one_run(stages: object, name: str) -> None:
 def _changes(overrides: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """One field after another, with the names of this version."""
     for given, value in _plain(overrides).items():
-        name, _, notes = former_names.renewed_option(given, "")
+        name, notes = former_names.renewed_name(given)
         renewed, more = former_names.renewed(value, name)
         former_names.announce([*notes, *more])
         yield from flat(renewed, name).items()

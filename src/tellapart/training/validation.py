@@ -23,7 +23,10 @@ from tellapart.training.judges import Judge
 FAULTS = ("Rep", "BadEnd", "Stutter", "UnusualOrder")  # measures of captions that are not right as sentences
 # What `validate` reports, with any judges
 METRICS = ("loss", "accuracy", "CIDEr-D", "unique", "length", *FAULTS)
+LAST = "last"  # the name of a validation metric by which the last checkpoint is the best
+WITHOUT_REFERENCES = (LAST, "unique", *FAULTS)  # what can be asked of photos that nobody has described
 
+_FITS = ("words", "loss", "accuracy")  # of a log line of cross-entropy
 _BATCH = 32
 
 
@@ -41,26 +44,36 @@ def validate(
 ) -> dict[str, float]:
     """Every process of a world takes some of the batches, and all get the result.
 
+    Of photos without captions there are only the figures that need none.
     judges  retrievers that know the photos of `data`: how many captions find their own, R@1[judge]
     """
     captioner: Captioner = model  # type: ignore[assignment]
     rules = Rules.of(tokenizer, max_words=max_words)
+    described = all(data.captions)
     own = []  # of each batch its captions, and its words, loss and accuracy
     for photos in list(_chunks(len(data)))[world.rank :: world.size]:
-        batch = data.batch(photos, [_as_many(data.captions[photo]) for photo in photos]).to(device)
+        chosen = [_as_many(data.captions[photo]) if described else [] for photo in photos]
+        batch = data.batch(photos, chosen).to(device)
         memory = captioner.encode(batch.inputs)
         said = candidates(captioner, memory, tokenizer, rules, beam=beam)
-        line = cross_entropy_step(captioner, batch, bos=tokenizer.bos).line
-        own.append(([best.text for best, *_ in said], (line["words"], line["loss"], line["accuracy"])))
+        line = cross_entropy_step(captioner, batch, bos=tokenizer.bos).line if described else dict.fromkeys(_FITS, 0.0)
+        own.append(([best.text for best, *_ in said], tuple(line[name] for name in _FITS)))
     of_all = world.gather(own)
     batches = [of_all[i % world.size][i // world.size] for i in range(sum(map(len, of_all)))]
     captions = [caption for said, _ in batches for caption in said]
     words, loss, accuracy = torch.tensor([numbers for _, numbers in batches], dtype=torch.double).unbind(1)
     scored = ScoringInputs([[caption] for caption in captions], [example.captions for example in data.examples])
+    compared = (
+        {
+            "loss": _mean(loss, words),
+            "accuracy": _mean(accuracy, words),
+            **MEASURES["CIDEr-D"].compute(scored).corpus(),
+        }
+        if described
+        else {}
+    )
     return {
-        "loss": _mean(loss, words),
-        "accuracy": _mean(accuracy, words),
-        **MEASURES["CIDEr-D"].compute(scored).corpus(),
+        **compared,
         "unique": len(set(captions)) / len(captions),
         "length": float(scored.caption_ids.lengths.mean()),
         **{name: score for fault in FAULTS for name, score in MEASURES[fault].compute(scored).corpus().items()},

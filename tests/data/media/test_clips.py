@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import av
 import numpy as np
@@ -119,6 +120,16 @@ def test_without_pyav_a_clip_is_refused_with_what_to_install(tmp_path, monkeypat
     monkeypatch.setitem(sys.modules, "av", None)
     with pytest.raises(BadPhoto, match=r"tellapart\[video\]"), open_clip(file):
         pass
+
+
+def test_frames_are_made_without_threads(tmp_path):
+    """PyAV's own way to convert a frame starts threads for each one, and has been seen to deadlock."""
+    file = write_clip(tmp_path / "a.mp4", [np.zeros((480, 640, 3), np.uint8)] * 40)
+    before = len(list(Path("/proc/self/task").iterdir()))
+    with open_clip(file) as clip:
+        frames = [frame for _, frame in clip.each(range(40))] + [frame for _, frame in clip.small(48)]
+        assert len(list(Path("/proc/self/task").iterdir())) <= before
+    assert {frame.shape for frame in frames} == {(480, 640, 3), (48, 48, 3)}
 
 
 _PEAK = """

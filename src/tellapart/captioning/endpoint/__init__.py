@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from tellapart.data.captions import PROMPT
 from tellapart.errors import UserError
 
-PROMPT = "Write a caption for this photo: one plain sentence that says what can be seen. Answer with the caption only."
 LONGEST_SIDE = 768  # pixels of a photo that is sent; models look at no more
 MAX_TOKENS = 2048  # of an answer: some models think for a thousand before they write twenty
 
@@ -36,6 +36,35 @@ class ServerCaptions:
 
 
 @dataclass(frozen=True)
+class Question:
+    """What is asked about one photo."""
+
+    file: str
+    beside: tuple[str, ...] = ()  # photos that are shown after it
+    prompt: str = ""  # "": the endpoint's
+    answers: int = 0  # 0: the endpoint's `candidates`
+
+
+@dataclass
+class Usage:
+    """What requests took, as the last message of a run says."""
+
+    requests: int = 0
+    answers: int = 0
+    sent: int = 0  # bytes
+    counted: int = 0  # answers that say how many tokens they took
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    def __str__(self) -> str:
+        requests = f"{self.requests} request{'' if self.requests == 1 else 's'} ({self.sent / 1e6:.1f} MB sent)"
+        if not self.counted:
+            return f"{requests}; the server did not say how many tokens"
+        some = f" (of {self.counted} of {self.answers} answers)" if self.counted < self.answers else ""
+        return f"{requests}, {self.prompt_tokens} prompt tokens and {self.completion_tokens} completion tokens{some}"
+
+
+@dataclass(frozen=True)
 class Endpoint:
     """
     >>> endpoint = Endpoint("http://localhost:8080/v1", "qwen3-vl")
@@ -48,6 +77,7 @@ class Endpoint:
     prompt: str = PROMPT
     candidates: int = 5  # captions of a photo: the likeliest (temperature 0), the others by sampling
     temperature: float = 0.8
+    sheet: bool = False  # several photos go as one picture, for models that take one
     max_tokens: int = MAX_TOKENS  # of an answer, its thoughts included
     timeout: float = 60.0  # seconds of a request
     retries: int = 3  # after the first try, where another one may help
@@ -83,6 +113,13 @@ class Endpoint:
 
         What would go wrong with every photo is a `UserError`: no such server, path or model, a key that is not valid.
         """
+        return self.answers_to(Question(file) for file in files)
+
+    def answers_to(self, questions: Iterable[Question], usage: Usage | None = None) -> Iterator[ServerCaptions]:
+        """The same for questions of their own.
+
+        usage  what earlier questions took, which this adds to; whoever gives it says at the end how much it was
+        """
         from tellapart.captioning.endpoint.run import Run  # here, for --help reads the defaults above and nothing else
 
-        return Run(self).captions_of(files)
+        return Run(self, usage).answers_to(questions)

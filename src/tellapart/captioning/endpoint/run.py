@@ -10,14 +10,14 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 
 from PIL import Image
 
-from tellapart.captioning.endpoint import LONGEST_SIDE, Endpoint, ServerCaptions
-from tellapart.captioning.endpoint.answers import Answer, Completion, Tokens, Unusable, read
+from tellapart.captioning.endpoint import LONGEST_SIDE, Endpoint, Question, ServerCaptions, Usage
+from tellapart.captioning.endpoint.answers import Answer, Completion, Unusable, read
 from tellapart.captioning.endpoint.client import Client, Failure
 from tellapart.captioning.endpoint.pace import Pace
+from tellapart.captioning.endpoint.sheet import SHEET_PROMPT, contact_sheet
 from tellapart.data.media import clips
 from tellapart.errors import BadPhoto, UserError
 
@@ -27,37 +27,13 @@ _STILL_LOADING = 60.0  # seconds between two messages about it
 _FOR_EVERY_PHOTO = ("unreachable", "refused", "loading", "ended")  # what the first photo meets, all would
 
 
-@dataclass
-class Usage:
-    """What a run took, as its last message says."""
-
-    requests: int = 0
-    answers: int = 0
-    sent: int = 0  # bytes
-    counted: int = 0  # answers that say how many tokens they took
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-
-    def add(self, tokens: Tokens | None) -> None:
-        self.answers += 1
-        if tokens is not None:
-            self.counted += 1
-            self.prompt_tokens += tokens.prompt
-            self.completion_tokens += tokens.completion
-
-    def __str__(self) -> str:
-        requests = f"{self.requests} request{'' if self.requests == 1 else 's'} ({self.sent / 1e6:.1f} MB sent)"
-        if not self.counted:
-            return f"{requests}; the server did not say how many tokens"
-        some = f" (of {self.counted} of {self.answers} answers)" if self.counted < self.answers else ""
-        return f"{requests}, {self.prompt_tokens} prompt tokens and {self.completion_tokens} completion tokens{some}"
-
-
 class Run:
-    def __init__(self, endpoint: Endpoint):
+    def __init__(self, endpoint: Endpoint, usage: Usage | None = None):
         self.endpoint, self.client = endpoint, Client(endpoint)
+        self.is_first = usage is None or not usage.answers
+        self.reports = usage is None
         self.pace = Pace(endpoint.at_once, endpoint.timeout)
-        self.usage = Usage()
+        self.usage = Usage() if usage is None else usage
         self.stopped = self.client.stopped
         self._lock = threading.Lock()
         self._knows_n = True  # until the server shows that it does not
@@ -66,9 +42,9 @@ class Run:
         self._not_before = 0.0  # when the next request may be made: a server's wish holds for all threads
         self._loading_since = self._spoke_of_loading = 0.0
 
-    def captions_of(self, files: Iterable[str]) -> Iterator[ServerCaptions]:
+    def answers_to(self, questions: Iterable[Question]) -> Iterator[ServerCaptions]:
         waiting: deque[tuple[str, Future[ServerCaptions | Failure]]] = deque()
-        has_captions = is_wrong_request = False
+        has_captions, is_wrong_request = not self.is_first, False
 
         def next_one() -> ServerCaptions:
             nonlocal has_captions
@@ -83,8 +59,8 @@ class Run:
 
         pool = ThreadPoolExecutor(max_workers=self.endpoint.at_once)
         try:
-            for order, file in enumerate(files):
-                waiting.append((file, pool.submit(self.caption, file, order)))
+            for order, question in enumerate(questions):
+                waiting.append((question.file, pool.submit(self.caption, question, order)))
                 if len(waiting) > 2 * self.endpoint.at_once:  # a long input needs no more memory than a short one
                     yield next_one()
             while waiting:
@@ -96,37 +72,41 @@ class Run:
             self.client.stop()
             self.pace.stop()
             pool.shutdown(cancel_futures=True)
-            if self.usage.requests and not is_wrong_request:
+            if self.reports and self.usage.requests and not is_wrong_request:
                 self.endpoint.notify(f"{self.endpoint.url}: {self.usage}")
 
     # A photo
 
-    def caption(self, file: str, order: int) -> ServerCaptions | Failure:
+    def caption(self, question: Question, order: int) -> ServerCaptions | Failure:
         if self._ended:
             return Failure("ended", self._ended)
+        file = question.file
         try:
-            picture, sha256 = _data_url(clips.picture(file, at_least=LONGEST_SIDE)), clips.sha256(file)
+            shown, sha256 = [_picture(file), *map(_picture, question.beside)], clips.sha256(file)
+            if self.endpoint.sheet and question.beside:
+                shown = [contact_sheet(shown)]
+            pictures = list(map(_data_url, shown))
         except BadPhoto as error:
             return ServerCaptions(file, error=error.reason)
         except MemoryError:
             return ServerCaptions(file, error="does not fit into memory")
         try:
-            captions = self._candidates(picture, order)
+            captions = self._candidates(question, pictures, order)
         except Failure as failure:
             failure.reason = self.client.without_key(failure.reason)
             return failure
         return ServerCaptions(file, captions, sha256=sha256)
 
-    def _candidates(self, picture: str, order: int) -> list[str]:
+    def _candidates(self, question: Question, pictures: list[str], order: int) -> list[str]:
         """Captions, each once.  An answer that is of no use is passed over unless all are."""
         found, useless = [], Failure("useless", "the server answered with no text")
-        asked = 0
-        while asked < self.endpoint.candidates:
+        asked, wanted = 0, question.answers or self.endpoint.candidates
+        while asked < wanted:
             # The first is the likeliest; a server that knows "n" gives the others in one go.
-            number = self.endpoint.candidates - asked if asked and self._knows_n else 1
+            number = wanted - asked if asked and self._knows_n else 1
             answers: list[Answer] = []
             try:
-                answers = self._ask(order, self._request(picture, number, asked))[:number]
+                answers = self._ask(order, self._request(question, pictures, number, asked))[:number]
             except Failure as failure:
                 if number > 1 and failure.kind in ("refused", "busy"):  # some servers know "n" and refuse it
                     self._knows_n = False
@@ -146,15 +126,14 @@ class Run:
             raise useless
         return list(dict.fromkeys(found))
 
-    def _request(self, picture: str, number: int, asked: int) -> bytes:
+    def _request(self, question: Question, pictures: list[str], number: int, asked: int) -> bytes:
         """For `number` captions, of which so many were asked for before."""
-        question = [
-            {"type": "text", "text": self.endpoint.prompt},
-            {"type": "image_url", "image_url": {"url": picture}},
-        ]
+        start = SHEET_PROMPT if self.endpoint.sheet and question.beside else ""
+        content: list[dict[str, object]] = [{"type": "text", "text": start + (question.prompt or self.endpoint.prompt)}]
+        content += [{"type": "image_url", "image_url": {"url": picture}} for picture in pictures]
         request = {
             "model": self.endpoint.model,
-            "messages": [{"role": "user", "content": question}],
+            "messages": [{"role": "user", "content": content}],
             "temperature": self.endpoint.temperature if asked else 0.0,
             "seed": asked,  # samples differ, and are the same when the run is made again
             "max_tokens": self.endpoint.max_tokens,
@@ -201,7 +180,11 @@ class Run:
         finally:
             self.pace.leave()
         with self._lock:
-            self.usage.add(completion.tokens)
+            self.usage.answers += 1
+            if completion.tokens is not None:
+                self.usage.counted += 1
+                self.usage.prompt_tokens += completion.tokens.prompt
+                self.usage.completion_tokens += completion.tokens.completion
         self._is_down = self._is_slow = False
         self._loading_since = 0.0
         return completion
@@ -266,6 +249,11 @@ class Run:
             self.endpoint.notify(
                 f"{self.endpoint.url}: {self.client.without_key(reason)}; waiting {_duration(seconds)}"
             )
+
+
+def _picture(file: str) -> Image.Image:
+    """A photo, or the middle frame of a clip."""
+    return clips.picture(file, at_least=LONGEST_SIDE)
 
 
 def _data_url(photo: Image.Image) -> str:

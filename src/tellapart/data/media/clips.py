@@ -132,7 +132,10 @@ class _Video(Clip):
         stream: av.VideoStream,
         stamp: Stamp,
     ):
+        from av.video.reformatter import VideoReformatter
+
         self._file, self._container, self._stream = file, container, stream
+        self._scaler = VideoReformatter()
         index = _INDICES.get(stamp) or self._index(stamp[0])
         if part(file) is not None:  # others may follow
             if len(_INDICES) >= _KEPT_INDICES:
@@ -188,7 +191,7 @@ class _Video(Clip):
             if following is None:  # damaged: the last frame that can be decoded stands for it
                 break
             self._place, self._current = following
-        return _upright(self._current, self._file, side)
+        return self._upright(self._current, side)
 
     def _seek(self, key: int, wanted: int) -> None:
         """To the key frame, or else to any frame before the one that is wanted."""
@@ -220,6 +223,15 @@ class _Video(Clip):
             except av.FFmpegError:  # one damaged frame; those after it may be whole
                 continue
 
+    def _upright(self, frame: av.VideoFrame, side: int) -> RGB:
+        size = frame.width, frame.height
+        if size[0] * size[1] > MAX_PIXELS:
+            raise BadPhoto(self._file, "has frames that are larger than its header says")
+        width, height = (side, side) if side else rgb.shrunk(size, rgb.shrinking(size, KEPT_PIXELS))
+        # One scaler for all frames, in this thread: PyAV's default starts threads for each frame, which may deadlock.
+        pixels = self._scaler.reformat(frame, width, height, "rgb24", threads=1).to_ndarray()
+        return np.ascontiguousarray(np.rot90(pixels, round(frame.rotation / 90)))
+
     def _next(self) -> tuple[int, av.VideoFrame] | None:
         """The next frame, with its time."""
         return next(((frame.pts, frame) for frame in self._decoded if frame.pts is not None), None)
@@ -235,7 +247,8 @@ def open_clip(source: Source, *, threads: int = 1) -> Iterator[Clip]:
     ...     first, middle = clip.frames_at([0, clip.duration / 2])
     """
     if isinstance(source, Image.Image):
-        yield _Photo(np.asarray(photos.upright(source, KEPT_PIXELS)))
+        photo, _ = photos.upright(source)
+        yield _Photo(np.asarray(photo.reduce(rgb.shrinking(photo.size, KEPT_PIXELS))))
         return
     file = source
     if not is_clip(file):
@@ -267,6 +280,13 @@ def sha256(source: Source) -> str:
     if isinstance(source, Image.Image):
         return photos.from_image(source, 1).sha256
     return photos.sha256(source)
+
+
+def upright(source: Source) -> tuple[Image.Image, str]:
+    """As `photos.upright`; of a clip the middle frame."""
+    if isinstance(source, Image.Image) or not is_clip(source):
+        return photos.upright(source)
+    return picture(source), sha256(source)
 
 
 def picture(file: str | os.PathLike[str], *, at_least: int = 0) -> Image.Image:
@@ -353,12 +373,3 @@ def packets(container: av.container.InputContainer, stream: Any) -> Iterator[Any
         yield from container.demux(stream)
     except (av.InvalidDataError, av.EOFError):
         return
-
-
-def _upright(frame: av.VideoFrame, file: object, side: int) -> RGB:
-    size = frame.width, frame.height
-    if size[0] * size[1] > MAX_PIXELS:
-        raise BadPhoto(file, "has frames that are larger than its header says")
-    width, height = (side, side) if side else rgb.shrunk(size, rgb.shrinking(size, KEPT_PIXELS))
-    pixels = frame.to_ndarray(format="rgb24", width=width, height=height)
-    return np.ascontiguousarray(np.rot90(pixels, round(frame.rotation / 90)))

@@ -96,21 +96,12 @@ def _from_bytes(data: bytes, file: object, size: int, fit: Fit) -> Photo:
 
 def from_image(image: Image.Image, size: int, fit: Fit = SQUEEZE) -> Photo:
     """The same for a picture that the caller has opened: what `read` makes of its file, unless it has been changed."""
-    name = str(getattr(image, "filename", "") or "image")
     data = _file_behind(image)
     if data is not None:
-        return _from_bytes(data, name, size, fit)
-    with _refusing(name):
-        photo = _to_photo(image.copy())  # the caller's stays as it is
-        sha256 = hashlib.sha256(photo.tobytes()).hexdigest()
+        return _from_bytes(data, _name(image), size, fit)
+    with _refusing(_name(image)):
+        photo, sha256 = _as_it_is(image)
         return Photo(_square(photo, size, fit, sha256), sha256)
-
-
-def upright(image: Image.Image, most: int) -> Image.Image:
-    """A picture that the caller has opened, upright, in RGB, averaged down to at most `most` pixels."""
-    with _refusing(str(getattr(image, "filename", "") or "image")):
-        photo = _to_photo(image.copy())
-        return photo.reduce(rgb.shrinking(photo.size, most))
 
 
 def fitted(image: Image.Image, sha256: str, size: int, fit: Fit = SQUEEZE) -> Photo:
@@ -119,6 +110,27 @@ def fitted(image: Image.Image, sha256: str, size: int, fit: Fit = SQUEEZE) -> Ph
     sha256  of the file that it is from
     """
     return Photo(_square(image, size, fit, sha256), sha256)
+
+
+def upright(source: str | os.PathLike[str] | Image.Image) -> tuple[Image.Image, str]:
+    """A photo in its own size, from a file or as it was opened, and the hash that the above have of it."""
+    if isinstance(source, Image.Image):
+        data, name = _file_behind(source), _name(source)
+        if data is None:
+            with _refusing(name):
+                return _as_it_is(source)
+    else:
+        data, name = read_bytes(source), os.fspath(source)
+    return decode(data, name), hashlib.sha256(data).hexdigest()
+
+
+def _name(image: Image.Image) -> str:
+    return str(getattr(image, "filename", "") or "image")
+
+
+def _as_it_is(image: Image.Image) -> tuple[Image.Image, str]:
+    photo = _to_photo(image.copy())  # the caller's stays as it is
+    return photo, hashlib.sha256(photo.tobytes()).hexdigest()
 
 
 def _square(image: Image.Image, size: int, fit: Fit, sha256: str) -> NDArray[np.uint8]:

@@ -48,6 +48,10 @@ READERS = {
         "tellapart.data.readers.msvd",
         "video_corpus.csv or AllVideoDescriptions.txt of MSVD; English; the papers' splits",
     ),
+    "imagecode": Entry(
+        "tellapart.data.readers.imagecode",
+        "ImageCoDe's descriptions of neighbouring frames of MSR-VTT clips; the frames are cut anew (approximate)",
+    ),
     "folder": Entry(
         "tellapart.data.readers.folder",
         "a folder of photos and clips with the folders in it; no captions",

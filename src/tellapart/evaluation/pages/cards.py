@@ -131,9 +131,9 @@ def legend(cards: Sequence[Card]) -> str:
     sentences = []
     if any(card.look_alikes for card in cards):
         sentences.append("Beside each photo are those that look most like it.")
-        told = any(card.references for card in cards)
-        so = ": by a full line if a person said them of this photo too" if told else ""
-        sentences.append(f"Words that a speaker says of none of them are marked{so}.")
+        has_references = any(card.references for card in cards)
+        so = ", with a solid line if the references have them" if has_references else ""
+        sentences.append(f"Words that a model uses for none of these are underlined{so}.")
     if any(line.looked for card in cards for line in card.lines):
         sentences.append("Point at a word, or tap it, to see which part of the photo it rests on.")
     return " ".join(sentences)
@@ -199,7 +199,7 @@ def _table(card: Card, columns: Columns) -> str:
     )
     lines = "".join(
         f'<tr><th scope="row" dir="auto">{line.colour}{escaped(line.name)}</th>'
-        f'<td class="said" dir="auto">{_said(line, known, told=bool(card.references))}</td>'
+        f'<td class="said" dir="auto">{_caption(line, known, has_references=bool(card.references))}</td>'
         + "".join(_figure(line.figures.get(column), column in columns.places) for column in columns.names)
         + "</tr>\n"
         for line in card.lines
@@ -214,21 +214,21 @@ def _figure(value: float | None, is_place: bool) -> str:
     return f'<td class="{"found" if is_place and value == 1 else ""}">{value:,.0f}</td>'
 
 
-def _said(line: Line, known: frozenset[str], *, told: bool) -> str:
+def _caption(line: Line, known: frozenset[str], *, has_references: bool) -> str:
     """The caption, with the words that tell the photo apart marked, and what each word rests on."""
     texts = line.caption.split()
     levels = line.looked.levels if line.looked and len(line.looked.levels) == len(texts) else [""] * len(texts)
     return " ".join(
-        _word(text, _kind(frozenset(split_words(text)) - STOP_WORDS - line.of_look_alikes, known, told), at)
+        _word(text, _kind(frozenset(split_words(text)) - STOP_WORDS - line.of_look_alikes, known, has_references), at)
         for text, at in zip(texts, levels, strict=True)
     )
 
 
-def _kind(own: frozenset[str], known: frozenset[str], told: bool) -> str:
+def _kind(own: frozenset[str], known: frozenset[str], has_references: bool) -> str:
     """Of the words of one text that tell apart: what a person said too, what nobody did, or that nobody knows."""
     if not own:
         return ""
-    return ("told" if own <= known else "untold") if told else "own"
+    return ("told" if own <= known else "untold") if has_references else "own"
 
 
 def _word(text: str, kind: str, at: str) -> str:
@@ -240,8 +240,8 @@ def _word(text: str, kind: str, at: str) -> str:
 def _people(references: Sequence[str]) -> str:
     if not references:
         return ""
-    told = "".join(f'<li dir="auto">{escaped(text)}</li>' for text in references)
-    return f"<details><summary>What people say of it</summary>\n<ul>{told}</ul></details>\n"
+    items = "".join(f'<li dir="auto">{escaped(text)}</li>' for text in references)
+    return f"<details><summary>References</summary>\n<ul>{items}</ul></details>\n"
 
 
 TABLES = """

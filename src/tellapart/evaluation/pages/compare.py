@@ -16,6 +16,8 @@ from tellapart.evaluation.grid import Grid
 from tellapart.evaluation.local_reward import LocalReward
 from tellapart.evaluation.pages import cards as of_photos
 from tellapart.evaluation.pages import figures, plots
+from tellapart.evaluation.pages.attention import FOLDER, Picture, file_names
+from tellapart.evaluation.pages.attention import section as attended
 from tellapart.evaluation.pages.cards import Card, Columns, Order, Pictures, legend, section
 from tellapart.evaluation.pages.figures import dot, side_by_side
 from tellapart.evaluation.pages.photo_cards import Looking, Places, card, nowhere, places_of
@@ -38,6 +40,7 @@ class Findings:
     changes: Changes | None = None
     grid: Grid | None = None  # of the photos of `changes`: how a retriever sees and hears them, if there is one
     looked: Looking = nowhere
+    attention: Sequence[Picture] = ()
     local: LocalReward | None = None
     plane: tuple[str, dict[str, NDArray[np.float64]]] | None = None  # the retriever, and run -> (P, 2)
     times: dict[str, dict[str, float]] = field(default_factory=dict)  # run -> part of a step -> milliseconds
@@ -53,9 +56,12 @@ def write(findings: Findings, out: Path) -> None:
         *(_section(*one) for one in figures.over_steps(findings.runs, drawn)),
         _batch_sizes(findings.runs, findings.evaluations, drawn),
         _changed(findings, pictures),
+        attended(findings.attention),
         _figures(findings, pictures, drawn),
         "".join(f'<p class="notes">{escaped(sentence)}</p>\n' for sentence in findings.left_out),
     ]
+    for name, picture in zip(file_names(findings.attention), findings.attention, strict=True):
+        files.replace(out / FOLDER / name, picture.png)
     for name, chart in drawn.items():
         files.replace(out / "figures" / f"{file_name(name)}.svg", plots.standalone(chart))
     subtitle = ", ".join(run.name for run in findings.runs)
@@ -67,8 +73,8 @@ def write(findings: Findings, out: Path) -> None:
 
 def _section(title: str, note: str, body: str) -> str:
     """Nothing where there is nothing to show."""
-    said = f'<p class="notes">{escaped(note)}</p>\n' if note else ""
-    return f"<section>\n<h2>{escaped(title)}</h2>\n{said}{body}</section>\n" if body else ""
+    notes = f'<p class="notes">{escaped(note)}</p>\n' if note else ""
+    return f"<section>\n<h2>{escaped(title)}</h2>\n{notes}{body}</section>\n" if body else ""
 
 
 def _table(table: Mapping[str, Sequence[str]], names: Sequence[str], *, colours: Sequence[int]) -> str:
@@ -86,12 +92,12 @@ def _figures(findings: Findings, pictures: Pictures, drawn: dict[str, str]) -> s
     """What words earn and weigh, and where captions lie."""
     changes, local, found = findings.changes, findings.local, []
     if changes is not None and local is not None:
-        found.append(figures.word_rewards(local, changes.photos, changes.said, pictures, drawn))
+        found.append(figures.word_rewards(local, changes.photos, changes.captions, pictures, drawn))
     if local is not None:
         found.append(figures.weights(local, drawn))
     if changes is not None and findings.plane is not None:
         retriever, layout = findings.plane
-        found.append(figures.plane(retriever, layout, changes.said, drawn))
+        found.append(figures.plane(retriever, layout, changes.captions, drawn))
     return "".join(_section(*one) for one in found)
 
 

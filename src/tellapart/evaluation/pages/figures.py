@@ -104,13 +104,13 @@ def weights(local: LocalReward, drawn: dict[str, str]) -> Figure:
 def word_rewards(
     local: LocalReward,
     photos: Sequence[Example],
-    said: Mapping[str, Sequence[str]],
+    captions: Mapping[str, Sequence[str]],
     pictures: Pictures,
     drawn: dict[str, str],
 ) -> Figure:
     """What each word of a caption gets (Fig. 5), of the photos where a word of the last speaker gets most."""
     references = [photo.captions for photo in photos]
-    earned = {name: local.earned(captions, references) for name, captions in said.items()}
+    earned = {name: local.earned(own, references) for name, own in captions.items()}
     last, best = list(earned.items())[-1]
     parts = []
     for number in sorted(range(len(best)), key=lambda number: -best[number].most)[:_WORD_REWARDS]:
@@ -136,12 +136,12 @@ def _earned(photo: Example, earned: Mapping[str, Earned]) -> Iterable[tuple[str,
 def plane(
     retriever: str,
     layout: Mapping[str, NDArray[np.float64]],
-    said: Mapping[str, Sequence[str]],
+    captions: Mapping[str, Sequence[str]],
     drawn: dict[str, str],
 ) -> Figure:
     """Where captions lie (Fig. 9).  layout: speaker -> (P, 2)"""
-    series = [Series(name, list(map(tuple, layout[name].tolist())), number) for number, name in enumerate(said)]
-    chart = plots.scatter("Captions as a listener hears them", series, list(said.values()))
+    series = [Series(name, list(map(tuple, layout[name].tolist())), number) for number, name in enumerate(captions)]
+    chart = plots.scatter("Captions as the retriever embeds them", series, list(captions.values()))
     note = (
         f"t-SNE of the captions as {retriever} embeds them: captions that say alike lie together, and many on one spot "
         "tell no photo apart. Directions and distances across the map mean nothing."

@@ -45,7 +45,7 @@ def photo_list(grid: Grid, pictures: Pictures, looked: Looking, examples: int, f
     base, names = grid.speaker(grid.against), speakers(grid)
     places = {name: places_of(grid.rows[name]) for name in names}
     by = list(grid.retrievers)[-1] if grid.retrievers else ""  # by custom the judge, which chose and rewarded nothing
-    ours = [name for name in names if not grid.rows[name].said.of_people]
+    ours = [name for name in names if not grid.rows[name].captions.of_people]
     changed = {name: _changes(places[name][by], places[base][by]) for name in ours if by and name != base}
     photos = sorted(drawn.union(*changed.values()))
 
@@ -195,10 +195,12 @@ def card(grid: Grid, photo: int, places: Mapping[str, Places], looked: Looking) 
     alike = [other for other in grid.look_alikes[photo].tolist() if other >= 0]
     lines = []
     for name, of_retrievers in places.items():
-        said = grid.rows[name].said.of_photo
-        elsewhere = frozenset(word for other in alike for text in said.get(other, [])[:1] for word in split_words(text))
+        captions = grid.rows[name].captions.of_photo
+        elsewhere = frozenset(
+            word for other in alike for text in captions.get(other, [])[:1] for word in split_words(text)
+        )
         figures = {by: float(own[photo]) for by, own in of_retrievers.items() if photo in own}
-        lines.append(Line(name, said[photo][0], elsewhere, figures, looked(name, here.file, said[photo][0])))
+        lines.append(Line(name, captions[photo][0], elsewhere, figures, looked(name, here.file, captions[photo][0])))
     return Card(here.file, [grid.split.photos[other].file for other in alike], lines, here.captions)
 
 

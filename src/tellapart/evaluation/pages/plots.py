@@ -71,8 +71,8 @@ def standalone(chart: str) -> bytes:
     return f"{head}><style>{STYLE}</style>{tail}\n".encode()
 
 
-def _point(kind: str, h: float, v: float, radius: float, said: str) -> str:
-    return f'<circle class="{kind}" cx="{h:.1f}" cy="{v:.1f}" r="{radius}"><title>{escaped(said)}</title></circle>'
+def _point(kind: str, h: float, v: float, radius: float, text: str) -> str:
+    return f'<circle class="{kind}" cx="{h:.1f}" cy="{v:.1f}" r="{radius}"><title>{escaped(text)}</title></circle>'
 
 
 class _Frame:

@@ -18,6 +18,8 @@ from tellapart.evaluation.grid import Differences, Grid
 from tellapart.evaluation.local_reward import LocalReward
 from tellapart.evaluation.pages import cards as of_photos
 from tellapart.evaluation.pages import figures, plots
+from tellapart.evaluation.pages.attention import Picture
+from tellapart.evaluation.pages.attention import section as attended
 from tellapart.evaluation.pages.cards import Pictures
 from tellapart.evaluation.pages.figures import Figure
 from tellapart.evaluation.pages.photo_cards import Looking, nowhere, photo_list, speakers
@@ -49,8 +51,10 @@ _SEED = 0
 _SMALL = "Below a figure: its 95 % interval; \N{GREEK CAPITAL LETTER DELTA}, the difference, with the same."
 
 
-Said = dict[str, list[str]]  # speaker -> captions of the same photos
-Plane = Callable[[Said], tuple[str, dict[str, NDArray[np.float64]]]]  # -> a retriever's name, where captions lie for it
+CaptionsByModel = dict[str, list[str]]  # model -> captions of the same photos
+Plane = Callable[
+    [CaptionsByModel], tuple[str, dict[str, NDArray[np.float64]]]
+]  # -> a retriever's name, where captions lie for it
 
 
 def write(
@@ -66,19 +70,21 @@ def write(
     examples: int = EXAMPLES,
     first: int = 0,
     trained: Sequence[Run] = (),
+    attention: Sequence[Picture] = (),
 ) -> None:
     """The page in one step.
 
     examples  so many photos of each data set are drawn by chance
     first     photos stand before the tables: at first up to so many, which show best what the second model adds
     trained   those of the models whose training has a log
+    attention pictures of what words attend to
     """
     pictures = Pictures()
     parts = [
         _grid(grid, found, pictures, looked, plane, examples, first)
         for grid, found in zip(grids, differences, strict=True)
     ]
-    parts.append(_training(trained))
+    parts += [attended(attention), _training(trained)]
     models = {name for grid in grids for name in grid.lines}
     subtitle = subtitle or f"{counted(len(models), 'model')} on {counted(len(grids), 'data set')}"
     style = plots.STYLE + figures.STYLE + of_photos.TABLES + _STYLE + of_photos.STYLE + pictures.style
@@ -205,24 +211,24 @@ def _recall(grid: Grid) -> str:
 
 def _figures(grid: Grid, pictures: Pictures, plane: Plane | None) -> str:
     """What words earn and weigh, and where captions lie; of some photos, drawn by chance."""
-    names = [name for name in speakers(grid) if not grid.rows[name].said.of_people]
+    names = [name for name in speakers(grid) if not grid.rows[name].captions.of_people]
     if not names:
         return ""
     found: list[Figure] = []
-    told = [photo for photo in grid.measured if grid.split.photos[photo].captions]
-    if told:
-        local = LocalReward.of_references([grid.split.photos[photo].captions for photo in told])
-        chosen, base = _some(told, _EARNING), grid.speaker(grid.against)
+    with_references = [photo for photo in grid.measured if grid.split.photos[photo].captions]
+    if with_references:
+        local = LocalReward.of_references([grid.split.photos[photo].captions for photo in with_references])
+        chosen, base = _some(with_references, _EARNING), grid.speaker(grid.against)
         two = list(dict.fromkeys([base if base in names else names[0], names[-1]]))
         photos = [grid.split.photos[photo] for photo in chosen]
         found = [
-            figures.word_rewards(local, photos, _said(grid, two, chosen), pictures, {}),
+            figures.word_rewards(local, photos, _captions(grid, two, chosen), pictures, {}),
             figures.weights(local, {}),
         ]
     if plane is not None and len(grid.measured) >= _FEWEST:
-        said = _said(grid, names, _some(grid.measured, max(_FEWEST, _MAPPED // len(names))))
+        captions = _captions(grid, names, _some(grid.measured, max(_FEWEST, _MAPPED // len(names))))
         with suppress(UserError):  # what it needs is installed apart, and captions may be too few or too alike
-            found.append(figures.plane(*plane(said), said, {}))
+            found.append(figures.plane(*plane(captions), captions, {}))
     return "".join(map(_figure, found))
 
 
@@ -237,8 +243,8 @@ def _training(trained: Sequence[Run]) -> str:
     return f"<section>\n<h2>How they were trained</h2>\n{found}</section>\n" if found else ""
 
 
-def _said(grid: Grid, names: Sequence[str], photos: Sequence[int]) -> Said:
-    return {name: [grid.rows[name].said.of_photo[photo][0] for photo in photos] for name in names}
+def _captions(grid: Grid, names: Sequence[str], photos: Sequence[int]) -> CaptionsByModel:
+    return {name: [grid.rows[name].captions.of_photo[photo][0] for photo in photos] for name in names}
 
 
 def _some(photos: Sequence[int], most: int) -> list[int]:

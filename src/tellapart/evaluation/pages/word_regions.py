@@ -22,8 +22,8 @@ def looked(captioner: PhotoCaptioner, file: Path, caption: str) -> WordRegions |
     if (
         encoder is None
         or encoder.config.grid < 2
-        or encoder.config.coarse
-        or encoder.config.frames
+        or encoder.regions != encoder.config.grid**2
+        or not tokens
         or len(tokens) != len(caption.split())
     ):
         return None

@@ -18,6 +18,8 @@ from tellapart.metrics.measures.measure import Measure, Score
 from tellapart.metrics.statistics import Statistics, mean_of
 
 QUANTILE = 0.05
+# That quantile of 15,980 captions by people of COCO training photos with even ids, for photos that nobody has described
+COCO_LIMIT = -3.83
 
 
 def unidiomatic(
@@ -26,6 +28,11 @@ def unidiomatic(
     """Of the words of one caption for each photo, and of each photo's references.  Where people's own captions are
     scored, they are not among the references.  The quantile is held fixed when photos are resampled."""
     limit = np.quantile(lowest_terms(list(chain.from_iterable(references)), model), QUANTILE)
+    return below(captions, model, float(limit))
+
+
+def below(captions: Sequence[Sequence[str]], model: KneserNey, limit: float = COCO_LIMIT) -> Statistics:
+    """Of the words of one caption for each photo, by a limit that is known beforehand."""
     return mean_of("Unidiomatic", lowest_terms(captions, model) < limit)
 
 

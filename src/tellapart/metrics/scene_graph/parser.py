@@ -264,7 +264,7 @@ def attach(child: int, head: int, heads: Integers, children: Integers) -> None:
 
 
 @compiled
-def best(weights: Weights, features: Integers, allowed: NDArray[np.bool_]) -> int:
+def best(weights: Weights | NDArray[np.float64], features: Integers, allowed: NDArray[np.bool_]) -> int:
     """The class with the highest score among those allowed; the first of several."""
     winner, top = -1, 0
     for c in range(weights.shape[1]):
@@ -283,6 +283,19 @@ def may(depth: int, front: int, count: int, allowed: NDArray[np.bool_]) -> None:
     allowed[0] = front < count
     allowed[1] = depth > 1
     allowed[2] = depth == 1 or (depth > 1 and front < count)  # one word alone hangs on the root
+
+
+@compiled
+def do(move: int, stack: Integers, depth: int, front: int, heads: Integers, children: Integers) -> tuple[int, int]:
+    """Shift the front word onto the stack (0), or attach the top of it to the word below (1) or to the front word (2).
+
+    returns  how many words are on the stack then, and the front word
+    """
+    if move == 0:
+        stack[depth] = front
+        return depth + 1, front + 1
+    attach(stack[depth - 1], stack[depth - 2] if move == 1 else front, heads, children)
+    return depth - 1, front
 
 
 @compiled
@@ -320,13 +333,7 @@ def _parse_all(
             may(depth, front, count, moves)
             arc_features(here, t, stack, depth, front, children, finite, len(arcs), for_arc)
             move = best(arcs, for_arc, moves)
-            if move == 0:
-                stack[depth] = front
-                depth += 1
-                front += 1
-            else:
-                depth -= 1
-                attach(stack[depth], stack[depth - 1] if move == 1 else front, h, children)
+            depth, front = do(move, stack, depth, front, h, children)
         for i in range(count):
             label_features(here, t, h, children, i, finite, len(labeller), for_label)
             labels[start + i] = best(labeller, for_label, any_label)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -89,6 +90,15 @@ def tuples(words: Sequence[str]) -> set[Fact]:
     """The facts that a caption states: (object,), (object, attribute) and (object, relation, object)."""
     (facts,) = _facts_of([_spoken(words)])
     return set(facts)
+
+
+def part_of_speech(captions: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Penn Treebank's tag of each word; words in lower case, without punctuation."""
+    lexicon = _lexicon()
+    words, starts = parser.flatten(captions)
+    found = parser.parse(words, starts, lexicon.tagger, lexicon.arcs, lexicon.labeller)
+    tags, edges = np.array(lexicon.tags)[found.tags].tolist(), starts.tolist()
+    return [tags[start:stop] for start, stop in pairwise(edges)]
 
 
 def _spoken(words: Sequence[str]) -> tuple[str, ...]:

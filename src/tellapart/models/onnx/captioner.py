@@ -35,10 +35,10 @@ class ExportedCaptioner:
         self._heard = [given.name for given in self._step.get_inputs()]  # a captioner need not use all of its memory
         states = [name for name in self._encoded if name.startswith("state_")]
         memories = [name for name in self._encoded if name.startswith("memory_")]
-        said = [output.name for output in self._step.get_outputs()]
+        outputs = [output.name for output in self._step.get_outputs()]
         if (
             not set(self._heard) <= {"token", *states, *memories}
-            or said != ["logits", *(name.replace("state", "next") for name in states)]
+            or outputs != ["logits", *(name.replace("state", "next") for name in states)]
             or not self._streams
             or {given.name for given in self._encode.get_inputs()}
             != {name for stream in self._streams for name in graph_names(stream)}
@@ -79,7 +79,7 @@ class ExportedCaptioner:
         logits, *following = self._step.run(None, {name: given[name] for name in self._heard})
         return torch.from_numpy(logits), tuple(map(torch.from_numpy, following))
 
-    def forward(self, tokens: Tensor, memory: Memory, spoken: Tensor | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, memory: Memory, token_mask: Tensor | None = None) -> Tensor:
         """Teacher forcing, word by word: tokens (N, T) -> logits (N, T, V), or (M, V) at the words."""
         rows = torch.arange(len(memory[0][0])).repeat_interleave(len(tokens) // len(memory[0][0]))
         state, logits = select(self.start(memory), rows), []
@@ -87,7 +87,7 @@ class ExportedCaptioner:
             following, state = self.step(token, state, memory)
             logits.append(following)
         every = torch.stack(logits, 1)
-        return every if spoken is None else every[spoken]
+        return every if token_mask is None else every[token_mask]
 
 
 def graph_names(stream: str) -> tuple[str, str]:

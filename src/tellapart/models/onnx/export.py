@@ -28,6 +28,7 @@ from tellapart.errors import UserError
 from tellapart.models import card as sharing
 from tellapart.models.onnx.captioner import ENCODE, INSTALL, STEP, ExportedCaptioner, from_graph, graph_names, to_graph
 from tellapart.models.onnx.int8 import quantised
+from tellapart.models.parts import carry, parts_in
 from tellapart.progress import Progress
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def export(model: str | Path, out: Path, *, int8: bool = False) -> Difference:
     card = sharing.read_card(folder) or sharing.model_card(config, title=out.resolve().name, words=len(tokenizer))
     with _whole_or_nothing(out) as unfinished:
         models.describe(unfinished, config.name, captioner, tokenizer, config.inputs)
+        carry(parts_in(folder), unfinished)
         files.replace(unfinished / sharing.CARD, (card + _note(difference, int8=int8)).encode())
         files.replace(unfinished / ENCODE, encode)
         files.replace(unfinished / STEP, step)
@@ -105,6 +107,8 @@ Against the original, logits are off by {100 * difference.relative:.2g} % of the
 def graphs(captioner: nn.Module, feature_sizes: FeatureSizes, *, done: Callable[[], None] = lambda: None) -> Graphs:
     """The captioner's `encode` with `start`, and its `step`; `done` is called after each."""
     _require_onnx()
+    if not getattr(captioner, "exports", True):
+        raise UserError("a captioner over a language model of transformers cannot be exported as ONNX.")
     captioner = captioner.eval().requires_grad_(False)
     with torch.no_grad():
         _say(captioner, feature_sizes, Sizes(1, 1, 1, LONGEST))  # tables that grow with a caption grow now

@@ -1,0 +1,1 @@
+"""A captioner adapted to photos without captions: trained, compared with itself on photos held out, kept or not."""

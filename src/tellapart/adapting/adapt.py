@@ -1,0 +1,366 @@
+"""`tellapart.adapt`: discriminative fine-tuning from photos alone (DiscriTune), kept only if it does good.
+
+In the folder `out`, while it works: work/ with the captioner before, the run, features and captions, so that a call
+that was killed goes on where it stopped.  In the end adapt.json and report.html; and the model, if it is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tellapart import files, models, plain_yaml, recipe_files, recipe_values
+from tellapart.adapting import photos as photo_files
+from tellapart.adapting import verdict
+from tellapart.adapting.photos import HELD_OUT, TRAIN, Name, Photos
+from tellapart.adapting.verdict import Check
+from tellapart.album import DEFAULT
+from tellapart.captioning.captioner import PhotoCaptioner, load
+from tellapart.data import examples as data_files
+from tellapart.data.examples import DataSet
+from tellapart.detectors.detector import Detector
+from tellapart.detectors.loading import load as load_detector
+from tellapart.errors import UserError
+from tellapart.evaluation.captions import Captioners
+from tellapart.evaluation.evaluate import REPORT as REPORT
+from tellapart.evaluation.evaluate import Evaluation, grid_of, plane_of
+from tellapart.evaluation.grid import embed
+from tellapart.evaluation.models import Model, Split
+from tellapart.features.boxes import regions_of
+from tellapart.metrics.object_words import CLASSES
+from tellapart.models.retrievers import load as load_retriever
+from tellapart.recipe import EncoderConfig, Recipe
+from tellapart.retrievers import DEFAULT as RETRIEVER
+from tellapart.retrievers.retriever import Retriever
+from tellapart.training import build, run_log
+from tellapart.training.checks import check
+from tellapart.training.data import choose, encoders_of, kinds_taken, with_features
+from tellapart.training.loop import Position
+
+RECIPE = "discritune/adapt"
+JUDGE = "judge"
+OUTCOME = "adapt.json"
+MINUTES = 15.0
+
+_BEFORE, _AFTER = "before", "after"  # the rows of the report, and folders of work/
+_FORMAT = 1
+_FIRST = 32  # photos by whose features the time of all is told
+_FEATURES = 0.3  # share of the time that features may take
+_REPORT = 4.0  # seconds that loading, figures and page take for each that it took to load the models at first
+_LEAST_REPORT = 20.0
+_SHOWN = 6  # examples at the top of the report
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """What became of it.
+
+    folder    with the report; a model folder if `kept`
+    checks    what had to hold for the model to be kept
+    scores    {before, after: {measure: value}} on the photos held out
+    problems  a sentence for each photo that could not be used
+    """
+
+    folder: Path
+    checks: list[Check]
+    scores: dict[str, dict[str, float]]
+    problems: list[str] = field(default_factory=list)
+    evaluation: Evaluation | None = field(default=None, repr=False)  # none if all was done before
+
+    @property
+    def kept(self) -> bool:
+        return all(check.passed for check in self.checks)
+
+    @property
+    def summary(self) -> str:
+        """Whether the model is kept, and if not, which guards object and by how much."""
+        if self.kept:
+            return f"The adapted model is kept: {self.checks[0].sentence}, and all guards hold."
+        failed = "; ".join(check.sentence for check in self.checks if not check.passed)
+        return f"The model is not kept: {failed}."
+
+    def captioner(self, *, device: str = "auto") -> PhotoCaptioner:
+        if not self.kept:
+            raise UserError(f"{self.folder} holds no model: it was not kept.")
+        return load(self.folder, device=device)
+
+
+def adapt(
+    photos: Name | Sequence[Name],
+    *,
+    model: Name | PhotoCaptioner = DEFAULT,
+    retriever: Name = RETRIEVER,
+    judge: Name = JUDGE,
+    out: Name = "runs/adapted",
+    minutes: float = MINUTES,
+    detector: Name | None = None,
+    device: str = "auto",
+    overrides: Mapping[str, Any] | None = None,
+) -> Adapted:
+    """Fine-tune a captioner on photos without captions, and keep it only if the judge and the guards agree.
+
+    photos     a folder, or photos; of a data file the captions are not read
+    model      the captioner to start from
+    retriever  has to find the photos by their captions: that is the reward
+    judge      another retriever, which decides whether the model is kept
+    minutes    for everything: features, training, the report
+    detector   a YOLOX .onnx of COCO's classes, or a DETR; captions must not name more objects that it does not see
+    overrides  fields of the recipe discritune/adapt
+
+    Example:
+        >>> adapted = tellapart.adapt("holiday/", out="runs/holiday", minutes=15)  # doctest: +SKIP
+        >>> print(adapted.summary)  # doctest: +SKIP
+        The adapted model is kept: the judge finds ...
+    """
+    return _Adapting(
+        Path(out),
+        minutes,
+        model,
+        retrievers=[os.fspath(retriever), os.fspath(judge)],
+        detector=detector,
+        device=device,
+        overrides=overrides,
+    ).run(photos)
+
+
+class _Adapting:
+    """One call: what it works with, and until when."""
+
+    def __init__(
+        self,
+        out: Path,
+        minutes: float,
+        model: Name | PhotoCaptioner,
+        *,
+        retrievers: Sequence[str],
+        detector: Name | None,
+        device: str,
+        overrides: Mapping[str, Any] | None,
+    ):
+        began = time.monotonic()
+        self.out, self.work, self.minutes, self.deadline = out, out / "work", minutes, began + 60 * minutes
+        self.detector_file = os.fspath(detector) if detector else ""
+        self.overrides, self.rewards_by = dict(overrides or {}), retrievers[0]
+        self.retrievers = [load_retriever(name, device=device) for name in retrievers]
+        _require_two(*self.retrievers)
+        if isinstance(model, PhotoCaptioner):
+            self.captioner = model
+        else:
+            self.captioner = load(os.fspath(model), device=device, detector=detector)
+        if not isinstance(self.captioner.model.captioner, torch.nn.Module):
+            raise UserError("adapt: only a single captioner can be trained: no ensemble, and nothing exported.")
+        assert self.captioner.encoder  # refuses captioners of imported features
+        self.report = max(_LEAST_REPORT, _REPORT * (time.monotonic() - began))
+        self.detector: Detector | None = load_detector(self.detector_file, CLASSES) if self.detector_file else None
+
+    def run(self, named: Name | Sequence[Name]) -> Adapted:
+        where = os.fspath(named) if isinstance(named, str | os.PathLike) else "the photos"
+        found = photo_files.find(named)
+        photo_files.require_enough(len(found.of(TRAIN)), len(found.of(HELD_OUT)), where)
+        made = not self.out.exists()
+        request = self._request(found)
+        if (done := _claim(self.out, request)) is not None:
+            return done
+        with files.held(self.work, "another process adapts a model in this folder."):
+            files.replace(self.out / OUTCOME, _json({"format": _FORMAT, "request": request}))
+            try:
+                recipe, chosen, problems = self._prepare(found, where)
+            except UserError:
+                self._clear(made)
+                raise
+            adapted = self._finish(chosen, problems, self._train(recipe, chosen))
+        shutil.rmtree(self.work)
+        return adapted
+
+    def _request(self, found: Photos) -> dict[str, Any]:
+        """What makes another call another adaptation."""
+        return {
+            "photos": hashlib.sha256(" ".join(sorted(found.hashes)).encode()).hexdigest(),
+            "model": self.captioner.model.sha256,
+            "retrievers": [retriever.sha256 for retriever in self.retrievers],
+            "detector": self.detector.sha256 if self.detector else "",
+            "overrides": json.loads(json.dumps(self.overrides)),
+        }
+
+    def _prepare(self, found: Photos, where: str) -> tuple[Recipe, Photos, list[str]]:
+        """The recipe, and features of as many photos as the time allows."""
+        self.captioner.save_pretrained(self.work / _BEFORE)
+        features = self.work / "features"
+        features.mkdir(parents=True, exist_ok=True)
+        plan = self.work / "photos.json"
+        if files.is_file(plan):
+            most = int(files.read_json(plan)["most"])
+        else:
+            began = time.monotonic()
+            self._features(found.some(_FIRST))
+            each = (time.monotonic() - began) / _FIRST
+            most = max(2 * photo_files.LEAST_TRAINING, int(_FEATURES * 60 * self.minutes / max(each, 1e-6)))
+            files.replace(plan, _json({"most": most}))
+        chosen = found.some(most)
+        recipe, failed = self._features(chosen)
+        usable = replace(chosen, examples=[example for example in chosen.examples if str(example.id) not in failed])
+        photo_files.require_enough(len(usable.of(TRAIN)), len(usable.of(HELD_OUT)), where)
+        problems = [*found.problems, *(f"{file}: {reason}" for file, reason in failed.values())]
+        return recipe, usable, problems
+
+    def _features(self, photos: Photos) -> tuple[Recipe, dict[str, tuple[str, str]]]:
+        """Makes the features that the captioner needs; returns the recipe, and by id the photos that have none."""
+        data = self.work / "data.json"
+        data_files.write(DataSet(photos.name, photos.examples), data)
+        recipe = self._recipe(photos, data)
+        encoders = encoders_of(recipe, self.captioner.device)
+        every = replace(recipe, validation=replace(recipe.validation, photos=0))
+        chosen, _ = choose(every, takes=kinds_taken(encoders))
+        sources, problems = with_features(chosen, encoders, Path(recipe.data.features))
+        there = {str(example.id) for _, examples in sources for example in examples}
+        reasons = {
+            problem.split(": image ", 1)[-1].partition(": ")[0]: problem.rsplit(": ", 1)[-1] for problem in problems
+        }
+        lost = [example for example in photos.examples if str(example.id) not in there]
+        return recipe, {str(one.id): (str(one.file), reasons.get(str(one.id), "cannot be read")) for one in lost}
+
+    def _recipe(self, photos: Photos, data: Path) -> Recipe:
+        config = models.read_config(self.work / _BEFORE, "captioner")
+        inputs = {name: _encoder(regions_of(identity) or identity) for name, identity in config.inputs.items()}
+        recipe = recipe_values.filled(Recipe(), recipe_files.read(RECIPE).content)
+        for name, value in self.overrides.items():
+            recipe = recipe_values.with_value(recipe, name, value)
+        rewards = replace(recipe.objective.rewards, image_retriever=self.rewards_by)
+        recipe = replace(
+            recipe,
+            captioner=config.name,
+            model={key: value for key, value in config.settings.items() if not models.is_size(key)},
+            inputs=inputs,
+            init_from=str(self.work / _BEFORE),
+            data=replace(recipe.data, files=[str(data)], features=str(self.work / "features")),
+            objective=replace(recipe.objective, rewards=rewards),
+            batch_size=min(recipe.batch_size, len(photos.of(TRAIN))),
+            device=str(self.captioner.device),
+            detector=self.detector_file,
+        )
+        check(recipe)
+        return recipe
+
+    def _train(self, recipe: Recipe, photos: Photos) -> Position:
+        """Until its steps are done, or only the time is left that captions and report take."""
+        embed(self.retrievers, _split(photos))  # kept as well
+        began = time.monotonic()
+        self._caption([Model(str(self.work / _BEFORE), _BEFORE, "captioner")], photos)  # kept for the report
+        captions = time.monotonic() - began
+        left = (self.deadline - time.monotonic() - 1.5 * captions - self.report) / 60
+        run = self.work / _AFTER
+        if files.is_file(run / "recipe.yaml"):  # a run may get longer, not shorter
+            left = max(left, float(plain_yaml.read(run / "recipe.yaml").get("max_minutes", 0)))
+        return build.run(replace(recipe, max_minutes=max(left, 0.05)), run, resume=True).position
+
+    def _captioners(self) -> Captioners:
+        sources = [str(self.work / "data.json")]
+        return Captioners(
+            self.work / "captions",
+            str(self.captioner.device),
+            self.work / "features",
+            sources,
+            self.detector_file or None,
+        )
+
+    def _caption(self, named: Sequence[Model], photos: Photos) -> None:
+        captioners = self._captioners()
+        for model in named:
+            captioners.captions_of(model, _split(photos))
+
+    def _finish(self, photos: Photos, problems: list[str], position: Position) -> Adapted:
+        """Compare before and after on the photos held out, write the report, and keep the model or not."""
+        named = [Model(str(self.work / name), name, "captioner") for name in (_BEFORE, _AFTER)]
+        captioners = self._captioners()
+        grid, more = grid_of(
+            _split(photos), named, captioners, self.retrievers, None, against=_BEFORE, detector=self.detector
+        )
+        assert grid is not None  # both have captions of all of them
+        grid.skipped["TT"] = "text to text, which people win, compares with captions by people, and none were read."
+        for row in grid.rows.values():
+            verdict.add_unidiomatic(row, grid.measured, len(grid.split.photos))
+        _, logged, _ = run_log.curves(self.work / _AFTER / "log.jsonl")
+        kl = logged["kl"][-1][1] if "kl" in logged else 0.0
+        checks = verdict.checks(grid, _AFTER, judge=self.retrievers[1].name, kl=kl)
+        evaluation = Evaluation([grid], named, [*problems, *more], captioners.looked, plane_of(self.retrievers))
+        adapted = Adapted(self.out, checks, grid.scores, evaluation.problems, evaluation)
+        trained = f"{position.step} steps on {len(photos.of(TRAIN))} photos, {len(grid.measured)} held out"
+        evaluation.write_report(
+            self.out, title=f"Adapted to {photos.name}", subtitle=f"{adapted.summary} {trained}.", first=_SHOWN
+        )
+        if adapted.kept:
+            load(self.work / _AFTER, device="cpu").save_pretrained(self.out, metrics=_figures(grid.scores[_AFTER]))
+        outcome = json.loads(files.read_text(self.out / OUTCOME)) | {
+            "kept": adapted.kept,
+            "checks": [asdict(check) for check in checks],
+            "scores": grid.scores,
+            "details": grid.details(grid.differences()),
+            "steps": position.step,
+            "training_seconds": position.seconds,
+            "seconds": 60 * self.minutes - (self.deadline - time.monotonic()),
+            "problems": evaluation.problems,
+        }
+        files.replace(self.out / OUTCOME, _json(outcome))
+        return adapted
+
+    def _clear(self, made: bool) -> None:
+        """Leave nothing of a call that could not begin."""
+        shutil.rmtree(self.work)
+        (self.out / OUTCOME).unlink(missing_ok=True)
+        if made:
+            with suppress(OSError):
+                self.out.rmdir()
+
+
+def _require_two(rewards: Retriever, judge: Retriever) -> None:
+    if rewards.sees != "photos":
+        raise UserError(f"--retriever {rewards.name}: it compares with captions by people, and here are none.")
+    if rewards.sha256 == judge.sha256:
+        raise UserError(
+            f"--retriever {rewards.name}: the judge decides whether the model is kept; it cannot reward it."
+        )
+
+
+def _claim(out: Path, request: Mapping[str, Any]) -> Adapted | None:
+    """See that the folder is free, or of the same request; what came of that, if it is finished."""
+    file = out / OUTCOME
+    if not files.is_file(file):
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise UserError(f"{out} is not empty and holds no adapted model; choose another --out.")
+        (out / "work").mkdir(parents=True)
+        return None
+    known = files.read_json(file)
+    if known.get("format") != _FORMAT or known.get("request") != request:
+        raise UserError(f"{out} is of other photos, another model or other settings; choose another --out.")
+    if "kept" not in known:
+        (out / "work").mkdir(exist_ok=True)
+        return None
+    shutil.rmtree(out / "work", ignore_errors=True)
+    return Adapted(out, [Check(**check) for check in known["checks"]], known["scores"], known["problems"])
+
+
+def _encoder(identity: Mapping[str, Any]) -> EncoderConfig:
+    return EncoderConfig(**{one.name: identity[one.name] for one in fields(EncoderConfig) if one.name in identity})
+
+
+def _split(photos: Photos) -> Split:
+    return Split(photos.name, photos.name, photos.of(HELD_OUT), [])
+
+
+def _figures(scores: Mapping[str, float]) -> dict[str, float]:
+    """Those that a model card shows."""
+    return {name: score for name, score in scores.items() if name.startswith(("P@1/", "R@1[")) and "hard" not in name}
+
+
+def _json(content: object) -> bytes:
+    return (json.dumps(content, indent=1) + "\n").encode("ascii")

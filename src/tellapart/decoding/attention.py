@@ -1,0 +1,98 @@
+"""What the words of a caption attend to: the weights over regions and attributes, as a captioner computes them.
+
+They are read while the captioner takes a caption word by word: every softmax of a step is noted, and those over the
+regions or the attributes are known by their length.  For that, streams are padded to lengths that nothing else has,
+which changes nothing in a captioner.  So captioners need no code for it, and those of plugins are read as well; one
+without attention, or exported to another program, has nothing to be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from tellapart.captioners import Captioner
+from tellapart.data.streams import ATTRIBUTES, REGIONS, Inputs, Stream
+
+_SOFTMAX = (torch.softmax, Tensor.softmax, F.softmax)
+
+
+class Looks(NamedTuple):
+    """What a word attended to before it was chosen, each time that it did, in order: (heads, R), (heads, A)"""
+
+    regions: list[Tensor]
+    attributes: list[Tensor]
+
+
+class Attention(NamedTuple):
+    groups: Tensor | None  # (R, R) what each region attends to among all, where regions do; mean over heads
+    words: list[Looks]  # of each word of the caption
+
+
+@torch.inference_mode()
+def attention(captioner: Captioner, inputs: Inputs, tokens: Tensor, *, bos: int) -> Attention:
+    """inputs of one photo; tokens (T,): the words of its caption"""
+    counts = {name: stream.mask.shape[1] for name, stream in inputs.items()}
+    length = max(len(tokens) + 1, *counts.values()) + 1
+    lengths = {name: length + (name == ATTRIBUTES) for name in counts}
+    regions, attributes = length, length + 1
+    with _Softmaxes() as seen:
+        memory = captioner.encode(_padded(inputs, lengths))
+    among = [one.flatten(0, -3).mean(0) for one in seen.found if one.shape[-2:] == (regions, regions)]
+    state, words = captioner.start(memory), list[Looks]()
+    for token in (bos, *tokens[:-1].tolist()):
+        with _Softmaxes() as seen:
+            _, state = captioner.step(tokens.new_tensor([token]), state, memory)
+        words.append(
+            Looks(
+                [_heads(one, counts[REGIONS]) for one in _over(seen.found, regions)],
+                [_heads(one, counts[ATTRIBUTES]) for one in _over(seen.found, attributes)],
+            )
+        )
+    real = counts[REGIONS]
+    return Attention(among[0][:real, :real] if among else None, words)
+
+
+def mean_over_regions(looks: Looks) -> Tensor | None:
+    """(R,): the mean over all heads and layers; none of a captioner without attention"""
+    return torch.cat(looks.regions).mean(0) if looks.regions else None
+
+
+class _Softmaxes(TorchFunctionMode):
+    """Notes what every softmax gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[Tensor] = []
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = function(*args, **(kwargs or {}))
+        if function in _SOFTMAX:
+            self.found.append(result)
+        return result
+
+
+def _over(found: Iterable[Tensor], length: int) -> list[Tensor]:
+    return [one for one in found if one.shape[-1] == length]
+
+
+def _heads(weights: Tensor, real: int) -> Tensor:
+    """(..., padded) -> (heads, real)"""
+    return weights.reshape(-1, weights.shape[-1])[:, :real]
+
+
+def _padded(inputs: Inputs, lengths: dict[str, int]) -> Inputs:
+    return Inputs(
+        {
+            name: Stream(F.pad(values, (0, 0, 0, more)), F.pad(mask, (0, more)))
+            for name, (values, mask) in inputs.items()
+            for more in [lengths[name] - mask.shape[1]]
+        }
+    )

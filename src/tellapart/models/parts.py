@@ -1,0 +1,152 @@
+"""What a model folder carries of other runs: tuned encoders and taggers, whose weights come with no package.
+
+parts/HASH   a model folder of its own, named by the beginning of the hash of its weights
+
+A model that somebody sent reads nothing outside of its own folder, so these lie in it.  Their weights are in half
+precision, as those of bundled encoders are, and so they are used wherever they come from: a run and its copies see
+the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from tellapart import files, models, paths
+from tellapart.data.tokenizers import WordTokenizer
+from tellapart.encoders import PhotoEncoder, loading, pretrained
+from tellapart.encoders.encoder import Encoder, Tuned
+from tellapart.errors import UserError
+from tellapart.models import clip_words
+from tellapart.recipe import EncoderConfig
+from tellapart.taggers import TAGGERS
+from tellapart.taggers.tagger import SPECIALS, Tagger
+
+FOLDER = "parts"
+_DIGITS = 16  # of a hash, in the name of a part
+
+
+@dataclass(frozen=True)
+class Part:
+    """A model that another one uses."""
+
+    folder: Path
+    sha256: str
+
+
+@dataclass(frozen=True)
+class TaggerRun:
+    """What training has made of a tagger."""
+
+    folder: Path
+    config: models.Config
+    network: Tagger  # its weights rounded to half precision
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """(W,)"""
+        tokenizer = models.load_tokenizer(self.folder, self.config.settings)
+        if not isinstance(tokenizer, WordTokenizer):
+            raise UserError(f"{self.folder}: the vocabulary of a tagger is one of words.")
+        return tuple(tokenizer.words[SPECIALS:])
+
+    @cached_property
+    def weights(self) -> dict[str, Tensor]:
+        return {name: tensor.half() for name, tensor in self.network.state_dict().items()}
+
+    @property
+    def sha256(self) -> str:
+        return pretrained.sha256(self.weights)
+
+    @property
+    def base(self) -> str:
+        """The encoder that it learned from, or began with."""
+        return str(self.config.inputs.get("regions", {}).get("name", ""))
+
+
+def is_tagger(folder: Path) -> bool:
+    """Whether a folder is that of a tagger's run."""
+    try:
+        described = files.read_json(folder / "config.json") if files.is_file(folder / "config.json") else {}
+        return described.get("network") == "tagger"
+    except UserError:
+        return False
+
+
+def read_tagger(folder: Path) -> TaggerRun:
+    config = models.read_config(folder, "network")
+    network, _ = models.rebuild(folder, TAGGERS, "network", config)
+    assert isinstance(network, Tagger)
+    return TaggerRun(folder, config, network.half().float().eval().requires_grad_(False))
+
+
+def load_encoder(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
+    """One of the table, a backbone of transformers, one that was tuned, or a clip tagger: by the folder of its run."""
+    folder = Path(config.name)
+    if clip_words.is_run(config.name):
+        return clip_words.ClipWords(config, folder, device)
+    return tuned_encoder(folder, config, device) if is_tagger(folder) else loading.load(config, device)
+
+
+def tuned_encoder(folder: Path, config: EncoderConfig, device: torch.device) -> Encoder:
+    run = read_tagger(folder)
+    if run.network.encoder is None:
+        raise UserError(f"{folder} is a tagger of features; only one that was trained with tuned_blocks is an encoder.")
+    own = {name.removeprefix("encoder."): part for name, part in run.weights.items() if name.startswith("encoder.")}
+    name = files.real(folder).name if config.name == str(folder) else config.name
+    return Encoder(replace(config, name=name), device, Tuned(run.base, own, folder))
+
+
+def part_of(encoder: object) -> Part | None:
+    """What a model must carry to use an encoder or a source of attributes; nothing where a package brings it."""
+    if isinstance(encoder, Encoder) and encoder.tuned:
+        return Part(encoder.tuned.folder, encoder.weights_sha256)
+    found = getattr(encoder, "part", None)
+    return found if isinstance(found, Part) else None
+
+
+def carry(parts: Iterable[Part | None], out: Path) -> None:
+    """Copy parts into a model folder, and what they carry themselves."""
+    for part in parts:
+        if part is None:
+            continue
+        run, into = read_tagger(part.folder), out / FOLDER / part.sha256[:_DIGITS]
+        if files.is_file(into / "model.safetensors"):
+            continue
+        into.mkdir(parents=True, exist_ok=True)
+        for name in ("config.json", "vocabulary.json"):
+            files.replace(into / name, files.read_bytes(files.inside(part.folder, name)))
+        models.save_weights(into / "model.safetensors", run.network, torch.float16)
+        carry(parts_in(part.folder), into)
+
+
+def parts_in(folder: Path) -> Iterator[Part]:
+    """Those that a model folder carries; that their weights are the right ones is seen when they are used."""
+    for inner in sorted((folder / FOLDER).glob("*/config.json")):
+        yield Part(inner.parent, inner.parent.name)
+
+
+def find(folders: Iterable[Path], sha256: str, name: str) -> Path:
+    """The part with these weights: in a model's own folder, or one that the user names."""
+    for folder in folders:
+        if files.is_file((inner := folder / FOLDER / sha256[:_DIGITS]) / "config.json"):
+            files.inside(folder, str(Path(FOLDER, sha256[:_DIGITS], "config.json")))  # no link that leads out of it
+            return inner
+    for folder in paths.encoders():
+        if is_tagger(folder) and sha256 in _hashes(folder):
+            return folder
+    raise UserError(
+        f"the model needs {name} with weights {sha256[:8]}, which its folder does not have ({FOLDER}/"
+        f"{sha256[:_DIGITS]}); name the folder of that run: TELLAPART_ENCODERS=FOLDER."
+    )
+
+
+def _hashes(folder: Path) -> set[str]:
+    run = read_tagger(folder)
+    tuned = {} if run.network.encoder is None else run.network.encoder.state_dict()
+    return {run.sha256, pretrained.sha256({name: tensor.half() for name, tensor in tuned.items()})}

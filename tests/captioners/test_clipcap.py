@@ -1,0 +1,316 @@
+"""A prefix captioner says what transformers says after the same embeddings; and what its language model may be."""
+
+import json
+import shutil
+
+import pytest
+import torch
+
+from support import tiny_language_models as tiny
+from support.decoders import beam_search, greedy
+from tellapart import models
+from tellapart.captioners import language_models, select
+from tellapart.captioners.lora import lora_parameters
+from tellapart.data.streams import Inputs, Stream
+from tellapart.errors import UserError
+
+CPU = torch.device("cpu")
+MAPPERS = {
+    "mlp": {"mapper": "mlp", "prefix": 3},
+    "transformer": {"mapper": "transformer", "prefix": 3, "image_tokens": 2, "mapper_layers": 1, "mapper_heads": 2},
+    "regions": {"mapper": "transformer", "prefix": 3, "image_tokens": 0, "mapper_layers": 1, "mapper_heads": 2},
+}
+IDENTITY = {"regions": {"name": "efficientnet_lite2", "image_size": 64, "grid": 2, "weights_sha256": "0"}}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("language_models")
+    return {kind: tiny.save(root / kind, kind) for kind in ("gpt2", "llama")}
+
+
+def build(folder, mapper="mlp", **settings):
+    torch.manual_seed(1)
+    words = len(language_models.tokenizer(str(folder)))
+    given = {"language_model": str(folder)} | MAPPERS[mapper] | settings
+    return models.build_captioner("clipcap", given, vocab_size=words, feature_sizes={"regions": 8}).eval()
+
+
+def photos(count=2, seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    mask = torch.arange(4) < torch.tensor([[4], [2], [3]])[:count]
+    return Inputs(regions=Stream(torch.randn(count, 4, 8, generator=draw), mask))
+
+
+def words(captioner, rows, length):
+    draw = torch.Generator().manual_seed(2)
+    return torch.randint(captioner.config.vocab_size, (rows, length), generator=draw)
+
+
+@pytest.mark.parametrize("mapper", MAPPERS)
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@torch.no_grad()
+def test_logits_are_those_of_transformers(folders, kind, mapper):
+    from transformers import AutoModelForCausalLM
+
+    captioner, original = build(folders[kind], mapper), AutoModelForCausalLM.from_pretrained(folders[kind]).eval()
+    memory, tokens = captioner.encode(photos()), words(captioner, 4, 5)
+    prefix = memory[0].repeat_interleave(2, 0)
+    assert prefix.shape[1] == 3
+    # The first word follows the last embedding of the photo: what stands at the place of BOS is not read.
+    embedded = torch.cat([prefix, original.get_input_embeddings()(tokens[:, 1:])], 1)
+    expected = original(inputs_embeds=embedded).logits[:, 2:]
+    torch.testing.assert_close(captioner.forward(tokens, memory), expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@torch.no_grad()
+def test_with_its_cache_it_says_what_it_says_without(folders, kind):
+    captioner = build(folders[kind])
+    memory, tokens = captioner.encode(photos()), words(captioner, 4, 6)
+    state, found = select(captioner.start(memory), torch.tensor([0, 0, 1, 1])), []
+    for token in tokens.unbind(1):
+        logits, state = captioner.step(token, state, memory)
+        found.append(logits)
+    for length in range(1, 7):  # each word again from the whole of what precedes it
+        whole = captioner.forward(tokens[:, :length], memory)[:, -1]
+        torch.testing.assert_close(found[length - 1], whole, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+@torch.no_grad()
+def test_captions_are_those_of_generate(folders, beam):
+    """Token for token; ours ends at a full stop, so theirs is given the same end."""
+    from transformers import AutoModelForCausalLM
+
+    captioner, original = build(folders["llama"]), AutoModelForCausalLM.from_pretrained(folders["llama"]).eval()
+    tokenizer = language_models.tokenizer(str(folders["llama"]))
+    memory = captioner.encode(photos(3))
+    special = {"bos": tokenizer.bos, "eos": tokenizer.eos, "pad": tokenizer.pad, "banned": tokenizer.banned_ids}
+    if beam == 1:
+        ours = greedy(captioner, memory, max_words=8, **special).tokens
+    else:
+        ours = beam_search(captioner, memory, beam=beam, max_words=8, **special).tokens[:, 0]
+    theirs = original.generate(
+        inputs_embeds=memory[0],
+        attention_mask=torch.ones(memory[0].shape[:2]),
+        num_beams=beam,
+        do_sample=False,
+        max_new_tokens=8,
+        eos_token_id=tokenizer.eos,
+        pad_token_id=tokenizer.pad,
+        bad_words_ids=[[tokenizer.pad]],
+        length_penalty=0.0,
+        early_stopping=False,
+    )
+    assert ours.tolist() == theirs.tolist()
+
+
+def test_the_sizes_are_the_papers():
+    """GPT-2 and CLIP ViT-B/32: 512 -> 3840 -> 7680, ten embeddings; or 8 layers over 40 and 40 tokens."""
+    from tellapart.captioners import CAPTIONERS
+    from tellapart.models.networks import outline_network
+
+    make, _ = CAPTIONERS["clipcap"].load()
+
+    def outline(**settings):
+        return outline_network(
+            CAPTIONERS, "captioner", "clipcap", make.complete({"vocab_size": 50257, "feature_size": 512, **settings})
+        )
+
+    mlp = outline()
+    assert [tuple(weight.shape) for weight in mlp.mapper.parameters()] == [(3840, 512), (3840,), (7680, 3840), (7680,)]
+    assert sum(weight.numel() for weight in mlp.language_model.parameters()) == 124_439_808  # GPT-2 small
+    large = outline(mapper="transformer", prefix=40, frozen=True)
+    assert large.mapper.linear.weight.shape == (40 * 768, 512)
+    assert large.mapper.prefix.shape == (40, 768)
+    assert len(large.mapper.layers) == 8
+    # four matrices of 768 x 768, one bias of them, and 768 -> 1536 -> 768
+    layer = 4 * 768**2 + 768 + 2 * 768 * 1536 + 1536 + 768 + 4 * 768
+    assert sum(weight.numel() for weight in large.mapper.layers[0].parameters()) == layer
+
+
+@pytest.mark.parametrize("how", [{"frozen": True}, {"lora_rank": 2}], ids=["frozen", "lora"])
+def test_a_checkpoint_holds_what_was_trained_only(folders, how, tmp_path, monkeypatch):
+    captioner = build(folders["gpt2"], **how)
+    for _, weight in lora_parameters(captioner):
+        torch.nn.init.normal_(weight, std=0.3)
+    tokenizer = language_models.tokenizer(str(folders["gpt2"]))
+    models.describe(tmp_path, "clipcap", captioner, tokenizer, IDENTITY)
+    models.save_weights(tmp_path / "model.safetensors", captioner)
+    saved, _ = models.read_tensors(tmp_path / "model.safetensors")
+    assert set(saved) == {name for name, weight in captioner.named_parameters() if weight.requires_grad}
+    assert all(name.startswith("mapper.") or ".lora_" in name for name in saved)
+
+    with pytest.raises(UserError, match=r"does not decide what is read.*TELLAPART_ENCODERS=FOLDER"):
+        models.load(tmp_path, CPU)
+    monkeypatch.setenv("TELLAPART_ENCODERS", str(folders["gpt2"]))
+    loaded = models.load(tmp_path, CPU).captioner
+    assert not list(lora_parameters(loaded))  # merged
+    tokens = words(captioner, 2, 5)
+    with torch.no_grad():
+        expected = captioner.forward(tokens, captioner.encode(photos()))
+        found = loaded.forward(tokens, loaded.encode(photos()))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
+def test_a_folder_with_a_copy_of_the_language_model_needs_no_other(folders, tmp_path):
+    captioner = build(folders["llama"], frozen=True)
+    models.describe(tmp_path, "clipcap", captioner, language_models.tokenizer(str(folders["llama"])), IDENTITY)
+    models.save_weights(tmp_path / "model.safetensors", captioner)
+    shutil.copytree(folders["llama"], tmp_path / "language_model")
+    loaded = models.load(tmp_path, CPU).captioner
+    tokens = words(captioner, 2, 4)
+    with torch.no_grad():
+        expected = captioner.forward(tokens, captioner.encode(photos()))
+        torch.testing.assert_close(loaded.forward(tokens, loaded.encode(photos())), expected, atol=1e-5, rtol=0)
+
+
+def test_another_language_model_than_the_one_of_training_is_refused(folders, tmp_path, monkeypatch):
+    captioner = build(folders["gpt2"], frozen=True)
+    models.describe(tmp_path, "clipcap", captioner, language_models.tokenizer(str(folders["gpt2"])), IDENTITY)
+    models.save_weights(tmp_path / "model.safetensors", captioner)
+    other = tiny.save(tmp_path / "other", "gpt2", seed=5)
+    monkeypatch.setenv("TELLAPART_ENCODERS", str(other))
+    with pytest.raises(UserError, match=r"trained over the language model .* and those of"):
+        models.load(tmp_path, CPU)
+
+
+def test_a_language_model_that_was_trained_with_the_mapper_is_in_the_checkpoint(folders, tmp_path):
+    captioner = build(folders["llama"])
+    models.describe(tmp_path, "clipcap", captioner, language_models.tokenizer(str(folders["llama"])), IDENTITY)
+    models.save_weights(tmp_path / "model.safetensors", captioner)
+    models.load(tmp_path, CPU)  # without the folder of the language model
+    settings = json.loads((tmp_path / "config.json").read_text())["settings"]
+    assert settings["language_model"] == str(folders["llama"])
+
+
+def test_lora_merged_says_what_it_says_unmerged(folders):
+    captioner = build(folders["llama"], lora_rank=2)
+    for _, weight in lora_parameters(captioner):
+        torch.nn.init.normal_(weight, std=0.3)
+    tokens = words(captioner, 2, 5)
+    with torch.no_grad():
+        before = captioner.forward(tokens, captioner.encode(photos()))
+        plain = build(folders["llama"])
+        plain.mapper.load_state_dict(captioner.mapper.state_dict())
+        assert (before - plain.forward(tokens, plain.encode(photos()))).abs().max() > 0.01
+        after = models.for_inference(captioner).forward(tokens, captioner.encode(photos()))
+    torch.testing.assert_close(after, before, atol=1e-5, rtol=0)
+
+
+# Captions
+
+
+def test_captions_end_with_a_full_stop_and_eos_is_the_padding(folders):
+    tokenizer = language_models.tokenizer(str(folders["gpt2"]))
+    assert tokenizer._tokenizer.id_to_token(tokenizer.eos) == "."
+    assert tokenizer.bos == tokenizer.pad != tokenizer.eos
+    plain, spaced, two = map(tokenizer.encode, ("a red bus", "a red bus .", "a red bus. a cat."))
+    assert plain == spaced == two
+    assert tokenizer.eos not in plain
+    assert tokenizer.decode([*plain, tokenizer.eos, *plain]) == "a red bus"
+
+
+def test_without_a_token_for_a_full_stop_the_eos_of_the_model_ends_captions(folders, tmp_path):
+    shutil.copytree(folders["gpt2"], tmp_path / "lm")
+    file = tmp_path / "lm" / "tokenizer.json"
+    content = json.loads(file.read_text())
+    vocabulary = content["model"]["vocab"]
+    vocabulary["<stop>"] = vocabulary.pop(".")
+    content["model"]["merges"] = [pair for pair in content["model"]["merges"] if "." not in pair]
+    file.write_text(json.dumps(content))
+    tokenizer = language_models.tokenizer(str(tmp_path / "lm"))
+    assert tokenizer.eos == tokenizer.pad == tokenizer.bos
+
+
+# What is refused
+
+
+def test_a_language_model_with_another_vocabulary_is_refused(folders, tmp_path):
+    with pytest.raises(UserError, match=r"has 300 tokens, and captions are written in 301"):
+        models.build_captioner(
+            "clipcap", {"language_model": str(folders["gpt2"])}, vocab_size=301, feature_sizes={"regions": 8}
+        )
+    few = tiny.save(tmp_path / "few", "gpt2", vocab_size=280)
+    shutil.copy(folders["gpt2"] / "tokenizer.json", few)
+    with pytest.raises(UserError, match=r"has 280 tokens, and captions are written in 300"):
+        language_models.tokenizer(str(few))
+    many = tiny.save(tmp_path / "many", "gpt2", **{"vocab_size": 300})
+    tiny.edit(many, vocab_size=50257)
+    with pytest.raises(UserError, match=r"has 50257 tokens, its tokenizer 300"):
+        language_models.tokenizer(str(many))
+
+
+def test_a_few_tokens_that_round_the_number_up_are_never_chosen(tmp_path):
+    folder = tiny.save(tmp_path / "lm", "llama")
+    from transformers import AutoModelForCausalLM
+
+    network = AutoModelForCausalLM.from_pretrained(folder)
+    network.resize_token_embeddings(320)
+    network.save_pretrained(folder)
+    captioner = build(folder)
+    assert captioner.forward(words(captioner, 2, 3), captioner.encode(photos())).shape[-1] == 300
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"eos_token_id": None}, "eos_token_id is not a token"),
+        ({"model_type": "own", "auto_map": {"AutoModelForCausalLM": "own.Model"}}, "needs a program of its own"),
+        ({"model_type": "vit"}, "'vit', which is no causal language model"),
+        ({"n_layer": 10**9}, "n_layer is too large"),
+    ],
+    ids=["no eos", "remote code", "no language model", "absurd"],
+)
+def test_language_models_that_cannot_be_used_are_refused_in_a_sentence(folders, changes, message, tmp_path):
+    folder = tiny.edit(shutil.copytree(folders["gpt2"], tmp_path / "lm"), **changes)
+    with pytest.raises(UserError, match=message) as refused:
+        language_models.tokenizer(str(folder))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_model_that_reads_in_both_directions_is_refused(tmp_path):
+    from transformers import BertConfig, BertLMHeadModel
+
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    BertLMHeadModel(BertConfig(vocab_size=40, **sizes)).save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="no causal language model: its words depend on those that follow"):
+        language_models.read(str(tmp_path))
+
+
+def test_a_hub_id_without_a_network_names_the_file_and_the_way_out(monkeypatch):
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(UserError, match=r"config.json of nobody/nothing was wanted .*local folder") as refused:
+        language_models.find("nobody/nothing")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_that_is_no_gguf_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "broken.gguf").write_bytes(b"GGUF" + bytes(100))
+    with pytest.raises(UserError, match=r"broken.gguf is not a language model"):
+        language_models.find(str(tmp_path / "broken.gguf"))
+    assert not list((tmp_path / "cache" / "language_models").iterdir())
+    with pytest.raises(UserError, match="there is no language model"):
+        language_models.find(str(tmp_path / "absent.gguf"))
+
+
+def test_a_model_folder_cannot_name_an_absurd_language_model(folders, tmp_path):
+    captioner = build(folders["gpt2"])
+    models.describe(tmp_path, "clipcap", captioner, language_models.tokenizer(str(folders["gpt2"])), IDENTITY)
+    models.save_weights(tmp_path / "model.safetensors", captioner)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["settings"]["architecture"]["n_layer"] = 10**8
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match="n_layer is too large"):
+        models.load(tmp_path, CPU)
+
+
+def test_it_is_not_exported(folders):
+    from tellapart.models.onnx.export import graphs
+
+    with pytest.raises(UserError, match="cannot be exported"):
+        graphs(build(folders["gpt2"]), {"regions": 8})

@@ -1,0 +1,143 @@
+"""Pictures of attention: what is framed is what has the most weight, and files and report have the same pictures."""
+
+import base64
+import io
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from captioners.every import FEATURES, every_stream, tiny
+from evaluation import world
+from tellapart.data.streams import Inputs
+from tellapart.data.tokenizers import WordTokenizer
+from tellapart.decoding.attention import attention, mean_over_regions
+from tellapart.evaluation import grid as run
+from tellapart.evaluation.pages import attention as pages
+from tellapart.models import retrievers
+
+WORDS = WordTokenizer(["a", "dog", "cat", "on", "the", "bed", "bus"])
+RED = (214, 39, 40)
+GRID = torch.tensor([[column, row, column + 1, row + 1] for row in range(3) for column in range(3)]) / 3
+
+
+@pytest.fixture
+def photo(tmp_path):
+    Image.new("RGB", (80, 60), "white").save(tmp_path / "white.png")
+    return tmp_path / "white.png"
+
+
+def captioner(name, streams=("regions", "attributes"), boxes=GRID, crop=False, **settings):
+    """With nine regions, in a grid of 3 x 3."""
+    torch.manual_seed(1)
+    given = every_stream(torch.randn(1, 9, FEATURES) * 3)
+    visual = SimpleNamespace(
+        load=lambda file: file,
+        inputs=lambda loaded: Inputs({stream: given[stream] for stream in streams}),
+        boxes=lambda file, loaded: boxes,
+        encoder=SimpleNamespace(fit=SimpleNamespace(crop=crop)),
+    )
+    model = SimpleNamespace(captioner=tiny(name, len(WORDS), **settings), tokenizer=WORDS)
+    return SimpleNamespace(visual_input=visual, model=model, device=torch.device("cpu"))
+
+
+def picture(data):
+    return np.asarray(Image.open(io.BytesIO(data)).convert("RGB")).astype(int)
+
+
+def framed(pixels):
+    """The corners of what is drawn in red."""
+    rows, columns = np.nonzero((abs(pixels - RED) < 2).all(2))
+    return columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
+
+
+def test_the_frame_is_around_the_region_with_the_most_weight_and_it_is_brightest(photo):
+    one = captioner("up_down", streams=("regions",))
+    tokens = torch.tensor(WORDS.encode("a dog on the bed"))
+    weights = mean_over_regions(
+        attention(one.model.captioner, one.visual_input.inputs([]), tokens, bos=WORDS.bos).words[1]
+    )
+    row, column = divmod(int(weights.argmax()), 3)
+    pixels = picture(pages.draw(one, photo, "a dog on the bed", "dog"))
+    left, top, right, bottom = framed(pixels)
+    width, height = 320 / 3, 240 / 3  # the photo is drawn 320 pixels wide, 8 from the left and 8 + 18 from the top
+    assert (left - 8, right - 8) == pytest.approx((column * width, (column + 1) * width), abs=1)
+    assert (top - 26, bottom - 26) == pytest.approx((row * height, (row + 1) * height), abs=1)
+    middle = pixels[(top + bottom) // 2, (left + right) // 2]
+    assert (middle == 255).all()
+    dimmest = int(weights.argmin())
+    row, column = divmod(dimmest, 3)
+    expected = 255 * (0.4 + 0.6 * float(weights[dimmest] / weights.max()))
+    at = pixels[int(26 + (row + 0.5) * height), int(8 + (column + 0.5) * width)]
+    assert at == pytest.approx([expected] * 3, abs=1.5)
+
+
+def test_of_each_word_there_is_a_panel_six_in_a_row(photo):
+    height = 135 + 18 + 8  # 180 x 135 photo, a line above it
+    for words, shape in ((6, (height + 8, 6 * 188 + 8)), (7, (2 * height + 8, 6 * 188 + 8))):
+        text = " ".join(["dog"] * words)
+        assert picture(pages.draw(captioner("attention", streams=("regions",)), photo, text)).shape[:2] == shape
+
+
+def test_regions_of_a_detector_are_framed_where_their_boxes_are(photo):
+    corner = torch.rand(9, 2, generator=torch.Generator().manual_seed(0)) * 0.6
+    boxes = torch.cat([corner, corner + 0.3], 1)
+    one = captioner("gcn_lstm", streams=("regions", "boxes"), boxes=boxes)
+    tokens = torch.tensor(WORDS.encode("a dog"))
+    found = attention(one.model.captioner, one.visual_input.inputs([]), tokens, bos=WORDS.bos).words[1]
+    box = boxes[int(mean_over_regions(found).argmax())]
+    left, top, right, bottom = framed(picture(pages.draw(one, photo, "a dog", "dog")))
+    assert ((left - 8) / 320, (top - 26) / 240) == pytest.approx(box[:2].tolist(), abs=0.01)
+    assert ((right - 8) / 320, (bottom - 26) / 240) == pytest.approx(box[2:].tolist(), abs=0.01)
+
+
+@pytest.mark.parametrize("settings", [{}, {"visual_distilling": False, "attribute_distilling": False}])
+def test_glied_has_two_columns_and_the_group_is_that_of_the_region_most_attended_to(photo, settings):
+    one = captioner("glied", **settings)
+    tokens = torch.tensor(WORDS.encode("a dog on the bed"))
+    found = attention(one.model.captioner, one.visual_input.inputs([]), tokens, bos=WORDS.bos)
+    pixels = picture(pages.draw(one, photo, "a dog on the bed", "bed"))
+    half = 8 + 320 + 4
+    chosen = int(found.words[4].regions[-1].mean(0).argmax())
+    columns = {half: (pixels[:, half:], chosen)}
+    if not settings:
+        columns[0] = pixels[:, :half], int(found.groups[chosen].argmax())
+    for start, (part, region) in columns.items():
+        left, _, _, _ = framed(part)
+        assert left - (8 if start == 0 else 4) == pytest.approx(region % 3 * 320 / 3, abs=2)
+    if settings:  # no global distilling: nothing but white paper below the title
+        assert (pixels[50:300, 8 : 8 + 320] == 255).all()
+
+
+def test_no_picture_without_attention_places_or_the_word(photo, tmp_path):
+    assert pages.draw(captioner("show_tell"), photo, "a dog") is None
+    assert pages.draw(captioner("up_down", streams=("regions",), boxes=None), photo, "a dog") is None
+    assert pages.draw(captioner("up_down", streams=("regions",)), photo, "a dog", "cat") is None
+    assert pages.draw(captioner("up_down", streams=("regions",)), photo, "") is None
+    (tmp_path / "broken.png").write_bytes(b"no photo")
+    assert pages.draw(captioner("up_down", streams=("regions",)), tmp_path / "broken.png", "a dog") is None
+
+
+@pytest.fixture
+def words_for_photos(monkeypatch):
+    monkeypatch.setattr(
+        retrievers,
+        "load",
+        lambda name, device="auto": world.WordRetriever(str(name), "references" if name == "minilm" else "photos"),
+    )
+    monkeypatch.setattr(run, "embed_photos", world.embed_photos)
+
+
+def test_evaluate_writes_pictures_and_the_report_has_them(words_for_photos, tellapart, small_model, tmp_path):
+    data, out = world.make(tmp_path / "w", 4), tmp_path / "out"
+    asked = ("evaluate", small_model, "--data", data, "--metrics", "AvgLen", "--retriever", "word")
+    assert tellapart(*asked, "--attention", 2)[0] == 2  # nowhere to write to
+    assert tellapart(*asked, "--word", "dog", "--out", out)[0] == 2
+    assert tellapart(*asked, "--attention", 2, "--out", out)[0] == 0
+    files = sorted((out / "attention").iterdir())
+    assert len(files) == 2
+    report = (out / "report.html").read_text()
+    for file in files:
+        assert base64.b64encode(file.read_bytes()).decode() in report

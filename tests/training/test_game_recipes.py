@@ -1,0 +1,86 @@
+"""The recipes of DiscriTune's game, each for two steps on photos without captions."""
+
+import json
+
+import pytest
+
+from tellapart.commands.train import parse
+from tellapart.data.readers import folder
+from tellapart.recipe_files import shipped
+from tellapart.training.build import run
+from tellapart.training.data import learns_without_captions
+
+GAME = [
+    name
+    for name, file in shipped().items()
+    if name.startswith("discritune/") and "No caption is read" in file.read_text() and name != "discritune/adapt"
+]
+
+
+@pytest.fixture
+def small(own_cache, photo_folder, small_model, small_retriever, tmp_path):
+    """The same choices with a captioner, a retriever and photos that take no time."""
+    files = sorted(example.file for example in folder.read(photo_folder).examples)
+    images = [{"id": i, "file": str(file), "split": "val" if i > 3 else "train"} for i, file in enumerate(files)]
+    (tmp_path / "data.json").write_text(json.dumps({"dataset": "six", "images": images}))
+    made = json.loads((small_model / "config.json").read_text())
+    settings = {key: value for key, value in made["settings"].items() if not key.endswith("_size")}
+
+    def read(name):
+        recipe, _, _ = parse([name])
+        given = {
+            "captioner": "transformer",
+            "model": settings,
+            "encoder": {"name": "efficientnet_lite2", "image_size": 64, "grid": 2, "pooling": "avg"},
+            "init_from": str(small_model),
+            "data.files": [str(tmp_path / "data.json")],
+            "data.features": str(tmp_path / "features"),
+            "data.train_split": "train",
+            "objective.rewards.image_retriever": str(small_retriever),
+            "objective.rewards.other_retrievers": [str(small_retriever)]
+            * len(recipe.objective.rewards.other_retrievers),
+            "objective.policy.chunk": min(2, recipe.objective.policy.chunk),
+            "batch_size": 3,
+            "max_steps": 2,
+            "log_steps": 1,
+            "dtype": "fp32",
+        }
+        arguments = [
+            f"--{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in given.items()
+        ]
+        return parse([name, *arguments])[0]
+
+    return read
+
+
+@pytest.mark.parametrize("name", GAME)
+def test_a_recipe_of_the_game_learns_from_photos_alone(name, small, tmp_path):
+    recipe = small(name)
+    assert learns_without_captions(recipe)
+    assert run(recipe, tmp_path / "run").position.step == 2
+    *_, last = map(json.loads, (tmp_path / "run" / "log.jsonl").read_text().splitlines())
+    assert "val/unique" in last
+    assert not any("CIDEr" in key for key in last)
+
+
+def test_every_row_and_choice_of_the_paper_has_a_recipe():
+    rows = {"clipcap_coco", "clipcap_concap", "camel"}
+    choices = {"reward_accuracy", "reward_cosine", "baseline_none"}
+    assert {f"discritune/{name}" for name in rows | choices} <= set(GAME)
+
+
+def test_the_games_settings_are_those_of_the_paper():
+    recipe, _, _ = parse(["discritune/clipcap_coco"])
+    policy, rewards = recipe.objective.policy, recipe.objective.rewards
+    assert (recipe.batch_size, recipe.epochs, recipe.optim.lr, recipe.optim.schedule) == (100, 20, 1e-7, "constant")
+    assert (policy.sampler, policy.baseline, policy.reduction, policy.kl) == (
+        "greedy",
+        "running_mean",
+        "sentence_mean",
+        0,
+    )
+    assert (rewards.weights, rewards.scale) == ({"log_probability": 1.0}, 0)  # the retriever's own scale
+    accuracy, _, _ = parse(["discritune/reward_accuracy"])
+    assert {name for name, weight in accuracy.objective.rewards.weights.items() if weight} == {"accuracy"}
+    hard, _, _ = parse(["discritune/hard_distractors"])
+    assert (hard.objective.rewards.group_size, hard.objective.rewards.near_duplicates) == (99, 0.8)

@@ -1,0 +1,174 @@
+"""Taggers and tuned encoders, trained by recipe on a world of 45 scenes, and what is made of them afterwards."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tellapart import models, onnx_session
+from tellapart.__main__ import main
+from tellapart.commands.train import parse
+from tellapart.data import examples
+from tellapart.data.tokenizers import WordTokenizer
+from tellapart.encoders import BUNDLED
+from tellapart.encoders.encoder import Encoder
+from tellapart.errors import UserError
+from tellapart.features.attributes import AttributeStore
+from tellapart.models.attributes import load as load_attributes
+from tellapart.models.parts import carry, load_encoder, part_of, read_tagger
+from tellapart.recipe import EncoderConfig
+from tellapart.training.build import run
+
+CPU = torch.device("cpu")
+LOOKS = {"image_size": 64, "grid": 2}
+TAGGING = ["--objective.name=tagging", "--validation.metric=mAP", "--optim.schedule=constant", "--optim.accumulate=1"]
+
+
+def trained(small_world, out, model, *more):
+    words = {"words": 12, **model}
+    recipe, _, _ = parse([str(small_world / "recipe.yaml"), *TAGGING, f"--model={json.dumps(words)}", *more])
+    return run(recipe, out)
+
+
+@pytest.fixture(scope="module")
+def tagger(small_world, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "tagger"
+    trained(small_world, out, {"context": True}, "--max_steps=8")
+    return out
+
+
+@pytest.fixture(scope="module")
+def tuned(small_world, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "tuned"
+    trained(small_world, out, {"tuned_blocks": 2}, "--max_steps=2")
+    return out
+
+
+def photos_of(small_world):
+    return [one for one in examples.read(small_world / "toy" / "captions.json").examples if one.split != "test"]
+
+
+def test_a_run_that_stopped_goes_on_as_if_it_had_not(tagger, small_world, tmp_path):
+    out = tmp_path / "tagger"
+    trained(small_world, out, {"context": True}, "--max_steps=3")
+    recipe, _, _ = parse(
+        [str(small_world / "recipe.yaml"), *TAGGING, '--model={"words": 12, "context": true}', "--max_steps=8"]
+    )
+    run(recipe, out, resume=True)
+    one, other = (load_file(folder / "last.safetensors") for folder in (tagger, out))
+    assert all(one[name].equal(other[name]) for name in one if name.startswith("model/"))
+
+
+def test_only_the_last_blocks_and_the_head_are_tuned(tuned):
+    found = read_tagger(tuned).network.encoder.state_dict()
+    bundled = load_file(BUNDLED / "efficientnet_lite2.safetensors")
+    changed = {name for name, tensor in found.items() if not tensor.half().equal(bundled[name].half())}
+    parts = {".".join(name.split(".")[:2]) if name.startswith("blocks") else name.split(".")[0] for name in changed}
+    assert parts == {"blocks.19", "blocks.20", "head"}  # of blocks 0 to 20
+
+
+def test_a_tuned_encoder_gives_the_same_features_by_onnx_and_by_torch(tuned, monkeypatch):
+    pixels = np.random.default_rng(0).integers(0, 255, (2, 64, 64, 3), np.uint8)
+    by_graph = load_encoder(EncoderConfig(str(tuned), **LOOKS), CPU)
+    monkeypatch.setattr(onnx_session, "is_installed", lambda: False)
+    by_torch = load_encoder(EncoderConfig(str(tuned), **LOOKS), CPU)
+    assert by_graph.identity == by_torch.identity
+    assert by_graph.config.name == "tuned"
+    one, other = by_graph(pixels), by_torch(pixels)
+    torch.testing.assert_close(one.grid, other.grid, atol=1e-4, rtol=1e-4)
+    untouched = Encoder(EncoderConfig(**LOOKS))(pixels)
+    assert (one.grid - untouched.grid).abs().max() > 1e-3
+    network = read_tagger(tuned).network
+    torch.testing.assert_close(network.regions(torch.from_numpy(pixels)).values, other.grid, atol=1e-4, rtol=1e-4)
+
+
+def test_a_model_carries_its_tuned_encoder_and_tagger(tuned, tagger, small_world, tmp_path, capsys):
+    """Trained on both, it captions photos after their runs are gone, and shows the words that it was given."""
+    runs = {"tuned": tmp_path / "tuned", "tagger": tmp_path / "tagger"}
+    shutil.copytree(tuned, runs["tuned"])
+    shutil.copytree(tagger, runs["tagger"])
+    inputs = {"regions": {"name": str(runs["tuned"]), **LOOKS}, "attributes": {"name": str(runs["tagger"]), "most": 5}}
+    settings = {"word_width": 8, "width": 16, "heads": 2, "feed_forward": 16}
+    recipe, _, _ = parse(
+        [
+            str(small_world / "recipe.yaml"),
+            "--captioner=glied",
+            "--encoder.image_size=256",
+            "--encoder.grid=8",
+            f"--inputs={json.dumps(inputs)}",
+            f"--model={json.dumps(settings)}",
+            "--max_steps=1",
+            f"--data.features={tmp_path / 'features'}",
+        ]
+    )
+    out = tmp_path / "captioner"
+    run(recipe, out)
+    for folder in runs.values():
+        shutil.rmtree(folder)
+    photo = str(photos_of(small_world)[0].file)
+    assert main(["caption", photo, "--model", str(out), "--show", "attributes", "--beam", "1"]) == 0
+    file, _, words = capsys.readouterr().out.strip().split("\t")
+    assert file == photo
+    known = set(WordTokenizer.load(tagger).words)
+    assert 1 <= len(words.split(", ")) <= 5
+    assert {pair.split(" ")[0] for pair in words.split(", ")} <= known
+    for inner in (out / "parts").iterdir():
+        (inner / "model.safetensors").unlink()
+    with pytest.raises(UserError, match="has no weights"):
+        models.encoder_of(models.load(out, CPU), CPU)
+    shutil.rmtree(out / "parts")
+    assert main(["caption", photo, "--model", str(out)]) == 2
+    assert "its folder does not have" in capsys.readouterr().err
+
+
+def test_attributes_are_kept_and_read_by_the_captioners_ids(tagger, small_world, tmp_path, capsys):
+    data = str(small_world / "toy" / "captions.json")
+    arguments = ["features", data, "--encoder", str(tagger), "--attributes", "4", "--out", str(tmp_path)]
+    assert main(arguments) == 0
+    assert main(arguments) == 0
+    assert "0 photos added" in capsys.readouterr().out.splitlines()[-1]
+    source = load_attributes(EncoderConfig(str(tagger), most=4), CPU)
+    store = AttributeStore(next(tmp_path.glob("*-attributes-4")), source)
+    photo = photos_of(small_world)[0]
+    content, _ = source.prepare(photo.file)
+    expected = source.probabilities([content])[0]
+    best = expected.argsort(descending=True)[:4].tolist()
+    found = store.grid([store.row(photo)])[0]
+    assert found[:, 0].tolist() == best
+    torch.testing.assert_close(found[:, 1], expected[best].float())
+    # A vocabulary with the first and the third word: the others are no attributes.
+    vocabulary = WordTokenizer([source.words[best[2]], source.words[best[0]]])
+    store.use(vocabulary)
+    assert store.grid([store.row(photo)])[0, :, 0].tolist() == [5, -1, 4, -1]
+
+
+def test_no_word_above_the_threshold_means_no_attributes(tagger, small_world, tmp_path):
+    source = load_attributes(EncoderConfig(str(tagger), most=4, threshold=1.0), CPU)
+    photo = photos_of(small_world)[0]
+    ids, probability = source.of([source.prepare(photo.file)[0]])
+    assert ids.tolist() == [[-1] * 4]
+    assert probability.tolist() == [[0.0] * 4]
+
+
+def test_a_retriever_finds_words_without_training(small_world):
+    source = load_attributes(EncoderConfig("word", most=3), CPU)
+    assert len(source.words) == 1000
+    assert {"dog", "red", "man"} <= set(source.words)
+    assert not {"a", "the", "with"} & set(source.words)
+    probability = source.probabilities([source.prepare(photos_of(small_world)[0].file)[0]])[0]
+    assert probability.sum().item() == pytest.approx(1, abs=1e-4)
+
+
+def test_what_is_no_encoder_or_has_no_attributes_is_said(tagger, tuned, small_world, tmp_path, capsys):
+    with pytest.raises(UserError, match="only one that was trained with tuned_blocks is an encoder"):
+        load_encoder(EncoderConfig(str(tagger)), CPU)
+    with pytest.raises(UserError, match="encoders that can be tuned are"):
+        trained(small_world, tmp_path / "run", {"tuned_blocks": 1}, f"--encoder.name={tuned}")
+    photo = str(photos_of(small_world)[0].file)
+    assert main(["caption", photo, "--show", "attributes"]) == 2
+    assert "is given no attributes" in capsys.readouterr().err
+    carry([part_of(Encoder(EncoderConfig(**LOOKS)))], tmp_path)  # of what a package brings nothing is carried
+    assert not (tmp_path / "parts").exists()
