@@ -38,7 +38,7 @@ def test_in_training_keyframe_and_distance_are_random_and_no_nearer_than_asked()
     before, key, after = chosen.unbind(1)
     assert set(key.tolist()) == set(range(12))
     inside = (before > 0) & (after < 11)
-    assert set((after - key)[inside].tolist()) == {2, 3, 4, 5}  # six steps from a keyframe would leave the clip
+    assert set((after - key)[inside].tolist()) == {2, 3, 4}  # with more, one of them is an end of the clip
     assert ((key - before) == (after - key))[inside].all()
 
 
