@@ -271,7 +271,13 @@ class PhotoCaptioner:
     def _rules(self, search: Search) -> Rules:
         words = self.model.tokenizer
         longest = getattr(self.model.captioner, "max_words", MAX_WORDS)  # sub-words are shorter than words
-        return Rules.of(words, max_words=longest, min_words=search.min_words, no_repeat=search.no_repeat)
+        return Rules.of(
+            words,
+            max_words=longest,
+            min_words=search.min_words,
+            no_repeat=search.no_repeat,
+            length_penalty=search.length_penalty,
+        )
 
     def _memory(self, read: list[LoadedPhoto]) -> Any:
         return self.model.captioner.encode(self.visual_input.inputs(read))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tellapart.data.items import Input
     from tellapart.detectors.detector import Detector
 
-_DECODING = ("n_best", "min_words", "no_repeat", "diverse", "diversity")
+_DECODING = ("n_best", "min_words", "no_repeat", "length_penalty", "diverse", "diversity")
 
 
 def parser() -> Parser:
@@ -104,6 +104,9 @@ def _add_decoding(parser: Parser) -> None:
     decoding.add_argument("--min-words", type=positive, metavar="N", help="minimum number of words")
     decoding.add_argument(
         "--no-repeat", type=positive, metavar="N", help="no sequence of N words occurs twice; 1: no word does"
+    )
+    decoding.add_argument(
+        "--length-penalty", type=strength, metavar="P", help="0: rank by log p (default); 1: by perplexity"
     )
     decoding.add_argument(
         "--diverse",
@@ -416,6 +419,7 @@ def _speaker(
         return of_endpoint(source, collection, how, contrast, detector)
     searched = {"n_best": request.n_best, "min_words": request.min_words, "no_repeat": request.no_repeat}
     searched |= {"beam": request.beam, "groups": request.diverse, "diversity": request.diversity}
+    searched |= {"length_penalty": request.length_penalty}
     return of_captioner(
         source,
         Search(**_given(searched)),

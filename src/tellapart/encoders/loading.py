@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tellapart.encoders import ENCODERS, Custom, OnHub, PhotoEncoder, pretrained, unknown
+from tellapart.encoders import ENCODERS, Custom, OnHub, PhotoEncoder, classifiers, pretrained, unknown
 from tellapart.encoders.backbone import Backbone
 from tellapart.encoders.clip import ProjectedClip
 from tellapart.encoders.encoder import Encoder
@@ -15,7 +15,7 @@ from tellapart.recipe import EncoderConfig
 def load(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
     encoder = _load(config, device)
     if config.frames and not hasattr(encoder, "read"):  # one that reads clips itself knows which frames it needs
-        return FrameEncoder(encoder, config.frames)
+        return FrameEncoder(encoder, config.frames, config.around)
     return encoder
 
 
@@ -27,6 +27,8 @@ def _load(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
         return entry.load(config, device)
     if entry is not None:
         return Encoder(config, device)
+    if classifiers.is_weights(config.name):
+        return classifiers.load(config, device)
     if pretrained.could_be(config.name) and config.pooling == "projected":
         return ProjectedClip(config, device)
     if pretrained.could_be(config.name):

@@ -44,7 +44,7 @@ def store_folder(root: Path, dataset: str, encoder: PhotoEncoder) -> Path:
     """Where a data set's store lies below a features folder."""
     config = encoder.config
     cells = "+".join(f"{side}x{side}" for side in config.grids)
-    clip = f"-{config.frames}f" if config.frames else ""
+    clip = (f"-{config.frames}f" if config.frames else "") + (f"-{config.around}around" if config.around else "")
     looks = f"{config.image_size}px-{cells}{clip}" + (f"-{config.pooling}" if config.pooling != "avg" else "")
     if config.detected:
         looks += f"-{config.detected}boxes-{encoder.identity['detector']['weights_sha256'][:8]}"
