@@ -1,4 +1,4 @@
-"""tellapart caption: photos, folders or a data file -> one caption each."""
+"""tellapart caption: photos, clips, folders or a data file -> one caption each."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from tellapart.data.items import Input
     from tellapart.detectors.detector import Detector
 
-_DECODING = ("n_best", "min_words", "no_repeat", "diverse", "diversity")
+_DECODING = ("n_best", "min_words", "no_repeat", "length_penalty", "diverse", "diversity")
 
 
 def parser() -> Parser:
     parser = Parser(
         "caption",
-        "Caption photos, folders of photos (with the folders in them) or a data file.\n"
+        "Caption photos, clips, folders of them (with the folders in them) or a data file.\n"
         "Prints FILE<TAB>CAPTION lines, or writes rows to --out; run it again with the same --out to\n"
         "resume.  Captions that you edit there are kept; delete a row to make it again.\n"
         "Exit 1: some photos could not be used; each is named with its reason.\n"
@@ -40,10 +40,11 @@ def parser() -> Parser:
         "With --among, the caption of a photo is the candidate that best tells the photo apart from its\n"
         "look-alikes in a collection; rows then name those look-alikes, and the gap between them and the photo.\n"
         "\n"
+        "With --segments, each clip gets one caption per shot or per N seconds; --out F.srt or F.vtt are subtitles.\n"
         "With --n-best N, rows list N captions of a photo, and N lines are printed; --candidates reads such rows.",
         "tellapart caption holiday/ --among holiday/ --out captions.jsonl",
     )
-    parser.add_argument("paths", metavar="PATH", nargs="+", help="a photo, a folder of photos, or DATA.json")
+    parser.add_argument("paths", metavar="PATH", nargs="+", help="a photo, a clip, a folder of them, or DATA.json")
     parser.add_argument(
         "--model",
         default="",
@@ -51,7 +52,12 @@ def parser() -> Parser:
         "by folder or hub id; A+B: an ensemble that averages word probabilities (default: the embedded one)",
     )
     parser.add_argument("--split", metavar="NAME", help="split of a data file (default: all)")
-    parser.add_argument("--out", metavar="F", type=Path, help="rows to F.jsonl or F.csv, or COCO results to F.json")
+    parser.add_argument(
+        "--out",
+        metavar="F",
+        type=Path,
+        help="rows to F.jsonl or F.csv, COCO results to F.json, or subtitles of a clip to F.srt or F.vtt",
+    )
     parser.add_argument(
         "--features",
         metavar="DIR",
@@ -84,6 +90,7 @@ def parser() -> Parser:
     )
     _add_decoding(parser)
     _add_among(parser)
+    _add_clips(parser)
     _add_server(parser)
     return parser
 
@@ -97,6 +104,9 @@ def _add_decoding(parser: Parser) -> None:
     decoding.add_argument("--min-words", type=positive, metavar="N", help="minimum number of words")
     decoding.add_argument(
         "--no-repeat", type=positive, metavar="N", help="no sequence of N words occurs twice; 1: no word does"
+    )
+    decoding.add_argument(
+        "--length-penalty", type=strength, metavar="P", help="0: rank by log p (default); 1: by perplexity"
     )
     decoding.add_argument(
         "--diverse",
@@ -128,6 +138,31 @@ def _add_among(parser: Parser) -> None:
         "--endpoint: prompt)",
     )
     among.add_argument("--candidates", metavar="F.jsonl", type=Path, help="choose from captions of another program")
+
+
+def _add_clips(parser: Parser) -> None:
+    from tellapart.captioning.subtitles import Reading
+
+    clips = parser.add_argument_group(
+        "clips",
+        "A segment is named FILE#t=START,END, in seconds.  With --among, a segment that no caption tells apart from\n"
+        "the others is described by more of the video around it.",
+    )
+    clips.add_argument(
+        "--segments", type=segments, metavar="shots|SECONDS", help="one caption per shot, or per so many seconds"
+    )
+    clips.add_argument(
+        "--reading-speed",
+        type=seconds,
+        metavar="N",
+        help=f"characters of a subtitle per second, at most (default: {Reading.speed:g})",
+    )
+    clips.add_argument(
+        "--line-length",
+        type=positive,
+        metavar="N",
+        help=f"characters of a subtitle's line, at most (default: {Reading.line})",
+    )
 
 
 def _add_server(parser: Parser) -> None:
@@ -180,25 +215,41 @@ def seconds(text: str) -> float:
     return number(text, 0.001, 86400)
 
 
+def segments(text: str) -> str | float:
+    return text if text == "shots" else number(text, 0.1, 86400)
+
+
 def main(arguments: list[str]) -> int:
     request = parser().parse_args(arguments)
     _check(request)
 
     from tellapart.captioning import coco_results
     from tellapart.captioning.rows import CaptionsFile
+    from tellapart.captioning.segments import segmented, widened
+    from tellapart.captioning.subtitles import SUFFIXES
     from tellapart.captioning.writing import write
     from tellapart.data.items import gather
 
+    titles = request.out if request.out and request.out.suffix in SUFFIXES else None
     results = request.out if request.out and request.out.suffix == coco_results.SUFFIX else None
     file = coco_results.rows_beside(results) if results else request.out
-    out = CaptionsFile(file) if file else None
+    out = CaptionsFile(file) if file and not titles else None
     source = _source(request)  # before any photo is looked at: a wrong file or address should not cost an hour
     inputs, problems = gather(request.paths, request.split)
     if results:
         coco_results.require_ids(inputs, results)
+    if titles and len(inputs) > 1:
+        raise UserError(f"--out {titles}: subtitles are those of one clip, not of {len(inputs)}.")
+    if request.segments:
+        inputs = segmented(inputs, request.segments)
     collection, problems_there = _collection(request, {photo.file for photo in inputs})
     speaker = _speaker(request, source, collection)
-    failed = write(speaker, inputs, out) if out else show(speaker, inputs)
+    if request.segments and collection:
+        speaker = widened(speaker, lambda others: _speaker(request, source, others), collection)
+    if titles:
+        failed = _subtitle(request, speaker, inputs)
+    else:
+        failed = write(speaker, inputs, out) if out else show(speaker, inputs)
     if results and out:
         coco_results.write(out.rows, inputs, results)
     for problem in dict.fromkeys([*problems, *problems_there, *speaker.leftovers(inputs)]):
@@ -225,6 +276,10 @@ def _check(request: argparse.Namespace) -> None:
     for name in ("api_key_env", "max_tokens", "max_requests", "sheet"):
         if getattr(request, name) is not None and not request.endpoint:
             raise UserError(f"--{name.replace('_', '-')} needs --endpoint, the server that it is about.")
+    is_subtitle = bool(request.out) and request.out.suffix in (".srt", ".vtt")
+    for name in ("reading_speed", "line_length"):
+        if getattr(request, name) is not None and not is_subtitle:
+            raise UserError(f"--{name.replace('_', '-')} is about subtitles: --out F.srt or F.vtt.")
     given = [name for name in ("model", "candidates", "endpoint") if getattr(request, name)]
     if len(given) > 1:
         raise UserError(f"--{given[0]} and --{given[1]} cannot both be where captions come from.")
@@ -286,6 +341,10 @@ def _collection(request: argparse.Namespace, captioned: set[str]) -> tuple[Colle
     from tellapart.retrievers import DEFAULT
 
     there, problems = gather(request.among, request.split)
+    if request.segments:
+        from tellapart.captioning.segments import segmented
+
+        there = segmented(there, request.segments)
     collection = Collection.of(load(request.retriever or DEFAULT, device=request.device), [one.file for one in there])
     unusable = Unusable(problems.append)
     for file, reason in collection.photos.failed.items():
@@ -360,6 +419,7 @@ def _speaker(
         return of_endpoint(source, collection, how, contrast, detector)
     searched = {"n_best": request.n_best, "min_words": request.min_words, "no_repeat": request.no_repeat}
     searched |= {"beam": request.beam, "groups": request.diverse, "diversity": request.diversity}
+    searched |= {"length_penalty": request.length_penalty}
     return of_captioner(
         source,
         Search(**_given(searched)),
@@ -387,6 +447,28 @@ def _contrast(request: argparse.Namespace) -> tuple[ContrastConfig | None, Detec
 def _given(settings: dict[str, Any]) -> dict[str, Any]:
     """Without what was not asked for, which has defaults."""
     return {name: value for name, value in settings.items() if value is not None}
+
+
+def _subtitle(request: argparse.Namespace, speaker: CaptionSource, inputs: list[Input]) -> int:
+    """Subtitles in a file.  Returns how many segments failed."""
+    from tellapart.captioning.segments import cues
+    from tellapart.captioning.subtitles import Reading, write
+    from tellapart.progress import Progress
+
+    captions = []
+    with Progress("captions", len(inputs)) as bar:
+        failed = Unusable(bar.message)
+        for caption in speaker.caption([one.file for one in inputs]):
+            if caption.error:
+                failed.add(caption.file, caption.error)
+            else:
+                captions.append(caption)
+            bar.advance(1)
+        failed.rest()
+    reading = Reading(**_given({"speed": request.reading_speed, "line": request.line_length}))
+    if captions:
+        write(list(cues(captions)), request.out, reading)
+    return len(failed)
 
 
 def _words(caption: Caption) -> list[str]:

@@ -16,11 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 from tellapart import files, paths
-from tellapart.data.media import photos
 from tellapart.data.streams import REGIONS, Stream
 from tellapart.detectors.loading import load as load_detector
 from tellapart.encoders import PhotoEncoder, pretrained
@@ -156,10 +154,7 @@ def of_detector(file: Path, most: int, threshold: float) -> AttributeSource:
 
 def _reader(encoder: PhotoEncoder) -> Any:
     def prepare(source: Any) -> tuple[NDArray[Any], str]:
-        if isinstance(source, Image.Image):
-            photo = photos.from_image(source, encoder.config.image_size, encoder.fit)
-        else:
-            photo = read_item(encoder, source)
+        photo = read_item(encoder, source)
         return photo.pixels, photo.sha256
 
     return prepare

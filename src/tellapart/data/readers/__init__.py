@@ -52,8 +52,20 @@ READERS = {
         "tellapart.data.readers.concadia",
         "Concadia's wiki_split.json; descriptions are a second text (`evaluate --text descriptions`)",
     ),
+    "msrvtt": Entry(
+        "tellapart.data.readers.msrvtt",
+        "videodatainfo_2016.json of MSR-VTT, or a folder with its parts; the papers' splits",
+    ),
+    "msvd": Entry(
+        "tellapart.data.readers.msvd",
+        "video_corpus.csv or AllVideoDescriptions.txt of MSVD; English; the papers' splits",
+    ),
+    "imagecode": Entry(
+        "tellapart.data.readers.imagecode",
+        "ImageCoDe's descriptions of neighbouring frames of MSR-VTT clips; the frames are cut anew (approximate)",
+    ),
     "folder": Entry(
         "tellapart.data.readers.folder",
-        "a folder of photos with the folders in it; no captions",
+        "a folder of photos and clips with the folders in it; no captions",
     ),
 }
