@@ -22,7 +22,7 @@ def test_local_mutual_information_by_hand():
     captions = {"ours": ["red bus runs", "red dog"], "theirs": ["new bus", "new big dog runs"]}
     found = word_use.associations(captions, tag)
     (red,) = found["ADJ"]["ours"]
-    assert (red.word, red.count) == ("red", 2)
+    assert (red.word, red.times) == ("red", 2)
     assert red.information == pytest.approx(2 * math.log(2 / (2 * 4 / 9)))
     assert [one.word for one in found["ADJ"]["theirs"]] == ["new", "big"]
     assert found["ADJ"]["theirs"][1].information == pytest.approx(math.log(9 / 5))

@@ -29,7 +29,7 @@ Tag = Callable[[Iterable[str]], Iterable[list[Lemma]]]
 
 class Association(NamedTuple):
     word: str
-    count: int
+    times: int  # that it occurs in those captions
     information: float  # local mutual information, in nats
 
 

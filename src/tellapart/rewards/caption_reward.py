@@ -78,7 +78,7 @@ class CaptionReward:
             return []
         positions = torch.tensor(self.pool.positions(photos))
         by_itself = self.term != "gd_batch" and self.settings.get("candidates") == "look_alikes"
-        if self.term in _IN_BATCH and not by_itself and len(positions.unique()) == 1:
+        if self.term in _IN_BATCH and not by_itself and len(set(positions.tolist())) == 1:
             also = "" if self.term == "gd_batch" else ', or candidates="look_alikes"'
             raise UserError(
                 f"{self.term} compares a photo with the others of the batch, and all captions are of one photo; it "
@@ -92,8 +92,9 @@ class CaptionReward:
         sampled = SampledCaptions(words, mask, positions[order], texts=captions)
         with torch.no_grad():
             found = self._reward(sampled).per_caption(mask).float()
-        if isinstance(self._reward, Remembers):
-            self._reward.remember(sampled)
+        term: object = self._reward
+        if isinstance(term, Remembers):
+            term.remember(sampled)
         scores = torch.empty_like(found)
         scores[order] = found
         return scores.tolist()

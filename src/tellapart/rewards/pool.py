@@ -184,7 +184,7 @@ def _contents(head: dict[str, Any], file: Path) -> tuple[list[Example], tuple[st
     examples, problems = check(records, source=file, folder=folder_of(file))
     if problems:
         raise UserError(f"{problems[0]} The pool is damaged; make it again with `tellapart pool`.")
-    return examples, (names[0], names[1])
+    return examples, (str(names[0]), str(names[1]))
 
 
 def _tensors(file: Path, examples: Sequence[Example]) -> dict[str, Tensor]:

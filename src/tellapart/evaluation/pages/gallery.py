@@ -86,7 +86,7 @@ def words(grid: Grid) -> list[Figure]:
         head = "".join(f'<th scope="col" dir="auto">{escaped(name)}</th>' for name in by_model)
         rows = zip_longest(*by_model.values())
         cells = (
-            "".join(f"<td>{escaped(one.word)} <small>{one.count}</small></td>" if one else "<td></td>" for one in row)
+            "".join(f"<td>{escaped(one.word)} <small>{one.times}</small></td>" if one else "<td></td>" for one in row)
             for row in rows
         )
         body = "".join(f"<tr>{row}</tr>\n" for row in cells)
