@@ -42,14 +42,15 @@ class ResNeXt(nn.Module):
         super().__init__()
         stem = outputs // 4
         self.conv1, self.bn1 = nn.Conv2d(3, stem, 7, 2, padding=3, bias=False), nn.BatchNorm2d(stem)
-        self.pool, inputs = nn.MaxPool2d(3, 2, padding=1), stem
+        self.pool, inputs, stages = nn.MaxPool2d(3, 2, padding=1), stem, list[nn.Sequential]()
         for stage, count in enumerate(blocks):
             made = []
             for number in range(count):
                 stride = 2 if stage and not number else 1
                 made.append(Bottleneck(inputs, width << stage, outputs << stage, stride, groups))
                 inputs = outputs << stage
-            self.add_module(f"layer{stage + 1}", nn.Sequential(*made))
+            stages.append(nn.Sequential(*made))
+        self.layer1, self.layer2, self.layer3, self.layer4 = stages
         self.fc = nn.Linear(inputs, labels)
 
     def forward(self, pixels: Tensor) -> Tensor:
@@ -85,10 +86,11 @@ class ResNet3d(nn.Module):
         super().__init__()
         first = nn.Conv3d(inputs, width, (3, 7, 7), (1, 2, 2), padding=(1, 3, 3), bias=False)
         self.stem = nn.Sequential(first, nn.BatchNorm3d(width), nn.ReLU())
+        stages = []
         for stage in range(4):
             before, here = width << max(stage - 1, 0), width << stage
-            blocks = Block3d(before, here, 2 if stage else 1), Block3d(here, here, 1)
-            self.add_module(f"layer{stage + 1}", nn.Sequential(*blocks))
+            stages.append(nn.Sequential(Block3d(before, here, 2 if stage else 1), Block3d(here, here, 1)))
+        self.layer1, self.layer2, self.layer3, self.layer4 = stages
         self.fc = nn.Linear(width << 3, labels)
 
     def features(self, frames: Tensor) -> Tensor:
