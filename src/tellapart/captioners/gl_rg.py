@@ -83,6 +83,7 @@ class GlRg(nn.Module):
         gates = (self.input_gates, self.recurrent_gates, self.fused_gates)
         init_gates_([layer for layer in gates if layer is not None], self.word)
         for layer in self.project.values():  # probabilities sum up to little: torch's own would make F faint
+            assert isinstance(layer, nn.Linear)
             nn.init.normal_(layer.weight, std=0.5)
         if self.weigh is not None:  # all weigh the same at first
             nn.init.zeros_(self.weigh.weight)

@@ -25,7 +25,6 @@ from tellapart.encoders import PhotoEncoder, pretrained
 from tellapart.errors import UserError
 from tellapart.features.attributes import AttributeSource, scores_of
 from tellapart.features.extracted import read_item
-from tellapart.metrics import frequencies
 from tellapart.metrics.object_words import CLASSES
 from tellapart.metrics.stop_words import content
 from tellapart.models.encoder import encoder_from
@@ -130,6 +129,8 @@ def zero_shot(retriever: Retriever, words: Tensor, pixels: NDArray[np.uint8]) ->
 
 @cache
 def zero_shot_words() -> tuple[str, ...]:
+    from tellapart.metrics import frequencies  # loads a compiler, which captioning does not need
+
     counts = frequencies.coco().of_words()
     ordered = sorted((word for word in counts if word.isalpha()), key=lambda word: (-counts[word], word))
     return tuple(content(ordered)[:_ZERO_SHOT])

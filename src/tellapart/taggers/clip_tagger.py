@@ -70,7 +70,7 @@ class ClipTagger(nn.Module):
     def forward(self, seen: Stream) -> Tensor:
         """-log P(the clip does not have the word), (B, W); of the cells of all frames (B, R, D)"""
         c = self.config
-        frames = seen.values.unflatten(1, (-1, c.grid, c.grid)).movedim(4, 2)  # (B, F, D, g, g)
+        frames = torch.unflatten(seen.values, 1, (-1, c.grid, c.grid)).movedim(4, 2)  # (B, F, D, g, g)
         chosen = self._segments(len(frames), frames.shape[1], frames.device)  # (B, S, frames of a segment)
         rows = torch.arange(len(frames), device=frames.device)[:, None, None]
         segments = frames[rows, chosen].flatten(0, 1)  # (B*S, 1 or 3, D, g, g)
