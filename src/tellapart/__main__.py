@@ -32,6 +32,7 @@ COMMANDS = {  # name: (module with `main(arguments) -> exit code`, what it does)
     "prepare": ("tellapart.commands.prepare", "convert a data set to the format of the other commands"),
     "export": ("tellapart.commands.export", "export a captioner to ONNX"),
     "features": ("tellapart.commands.features", "compute or import the features of a data set and cache them"),
+    "pool": ("tellapart.commands.pool", "prepare rewards of captions for other trainers, and serve them"),
     "models": ("tellapart.commands.models", "list captioners, retrievers, encoders and recipes"),
     "doctor": ("tellapart.commands.doctor", "check this machine and the installation"),
 }
