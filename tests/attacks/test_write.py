@@ -36,7 +36,7 @@ def refused(tellapart, reason, *options):
     code, _, err = tellapart("write", "c.jsonl", *options)
     assert code == 1
     assert reason in err
-    lines = [line for line in err.splitlines() if not line.startswith("photos: ")]  # progress, on a slow machine
+    lines = [line for line in err.splitlines() if not line.endswith("/s")]  # progress, on a slow machine
     assert len(lines) == 2  # and the counts
     assert not any(character in err for character in STEERING)
     assert {path: path.read_bytes() for path in files.Path().rglob("*") if path.is_file()} == before
