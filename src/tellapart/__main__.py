@@ -28,6 +28,7 @@ COMMANDS = {  # name: (module with `main(arguments) -> exit code`, what it does)
     "lookalikes": ("tellapart.commands.lookalikes", "find photos that look alike, near-duplicates and copies"),
     "lint": ("tellapart.commands.lint", "find captions that accessibility checkers would flag"),
     "prepare": ("tellapart.commands.prepare", "convert a data set to the format of the other commands"),
+    "study": ("tellapart.commands.study", "run the human studies of the papers: new, serve, results, simulate, size"),
     "export": ("tellapart.commands.export", "export a captioner to ONNX"),
     "features": ("tellapart.commands.features", "compute or import the features of a data set and cache them"),
     "models": ("tellapart.commands.models", "list captioners, retrievers, encoders and recipes"),
