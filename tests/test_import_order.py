@@ -19,7 +19,7 @@ ORDER = (
     "models",
     "decoding neighbours",
     "rewards",
-    "objectives",
+    "objectives trainers",
     "captioning",
     "training",
     "lint evaluation",

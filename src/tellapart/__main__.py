@@ -31,6 +31,7 @@ COMMANDS = {  # name: (module with `main(arguments) -> exit code`, what it does)
     "study": ("tellapart.commands.study", "run the human studies of the papers: new, serve, results, simulate, size"),
     "export": ("tellapart.commands.export", "export a captioner to ONNX"),
     "features": ("tellapart.commands.features", "compute or import the features of a data set and cache them"),
+    "pool": ("tellapart.commands.pool", "prepare rewards of captions for other trainers, and serve them"),
     "models": ("tellapart.commands.models", "list captioners, retrievers, encoders and recipes"),
     "doctor": ("tellapart.commands.doctor", "check this machine and the installation"),
 }

@@ -75,7 +75,6 @@ def test_a_model_that_does_no_good_is_not_kept_and_the_report_says_why(
     assert known["kept"] is False
     assert known["details"]["measured"] in (17, 18)  # half of 37 that differ, one of which cannot be decoded
     assert {"R@1[judge]", "UniCap", "Rep", "UnusualOrder", "Unidiomatic"} <= known["scores"]["after"].keys()
-    assert known["seconds"] < 60 * 0.5 + 15  # the machine may be busy
     assert "The model is not kept" in (tmp_path / "out" / "report.html").read_text()
     code, out, err = tellapart(*given, "--out", tmp_path / "out")
     assert "this was done before" in err

@@ -7,7 +7,7 @@ from torch import nn
 from support import tiny_language_models as tiny
 from tellapart import models
 from tellapart.captioners import language_models
-from tellapart.captioners.int8 import Int8Linear, to_int8
+from tellapart.captioners.int8 import Int8Linear, Rows, to_int8
 from tellapart.errors import UserError
 
 
@@ -21,7 +21,7 @@ def test_a_product_is_exact_but_for_the_rounding_of_the_weights(bias):
     layer.weight.data[:, 0] = 127.0  # each output's scale is 1
     x = torch.randn(2, 3, 64, generator=draw)
     x[0, 0, 5] = 300.0  # one activation that is far larger than the others of its row
-    found, expected = Int8Linear(layer)(x), layer.double()(x.double()).float()
+    found, expected = Int8Linear(layer, Rows())(x), layer.double()(x.double()).float()
     largest = x.abs().amax(-1, keepdim=True)
     bound = largest / 127 / 254 / 2 * 64 * 127  # half a step of the second number, times 64 weights
     assert ((found - expected).abs() <= bound + 1e-3).all()
@@ -31,7 +31,7 @@ def test_a_product_is_exact_but_for_the_rounding_of_the_weights(bias):
 @torch.no_grad()
 def test_a_row_does_not_depend_on_the_others():
     torch.manual_seed(0)
-    layer, x = Int8Linear(nn.Linear(32, 8, bias=False)), torch.randn(4, 32)
+    layer, x = Int8Linear(nn.Linear(32, 8, bias=False), Rows()), torch.randn(4, 32)
     others = torch.cat([x[:1], 1000 * x[1:]])
     torch.testing.assert_close(layer(others)[:1], layer(x)[:1], atol=1e-6, rtol=0)
     assert layer(torch.zeros(1, 32)).abs().max() == 0

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
+
+import numpy as np
 import pytest
 import torch
 
 from tellapart import models
 from tellapart.captioning.captioner import load
+from tellapart.captioning.visual_input import StoredInput, VisualInput
+from tellapart.data.examples import read
 from tellapart.data.readers import folder
 from tellapart.encoders.encoder import Encoder
 from tellapart.features.extracted import extract, store_folder
+from tellapart.features.imported import find, folder_of
+from tellapart.features.importing import bring_in
 
 
 @pytest.fixture
@@ -68,3 +75,31 @@ def test_a_folder_of_features_that_is_not_there_is_named(small_model, photo_fold
     code, _, err = tellapart("caption", photo_folder, "--model", small_model, "--features", tmp_path / "nowhere")
     assert (code, err.count("\n")) == (2, 1)
     assert f"--features {tmp_path / 'nowhere'}: there is no such folder." in err
+
+
+def test_the_boxes_of_an_encoders_regions_are_the_cells_of_its_grid(small_model, photo_folder):
+    visual, file = load(small_model).visual_input, photo_folder / "0.png"
+    boxes = visual.boxes(file, visual.load(file))
+    halves = [(0.0, 0.5), (0.5, 1.0)]
+    expected = [[left, top, right, bottom] for top, bottom in halves for left, right in halves]
+    torch.testing.assert_close(boxes, torch.tensor(expected))
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_boxes_of_imported_regions_are_those_that_came_with_them(photo_folder, tmp_path, known):
+    boxes = np.array([[0.0, 0.0, 0.5, 1.0], [0.25, 0.5, 1.0, 0.75]], np.float32)
+    (tmp_path / "found").mkdir()
+    for file in photo_folder.iterdir():
+        content = {"features": np.ones((2, 3), np.float32)} | ({"boxes": boxes} if known else {})
+        np.savez(tmp_path / "found" / f"{file.stem}.npz", **content)
+    images = [{"id": int(file.stem), "file": str(file), "captions": ["a dog"]} for file in photo_folder.iterdir()]
+    data = tmp_path / "data.json"
+    data.write_text(json.dumps({"dataset": "six", "images": images}))
+    bring_in(read(data).examples, [tmp_path / "found"], folder_of(tmp_path / "f", "six", "found"), "found")
+    stream = StoredInput(find(tmp_path / "f", "found"), tmp_path / "f", [str(data)], torch.device("cpu"), "regions")
+    file = photo_folder / "3.png"
+    visual = VisualInput({"regions": stream})
+    found = visual.boxes(file, visual.load(file))
+    assert (found is not None) == known
+    if known:
+        torch.testing.assert_close(found, torch.from_numpy(boxes), atol=1e-3, rtol=0)

@@ -64,6 +64,28 @@ def test_each_word_may_be_contrasted(tellapart, folders, photo_folder, small_ret
     assert len(out.split("\t")[1].split()) >= 2
 
 
+@pytest.mark.usefixtures("own_cache")
+def test_a_model_that_answers_questions_is_shown_what_to_tell_apart(
+    tellapart, folders, photo_folder, small_retriever, tmp_path, monkeypatch
+):
+    from tellapart.models.vision_language import Loaded
+
+    asked, answer = [], Loaded.answer
+    monkeypatch.setattr(
+        Loaded, "answer", lambda self, image, *rest: asked.append((image.size, *rest)) or answer(self, image, *rest)
+    )
+    rows = tmp_path / "rows.jsonl"
+    contrast = ("--among", photo_folder, "--retriever", small_retriever, "--contrast", "prompt", "--answers", "2")
+    code, _, err = tellapart("caption", photo_folder, "--model", folders["llava"], *contrast, "--out", rows)
+    assert code == 0, err
+    assert all(json.loads(line)["caption"] for line in rows.read_text().splitlines())
+    assert 1 <= len(asked) <= 6
+    assert all(size == (768, 832) and "photo 1 is the first" in prompt for size, prompt, *_ in asked)
+    code, out, err = tellapart("caption", photo_folder, "--model", folders["blip"], *contrast)
+    assert (code, out) == (2, "")
+    assert "answer no questions" in err
+
+
 @pytest.mark.slow
 def test_it_is_evaluated_beside_others(tellapart, folders, photo_folder, small_retriever, own_cache, tmp_path):
     images = [{"id": i, "file": f"{i}.png", "split": "test", "captions": ["a red bus", "a cat"]} for i in range(6)]

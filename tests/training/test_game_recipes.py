@@ -1,6 +1,7 @@
 """The recipes of DiscriTune's game, each for two steps on photos without captions."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -61,6 +62,14 @@ def test_a_recipe_of_the_game_learns_from_photos_alone(name, small, tmp_path):
     *_, last = map(json.loads, (tmp_path / "run" / "log.jsonl").read_text().splitlines())
     assert "val/unique" in last
     assert not any("CIDEr" in key for key in last)
+
+
+def test_a_run_ends_when_its_time_is_over_and_may_get_more(small, tmp_path):
+    recipe = small("discritune/kl")
+    ended = run(replace(recipe, max_minutes=1e-6), tmp_path / "run").position
+    assert (ended.step, ended.finished) == (1, "the time is over")
+    longer = run(replace(recipe, max_minutes=60.0), tmp_path / "run", resume=True).position
+    assert (longer.step, longer.finished) == (2, "all epochs done")
 
 
 def test_every_row_and_choice_of_the_paper_has_a_recipe():

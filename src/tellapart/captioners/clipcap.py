@@ -165,10 +165,14 @@ class ClipCap(nn.Module):
         last  logits (N, 1, V) of the last one only
         """
         from transformers import DynamicCache
+        from transformers.cache_utils import DynamicLayer
 
         cache = DynamicCache()
-        for number, layer in enumerate(before or ()):
-            cache.update(layer.keys, layer.values, number)
+        for keys, values in before or ():  # as it is: `update` would copy it first
+            layer = DynamicLayer()
+            layer.lazy_initialization(keys, values)
+            layer.keys, layer.values = keys, values
+            cache.layers.append(layer)
         out = self.language_model(
             inputs_embeds=embeddings, past_key_values=cache, use_cache=True, logits_to_keep=1 if last else 0
         )

@@ -25,6 +25,8 @@ class Ensemble:
         if not members:
             raise ValueError("an ensemble needs a member at least")
         self.members = tuple(members)
+        if longest := [member.max_words for member in members if hasattr(member, "max_words")]:
+            self.max_words = max(longest)  # of a caption, where a member says so
 
     def encode(self, inputs: Inputs) -> tuple[Any, ...]:
         return tuple(member.encode(inputs) for member in self.members)

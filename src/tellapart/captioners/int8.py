@@ -15,46 +15,61 @@ import torch
 from torch import Tensor, nn
 
 _LEVELS, _ZERO = 127, 128  # either side of 0; 0 itself, of what is stored unsigned
+_TINY = torch.finfo(torch.float32).tiny
 _REST = 2 * _LEVELS  # what is left over of a number is at most half a level
+
+
+class Rows:
+    """Activations as integers.  Layers that share their input, such as queries, keys and values, find it made ready."""
+
+    def __init__(self) -> None:
+        self._made: tuple[Tensor, Tensor, Tensor] | None = None
+
+    def of(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """x (..., D), which nobody changes in place -> (2 * rows, D) and the scales (rows, 1)"""
+        if self._made is None or self._made[0] is not x:
+            rows = x.reshape(-1, x.shape[-1])
+            largest = torch.linalg.vector_norm(rows, torch.inf, dim=1, keepdim=True).clamp_(min=_TINY)
+            scaled = rows / largest
+            first = torch.fake_quantize_per_tensor_affine(scaled, 1 / _LEVELS, 0, -_LEVELS, _LEVELS)
+            self._made = x, torch.cat([first, scaled.sub_(first).mul_(_REST)]), largest
+        return self._made[1:]
 
 
 class Int8Linear(nn.Module):
     """Only for inference, on a CPU."""
 
-    def __init__(self, layer: nn.Linear):
+    def __init__(self, layer: nn.Linear, rows: Rows):
         super().__init__()
         weight = layer.weight.detach().float().contiguous()
-        scales = (weight.abs().amax(1) / _LEVELS).clamp(min=torch.finfo(torch.float32).tiny).double()
+        scales = (weight.abs().amax(1) / _LEVELS).clamp(min=_TINY).double()
         zeros = torch.zeros(len(weight), dtype=torch.long)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that the type will go one day; the kernels that take it are the quickest
             whole = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
         self.packed = torch.ops.quantized.linear_prepack(whole, None)
         self.bias = None if layer.bias is None else layer.bias.detach().float()
-        self.inputs = weight.shape[1]
+        self.rows = rows
 
     def forward(self, x: Tensor) -> Tensor:
-        rows = x.reshape(-1, self.inputs)
-        largest = rows.abs().amax(1, keepdim=True).clamp_(min=torch.finfo(torch.float32).tiny)
-        scaled = rows / largest
-        first = (scaled * _LEVELS).round_().div_(_LEVELS)
-        both = torch.cat([first, (scaled - first) * _REST])
+        both, largest = self.rows.of(x)
         product = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
             both, 1 / _LEVELS, _ZERO, self.packed
         )
-        out = torch.add(product[: len(rows)], product[len(rows) :], alpha=1 / _REST)
-        out = out.mul_(largest).view(*x.shape[:-1], -1)
+        first, rest = product.chunk(2)
+        out: Tensor = torch.add(first, rest, alpha=1 / _REST).mul_(largest).view(*x.shape[:-1], -1)
         return out if self.bias is None else out + self.bias
 
 
 def to_int8(network: nn.Module) -> None:
     """Every linear layer, also GPT-2's transposed ones; embeddings and all that is no matrix product stay."""
+    rows = Rows()
     for name, layer in list(network.named_modules()):
         if type(layer).__name__ == "Conv1D":
             layer = _plain(layer)
         if isinstance(layer, nn.Linear):
             parent, _, own = name.rpartition(".")
-            setattr(network.get_submodule(parent), own, Int8Linear(layer))
+            setattr(network.get_submodule(parent), own, Int8Linear(layer, rows))
 
 
 def _plain(layer: nn.Module) -> nn.Linear:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
+from functools import partial
 
 from tellapart.captioning.candidates_file import CandidatesFile
 from tellapart.captioning.captioner import PhotoCaptioner, likeliest, see
+from tellapart.captioning.chatter import caption_in, is_refusal
 from tellapart.captioning.contrast_prompt import Contrast, ContrastConfig, objects_by
-from tellapart.captioning.endpoint import Endpoint, Usage
+from tellapart.captioning.endpoint import Endpoint, Question, ServerCaptions, Usage
+from tellapart.captioning.endpoint.sheet import SHEET_PROMPT, contact_sheet
 from tellapart.captioning.rerank import Collection, RerankConfig, rerank
 from tellapart.data.captions import Candidate, Caption, Proposed
 from tellapart.data.items import Input
+from tellapart.data.media import photos as media
 from tellapart.decoding.search import Search
 from tellapart.detectors.detector import Detector
+from tellapart.errors import BadPhoto, UserError
 
 
 @dataclass(frozen=True)
@@ -28,16 +33,54 @@ def of_captioner(
     search: Search,
     collection: Collection | None,
     how: RerankConfig,
+    contrast: ContrastConfig | None = None,
+    detector: Detector | None = None,
     *,
     show_attributes: bool = False,
 ) -> CaptionSource:
+    made_by = f"{captioner.model.sha256} {captioner.visual_input.identity} {search}"
+    if collection is not None and contrast is not None:
+        asking = Contrast(
+            partial(_ask, captioner, search),
+            collection,
+            how,
+            contrast,
+            None if detector is None else objects_by(detector),
+        )
+
+        def contrasted(photos: Sequence[str]) -> Iterator[Caption]:
+            return asking.captions(photos, see(collection.retriever, photos))
+
+        made_by += f" {astuple(contrast)}" + ("" if detector is None else f" {detector.sha256}")
+        return CaptionSource(contrasted, made_by + _told_apart(collection, how))
+
     def caption(photos: Sequence[str]) -> Iterator[Caption]:
         captions = captioner.caption(photos, search=search, among=collection, how=how)
         return captioner.with_attributes(captions) if show_attributes else captions
 
-    made_by = f"{captioner.model.sha256} {captioner.visual_input.identity} {search}"
     made_by += " with attributes" if show_attributes else ""
     return CaptionSource(caption, made_by + _told_apart(collection, how))
+
+
+def _ask(captioner: PhotoCaptioner, search: Search, questions: Sequence[Question]) -> Iterator[ServerCaptions]:
+    """The questions that a server gets, for a vision-language model on this machine; several photos are one sheet."""
+    answer = getattr(captioner.model.captioner, "answer", None)
+    if answer is None:
+        raise UserError("--contrast prompt needs a vision-language model that answers questions, or a server.")
+    if not any(question.prompt for question in questions):
+        for one in captioner.propose([question.file for question in questions], search):
+            yield ServerCaptions(one.file, [each.text for each in one.candidates[:1]], one.error, one.sha256)
+        return
+    for question in questions:
+        try:
+            shown, hashes = zip(*map(media.upright, (question.file, *question.beside)), strict=True)
+        except BadPhoto as error:
+            yield ServerCaptions(question.file, error=error.reason)
+            continue
+        seed = int(hashes[0][:15], 16)
+        texts = answer(contact_sheet(shown), SHEET_PROMPT + question.prompt, question.answers, seed)
+        usable = [caption_in(text) for text in texts if not is_refusal(text)]
+        yield ServerCaptions(question.file, [text for text in usable if text], sha256=hashes[0])
 
 
 def of_candidates(candidates: CandidatesFile, collection: Collection | None, how: RerankConfig) -> CaptionSource:

@@ -23,6 +23,7 @@ from torch import Tensor
 from tellapart import files, numerics
 from tellapart.captioners import select
 from tellapart.captioners.vision_language import (
+    MAX_TOKENS,
     Blip,
     EncoderDecoder,
     Family,
@@ -118,22 +119,42 @@ class Loaded:
             raise ValueError("config.json does not say which token a caption begins with")
         return {"input_ids": torch.tensor([[first, *self.tokenizer(self.prompt, add_special_tokens=False).input_ids]])}
 
+    @torch.inference_mode()
+    def answer(self, image: Image.Image, prompt: str, count: int, seed: int) -> list[str]:
+        """Texts that answer a question about a picture: the likeliest, the others by sampling."""
+        if self.kind in PROMPTS:
+            raise UserError(f"{self.source}: models of the type {self.kind!r} caption photos and answer no questions.")
+        given = self.processor(images=image, text=self._with_place(prompt), return_tensors="pt").to(self.device)
+        given["pixel_values"] = given["pixel_values"].to(self.network.dtype)
+        usual = {"max_new_tokens": MAX_TOKENS, "pad_token_id": self.tokenizer.pad_token_id}
+        found = [self.network.generate(**given, **usual, do_sample=False)]
+        if count > 1:
+            with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+                torch.manual_seed(seed)
+                found.append(self.network.generate(**given, **usual, do_sample=True, num_return_sequences=count - 1))
+        start = given["input_ids"].shape[1]
+        texts = [self.tokenizer.batch_decode(out[:, start:], skip_special_tokens=True) for out in found]
+        return [text for batch in texts for text in batch]
+
     @cached_property
     def question(self) -> str:
-        """The prompt with a place for the photo, unless the processor makes one by itself."""
+        return self._with_place(self.prompt)
+
+    def _with_place(self, prompt: str) -> str:
+        """A prompt with a place for the photo, unless the processor makes one by itself."""
         if getattr(self.processor, "chat_template", None):
-            content = [{"type": "image"}, {"type": "text", "text": self.prompt}]
+            content = [{"type": "image"}, {"type": "text", "text": prompt}]
             chat = [{"role": "user", "content": content}]
             return str(self.processor.apply_chat_template(chat, add_generation_prompt=True))
         config = self.network.config
         place = getattr(config, "image_token_id", None) or getattr(config, "image_token_index", None)
         try:
-            found = self.processor(images=_drawn(_SIZES[0]), text=self.prompt, return_tensors="pt")["input_ids"]
+            found = self.processor(images=_drawn(_SIZES[0]), text=prompt, return_tensors="pt")["input_ids"]
         except ValueError:  # some refuse a photo without its place
             found = torch.tensor([])
         if place is None or (found == place).any():
-            return self.prompt
-        return f"{getattr(self.processor, 'image_token', '<image>')}\n{self.prompt}"
+            return prompt
+        return f"{getattr(self.processor, 'image_token', '<image>')}\n{prompt}"
 
     def words(self) -> tuple[SubwordTokenizer, tuple[int, ...]]:
         """What captions are made of, and the tokens that end one, the tokenizer's own first."""
@@ -187,6 +208,7 @@ def load(source: str, device: torch.device, prompt: str | None = None, dtype: st
             return ready
 
         tower = VisionTower(Path(source).name, loaded.sha256, make_ready, look, device, square=square)
+    captioner.answer = loaded.answer  # type: ignore[assignment]
     captioner.save_pretrained = lambda folder: save(loaded, folder)  # type: ignore[assignment]
     return Model(captioner, tokenizer, {"regions": tower.identity}, loaded.sha256, tower)  # type: ignore[arg-type]
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from PIL import Image, ImageDraw, ImageFont
 
+SHEET_PROMPT = "The picture shows several photos, each below its number; photo 1 is the first. "
 _CELL, _LABEL = 384, 32  # pixels of a photo's longest side, and of the line with its number
 
 

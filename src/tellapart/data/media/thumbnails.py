@@ -8,7 +8,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from tellapart.data.media import photos
+from tellapart.data.media import clips
 
 LONG_SIDE = 320  # pixels of a thumbnail
 
@@ -21,7 +21,7 @@ def thumbnail(file: Path, long_side: int = LONG_SIDE) -> tuple[int, int, str]:
 
 def webp(file: Path, long_side: int = LONG_SIDE) -> tuple[int, int, bytes]:
     """Width, height and bytes of a photo as a file of its own; BadPhoto where it cannot be read."""
-    photo = photos.decode(photos.read_bytes(file), file, at_least=long_side)
+    photo = clips.picture(file, at_least=long_side)
     photo.thumbnail((long_side, long_side))
     bare, data = Image.frombytes("RGB", photo.size, photo.tobytes()), io.BytesIO()  # the pixels and nothing else
     bare.save(data, "WEBP", quality=82)
