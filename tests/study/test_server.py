@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,10 +17,12 @@ import pytest
 
 from study.studies import study
 from support import browser
+from tellapart.errors import UserError
 from tellapart.study import answers as stored
 from tellapart.study.answers import Answers
 from tellapart.study.folder import load
 from tellapart.study.results import analyse
+from tellapart.study.server import serve
 
 
 @contextmanager
@@ -97,6 +100,13 @@ def test_answers_by_http(folder):
             503,
             {"error": "the answer could not be stored; please try again."},
         )
+
+
+def test_an_address_that_is_taken_is_one_sentence(folder):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UserError, match=f"--port {port}: this address cannot be listened on"):
+            serve(folder, "127.0.0.1", port)
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ twice counts once.  Models and right answers never leave the server.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable
 from importlib.resources import files as resources
 from pathlib import Path
@@ -153,6 +152,6 @@ def serve(folder: Path, host: str, port: int, database: str | None = None) -> No
     served = app(study, folder, Answers(folder, database))
     try:
         _Server(uvicorn.Config(served, host=host, port=port, log_level="critical", access_log=False)).run()
-    except SystemExit:  # uvicorn's way to say that it cannot listen
-        if sys.exc_info()[1] and sys.exc_info()[1].code:  # type: ignore[union-attr]
+    except SystemExit as error:  # uvicorn's way to say that it cannot listen
+        if error.code:
             raise UserError(f"--host {host} --port {port}: this address cannot be listened on.") from None
