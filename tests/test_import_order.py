@@ -23,7 +23,7 @@ ORDER = (
     "captioning",
     "training",
     "lint evaluation",
-    "adapting writing",
+    "adapting writing study",
     "commands __init__ __main__",
 )
 LEVEL = {name: level for level, line in enumerate(ORDER) for name in line.split()}

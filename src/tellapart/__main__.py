@@ -30,6 +30,7 @@ COMMANDS = {  # name: (module with `main(arguments) -> exit code`, what it does)
     "alt": ("tellapart.commands.alt", "write alt texts into the HTML and Markdown pages of a site"),
     "lint": ("tellapart.commands.lint", "find captions that accessibility checkers would flag"),
     "prepare": ("tellapart.commands.prepare", "convert a data set to the format of the other commands"),
+    "study": ("tellapart.commands.study", "run the human studies of the papers: new, serve, results, simulate, size"),
     "export": ("tellapart.commands.export", "export a captioner to ONNX"),
     "features": ("tellapart.commands.features", "compute or import the features of a data set and cache them"),
     "pool": ("tellapart.commands.pool", "prepare rewards of captions for other trainers, and serve them"),
