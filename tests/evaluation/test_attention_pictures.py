@@ -10,16 +10,24 @@ import torch
 from PIL import Image
 
 from captioners.every import FEATURES, every_stream, tiny
+from detectors import tiny_yolox
 from evaluation import world
+from tellapart import models
+from tellapart.captioning.visual_input import AttributeInput, DetectedInput, VisualInput
 from tellapart.data.streams import Inputs
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.decoding.attention import attention, mean_over_regions
+from tellapart.detectors import yolox
+from tellapart.detectors.regions import DetectedRegions
+from tellapart.encoders.encoder import Encoder
 from tellapart.evaluation import grid as run
 from tellapart.evaluation.pages import attention as pages
+from tellapart.features.attributes import AttributeSource
 from tellapart.models import retrievers
+from tellapart.recipe import EncoderConfig
 
 WORDS = WordTokenizer(["a", "dog", "cat", "on", "the", "bed", "bus"])
-RED = (214, 39, 40)
+RED, ORANGE = (214, 39, 40), (255, 127, 14)  # around what has the most weight, and what comes next
 GRID = torch.tensor([[column, row, column + 1, row + 1] for row in range(3) for column in range(3)]) / 3
 
 
@@ -36,7 +44,7 @@ def captioner(name, streams=("regions", "attributes"), boxes=GRID, crop=False, *
     visual = SimpleNamespace(
         load=lambda file: file,
         inputs=lambda loaded: Inputs({stream: given[stream] for stream in streams}),
-        boxes=lambda file, loaded: boxes,
+        region_boxes=lambda file, loaded: boxes,
         encoder=SimpleNamespace(fit=SimpleNamespace(crop=crop)),
     )
     model = SimpleNamespace(captioner=tiny(name, len(WORDS), **settings), tokenizer=WORDS)
@@ -47,9 +55,9 @@ def picture(data):
     return np.asarray(Image.open(io.BytesIO(data)).convert("RGB")).astype(int)
 
 
-def framed(pixels):
-    """The corners of what is drawn in red."""
-    rows, columns = np.nonzero((abs(pixels - RED) < 2).all(2))
+def framed(pixels, colour=RED):
+    """The corners of what is drawn in red, or in another colour."""
+    rows, columns = np.nonzero((abs(pixels - colour) < 2).all(2))
     return columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
 
 
@@ -91,6 +99,42 @@ def test_regions_of_a_detector_are_framed_where_their_boxes_are(photo):
     left, top, right, bottom = framed(picture(pages.draw(one, photo, "a dog", "dog")))
     assert ((left - 8) / 320, (top - 26) / 240) == pytest.approx(box[:2].tolist(), abs=0.01)
     assert ((right - 8) / 320, (bottom - 26) / 240) == pytest.approx(box[2:].tolist(), abs=0.01)
+
+
+@pytest.mark.parametrize(("name", "left", "top"), [("up_down", 8, 26), ("glied", 8 + 320 + 8, 40)])
+def test_a_captioner_that_is_given_no_boxes_has_pictures_of_what_its_detector_found(name, left, top, tmp_path):
+    """Two regions, the whole photo and a box.  In the last of 2 x 3 cells of 32 pixels, of 64 x 96, its middle is at
+    (64, 32), and its sides are exp(0) = 1 cell."""
+    answers = tiny_yolox.nothing()
+    answers[-1, 4:6] = 1
+    detector = yolox.load(tiny_yolox.write(tmp_path / "tiny.onnx", answers))
+    noise = np.random.default_rng(0).integers(0, 255, (64, 96, 3), np.uint8)
+    Image.fromarray(noise).save(tmp_path / "noise.png")
+    alone = Encoder(EncoderConfig(image_size=64, grid=1, detected=1))
+    regions = DetectedInput(DetectedRegions(alone, detector).identity, detector, torch.device("cpu"), None, [])
+    words = AttributeSource(
+        "one word", ("dog",), lambda file: (np.zeros(1), "0"), lambda seen: torch.tensor([[0.9]]), {}, 1, 0.0
+    )
+    known = torch.tensor(WORDS.encode("dog"))
+    streams = {"regions": regions}
+    if name == "glied":
+        streams["attributes"] = AttributeInput(words, known, torch.device("cpu"))
+    torch.manual_seed(0)
+    sizes = models.stream_sizes({"regions": alone.feature_size} | ({"attributes": 2} if name == "glied" else {}))
+    model = SimpleNamespace(captioner=tiny(name, len(WORDS), **sizes), tokenizer=WORDS)
+    one = SimpleNamespace(visual_input=VisualInput(streams), model=model, device=torch.device("cpu"))
+    visual = one.visual_input
+    given = visual.inputs([visual.load(tmp_path / "noise.png")])
+    found = attention(model.captioner, given, torch.tensor(WORDS.encode("a dog")), bos=WORDS.bos).words[1]
+    weights = mean_over_regions(found) if name == "up_down" else found.regions[-1].mean(0)
+    assert len(weights) == 2
+    pixels = picture(pages.draw(one, tmp_path / "noise.png", "a dog", "dog"))[top : top + 213, left : left + 320]
+    if weights[1] > weights[0]:
+        place = framed(pixels)
+    else:  # of GLIED the three heaviest have frames; of others the whole photo has the only one
+        place = framed(pixels, ORANGE) if name == "glied" else (160, 53, 267, 160)
+        assert framed(pixels) == (0, 0, 320, 213)
+    assert place == pytest.approx((160, 213 / 4, 320 * 5 / 6, 213 * 3 / 4), abs=1.01)
 
 
 @pytest.mark.parametrize("settings", [{}, {"visual_distilling": False, "attribute_distilling": False}])
