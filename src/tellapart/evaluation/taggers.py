@@ -48,6 +48,7 @@ _KINDS = {"NN": "nouns", "VB": "verbs", "JJ": "adjectives"}  # by the beginning 
 _SHOWN = 48  # photos on the page
 _WORDS = 10  # of each
 _BATCH = 32
+_STYLE = "figcaption span { white-space: nowrap; }\n"  # a word and its number stay together
 
 
 @dataclass(frozen=True)
@@ -258,7 +259,7 @@ def _page(
         people = {word for text in seen[row].captions for word in split_words(text)}
         best = [words[word] for word in np.argsort(-scores[row], kind="stable")[:_WORDS]]
         shown = [
-            f"{f'<b>{escaped(word)}</b>' if word in people else escaped(word)} {chance:.2f}"
+            f"<span>{f'<b>{escaped(word)}</b>' if word in people else escaped(word)} <small>{chance:.2f}</small></span>"
             for word, chance in zip(best, -np.sort(-scores[row])[:_WORDS], strict=True)
         ]
         try:
@@ -271,4 +272,5 @@ def _page(
         )
     subtitle = f"{tagger}: the {_WORDS} most probable words; those in bold are in people's captions of the photo"
     footer = ", ".join(f"{metric} {100 * value:.1f}" for metric, value in metrics.items())
-    return page(f"Words of photos: {name}", subtitle, f'<div class="row">\n{"".join(figures)}</div>\n', footer=footer)
+    body = f'<section><div class="row">\n{"".join(figures)}</div></section>\n'
+    return page(f"Words of photos: {name}", subtitle, body, footer=footer, style=_STYLE)
