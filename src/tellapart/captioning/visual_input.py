@@ -69,36 +69,28 @@ class VisualInput:
         contents = tuple(loaded[stream.maker][0] for stream in self.streams.values())
         return LoadedPhoto(contents, next(sha256 for _, sha256 in loaded.values() if sha256))
 
-    def boxes(self, source: Source, loaded: LoadedPhoto) -> Tensor | None:
-        """(R, 4): where the regions of a photo are, as fractions of what is seen of it; none where nobody knows."""
-        regions = self.streams[REGIONS]
-        if isinstance(regions, DetectedInput):
-            found: PhotoWithBoxes | StoredRegions = loaded.contents[list(self.streams).index(REGIONS)]
-            return found.boxes.float()
-        if isinstance(regions, StoredInput):
-            return regions.boxes(source)
-        encoder = self.encoder
-        if encoder is None or encoder.config.grid < 2 or encoder.regions != encoder.config.cells:
-            return None
-        return grid_boxes(*encoder.config.grids)
-
     def inputs(self, loaded: Sequence[LoadedPhoto]) -> Inputs:
         return Inputs(
             (name, stream.stream([photo.contents[number] for photo in loaded]))
             for number, (name, stream) in enumerate(self.streams.items())
         )
 
-    def region_boxes(self, photo: LoadedPhoto) -> Tensor | None:
-        """(R, 4) where a photo's regions are, also where the captioner is not given that; none if nobody knows."""
-        contents = dict(zip(self.streams, photo.contents, strict=True))
+    def region_boxes(self, source: Source, loaded: LoadedPhoto) -> Tensor | None:
+        """(R, 4): where the regions of a photo are, as fractions of what is seen of it, also where the captioner is not
+        given that; none where nobody knows, or where the one region is the whole photo."""
+        contents = dict(zip(self.streams, loaded.contents, strict=True))
         if BOXES in self.streams:
-            return self.streams[BOXES].stream([contents[BOXES]]).values[0].cpu()
+            return self.streams[BOXES].stream([contents[BOXES]]).values[0].float().cpu()
         regions = self.streams.get(REGIONS)
         if isinstance(regions, DetectedInput):
-            return contents[REGIONS].boxes  # type: ignore[no-any-return]
-        if isinstance(regions, EncoderInput) and regions.encoder.regions == regions.encoder.config.cells:
-            return grid_boxes(*regions.encoder.config.grids)
-        return None
+            found: PhotoWithBoxes | StoredRegions = contents[REGIONS]
+            return found.boxes.float()
+        if isinstance(regions, StoredInput):
+            return regions.boxes(source)
+        encoder = self.encoder
+        if encoder is None or encoder.regions < 2 or encoder.regions != encoder.config.cells:
+            return None
+        return grid_boxes(*encoder.config.grids)
 
 
 class StreamInput(Protocol):

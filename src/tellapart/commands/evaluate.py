@@ -148,6 +148,7 @@ def _taggers(request: Namespace) -> int:
         request.models,
         request.data,
         split=request.split,
+        photos=request.photos,
         features=request.features,
         out=request.out,
         device=request.device,

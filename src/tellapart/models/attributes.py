@@ -98,12 +98,15 @@ def of_tagger(run: TaggerRun, name: str, device: torch.device, most: int, thresh
 
     @torch.inference_mode()
     def probabilities(contents: Sequence[NDArray[Any]]) -> Tensor:
-        grid = encoder(np.stack(contents)).grid
+        regions = [torch.from_numpy(one).to(device) if one.dtype != np.uint8 else None for one in contents]
+        pixels = [one for one in contents if one.dtype == np.uint8]
+        encoded = iter(encoder(np.stack(pixels)).grid if pixels else ())
+        grid = torch.stack([next(encoded) if own is None else own.float() for own in regions])
         return network.probabilities(Stream(grid, torch.ones(grid.shape[:2], dtype=torch.bool, device=grid.device)))
 
     made_by = {"kind": "tagger", "weights_sha256": run.sha256, "encoder": encoder.identity}
     part = Part(run.folder, run.sha256)
-    return AttributeSource(name, run.words, _reader(encoder), probabilities, made_by, most, threshold, part)
+    return AttributeSource(name, run.words, _reader(encoder), probabilities, made_by, most, threshold, part, encoder)
 
 
 def of_retriever(name: str, device: torch.device, most: int, threshold: float) -> AttributeSource:
