@@ -243,7 +243,8 @@ def _size(arguments: list[str]) -> int:
 
     from tellapart.study.statistics import size
 
-    needed = size(*request.accuracies, request.discordant, level=request.level, power=request.power)
+    first, second = request.accuracies
+    needed = size(first, second, request.discordant, level=request.level, power=request.power)
     print_row("paired", str(needed.paired), "photos, each with an answer for both models")
     print_row("unpaired", str(needed.unpaired), "photos for each model")
     return 0

@@ -74,5 +74,5 @@ def load(folder: Path) -> Study:
 
 
 def _trial(content: dict[str, Any]) -> Trial:
-    lists = {name: tuple(content.pop(name)) for name in ("models", "captions", "photos")}
+    lists: dict[str, Any] = {name: tuple(content.pop(name)) for name in ("models", "captions", "photos")}
     return Trial(**content, **lists)

@@ -163,8 +163,7 @@ def _nearest(similarity: Vectors, same: NDArray[np.bool_], count: int) -> list[t
 
 def _unit(vectors: Vectors) -> Vectors:
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    unit: Vectors = vectors / np.where(norms > 0, norms, 1)
-    return unit
+    return (vectors / np.where(norms > 0, norms, 1)).astype(np.float32)
 
 
 def _drawn(photos: dict[str, Example]) -> Iterator[tuple[str, bytes]]:
