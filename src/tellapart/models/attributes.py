@@ -16,18 +16,15 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 from tellapart import files, paths
-from tellapart.data.media import photos
 from tellapart.data.streams import REGIONS, Stream
 from tellapart.detectors.loading import load as load_detector
 from tellapart.encoders import PhotoEncoder, pretrained
 from tellapart.errors import UserError
 from tellapart.features.attributes import AttributeSource, scores_of
 from tellapart.features.extracted import read_item
-from tellapart.metrics import frequencies
 from tellapart.metrics.object_words import CLASSES
 from tellapart.metrics.stop_words import content
 from tellapart.models.encoder import encoder_from
@@ -135,6 +132,8 @@ def zero_shot(retriever: Retriever, words: Tensor, pixels: NDArray[np.uint8]) ->
 
 @cache
 def zero_shot_words() -> tuple[str, ...]:
+    from tellapart.metrics import frequencies  # loads a compiler, which captioning does not need
+
     counts = frequencies.coco().of_words()
     ordered = sorted((word for word in counts if word.isalpha()), key=lambda word: (-counts[word], word))
     return tuple(content(ordered)[:_ZERO_SHOT])
@@ -159,10 +158,7 @@ def of_detector(file: Path, most: int, threshold: float) -> AttributeSource:
 
 def _reader(encoder: PhotoEncoder) -> Any:
     def prepare(source: Any) -> tuple[NDArray[Any], str]:
-        if isinstance(source, Image.Image):
-            photo = photos.from_image(source, encoder.config.image_size, encoder.fit)
-        else:
-            photo = read_item(encoder, source)
+        photo = read_item(encoder, source)
         return photo.pixels, photo.sha256
 
     return prepare
