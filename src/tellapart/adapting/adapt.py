@@ -48,7 +48,7 @@ from tellapart.retrievers import DEFAULT as RETRIEVER
 from tellapart.retrievers.retriever import Retriever
 from tellapart.training import build, run_log
 from tellapart.training.checks import check
-from tellapart.training.data import choose, encoders_of, kinds_taken, with_features
+from tellapart.training.data import choose, encoders_of, kinds_taken, split, views, with_features
 from tellapart.training.loop import Position
 
 RECIPE = "discritune/adapt"
@@ -234,6 +234,8 @@ class _Adapting:
         every = replace(recipe, validation=replace(recipe.validation, photos=0))
         chosen, _ = choose(every, takes=kinds_taken(encoders))
         sources, problems = with_features(chosen, encoders, Path(recipe.data.features))
+        if any(example.split == TRAIN for _, examples in sources for example in examples):
+            views(recipe, encoders, split(sources, TRAIN, 0))  # now, so that the training need not wait for them
         there = {str(example.id) for _, examples in sources for example in examples}
         reasons = {
             problem.split(": image ", 1)[-1].partition(": ")[0]: problem.rsplit(": ", 1)[-1] for problem in problems
@@ -263,6 +265,7 @@ class _Adapting:
                 recipe.data,
                 files=[str(data)],
                 features=str(self.work / "features"),
+                views=0 if model.encoder or any(one.detected for one in inputs.values()) else recipe.data.views,
                 max_words=max(recipe.data.max_words, 0 if isinstance(model.tokenizer, WordTokenizer) else _TOKENS),
             ),
             objective=replace(recipe.objective, rewards=rewards),
