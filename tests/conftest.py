@@ -91,7 +91,22 @@ def small_retriever(tmp_path_factory):
 @pytest.fixture
 def photo_folder(tmp_path):
     """Six different small photos."""
-    folder = tmp_path / "photos"
+    return six_small_photos(tmp_path / "photos")
+
+
+@pytest.fixture(scope="session")
+def six_photos(tmp_path_factory, small_retriever):
+    """A pool of six photos, and what rewards must be by it."""
+    from support import pools
+
+    folder = tmp_path_factory.mktemp("pool")
+    photos = six_small_photos(folder / "photos")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TELLAPART_CACHE", str(folder / "cache"))
+        return pools.Expected(pools.make(folder, photos, small_retriever), photos, small_retriever)
+
+
+def six_small_photos(folder):
     folder.mkdir()
     draw = np.random.default_rng(0)
     for i in range(6):

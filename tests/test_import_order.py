@@ -19,11 +19,11 @@ ORDER = (
     "models",
     "decoding neighbours",
     "rewards",
-    "objectives",
+    "objectives trainers",
     "captioning",
     "training",
     "lint evaluation",
-    "adapting",
+    "adapting writing study",
     "commands __init__ __main__",
 )
 LEVEL = {name: level for level, line in enumerate(ORDER) for name in line.split()}

@@ -10,6 +10,7 @@ tellapart.score(captions, references)
 run = tellapart.train("tiny/photos_xe", data="DATA.json", out="runs/mine")
 tellapart.evaluate(["plain", run.folder], "DATA.json")
 tellapart.adapt("holiday/", out="runs/holiday")  # fine-tuning by photos alone
+tellapart.CaptionReward("geg_avg", "POOL").score(captions, photos)  # for other trainers
 """
 
 from __future__ import annotations
@@ -30,11 +31,13 @@ if TYPE_CHECKING:
     from tellapart.evaluation.evaluate import evaluate
     from tellapart.metrics.scoring import measure, score
     from tellapart.neighbours.collection import look_alikes
+    from tellapart.rewards.caption_reward import CaptionReward
     from tellapart.training.train import train
 
 __all__ = [
     "BadPhoto",
     "Caption",
+    "CaptionReward",
     "PhotoCaptioner",
     "Search",
     "UserError",
@@ -51,6 +54,7 @@ __all__ = [
 _HOME = {
     "BadPhoto": "tellapart.errors",
     "Caption": "tellapart.data.captions",
+    "CaptionReward": "tellapart.rewards.caption_reward",
     "PhotoCaptioner": "tellapart.captioning.captioner",
     "Search": "tellapart.decoding.search",
     "UserError": "tellapart.errors",

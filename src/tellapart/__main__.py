@@ -26,15 +26,19 @@ COMMANDS = {  # name: (module with `main(arguments) -> exit code`, what it does)
     ),
     "compare": ("tellapart.commands.compare", "compare training runs: tables, curves, captions that changed"),
     "lookalikes": ("tellapart.commands.lookalikes", "find photos that look alike, near-duplicates and copies"),
+    "write": ("tellapart.commands.write", "write captions into XMP sidecars, text files or the photos"),
+    "alt": ("tellapart.commands.alt", "write alt texts into the HTML and Markdown pages of a site"),
     "lint": ("tellapart.commands.lint", "find captions that accessibility checkers would flag"),
     "prepare": ("tellapart.commands.prepare", "convert a data set to the format of the other commands"),
+    "study": ("tellapart.commands.study", "run the human studies of the papers: new, serve, results, simulate, size"),
     "export": ("tellapart.commands.export", "export a captioner to ONNX"),
     "features": ("tellapart.commands.features", "compute or import the features of a data set and cache them"),
+    "pool": ("tellapart.commands.pool", "prepare rewards of captions for other trainers, and serve them"),
     "models": ("tellapart.commands.models", "list captioners, retrievers, encoders and recipes"),
     "doctor": ("tellapart.commands.doctor", "check this machine and the installation"),
 }
 
-RESUMABLE = ("caption", "train", "features", "evaluate", "adapt")
+RESUMABLE = ("caption", "train", "features", "evaluate", "adapt", "write")
 
 
 def usage() -> str:

@@ -28,6 +28,8 @@ class EncoderConfig:
         pooling: a cell is the mean (avg) or maximum (max) of its part of the map; projected: CLIP's vector, as it is
         coarse: adds a second, coarser grid with so many cells on each side, as further regions; 0: no second grid
         detected: at most so many boxes of the recipe's detector as regions; with grid 1 the whole photo, too; 0: none
+        frames: number of frames of a clip, evenly in time, each with its own grid; 0: only the middle frame
+        around: each of those frames stands between the ones so many before and after it; 0: alone
         most: of the stream attributes, how many words a photo has at most
         threshold: of the stream attributes, words that are no more probable than this are left out
     """
@@ -37,6 +39,8 @@ class EncoderConfig:
     grid: Annotated[int, Range(1, 64)] = 8
     pooling: Pooling = "avg"
     coarse: Annotated[int, Range(0, 64)] = 0
+    frames: Annotated[int, Range(0, 64)] = 0
+    around: Annotated[int, Range(0, 10_000)] = 0
     most: Annotated[int, Range(1, 1000)] = 50
     threshold: Share = 0.0
     detected: Annotated[int, Range(0, 100)] = 0
@@ -44,7 +48,8 @@ class EncoderConfig:
     @property
     def identity(self) -> dict[str, Any]:
         """As manifests and model folders keep it; those from before there was a choice say nothing of it."""
-        unsaid = {"pooling": "avg", "coarse": 0, "detected": 0, "most": self.most, "threshold": self.threshold}
+        unsaid = {"pooling": "avg", "coarse": 0, "frames": 0, "around": 0, "detected": 0}
+        unsaid |= {"most": self.most, "threshold": self.threshold}
         return {key: value for key, value in asdict(self).items() if key not in unsaid or value != unsaid[key]}
 
     @property

@@ -107,14 +107,15 @@ def merged(under: dict[str, Any], over: dict[str, Any], prefix: str = "") -> dic
     replaces the `encoder` of a base, and `encoder` its `inputs`.
     """
     result = dict(under)
+    other_network = not prefix and _network(under, over) != _network(under)
     for name, value in over.items():
         before, path = under.get(name), f"{prefix}{name}"
-        apart = path in WHOLE or (path == "model" and _network(under | over) != _network(under))
+        apart = path in WHOLE or (path == "model" and other_network)
         if isinstance(value, dict) and isinstance(before, dict) and not apart:
             value = merged(before, value, f"{path}.")
         result[name] = value
     if not prefix:
-        if "model" not in over and _network(result) != _network(under):
+        if "model" not in over and other_network:
             result.pop("model", None)
         for name, other in (_EITHER, _EITHER[::-1]):
             if name in over and other not in over:
@@ -122,7 +123,12 @@ def merged(under: dict[str, Any], over: dict[str, Any], prefix: str = "") -> dic
     return result
 
 
-def _network(content: dict[str, Any]) -> object:
+def _network(*contents: dict[str, Any]) -> object:
+    """What is trained, the last content having the last word."""
+    objectives = [content["objective"] for content in contents if isinstance(content.get("objective"), dict)]
+    if [one["name"] for one in objectives if "name" in one][-1:] == ["tagging"]:
+        return "tagger"
+    content = {name: value for one in contents for name, value in one.items()}
     return content.get("retriever") or content.get("captioner", Recipe.captioner)
 
 

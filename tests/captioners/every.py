@@ -9,7 +9,8 @@ from tellapart.captioners import CAPTIONERS
 from tellapart.data.streams import Inputs, Stream, region_inputs
 
 FEATURES, VOCABULARY = 8, 11
-SIZES = {"regions": FEATURES, "attributes": 2, "boxes": 4}  # of the streams that captioners take
+CLIPS = {"words": 6, "actions": 5, "classes": 4, "sound": 3}
+SIZES = {"regions": FEATURES, "attributes": 2, "boxes": 4, **CLIPS}  # of the streams that captioners take
 
 
 def sizes_of(name):
@@ -38,7 +39,8 @@ def every_stream(features, mask=None):
     corner, size = features[..., :2].sigmoid() * 0.7, features[..., 2:4].sigmoid() * 0.5
     boxes = torch.cat([corner, corner + size], 2)
     mask = inputs["regions"].mask
-    return Inputs(inputs | {"attributes": Stream(values, mask), "boxes": Stream(boxes, mask)})
+    of_clips = {name: Stream(features[..., -size:].sigmoid(), mask) for name, size in CLIPS.items()}
+    return Inputs(inputs | {"attributes": Stream(values, mask), "boxes": Stream(boxes, mask)} | of_clips)
 
 
 def padded(inputs, more, filler):

@@ -79,7 +79,7 @@ def test_a_folder_of_features_that_is_not_there_is_named(small_model, photo_fold
 
 def test_the_boxes_of_an_encoders_regions_are_the_cells_of_its_grid(small_model, photo_folder):
     visual, file = load(small_model).visual_input, photo_folder / "0.png"
-    boxes = visual.boxes(file, visual.load(file))
+    boxes = visual.region_boxes(file, visual.load(file))
     halves = [(0.0, 0.5), (0.5, 1.0)]
     expected = [[left, top, right, bottom] for top, bottom in halves for left, right in halves]
     torch.testing.assert_close(boxes, torch.tensor(expected))
@@ -99,7 +99,7 @@ def test_the_boxes_of_imported_regions_are_those_that_came_with_them(photo_folde
     stream = StoredInput(find(tmp_path / "f", "found"), tmp_path / "f", [str(data)], torch.device("cpu"), "regions")
     file = photo_folder / "3.png"
     visual = VisualInput({"regions": stream})
-    found = visual.boxes(file, visual.load(file))
+    found = visual.region_boxes(file, visual.load(file))
     assert (found is not None) == known
     if known:
         torch.testing.assert_close(found, torch.from_numpy(boxes), atol=1e-3, rtol=0)

@@ -150,7 +150,7 @@ def test_a_source_that_is_wrong_leaves_the_old_output(coco, tmp_path, capsys):
         (["coco", "x.json", "--out", "y.json", "--colour", "red"], "--colour"),
         (["coco", "x.json", "--out", "y.json", "--split", "a", "--split-file", "b"], "--split-file"),
         (["coco", "x.json", "--out"], "--out"),
-        (["nocaps", "x.json", "--out", "y.json"], "nocaps"),
+        (["vizwiz", "x.json", "--out", "y.json"], "vizwiz"),
         (["folder", ".", "--out", "y.json", "--photos", "."], "--photos"),
         (["coco", "x" * 5000, "--out", "y.json"], "x"),
     ],
@@ -167,7 +167,6 @@ def test_help_names_every_format_and_ends_with_an_example(capsys):
     text = capsys.readouterr().out
     assert all(f"\n  {name} " in text for name in READERS)
     assert text.rstrip().splitlines()[-1].strip().startswith("tellapart prepare ")
-    assert "nocaps" not in text
 
 
 def test_a_photo_whose_name_is_not_utf_8_can_be_named_on_the_screen(tmp_path):

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from support.written import put, touch
 from tellapart.data import examples
 from tellapart.data.readers import READERS, coco, flickr, folder, karpathy
 from tellapart.errors import UserError
-
-
-def touch(*files: Path) -> None:
-    for file in files:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(b"")
-
-
-def put(path: Path, content: object) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
-    return path
 
 
 def by_id(dataset: examples.DataSet) -> dict[object, examples.Example]:
@@ -37,7 +25,9 @@ def test_every_format_in_the_table_can_be_loaded_and_has_a_line(name):
 
 
 def test_a_format_that_is_not_built_is_not_in_the_table():
-    assert set(READERS) == {"karpathy", "coco", "flickr", "folder"}
+    assert set(READERS) == {
+        *("karpathy", "coco", "flickr", "nocaps", "conceptual", "concadia", "imagecode", "msrvtt", "msvd", "folder")
+    }
 
 
 # Karpathy

@@ -278,10 +278,10 @@ def test_a_model_learns_from_detected_regions_and_captions_with_the_same_detecto
     given = seen.inputs([seen.load(photo) for photo in photos])
     assert given["regions"].mask.sum(1).tolist() == [3, 2, 2, 1]  # with the whole photo
     assert given["boxes"].mask.equal(given["regions"].mask)
-    assert [seen.region_boxes(seen.load(photo)).shape for photo in photos] == [(3, 4), (2, 4), (2, 4), (1, 4)]
+    assert [seen.region_boxes(photo, seen.load(photo)).shape for photo in photos] == [(3, 4), (2, 4), (2, 4), (1, 4)]
     without = models.Model(model.captioner, model.tokenizer, {"regions": model.inputs["regions"]}, "")
     alone = visual_input(without, CPU, detector=file)
-    assert alone.region_boxes(alone.load(photos[0])).equal(given["boxes"].values[0])
+    assert alone.region_boxes(photos[0], alone.load(photos[0])).equal(given["boxes"].values[0])
     kept = visual_input(model, CPU, tmp_path / "f", [str(data)], detector=file)
     again = kept.inputs([kept.load(photo) for photo in photos[:3]])
     torch.testing.assert_close(again["regions"].values, given["regions"].values[:3], atol=5e-3, rtol=5e-3)

@@ -89,7 +89,7 @@ def test_it_sees_what_transformers_sees(kind, model, processor, class_tokens, fi
     difference = np.abs(normalised.transpose(0, 3, 1, 2) - pixels.numpy())
     assert difference.max() < 1.01 * step  # a pixel may be rounded to the next value
     assert (difference > 0.01 * step).mean() < 0.001
-    grid, pooled = encoder(mine)
+    grid, pooled, _ = encoder(mine)
     torch.testing.assert_close(pooled, expected.pooler_output, atol=1e-4, rtol=1e-3)
     torch.testing.assert_close(grid, expected.last_hidden_state[:, class_tokens:], atol=5e-3, rtol=1e-3)
     assert grid.shape == (len(files), encoder.regions, encoder.feature_size) == (5, 16, 32)
@@ -114,7 +114,7 @@ def test_features_are_kept_in_a_store_like_those_of_any_encoder(clip_folder, fil
     encoder = load(clip_folder)
     examples = [Example(i, file) for i, file in enumerate(files)]
     store = extract(examples, encoder, tmp_path / "store").store
-    grid, pooled = encoder(ours(encoder, files))
+    grid, pooled, _ = encoder(ours(encoder, files))
     torch.testing.assert_close(store.grid([0, 1, 4]), grid[[0, 1, 4]], atol=5e-3, rtol=5e-3)  # half precision
     torch.testing.assert_close(store.pooled([0, 1, 4]), pooled[[0, 1, 4]], atol=5e-3, rtol=5e-3)
 

@@ -2,6 +2,7 @@
 
 import base64
 import io
+from importlib import import_module
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,13 +11,22 @@ import torch
 from PIL import Image
 
 from captioners.every import FEATURES, every_stream, tiny
+from detectors import tiny_yolox
 from evaluation import world
+from tellapart import models
+from tellapart.captioners import CAPTIONERS
+from tellapart.captioning.visual_input import AttributeInput, DetectedInput, VisualInput
 from tellapart.data.streams import Inputs
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.decoding.attention import attention, mean_over_regions
+from tellapart.detectors import yolox
+from tellapart.detectors.regions import DetectedRegions
+from tellapart.encoders.encoder import Encoder
 from tellapart.evaluation import grid as run
 from tellapart.evaluation.pages import attention as pages
+from tellapart.features.attributes import AttributeSource
 from tellapart.models import retrievers
+from tellapart.recipe import EncoderConfig
 
 WORDS = WordTokenizer(["a", "dog", "cat", "on", "the", "bed", "bus"])
 RED = (214, 39, 40)
@@ -36,7 +46,7 @@ def captioner(name, streams=("regions", "attributes"), boxes=GRID, crop=False, *
     visual = SimpleNamespace(
         load=lambda file: file,
         inputs=lambda loaded: Inputs({stream: given[stream] for stream in streams}),
-        boxes=lambda file, loaded: boxes,
+        region_boxes=lambda file, loaded: boxes,
         encoder=SimpleNamespace(fit=SimpleNamespace(crop=crop)),
     )
     model = SimpleNamespace(captioner=tiny(name, len(WORDS), **settings), tokenizer=WORDS)
@@ -91,6 +101,44 @@ def test_regions_of_a_detector_are_framed_where_their_boxes_are(photo):
     left, top, right, bottom = framed(picture(pages.draw(one, photo, "a dog", "dog")))
     assert ((left - 8) / 320, (top - 26) / 240) == pytest.approx(box[:2].tolist(), abs=0.01)
     assert ((right - 8) / 320, (bottom - 26) / 240) == pytest.approx(box[2:].tolist(), abs=0.01)
+
+
+@pytest.mark.parametrize(("name", "left", "top"), [("up_down", 8, 26), ("glied", 8 + 320 + 8, 40)])
+def test_a_captioner_that_is_given_no_boxes_has_pictures_of_what_its_detector_found(name, left, top, tmp_path):
+    """Two regions, the whole photo and a box.  In the last of 2 x 3 cells of 32 pixels, of 64 x 96, its middle is at
+    (64, 32), and its sides are exp(0) = 1 cell."""
+    answers = tiny_yolox.nothing()
+    answers[-1, 4:6] = 1
+    detector = yolox.load(tiny_yolox.write(tmp_path / "tiny.onnx", answers))
+    noise = np.random.default_rng(0).integers(0, 32, (64, 96, 3), np.uint8)  # dark: nothing but the frame is red
+    Image.fromarray(noise).save(tmp_path / "noise.png")
+    alone = Encoder(EncoderConfig(image_size=64, grid=1, detected=1))
+    regions = DetectedInput(DetectedRegions(alone, detector).identity, detector, torch.device("cpu"), None, [])
+    words = AttributeSource(
+        "one word", ("dog",), lambda file: (np.zeros(1), "0"), lambda seen: torch.tensor([[0.9]]), {}, 1, 0.0
+    )
+    streams, sizes = {"regions": regions}, {"regions": alone.feature_size}
+    if name == "glied":
+        sizes["attributes"] = 2
+        streams["attributes"] = AttributeInput(words, torch.tensor(WORDS.encode("dog")), torch.device("cpu"))
+    visual = VisualInput(streams)
+    given = visual.inputs([visual.load(tmp_path / "noise.png")])
+    assert given["regions"].mask.tolist() == [[True, True]]
+
+    def prefers_the_box(network):
+        found = attention(network, given, torch.tensor(WORDS.encode("a dog")), bos=WORDS.bos).words[1]
+        return bool(found.regions[-1].mean(0).argmax() == 1)
+
+    def network(seed):
+        torch.manual_seed(seed)
+        settings = import_module(CAPTIONERS[name].module).TINY
+        return models.build_captioner(name, settings, vocab_size=len(WORDS), feature_sizes=sizes).eval()
+
+    networks = map(network, range(50))
+    model = SimpleNamespace(captioner=next(filter(prefers_the_box, networks)), tokenizer=WORDS)
+    one = SimpleNamespace(visual_input=visual, model=model, device=torch.device("cpu"))
+    pixels = picture(pages.draw(one, tmp_path / "noise.png", "a dog", "dog"))[top : top + 213, left : left + 320]
+    assert framed(pixels) == pytest.approx((160, 213 / 4, 320 * 5 / 6, 213 * 3 / 4), abs=1.01)
 
 
 @pytest.mark.parametrize("settings", [{}, {"visual_distilling": False, "attribute_distilling": False}])

@@ -118,3 +118,17 @@ def test_among_several_data_sets_a_file_belongs_where_it_has_half_the_captions(s
     assert problems[0].endswith("has captions of 1 of the 4 photos of world; left out.")
     half, _ = said({"0": "zero", "1": "one"})
     assert models.taking_part([half], split, alone=False)[0] == [half]
+
+
+def test_a_data_file_can_name_its_split_and_another_text_can_stand_for_the_captions(tmp_path):
+    records = [
+        {"id": i, "file": f"{i}.png", "split": split, "captions": ["Kigali"], "descriptions": [f"a city {i}"]}
+        for i, split in enumerate(("near", "out", "out"))
+    ]
+    data = tmp_path / "data.json"
+    data.write_text(json.dumps({"dataset": "nocaps", "images": records}))
+    near, out = models.splits([f"{data}:near", f"{data}:out"], "test", "descriptions")
+    assert (near.name, near.source, out.name) == ("nocaps near", str(data), "nocaps out")
+    assert [photo.captions for photo in out.photos] == [("a city 1",), ("a city 2",)]
+    with pytest.raises(UserError, match="--text summaries: no photo has a text under this key"):
+        models.splits([f"{data}:near"], "test", "summaries")

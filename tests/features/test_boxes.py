@@ -157,7 +157,7 @@ def test_a_graph_of_two_grids_is_learned_from_photos_and_captions_them(tmp_path)
     seen = visual_input(models.load(tmp_path / "run", CPU), CPU)
     given = seen.inputs([seen.load(str(tmp_path / "3.png"))])
     assert given["boxes"].values[0].equal(grid_boxes(2, 1))
-    assert seen.region_boxes(seen.load(str(tmp_path / "3.png"))).equal(grid_boxes(2, 1))
+    assert seen.region_boxes(tmp_path / "3.png", seen.load(str(tmp_path / "3.png"))).equal(grid_boxes(2, 1))
     assert given["regions"].values.shape == (1, 5, 1280)
     torch.testing.assert_close(given["regions"].values[0, 4], given["regions"].values[0, :4].mean(0))
 

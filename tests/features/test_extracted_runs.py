@@ -206,7 +206,6 @@ def test_the_command_names_a_bad_record_and_exits_with_1(tellapart, photo_folder
         (["photos", *SETTINGS, "--out", "photos/0.png"], "photos/0.png"),
         (["photos", *SETTINGS, "--out", "x" * 300], "cannot be written (File name too long)"),
         (["empty"], "there are no photos in this folder"),
-        (["clips.json"], "clips.json: has videos; this command takes photos."),
     ],
     ids=lambda value: None if isinstance(value, str) else " ".join(value)[:40],
 )
@@ -215,7 +214,6 @@ def test_a_wrong_request_is_answered_with_one_sentence_and_exit_code_2(
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
-    (tmp_path / "clips.json").write_text('{"videos": [{"id": 1, "file": "clip.mp4"}]}')
     code, printed, said = tellapart("features", *arguments)
     assert (code, printed) == (2, "")
     assert said.startswith("tellapart features: ")

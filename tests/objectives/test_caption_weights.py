@@ -38,8 +38,12 @@ def context(look_alikes=((1, 2), (0, -1), (-1, -1))):
 
 
 def similarity(caption, reference):
+    return similarity_in(REFERENCES, caption, reference)
+
+
+def similarity_in(references, caption, reference):
     """CIDEr-D of one pair, with dictionaries; documents are the items with all of their references."""
-    documents = [{g for text in texts for n in range(1, 5) for g in ngrams(text, n)} for texts in REFERENCES]
+    documents = [{g for text in texts for n in range(1, 5) for g in ngrams(text, n)} for texts in references]
 
     def weigh(words, n):
         df = {g: max(1, sum(g in document for document in documents)) for g in ngrams(words, n)}

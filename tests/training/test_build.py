@@ -61,16 +61,6 @@ def test_a_vocabulary_without_a_word_is_refused(tellapart, small_world, tmp_path
     assert "100000" in err
 
 
-def test_clips_are_refused_by_a_recipe_for_photos(tellapart, small_world, tmp_path):
-    file = tmp_path / "clips.json"
-    file.write_text(json.dumps({"videos": [{"id": 1, "file": "1.mp4", "split": "train", "captions": ["a dog"]}]}))
-    code, _, err = tellapart("train", small_world / "recipe.yaml", "--out", tmp_path / "run", "--data", file)
-    assert (code, err) == (
-        2,
-        f"tellapart train: {file} has clips; what this recipe's features come from takes photos.\n",
-    )
-
-
 def test_a_data_file_of_other_splits_is_refused_with_those_it_has(tellapart, small_world, tmp_path):
     file = tmp_path / "album.json"
     file.write_text(json.dumps({"images": [{"id": 1, "file": "1.jpg", "split": "test", "captions": ["a dog"]}]}))

@@ -172,3 +172,62 @@ def test_what_is_no_encoder_or_has_no_attributes_is_said(tagger, tuned, small_wo
     assert "is given no attributes" in capsys.readouterr().err
     carry([part_of(Encoder(EncoderConfig(**LOOKS)))], tmp_path)  # of what a package brings nothing is carried
     assert not (tmp_path / "parts").exists()
+
+
+def by_loops(scores, has):
+    """Of each word that a photo has: the mean precision at the photos that have it."""
+    found = []
+    for word in range(scores.shape[1]):
+        right = [row for row in range(len(scores)) if has[row][word]]
+        seen = [sum(scores[other, word] >= scores[row, word] for other in range(len(scores))) for row in right]
+        true = [sum(scores[other, word] >= scores[row, word] for other in right) for row in right]
+        found += [np.mean(np.array(true) / seen)] if right else []
+    return np.mean(found)
+
+
+def test_taggers_are_judged_beside_chance_and_a_probe(tagger, tuned, small_world, own_cache, tmp_path, capsys):
+    data, out = small_world / "toy" / "captions.json", tmp_path / "out"
+    stored = ["--features", str(small_world / "features"), "--split", "val"]
+    assert main(["evaluate", str(tagger), str(tuned), "--data", str(data), *stored, "--out", str(out)]) == 0
+    printed = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [line[0] for line in printed[1:]] == ["chance", "linear probe", "tagger", "tuned"]
+    (metrics,) = json.loads((out / "results.json").read_text()).values()
+    assert [f"mAP {100 * one['mAP']:.1f}" for one in metrics.values()] == [line[1] for line in printed[1:]]
+    photos = [one for one in photos_of(small_world) if one.split == "val"]
+    for folder in (tagger, tuned):
+        source = load_attributes(EncoderConfig(str(folder)), CPU)
+        scores = source.probabilities([source.prepare(one.file)[0] for one in photos]).double().numpy()
+        has = [[any(word in text.split() for text in one.captions) for word in source.words] for one in photos]
+        assert metrics[folder.name]["mAP"] == pytest.approx(
+            by_loops(scores, has), abs=0.02
+        )  # features in half precision
+    assert metrics["chance"]["mAP"] == pytest.approx(np.mean([share for share in np.mean(has, 0) if share]))
+    lines = next(out.glob("*.words.csv")).read_text().splitlines()
+    assert lines[0] == "word,part of speech,photos,chance,linear probe,tagger,tuned"
+    assert [line.split(",")[0] for line in lines[1:]] == list(source.words)
+    assert [int(line.split(",")[2]) for line in lines[1:]] == np.sum(has, 0).tolist()
+    page = next(out.glob("*.html")).read_text()
+    assert page.count("<figure>") == len(photos)
+    best = source.words[int(scores[0].argmax())]
+    assert best in page.split("<figcaption>")[1].split(",")[0]
+
+
+def test_what_cannot_be_judged_is_named_and_the_rest_goes_on(tagger, small_world, own_cache, tmp_path, capsys):
+    world = tmp_path / "toy"
+    shutil.copytree(small_world / "toy", world)
+    data = world / "captions.json"
+    photos = [one for one in examples.read(data).examples if one.split == "val"]
+    photos[0].file.write_bytes(b"no photo")
+    assert main(["evaluate", str(tagger), "--data", str(data), "--split", "val"]) == 1
+    got = capsys.readouterr()
+    assert f"{photos[0].file}: cannot be read" in got.err
+    assert got.out.splitlines()[-1].startswith("tagger\tmAP ")
+    assert main(["evaluate", str(tagger), "--data", str(data), "--split", "nowhere"]) == 2
+    assert "no photo with captions in the split 'nowhere'" in capsys.readouterr().err
+    other = tmp_path / "other"
+    shutil.copytree(tagger, other)
+    vocabulary = (other / "vocabulary.json").read_text()
+    word = WordTokenizer.load(other).words[-1]
+    (other / "vocabulary.json").write_text(vocabulary.replace(f'"{word}"', '"kazoo"'))
+    assert main(["evaluate", str(tagger), str(other), "--data", str(data), "--split", "val"]) == 2
+    assert "other words" in capsys.readouterr().err

@@ -116,6 +116,11 @@ CAPTIONERS = {
         "Glied",
         "GLIED: attention to regions and attributes, distilled globally and locally (Liu et al., 2019)",
     ),
+    "gl_rg": Entry(
+        "tellapart.captioners.gl_rg",
+        "GlRg",
+        "GL-RG: an LSTM over the fused words, actions and classes of a clip (Yan et al., 2022)",
+    ),
     "clipcap": Entry(
         "tellapart.captioners.clipcap",
         "ClipCap",

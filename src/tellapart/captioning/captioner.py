@@ -22,7 +22,6 @@ from tellapart.captioning.visual_input import AttributeInput, LoadedPhoto, Visua
 from tellapart.captioning.visual_input import Source as Source  # part of what `caption` takes
 from tellapart.data.captions import Candidate, Caption, Proposed
 from tellapart.data.items import gather
-from tellapart.data.media import photos
 from tellapart.data.streams import ATTRIBUTES
 from tellapart.data.tokenizers import split_words
 from tellapart.decoding.candidates import candidates, in_words
@@ -33,6 +32,7 @@ from tellapart.decoding.search import Search
 from tellapart.encoders import PhotoEncoder
 from tellapart.errors import BadPhoto, UserError
 from tellapart.features.attributes import named
+from tellapart.features.extracted import read_item
 from tellapart.models import card as sharing
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.parallel import batched, ordered_map
@@ -271,7 +271,13 @@ class PhotoCaptioner:
     def _rules(self, search: Search) -> Rules:
         words = self.model.tokenizer
         longest = getattr(self.model.captioner, "max_words", MAX_WORDS)  # sub-words are shorter than words
-        return Rules.of(words, max_words=longest, min_words=search.min_words, no_repeat=search.no_repeat)
+        return Rules.of(
+            words,
+            max_words=longest,
+            min_words=search.min_words,
+            no_repeat=search.no_repeat,
+            length_penalty=search.length_penalty,
+        )
 
     def _memory(self, read: list[LoadedPhoto]) -> Any:
         return self.model.captioner.encode(self.visual_input.inputs(read))
@@ -351,7 +357,7 @@ def see(retriever: Retriever, sources: Sequence[Source]) -> dict[str, PhotoVecto
         if isinstance(source, Image.Image) and retriever.encoder is not None:
             encoder = retriever.encoder
             with suppress(BadPhoto):
-                photo = photos.from_image(source, encoder.config.image_size, encoder.fit)
+                photo = read_item(encoder, source)
                 pooled = encoder(photo.pixels[None]).pooled
                 seen[photo.sha256] = PhotoVectors(retriever.embed_images(pooled)[0], pooled[0].to(retriever.device))
     return seen

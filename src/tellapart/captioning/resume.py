@@ -20,6 +20,7 @@ from tellapart import files
 from tellapart.captioning.rows import COLUMNS, KEY, Row
 from tellapart.data.items import Input
 from tellapart.data.media.identity import Identity, identify
+from tellapart.data.media.parts import file_of
 from tellapart.errors import BadPhoto
 from tellapart.parallel import ordered_map
 
@@ -207,7 +208,7 @@ class Witness:
 
 def _status(name: str) -> tuple[int, ...] | None:
     try:
-        status = Path(name).stat()
+        status = file_of(name).stat()
     except (OSError, ValueError):
         return None
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
@@ -225,7 +226,7 @@ def _identity(name: str) -> Identity | None:
 
 
 def _exists(name: str) -> bool:
-    return "\0" not in name and os.path.lexists(name)
+    return "\0" not in name and os.path.lexists(file_of(name))
 
 
 def merged(there: Sequence[Row], made: Iterable[Row]) -> Iterator[Row]:

@@ -35,10 +35,14 @@ _CUT_OFF_ROW = re.compile(rb'\{("(f(i(l(e(".*)?)?)?)?)?)?', re.DOTALL)
 
 
 class CaptionsFile:
-    def __init__(self, path: Path):
-        """Reads the rows that are there; a last one that a kill cut off does not count."""
+    def __init__(self, path: Path, option: str = "--out "):
+        """Reads the rows that are there; a last one that a kill cut off does not count.
+
+        option  what stands before the name in a message
+        """
+        self._option = option
         if path.suffix not in (".jsonl", ".csv"):
-            raise UserError(f"--out {path}: the name must end in .jsonl, .csv or .json (COCO results).")
+            raise UserError(f"{option}{path}: the name must end in .jsonl, .csv or .json (COCO results).")
         self.path, self._csv = path, path.suffix == ".csv"
         self._columns, self._separator, self._mark = list(COLUMNS), ",", b""
         self._cut_off = b""
@@ -113,18 +117,18 @@ class CaptionsFile:
 
     def _bytes(self) -> bytes:
         if files.is_folder(self.path):
-            raise UserError(f"--out {self.path}: this is a folder; give the name of a file.")
+            raise UserError(f"{self._option}{self.path}: this is a folder; give the name of a file.")
         if not os.path.exists(self.path):  # noqa: PTH110 - Path.exists raises where a name is too long
             return b""
         if not files.is_file(self.path):  # a pipe or a device cannot be read and added to
-            raise UserError(f"--out {self.path}: this is not a regular file.")
+            raise UserError(f"{self._option}{self.path}: this is not a regular file.")
         try:
             return self.path.read_bytes()
         except OSError as error:
-            raise UserError(f"--out {self.path}: the file cannot be read ({error.strerror}).") from None
+            raise UserError(f"{self._option}{self.path}: the file cannot be read ({error.strerror}).") from None
 
     def _no_captions(self) -> UserError:
-        return UserError(f"--out {self.path}: exists and is no file of captions; choose another name.")
+        return UserError(f"{self._option}{self.path}: exists and is no file of captions; choose another name.")
 
     def _read_json(self, data: bytes) -> list[Row]:
         *lines, last = data.removeprefix(codecs.BOM_UTF8).split(b"\n")

@@ -25,6 +25,7 @@ from tellapart.detectors.detector import Detector
 from tellapart.detectors.loading import load as load_detector
 from tellapart.detectors.regions import DetectedRegions, PhotoWithBoxes
 from tellapart.encoders import PhotoEncoder
+from tellapart.encoders.encoder import Features
 from tellapart.errors import BadPhoto, UserError
 from tellapart.features import attributes
 from tellapart.features.attributes import AttributeSource, captioner_ids
@@ -68,36 +69,28 @@ class VisualInput:
         contents = tuple(loaded[stream.maker][0] for stream in self.streams.values())
         return LoadedPhoto(contents, next(sha256 for _, sha256 in loaded.values() if sha256))
 
-    def boxes(self, source: Source, loaded: LoadedPhoto) -> Tensor | None:
-        """(R, 4): where the regions of a photo are, as fractions of what is seen of it; none where nobody knows."""
-        regions = self.streams[REGIONS]
-        if isinstance(regions, DetectedInput):
-            found: PhotoWithBoxes | StoredRegions = loaded.contents[list(self.streams).index(REGIONS)]
-            return found.boxes.float()
-        if isinstance(regions, StoredInput):
-            return regions.boxes(source)
-        encoder = self.encoder
-        if encoder is None or encoder.config.grid < 2 or encoder.regions != encoder.config.cells:
-            return None
-        return grid_boxes(*encoder.config.grids)
-
     def inputs(self, loaded: Sequence[LoadedPhoto]) -> Inputs:
         return Inputs(
             (name, stream.stream([photo.contents[number] for photo in loaded]))
             for number, (name, stream) in enumerate(self.streams.items())
         )
 
-    def region_boxes(self, photo: LoadedPhoto) -> Tensor | None:
-        """(R, 4) where a photo's regions are, also where the captioner is not given that; none if nobody knows."""
-        contents = dict(zip(self.streams, photo.contents, strict=True))
+    def region_boxes(self, source: Source, loaded: LoadedPhoto) -> Tensor | None:
+        """(R, 4): where the regions of a photo are, as fractions of what is seen of it, also where the captioner is not
+        given that; none where nobody knows, or where the one region is the whole photo."""
+        contents = dict(zip(self.streams, loaded.contents, strict=True))
         if BOXES in self.streams:
-            return self.streams[BOXES].stream([contents[BOXES]]).values[0].cpu()
+            return self.streams[BOXES].stream([contents[BOXES]]).values[0].float().cpu()
         regions = self.streams.get(REGIONS)
         if isinstance(regions, DetectedInput):
-            return contents[REGIONS].boxes  # type: ignore[no-any-return]
-        if isinstance(regions, EncoderInput) and regions.encoder.regions == regions.encoder.config.cells:
-            return grid_boxes(*regions.encoder.config.grids)
-        return None
+            found: PhotoWithBoxes | StoredRegions = contents[REGIONS]
+            return found.boxes.float()
+        if isinstance(regions, StoredInput):
+            return regions.boxes(source)
+        encoder = self.encoder
+        if encoder is None or encoder.regions < 2 or encoder.regions != encoder.config.cells:
+            return None
+        return grid_boxes(*encoder.config.grids)
 
 
 class StreamInput(Protocol):
@@ -209,27 +202,21 @@ class EncoderInput(_Own):
 
     def load(self, source: Source) -> tuple[NDArray[Any], str]:
         """Pixels or stored features, and the hash of the photo."""
-        size, fit = self.encoder.config.image_size, self.encoder.fit
-        if isinstance(source, Image.Image):
-            own = getattr(self.encoder, "read", None)
-            photo = photos.from_image(source, size, fit) if own is None else own(source)
-        elif (found := _line(self._stored, source)) is not None:
+        if not isinstance(source, Image.Image) and (found := _line(self._stored, source)) is not None:
             store, line = found
-            return store.grid([line["row"]])[0].numpy(), line["sha256"]
-        else:
-            photo = read_item(self.encoder, source)
+            row = line["row"]
+            return store.grid([row], store.count_of(row))[0].numpy(), line["sha256"]
+        photo = read_item(self.encoder, source)
         return photo.pixels, photo.sha256
 
     def stream(self, contents: Sequence[NDArray[Any]]) -> Stream:
         pixels = [content for content in contents if content.dtype == np.uint8]
-        encoded = iter(self.encoder(np.stack(pixels)).grid if pixels else ())
-        values = torch.stack(
-            [
-                next(encoded) if content.dtype == np.uint8 else torch.from_numpy(content).to(self.device)
-                for content in contents
-            ]
-        )
-        return Stream(values, torch.ones(values.shape[:2], dtype=torch.bool, device=values.device))
+        encoded = iter(_existing(self.encoder(np.stack(pixels))) if pixels else ())
+        rows = [
+            next(encoded) if content.dtype == np.uint8 else torch.from_numpy(content).to(self.device)
+            for content in contents
+        ]
+        return _ragged(rows)
 
 
 class DetectedInput(_Own):
@@ -289,10 +276,10 @@ class DetectedBoxes:
 
 
 def _ragged(rows: Sequence[Tensor]) -> Stream:
-    """(R, D) of each photo, as many rows as the most that one has"""
-    counts = torch.tensor([len(own) for own in rows])
-    values = pad_sequence([own.cpu() for own in rows], batch_first=True)
-    return Stream(values, torch.arange(values.shape[1]) < counts[:, None])
+    """(R, D) of each item, as many rows as the most that one has; if none has any, one that does not exist"""
+    values = pad_sequence([*rows, rows[0].new_zeros(1, rows[0].shape[1])], batch_first=True)[:-1]
+    counts = torch.tensor([len(own) for own in rows], device=values.device)
+    return Stream(values, torch.arange(values.shape[1], device=values.device) < counts[:, None])
 
 
 def _line(
@@ -359,6 +346,13 @@ class StoredInput(_Own):
 
     def stream(self, contents: Sequence[NDArray[Any]]) -> Stream:
         return _ragged([torch.from_numpy(content) for content in contents]).to(self.device)
+
+
+def _existing(features: Features) -> list[Tensor]:
+    """The rows of each item that exist."""
+    if features.counts is None:
+        return list(features.grid)
+    return [rows[:count] for rows, count in zip(features.grid, features.counts.tolist(), strict=True)]
 
 
 class AttributeInput(_Own):

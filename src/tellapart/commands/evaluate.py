@@ -29,7 +29,8 @@ def parser() -> Parser:
         "          human: the references; A,B,C: runs of one recipe with different seeds, and a row with their mean;\n"
         "          runs of taggers have a table of their own: average precision of their words\n"
         "\n"
-        "Prints a table for each data set.  In DIR: results.json ({data: {model: {metric: value}}}, fractions),\n"
+        "Prints a table for each data set; for several also P@1/100, BLEU-4, METEOR and CIDEr-D side by side.\n"
+        "In DIR: results.json ({data: {model: {metric: value}}}, fractions),\n"
         "details.json (intervals, differences, signatures), report.html, TREC run and qrels files, and the captions.\n"
         "Run it again with the same DIR to resume.\n"
         "Exit 1: some photos or captions could not be used; each is named.",
@@ -39,7 +40,18 @@ def parser() -> Parser:
     parser.add_argument(
         "--data", metavar="DATA", nargs="+", required=True, help="data files, or folders of photos (no references)"
     )
-    parser.add_argument("--split", default="test", metavar="NAME", help="the part of a data file (default: test)")
+    parser.add_argument(
+        "--split",
+        default="test",
+        metavar="NAME",
+        help="the part of a data file (default: test); or DATA.json:NAME",
+    )
+    parser.add_argument(
+        "--text",
+        default="",
+        metavar="KEY",
+        help="compare with another kind of text of the data, such as Concadia's descriptions (default: captions)",
+    )
     parser.add_argument(
         "--photos", metavar="N", type=positive, help="use at most N photos per data set, sampled at random"
     )
@@ -73,6 +85,9 @@ def parser() -> Parser:
         action="store_true",
         help="also retrieve photos by each captioner's own log p(caption | photo); takes minutes",
     )
+    parser.add_argument(
+        "--words", action="store_true", help="print the adjectives and nouns most associated with each model's captions"
+    )
     add_attention(parser)
     parser.add_argument("--all-columns", action="store_true", help="print every measure, not just the main ones")
     parser.add_argument("--features", metavar="DIR", type=Path, help="folder with cached or imported features of DATA")
@@ -89,16 +104,20 @@ def main(arguments: list[str]) -> int:
     if all(is_tagger(Path(name)) for name in request.models):
         return _taggers(request)
 
+    from tellapart.evaluation import word_use
     from tellapart.evaluation.evaluate import REPORT, evaluate
     from tellapart.metrics import scoring
 
     check_attention(request)
+    if request.words:
+        word_use.tagger()  # before anything takes time
     for note in scoring.notes(request.metrics):
         print_message(note)
     evaluation = evaluate(
         request.models,
         request.data,
         split=request.split,
+        text=request.text,
         photos=request.photos,
         retrievers=request.retriever,
         detector=request.detector,
@@ -112,7 +131,7 @@ def main(arguments: list[str]) -> int:
         word=request.word or "",
         out=request.out,
         device=request.device,
-        show=partial(_print, all_columns=request.all_columns),
+        show=partial(_print, all_columns=request.all_columns, words=request.words),
     )
     if request.out:
         print_row(str(request.out / REPORT))
@@ -129,6 +148,7 @@ def _taggers(request: Namespace) -> int:
         request.models,
         request.data,
         split=request.split,
+        photos=request.photos,
         features=request.features,
         out=request.out,
         device=request.device,
@@ -153,8 +173,8 @@ def _cosine(text: str) -> float:
     return value
 
 
-def _print(evaluation: Evaluation, *, all_columns: bool) -> None:
-    from tellapart.evaluation import table
+def _print(evaluation: Evaluation, *, all_columns: bool, words: bool) -> None:
+    from tellapart.evaluation import table, word_use
 
     width = shutil.get_terminal_size((100, 24)).columns
     grids = evaluation.grids
@@ -167,3 +187,7 @@ def _print(evaluation: Evaluation, *, all_columns: bool) -> None:
         print(table.in_lines(sentences, meant, width=width))
         for sentence in table.left_out(grid):
             print_message(f"{grid.split.name}: {sentence}")
+        if words:
+            print(f"\n{word_use.table(word_use.of_grid(grid))}")
+    if len(grids) > 1 and (side_by_side := table.across(grids)):
+        print(f"\n{side_by_side}")

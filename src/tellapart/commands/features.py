@@ -39,7 +39,7 @@ def parser() -> Parser:
         "tellapart features coco.json --encoder resnet101 --image-size 448 --grid 14\n"
         "  tellapart features coco.json --from trainval_36.tsv test2014_36.tsv --name bottom_up_36 --cap 36",
     )
-    parser.add_argument("data", metavar="DATA", help="a data file, or a folder of photos")
+    parser.add_argument("data", metavar="DATA", help="a data file, or a folder of photos or clips")
     parser.add_argument(
         "--out", metavar="DIR", type=Path, default=Path("features"), help="cache folder (default: features)"
     )
@@ -58,6 +58,9 @@ def parser() -> Parser:
     )
     looking.add_argument(
         "--coarse", type=positive, help="add the COARSE x COARSE cells of a second grid (default: no second grid)"
+    )
+    looking.add_argument(
+        "--frames", type=positive, help="frames of a clip, evenly in time (default: the middle frame alone)"
     )
     looking.add_argument(
         "--detector",
@@ -104,8 +107,6 @@ def main(arguments: list[str]) -> int:
 
     source = Path(request.data)
     dataset = folder.read(source) if files.is_folder(source) else examples.read(source, needs_files=not request.sources)
-    if dataset.kind != "images":
-        raise UserError(f"{source}: has {dataset.kind}; this command takes photos.")
     failed = _import(request, dataset) if request.sources else _compute(request, dataset)
     for problem in dataset.problems:
         print_message(problem)
@@ -116,7 +117,7 @@ def _check(request: argparse.Namespace) -> None:
     """What the arguments cannot say of each other by themselves."""
     if request.sources and not request.name:
         raise UserError("--from needs --name, the name of these features in recipes.")
-    looks = ("image_size", "grid", "coarse", "detector", "detected", "pooling", "ray")
+    looks = ("image_size", "grid", "coarse", "frames", "detector", "detected", "pooling", "ray")
     looking, elsewhere = ("encoder", *looks, "device", "attributes", "threshold"), ("name", "cap")
     if request.threshold is not None and not request.attributes:
         raise UserError("--threshold needs --attributes, the words that it is about.")
@@ -150,6 +151,7 @@ def _compute(request: argparse.Namespace, dataset: DataSet) -> bool:
         "grid": request.grid,
         "pooling": request.pooling,
         "coarse": request.coarse,
+        "frames": request.frames,
         "detected": (request.detected or _DETECTED) if request.detector else None,
     }
     if request.attributes:
@@ -168,7 +170,7 @@ def _compute(request: argparse.Namespace, dataset: DataSet) -> bool:
         from tellapart.captioning.ray_workers import looking_on
 
         looking = looking_on(cluster, encoder, device)
-    return _report(extract(dataset.examples, encoder, store, looking), store, len(dataset.examples))
+    return _report(extract(dataset.examples, encoder, store, looking), store, dataset)
 
 
 def _attributes(request: argparse.Namespace, dataset: DataSet) -> bool:
@@ -180,13 +182,15 @@ def _attributes(request: argparse.Namespace, dataset: DataSet) -> bool:
     config = EncoderConfig(request.encoder, most=request.attributes, threshold=request.threshold or 0.0)
     source = load(config, numerics.choose_device(request.device or "auto"))
     result = attributes.extract(dataset.examples, source, request.out, dataset.name)
-    return _report(result, attributes.folder_of(source, request.out, dataset.name), len(dataset.examples))
+    return _report(result, attributes.folder_of(source, request.out, dataset.name), dataset)
 
 
-def _report(result: Extracted, store: Path, photos: int) -> bool:
-    before = photos - len(result.failed) - result.computed
+def _report(result: Extracted, store: Path, dataset: DataSet) -> bool:
+    from tellapart.data.items import KIND_OF
+
+    before = len(dataset.examples) - len(result.failed) - result.computed
     failed = f", {len(result.failed)} could not be used" if result.failed else ""
-    print_row(f"{store}: {result.computed} photos added, {before} were there{failed}")
+    print_row(f"{store}: {result.computed} {KIND_OF[dataset.kind]} added, {before} were there{failed}")
     return bool(result.failed)
 
 

@@ -24,12 +24,12 @@ def parser() -> Parser:
     from tellapart.lint import RULES
 
     width = max(map(len, RULES))
-    rules = "".join(f"  {name:<{width}}  {meaning}\n" for name, meaning in RULES.items())
+    listed = "".join(f"  {name:<{width}}  {meaning}\n" for name, meaning in RULES.items())
     parser = Parser(
         "lint",
         "Check captions and alt texts for what accessibility checkers flag:\n"
         "\n"
-        f"{rules}"
+        f"{listed}"
         "\n"
         "Prints FILE<TAB>RULE<TAB>CAPTION lines, and the number of each rule on stderr.\n"
         "Exit 0: nothing found; 1: something found, or unreadable photos; 2: wrong arguments.",
@@ -46,7 +46,7 @@ def parser() -> Parser:
         help="the photos, as a folder or DATA.json: reports photos without a caption, allows exact copies to share "
         "one, and reports look-alikes (by the default retriever) that share one separately",
     )
-    parser.add_argument("--ignore", metavar="A,B", type=_rules, default=[], help="rules to ignore")
+    parser.add_argument("--ignore", metavar="A,B", type=rules, default=[], help="rules to ignore")
     parser.add_argument(
         "--out", metavar="F.json", type=Path, help="write the findings there, with the pictures that share a caption"
     )
@@ -89,7 +89,8 @@ def main(arguments: list[str]) -> int:
     return 1 if found or problems else 0
 
 
-def _rules(text: str) -> list[str]:
+def rules(text: str) -> list[str]:
+    """Names of rules, for --ignore."""
     from tellapart.lint import RULES
 
     names = [name.strip() for name in text.split(",")]

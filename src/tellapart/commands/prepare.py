@@ -8,6 +8,8 @@ from pathlib import Path
 
 from tellapart.commands.arguments import Parser
 from tellapart.data.examples import DataSet, clean, write
+from tellapart.data.items import KIND_OF
+from tellapart.data.media.parts import file_of
 from tellapart.data.readers import READERS
 from tellapart.data.readers.shared import SPLITS, first_few, with_splits
 from tellapart.errors import UserError
@@ -26,7 +28,7 @@ def parser() -> Parser:
     parser.add_argument("format", metavar="FORMAT", choices=READERS, help="one of the formats above")
     parser.add_argument("source", metavar="SOURCE", type=Path, help="the file or folder to read")
     parser.add_argument("--out", metavar="DATA.json", type=Path, required=True, help="output file (or .json.gz)")
-    parser.add_argument("--photos", metavar="DIR", type=Path, help="folder of the photos (default: near SOURCE)")
+    parser.add_argument("--photos", metavar="DIR", type=Path, help="folder of photos or clips (default: near SOURCE)")
     splits = parser.add_mutually_exclusive_group()
     splits.add_argument("--split", metavar="NAME", help="assign all photos to this split")
     splits.add_argument(
@@ -61,10 +63,10 @@ def main(arguments: list[str]) -> int:
 
 def missing_photos(dataset: DataSet) -> list[str]:
     """At most one sentence: a data set whose photos lie elsewhere would fill the screen otherwise."""
-    missing = [str(example.file) for example in dataset.examples if not is_file(example.file)]
+    missing = [str(example.file) for example in dataset.examples if not is_file(file_of(example.file))]
     if not missing:
         return []
-    count = f"{len(missing):,} of {_count(len(dataset.examples), 'photo')}"
+    count = f"{len(missing):,} of {_count(len(dataset.examples), thing(dataset))}"
     hint = "; --photos DIR says where they are" if len(missing) == len(dataset.examples) else ""
     return [f"{count} cannot be found: {first_few(missing)}{hint}."]
 
@@ -76,7 +78,11 @@ def summary(dataset: DataSet) -> str:
     order = list(dict.fromkeys(SPLITS.values()))  # train, val, test, then whatever else there is
     splits = sorted(photos, key=lambda split: (order.index(split) if split in order else len(order), split))
     by_split = ", ".join(f"{photos[split]:,} {split or 'without a split'}" for split in splits)
-    return f"{_count(len(dataset.examples), 'photo')}, {_count(captions, 'caption')} ({by_split or 'no splits'})"
+    return f"{_count(len(dataset.examples), thing(dataset))}, {_count(captions, 'caption')} ({by_split or 'no splits'})"
+
+
+def thing(dataset: DataSet) -> str:
+    return KIND_OF[dataset.kind].removesuffix("s")
 
 
 def _count(number: int, thing: str) -> str:

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from tellapart.data.media.parts import part
+
 PROMPT = "Write a caption for this photo: one plain sentence that says what can be seen. Answer with the caption only."
 
 
@@ -52,6 +54,8 @@ class Caption:
         if self.error:
             return {"file": self.file, "error": self.error}
         row: dict[str, Any] = {"file": self.file, "caption": self.text, "logprob": _or_none(self.logprob)}
+        if (segment := part(self.file)) is not None:
+            row |= {"start": segment.start, "end": segment.end}
         if self.candidates:
             row["captions"] = [{"caption": one.text, "logprob": _or_none(one.logp)} for one in self.candidates]
         if self.look_alikes is not None:

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Literal
 
 from tellapart.data import examples
-from tellapart.data.examples import Example
+from tellapart.data.examples import DataSet, Example
 from tellapart.data.readers import folder
 from tellapart.errors import UserError
 from tellapart.files import is_folder
 
 Kind = Literal["photos", "clips"]
-PHOTOS: tuple[Kind, ...] = ("photos",)
+ITEMS: tuple[Kind, ...] = ("photos", "clips")
 KIND_OF: dict[str, Kind] = {"images": "photos", "videos": "clips"}  # by the key that a data file has them under
 
 
@@ -32,7 +32,7 @@ class Opened:
     is_data_file: bool = False
 
 
-def open_path(path: str | Path, *, takes: Collection[Kind] = PHOTOS, split: str | None = None) -> Opened:
+def open_path(path: str | Path, *, takes: Collection[Kind] = ITEMS, split: str | None = None) -> Opened:
     """A photo or clip, a folder of them, or a data file.
 
     takes  the kinds of items that the command can use
@@ -43,15 +43,22 @@ def open_path(path: str | Path, *, takes: Collection[Kind] = PHOTOS, split: str 
     place = Path(path)
     if is_folder(place):
         dataset = folder.read(place)
+        kind = _taken(path, dataset, takes)
         named = [replace(example, file=Path(path, str(example.id))) for example in dataset.examples]
-        return Opened("photos", dataset.name, _part(path, named, split), dataset.problems)
+        return Opened(kind, dataset.name, _part(path, named, split), dataset.problems)
     if is_data_file(path):
         dataset = examples.read(place)
-        kind = KIND_OF[dataset.kind]
-        if kind not in takes:
-            raise UserError(f"{path}: has {kind}, and this takes {' and '.join(takes)}.")
+        kind = _taken(path, dataset, takes)
         return Opened(kind, dataset.name, _part(path, dataset.examples, split), dataset.problems, is_data_file=True)
     return Opened("photos", "", [Example(str(path), place, "test")])  # "test", as in a folder
+
+
+def _taken(path: str | Path, dataset: DataSet, takes: Collection[Kind]) -> Kind:
+    """A folder of photos and clips counts as photos, for which the middle frame of a clip can stand."""
+    kind = KIND_OF[dataset.kind]
+    if kind not in takes:
+        raise UserError(f"{path}: has {kind}, and this takes {' and '.join(takes)}.")
+    return kind
 
 
 def is_data_file(path: str | Path) -> bool:
@@ -59,7 +66,7 @@ def is_data_file(path: str | Path) -> bool:
 
 
 def open_all(
-    paths: Iterable[str | Path], *, takes: Collection[Kind] = PHOTOS, split: str | None = None
+    paths: Iterable[str | Path], *, takes: Collection[Kind] = ITEMS, split: str | None = None
 ) -> tuple[list[Opened], list[str]]:
     """What is at several paths, and a sentence for whatever could not be used; one that has nothing stops no other."""
     found, problems = list[Opened](), list[str]()
@@ -81,7 +88,7 @@ class Input:
 
 
 def gather(
-    paths: Iterable[str], split: str | None = None, *, takes: Collection[Kind] = PHOTOS
+    paths: Iterable[str], split: str | None = None, *, takes: Collection[Kind] = ITEMS
 ) -> tuple[list[Input], list[str]]:
     """The items in the order given, each once, and a sentence for whatever could not be used."""
     opened, problems = open_all(paths, takes=takes, split=split)

@@ -18,7 +18,11 @@ if TYPE_CHECKING:  # recipes know the names of streams without loading torch
 REGIONS = "regions"
 BOXES = "boxes"  # of the regions: left, top, right, bottom as fractions of the photo; rows in the same order
 ATTRIBUTES = "attributes"  # a row is a word of the captioner's vocabulary, by its id, and the word's probability
-STREAMS = (REGIONS, ATTRIBUTES, BOXES, "words", "actions", "classes", "sound")
+WORDS = "words"  # of a clip as a whole: the probability of each of K words (long-range)
+ACTIONS = "actions"  # the probability of each of J actions (short-range)
+CLASSES = "classes"  # the probability of each of M classes of what a frame shows (keyframe)
+SOUND = "sound"
+STREAMS = (REGIONS, ATTRIBUTES, BOXES, WORDS, ACTIONS, CLASSES, SOUND)
 
 
 class Stream(NamedTuple):

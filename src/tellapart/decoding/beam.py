@@ -68,7 +68,6 @@ def beam_search(
     rules: Rules,
     *,
     beam: int = 3,
-    length_penalty: float = 0.0,
     n_best: int = 1,
     groups: int = 1,
     diversity: float = 0.5,
@@ -76,7 +75,8 @@ def beam_search(
 ) -> Hypotheses:
     """The `n_best` captions of each photo; log p is over the whole vocabulary, as in `greedy`.
 
-    length_penalty  0 ranks by the sum of log p, 1 by its mean over words and EOS; the higher, the longer the captions
+    rules           with `length_penalty`: 0 ranks by the sum of log p, 1 by its mean over words and EOS (perplexity);
+                    the higher, the longer the captions
     groups          that the beam is divided into.  Each gives its best, as many as the others; two may find the same
     diversity       what it costs a word to be said at the same place by a hypothesis of an earlier group, in log p
     rescore         puts another score in the place of log p in all of the ranking; `Hypotheses.logp` stays log p
@@ -89,7 +89,7 @@ def beam_search(
         raise ValueError(f"beam must be a multiple of groups, not {beam} with {groups}")
     if not diversity >= 0:
         raise ValueError(f"diversity must be 0 or more, not {diversity}")
-    token, max_words = opening(memory, rules.bos), rules.max_words
+    token, max_words, length_penalty = opening(memory, rules.bos), rules.max_words, rules.length_penalty
     device = token.device
     constraints = rules.on(device)
     width = beam // groups

@@ -29,6 +29,7 @@ class Rules:
     max_words: int = 20  # of a caption, EOS counted; one that is cut there has no EOS
     min_words: int = 0  # EOS not counted; where nothing else may be said EOS is, so that there is always a way on
     no_repeat: int = 0  # no sequence of so many words is said twice, EOS exempt; 0: all may be said again
+    length_penalty: float = 0.0  # of a beam: 0 ranks by the sum of log p; 1 by its mean, which is by perplexity
 
     def __post_init__(self) -> None:
         if self.eos in self.banned:  # EOS stays allowed, so that a caption always has a way on
@@ -41,10 +42,18 @@ class Rules:
             raise ValueError(f"no_repeat must be 0 (no constraint) or more, not {self.no_repeat}")
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, *, max_words: int = 20, min_words: int = 0, no_repeat: int = 0) -> Rules:
+    def of(
+        cls,
+        tokenizer: Tokenizer,
+        *,
+        max_words: int = 20,
+        min_words: int = 0,
+        no_repeat: int = 0,
+        length_penalty: float = 0.0,
+    ) -> Rules:
         """With the special words of a tokenizer."""
-        banned = tuple(tokenizer.banned_ids)
-        return cls(tokenizer.bos, tokenizer.eos, tokenizer.pad, banned, max_words, min_words, no_repeat)
+        banned, special = tuple(tokenizer.banned_ids), (tokenizer.bos, tokenizer.eos, tokenizer.pad)
+        return cls(*special, banned, max_words, min_words, no_repeat, length_penalty)
 
     def on(self, device: torch.device) -> Constraints:
         """What they rule out, where the captioner is."""

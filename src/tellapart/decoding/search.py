@@ -20,6 +20,7 @@ class Search:
     n_best: int = 1  # captions of a photo that are listed
     min_words: int = 0  # of a caption, at least
     no_repeat: int = 0  # sequences of so many words are not said twice; 0: all may be
+    length_penalty: float = 0.0  # 0 ranks captions by the sum of log p, 1 by perplexity
     groups: int = 1  # of a diverse beam search
     diversity: float = 0.5  # what it costs a word to be said where an earlier group says it, in log p
 

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from tellapart import files
-from tellapart.data.media import photos
+from tellapart.data.media import clips
 from tellapart.detectors.detector import IOU, LEAST, MOST, BadDetector, Detections, Failed, Source, sure_ones
 from tellapart.encoders import pretrained
 from tellapart.encoders.backbone import INSTALL
@@ -89,7 +89,7 @@ class Detr:
         }
 
     def read(self, source: Source) -> Resized:
-        image, sha256 = photos.upright(source)
+        image, sha256 = clips.upright(source)
         return Resized(np.array(image.resize(resized(image.size, self.size), self.resample)), sha256)
 
     @torch.inference_mode()

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from tellapart.data.media import photos
+from tellapart.data.media import clips
 
 GREY = 114
 Size = tuple[int, int]  # height, width
@@ -35,7 +35,7 @@ class Letterboxed:
 
 def read(source: str | os.PathLike[str] | Image.Image, size: Size) -> Letterboxed:
     """A photo on a canvas of this size."""
-    image, sha256 = photos.upright(source)
+    image, sha256 = clips.upright(source)
     pixels = np.asarray(image)
     canvas, ratio = letterbox(pixels, size)
     return Letterboxed(canvas, (pixels.shape[0], pixels.shape[1]), ratio, sha256)

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from tellapart.data.examples import Example
-from tellapart.data.media import photos
+from tellapart.data.media import clips
 from tellapart.detectors.detections import detect
 from tellapart.detectors.detector import MOST, Detector, Source
 from tellapart.encoders import PhotoEncoder
@@ -85,8 +85,7 @@ class DetectedRegions:
 
     def _with_boxes(self, source: Source, detected: Tensor) -> PhotoWithBoxes:
         size, fit = self.config.image_size, self.fit
-        whole = isinstance(source, Image.Image)
-        photo = photos.from_image(source, size, fit) if whole else photos.read(source, size, fit)  # type: ignore[arg-type]
+        photo = clips.read(source, size, fit)
         return PhotoWithBoxes(
             photo.pixels, photo.sha256, torch.cat([self._cells, detected[: self.config.detected].float()])
         )
@@ -95,7 +94,7 @@ class DetectedRegions:
     def features(self, batch: Sequence[PhotoWithBoxes]) -> tuple[list[Tensor], Tensor]:
         """(R, D) of each photo, and all their pooled features (B, D)"""
         feature_map: Tensor = self.encoder.feature_map(np.stack([photo.pixels for photo in batch]))  # type: ignore[attr-defined]
-        cells, pooled = pool(feature_map, self.config)
+        cells, pooled, _ = pool(feature_map, self.config)
         count = len(self._cells)
         found = [
             torch.cat([own, region_features(one, photo.boxes[count:], self.config.pooling)])

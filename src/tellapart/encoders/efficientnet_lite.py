@@ -36,6 +36,12 @@ _STAGES = (  # of B0: repeats, kernel, stride of the first block, expansion, out
 _NORM_EPSILON = 1e-3  # TensorFlow's, which trained the weights
 
 
+def same_padding(size: int, kernel: int, stride: int) -> tuple[int, int]:
+    """Before and after a side, as TensorFlow's SAME has it."""
+    total = max((math.ceil(size / stride) - 1) * stride + kernel - size, 0)
+    return total // 2, total - total // 2
+
+
 class SameConv(nn.Module):
     """Convolution with TensorFlow's SAME padding: where the padding is odd, the extra row and column come last."""
 
@@ -48,15 +54,11 @@ class SameConv(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self.stride == 1:
             return F.conv2d(x, self.weight, self.bias, padding=self.kernel // 2, groups=self.groups)
-        top, bottom = self._padding(x.shape[2])
-        left, right = self._padding(x.shape[3])
+        top, bottom = same_padding(x.shape[2], self.kernel, self.stride)
+        left, right = same_padding(x.shape[3], self.kernel, self.stride)
         if (top, left) == (bottom, right):
             return F.conv2d(x, self.weight, self.bias, self.stride, (top, left), groups=self.groups)
         return F.conv2d(F.pad(x, (left, right, top, bottom)), self.weight, self.bias, self.stride, groups=self.groups)
-
-    def _padding(self, size: int) -> tuple[int, int]:
-        total = max((math.ceil(size / self.stride) - 1) * self.stride + self.kernel - size, 0)
-        return total // 2, total - total // 2
 
 
 class Block(nn.Module):

@@ -28,6 +28,7 @@ from tellapart.recipe import EncoderConfig, Pooling
 class Features(NamedTuple):
     grid: Tensor  # (B, R, D), row by row from the top left; the cells of a second grid follow
     pooled: Tensor  # (B, D), the mean of the network's own map
+    counts: Tensor | None = None  # (B,) how many of the first regions exist; none: all of them
 
 
 @dataclass(frozen=True)

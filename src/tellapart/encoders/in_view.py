@@ -11,6 +11,17 @@ from torch import Tensor
 from tellapart.data.views import LEAST
 from tellapart.encoders import PhotoEncoder
 from tellapart.encoders.encoder import Features
+from tellapart.encoders.frames import FrameEncoder
+from tellapart.errors import UserError
+
+
+def in_view(encoder: PhotoEncoder, number: int) -> PhotoEncoder:
+    """An encoder that is shown the same view of each frame of a clip, or of a photo."""
+    if isinstance(encoder, FrameEncoder):
+        return FrameEncoder(InView(encoder.of_photos, number), encoder.frames, encoder.offsets[-1])
+    if hasattr(encoder, "read"):
+        raise UserError(f"{encoder.config.name}: reads whole clips, and cannot be shown views of them.")
+    return InView(encoder, number)
 
 
 class InView:

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import torch
 
-from tellapart.encoders import ENCODERS, Custom, OnHub, PhotoEncoder, pretrained, unknown
+from tellapart.encoders import ENCODERS, Custom, OnHub, PhotoEncoder, classifiers, pretrained, unknown
 from tellapart.encoders.backbone import Backbone
 from tellapart.encoders.clip import ProjectedClip
 from tellapart.encoders.encoder import Encoder
+from tellapart.encoders.frames import FrameEncoder
 from tellapart.recipe import EncoderConfig
 
 
 def load(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
+    encoder = _load(config, device)
+    if config.frames and not hasattr(encoder, "read"):  # one that reads clips itself knows which frames it needs
+        return FrameEncoder(encoder, config.frames, config.around)
+    return encoder
+
+
+def _load(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
     entry = ENCODERS.get(config.name)
     if isinstance(entry, OnHub):
         return Backbone(config, entry.hub, device)
@@ -19,6 +27,8 @@ def load(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
         return entry.load(config, device)
     if entry is not None:
         return Encoder(config, device)
+    if classifiers.is_weights(config.name):
+        return classifiers.load(config, device)
     if pretrained.could_be(config.name) and config.pooling == "projected":
         return ProjectedClip(config, device)
     if pretrained.could_be(config.name):

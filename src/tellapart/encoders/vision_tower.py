@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from tellapart.data.media import photos
+from tellapart.data.media import clips, photos
 from tellapart.encoders.encoder import Features
 from tellapart.errors import BadPhoto
 from tellapart.recipe import EncoderConfig
@@ -56,7 +56,7 @@ class VisionTower:
         return self.config.identity | {"weights_sha256": self.weights_sha256, "square": self.square}
 
     def read(self, source: str | os.PathLike[str] | Image.Image) -> photos.Photo:
-        image, sha256 = photos.upright(source)
+        image, sha256 = clips.upright(source)
         try:
             return photos.Photo(self._bytes(image), sha256)
         except (ValueError, TypeError, MemoryError, RuntimeError) as error:

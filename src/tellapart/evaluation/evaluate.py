@@ -119,6 +119,7 @@ def evaluate(
     data: Name | Sequence[Name],
     *,
     split: str = "test",
+    text: str = "",
     photos: int | None = None,
     retrievers: Name | Sequence[Name] | None = None,
     detector: Name | None = None,
@@ -138,7 +139,8 @@ def evaluate(
 
     models           from `tellapart models`, run folders, files of captions, or "human": the references themselves
     data             data files, or folders of photos (no references)
-    split            the part of a data file
+    split            the part of a data file; DATA.json:NAME has its own
+    text             the key of another kind of text that stands for the references, such as "descriptions"
     photos           at most so many of a data set's photos, drawn by a fixed seed
     retrievers       who has to find the photos by their captions (default: the embedded one)
     detector         a YOLOX .onnx of COCO's classes, or a DETR by folder or hub id, for ObjPrec and ObjRec, and for
@@ -155,20 +157,19 @@ def evaluate(
     show             called with what was measured, before the report is written
 
     Example:
-        >>> result = tellapart.evaluate(["plain", "distinctive"], "holiday", metrics="AvgLen")
-        >>> list(result.scores["holiday"])
+        >>> list(tellapart.evaluate(["plain", "distinctive"], "holiday", metrics="AvgLen").scores["holiday"])
         ['plain', 'distinctive']
     """
     scoring.chosen(metrics)  # a misspelt name should not cost minutes
-    known = scoring.as_training(training)
-    named, sources = rows.models(_texts(models, "model")), _texts(data, "data file")
+    known, named = scoring.as_training(training), rows.models(_texts(models, "model"))
     base = _row_of(os.fspath(against), named) if against else named[0].recipe or named[0].name
-    splits = _splits(sources, split, photos)
+    splits = _splits(_texts(data, "data file"), split, photos, text)
     if self_retrieval and not any(model.kind == "captioner" for model in named):
         raise UserError("--self-retrieval: none of the models is a captioner.")
     objects_in = load_detector(os.fspath(detector), CLASSES) if detector else None
     with _folder(out) as folder:
-        captioners = Captioners(folder / "captions", device, Path(features) if features else None, sources, detector)
+        paths = [one.source for one in splits]
+        captioners = Captioners(folder / "captions", device, Path(features) if features else None, paths, detector)
         for model in named:
             captioners.check(model)
         seeing, reader, left_out = _judges(None if retrievers is None else _texts(retrievers, "retriever"), device)
@@ -189,11 +190,15 @@ def evaluate(
         _require_rows(named, grids, splits)
         drawn = [one for grid in grids for one in captioners.attention(grid.first_captions(), attention, word)]
         result = Evaluation(grids, named, problems, captioners.looked, plane_of(seeing), drawn)
-        if show:
-            show(result)
-        if out:
-            result.write(out)
+        _finish(result, show, out)
     return result
+
+
+def _finish(result: Evaluation, show: Callable[[Evaluation], None] | None, out: Name | None) -> None:
+    if show:
+        show(result)
+    if out:
+        result.write(out)
 
 
 def _texts(given: Name | Sequence[Name], what: str) -> list[str]:
@@ -204,10 +209,10 @@ def _texts(given: Name | Sequence[Name], what: str) -> list[str]:
     return [os.fspath(name) for name in names]
 
 
-def _splits(sources: Sequence[str], split: str, photos: int | None) -> list[Split]:
+def _splits(sources: Sequence[str], split: str, photos: int | None, text: str) -> list[Split]:
     if photos is not None and photos < 1:
         raise UserError(f"photos must be 1 or more, not {photos}.")
-    found = rows.splits(sources, split)
+    found = rows.splits(sources, split, text)
     return found if photos is None else [one.some(photos) for one in found]
 
 

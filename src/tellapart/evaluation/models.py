@@ -14,7 +14,7 @@ import numpy as np
 from tellapart import files
 from tellapart.album import EMBEDDED
 from tellapart.data import items
-from tellapart.data.examples import Example
+from tellapart.data.examples import Example, clean
 from tellapart.errors import UserError
 from tellapart.metrics import caption_files
 from tellapart.models import members
@@ -116,18 +116,44 @@ class Split:
         return Split(self.name, self.source, [self.photos[place] for place in sorted(chosen.tolist())], self.problems)
 
 
-def splits(given: Sequence[str], split: str) -> list[Split]:
-    """The photos of each data set; a folder of photos is one, without references."""
+def splits(given: Sequence[str], split: str, text: str = "") -> list[Split]:
+    """The photos of each data set; a folder of photos is one, without references.
+
+    given  DATA.json:NAME is a split of its own, such as a domain of nocaps
+    text   the key of another kind of text that stands for the captions
+    """
     found = []
-    for source in given:
+    for path in given:
+        source, own = _with_split(path)
         if not files.is_folder(Path(source)) and not items.is_data_file(source):
             raise UserError(f"{source}: --data takes a data file (DATA.json) or a folder of photos.")
-        opened = items.open_path(source, split=split)
-        found.append(Split(opened.name, source, opened.examples, opened.problems))
+        opened = items.open_path(source, split=own or split)
+        name = f"{opened.name} {own}" if own else opened.name
+        examples = _by_text(opened.examples, text, source) if text else opened.examples
+        found.append(Split(name, source, examples, opened.problems))
     name, times = Counter(one.name for one in found).most_common(1)[0]
     if times > 1:
         both = " and ".join(one.source for one in found if one.name == name)
         raise UserError(f'{both} are both called {name!r}; results go by that name ("dataset" in the file).')
+    return found
+
+
+def _with_split(given: str) -> tuple[str, str]:
+    path, colon, split = given.rpartition(":")
+    is_split = bool(colon) and items.is_data_file(path) and not files.is_file(Path(given))
+    return (path, split) if is_split else (given, "")
+
+
+def _by_text(examples: Sequence[Example], key: str, source: str) -> list[Example]:
+    """The same photos with the texts that they have under another key."""
+    found = []
+    for example in examples:
+        value = example.captions if key == "captions" else example.extra.get(key, ())
+        texts = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else []
+        cleaned = (clean(text) for text in texts if isinstance(text, str))
+        found.append(replace(example, captions=tuple(filter(None, cleaned))))
+    if not any(example.captions for example in found):
+        raise UserError(f"{source}: --text {key}: no photo has a text under this key.")
     return found
 
 

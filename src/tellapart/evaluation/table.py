@@ -123,6 +123,27 @@ def _cells(grid: Grid, differences: Differences, column: str) -> Iterator[str]:
         yield "   " if value is None else shown(column, value) + (MARKS[mark] if mark else " ")
 
 
+_ACROSS = ("BLEU-4", "METEOR", "CIDEr-D", "SPICE")  # after P@1 among 100, as in the tables of DiscriTune
+
+
+def across(grids: Sequence[Grid]) -> str:
+    """Several data sets side by side, a table for each measure: a column is a data set, a row a model or people."""
+    columns = dict.fromkeys(name for grid in grids for name in all_columns(grid))
+    kinds = {name: parsed.kind for name in columns if (parsed := retrieval.parse(name))}
+    by_looking = [name for kind in ("P", "P-hard") for name in columns if kinds.get(name) == kind]
+    lines = list(dict.fromkeys(name for grid in grids for name in grid.lines))
+    parts = []
+    for measure in (*by_looking, *(name for name in _ACROSS if name in columns)):
+        cells = [[printable(measure), *(printable(grid.split.name) for grid in grids)]]
+        for name in lines:
+            values = (grid.scores.get(name, {}).get(measure) for grid in grids)
+            cells.append([printable(name), *("" if value is None else shown(measure, value) for value in values)])
+        wide = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        rows = ([row[0].ljust(wide[0]), *(c.rjust(w) for c, w in zip(row[1:], wide[1:], strict=True))] for row in cells)
+        parts.append("\n".join("  ".join(row).rstrip() for row in rows))
+    return "\n\n".join(parts)
+
+
 def in_short(grid: Grid, columns: Sequence[str]) -> list[str]:
     """What the table says of finding photos and of accuracy, as sentences for people who do not know the measures."""
     photos = f"the right one of the {len(grid.split.photos):,} photos"

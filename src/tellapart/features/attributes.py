@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,10 +27,8 @@ from tellapart.data.media.photos import Photo
 from tellapart.data.store import Array, Rows, Store
 from tellapart.data.streams import Stream
 from tellapart.data.tokenizers import Tokenizer, WordTokenizer
+from tellapart.encoders import PhotoEncoder
 from tellapart.features.extracted import PHOTO_KEYS, Extracted, add_missing, look_by, safe_name
-
-if TYPE_CHECKING:
-    pass
 
 SIZE = 2  # a word's id and its probability
 GIVES = "attributes"  # what an identity says
@@ -48,6 +46,7 @@ class AttributeSource:
     most           N: attributes of a photo
     threshold      words that are no more probable than this are no attributes
     part           what a model must carry to use it (`models.parts`), if anything
+    sees_by        the encoder whose regions (R, D) `probabilities` takes in place of a photo, if it does
     """
 
     name: str
@@ -58,6 +57,7 @@ class AttributeSource:
     most: int
     threshold: float
     part: object = None
+    sees_by: PhotoEncoder | None = None
     feature_size: int = SIZE
 
     @property

@@ -2,14 +2,14 @@
 
 grid.f16     (rows, R, D) half precision
 pooled.f16   (rows, D)
-boxes.f16    (rows, R, 4) and count.i32 (rows, 1): where regions are and how many a photo has, if a detector finds them
+boxes.f16    (rows, R, 4): where regions are, if a detector finds them
+count.i32    (rows, 1): how many of the regions an item has, if items differ in it
 rows.jsonl   a line per photo: {"id", "file", "sha256", "bytes", "mtime_ns", "row"}
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,11 +23,13 @@ from torch import Tensor
 
 from tellapart import files
 from tellapart.data.examples import Example
-from tellapart.data.media import photos
+from tellapart.data.media import clips, photos
+from tellapart.data.media.parts import file_of
 from tellapart.data.store import Array, Rows, Store
 from tellapart.data.stored import StoredFeatures
 from tellapart.data.unusable import Unusable
 from tellapart.encoders import PhotoEncoder
+from tellapart.encoders.encoder import Features
 from tellapart.errors import BadPhoto
 from tellapart.parallel import batched, ordered_map
 from tellapart.progress import Progress
@@ -42,7 +44,8 @@ def store_folder(root: Path, dataset: str, encoder: PhotoEncoder) -> Path:
     """Where a data set's store lies below a features folder."""
     config = encoder.config
     cells = "+".join(f"{side}x{side}" for side in config.grids)
-    looks = f"{config.image_size}px-{cells}" + (f"-{config.pooling}" if config.pooling != "avg" else "")
+    clip = (f"-{config.frames}f" if config.frames else "") + (f"-{config.around}around" if config.around else "")
+    looks = f"{config.image_size}px-{cells}{clip}" + (f"-{config.pooling}" if config.pooling != "avg" else "")
     if config.detected:
         looks += f"-{config.detected}boxes-{encoder.identity['detector']['weights_sha256'][:8]}"
     return root / f"{safe_name(dataset)}.{safe_name(Path(config.name).name)}-{looks}"
@@ -65,8 +68,10 @@ class FeatureStore(Store):
         self.shape, self.seen_by = (encoder.regions, encoder.feature_size), encoder.identity
         manifest = {"format": _FORMAT, "encoder": encoder.identity, "regions": self.shape[0], "features": self.shape[1]}
         arrays: dict[str, tuple[int, ...] | Array] = {"grid": self.shape, "pooled": (encoder.pooled_size,)}
-        if encoder.config.detected:  # then photos have boxes, and as many regions, of their own
-            arrays |= {"boxes": (self.shape[0], 4), "count": Array((1,), "i32")}
+        if encoder.config.detected:
+            arrays |= {"boxes": (self.shape[0], 4)}
+        if encoder.config.detected or getattr(encoder, "counts_regions", False):
+            arrays |= {"count": Array((1,), "i32")}
         super().__init__(folder, manifest, arrays, PHOTO_KEYS)
 
     def __contains__(self, example: Example) -> bool:
@@ -76,8 +81,11 @@ class FeatureStore(Store):
         return self.row_of(str(example.id))
 
     def count(self, example: Example) -> int:
-        """How many regions a photo has."""
-        return int(self.read("count", [self.row(example)])) if "count" in self.arrays else self.shape[0]
+        """How many regions an item has."""
+        return self.count_of(self.row(example))
+
+    def count_of(self, row: int) -> int:
+        return int(self.read("count", [row])) if "count" in self.arrays else self.shape[0]
 
     def grid(self, rows: Rows, most: int | None = None) -> Tensor:
         """(len(rows), R, D), or only the first regions"""
@@ -110,6 +118,7 @@ class EncodedBatch:
     failed: list[tuple[Example, str]]  # why a photo has none
 
 
+Made = Features | Sequence[Tensor]  # B rows for each of the store's arrays
 Extraction = Callable[[Sequence[Example]], Iterator[EncodedBatch]]
 
 
@@ -127,14 +136,14 @@ def extract(
 
 
 def look(
-    encoder: PhotoEncoder, make: Callable[[NDArray[np.uint8]], Sequence[Tensor]], examples: Sequence[Example]
+    encoder: PhotoEncoder, make: Callable[[NDArray[np.uint8]], Made], examples: Sequence[Example]
 ) -> Iterator[EncodedBatch]:
     """Items batch by batch, as an encoder takes them.
 
     make  pixels (B, ...), as the encoder reads them -> a tensor with B rows for each of the store's arrays
     """
 
-    def of_batch(batch: Sequence[photos.Photo]) -> Sequence[Tensor]:
+    def of_batch(batch: Sequence[photos.Photo]) -> Made:
         return make(np.stack([photo.pixels for photo in batch]))
 
     return look_by(partial(read_item, encoder), of_batch, examples)
@@ -152,7 +161,7 @@ Seen = TypeVar("Seen", bound=HasHash)
 
 
 def look_by(
-    read: Callable[[Path], Seen], make: Callable[[Sequence[Seen]], Sequence[Tensor]], examples: Sequence[Example]
+    read: Callable[[Path], Seen], make: Callable[[Sequence[Seen]], Made], examples: Sequence[Example]
 ) -> Iterator[EncodedBatch]:
     """Items batch by batch, read by threads while others are looked at.
 
@@ -181,10 +190,13 @@ def look_by(
 
 def _encoded(
     good: Sequence[tuple[Example, Seen, dict[str, Any]]],
-    make: Callable[[Sequence[Seen]], Sequence[Tensor]],
+    make: Callable[[Sequence[Seen]], Made],
     failed: list[tuple[Example, str]],
 ) -> EncodedBatch:
     arrays = make([photo for _, photo, _ in good]) if good else ()
+    if isinstance(arrays, Features):
+        counts = [] if arrays.counts is None else [arrays.counts[:, None]]
+        arrays = [arrays.grid, arrays.pooled, *counts]
     return EncodedBatch(arrays, [entry for *_, entry in good], failed)
 
 
@@ -235,16 +247,17 @@ def unchanged(entry: dict[str, Any], file: Path) -> bool:
         return False  # it is there and cannot be read: to be tried, and named, like any other
 
 
-def read_item(encoder: PhotoEncoder, file: str | os.PathLike[str]) -> photos.Photo:
+def read_item(encoder: PhotoEncoder, source: clips.Source) -> photos.Photo:
     """The pixels of an item as its encoder takes them.
 
-    A photo is fitted into a square (S, S, 3).  An encoder of other items, such as clips, has a method `read(file)` that
-    gives pixels of a shape of its own, and names its kinds of items in `takes`.
+    A photo is fitted into a square (S, S, 3), a clip into that of its middle frame.  An encoder that sees more of clips
+    has a method `read(source)` that gives pixels of a shape of its own; one that takes only one kind of items names it
+    in `takes`.
     """
     own = getattr(encoder, "read", None)
     if own is not None:
-        return own(file)  # type: ignore[no-any-return]
-    return photos.read(file, encoder.config.image_size, encoder.fit)
+        return own(source)  # type: ignore[no-any-return]
+    return clips.read(source, encoder.config.image_size, encoder.fit)
 
 
 def _load(example: Example, read: Callable[[Path], Seen]) -> tuple[Seen, dict[str, Any]]:
@@ -259,7 +272,7 @@ def _load(example: Example, read: Callable[[Path], Seen]) -> tuple[Seen, dict[st
 def _stamp(file: Path) -> tuple[int, int] | None:
     """A file's size and date; None if it is not there."""
     try:
-        status = file.stat()
+        status = file_of(file).stat()
     except (OSError, ValueError):
         return None
     return status.st_size, status.st_mtime_ns

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from tellapart import paths
 from tellapart.data.examples import Example
+from tellapart.data.media.parts import file_of
 from tellapart.data.store import Store
 from tellapart.errors import UserError
 from tellapart.features.extracted import Extraction, add_missing
@@ -60,7 +61,7 @@ def stored_rows(store: Store, files: Sequence[str], looking: Extraction, title: 
     wanted = list(examples.values())
     reasons, _ = add_missing(store, wanted, looking, title, quiet=True)
     for example in wanted:  # its row may be here still, but whether a photo is there must not depend on a cache
-        if str(example.id) not in reasons and not is_file(example.file):
+        if str(example.id) not in reasons and not is_file(file_of(example.file)):
             reasons[str(example.id)] = "there is no such file"
     there = [file for file in files if str(examples[file].id) not in reasons]
     lines = [store.lines[str(examples[file].id)] for file in there]

@@ -63,14 +63,14 @@ def _resampled(measures: list[Statistics], samples: int, seed: int) -> dict[str,
     if not measures or not len(measures[0].rows):
         return {}
     found: dict[str, list[NDArray[np.float64]]] = {name: [] for measure in measures for name in measure.names}
-    for counts in _draws(len(measures[0].rows), samples, seed):
+    for counts in draws(len(measures[0].rows), samples, seed):
         for measure in measures:
             for name, scores in zip(measure.names, measure.value(counts @ measure.rows).T, strict=True):
                 found[name].append(scores)
     return {name: np.concatenate(scores) for name, scores in found.items()}
 
 
-def _draws(photos: int, samples: int, seed: int) -> Iterator[NDArray[np.float64]]:
+def draws(photos: int, samples: int, seed: int) -> Iterator[NDArray[np.float64]]:
     """(block, N): how often each photo is in each sample."""
     generator = np.random.default_rng(seed)
     for start in range(0, samples, _BLOCK):

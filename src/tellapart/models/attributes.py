@@ -16,18 +16,15 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 from tellapart import files, paths
-from tellapart.data.media import photos
 from tellapart.data.streams import REGIONS, Stream
 from tellapart.detectors.loading import load as load_detector
 from tellapart.encoders import PhotoEncoder, pretrained
 from tellapart.errors import UserError
 from tellapart.features.attributes import AttributeSource, scores_of
 from tellapart.features.extracted import read_item
-from tellapart.metrics import frequencies
 from tellapart.metrics.object_words import CLASSES
 from tellapart.metrics.stop_words import content
 from tellapart.models.encoder import encoder_from
@@ -101,12 +98,15 @@ def of_tagger(run: TaggerRun, name: str, device: torch.device, most: int, thresh
 
     @torch.inference_mode()
     def probabilities(contents: Sequence[NDArray[Any]]) -> Tensor:
-        grid = encoder(np.stack(contents)).grid
+        regions = [torch.from_numpy(one).to(device) if one.dtype != np.uint8 else None for one in contents]
+        pixels = [one for one in contents if one.dtype == np.uint8]
+        encoded = iter(encoder(np.stack(pixels)).grid if pixels else ())
+        grid = torch.stack([next(encoded) if own is None else own.float() for own in regions])
         return network.probabilities(Stream(grid, torch.ones(grid.shape[:2], dtype=torch.bool, device=grid.device)))
 
     made_by = {"kind": "tagger", "weights_sha256": run.sha256, "encoder": encoder.identity}
     part = Part(run.folder, run.sha256)
-    return AttributeSource(name, run.words, _reader(encoder), probabilities, made_by, most, threshold, part)
+    return AttributeSource(name, run.words, _reader(encoder), probabilities, made_by, most, threshold, part, encoder)
 
 
 def of_retriever(name: str, device: torch.device, most: int, threshold: float) -> AttributeSource:
@@ -132,6 +132,8 @@ def zero_shot(retriever: Retriever, words: Tensor, pixels: NDArray[np.uint8]) ->
 
 @cache
 def zero_shot_words() -> tuple[str, ...]:
+    from tellapart.metrics import frequencies  # loads a compiler, which captioning does not need
+
     counts = frequencies.coco().of_words()
     ordered = sorted((word for word in counts if word.isalpha()), key=lambda word: (-counts[word], word))
     return tuple(content(ordered)[:_ZERO_SHOT])
@@ -156,10 +158,7 @@ def of_detector(file: Path, most: int, threshold: float) -> AttributeSource:
 
 def _reader(encoder: PhotoEncoder) -> Any:
     def prepare(source: Any) -> tuple[NDArray[Any], str]:
-        if isinstance(source, Image.Image):
-            photo = photos.from_image(source, encoder.config.image_size, encoder.fit)
-        else:
-            photo = read_item(encoder, source)
+        photo = read_item(encoder, source)
         return photo.pixels, photo.sha256
 
     return prepare

@@ -12,6 +12,7 @@ import torch
 
 from tellapart import files, paths
 from tellapart.encoders import PhotoEncoder, pretrained
+from tellapart.encoders.classifiers import is_weights
 from tellapart.encoders.loading import load as load_encoder
 from tellapart.errors import UserError
 from tellapart.recipe import EncoderConfig
@@ -60,12 +61,16 @@ def _encoder_here(config: EncoderConfig, sha256: str, device: torch.device) -> P
 
     A model that somebody sent must not decide what is read from this machine.
     """
-    if not Path(config.name).is_absolute() and not files.is_folder(Path(config.name)):
+    from tellapart.models import clip_words, parts
+
+    own = Path(config.name)
+    if not own.is_absolute() and not files.is_folder(own) and not is_weights(config.name):
         return load_encoder(config, device)
     encoders = []
     for folder in paths.encoders():
-        if pretrained.could_be(str(folder)) and files.is_folder(folder):
-            encoders.append(load_encoder(replace(config, name=str(folder)), device))
+        is_folder = pretrained.could_be(str(folder)) and files.is_folder(folder)
+        if is_folder or is_weights(str(folder)) or clip_words.is_run(str(folder)):
+            encoders.append(parts.load_encoder(replace(config, name=str(folder)), device))
             if encoders[-1].weights_sha256 == sha256:
                 return encoders[-1]
     if encoders:

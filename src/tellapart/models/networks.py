@@ -148,7 +148,8 @@ def require_streams(captioner: str, given: Iterable[str]) -> None:
     for name in given:
         if name not in wanted:
             raise UserError(f"inputs.{name}: {captioner} takes no such stream; it takes {', '.join(wanted)}.")
-    for name in wanted:
+    make, _ = CAPTIONERS[captioner].load()
+    for name in () if getattr(make, "optional_streams", False) else wanted:
         if name not in given:
             raise UserError(f"inputs: {captioner} takes a stream {name!r} too, which the recipe does not give it.")
 

@@ -22,6 +22,7 @@ from tellapart.data.tokenizers import WordTokenizer
 from tellapart.encoders import PhotoEncoder, loading, pretrained
 from tellapart.encoders.encoder import Encoder, Tuned
 from tellapart.errors import UserError
+from tellapart.models import clip_words
 from tellapart.recipe import EncoderConfig
 from tellapart.taggers import TAGGERS
 from tellapart.taggers.tagger import SPECIALS, Tagger
@@ -71,7 +72,8 @@ class TaggerRun:
 def is_tagger(folder: Path) -> bool:
     """Whether a folder is that of a tagger's run."""
     try:
-        return files.is_file(folder / "config.json") and "network" in files.read_json(folder / "config.json")
+        described = files.read_json(folder / "config.json") if files.is_file(folder / "config.json") else {}
+        return described.get("network") == "tagger"
     except UserError:
         return False
 
@@ -84,8 +86,10 @@ def read_tagger(folder: Path) -> TaggerRun:
 
 
 def load_encoder(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
-    """One of the table, a backbone of transformers, or one that was tuned: by the folder of its run."""
+    """One of the table, a backbone of transformers, one that was tuned, or a clip tagger: by the folder of its run."""
     folder = Path(config.name)
+    if clip_words.is_run(config.name):
+        return clip_words.ClipWords(config, folder, device)
     return tuned_encoder(folder, config, device) if is_tagger(folder) else loading.load(config, device)
 
 

@@ -12,7 +12,7 @@ import torch
 
 from tellapart.data import examples as data_files
 from tellapart.data.examples import Example
-from tellapart.data.items import KIND_OF, PHOTOS, Kind
+from tellapart.data.items import ITEMS, KIND_OF, Kind
 from tellapart.data.stored import StoredFeatures, Stores
 from tellapart.data.streams import ATTRIBUTES, BOXES, REGIONS
 from tellapart.data.tokenizers import Tokenizer, split_words
@@ -20,7 +20,7 @@ from tellapart.detectors.loading import load as load_detector
 from tellapart.detectors.regions import DetectedRegions
 from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.encoders import PhotoEncoder
-from tellapart.encoders.in_view import InView
+from tellapart.encoders.in_view import in_view
 from tellapart.errors import UserError
 from tellapart.features.attributes import AttributeSource, AttributeStore
 from tellapart.features.boxes import BoxesOf
@@ -65,9 +65,9 @@ def encoders_of(recipe: Recipe, device: torch.device) -> Encoders:
 def kinds_taken(encoders: Encoders) -> tuple[Kind, ...]:
     """The kinds of items that all of them take; features that were imported are of any."""
     takes = [
-        getattr(encoder, "takes", PHOTOS) for encoder in encoders.values() if not isinstance(encoder, ImportedFeatures)
+        getattr(encoder, "takes", ITEMS) for encoder in encoders.values() if not isinstance(encoder, ImportedFeatures)
     ]
-    every: tuple[Kind, ...] = ("photos", "clips") if encoders else ()
+    every: tuple[Kind, ...] = ITEMS if encoders else ()
     return tuple(kind for kind in every if all(kind in one for one in takes))
 
 
@@ -223,10 +223,10 @@ def _views_of(
 ) -> StoredFeatures:
     if isinstance(encoder, BoxesOf | AttributeSource):  # the cells of a grid, and the words of the whole photo
         return store
-    return world.sequentially(partial(_view, store, examples, InView(encoder, number)))  # type: ignore[arg-type]
+    return world.sequentially(partial(_view, store, examples, in_view(encoder, number)))  # type: ignore[arg-type]
 
 
-def _view(store: FeatureStore, examples: Sequence[Example], encoder: InView) -> StoredFeatures:
+def _view(store: FeatureStore, examples: Sequence[Example], encoder: PhotoEncoder) -> StoredFeatures:
     result = extract(examples, encoder, store.folder.with_name(f"{store.folder.name}-view{encoder.fit.view}"))
     for id_, reason in result.failed.items():
         raise UserError(f"data.views: image {id_}: {reason}.")

@@ -68,6 +68,13 @@ OBJECTIVES: dict[str, Objective] = {
         ("mAP", "mAP[Fang]", "loss"),
         "tagger",
     ),
+    "clip_tagging": Objective(
+        "words that people use of a clip, from frames far apart or close together",
+        "network",
+        _tagger,
+        ("mAP", "mAP[Fang]", "loss"),
+        "clip_tagger",
+    ),
 }
 
 

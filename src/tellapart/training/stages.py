@@ -12,8 +12,8 @@
         mean: {xe: 1, scst: 3}            # trains nothing: the mean of other stages, each with its share
 
 All other keys of a stage are those of a recipe.  What stands beside `stages` in the file holds for every stage.
-Wherever a recipe names a model (init_from, the retrievers of rewards, judges), the name of an earlier stage stands for
-what that stage made.
+Wherever a recipe names a model (init_from, encoders and taggers, the retrievers of rewards, judges), the name of an
+earlier stage stands for what that stage made.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def jobs(stages: Chain) -> list[Job]:
             name = stage.name if seed is None else f"{stage.name}/seed{seed}"
             recipe = stage.recipe if stage.recipe is None or seed is None else replace(stage.recipe, seed=seed)
             named = [*stage.shares, *(model for _, model in (models_of(recipe) if recipe else ()))]
-            named += [encoder.name for encoder in recipe.streams.values()] if recipe else []  # tuned, or a tagger
+            named += [encoder for _, encoder in (_encoders_of(recipe) if recipe else ())]
             uses = {model: _job(model, made[model], stage, seed) for model in named if model in made}
             found.append(Job(name, number, recipe, stage.shares, uses))
         if stage.mean:
@@ -164,6 +164,13 @@ def models_of(recipe: Recipe) -> list[tuple[str, str]]:
         ]
     named += [("validation.judges", judge) for judge in recipe.validation.judges]
     return [(place, name) for place, name in named if name]
+
+
+def _encoders_of(recipe: Recipe) -> list[tuple[str, str]]:
+    """What makes the streams, each of which may be a stage: a tuned encoder, or a tagger."""
+    if not recipe.inputs:
+        return [("encoder.name", recipe.encoder.name)]
+    return [(f"inputs.{stream}.name", encoder.name) for stream, encoder in recipe.inputs.items()]
 
 
 def _name(given: object, number: int, file: RecipeFile) -> str:
@@ -237,14 +244,17 @@ def _require_order(stages: Chain, file: RecipeFile) -> None:
         before = [result for one in stages[:number] for result in one.results()]
         after = {result for one in stages[number:] for result in one.results()}
         named = models_of(stage.recipe) if stage.recipe else [("mean", name) for name in stage.shares]
-        for place, model in named:
+        encoders = (
+            _encoders_of(stage.recipe) if stage.recipe else []
+        )  # of which there are others than stages and models
+        for place, model in [*named, *encoders]:
             where = f"{file.path}: stage {stage.name}: {place}"
             if model in before:
                 continue
             if model in after:
                 which = "the stage itself" if model in stage.results() else f"the later stage {model}"
                 raise UserError(f"{where} names {which}; a stage can only use those before it.")
-            if not _could_be_model(model):
+            if (place, model) not in encoders and not _could_be_model(model):
                 close = difflib.get_close_matches(model, before, n=1)
                 hint = f"; did you mean {close[0]}?" if close else "."
                 raise UserError(f"{where}: there is no stage or model {recipe_values.short(model)!r}{hint}")

@@ -29,9 +29,11 @@ from tellapart.models.parts import carry, part_of
 from tellapart.objectives import StepInfo, StepResult
 from tellapart.recipe import Recipe
 from tellapart.taggers import TAGGERS
+from tellapart.taggers.clip_tagger import ClipTagger
 from tellapart.taggers.tagger import SPECIALS, Tagger, TaggerConfig, cropped, tagging_loss
 from tellapart.training.build import Parts, seed_everything
 from tellapart.training.data import Chosen, feature_sizes, held_out, identities, split, views, with_features
+from tellapart.training.objectives import OBJECTIVES
 from tellapart.training.preparation import Prepared
 
 _BATCH = 64
@@ -91,21 +93,24 @@ def mentions(captions: Sequence[Sequence[str]], tokenizer: WordTokenizer) -> NDA
 def tagger_parts(
     recipe: Recipe, prepared: Prepared, out: Path, resume: bool, device: torch.device, world: ProcessGroup
 ) -> Parts:
-    settings = dict(recipe.model)
+    settings, name = dict(recipe.model), OBJECTIVES[recipe.objective.name].network
+    if name == "clip_tagger":
+        seen_as = recipe.streams[REGIONS]
+        settings |= {"frames": seen_as.frames or 1, "grid": seen_as.grid, "around": seen_as.around}
     tunes = int(settings.get("tuned_blocks", 0)) > 0
     examples, looks, regions, failed = (_pixels if tunes else _regions)(recipe, prepared, world)
     if resume:
         tokenizer = WordTokenizer.load(out)
     else:
         texts = (text for example in examples[0] for text in example.captions)
-        most = int(settings.get("words", TaggerConfig.words))
+        most = int(settings.get("words", 0) or TAGGERS[name].load()[1].words)  # type: ignore[attr-defined]
         tokenizer = frequent_words(texts, most, recipe.data.min_count)
     sizes = {"vocab_size": len(tokenizer), **models.stream_sizes(feature_sizes(prepared.encoders))}
     if tunes:
         settings["variant"] = _tunable(recipe).variant
     seed_everything(recipe.seed)
-    network = models.build(TAGGERS, "network", "tagger", settings | sizes)
-    assert isinstance(network, Tagger)
+    network = models.build(TAGGERS, "network", name, settings | sizes)
+    assert isinstance(network, Tagger | ClipTagger)
     training, judged_by = (TaggedPhotos(*parts) for parts in zip(examples, [tokenizer] * 2, looks, strict=True))
     network.start_at(torch.from_numpy((training.mentions > 0).mean(0)), regions)
     if network.encoder is not None:
@@ -113,7 +118,7 @@ def tagger_parts(
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     network.to(device)
     if world.is_main:
-        models.describe(out, "tagger", network, tokenizer, identities(prepared.encoders), "network")
+        models.describe(out, name, network, tokenizer, identities(prepared.encoders), "network")
         carry(map(part_of, prepared.encoders.values()), out)
 
     def step(batch: TaggedBatch, info: StepInfo) -> StepResult:
@@ -194,7 +199,7 @@ def _tunable(recipe: Recipe) -> Published:
 
 
 @torch.inference_mode()
-def validate(network: Tagger, data: TaggedPhotos, device: torch.device) -> dict[str, float]:
+def validate(network: Tagger | ClipTagger, data: TaggedPhotos, device: torch.device) -> dict[str, float]:
     """Mean average precision over the words that held-out photos have: plain, and as Fang et al. weigh it."""
     probability, loss = [], 0.0
     for start in range(0, len(data), _BATCH):

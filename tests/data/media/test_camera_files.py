@@ -245,6 +245,7 @@ def test_a_folder_that_may_not_be_opened_is_not_called_empty(locked):
         pytest.skip("the folder for temporary files is closed to others")
     locked.chmod(0)
     assert as_nobody(lambda: refusal(locked)) == (
-        f"{locked}: no photo was found in this folder; {locked}: the folder cannot be opened (Permission denied)."
+        f"{locked}: no photo or clip was found in this folder; "
+        f"{locked}: the folder cannot be opened (Permission denied)."
     )
     assert as_nobody(lambda: refusal(locked / "inside")) == f"{locked}/inside: cannot be opened (Permission denied)."

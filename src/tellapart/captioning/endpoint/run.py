@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import io
 import json
 import threading
@@ -19,7 +18,7 @@ from tellapart.captioning.endpoint.answers import Answer, Completion, Unusable, 
 from tellapart.captioning.endpoint.client import Client, Failure
 from tellapart.captioning.endpoint.pace import Pace
 from tellapart.captioning.endpoint.sheet import SHEET_PROMPT, contact_sheet
-from tellapart.data.media import photos
+from tellapart.data.media import clips
 from tellapart.errors import BadPhoto, UserError
 
 _SILENT = 5.0  # seconds; who waits longer is told why
@@ -83,8 +82,7 @@ class Run:
             return Failure("ended", self._ended)
         file = question.file
         try:
-            data = photos.read_bytes(file)
-            shown = [photos.decode(data, file, at_least=LONGEST_SIDE), *map(_beside, question.beside)]
+            shown, sha256 = [_picture(file), *map(_picture, question.beside)], clips.sha256(file)
             if self.endpoint.sheet and question.beside:
                 shown = [contact_sheet(shown)]
             pictures = list(map(_data_url, shown))
@@ -97,7 +95,7 @@ class Run:
         except Failure as failure:
             failure.reason = self.client.without_key(failure.reason)
             return failure
-        return ServerCaptions(file, captions, sha256=hashlib.sha256(data).hexdigest())
+        return ServerCaptions(file, captions, sha256=sha256)
 
     def _candidates(self, question: Question, pictures: list[str], order: int) -> list[str]:
         """Captions, each once.  An answer that is of no use is passed over unless all are."""
@@ -253,9 +251,9 @@ class Run:
             )
 
 
-def _beside(file: str) -> Image.Image:
-    """A photo that is shown for comparison."""
-    return photos.decode(photos.read_bytes(file), file, at_least=LONGEST_SIDE)
+def _picture(file: str) -> Image.Image:
+    """A photo, or the middle frame of a clip."""
+    return clips.picture(file, at_least=LONGEST_SIDE)
 
 
 def _data_url(photo: Image.Image) -> str:

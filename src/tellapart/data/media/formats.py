@@ -25,12 +25,12 @@ def _suffixes(names: str) -> frozenset[str]:
 
 
 _OPENED = _suffixes("jpg jpeg jpe jfif mpo png apng webp gif bmp dib tif tiff avif heic heics heif heifs hif")
-_RAW = _suffixes(
+RAW_SUFFIXES = _suffixes(
     "dng cr2 nef nrw arw sr2 srf pef srw 3fr fff erf dcr kdc mef mos iiq rwl"  # built like a TIFF
     " cr3 crw raf orf rw2 raw x3f mrw gpr"  # built in some other way
 )
 _NOT_OPENED = _suffixes("jxl jp2 j2k jpf jpx jxr hdp psd psb xcf tga exr hdr ppm pgm pbm pnm pcx")
-PHOTO_SUFFIXES = _OPENED | _RAW | _NOT_OPENED  # what a folder is searched for: what cannot be opened is named
+PHOTO_SUFFIXES = _OPENED | RAW_SUFFIXES | _NOT_OPENED  # what a folder is searched for: what cannot be opened is named
 
 _HEIF_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs", b"mif1", b"msf1"}
 _DECODING = {"JPEG": 4, "MPO": 4, "PNG": 4, "WEBP": 20, "AVIF": 20, "HEIF": 20}  # bytes of a pixel, at most
@@ -44,7 +44,7 @@ class Opened(NamedTuple):
 def open_image(data: bytes, file: object) -> Opened:
     """A picture in a file's bytes.  Raises BadPhoto for what is none, and nearly anything for what is damaged."""
     suffix = Path(str(file)).suffix.lower()
-    if raw.is_raw(data) or (suffix in _RAW and data[:4] in (b"II*\0", b"MM\0*")):
+    if raw.is_raw(data) or (suffix in RAW_SUFFIXES and data[:4] in (b"II*\0", b"MM\0*")):
         found = raw.preview(data)
         if found is None:
             raise BadPhoto(file, "is a RAW photo without a JPEG inside, which is what we read of one")
@@ -60,7 +60,7 @@ def open_image(data: bytes, file: object) -> Opened:
 
 
 def _why_not(suffix: str) -> str:
-    if suffix in _RAW:
+    if suffix in RAW_SUFFIXES:
         return f"is a RAW photo that we cannot open ({suffix[1:].upper()}; DNG, CR2, NEF and ARW can be opened)"
     return f"is not a photo that we can open ({', '.join(FORMATS)})"
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from PIL import ExifTags, Image
 
-from tellapart.data.media import photos
+from tellapart.data.media import clips, photos
 from tellapart.errors import BadPhoto
 
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -30,6 +30,9 @@ class Identity:
 
 def identify(file: str | os.PathLike[str]) -> Identity:
     """BadPhoto where the file cannot be read; whether it can be decoded is not asked."""
+    if clips.is_clip(file):  # which may be too long to be read at once
+        sha256 = photos.sha256(file)
+        return Identity(sha256, sha256)
     data = photos.read_bytes(file)
     return Identity(picture_sha256(data), hashlib.sha256(data).hexdigest())
 

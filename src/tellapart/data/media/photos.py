@@ -17,9 +17,9 @@ import os
 import stat
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from tellapart.data.media import formats, rgb
 from tellapart.data.media.formats import FORMATS as FORMATS
 from tellapart.data.media.formats import PHOTO_SUFFIXES as PHOTO_SUFFIXES
 from tellapart.data.media.memory import Memory, give_back
+from tellapart.data.media.parts import file_of, part
 from tellapart.data.views import view_of
 from tellapart.errors import BadPhoto
 
@@ -80,7 +81,7 @@ SQUEEZE = Fit()
 
 def read(file: str | os.PathLike[str], size: int, fit: Fit = SQUEEZE) -> Photo:
     """The photo upright, in RGB, as a square of `size` pixels a side: if not told otherwise, nothing is cropped."""
-    with _open(file) as (handle, length), _files.reserved(length):
+    with open_file(file) as (handle, length), _files.reserved(length):
         return _from_bytes(_read(handle, length, file), file, size, fit)
 
 
@@ -101,6 +102,14 @@ def from_image(image: Image.Image, size: int, fit: Fit = SQUEEZE) -> Photo:
     with _refusing(_name(image)):
         photo, sha256 = _as_it_is(image)
         return Photo(_square(photo, size, fit, sha256), sha256)
+
+
+def fitted(image: Image.Image, sha256: str, size: int, fit: Fit = SQUEEZE) -> Photo:
+    """A picture in RGB, upright, as the square that `read` makes of a photo.
+
+    sha256  of the file that it is from
+    """
+    return Photo(_square(image, size, fit, sha256), sha256)
 
 
 def upright(source: str | os.PathLike[str] | Image.Image) -> tuple[Image.Image, str]:
@@ -156,33 +165,69 @@ def _middle(side: int, resized: int, size: int) -> tuple[float, float]:
 
 
 def sha256(file: str | os.PathLike[str]) -> str:
-    """What a photo is known by: its bytes, not its name."""
-    with _open(file) as (handle, _):
+    """What an item is known by: its bytes, not its name; a part of a clip also by its times."""
+    if (found := part(file)) is not None:
+        whole = _digest(found.file, _stamp(found.file))
+        return hashlib.sha256(f"{whole} {found.start} {found.end}".encode()).hexdigest()
+    with open_file(file, most=None) as (handle, _):
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
+@lru_cache(maxsize=4)
+def _digest(file: str, stamp: tuple[int, ...]) -> str:
+    """Of a file that many items are parts of.  stamp: changes with it"""
+    return sha256(file)
+
+
+def _stamp(file: str) -> tuple[int, ...]:
+    with open_file(file, most=None) as (handle, _):
+        status = os.fstat(handle.fileno())
+        return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+def read_rgb(file: str | os.PathLike[str], most: int) -> NDArray[np.uint8]:
+    """The photo upright, in RGB, in its own proportions, averaged down to at most `most` pixels.  (H, W, 3)"""
+    with (
+        open_file(file) as (handle, length),
+        _files.reserved(length),
+        _decoded(_read(handle, length, file), file, 0) as image,
+    ):
+        return np.asarray(image.reduce(rgb.shrinking(image.size, most)))
+
+
+def decoding_memory(size: int) -> AbstractContextManager[None]:
+    """Set aside so many bytes of those that decoders may use together, as long as they are used."""
+    return _decoding.reserved(size)
+
+
 def read_bytes(file: str | os.PathLike[str]) -> bytes:
-    with _open(file) as (handle, length):
+    with open_file(file) as (handle, length):
         return _read(handle, length, file)
 
 
 @contextmanager
-def _open(file: str | os.PathLike[str]) -> Iterator[tuple[io.BufferedReader, int]]:
-    """A file of a size that can be read, and that size."""
+def open_file(
+    file: str | os.PathLike[str], *, most: int | None = MAX_BYTES, kind: str = "photo"
+) -> Iterator[tuple[io.BufferedReader, int]]:
+    """A regular file of a size that can be read, and that size.
+
+    most  bytes of a file that is read as a whole; None: of any size
+    """
     try:
-        status = Path(file).stat()
+        path = file_of(file)
+        status = path.stat()
         if stat.S_ISDIR(status.st_mode):
-            raise BadPhoto(file, "is a folder, not a photo")
+            raise BadPhoto(file, f"is a folder, not a {kind}")
         if not stat.S_ISREG(status.st_mode):  # reading a pipe or a device could take forever
             raise BadPhoto(file, "is not a regular file")
         if status.st_size == 0:
             raise BadPhoto(file, "the file is empty")
-        if status.st_size > MAX_BYTES:
-            raise BadPhoto(file, f"the file has {status.st_size >> 20} MB; {MAX_BYTES >> 20} is the most we read")
-        with Path(file).open("rb") as handle:
+        if most is not None and status.st_size > most:
+            raise BadPhoto(file, f"the file has {status.st_size >> 20} MB; {most >> 20} is the most we read")
+        with path.open("rb") as handle:
             yield handle, status.st_size
     except FileNotFoundError:
-        is_link = Path(file).is_symlink()
+        is_link = file_of(file).is_symlink()
         raise BadPhoto(
             file, "is a link to a file that does not exist" if is_link else "there is no such file"
         ) from None

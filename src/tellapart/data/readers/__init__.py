@@ -40,8 +40,32 @@ READERS = {
         "tellapart.data.readers.flickr",
         "Flickr8k.token.txt, results_20130124.token, or captions as CSV (captions.txt, results.csv)",
     ),
+    "nocaps": Entry(
+        "tellapart.data.readers.nocaps",
+        "nocaps_val_4500_captions.json; the splits are its domains: in, near, out",
+    ),
+    "conceptual": Entry(
+        "tellapart.data.readers.conceptual",
+        "Conceptual Captions (TSV: caption, URL) with photos that you have; nothing is fetched",
+    ),
+    "concadia": Entry(
+        "tellapart.data.readers.concadia",
+        "Concadia's wiki_split.json; descriptions are a second text (`evaluate --text descriptions`)",
+    ),
+    "msrvtt": Entry(
+        "tellapart.data.readers.msrvtt",
+        "videodatainfo_2016.json of MSR-VTT, or a folder with its parts; the papers' splits",
+    ),
+    "msvd": Entry(
+        "tellapart.data.readers.msvd",
+        "video_corpus.csv or AllVideoDescriptions.txt of MSVD; English; the papers' splits",
+    ),
+    "imagecode": Entry(
+        "tellapart.data.readers.imagecode",
+        "ImageCoDe's descriptions of neighbouring frames of MSR-VTT clips; the frames are cut anew (approximate)",
+    ),
     "folder": Entry(
         "tellapart.data.readers.folder",
-        "a folder of photos with the folders in it; no captions",
+        "a folder of photos and clips with the folders in it; no captions",
     ),
 }

@@ -8,6 +8,7 @@ The split is the one in the file's name.  `license` is kept, because it says wha
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,30 @@ from tellapart.files import is_folder, read_json
 FIELDS = {"file": "file_name", "captions": "annotations"}
 
 
-def read(source: Path, photos: Path | None = None) -> DataSet:
-    """`source` is a file of annotations, or a folder with several: they become one data set."""
+def _split_of_file(_image: dict[str, Any], split: str) -> str:
+    return split
+
+
+def read(
+    source: Path,
+    photos: Path | None = None,
+    *,
+    name: str = "coco",
+    pattern: str = "captions_*.json",
+    split_of: Callable[[dict[str, Any], str], str] = _split_of_file,
+) -> DataSet:
+    """`source` is a file of annotations, or a folder with several: they become one data set.
+
+    name, pattern  of data sets that are published in the same form
+    split_of       the split of an image, given that of its file
+    """
     files = [source]
     if is_folder(source):
-        files = sorted([*source.glob("captions_*.json"), *source.glob("captions_*.json.gz")])
+        files = sorted([*source.glob(pattern), *source.glob(f"{pattern}.gz")])
     if not files:
-        raise UserError(f"{source}: there is no file captions_*.json in this folder.")
+        raise UserError(f"{source}: there is no file {pattern} in this folder.")
     folders = photo_folders(source, photos)
-    dataset = DataSet("coco", [])
+    dataset = DataSet(name, [])
     seen: set[str] = set()
     for file in files:
         content = read_json(file)
@@ -36,7 +52,7 @@ def read(source: Path, photos: Path | None = None) -> DataSet:
         captions, lost = _by_image(images, listed(content, "annotations", file) if "annotations" in content else [])
         # captions_val2014.json describes the photos that the archive unpacks to val2014
         subfolder = stem(file).removeprefix("captions_")
-        records = (_record(image, captions, split_in_name(file), folders, subfolder) for image in images)
+        records = (_record(image, captions, split_in_name(file), folders, subfolder, split_of) for image in images)
         examples, problems = check(records, source=file, folder=folder_of(file), fields=FIELDS, seen=seen)
         dataset.examples += examples
         dataset.problems += problems + [f"{file}: {problem}" for problem in lost]
@@ -63,14 +79,21 @@ def _id(record: Any, key: str) -> str:
     return str(value) if isinstance(value, int | str) else ""
 
 
-def _record(image: Any, captions: dict[str, list[Any]], split: str, folders: list[Path], subfolder: str) -> Any:
+def _record(
+    image: Any,
+    captions: dict[str, list[Any]],
+    split: str,
+    folders: list[Path],
+    subfolder: str,
+    split_of: Callable[[dict[str, Any], str], str],
+) -> Any:
     """An image in our schema.  What is broken stays broken: `check` finds the words for it."""
     if not isinstance(image, dict):
         return image
     record = {
         "id": image.get("id"),
         "file": find_photo(image.get("file_name"), folders, subfolder),
-        "split": split,
+        "split": split_of(image, split),
         "captions": captions[_id(image, "id")],
     }
     return record | {key: image[key] for key in ("license",) if key in image}

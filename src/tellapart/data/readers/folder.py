@@ -1,6 +1,6 @@
-"""A folder of photos, with the folders in it.  Photos without captions are a data set too: they can be captioned.
+"""A folder of photos and clips, with the folders in it.  It is a data set without captions: items to be captioned.
 
-The id of a photo is its path below the folder, so that it stays the same when other photos come and go.
+The id of an item is its path below the folder, so that it stays the same when other photos come and go.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from tellapart.files import is_folder, real
 
 
 def read(source: Path, photos: Path | None = None) -> DataSet:
-    from tellapart.data.media.photos import PHOTO_SUFFIXES  # here, because it brings an image library with it
+    # here, because they bring an image library with them
+    from tellapart.data.media.clips import CLIP_SUFFIXES
+    from tellapart.data.media.photos import PHOTO_SUFFIXES
 
     if photos is not None:
         raise UserError(f"{photos}: a folder of photos is its own source; leave --photos out.")
@@ -23,16 +25,19 @@ def read(source: Path, photos: Path | None = None) -> DataSet:
         raise UserError(f"{source}: {_why_not(source)}.")
     folder = real(source)
     files, problems = walk(folder)
-    names = [file for file in files if Path(file).suffix.lower() in PHOTO_SUFFIXES]
+    suffixes = {file: Path(file).suffix.lower() for file in files}
+    names = [file for file, suffix in suffixes.items() if suffix in PHOTO_SUFFIXES | CLIP_SUFFIXES]
     if not names and problems:  # nobody knows whether it is empty
         also = "" if len(problems) == 1 else f"  So it is with {len(problems) - 1} more folders there."
-        raise UserError(f"{source}: no photo was found in this folder; {problems[0]}{also}")
+        raise UserError(f"{source}: no photo or clip was found in this folder; {problems[0]}{also}")
     if not names:
-        raise UserError(f"{source}: there are no photos in this folder (.jpg, .png, .heic, .dng and the like).")
+        looked_for = "(.jpg, .png, .heic, .dng and the like), and no clips (.mp4, .mov and the like)"
+        raise UserError(f"{source}: there are no photos in this folder {looked_for}.")
     # All are "test": that is the split which commands take when they are told none, and nothing here can be trained on.
     records = ({"id": name, "file": name, "split": "test"} for name in names)
-    examples, broken = check(records, source=source, folder=folder)
-    return DataSet(folder.name, examples, problems=problems + broken)
+    kind = "videos" if all(suffixes[name] in CLIP_SUFFIXES for name in names) else "images"
+    examples, broken = check(records, source=source, folder=folder, kind=kind)
+    return DataSet(folder.name, examples, kind, problems + broken)
 
 
 def _why_not(source: Path) -> str:

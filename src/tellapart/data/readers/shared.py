@@ -13,7 +13,10 @@ from tellapart.errors import UserError
 from tellapart.files import is_file, is_folder, read_text, real
 
 # Where the archives of the data sets unpack their photos
-PHOTO_FOLDERS = ("images", "Images", "Flicker8k_Dataset", "Flickr8k_Dataset", "flickr30k-images", "flickr30k_images")
+PHOTO_FOLDERS = (
+    *("images", "Images", "Flicker8k_Dataset", "Flickr8k_Dataset", "flickr30k-images", "flickr30k_images"),
+    *("videos", "TrainValVideo", "TestVideo", "YouTubeClips"),
+)
 
 SPLITS = {
     "train": "train",
@@ -21,6 +24,7 @@ SPLITS = {
     "val": "val",
     "valid": "val",
     "validation": "val",
+    "validate": "val",  # MSR-VTT
     "dev": "val",
     "test": "test",
 }

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tellapart.captioners.glied import Glied, GliedConfig
 from tellapart.captioning.captioner import PhotoCaptioner
-from tellapart.data.media import photos
+from tellapart.data.media import clips
 from tellapart.data.streams import ATTRIBUTES
 from tellapart.decoding.attention import Attention, attention, mean_over_regions
 from tellapart.errors import BadPhoto
@@ -95,8 +95,8 @@ def _scene(captioner: PhotoCaptioner, file: Path, caption: str) -> _Scene | None
         return None
     try:
         loaded = visual.load(file)
-        inputs, boxes = visual.inputs([loaded]), visual.boxes(file, loaded)
-        photo = photos.decode(photos.read_bytes(file), file, at_least=_LARGE)
+        inputs, boxes = visual.inputs([loaded]), visual.region_boxes(file, loaded)
+        photo = clips.picture(file, at_least=_LARGE)
     except BadPhoto:
         return None
     if boxes is None or not isinstance(network, torch.nn.Module):

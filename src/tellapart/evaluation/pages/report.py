@@ -17,7 +17,7 @@ from tellapart.errors import UserError
 from tellapart.evaluation.grid import Differences, Grid
 from tellapart.evaluation.local_reward import LocalReward
 from tellapart.evaluation.pages import cards as of_photos
-from tellapart.evaluation.pages import figures, plots
+from tellapart.evaluation.pages import figures, gallery, plots
 from tellapart.evaluation.pages.attention import Picture
 from tellapart.evaluation.pages.attention import section as attended
 from tellapart.evaluation.pages.cards import Pictures
@@ -87,7 +87,7 @@ def write(
     parts += [attended(attention), _training(trained)]
     models = {name for grid in grids for name in grid.lines}
     subtitle = subtitle or f"{counted(len(models), 'model')} on {counted(len(grids), 'data set')}"
-    style = plots.STYLE + figures.STYLE + of_photos.TABLES + _STYLE + of_photos.STYLE + pictures.style
+    style = plots.STYLE + figures.STYLE + gallery.STYLE + of_photos.TABLES + _STYLE + of_photos.STYLE + pictures.style
     files.replace(out, page(title, subtitle, "".join(parts), footer=footer, style=style, script=of_photos.script()))
 
 
@@ -106,6 +106,8 @@ def _grid(
         f"<section>\n<h2>{escaped(grid.split.name)}</h2>\n",
         *([photos, tables] if first else [tables, photos]),
         _figures(grid, pictures, plane),
+        *map(_figure, gallery.galleries(grid, pictures)),
+        *map(_figure, gallery.words(grid)),
         "</section>\n",
     ]
     return "".join(parts)

@@ -73,7 +73,8 @@ def export(model: str | Path, out: Path, *, int8: bool = False) -> Difference:
         raise UserError(f"--out {out}: this is there already; choose another name, or remove it first.")
     captioner, _ = models.rebuild(folder, CAPTIONERS, "captioner", config)
     tokenizer = models.load_tokenizer(folder, config.settings)
-    feature_sizes = {name: _size(captioner, name) for name in models.streams_of(config.name)}
+    sizes = {name: _size(captioner, name) for name in models.streams_of(config.name)}
+    feature_sizes = {name: size for name, size in sizes.items() if size}  # of streams that it is given
     with Progress("exporting", 3, unit="part") as bar:
         made = graphs(captioner, feature_sizes, done=bar.advance)
         if int8:

@@ -1,0 +1,77 @@
+"""tellapart alt: alt texts for the images of a site's pages."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tellapart.commands.arguments import Parser
+from tellapart.commands.lint import rules
+from tellapart.errors import UserError
+from tellapart.printable import print_message
+
+if TYPE_CHECKING:
+    from tellapart.writing.alt import Page
+
+
+def parser() -> Parser:
+    parser = Parser(
+        "alt",
+        "Find the images of HTML and Markdown pages that have no alt text, or one that `tellapart lint` flags,\n"
+        "and describe them: told apart from the other images of the page, in at most 125 characters.\n"
+        "Prints a diff.  With --write the pages are changed, in nothing but the alt texts.\n"
+        'Decorative images (alt="", role="presentation") are left alone.  Images by URL, outside of the folder\n'
+        "or missing are named; nothing is fetched.\n"
+        "Exit 1: some images need an alt text and got none.",
+        "tellapart alt site/ --write",
+    )
+    parser.add_argument("site", metavar="SITE", type=Path, help="a folder with pages, images and further folders")
+    parser.add_argument("--write", action="store_true", help="change the pages")
+    parser.add_argument("--model", default="", help="from `tellapart models`, a run folder or a hub id")
+    parser.add_argument("--retriever", metavar="R", default="", help="who must find an image by its alt text")
+    parser.add_argument("--ignore", metavar="A,B", type=rules, default=[], help="rules of `tellapart lint` to ignore")
+    return parser
+
+
+def main(arguments: list[str]) -> int:
+    request = parser().parse_args(arguments)
+
+    from tellapart.writing.alt import describe, read_pages
+
+    pages = list(read_pages(request.site, request.ignore))
+    if any(page.wanted for page in pages):
+        from tellapart.captioning.captioner import load
+        from tellapart.captioning.rerank import RerankConfig
+        from tellapart.models import retrievers
+
+        captioner = load(request.model) if request.model else load()
+        retriever = retrievers.load(request.retriever) if request.retriever else retrievers.load()
+        describe(pages, captioner, retriever, RerankConfig())
+    changed = 0
+    for page in pages:
+        if page.edits:
+            _show(page)
+            changed += len(page.edits)
+            if request.write:
+                _write(page)
+    problems = [problem for page in pages for problem in page.problems]
+    for problem in problems:
+        print_message(problem)
+    done = "written" if request.write else "to write (--write changes the pages)"
+    print_message(f"{len(pages)} pages; {changed} alt texts {done}; {len(problems)} left without")
+    return 1 if problems else 0
+
+
+def _show(page: Page) -> None:
+    before, after = (data.decode("utf-8", "surrogateescape").splitlines() for data in (page.data, page.after))
+    for line in difflib.unified_diff(before, after, str(page.path), str(page.path), lineterm="", n=1):
+        print(line)
+
+
+def _write(page: Page) -> None:
+    from tellapart import files
+
+    if files.read_bytes(page.path) != page.data:
+        raise UserError(f"{page.path}: somebody else has changed the page; run the command again.")
+    files.replace(page.path, page.after)

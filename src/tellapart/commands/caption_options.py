@@ -1,0 +1,274 @@
+"""The options of `tellapart caption`, and which of them go together."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tellapart.captioning.ray_cluster import HELP, LOCAL
+from tellapart.commands.arguments import Parser, number, positive
+from tellapart.detectors import KINDS
+from tellapart.errors import UserError
+
+_DECODING = ("n_best", "min_words", "no_repeat", "length_penalty", "diverse", "diversity")
+
+
+def parser() -> Parser:
+    parser = Parser(
+        "caption",
+        "Caption photos, clips, folders of them (with the folders in them) or a data file.\n"
+        "Prints FILE<TAB>CAPTION lines, or writes rows to --out; run it again with the same --out to\n"
+        "resume.  Captions that you edit there are kept; delete a row to make it again.\n"
+        "Exit 1: some photos could not be used; each is named with its reason.\n"
+        "\n"
+        "With --among, the caption of a photo is the candidate that best tells the photo apart from its\n"
+        "look-alikes in a collection; rows then name those look-alikes, and the gap between them and the photo.\n"
+        "\n"
+        "With --segments, each clip gets one caption per shot or per N seconds; --out F.srt or F.vtt are subtitles.\n"
+        "With --n-best N, rows list N captions of a photo, and N lines are printed; --candidates reads such rows.",
+        "tellapart caption holiday/ --among holiday/ --out captions.jsonl",
+    )
+    parser.add_argument("paths", metavar="PATH", nargs="+", help="a photo, a clip, a folder of them, or DATA.json")
+    parser.add_argument(
+        "--model",
+        default="",
+        help="from `tellapart models`, a run folder, or a vision-language model of transformers (BLIP, GIT, LLaVA ...) "
+        "by folder or hub id; A+B: an ensemble that averages word probabilities (default: the embedded one)",
+    )
+    parser.add_argument("--split", metavar="NAME", help="split of a data file (default: all)")
+    parser.add_argument(
+        "--out",
+        metavar="F",
+        type=Path,
+        help="rows to F.jsonl or F.csv, COCO results to F.json, or subtitles of a clip to F.srt or F.vtt",
+    )
+    parser.add_argument(
+        "--features",
+        metavar="DIR",
+        type=Path,
+        help="features of DATA.json that were cached or imported there; a model that learned from features made "
+        "elsewhere needs them, others save time",
+    )
+    parser.add_argument(
+        "--show",
+        choices=("attributes",),
+        help="also show, in rows too, the words that the model was given of a photo",
+    )
+    parser.add_argument(
+        "--detector", metavar="FILE", help=f"for a model that was trained with the boxes of a detector: {KINDS}"
+    )
+    parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
+    parser.add_argument(
+        "--dtype",
+        choices=("fp32", "bf16", "int8"),
+        help="number type of a vision-language model; int8: of a captioner over a language model, on a CPU",
+    )
+    parser.add_argument(
+        "--prompt",
+        metavar="TEXT",
+        help="prompt of a vision-language model or a server for each photo (default: that of its training, or one "
+        "that asks for a caption of one sentence)",
+    )
+    parser.add_argument(
+        "--ray", metavar="ADDRESS", nargs="?", const=LOCAL, help=f"{HELP}; rows are in order of completion"
+    )
+    _add_decoding(parser)
+    _add_among(parser)
+    _add_clips(parser)
+    _add_server(parser)
+    return parser
+
+
+def _add_decoding(parser: Parser) -> None:
+    decoding = parser.add_argument_group("decoding")
+    decoding.add_argument("--beam", type=positive, default=3, help="width of the beam search; 1: greedy (default: 3)")
+    decoding.add_argument(
+        "--n-best", type=positive, metavar="N", help="list the N best captions; the beam is at least N wide"
+    )
+    decoding.add_argument("--min-words", type=positive, metavar="N", help="minimum number of words")
+    decoding.add_argument(
+        "--no-repeat", type=positive, metavar="N", help="no sequence of N words occurs twice; 1: no word does"
+    )
+    decoding.add_argument(
+        "--length-penalty", type=strength, metavar="P", help="0: rank by log p (default); 1: by perplexity"
+    )
+    decoding.add_argument(
+        "--diverse",
+        type=positive,
+        metavar="GROUPS",
+        help="search in groups that avoid each other's words, for --n-best or --among; the beam, if need be wider, is "
+        "shared out evenly",
+    )
+    decoding.add_argument(
+        "--diversity", type=strength, metavar="S", help="penalty in log p for words of other groups (default: 0.5)"
+    )
+
+
+def _add_among(parser: Parser) -> None:
+    among = parser.add_argument_group("tell photos apart")
+    among.add_argument("--among", metavar="PATH", nargs="+", help="the collection: photos, folders, or DATA.json")
+    among.add_argument(
+        "--retriever", metavar="R", help="retriever that finds photos by captions (default: the embedded one)"
+    )
+    among.add_argument("--k", type=positive, help="number of look-alikes in a row (default: 5)")
+    among.add_argument(
+        "--strength", type=strength, metavar="S", help="weight of the retriever against the captioner (default: 0.4)"
+    )
+    among.add_argument(
+        "--contrast",
+        choices=("captions", "words", "prompt"),
+        help="re-rank whole captions; weigh each word by the retriever; or show the model the photos that a first "
+        "caption is confused with, and ask for a sentence that fits this photo alone (default: captions; with "
+        "--endpoint: prompt)",
+    )
+    among.add_argument("--candidates", metavar="F.jsonl", type=Path, help="choose from captions of another program")
+
+
+def _add_clips(parser: Parser) -> None:
+    from tellapart.captioning.subtitles import Reading
+
+    clips = parser.add_argument_group(
+        "clips",
+        "A segment is named FILE#t=START,END, in seconds.  With --among, a segment that no caption tells apart from\n"
+        "the others is described by more of the video around it.",
+    )
+    clips.add_argument(
+        "--segments", type=segments, metavar="shots|SECONDS", help="one caption per shot, or per so many seconds"
+    )
+    clips.add_argument(
+        "--reading-speed",
+        type=seconds,
+        metavar="N",
+        help=f"characters of a subtitle per second, at most (default: {Reading.speed:g})",
+    )
+    clips.add_argument(
+        "--line-length",
+        type=positive,
+        metavar="N",
+        help=f"characters of a subtitle's line, at most (default: {Reading.line})",
+    )
+
+
+def _add_server(parser: Parser) -> None:
+    from tellapart.captioning.endpoint import LONGEST_SIDE, MAX_TOKENS
+
+    server = parser.add_argument_group(
+        "captions from a server with the OpenAI API",
+        f"Each photo goes to URL, and to no other host, as a JPEG of at most {LONGEST_SIDE} pixels a side without\n"
+        "metadata, together with the prompt.  A photo is one request.  With --among, one whose caption fits others is\n"
+        "sent again with those others: two requests more, or three if the server gives one answer at a time.\n"
+        "Failed requests are repeated.  A key is sent only if TELLAPART_API_KEY holds one or\n"
+        "--api-key-env names its variable.  A line at the end says how many requests and tokens it was.",
+    )
+    server.add_argument("--endpoint", metavar="URL", help="such as http://localhost:8080/v1")
+    server.add_argument("--endpoint-model", metavar="NAME", help="name of the model on the server")
+    server.add_argument(
+        "--api-key-env", metavar="NAME", help="the environment variable whose key is sent (default: TELLAPART_API_KEY)"
+    )
+    server.add_argument(
+        "--max-tokens",
+        type=positive,
+        metavar="N",
+        help=f"maximum tokens of an answer; reasoning models need more (default: {MAX_TOKENS})",
+    )
+    server.add_argument(
+        "--contrast-prompt", metavar="TEXT", help="prompt with look-alikes; may hold {caption}, {count} and {others}"
+    )
+    server.add_argument(
+        "--answers", type=positive, metavar="N", help="candidate captions of a photo, with --among (default: 3, or 5)"
+    )
+    server.add_argument(
+        "--images", type=positive, metavar="N", help="photos in a request, the photo itself included (default: 4)"
+    )
+    server.add_argument("--sheet", action="store_true", default=None, help="send them as one picture, a contact sheet")
+    server.add_argument("--max-requests", type=positive, metavar="N", help="stop after N requests (default: no limit)")
+    server.add_argument("--timeout", type=seconds, default=60.0, help="seconds for an answer (default: 60)")
+    server.add_argument(
+        "--requests",
+        type=positive,
+        default=4,
+        help="maximum number of parallel requests, if the server handles them in parallel (default: 4)",
+    )
+
+
+def strength(text: str) -> float:
+    return number(text, 0, 1000)
+
+
+def seconds(text: str) -> float:
+    return number(text, 0.001, 86400)
+
+
+def segments(text: str) -> str | float:
+    return text if text == "shots" else number(text, 0.1, 86400)
+
+
+def check(request: argparse.Namespace) -> None:
+    """What the arguments cannot say of each other by themselves."""
+    told_apart = {"--retriever": request.retriever, "--k": request.k, "--strength": request.strength}
+    told_apart |= {"--contrast": request.contrast, "--candidates": request.candidates}
+    for name, value in told_apart.items():
+        if value is not None and not request.among:
+            raise UserError(f"{name} needs --among, the collection that photos are told apart from.")
+    if bool(request.endpoint) != bool(request.endpoint_model):
+        raise UserError("--endpoint and --endpoint-model go together: where the server is, and which model to ask.")
+    if request.dtype and (request.endpoint or request.candidates):
+        raise UserError("--dtype is for a vision-language model, which --model names.")
+    if request.prompt is not None and request.candidates:
+        raise UserError("--prompt is for vision-language models and servers; --candidates are there already.")
+    for name in ("contrast_prompt", "answers", "images"):
+        if getattr(request, name) is not None and not request.endpoint and request.contrast != "prompt":
+            raise UserError(f"--{name.replace('_', '-')} needs --contrast prompt, or --endpoint.")
+    for name in ("api_key_env", "max_tokens", "max_requests", "sheet"):
+        if getattr(request, name) is not None and not request.endpoint:
+            raise UserError(f"--{name.replace('_', '-')} needs --endpoint, the server that it is about.")
+    is_subtitle = bool(request.out) and request.out.suffix in (".srt", ".vtt")
+    for name in ("reading_speed", "line_length"):
+        if getattr(request, name) is not None and not is_subtitle:
+            raise UserError(f"--{name.replace('_', '-')} is about subtitles: --out F.srt or F.vtt.")
+    given = [name for name in ("model", "candidates", "endpoint") if getattr(request, name)]
+    if len(given) > 1:
+        raise UserError(f"--{given[0]} and --{given[1]} cannot both be where captions come from.")
+    _check_decoding(request)
+    if request.ray:
+        _check_cluster(request)
+    if request.show and (request.candidates or request.endpoint or request.ray):
+        raise UserError("--show attributes is of what a --model is given of photos, in this process.")
+    if request.features and (request.candidates or request.endpoint):
+        raise UserError("--features is what a --model remembers of photos; nothing else needs it.")
+    if request.contrast == "prompt" and request.candidates:
+        raise UserError("--contrast prompt needs a model that can be asked; --candidates are there already.")
+    if request.images == 1:
+        raise UserError("--images 1: a photo must be shown beside at least one other.")
+    if request.contrast == "words" and (request.candidates or request.endpoint):
+        raise UserError("--contrast words needs a captioner that can be asked word by word: a --model.")
+    if request.out and request.candidates and request.out.resolve() == request.candidates.resolve():
+        raise UserError(f"--out {request.out}: this is the file of candidates; choose another name.")
+
+
+def _check_decoding(request: argparse.Namespace) -> None:
+    asked = [name for name in _DECODING if getattr(request, name) is not None]
+    if asked and (request.candidates or request.endpoint):
+        source = "--candidates" if request.candidates else "--endpoint"
+        raise UserError(f"--{asked[0].replace('_', '-')} says how a --model looks for captions, not {source}.")
+    if request.n_best and request.among:
+        raise UserError("--n-best lists captions and --among chooses one: list them first, then give --candidates.")
+    if request.diversity is not None and not request.diverse:
+        raise UserError("--diversity needs --diverse, the number of groups.")
+    if request.diverse and not (request.n_best or request.among):
+        raise UserError("--diverse finds captions that differ: it needs --n-best, to list them, or --among, to choose.")
+    if request.diverse and request.contrast == "words":
+        raise UserError("--diverse and --contrast words are two ways to search; choose one.")
+    if request.min_words:
+        from tellapart.captioning.captioner import MAX_WORDS
+
+        if request.min_words >= MAX_WORDS:
+            raise UserError(f"--min-words {request.min_words}: captions have room for {MAX_WORDS - 1} words.")
+
+
+def _check_cluster(request: argparse.Namespace) -> None:
+    for name in ("candidates", "endpoint", "features", "detector", "prompt", "dtype"):
+        if getattr(request, name):
+            raise UserError(f"--ray and --{name} do not go together: workers look at photos and caption them.")
+    if request.contrast == "words":
+        raise UserError("--ray and --contrast words do not go together: workers do not know the collection.")

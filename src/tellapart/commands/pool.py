@@ -1,0 +1,76 @@
+"""tellapart pool: what rewards need of a set of photos, for other trainers; and a server that scores captions."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from tellapart.commands.arguments import Parser, number, positive
+from tellapart.errors import UserError
+from tellapart.printable import print_message, print_row
+
+
+def parser() -> Parser:
+    from tellapart.retrievers import DEFAULT
+
+    parser = Parser(
+        "pool",
+        "Write what rewards need of a set of photos to a folder: image vectors, look-alikes, references and document\n"
+        "frequencies.  TRL, ms-swift and verl score captions with it (docs/trainers.md), or any trainer by HTTP:\n"
+        "--serve takes such a folder and answers POST /score.\n"
+        "\n"
+        "Exit 1: some photos could not be used; each is named.",
+        "tellapart pool coco.json --split train --out POOL\n  tellapart pool POOL --serve geg_avg cider_d --port 8010",
+    )
+    parser.add_argument("data", metavar="DATA", help="a data file or a folder of photos; with --serve, a pool")
+    parser.add_argument("--out", metavar="POOL", type=Path, help="folder to write to")
+    parser.add_argument(
+        "--retriever", default=DEFAULT, metavar="R", help=f"whose vectors are written (default: {DEFAULT})"
+    )
+    parser.add_argument("--k", type=positive, default=5, help="look-alikes per photo (default: 5)")
+    parser.add_argument("--split", metavar="NAME", help="only this split of a data file (default: all photos)")
+    parser.add_argument("--serve", metavar="TERM", nargs="+", help="score captions by these rewards, by HTTP")
+    parser.add_argument(
+        "--candidates",
+        choices=("batch", "look_alikes"),
+        default="batch",
+        help="with --serve: what log_probability and accuracy choose from, the photos of a request or the photo and "
+        "its look-alikes (default: batch)",
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="with --serve (default: 127.0.0.1, this machine only)")
+    parser.add_argument(
+        "--port", type=partial(number, least=0, most=65535), default=8010, help="with --serve (default: 8010)"
+    )
+    parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
+    return parser
+
+
+def main(arguments: list[str]) -> int:
+    request = parser().parse_args(arguments)
+    if bool(request.out) == bool(request.serve):
+        raise UserError("give --out POOL to write a pool, or --serve TERM to score captions by one.")
+    if request.serve:
+        from tellapart.rewards.caption_reward import CaptionReward
+        from tellapart.rewards.pool import Pool
+        from tellapart.trainers.scorer import server
+
+        pool, settings = Pool(request.data), {"device": request.device, "candidates": request.candidates}
+        rewards = {term: CaptionReward(term, pool, **settings) for term in request.serve}
+        with server(rewards, host=request.host, port=int(request.port)) as running:
+            print_row(f"http://{request.host}:{running.server_port}/score")
+            running.serve_forever()
+
+    from tellapart.rewards.pool import make
+
+    made = make(
+        request.data,
+        request.out,
+        retriever=request.retriever,
+        k=request.k,
+        split=request.split,
+        device=request.device,
+    )
+    print_row(f"{request.out}: {made.photos:,} photos, {made.references:,} references")
+    for problem in made.problems:
+        print_message(problem)
+    return 1 if made.problems else 0

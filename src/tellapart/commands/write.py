@@ -1,0 +1,120 @@
+"""tellapart write: captions into XMP sidecars, text files or the photos themselves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tellapart.commands.arguments import Parser
+from tellapart.errors import BadPhoto, UserError
+from tellapart.printable import print_message, print_row
+
+if TYPE_CHECKING:
+    from tellapart.writing.write import Writer
+
+
+def parser() -> Parser:
+    parser = Parser(
+        "write",
+        "Write captions where photo programs read them: into XMP sidecars (dc:description,\n"
+        "tiff:ImageDescription and the IPTC alt text), into text files, or into the photos' own metadata.\n"
+        "What is there stays, byte for byte; a text by a person is replaced only with --replace, one that\n"
+        "tellapart wrote is replaced by the next run.  Pictures are never changed.\n"
+        "\n"
+        "Each change is noted in CAPTIONS.journal first; --undo takes all of them back.\n"
+        "Exit 1: some photos could not be written for; each is named with its reason.",
+        "tellapart write captions.jsonl --dry-run",
+    )
+    parser.add_argument(
+        "captions", metavar="CAPTIONS", type=Path, help="rows of `tellapart caption --out`: .jsonl or .csv"
+    )
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--xmp", dest="kind", action="store_const", const="xmp", help="XMP sidecars (default)")
+    kind.add_argument("--txt", dest="kind", action="store_const", const="txt", help="a text file beside each photo")
+    kind.add_argument(
+        "--in-file",
+        dest="kind",
+        action="store_const",
+        const="in-file",
+        help="into JPEG, PNG and WebP files; RAW photos and files signed by C2PA are refused",
+    )
+    parser.add_argument(
+        "--name",
+        choices=("auto", "file", "stem"),
+        default="auto",
+        help="file: photo.jpg.xmp; stem: photo.xmp; auto: what there is already, else photo.jpg.xmp and photo.txt",
+    )
+    parser.add_argument("--replace", action="store_true", help="replace texts by people too")
+    parser.add_argument("--dry-run", action="store_true", help="print FILE<TAB>ACTION<TAB>CAPTION and write nothing")
+    parser.add_argument("--undo", action="store_true", help="restore what was there before; changed files are left")
+    return parser
+
+
+def main(arguments: list[str]) -> int:
+    request = parser().parse_args(arguments)
+    if request.undo:
+        if request.kind or request.replace or request.name != "auto":
+            raise UserError("--undo takes back all that was written, and takes no other option but --dry-run.")
+        return _undo(request.captions, dry_run=request.dry_run)
+
+    from tellapart.writing.write import Captions, Writer
+
+    captions = Captions.read(request.captions)
+    writer = Writer(captions, request.kind or "xmp", naming=request.name, replace=request.replace)
+    if request.dry_run:
+        writer.journal.read()
+        return _run(writer, len(captions.rows), captions.failed, dry_run=True)
+    with writer.journal.held():
+        return _run(writer, len(captions.rows), captions.failed, dry_run=False)
+
+
+def _run(writer: Writer, number: int, without: int, *, dry_run: bool) -> int:
+    from tellapart.data.unusable import Unusable
+    from tellapart.progress import Progress
+
+    counts = Counter[str]()
+    with Progress("photos", number) as bar:
+        failed = Unusable(bar.message)
+        for planned in writer.plan():
+            bar.advance(1)
+            if isinstance(planned, BadPhoto):
+                failed.add(planned.file, planned.reason)
+                continue
+            if dry_run:
+                print_row(str(planned.target), planned.action, planned.caption)
+            elif planned.merged.edits:
+                try:
+                    writer.write(planned)
+                except UserError as error:
+                    failed.add(planned.photo, str(error).rstrip("."))
+                    continue
+            counts[planned.action] += 1
+            counts["kept"] += bool(planned.merged.kept)
+        failed.rest()
+    parts = [f"{counts['write']} {'to write' if dry_run else 'written'}", f"{counts['unchanged']} unchanged"]
+    if counts["kept"]:
+        parts.append(f"{counts['kept']} keep a person's text (--replace replaces it)")
+    parts += [f"{len(failed)} could not be written for"] if len(failed) else []
+    parts += [f"{without} rows without a caption"] if without else []
+    print_message("; ".join(parts))
+    return 1 if len(failed) else 0
+
+
+def _undo(captions: Path, *, dry_run: bool) -> int:
+    from tellapart.writing.journal import Journal
+
+    journal = Journal(captions)
+    if not journal.path.exists():
+        raise UserError(f"{journal.path}: there is no such file, so there is nothing to undo.")
+    if dry_run:
+        journal.read()
+        for file in dict.fromkeys(change.file for change in reversed(journal.changes)):
+            print_row(str(file), "restore")
+        return 0
+    with journal.held():
+        restored, problems = journal.undo()
+    for problem in problems:
+        print_message(problem)
+    print_message(f"{restored} file{'' if restored == 1 else 's'} as before; {len(problems)} changes not taken back")
+    return 1 if problems else 0

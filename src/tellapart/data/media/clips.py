@@ -1,0 +1,375 @@
+"""From a clip to some of its frames: by their times, without decoding or holding the rest of it.
+
+The times of all frames are read from the packets first, which needs no decoding.  So the length and the frame rate are
+those of the frames that are in the file, whatever its header says, and a frame has a number that does not depend on the
+frame rate.  To get at a frame, the decoder begins at the key frame before it; it goes on forward as long as the next
+frame that is wanted belongs to the same key frame.
+
+A photo is a clip of one frame.  What a clip may cost is bounded as for photos: MAX_PIXELS of a frame, and the memory of
+its decoder is a part of `photos.MEMORY`.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from tellapart.data.media import photos, rgb
+from tellapart.data.media.parts import file_of, part
+from tellapart.errors import BadPhoto
+
+if TYPE_CHECKING:
+    import av
+
+INSTALL = "pip install 'tellapart[video]'"
+_NAMES = "mp4 m4v mov qt 3gp 3g2 mkv webm avi mpg mpeg m2v vob ts mts m2ts flv wmv asf ogv"
+CLIP_SUFFIXES = frozenset(map(".{}".format, _NAMES.split(" ")))
+MAX_PIXELS = 1 << 25  # of a frame: 8K
+MAX_FRAMES = 5_000_000  # 23 hours at 60 frames a second
+KEPT_PIXELS = 1 << 21  # a larger frame is averaged down: encoders see far less
+_DECODER_BYTES = 32  # of a pixel: up to 17 frames are kept as references, in 4:2:0
+# Formats that name other files or addresses (playlists, concatenations, scripts) are not among them.
+_FORMATS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,mpegvideo,flv,asf,ogg"
+
+_ROUNDING = 1e-6  # seconds: the time of a frame, as a fraction, is not below itself
+
+RGB = NDArray[np.uint8]  # (H, W, 3)
+Index = tuple[NDArray[np.int64], int, NDArray[np.int64], list[int]]
+Stamp = tuple[int, ...]  # of a file: its bytes, and what changes with it
+Source = str | os.PathLike[str] | Image.Image
+
+
+_INDICES: dict[Stamp, Index] = {}  # of clips whose parts are read one after the other
+_KEPT_INDICES = 4
+
+
+class Clip:
+    """Frames with times.  `open_clip` makes one.
+
+    times     (F,) seconds from the first frame, ascending
+    duration  seconds from the first frame to the end of the last one
+    size      width and height of an upright frame
+    """
+
+    def __init__(self, times: NDArray[np.float64], duration: float, size: tuple[int, int]):
+        self.times, self.duration, self.size = times, duration, size
+
+    def __len__(self) -> int:
+        """Frames"""
+        return len(self.times)
+
+    def index_at(self, time: float) -> int:
+        """The frame that is shown at a time; before the clip its first one, after it its last."""
+        return max(int(np.searchsorted(self.times, time + _ROUNDING, side="right")) - 1, 0)
+
+    def frames_at(self, times: Sequence[float]) -> list[RGB]:
+        """The frames that are shown at these times, upright, in RGB."""
+        return self.frames([self.index_at(time) for time in times])
+
+    def around(self, time: float, offsets: Sequence[int]) -> list[RGB]:
+        """The frames so many before (-) or after the one at a time; the first or last where the clip ends earlier."""
+        middle = self.index_at(time)
+        return self.frames([middle + offset for offset in offsets])
+
+    def frames(self, indices: Sequence[int]) -> list[RGB]:
+        """Frames by their numbers from 0, in any order; numbers outside of the clip mean its first or last frame."""
+        clipped = [min(max(index, 0), len(self) - 1) for index in indices]
+        found = dict(self.each(sorted(set(clipped))))
+        return [found[index] for index in clipped]
+
+    def each(self, indices: Iterable[int]) -> Iterator[tuple[int, RGB]]:
+        """Frames one by one, so that only one is held; quickest in ascending order."""
+        return ((index, self._frame(index)) for index in indices)
+
+    def small(self, side: int) -> Iterator[tuple[float, RGB]]:
+        """All frames as squares of so many pixels a side, with their times; one is held at a time."""
+        return ((float(self.times[index]), self._frame(index, side)) for index in range(len(self)))
+
+    def evenly(self, count: int) -> list[int]:
+        """The frames in the middle of each of `count` equal parts of the clip's time."""
+        return [self.index_at(self.duration * (part + 0.5) / count) for part in range(count)]
+
+    def _frame(self, index: int, side: int = 0) -> RGB:
+        """side  as a square of so many pixels a side"""
+        raise NotImplementedError
+
+
+class _Photo(Clip):
+    def __init__(self, pixels: RGB):
+        super().__init__(np.zeros(1), 0.0, (pixels.shape[1], pixels.shape[0]))
+        self._pixels = pixels
+
+    def _frame(self, index: int, side: int = 0) -> RGB:
+        return np.asarray(Image.fromarray(self._pixels).resize((side, side))) if side else self._pixels
+
+
+class _Part(Clip):
+    """What is shown of a clip from one time to another: at least one frame."""
+
+    def __init__(self, whole: Clip, start: float, end: float):
+        start, end = min(start, float(whole.times[-1])), min(end, whole.duration)
+        self._whole, self._first = whole, whole.index_at(start)
+        last = max(int(np.searchsorted(whole.times, end - _ROUNDING)) - 1, self._first)
+        times = np.maximum(whole.times[self._first : last + 1] - start, 0.0)
+        super().__init__(times, max(end - start, 0.0), whole.size)
+
+    def _frame(self, index: int, side: int = 0) -> RGB:
+        return self._whole._frame(self._first + index, side)
+
+
+class _Video(Clip):
+    def __init__(
+        self,
+        file: str | os.PathLike[str],
+        container: av.container.InputContainer,
+        stream: av.VideoStream,
+        stamp: Stamp,
+    ):
+        from av.video.reformatter import VideoReformatter
+
+        self._file, self._container, self._stream = file, container, stream
+        self._scaler = VideoReformatter()
+        index = _INDICES.get(stamp) or self._index(stamp[0])
+        if part(file) is not None:  # others may follow
+            if len(_INDICES) >= _KEPT_INDICES:
+                _INDICES.clear()
+            _INDICES[stamp] = index
+        self._pts, end, self._keys, self._starts = index
+        seconds = float(stream.time_base or 0)
+        times = (self._pts - self._pts[0]) * seconds
+        self._decoded = self._from(None)
+        self._jumps = True  # until the file turns out not to let us
+        first = self._next()
+        if first is None:
+            raise BadPhoto(file, "has no frame that can be decoded")
+        self._place, self._current = first
+        sides = self._current.width, self._current.height
+        size = sides if self._current.rotation % 180 == 0 else sides[::-1]
+        super().__init__(times, max((end - int(self._pts[0])) * seconds, 0.0), size)
+
+    def _index(self, length: int) -> Index:
+        """Times of the frames, the end of the last, times of the key frames, and where to seek to for each of those.
+
+        length  bytes of the file
+        """
+        entries = self._stream.index_entries
+        if len(entries) and entries[-1].pos + entries[-1].size > length:
+            raise BadPhoto(self._file, "is cut short: its last frames are not in the file")
+        times, keys, end = array("q"), dict[int, int](), 0
+        for packet in packets(self._container, self._stream):
+            time = packet.dts if packet.pts is None else packet.pts
+            if time is None or not packet.size or packet.is_discard:
+                continue
+            times.append(time)
+            end = max(end, time + (packet.duration or 0))
+            if packet.is_keyframe:
+                keys[time] = time if packet.dts is None else packet.dts  # a seek goes by the latter where there is one
+            if len(times) > MAX_FRAMES:
+                raise BadPhoto(self._file, f"has more than {MAX_FRAMES // 10**6} million frames")
+        if not times:
+            raise BadPhoto(self._file, "has no frames")
+        found = np.unique(np.frombuffer(times, np.int64))
+        if end <= found[-1] and len(found) > 1:  # no duration is given for frames: the last one is as long as the mean
+            end = int(found[-1] + (found[-1] - found[0]) // (len(found) - 1))
+        keys.setdefault(int(found[0]), min(keys.values(), default=int(found[0])))
+        return found, end, np.array(sorted(keys), np.int64), [keys[time] for time in sorted(keys)]
+
+    def _frame(self, index: int, side: int = 0) -> RGB:
+        wanted = int(self._pts[index])
+        key = int(np.searchsorted(self._keys, wanted, side="right")) - 1
+        if self._place > wanted or (self._jumps and self._keys[key] > self._place):
+            self._seek(key, wanted)
+        while self._place < wanted:
+            following = self._next()
+            if following is None:  # damaged: the last frame that can be decoded stands for it
+                break
+            self._place, self._current = following
+        return self._upright(self._current, side)
+
+    def _seek(self, key: int, wanted: int) -> None:
+        """To the key frame, or else to any frame before the one that is wanted."""
+        # Some containers seek by when a frame is shown, some by when it is decoded, some not at all.
+        for start in (int(self._keys[key]), self._starts[key], None):
+            self._jumps = start is not None
+            self._decoded = self._from(start)
+            found = self._next()
+            if found is not None and found[0] <= wanted:
+                break
+        if found is None:
+            raise BadPhoto(self._file, "is damaged (a frame cannot be decoded)")
+        self._place, self._current = found
+
+    def _from(self, start: int | None) -> Iterator[av.VideoFrame]:
+        """The frames from a time on; None: all of them."""
+        import av
+
+        try:
+            if start is None:
+                self._container.seek(0, any_frame=True)
+            else:
+                self._container.seek(start, stream=self._stream)
+        except av.FFmpegError:
+            return
+        for packet in packets(self._container, self._stream):
+            try:
+                yield from packet.decode()
+            except av.FFmpegError:  # one damaged frame; those after it may be whole
+                continue
+
+    def _upright(self, frame: av.VideoFrame, side: int) -> RGB:
+        size = frame.width, frame.height
+        if size[0] * size[1] > MAX_PIXELS:
+            raise BadPhoto(self._file, "has frames that are larger than its header says")
+        width, height = (side, side) if side else rgb.shrunk(size, rgb.shrinking(size, KEPT_PIXELS))
+        # One scaler for all frames, in this thread: PyAV's default starts threads for each frame, which may deadlock.
+        pixels = self._scaler.reformat(frame, width, height, "rgb24", threads=1).to_ndarray()
+        return np.ascontiguousarray(np.rot90(pixels, round(frame.rotation / 90)))
+
+    def _next(self) -> tuple[int, av.VideoFrame] | None:
+        """The next frame, with its time."""
+        return next(((frame.pts, frame) for frame in self._decoded if frame.pts is not None), None)
+
+
+@contextmanager
+def open_clip(source: Source, *, threads: int = 1) -> Iterator[Clip]:
+    """A clip, a part of one (`parts`), or a photo as a clip of one frame.  BadPhoto says what is wrong with it.
+
+    threads  of the decoder; clips that are read side by side are quicker with one each
+
+    >>> with open_clip("holiday/beach.mp4") as clip:
+    ...     first, middle = clip.frames_at([0, clip.duration / 2])
+    """
+    if isinstance(source, Image.Image):
+        photo, _ = photos.upright(source)
+        yield _Photo(np.asarray(photo.reduce(rgb.shrinking(photo.size, KEPT_PIXELS))))
+        return
+    file = source
+    if not is_clip(file):
+        yield _Photo(photos.read_rgb(file, KEPT_PIXELS))
+        return
+    with opened(file) as (container, stamp):
+        stream = _video_stream(container, file)
+        pixels = stream.width * stream.height
+        if not 0 < pixels <= MAX_PIXELS:  # FFmpeg itself forgets a size beyond `max_pixels`
+            raise BadPhoto(file, f"has frames of no size, or of more than {MAX_PIXELS // 10**6} megapixels")
+        stream.codec_context.thread_count = threads
+        stream.thread_type = "AUTO" if threads > 1 else "NONE"
+        with photos.decoding_memory(pixels * _DECODER_BYTES):
+            clip, found = _Video(file, container, stream, stamp), part(file)
+            yield clip if found is None else _Part(clip, found.start, found.end)
+
+
+def read(source: Source, size: int, fit: photos.Fit = photos.SQUEEZE) -> photos.Photo:
+    """As `photos.read`; of a clip the middle frame."""
+    if isinstance(source, Image.Image):
+        return photos.from_image(source, size, fit)
+    if not is_clip(source):
+        return photos.read(source, size, fit)
+    return photos.fitted(picture(source), sha256(source), size, fit)
+
+
+def sha256(source: Source) -> str:
+    """What an item is known by."""
+    if isinstance(source, Image.Image):
+        return photos.from_image(source, 1).sha256
+    return photos.sha256(source)
+
+
+def upright(source: Source) -> tuple[Image.Image, str]:
+    """As `photos.upright`; of a clip the middle frame."""
+    if isinstance(source, Image.Image) or not is_clip(source):
+        return photos.upright(source)
+    return picture(source), sha256(source)
+
+
+def picture(file: str | os.PathLike[str], *, at_least: int = 0) -> Image.Image:
+    """A photo, or the middle frame of a clip, upright and in RGB; `at_least` as for `photos.decode`."""
+    if not is_clip(file):
+        return photos.decode(photos.read_bytes(file), file, at_least=at_least)
+    with open_clip(file) as clip:
+        return Image.fromarray(clip.frames(clip.evenly(1))[0])
+
+
+@contextmanager
+def opened(file: str | os.PathLike[str]) -> Iterator[tuple[av.container.InputContainer, Stamp]]:
+    """A container, and the stamp of its file; whatever FFmpeg raises while it is used comes out as BadPhoto."""
+    try:
+        import av
+    except ImportError:
+        raise BadPhoto(file, f"is a clip; `{INSTALL}` brings what opens it") from None
+    options = {"format_whitelist": _FORMATS, "protocol_whitelist": "none", "max_pixels": str(MAX_PIXELS)}
+    with photos.open_file(file, most=None, kind="clip") as (handle, length):
+        status = os.fstat(handle.fileno())
+        stamp = (length, status.st_mtime_ns, status.st_ino, status.st_dev)
+        try:
+            with av.open(
+                handle, mode="r", options=options, metadata_errors="replace", buffer_size=1 << 18
+            ) as container:
+                yield container, stamp
+        except av.InvalidDataError:
+            raise BadPhoto(file, "is damaged, or no clip in a format that we open") from None
+        except av.EOFError:
+            raise BadPhoto(file, "has no frames") from None
+        except (av.FFmpegError, MemoryError) as error:
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise BadPhoto(file, f"is damaged ({reason})") from None
+
+
+def is_clip(file: str | os.PathLike[str]) -> bool:
+    """Whether a file is a clip, by what it begins with; by its name where that says nothing."""
+    try:
+        with photos.open_file(file, most=None) as (handle, _):
+            head = handle.read(400)
+    except BadPhoto:
+        head = b""
+    if head[:4] == b"RIFF" or head[4:8] == b"ftyp":
+        return head[8:12] in (b"AVI ", b"AVIX") or (head[4:8] == b"ftyp" and not _is_still(head))
+    if head.startswith(_CLIP_HEADS) or head[4:8] in _ATOMS or head[::188][:3] == b"GGG" or head[4::192][:2] == b"GG":
+        return True
+    return named_as_clip(file) and not head.startswith(_PHOTO_HEADS)
+
+
+def named_as_clip(file: str | os.PathLike[str]) -> bool:
+    return file_of(file).suffix.lower() in CLIP_SUFFIXES
+
+
+_CLIP_HEADS = (b"\x1aE\xdf\xa3", b"FLV\x01", b"0&\xb2u\x8ef\xcf\x11", b"OggS", b"\0\0\x01\xba", b"\0\0\x01\xb3")
+_ATOMS = (b"moov", b"mdat", b"wide", b"pnot")
+_PHOTO_HEADS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BM", b"II", b"MM")
+
+
+def _is_still(head: bytes) -> bool:
+    """Of the formats that begin as MP4 does: HEIC, AVIF and Canon's RAW."""
+    return any(brand in head[8:64] for brand in (b"heic", b"heix", b"mif1", b"msf1", b"avif", b"crx "))
+
+
+def _video_stream(container: av.container.InputContainer, file: object) -> av.VideoStream:
+    from av.stream import Disposition
+
+    for stream in container.streams.video:
+        if not stream.disposition & Disposition.attached_pic:  # the cover of a song is no video
+            return stream
+    raise BadPhoto(file, "has sound but no video" if container.streams.audio else "has no video in it")
+
+
+def start_of(container: av.container.InputContainer) -> float:
+    """Seconds: the time of the first frame, from which times are counted."""
+    stream = container.streams.video[0]
+    return float((stream.start_time or 0) * (stream.time_base or 0))
+
+
+def packets(container: av.container.InputContainer, stream: Any) -> Iterator[Any]:
+    """Up to the end, or to where the container is broken."""
+    import av
+
+    try:
+        yield from container.demux(stream)
+    except (av.InvalidDataError, av.EOFError):
+        return

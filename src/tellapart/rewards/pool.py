@@ -1,0 +1,237 @@
+"""A pool: what rewards need of a set of photos, in a folder that other people's trainers can open.
+
+    pool.json         the retriever, and each photo's id, file and references
+    pool.safetensors  image vectors, look-alikes, document frequencies; memory-mapped, so that processes share them
+
+`make` writes one, `Pool` opens it, and `caption_reward.CaptionReward` scores captions with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from tellapart import files
+from tellapart.data import items
+from tellapart.data.examples import Example, check, folder_of, relative_names
+from tellapart.errors import UserError
+from tellapart.metrics.ngrams import Frequencies
+from tellapart.models.retrievers import load as load_retriever
+from tellapart.neighbours.groups import Photo, Rule
+from tellapart.neighbours.mining import mine
+from tellapart.neighbours.thresholds import duplicates_above
+from tellapart.retrievers import DEFAULT, EMBEDDED
+from tellapart.retrievers.embeddings import embed_photos
+from tellapart.retrievers.retriever import Retriever
+from tellapart.rewards.consensus import Consensus
+from tellapart.rewards.words import RewardVocabulary
+
+FORMAT = 1
+_HEAD, _TENSORS = "pool.json", "pool.safetensors"
+_NUMBERS = {"F32": np.float32, "I64": np.int64, "I32": np.int32}
+_SHAPES = {"images": 2, "look_alikes": 2, "closeness": 1, "nearest": 1, "parents": 1, "tokens": 1, "counts": 1}
+
+
+@dataclass(frozen=True)
+class Made:
+    photos: int
+    references: int
+    problems: list[str]  # a sentence for each photo or record that could not be used
+
+
+def make(
+    data: str | Path,
+    out: Path,
+    *,
+    retriever: str = DEFAULT,
+    k: int = 5,
+    split: str | None = None,
+    device: str = "auto",
+) -> Made:
+    """Write the pool of a data file or a folder of photos.
+
+    k      look-alikes of a photo; copies and near-duplicates are none
+    split  only this part of a data file
+    """
+    opened = items.open_path(data, split=split)
+    listener = load_retriever(retriever, device=device)
+    if listener.encoder is None:
+        raise UserError(f"{listener.name} knows photos by their references; a pool needs a retriever that sees photos.")
+    seen = embed_photos(listener, list(dict.fromkeys(str(example.file) for example in opened.examples)))
+    problems = opened.problems + [f"{file}: {reason}" for file, reason in seen.failed.items()]
+    examples = [example for example in opened.examples if str(example.file) not in seen.failed]
+    if not examples:
+        raise UserError(f"{data}: none of its photos can be read" + (f"; {problems[0]}" if problems else "."))
+    assert seen.features is not None
+    row_of = {file: row for row, file in enumerate(seen.files)}
+    rows = [row_of[str(example.file)] for example in examples]
+    photos = [Photo(str(e.file), seen.sha256[row], e.id) for e, row in zip(examples, rows, strict=True)]
+    vectors, features = seen.vectors[rows], seen.features[rows]
+    rule = Rule(k=k, duplicates_above=duplicates_above(listener.encoder))
+    alike = mine(photos, vectors, rule, looks=features)
+    nearest = mine(photos, features, Rule(metric="euclidean", k=1)).indices[:, 0]  # the neighbour of GLD
+    closeness = np.where(alike.indices[:, 0] >= 0, alike.scores[:, 0], -np.inf)
+    frequencies = _frequencies([example.captions for example in examples])
+    tensors = {
+        "images": torch.from_numpy(vectors),
+        "look_alikes": torch.from_numpy(alike.indices),
+        "closeness": torch.from_numpy(closeness.astype(np.float32)),
+        "nearest": torch.from_numpy(nearest.copy()),
+        "parents": torch.from_numpy(frequencies.parents),
+        "tokens": torch.from_numpy(frequencies.tokens),
+        "counts": torch.from_numpy(frequencies.counts),
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    names = relative_names([files.real(example.file) for example in examples], files.real(out))
+    records = [{"id": e.id, "file": name, "captions": e.captions} for e, name in zip(examples, names, strict=True)]
+    is_own = retriever not in EMBEDDED and files.is_folder(Path(retriever))  # a trainer may run elsewhere
+    head = {
+        "format": FORMAT,
+        "retriever": {"load": str(files.real(Path(retriever))) if is_own else retriever, "sha256": listener.sha256},
+        "photos": records,
+    }
+    # The numbers first: a pool.json beside those of other photos is found out by the fingerprint.
+    metadata = {"photos_sha256": _fingerprint(examples)}
+    files.replace(out / _TENSORS, save_tensors({n: t.contiguous() for n, t in tensors.items()}, metadata))
+    files.replace(out / _HEAD, (json.dumps(head) + "\n").encode("ascii"))
+    return Made(len(examples), sum(len(example.captions) for example in examples), problems)
+
+
+def _frequencies(references: Sequence[Sequence[str]]) -> Frequencies:
+    """Document frequencies of the n-grams of words, by the numbers of the reward vocabulary, the end counted."""
+    vocabulary = RewardVocabulary(text for texts in references for text in texts)
+    ids = [[vocabulary.encode(text) for text in texts] for texts in references]
+    return Consensus(ids, end=vocabulary.eos).frequencies.pruned()
+
+
+class Pool:
+    """A pool that is open: photos by position, and what is known of them."""
+
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+        file = self.folder / _HEAD
+        if not files.is_file(file):
+            raise UserError(f"{self.folder}: this is no pool; `tellapart pool DATA --out POOL` makes one.")
+        head = files.read_json(file)
+        if head.get("format") != FORMAT:
+            raise UserError(
+                f"{self.folder}: the pool has format {head.get('format')!r}, and this version reads {FORMAT}; make it "
+                "again with `tellapart pool`."
+            )
+        self.examples, self._retriever = _contents(head, file)
+        tensors = _tensors(self.folder / _TENSORS, self.examples)
+        self.images, self.look_alikes, self.closeness, self.nearest = (
+            tensors[name] for name in ("images", "look_alikes", "closeness", "nearest")
+        )
+        numbers = (tensors[name].numpy().astype(np.int32) for name in ("parents", "tokens", "counts"))
+        self.frequencies = Frequencies(len(self.examples), *numbers)
+        self._position = {str(files.real(example.file)): row for row, example in enumerate(self.examples)}
+        self._position |= {str(example.id): row for row, example in enumerate(self.examples)}
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def positions(self, photos: Sequence[int | str | Path]) -> list[int]:
+        """Where photos stand, by their ids or files."""
+        found = [self._find(photo) for photo in photos]
+        if len(photos) > 1 and not any(position is not None for position in found):
+            raise UserError(
+                f"{self.folder}: none of the {len(photos)} photos is in this pool (the first is {str(photos[0])!r}, "
+                f"and the pool begins with {str(self.examples[0].id)!r}); it was made for other photos."
+            )
+        known = [position for position in found if position is not None]
+        if len(known) < len(found):
+            raise UserError(f"{self.folder}: the photo {str(photos[found.index(None)])!r} is not in this pool.")
+        return known
+
+    def _find(self, photo: int | str | Path) -> int | None:
+        found = self._position.get(str(photo))
+        if found is None and "\0" not in str(photo):
+            found = self._position.get(str(files.real(Path(photo)))) if not isinstance(photo, int) else None
+        return found
+
+    def load_retriever(self, device: str = "auto") -> Retriever:
+        """The one whose vectors these are."""
+        name, sha256 = self._retriever
+        found = load_retriever(name, device=device)
+        if found.sha256 != sha256:
+            raise UserError(
+                f"{self.folder}: the pool was made with other weights of the retriever {name!r} ({sha256[:8]}; here "
+                f"are {found.sha256[:8]}); make it again with `tellapart pool`."
+            )
+        if found.size != self.images.shape[1]:
+            raise UserError(
+                f"{self.folder}: its vectors have {self.images.shape[1]} numbers, those of {name!r} {found.size}."
+            )
+        return replace(found, encoder=None)  # photos are embedded already
+
+
+def _contents(head: dict[str, Any], file: Path) -> tuple[list[Example], tuple[str, str]]:
+    records, retriever = head.get("photos"), head.get("retriever")
+    names = [retriever.get(key) for key in ("load", "sha256")] if isinstance(retriever, dict) else []
+    if not isinstance(records, list) or not records or not names or not all(isinstance(name, str) for name in names):
+        raise UserError(f"{file}: the pool is damaged; make it again with `tellapart pool`.")
+    examples, problems = check(records, source=file, folder=folder_of(file))
+    if problems:
+        raise UserError(f"{problems[0]} The pool is damaged; make it again with `tellapart pool`.")
+    return examples, (str(names[0]), str(names[1]))
+
+
+def _tensors(file: Path, examples: Sequence[Example]) -> dict[str, Tensor]:
+    """Memory-mapped.  Each is checked once, so that no reward can read beyond its end."""
+    files.regular(file)
+    try:
+        with safe_open(file, "pt") as opened:
+            made_for = (opened.metadata() or {}).get("photos_sha256")
+            if missing := _SHAPES.keys() - opened.keys():
+                raise UserError(f"{file}: has no {min(missing)}; make the pool again.")
+        found = _mapped(file)
+    except (SafetensorError, OSError, KeyError, ValueError):
+        raise UserError(f"{file}: this is no file of a pool, or it is damaged; make the pool again.") from None
+    if made_for != _fingerprint(examples):
+        raise UserError(f"{file}: it was made for other photos than {_HEAD} beside it; make the pool again.")
+    count, ngrams = len(examples), len(found["parents"])
+    own = torch.arange(1, ngrams + 1)
+    sound = (
+        all(found[name].ndim == dimensions for name, dimensions in _SHAPES.items())
+        and all(len(found[name]) == count for name in ("images", "look_alikes", "closeness", "nearest"))
+        and found["images"].is_floating_point()
+        and all(int(found[n].min()) >= -1 and int(found[n].max()) < count for n in ("look_alikes", "nearest"))
+        and len(found["tokens"]) == len(found["counts"]) == ngrams
+        and bool(((found["parents"] >= 0) & (found["parents"] < own) & (found["tokens"] >= 0)).all())
+    )
+    if not sound:
+        raise UserError(f"{file}: its numbers do not fit {count} photos; make the pool again.")
+    return found
+
+
+def _mapped(file: Path) -> dict[str, Tensor]:
+    """The tensors of a file that safetensors has checked, on its pages: get_tensor would copy them."""
+    with file.open("rb") as opened:
+        size = int.from_bytes(opened.read(8), "little")
+        header = json.loads(opened.read(size))
+    pages = np.memmap(file, np.uint8, "c")  # what nobody writes to is shared
+    found = {}
+    for name in _SHAPES:
+        begin, end = (8 + size + offset for offset in header[name]["data_offsets"])
+        values = torch.from_numpy(pages[begin:end].view(_NUMBERS[header[name]["dtype"]]))
+        found[name] = values.view(header[name]["shape"])
+    return found
+
+
+def _fingerprint(examples: Sequence[Example]) -> str:
+    """Of which photos, in which order, with which references; not of where they lie."""
+    digest = hashlib.sha256()
+    for example in examples:
+        digest.update(json.dumps([example.id, *example.captions]).encode("ascii"))
+    return digest.hexdigest()

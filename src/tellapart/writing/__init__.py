@@ -1,0 +1,1 @@
+"""Captions where they belong: in sidecars and files of photos, and in the pages of a site."""

@@ -1,0 +1,213 @@
+"""The XMP packet inside a photo's file, put there by splicing bytes: the picture and all other metadata stay.
+
+Refused, in a sentence: kinds of files other than JPEG, PNG and WebP, RAW photos, files signed by C2PA (a change would
+break the signature), and JPEGs that hold several pictures, whose table of places would no longer be true.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import PurePath
+from typing import NamedTuple
+
+from tellapart.data.media import raw
+from tellapart.data.media.identity import picture_sha256
+from tellapart.errors import BadPhoto
+from tellapart.writing import edits, xmp
+from tellapart.writing.edits import Edit
+from tellapart.writing.packet import MOST_BYTES, BadPacket
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+_IN_JPEG = b"http://ns.adobe.com/xap/1.0/\0"
+_IN_PNG = b"XML:com.adobe.xmp\0"
+_LONGEST_SEGMENT = 65533  # bytes of a JPEG segment after its length
+_PADDING = re.compile(rb"\s+(?=<\?xpacket end=)")
+_SIGNED = "is signed (C2PA), and a change would break the signature; use --xmp"
+
+
+class Part(NamedTuple):
+    """A segment or chunk of a file."""
+
+    kind: bytes
+    start: int
+    body: int
+    end: int  # of the body
+    after: int  # with check sum or filling
+
+
+def merge(data: bytes, file: str, text: xmp.Text, *, replace: bool) -> xmp.Merged:
+    """The whole file with the caption in its packet.  Raises BadPhoto, or BadPacket for what its XMP is."""
+    try:
+        merged = _format(data, file)(data, file, text, replace)
+    except (IndexError, ValueError):
+        raise BadPhoto(file, "the file is damaged, so nothing is written into it") from None
+    if picture_sha256(merged.data) != picture_sha256(data):  # must not be; a photo has no copy
+        raise BadPhoto(file, "the caption cannot be put into the file without a change to its picture")
+    return merged
+
+
+def _format(data: bytes, file: str) -> Callable[[bytes, str, xmp.Text, bool], xmp.Merged]:
+    if data.startswith(b"\xff\xd8\xff"):
+        return _jpeg
+    if data.startswith(_PNG):
+        return _png
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return _webp
+    if data[:4] in (b"II*\0", b"MM\0*") and (
+        raw.is_raw(data) or PurePath(file).suffix.lower() not in (".tif", ".tiff")
+    ):
+        raise BadPhoto(file, "is a RAW photo, which is never written into; use --xmp")
+    raise BadPhoto(file, "only JPEG, PNG and WebP files can be written into; use --xmp")
+
+
+def _merged(packet: bytes | None, text: xmp.Text, replace: bool) -> xmp.Merged:
+    return xmp.merge(xmp.EMPTY if packet is None else packet, text, replace=replace)
+
+
+def _spliced(data: bytes, changes: list[Edit], merged: xmp.Merged) -> xmp.Merged:
+    if not merged.edits:
+        return xmp.Merged(data, [], merged.kept)
+    return xmp.Merged(edits.apply(data, changes), changes, merged.kept)
+
+
+def _only(parts: list[Part], file: str) -> Part | None:
+    if len(parts) > 1:
+        raise BadPhoto(file, "has two XMP packets; nothing is written into it")
+    return parts[0] if parts else None
+
+
+# JPEG: markers and segments before the picture
+
+
+def _segments(data: bytes) -> Iterator[Part]:
+    place = 2
+    while True:
+        if data[place] != 0xFF:
+            raise ValueError
+        marker = data[place + 1]
+        if marker == 0xFF:  # filling
+            place += 1
+            continue
+        if marker in (0xDA, 0xD9):
+            return
+        size = int.from_bytes(data[place + 2 : place + 4], "big")
+        end = place + 2 + size
+        if size < 2 or end > len(data):
+            raise ValueError
+        yield Part(bytes([marker]), place, place + 4, end, end)
+        place = end
+
+
+def _jpeg(data: bytes, file: str, text: xmp.Text, replace: bool) -> xmp.Merged:
+    parts = list(_segments(data))
+    first = 2  # after what must come first: JFIF, EXIF
+    for part in parts:
+        body = data[part.body : part.end]
+        if part.kind == b"\xeb" and b"c2pa" in body:
+            raise BadPhoto(file, _SIGNED)
+        if part.kind == b"\xe2" and body.startswith(b"MPF\0"):
+            raise BadPhoto(file, "holds several pictures (MPF), so nothing is written into it; use --xmp")
+        if part.start == first and (part.kind == b"\xe0" or body.startswith(b"Exif\0")):
+            first = part.end
+    own = _only([p for p in parts if p.kind == b"\xe1" and data.startswith(_IN_JPEG, p.body)], file)
+    merged = _merged(data[own.body + len(_IN_JPEG) : own.end] if own else None, text, replace)
+    packet = merged.data
+    if len(packet) + len(_IN_JPEG) > _LONGEST_SEGMENT:
+        packet = _PADDING.sub(b"\n", packet)  # room that programs leave for one another
+    body = _IN_JPEG + packet
+    if len(body) > _LONGEST_SEGMENT:
+        raise BadPhoto(file, "its XMP and the caption do not fit into a JPEG together; use --xmp")
+    segment = b"\xff\xe1" + (len(body) + 2).to_bytes(2, "big") + body
+    start, end = (own.start, own.end) if own else (first, first)
+    return _spliced(data, [Edit(start, end, segment)], merged)
+
+
+# PNG: chunks with a check sum
+
+
+def _png(data: bytes, file: str, text: xmp.Text, replace: bool) -> xmp.Merged:
+    parts, place = list[Part](), len(_PNG)
+    while place < len(data) and (not parts or parts[-1].kind != b"IEND"):
+        end = place + 8 + int.from_bytes(data[place : place + 4], "big")
+        if end + 4 > len(data):
+            raise ValueError
+        parts.append(Part(data[place + 4 : place + 8], place, place + 8, end, end + 4))
+        place = end + 4
+    if any(part.kind == b"caBX" for part in parts):
+        raise BadPhoto(file, _SIGNED)
+    if any(data.startswith(b"Raw profile type xmp\0", part.body) for part in parts if part.kind in (b"tEXt", b"zTXt")):
+        raise BadPhoto(file, "has XMP as ImageMagick writes it, which is not changed; use --xmp")
+    own = _only([part for part in parts if part.kind == b"iTXt" and data.startswith(_IN_PNG, part.body)], file)
+    merged = _merged(_international(data[own.body : own.end]) if own else None, text, replace)
+    body = b"iTXt" + _IN_PNG + b"\0\0\0\0" + merged.data
+    chunk = (len(body) - 4).to_bytes(4, "big") + body + zlib.crc32(body).to_bytes(4, "big")
+    pixels = [part.start for part in parts if part.kind == b"IDAT"][0]  # noqa: RUF015 - an IndexError: it is damaged
+    start, end = (own.start, own.after) if own else (pixels, pixels)
+    return _spliced(data, [Edit(start, end, chunk)], merged)
+
+
+def _international(body: bytes) -> bytes:
+    """The text of an iTXt chunk: keyword, whether and how it is packed, language, translated keyword, text."""
+    rest = body[len(_IN_PNG) :]
+    packed, content = rest[0], rest[2:].split(b"\0", 2)[2]
+    if not packed:
+        return content
+    unpack = zlib.decompressobj()
+    try:
+        text = unpack.decompress(content, MOST_BYTES + 1)
+    except zlib.error:
+        raise ValueError from None
+    if len(text) > MOST_BYTES:
+        raise BadPacket(f"the XMP has more than {MOST_BYTES >> 20} MB, the most that is read")
+    return text
+
+
+# WebP: chunks of a RIFF file
+
+
+def _webp(data: bytes, file: str, text: xmp.Text, replace: bool) -> xmp.Merged:
+    whole = 8 + int.from_bytes(data[4:8], "little")
+    if whole > len(data):
+        raise ValueError
+    parts, place = list[Part](), 12
+    while place + 8 <= whole:
+        end = place + 8 + int.from_bytes(data[place + 4 : place + 8], "little")
+        if end > whole:
+            raise ValueError
+        parts.append(Part(data[place : place + 4], place, place + 8, end, min(end + (end - place) % 2, whole)))
+        place = parts[-1].after
+    kinds = {part.kind: part for part in parts}
+    if b"C2PA" in kinds:
+        raise BadPhoto(file, _SIGNED)
+    own = _only([part for part in parts if part.kind == b"XMP "], file)
+    merged = _merged(data[own.body : own.end] if own else None, text, replace)
+    chunk = _chunk(b"XMP ", merged.data)
+    changes = [Edit(own.start, own.after, chunk) if own else Edit(place, place, chunk)]
+    if b"VP8X" in kinds:
+        flags = kinds[b"VP8X"].body
+        changes.append(Edit(flags, flags + 1, bytes([data[flags] | 0x04])))
+    else:
+        changes.append(Edit(12, 12, _chunk(b"VP8X", _extended(data, kinds))))
+    grown = sum(len(edit.data) - (edit.end - edit.start) for edit in changes)
+    changes.append(Edit(4, 8, (whole - 8 + grown).to_bytes(4, "little")))
+    return _spliced(data, sorted(changes), merged)
+
+
+def _chunk(kind: bytes, body: bytes) -> bytes:
+    return kind + len(body).to_bytes(4, "little") + body + b"\0" * (len(body) % 2)
+
+
+def _extended(data: bytes, kinds: dict[bytes, Part]) -> bytes:
+    """The chunk that says what else there is, of a file that has only a picture: flags, width - 1, height - 1."""
+    if b"VP8L" in kinds:
+        bits = int.from_bytes(data[kinds[b"VP8L"].body + 1 : kinds[b"VP8L"].body + 5], "little")
+        width, height, alpha = bits & 0x3FFF, bits >> 14 & 0x3FFF, bits >> 28 & 1
+    elif b"VP8 " in kinds:
+        start = kinds[b"VP8 "].body + 6  # after the frame's tag and start code
+        width, height = (int.from_bytes(data[at : at + 2], "little") & 0x3FFF for at in (start, start + 2))
+        width, height, alpha = width - 1, height - 1, 0
+    else:
+        raise ValueError
+    return bytes([0x04 | alpha << 4, 0, 0, 0]) + width.to_bytes(3, "little") + height.to_bytes(3, "little")

@@ -1,0 +1,198 @@
+"""Captions of a file of captions into sidecars, texts beside the photos, or the photos' own files.
+
+A photo is written for only if it still shows what was captioned.  A row that does not say what its photo showed could
+name any file: it must be a photo below the folder of the captions or the current one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from tellapart import files
+from tellapart.captioning import resume
+from tellapart.captioning.chatter import one_line
+from tellapart.captioning.rows import KEY, CaptionsFile, Row
+from tellapart.data.media.formats import RAW_SUFFIXES
+from tellapart.data.media.identity import identify
+from tellapart.data.media.photos import PHOTO_SUFFIXES
+from tellapart.data.media.photos import read_bytes as read_photo
+from tellapart.errors import BadPhoto, UserError
+from tellapart.writing import in_file, xmp
+from tellapart.writing.edits import Edit
+from tellapart.writing.journal import Journal
+from tellapart.writing.packet import MOST_BYTES, BadPacket
+
+Kind = Literal["xmp", "txt", "in-file"]
+Naming = Literal["auto", "file", "stem"]  # photo.jpg.xmp, photo.xmp, or what there is already
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What is to become of one photo."""
+
+    photo: str  # as the captions name it
+    target: Path  # absolute
+    caption: str
+    before: bytes | None
+    merged: xmp.Merged
+
+    @property
+    def action(self) -> str:
+        if self.merged.edits:
+            return "write"
+        return "keep" if self.merged.kept else "unchanged"
+
+
+@dataclass
+class Captions:
+    """Of each photo, its texts by language."""
+
+    path: Path
+    rows: dict[str, dict[str, Row]] = field(default_factory=dict)  # place -> language -> row
+    failed: int = 0  # rows without a caption
+
+    @classmethod
+    def read(cls, path: Path) -> Captions:
+        captions = cls(path)
+        rows = CaptionsFile(files.regular(path), option="").rows
+        by_place: dict[tuple[str, str], list[Row]] = {}
+        named = [row | {"file": captions._located(row["file"])} for row in rows]
+        for row, place in zip(named, resume.places([row["file"] for row in named]), strict=True):
+            by_place.setdefault((place, str(row.get("language") or "")), []).append(row)
+        for (place, language), found in by_place.items():
+            row = resume.chosen(found)[-1]
+            if one_line(row.get("caption", "")):
+                captions.rows.setdefault(place, {})[language] = row
+            else:
+                captions.failed += 1
+        if not captions.rows:
+            raise UserError(f"{path}: has no caption.")
+        return captions
+
+    def _located(self, name: str) -> str:
+        """As it is named from here, or else from the folder of the captions."""
+        beside = self.path.parent / name
+        return str(beside) if "\0" not in name and not os.path.lexists(name) and os.path.lexists(beside) else name
+
+
+class Writer:
+    def __init__(self, captions: Captions, kind: Kind, *, naming: Naming = "auto", replace: bool = False):
+        self._captions, self._kind, self._naming, self._replace = captions, kind, naming, replace
+        self._roots = [files.real(Path()), files.real(captions.path).parent]
+        self._date = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self._taken: dict[Path, str] = {}  # target -> photo
+        self._photos_in: dict[Path, dict[str, int]] = {}  # folder -> stem -> number of photos with it
+        self.journal = Journal(captions.path)
+
+    def plan(self) -> Iterator[Planned | BadPhoto]:
+        """In the order of the captions.  UserErrors of one photo do not stop the others."""
+        for place, rows in self._captions.rows.items():
+            photo = next(iter(rows.values()))["file"]
+            try:
+                yield self._planned(photo, Path(place), rows)
+            except BadPhoto as error:
+                yield error
+            except UserError as error:
+                yield BadPhoto(photo, str(error).rstrip("."))
+
+    def write(self, planned: Planned) -> None:
+        """One photo, unless its target has changed meanwhile."""
+        now = files.read_bytes(planned.target) if os.path.lexists(planned.target) else None
+        if now != planned.before:
+            raise UserError(f"{planned.target}: somebody else has changed the file; run the command again.")
+        self.journal.change(planned.target, planned.before, planned.merged.data, planned.merged.edits)
+
+    def _planned(self, photo: str, place: Path, rows: dict[str, Row]) -> Planned:
+        self._check(photo, place, rows.values())
+        target = self._target(photo, place)
+        if target.is_symlink():
+            raise BadPhoto(photo, f"{target} is a link, which is not written to")
+        before = self._read(photo, target)
+        texts = {language or xmp.DEFAULT: one_line(row["caption"]) for language, row in rows.items()}
+        by_hand = all(map(resume.is_by_hand, rows.values()))
+        try:
+            merged = self._merged(before, photo, target, xmp.Text(texts, by_hand, self._date))
+        except BadPacket as error:
+            raise BadPhoto(target, str(error)) from None
+        return Planned(photo, target, next(iter(texts.values())), before, merged)
+
+    def _check(self, photo: str, place: Path, rows: Iterable[Row]) -> None:
+        """That it is a photo, and the one that was captioned."""
+        known = [found[1] for row in rows if (found := KEY.fullmatch(str(row.get("key", "")))) and found[2]]
+        picture = identify(photo).picture
+        if any(key != picture[:16] for key in known):
+            raise BadPhoto(photo, "the picture has changed since it was captioned; caption it again")
+        if known:
+            return
+        if not any(place.is_relative_to(root) for root in self._roots):
+            raise BadPhoto(photo, "lies outside of the current folder and that of the captions, so it is left alone")
+        if place.suffix.lower() not in PHOTO_SUFFIXES:
+            raise BadPhoto(photo, "its name is not that of a photo")
+
+    def _read(self, photo: str, target: Path) -> bytes | None:
+        if self._kind == "in-file":
+            if target.suffix.lower() in RAW_SUFFIXES:
+                raise BadPhoto(photo, "is a RAW photo, which is never written into; use --xmp")
+            return read_photo(target)
+        return files.read_bytes(target, most=MOST_BYTES) if os.path.lexists(target) else None
+
+    def _merged(self, before: bytes | None, photo: str, target: Path, text: xmp.Text) -> xmp.Merged:
+        if self._kind == "in-file" and before is not None:
+            return in_file.merge(before, photo, text, replace=self._replace)
+        if self._kind == "txt":
+            return self._plain(before, target, next(iter(text.wanted.values())))
+        merged = xmp.merge(before or xmp.EMPTY, text, replace=self._replace)
+        # A file that is not there, or empty, becomes the whole packet.
+        return merged if before else xmp.Merged(merged.data, [Edit(0, 0, merged.data)])
+
+    def _plain(self, before: bytes | None, target: Path, caption: str) -> xmp.Merged:
+        data = (caption + "\n").encode("utf-8")
+        if before is not None and before.strip() and before.strip() != data.strip():
+            if not self._replace and not self.journal.wrote(target, before):
+                return xmp.Merged(before, kept=["text"])
+        elif before is not None and before.strip():
+            return xmp.Merged(before)
+        return xmp.Merged(data, [Edit(0, len(before or b""), data)])
+
+    # Names
+
+    def _target(self, photo: str, place: Path) -> Path:
+        if self._kind == "in-file":
+            return place
+        suffix = f".{self._kind}"
+        long, short = place.with_name(place.name + suffix), place.with_suffix(suffix)
+        target = {"file": long, "stem": short}.get(self._naming) or self._found(photo, place, long, short)
+        other = self._taken.setdefault(target, photo)
+        if other != photo:
+            raise BadPhoto(photo, f"{target.name} is of {other} too; --name file gives each its own")
+        return target
+
+    def _found(self, photo: str, place: Path, long: Path, short: Path) -> Path:
+        """What there is already.  Of photo.cr2 and photo.jpg, photo.xmp is that of the RAW photo."""
+        has_long, has_short = os.path.lexists(long), os.path.lexists(short)
+        alone = self._with_stem(place) < 2 or place.suffix.lower() in RAW_SUFFIXES
+        if has_long and has_short and alone:
+            raise BadPhoto(photo, f"has two files, {long.name} and {short.name}; --name file or stem says which to use")
+        if has_long or has_short:
+            return short if has_short and alone else long
+        return short if self._kind == "txt" and self._with_stem(place) < 2 else long
+
+    def _with_stem(self, place: Path) -> int:
+        if place.parent not in self._photos_in:
+            counts = self._photos_in[place.parent] = {}
+            for name in _names(place.parent):
+                if name.suffix.lower() in PHOTO_SUFFIXES:
+                    counts[name.stem] = counts.get(name.stem, 0) + 1
+        return self._photos_in[place.parent].get(place.stem, 0)
+
+
+def _names(folder: Path) -> Sequence[Path]:
+    try:
+        return [Path(name) for name in os.listdir(folder)]  # noqa: PTH208 - names, of many thousand photos
+    except OSError as error:
+        raise UserError(f"{folder}: the folder cannot be read ({error.strerror}).") from None

@@ -1,0 +1,219 @@
+"""Sidecars, captions, photos, journals and pages of others in the way of `write` and `alt`: nothing is lost."""
+
+import errno
+import json
+import os
+
+import pytest
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+from tellapart import files
+from tellapart.errors import BadPhoto
+from tellapart.writing import alt, in_file, xmp
+
+STEERING = ("\x1b", "\x07", "\r", "\u202e")
+TEXT = xmp.Text({"x-default": "a dog"}, False, "2026-01-01T00:00:00Z")
+
+
+@pytest.fixture
+def photo(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    Image.new("RGB", (20, 20), (9, 99, 9)).save(tmp_path / "photos" / "a.jpg")
+    return tmp_path / "photos" / "a.jpg"
+
+
+def listed(*rows):
+    with files.Path("c.jsonl").open("w") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    return "c.jsonl"
+
+
+def refused(tellapart, reason, *options):
+    """One sentence, and nothing but the captions and photos is there."""
+    before = {path: path.read_bytes() for path in files.Path().rglob("*") if path.is_file()}
+    code, _, err = tellapart("write", "c.jsonl", *options)
+    assert code == 1
+    assert reason in err
+    lines = [line for line in err.splitlines() if not line.endswith("/s")]  # progress, on a slow machine
+    assert len(lines) == 2  # and the counts
+    assert not any(character in err for character in STEERING)
+    assert {path: path.read_bytes() for path in files.Path().rglob("*") if path.is_file()} == before
+
+
+LAUGHS = '<!DOCTYPE a [<!ENTITY a "ha"><!ENTITY b "' + "&a;" * 1000 + '"><!ENTITY c "' + "&b;" * 1000 + '">]><a>&c;</a>'
+
+
+@pytest.mark.parametrize(
+    ("sidecar", "reason"),
+    [
+        ("my notes", "a.jpg.xmp: the XMP is not well-formed XML (line 1"),
+        ('<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><a>&x;</a>', "the XMP has a DTD, which is not read"),
+        ('<!DOCTYPE a SYSTEM "http://localhost:1/x.dtd"><a/>', "the XMP has a DTD, which is not read"),
+        (LAUGHS, "the XMP has a DTD, which is not read"),
+        ("<a>" * 100_000, "the XMP has more than"),
+        ("<a>" + "<b/>" * 300_000 + "</a>", "the XMP has more than"),
+    ],
+    ids=["text", "xxe", "dtd", "laughs", "deep", "many"],
+)
+def test_a_sidecar_that_is_no_xmp_is_left(tellapart, photo, sidecar, reason):
+    photo.with_name("a.jpg.xmp").write_text(sidecar)
+    listed({"file": "photos/a.jpg", "caption": "a dog"})
+    refused(tellapart, reason)
+    refused(tellapart, reason, "--replace")
+
+
+def test_a_sidecar_that_is_too_large_is_left(tellapart, photo):
+    with photo.with_name("a.jpg.xmp").open("wb") as file:
+        file.truncate(17 << 20)
+    listed({"file": "photos/a.jpg", "caption": "a dog"})
+    refused(tellapart, "more than 16 MB")
+
+
+def test_two_sidecars_of_one_photo_are_a_question(tellapart, photo):
+    for name in ("a.xmp", "a.jpg.xmp"):
+        photo.with_name(name).write_bytes(xmp.EMPTY)
+    listed({"file": "photos/a.jpg", "caption": "a dog"})
+    refused(tellapart, "has two files, a.jpg.xmp and a.xmp; --name file or stem says which to use")
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"file": "photos/gone.jpg"}, "gone.jpg: there is no such file"),
+        ({"file": "photos/a.jpg", "key": "0" * 16 + "-00000000-00000000"}, "has changed since it was captioned"),
+        ({"file": "../{outside}/b.jpg"}, "lies outside of the current folder"),
+        ({"file": "{absolute}/b.jpg"}, "lies outside of the current folder"),
+        ({"file": "photos/notes.docx"}, "its name is not that of a photo"),
+        ({"file": "photos"}, "is a folder"),
+        ({"file": "photos/\x1b[31m\u202e\r.jpg"}, "there is no such file"),
+        ({"file": "photos/a\0.jpg"}, "is no file name"),
+    ],
+)
+def test_rows_of_other_files_are_left(tellapart, photo, tmp_path_factory, row, reason):
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "b.jpg").write_bytes(photo.read_bytes())
+    photo.with_name("notes.docx").write_text("notes")
+    name = row["file"].format(outside=os.path.relpath(outside, photo.parent.parent.parent), absolute=outside)
+    listed(row | {"file": name, "caption": "a dog"})
+    refused(tellapart, reason)
+    assert [path.name for path in outside.iterdir()] == ["b.jpg"]
+
+
+def test_links_are_not_written_through(tellapart, photo, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "rc"
+    elsewhere.write_bytes(xmp.EMPTY)
+    photo.with_name("a.jpg.xmp").symlink_to(elsewhere)
+    listed({"file": "photos/a.jpg", "caption": "a dog"})
+    refused(tellapart, "is a link, which is not written to")
+    assert elsewhere.read_bytes() == xmp.EMPTY
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence_for_each_photo(tellapart, photo, monkeypatch):
+    unfinished = files._unfinished
+
+    def read_only(folder):
+        if folder == photo.parent:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return unfinished(folder)
+
+    monkeypatch.setattr(files, "_unfinished", read_only)
+    listed({"file": "photos/a.jpg", "caption": "a dog"})
+    before = photo.read_bytes()
+    for options in ((), ("--in-file",)):
+        code, _, err = tellapart("write", "c.jsonl", *options)
+        assert code == 1
+        assert "the file cannot be written (Read-only file system)" in err
+    monkeypatch.undo()
+    os.chdir(photo.parent.parent)
+    assert [path.name for path in photo.parent.iterdir()] == ["a.jpg"]
+    assert photo.read_bytes() == before
+
+
+def test_captions_that_steer_or_are_no_xml_become_plain_text(tellapart, photo):
+    listed({"file": "photos/a.jpg", "caption": "a\x1b[31m \x00dog\ud800\ufffe\u202e ]]> <b>&lt;"})
+    assert tellapart("write", "c.jsonl")[0] == 0
+    data = photo.with_name("a.jpg.xmp").read_text()
+    assert "]]&gt; &lt;b&gt;&amp;lt;</rdf:li>" in data
+    assert not any(character in data for character in STEERING)
+
+
+@pytest.mark.parametrize("line", ["x", "{}", '{"file": "/etc/passwd", "before": null, "after": "", "back": []}'])
+def test_a_journal_of_others_is_refused(tellapart, photo, line):
+    listed({"file": "photos/a.jpg", "caption": "a dog"})
+    files.Path("c.jsonl.journal").write_text(line + "\n")
+    code, _, err = tellapart("write", "c.jsonl", "--undo")
+    assert code == 2
+    assert "c.jsonl.journal: line 1" in err
+
+
+# Photos
+
+
+def jpeg(*segments):
+    parts = [b"\xff" + bytes([kind]) + (len(body) + 2).to_bytes(2, "big") + body for kind, body in segments]
+    return b"\xff\xd8" + b"".join(parts) + b"\xff\xd9"
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (jpeg((0xEB, b"JP\0\1\0\0\0\1\0\0\0\x20jumb....c2pa")), "signed"),
+        (jpeg((0xE2, b"MPF\0II*\0")), "several pictures"),
+        (b"\xff\xd8\xff\xe1\xff\xff", "damaged"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\x04caBX....", "damaged"),
+        (b"RIFF\xff\xff\xff\x7fWEBP", "damaged"),
+        (b"II*\0" + b"\0" * 20, "RAW"),
+        (b"GIF89a", "only JPEG, PNG and WebP"),
+    ],
+)
+def test_files_that_are_not_written_into(data, reason):
+    with pytest.raises(BadPhoto, match=reason):
+        in_file.merge(data, "a.cr2", TEXT, replace=True)
+
+
+def test_xmp_that_unpacks_to_very_much_is_refused(tmp_path):
+    info = PngInfo()
+    info.add_itxt("XML:com.adobe.xmp", " " * (17 << 20), zip=True)
+    Image.new("RGB", (4, 4)).save(tmp_path / "a.png", pnginfo=info)
+    with pytest.raises(xmp.BadPacket, match="more than 16 MB"):
+        in_file.merge((tmp_path / "a.png").read_bytes(), "a.png", TEXT, replace=False)
+
+
+# Pages
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        b'<img src="../../../../etc/passwd">',
+        b'<img src="//localhost:1/a.jpg">',
+        b'<img src="http://localhost:1/a.jpg">',
+        b'<img src="file:///etc/passwd">',
+        b'<img src="link.jpg">',
+        b'<img src="%00.jpg">',
+        b'<img src="http://[">',
+        b'<img src="gone\x1b[31m.jpg">',
+    ],
+)
+def test_images_that_are_not_of_the_site_are_named_and_left(tellapart, tmp_path, page):
+    site = tmp_path / "site"
+    site.mkdir()
+    Image.new("RGB", (4, 4)).save(tmp_path / "outside.jpg")
+    (site / "link.jpg").symlink_to(tmp_path / "outside.jpg")
+    (site / "index.html").write_bytes(page)
+    code, out, err = tellapart("alt", site, "--write")
+    assert (code, out) == (1, "")
+    assert err.count("\n") == 2
+    assert "\x1b" not in err
+    assert (site / "index.html").read_bytes() == page
+
+
+@pytest.mark.parametrize("suffix", [".html", ".md"])
+def test_pages_of_nonsense_take_no_time(tmp_path, suffix):
+    for number, part in enumerate(
+        ["<img ", "![", "![[", "<!--", "`", "![a](", "[a]: ", '<img alt="', "---\n", "<title>"]
+    ):
+        (tmp_path / f"{number}{suffix}").write_text(part * 500)
+    assert not [image for page in alt.read_pages(tmp_path) for image in page.wanted]

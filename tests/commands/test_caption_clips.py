@@ -1,0 +1,123 @@
+"""Clips on the command line: captions, segments, subtitles, look-alikes."""
+
+import json
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from PIL import Image
+
+import tellapart.album
+from support.clips import write_clip
+
+ALBUM = sorted((Path(tellapart.album.__file__).parent / "photos").glob("*.webp"))
+
+
+def frame(number):
+    with Image.open(ALBUM[number]) as photo:
+        return np.asarray(photo.convert("RGB").resize((128, 96)))
+
+
+def scenes(file, *numbers, seconds=1.0, codec="ffv1"):
+    """A clip of album photos, each shown for some time."""
+    count = round(25 * seconds)
+    return write_clip(file, [pixels for number in numbers for pixels in [frame(number)] * count], codec=codec)
+
+
+@pytest.fixture
+def caption(tellapart, small_model):
+    return lambda *arguments: tellapart("caption", "--model", small_model, *arguments)
+
+
+def rows_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_clip_is_captioned_by_its_middle_frame(caption, tmp_path):
+    clip = scenes(tmp_path / "a.mkv", 3, 7, 3)
+    for name, number in (("b.png", 7), ("c.png", 3)):
+        Image.fromarray(frame(number)).save(tmp_path / name)
+    code, _, _ = caption(tmp_path, "--out", tmp_path / "rows.jsonl")
+    middle, same, other = rows_of(tmp_path / "rows.jsonl")
+    assert (code, middle["file"]) == (0, str(clip))
+    assert (middle["caption"], middle["logprob"]) == (same["caption"], pytest.approx(same["logprob"], abs=1e-4))
+    assert abs(middle["logprob"] - other["logprob"]) > 1e-3
+
+
+def test_one_bad_clip_is_named_and_the_others_are_captioned(caption, tmp_path):
+    for number in range(4):
+        scenes(tmp_path / f"{number}.mkv", number, seconds=0.2)
+    (tmp_path / "2.mkv").write_bytes((tmp_path / "2.mkv").read_bytes()[:200])
+    code, out, err = caption(tmp_path)
+    assert code == 1
+    assert len(out.splitlines()) == 3
+    assert err.startswith(str(tmp_path / "2.mkv"))
+    assert err.count("\n") == 1
+
+
+def test_segments_have_a_row_each_with_their_times_and_are_resumed(caption, tmp_path):
+    clip = scenes(tmp_path / "a.mkv", 3, 7, 9)
+    code, _, _ = caption(clip, "--segments", "1", "--out", tmp_path / "a.jsonl")
+    rows = rows_of(tmp_path / "a.jsonl")
+    assert code == 0
+    assert [(row["file"], row["start"], row["end"]) for row in rows] == [
+        (f"{clip}#t={n},{n + 1}", n, n + 1) for n in range(3)
+    ]
+    for number, row in zip((3, 7, 9), rows, strict=True):  # the same as a photo of that scene
+        Image.fromarray(frame(number)).save(tmp_path / "photo.png")
+        assert caption(tmp_path / "photo.png")[1].split("\t")[1].strip() == row["caption"]
+    before = (tmp_path / "a.jsonl").read_bytes()
+    assert "3 of them from before" in caption(clip, "--segments", "1", "--out", tmp_path / "a.jsonl")[2]
+    assert (tmp_path / "a.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("suffix", [".srt", ".vtt"])
+def test_shots_become_subtitles_that_ffmpeg_reads(caption, tmp_path, suffix):
+    clip = scenes(tmp_path / "a.mp4", 3, 7, 9, seconds=4, codec="libx264")
+    out = tmp_path / f"a{suffix}"
+    assert caption(clip, "--segments", "shots", "--out", out)[0] == 0
+    with av.open(str(out)) as container:
+        starts = [float(packet.pts * packet.time_base) for packet in container.demux() if packet.size]
+    assert starts == pytest.approx([0, 4, 8], abs=0.05)
+
+
+@pytest.mark.slow
+def test_segments_of_a_video_are_told_apart_from_each_other(caption, tmp_path):
+    clip = scenes(tmp_path / "a.mp4", 3, 7, 9, 11, codec="libx264")
+    code, _, err = caption(clip, "--segments", "1", "--among", clip, "--out", tmp_path / "a.jsonl")
+    assert code == 0, err
+    rows = rows_of(tmp_path / "a.jsonl")
+    assert len(rows) == 4
+    assert all(name.startswith(f"{clip}#t=") for row in rows for name in row["look_alikes"])
+
+
+@pytest.mark.slow
+def test_lookalikes_of_a_folder_of_clips(tellapart, tmp_path):
+    folder = tmp_path / "clips"
+    folder.mkdir()
+    for number, content in enumerate([(3, 7), (3, 7), (20, 30), (25, 35)]):
+        scenes(folder / f"{number}.mkv", *content, seconds=0.3)
+    (folder / "1.mkv").write_bytes((folder / "0.mkv").read_bytes())
+    code, _, err = tellapart("lookalikes", folder, "--out", tmp_path / "groups.json")
+    assert code == 0, err
+    groups = json.loads((tmp_path / "groups.json").read_text())
+    assert [row["copies"] for row in groups["photos"]] == [[1], [0], [], []]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["a.mkv", "b.mkv", "--out", "x.srt"], "--out x.srt: subtitles are those of one clip, not of 2."),
+        (["a.mkv", "--line-length", "20"], "--line-length is about subtitles: --out F.srt or F.vtt."),
+    ],
+)
+def test_a_wrong_request_is_one_sentence(caption, tmp_path, monkeypatch, arguments, sentence):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = caption(*arguments)
+    assert (code, out, err) == (2, "", f"tellapart caption: {sentence}\n")
+
+
+@pytest.mark.parametrize("text", ["scenes", "0", "-1", "nan"])
+def test_segments_are_shots_or_seconds(caption, text):
+    assert caption("a.mp4", f"--segments={text}")[0] == 2

@@ -1,0 +1,153 @@
+"""Clips: exact frames, by number and by time, whatever the container and the frame rate."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from PIL import Image
+
+from support.clips import counted, number_in, rotate, write_clip
+from tellapart.data.media import clips
+from tellapart.data.media.clips import is_clip, open_clip
+from tellapart.errors import BadPhoto
+
+UNEVEN = np.cumsum([0.04, 0.04, 0.5, 0.02, 1.7, 0.04, 0.04, 0.9, 0.02, 0.3] * 4)
+UNEVEN = (UNEVEN - UNEVEN[0]).tolist()
+
+
+def numbers(frames):
+    return [number_in(frame) for frame in frames]
+
+
+@pytest.mark.parametrize(
+    ("name", "codec"),
+    [("a.mp4", "libx264"), ("a.mkv", "libx264"), ("a.webm", "libvpx-vp9"), ("a.ts", "libx264"), ("a.mov", "mpeg4")],
+)
+def test_every_frame_is_found_by_its_number_in_any_order(tmp_path, name, codec):
+    with open_clip(write_clip(tmp_path / name, 60, codec=codec)) as clip:
+        assert len(clip) == 60
+        assert clip.duration == pytest.approx(60 / 25, abs=0.041)
+        assert numbers(clip.frames(range(60))) == list(range(60))
+        assert numbers(clip.frames([41, 3, 3, 59, 12, 11])) == [41, 3, 3, 59, 12, 11]
+
+
+@pytest.mark.parametrize("name", ["a.mp4", "a.mkv"])
+def test_at_a_variable_rate_the_frame_at_a_time_is_the_one_that_is_shown_then(tmp_path, name):
+    with open_clip(write_clip(tmp_path / name, 40, UNEVEN)) as clip:
+        np.testing.assert_allclose(clip.times, UNEVEN, atol=1e-3)
+        wanted = np.random.default_rng(0).uniform(0, UNEVEN[-1], 50)
+        shown = [max(number for number, time in enumerate(UNEVEN) if time <= moment) for moment in wanted]
+        assert numbers(clip.frames_at(wanted)) == shown
+
+
+def test_frames_around_a_moment_are_counted_in_frames_and_end_with_the_clip(tmp_path):
+    with open_clip(write_clip(tmp_path / "a.mp4", 40, UNEVEN)) as clip:
+        assert numbers(clip.around(UNEVEN[20] + 0.01, [-10, -1, 0, 1, 10])) == [10, 19, 20, 21, 30]
+        assert numbers(clip.around(UNEVEN[5], [-25, 50])) == [0, 39]
+
+
+def test_frames_evenly_in_time_are_in_the_middle_of_equal_parts(tmp_path):
+    with open_clip(write_clip(tmp_path / "a.mp4", 40)) as clip:
+        assert clip.evenly(4) == [5, 15, 25, 35]
+        assert clip.evenly(1) == [20]
+
+
+@pytest.mark.parametrize("degrees", [0, 90, 180, 270])
+def test_a_rotated_clip_is_upright(tmp_path, degrees):
+    pixels = np.zeros((32, 64, 3), np.uint8)
+    pixels[:16, :32] = 255  # top left
+    with open_clip(rotate(write_clip(tmp_path / "a.mp4", [pixels] * 3), degrees)) as clip:
+        (frame,) = clip.frames([1])
+        assert frame.shape == ((32, 64, 3) if degrees % 180 == 0 else (64, 32, 3)) == (*clip.size[::-1], 3)
+    height, width = frame.shape[:2]
+    corners = [frame[y, x].mean() > 128 for y in (4, height - 5) for x in (4, width - 5)]
+    place = {0: 0, 90: 1, 180: 3, 270: 2}[degrees]  # clockwise: top left, top right, bottom right, bottom left
+    assert corners == [corner == place for corner in range(4)]
+
+
+def test_a_clip_that_is_cut_short_is_as_long_as_what_is_left_of_it(tmp_path):
+    file = write_clip(tmp_path / "a.ts", 60)
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    with open_clip(file) as clip:
+        assert 15 <= len(clip) <= 45
+        assert clip.duration <= 45 / 25
+        assert numbers(clip.frames(range(len(clip) - 3))) == list(range(len(clip) - 3))
+
+
+def test_a_frame_costs_the_way_from_its_key_frame_and_no_more(tmp_path, monkeypatch):
+    decoded = []
+    following = clips._Video._next
+    monkeypatch.setattr(clips._Video, "_next", lambda self: decoded.append(1) or following(self))
+    file = write_clip(tmp_path / "a.mp4", 600, gop=20)
+    with av.open(str(file)) as bare:
+        keys = [number for number, frame in enumerate(bare.decode(video=0)) if frame.key_frame]
+    with open_clip(file) as clip:
+        clip.frames([599])
+        assert len(decoded) == 1 + 599 - keys[-1] + 1  # the first one of all, when the clip was opened
+        decoded.clear()
+        clip.frames([keys[7] + 5, keys[7] + 2])  # one group: its frames are decoded once
+        assert len(decoded) == 6
+
+
+def test_a_photo_is_a_clip_of_one_frame(tmp_path):
+    Image.fromarray(counted(77)).save(tmp_path / "a.png")
+    with open_clip(tmp_path / "a.png") as clip:
+        assert (len(clip), clip.duration, clip.size) == (1, 0.0, (128, 48))
+        assert numbers(clip.around(0, [-5, 0, 5])) == [77, 77, 77]
+
+
+def test_what_a_file_is_decides_not_its_name(tmp_path):
+    video = write_clip(tmp_path / "a.mp4", 3).rename(tmp_path / "a.jpg")
+    Image.fromarray(counted(7)).save(tmp_path / "b.png")
+    photo = (tmp_path / "b.png").rename(tmp_path / "b.mp4")
+    assert is_clip(video)
+    assert not is_clip(photo)
+    with open_clip(photo) as clip, open_clip(video) as other:
+        assert (len(clip), len(other)) == (1, 3)
+
+
+def test_large_frames_are_averaged_down(tmp_path, monkeypatch):
+    monkeypatch.setattr(clips, "KEPT_PIXELS", 64 * 24)
+    with open_clip(write_clip(tmp_path / "a.mp4", 3)) as clip:
+        assert clip.frames([1])[0].shape == (24, 64, 3)
+
+
+def test_without_pyav_a_clip_is_refused_with_what_to_install(tmp_path, monkeypatch):
+    file = write_clip(tmp_path / "a.mp4", 3)
+    monkeypatch.setitem(sys.modules, "av", None)
+    with pytest.raises(BadPhoto, match=r"tellapart\[video\]"), open_clip(file):
+        pass
+
+
+def test_frames_are_made_without_threads(tmp_path):
+    """PyAV's own way to convert a frame starts threads for each one, and has been seen to deadlock."""
+    file = write_clip(tmp_path / "a.mp4", [np.zeros((480, 640, 3), np.uint8)] * 40)
+    before = len(list(Path("/proc/self/task").iterdir()))
+    with open_clip(file) as clip:
+        frames = [frame for _, frame in clip.each(range(40))] + [frame for _, frame in clip.small(48)]
+        assert len(list(Path("/proc/self/task").iterdir())) <= before
+    assert {frame.shape for frame in frames} == {(480, 640, 3), (48, 48, 3)}
+
+
+_PEAK = """
+import resource, sys
+from tellapart.data.media.clips import open_clip
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+with open_clip(sys.argv[1]) as clip:
+    clip.frames(clip.evenly(8))
+print(len(clip), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_memory_does_not_grow_with_the_length_of_a_video(tmp_path):
+    peaks = []
+    for length in (250, 15_000):  # ten minutes
+        file = write_clip(tmp_path / f"{length}.mkv", [counted(0)] * length, codec="mpeg4", gop=250, b_frames=0)
+        answer = subprocess.run([sys.executable, "-c", _PEAK, file], capture_output=True, text=True, check=True)
+        count, peak = map(int, answer.stdout.split())
+        assert count == length
+        peaks.append(peak)
+    assert peaks[1] - peaks[0] < 8 << 10  # KB; all frames would be 270 MB

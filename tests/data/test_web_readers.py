@@ -1,0 +1,81 @@
+"""nocaps, Conceptual Captions and Concadia in the forms that their authors publish."""
+
+import zlib
+
+import pytest
+
+from support.written import put, touch
+from tellapart.data import examples
+from tellapart.data.readers import concadia, conceptual, nocaps
+from tellapart.errors import UserError
+
+
+def test_nocaps_has_its_domains_as_splits(tmp_path):
+    domains = ("in-domain", "near-domain", "out-domain")
+    images = [
+        {"id": i, "file_name": f"{i}a.jpg", "domain": d, "open_images_id": f"{i}a"} for i, d in enumerate(domains)
+    ]
+    told = [{"id": n, "image_id": n % 3, "caption": f"caption {n}"} for n in range(6)]
+    touch(tmp_path / "images" / "1a.jpg")
+    content = {"licenses": [], "info": {}, "images": images, "annotations": told}
+    dataset = nocaps.read(put(tmp_path / "nocaps_val_4500_captions.json", content))
+    assert (dataset.name, dataset.problems) == ("nocaps", [])
+    assert [example.split for example in dataset.examples] == ["in", "near", "out"]
+    assert dataset.examples[1].captions == ("caption 1", "caption 4")
+    assert dataset.examples[1].file == tmp_path / "images" / "1a.jpg"
+
+
+def test_nocaps_test_list_has_neither_domains_nor_captions(tmp_path):
+    content = {"images": [{"id": 7, "file_name": "x.jpg"}]}
+    dataset = nocaps.read(put(tmp_path / "nocaps_test_image_info.json", content))
+    assert [(example.split, example.captions) for example in dataset.examples] == [("test", ())]
+
+
+def test_conceptual_captions_finds_photos_by_number_or_by_the_checksum_of_their_url(tmp_path):
+    urls = ["http://a.example/x.JPG?imgmax=800", "https://b.example/y.png", "http://c.example/z.jpg"]
+    lines = "".join(f"caption {n}\t{url}\n" for n, url in enumerate(urls)) + "no url here\n"
+    touch(tmp_path / "photos" / "00000" / "000000000.jpg", tmp_path / "photos" / f"{zlib.crc32(urls[1].encode())}.jpg")
+    source = put(tmp_path / "Validation_GCC-1.1.0-Validation.tsv", lines)
+    dataset = conceptual.read(source, tmp_path / "photos")
+    assert [(e.id, e.split, e.captions, e.extra["url"]) for e in dataset.examples] == [
+        (n, "val", (f"caption {n}",), url) for n, url in enumerate(urls)
+    ]
+    assert [example.file.is_file() for example in dataset.examples] == [True, True, False]
+    assert dataset.problems == [f"{source}: line 4: it is not a caption, a tab and a URL."]
+
+
+def test_the_training_file_of_conceptual_captions_is_the_training_split(tmp_path):
+    dataset = conceptual.read(put(tmp_path / "Train_GCC-training.tsv", "a bus\thttp://a.example/1.jpg"))
+    assert dataset.examples[0].split == "train"
+    with pytest.raises(UserError, match="not Conceptual Captions"):
+        conceptual.read(put(tmp_path / "other.tsv", "a bus\n"))
+
+
+def test_concadia_has_captions_and_descriptions(tmp_path):
+    image = {
+        "filename": "70.jpg",
+        "split": "test",
+        "caption": {"raw": "Reentry, December 27", "tokens": ["Reentry"]},
+        "description": {"raw": "White streaks of light.", "tokens": ["White"]},
+        "context": {"raw": "Apollo 8 ..."},
+        "orig_filename": "Apollo.jpg",
+    }
+    touch(tmp_path / "resized" / "70.jpg")
+    dataset = concadia.read(
+        put(tmp_path / "wiki_split.json", {"images": [image], "dataset": "wiki"}), tmp_path / "resized"
+    )
+    (example,) = dataset.examples
+    assert (example.id, example.split, example.captions) == ("70.jpg", "test", ("Reentry, December 27",))
+    assert example.extra["descriptions"] == ["White streaks of light."]
+    assert example.file == tmp_path / "resized" / "70.jpg"
+    with pytest.raises(UserError, match="not Concadia"):
+        concadia.read(put(tmp_path / "other.json", {"images": [{"filename": "1.jpg"}]}))
+
+
+def test_a_prepared_file_keeps_the_second_text(tmp_path, tellapart):
+    image = {"filename": "1.jpg", "split": "test", "caption": {"raw": "Kigali"}, "description": {"raw": "A city."}}
+    source = put(tmp_path / "wiki_split.json", {"images": [image]})
+    code, _, err = tellapart("prepare", "concadia", source, "--out", tmp_path / "data.json")
+    assert code == 1  # the photo is not there, which is counted
+    assert "1 of 1 photo cannot be found" in err
+    assert examples.read(tmp_path / "data.json").examples[0].extra["descriptions"] == ["A city."]

@@ -1,0 +1,190 @@
+"""I3D: against plain convolutions in double precision, and what the published weights say of a generated clip."""
+
+import json
+import os
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+
+from support.clips import counted, number_in, write_clip
+from tellapart.data.media.photos import SQUEEZE
+from tellapart.encoders import i3d
+from tellapart.encoders.classifiers import ClipClassifier, load
+from tellapart.encoders.frames import read_squares
+from tellapart.errors import UserError
+from tellapart.features.extracted import read_item
+from tellapart.recipe import EncoderConfig
+
+FILE = Path(os.environ.get("TELLAPART_I3D", "weights/i3d_kinetics400.fp16.safetensors"))
+
+
+def random_weights(labels=7):
+    """A file's tensors, drawn: kernels (T, H, W, in, out)."""
+    draw, tensors = torch.Generator().manual_seed(0), {}
+
+    def unit(scope, kernel, inputs, outputs):
+        scale = (2 / (kernel**3 * inputs)) ** 0.5
+        kernels = scale * torch.randn(kernel, kernel, kernel, inputs, outputs, generator=draw)
+        tensors[f"params.{scope}.Conv_0.kernel"] = kernels
+        tensors[f"params.{scope}.BatchNorm_0.bias"] = 0.2 * torch.randn(outputs, generator=draw)
+        tensors[f"batch_stats.{scope}.BatchNorm_0.mean"] = 0.2 * torch.randn(outputs, generator=draw)
+        tensors[f"batch_stats.{scope}.BatchNorm_0.var"] = 0.5 + torch.rand(outputs, generator=draw)
+
+    for scope, (kernel, _, inputs, outputs) in i3d._STEM.items():
+        unit(scope, kernel, inputs, outputs)
+    for scope, (inputs, one, two, three, four) in i3d._MIXED.items():
+        unit(f"{scope}.Branch_0/Conv3d_0a_1x1", 1, inputs, one)
+        for branch, (narrow, wide) in ((1, two), (2, three)):
+            unit(f"{scope}.Branch_{branch}/Conv3d_0a_1x1", 1, inputs, narrow)
+            unit(f"{scope}.Branch_{branch}/Conv3d_0b_3x3", 3, narrow, wide)
+        unit(f"{scope}.Branch_3/Conv3d_0b_1x1", 1, inputs, four)
+    tensors["params.Logits/Conv3d_0c_1x1.Conv_0.kernel"] = 0.1 * torch.randn(1, 1, 1, 1024, labels, generator=draw)
+    tensors["params.Logits/Conv3d_0c_1x1.Conv_0.bias"] = torch.randn(labels, generator=draw)
+    return tensors
+
+
+def windows(x, kernel, stride, fill):
+    """The neighbourhood of each place of x (T, H, W, C), one shift of the kernel after the other: (k, t, h, w, C)
+
+    SAME: ceil(size / stride) places; of what is missing half comes before, and the odd one after.
+    """
+    sizes = [-(-size // step) for size, step in zip(x.shape, stride, strict=False)]
+    before = []
+    for axis in range(3):
+        missing = max((sizes[axis] - 1) * stride[axis] + kernel[axis] - x.shape[axis], 0)
+        before.append((missing // 2, missing - missing // 2))
+    x = np.pad(x, [*before, (0, 0)], constant_values=fill)
+    for shift in product(*map(range, kernel)):
+        yield (
+            shift,
+            x[tuple(slice(s, s + (n - 1) * step + 1, step) for s, n, step in zip(shift, sizes, stride, strict=True))],
+        )
+
+
+def convolved(tensors, scope, x, stride=1):
+    """Convolution, normalisation without a gain, ReLU; x (T, H, W, C)"""
+    kernel = tensors[f"params.{scope}.Conv_0.kernel"].double().numpy()
+    total = sum(part @ kernel[shift] for shift, part in windows(x, kernel.shape[:3], (stride,) * 3, 0.0))
+    mean, variance = (tensors[f"batch_stats.{scope}.BatchNorm_0.{n}"].double().numpy() for n in ("mean", "var"))
+    bias = tensors[f"params.{scope}.BatchNorm_0.bias"].double().numpy()
+    return np.maximum((total - mean) / np.sqrt(variance + 1e-3) + bias, 0)
+
+
+def pooled(x, kernel, stride):
+    return np.maximum.reduce([part for _, part in windows(x, kernel, stride, -np.inf)])
+
+
+def plain(tensors, frames):
+    """Logits of one clip: frames (T, H, W, 3) in -1..1, in double precision, without torch's convolutions."""
+    x = convolved(tensors, "Conv3d_1a_7x7", frames.astype(np.float64), 2)
+    x = pooled(x, (1, 3, 3), (1, 2, 2))
+    x = convolved(tensors, "Conv3d_2c_3x3", convolved(tensors, "Conv3d_2b_1x1", x))
+    x = pooled(x, (1, 3, 3), (1, 2, 2))
+    for name in ["3b", "3c", "4b", "4c", "4d", "4e", "4f", "5b", "5c"]:
+        if name == "4b":
+            x = pooled(x, (3, 3, 3), (2, 2, 2))
+        if name == "5b":
+            x = pooled(x, (2, 2, 2), (2, 2, 2))
+        scope = f"Mixed_{name}.Branch_"
+        branches = [convolved(tensors, f"{scope}0/Conv3d_0a_1x1", x)]
+        for branch in "12":
+            narrow = convolved(tensors, f"{scope}{branch}/Conv3d_0a_1x1", x)
+            branches.append(convolved(tensors, f"{scope}{branch}/Conv3d_0b_3x3", narrow))
+        branches.append(convolved(tensors, f"{scope}3/Conv3d_0b_1x1", pooled(x, (3, 3, 3), (1, 1, 1))))
+        x = np.concatenate(branches, -1)
+    whole = x.mean((1, 2))  # (T', C)
+    steps = [whole[t : t + 2].mean(0) for t in range(max(len(whole) - 1, 1))]
+    last = tensors["params.Logits/Conv3d_0c_1x1.Conv_0.kernel"].double().numpy()[0, 0, 0]
+    return np.mean(steps, 0) @ last + tensors["params.Logits/Conv3d_0c_1x1.Conv_0.bias"].double().numpy()
+
+
+def generated(frames, side):
+    """A bright square that moves over a slope of colours."""
+    across = np.linspace(-1, 1, side)
+    clip = np.stack([np.broadcast_to(across[None, :, None], (side, side, 3))] * frames).copy()
+    clip[..., 1] = across[:, None]
+    for t in range(frames):
+        start = t * (side // 2) // frames
+        clip[t, side // 4 : side // 2, start : start + side // 4] = 1
+    return clip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("frames", "side"), [(16, 32), (11, 37)])
+def test_it_is_plain_convolutions(frames, side):
+    tensors, clip = random_weights(), generated(frames, side)
+    logits = i3d.read(tensors).eval()(torch.from_numpy(clip).float().permute(3, 0, 1, 2)[None])[0]
+    expected = plain(tensors, clip)
+    assert np.ptp(expected) > 1
+    np.testing.assert_allclose(logits.detach().numpy(), expected, atol=1e-3)
+
+
+@pytest.mark.skipif(not FILE.exists(), reason="the weights of I3D are not here (TELLAPART_I3D=FILE)")
+@pytest.mark.slow
+def test_published_weights_give_the_logits_of_a_plain_recomputation():
+    tensors, clip = load_file(FILE), generated(16, 64)
+    logits = i3d.read(tensors).eval()(torch.from_numpy(clip).float().permute(3, 0, 1, 2)[None])[0]
+    np.testing.assert_allclose(logits.detach().numpy(), plain(tensors, clip), atol=1e-3)
+    encoder = load(EncoderConfig(str(FILE), 64, 1), torch.device("cpu"))
+    assert (len(encoder.labels), encoder.feature_size, encoder.labels[0]) == (400, 400, "abseiling")
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("i3d")
+    save_file({name: one.half() for name, one in random_weights().items()}, folder / "i3d_toy7.safetensors")
+    return folder / "i3d_toy7.safetensors"
+
+
+def test_probabilities_are_means_over_segments_of_sixteen_frames(file, tmp_path):
+    clip = write_clip(tmp_path / "a.mkv", 40, codec="ffv1")
+    encoder = ClipClassifier(EncoderConfig(str(file), 48, 1, frames=2), file)
+    seen = read_item(encoder, clip)
+    assert seen.pixels.shape == (2, 16, 48, 48, 3)
+    features = encoder(seen.pixels[None])
+    network = i3d.read(load_file(file)).eval()
+    given = torch.from_numpy(seen.pixels).float().permute(0, 4, 1, 2, 3) / 127.5 - 1
+    expected = F.softmax(network(given), 1).mean(0)
+    torch.testing.assert_close(features.grid[0, 0], expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(features.pooled[0], expected, atol=1e-5, rtol=0)
+
+
+def test_frames_around_a_keyframe_stop_at_the_ends_of_a_clip(tmp_path):
+    file = write_clip(tmp_path / "a.mkv", 20, codec="ffv1")
+    seen = read_squares(file, 2, range(-8, 8), 128, SQUEEZE)
+    numbers = [[number_in(frame[:, :, :]) for frame in segment] for segment in seen.pixels]
+    assert numbers == [[0] * 3 + list(range(13)), list(range(7, 20)) + [19] * 3]
+    np.testing.assert_array_equal(counted(0)[0, 0], seen.pixels[0, 0, 0, 0])
+
+
+def test_labels_come_from_the_file_beside_the_weights(file):
+    assert ClipClassifier(EncoderConfig(str(file), 48, 1), file).labels == tuple("0123456")
+    names = file.parent / "toy7_labels.json"
+    names.write_text(json.dumps(list("abcdefg")))
+    try:
+        assert ClipClassifier(EncoderConfig(str(file), 48, 1), file).labels == tuple("abcdefg")
+        names.write_text(json.dumps(["a"]))
+        with pytest.raises(UserError, match=r"toy7_labels\.json: must be a list of 7 labels"):
+            ClipClassifier(EncoderConfig(str(file), 48, 1), file)
+    finally:
+        names.unlink()
+
+
+def test_a_file_that_is_missing_or_not_whole_or_of_no_known_network_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"there is no file .*none\.safetensors"):
+        load(EncoderConfig(str(tmp_path / "none.safetensors")), torch.device("cpu"))
+    bad = tmp_path / "bad.safetensors"
+    bad.write_bytes(b"no tensors")
+    with pytest.raises(UserError, match=r"bad\.safetensors: is no file of weights, or damaged"):
+        load(EncoderConfig(str(bad)), torch.device("cpu"))
+    save_file({"weight": torch.zeros(2)}, bad)
+    with pytest.raises(UserError, match=r"bad\.safetensors: has the weights of no classifier"):
+        load(EncoderConfig(str(bad)), torch.device("cpu"))
+    save_file({i3d.SIGN: torch.zeros(2)}, bad)
+    with pytest.raises(UserError, match=r"bad\.safetensors: the weights do not fit"):
+        load(EncoderConfig(str(bad)), torch.device("cpu"))

@@ -1,0 +1,115 @@
+"""From caption files to what people see: balanced, seeded, recorded."""
+
+import json
+from collections import Counter
+
+import pytest
+from PIL import Image
+
+from study.studies import PHOTOS, data, study
+from tellapart.errors import UserError
+from tellapart.study import folder as folders
+from tellapart.study.design import passed, why_wrong
+
+
+def asked(made):
+    return [(number, trial) for number, session in enumerate(made.sessions) for trial in session if not trial.catch]
+
+
+@pytest.mark.parametrize(("kind", "photos"), [("choose", 10), ("order", 21), ("compare", 1)])
+def test_every_caption_gets_its_answers_and_nobody_sees_a_photo_twice(tmp_path, kind, photos):
+    made = study(tmp_path, kind, sets=12, per_person=5, answers=2, catch=2)
+    trials = asked(made)
+    shown = Counter((trial.set, tuple(sorted(trial.models))) for _, trial in trials)
+    assert set(shown.values()) == {2}
+    assert len(shown) == 12 * (1 if kind == "compare" else 2)
+    assert max(Counter((person, trial.set) for person, trial in trials).values()) == 1
+    for person, session in enumerate(made.sessions):
+        own = Counter(trial.models for number, trial in trials if number == person)
+        assert max(own.values()) - min(own.values()) <= 1
+        assert sum(trial.catch for trial in session) == 2
+        assert not session[0].catch
+    assert all(len(trial.photos) == photos and trial.photos.count(trial.set) == 1 for _, trial in trials)
+    assert all(trial.captions[0].endswith(trial.models[0]) for _, trial in trials)
+
+
+def test_the_distractors_are_the_nearest_photos(tmp_path):
+    made = study(tmp_path, "choose", distractors=2, captions=("plain.json",), per_person=30)
+    for _, trial in asked(made):
+        own, others = int(made.photos[trial.set]), {int(made.photos[photo]) for photo in trial.photos}
+        nearest = sorted(range(PHOTOS), key=lambda n: (abs(n - own), n))[:3]
+        assert max(abs(n - own) for n in others) == max(abs(n - own) for n in nearest)
+
+
+def test_the_place_of_the_right_photo_is_balanced(tmp_path):
+    made = study(tmp_path, "choose", distractors=3, per_person=20, catch=0, sets=20)
+    for session in made.sessions:
+        places = Counter(trial.photos.index(trial.set) for trial in session)
+        assert places == dict.fromkeys(range(4), 5)
+
+
+def test_the_seed_decides_everything(tmp_path):
+    for name in "abc":
+        (tmp_path / name).mkdir()
+    one, same = (study(tmp_path / name, "choose", seed=1, completion_code="X") for name in "ab")
+    other = study(tmp_path / "c", "choose", seed=2, completion_code="X")
+    assert one.sessions == same.sessions != other.sessions
+
+
+def test_catch_trials_say_what_to_answer(tmp_path):
+    for kind in ("choose", "order", "compare"):
+        (tmp_path / kind).mkdir()
+        made = study(tmp_path / kind, kind)
+        trial = next(trial for session in made.sessions for trial in session if trial.catch)
+        if kind == "compare":
+            right = dict.fromkeys(
+                ("accuracy", "distinctiveness"), "first" if " first " in trial.captions[0] else "second"
+            )
+        else:
+            number = int(next(word for word in trial.captions[0].replace(",", " ").split() if word.isdecimal()))
+            first = trial.photos[number - 1]
+            right = first if kind == "choose" else [first, *(photo for photo in trial.photos if photo != first)][:10]
+        assert not why_wrong(kind, trial, right)
+        assert passed(kind, trial, right)
+
+
+def test_a_folder_gives_the_study_again_with_photos_that_carry_nothing(tmp_path):
+    made = study(tmp_path, "order", captions=("plain.json", "human"))
+    assert folders.load(tmp_path / "study") == made
+    for id in made.photos:
+        with Image.open(folders.photo(tmp_path / "study", id)) as picture:
+            assert not picture.getexif()
+
+
+def test_bad_requests_are_one_sentence(tmp_path):
+    with pytest.raises(UserError, match="a question shows 21 photos, and the data have 20"):
+        study(tmp_path, "order", photos=20)
+    (tmp_path / "other.json").write_text(json.dumps({"x": "a caption of another photo"}))
+    with pytest.raises(UserError, match=r"other\.json: none of its captions is of a photo of"):
+        study(tmp_path, "choose", captions=("plain.json", "other.json"))
+    with pytest.raises(UserError, match="at least two caption files"):
+        study(tmp_path, "compare", captions=("plain.json",))
+    with pytest.raises(UserError, match="a study takes caption files"):
+        study(tmp_path, "choose", captions=("plain",))
+    assert not (tmp_path / "study").exists()
+
+
+def test_folders_that_are_no_study_of_this_version_are_refused(tmp_path):
+    with pytest.raises(UserError, match="no study folder"):
+        folders.load(tmp_path)
+    study(tmp_path, "choose")
+    path = tmp_path / "study" / "study.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "format": 2}))
+    with pytest.raises(UserError, match="has format 2, and this version of tellapart reads 1"):
+        folders.load(tmp_path / "study")
+    for wrong in ({"photos": {}}, {"sessions": [[{"id": 1}]]}, {"kind": "guess"}, {"more": 1}, {"sessions": []}):
+        path.write_text(json.dumps({**content, **wrong}))
+        with pytest.raises(UserError, match="this is not a study"):
+            folders.load(tmp_path / "study")
+
+
+def test_a_study_is_not_written_over_another(tmp_path):
+    study(tmp_path, "choose")
+    with pytest.raises(UserError, match="a study in this folder already"):
+        study(data(tmp_path), "choose")

@@ -1,0 +1,189 @@
+"""What results say of people whose answers are known."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from study.studies import study
+from tellapart.__main__ import main
+from tellapart.errors import UserError
+from tellapart.study import answers as stored
+from tellapart.study import simulate, statistics
+from tellapart.study.answers import Answer, Answers, Person
+from tellapart.study.results import analyse, tables, write
+
+
+def lines(made, persons, answers):
+    return list(tables(analyse(made, persons, answers)))
+
+
+def test_the_table_of_discritune(tmp_path):
+    made = study(tmp_path, "choose", captions=("human", "plain.json", "rich.json"))
+    persons, answers = simulate.people(made, {"human": 0, "plain": 1, "rich": 1})
+    assert lines(made, persons, answers)[:4] == ["Captions\taccuracy", "human\t0.0", "plain\t100.0", "rich\t100.0"]
+
+
+def test_the_tables_of_geg(tmp_path):
+    for kind in ("order", "compare"):
+        (tmp_path / kind).mkdir()
+    made = study(tmp_path / "order", "order")
+    persons, _ = simulate.people(made, {"plain": 1, "rich": 1})
+    trials = [(number, trial) for number, session in enumerate(made.sessions) for trial in session]
+
+    def ordered(trial, place):
+        others = [photo for photo in trial.photos if photo != trial.set]
+        return [*others[:place], trial.set, *others[place:]][:10]
+
+    answers = [
+        Answer(persons[number].id, t.id, ordered(t, 0 if t.catch else {"plain": 4, "rich": 9}[t.models[0]]), 900)
+        for number, t in trials
+    ]
+    assert lines(made, persons, answers)[:3] == [
+        "Model\tR@1-User\tR@5-User\tR@10-User",
+        "plain\t0.0\t100.0\t100.0",
+        "rich\t0.0\t0.0\t100.0",
+    ]
+
+    made = study(tmp_path / "compare", "compare")
+    persons, _ = simulate.people(made, {"plain": 1, "rich": 1})
+    answers = []
+    for number, session in enumerate(made.sessions):
+        for t in session:
+            rich = t.models[0] if t.catch else ("first", "second")[t.models.index("rich")]
+            response = {"accuracy": rich if t.catch else "tie", "distinctiveness": rich}
+            answers.append(Answer(persons[number].id, t.id, response, 900))
+    assert lines(made, persons, answers)[:3] == [
+        "Criterion\tWin\tTie\tLoss",
+        "Accuracy\t0.0\t100.0\t0.0",
+        "Distinctiveness\t100.0\t0.0\t0.0",
+    ]
+
+
+def test_a_listeners_accuracy_is_found_again_in_93_of_100_studies(tmp_path):
+    made = study(tmp_path, "choose", captions=("plain.json",), answers=5)
+    trials, held = made.trials(), 0
+    for seed in range(100):
+        _, answers = simulate.people(made, {"plain": 0.476}, seed=seed)
+        right = [answer.response == trials[answer.trial].set for answer in answers if not trials[answer.trial].catch]
+        found = statistics.wilson(sum(right), len(right))
+        held += found.low <= 0.476 <= found.high
+    assert held >= 93
+
+
+def test_simulated_people_differ_and_are_right_as_often_as_asked_for(tmp_path):
+    made = study(tmp_path, "choose", captions=("plain.json",), answers=20, catch=0)
+    trials = made.trials()
+    right = np.array(
+        [
+            [
+                answer.response == trials[answer.trial].set
+                for answer in simulate.people(made, {"plain": 0.7}, spread=1, seed=seed)[1]
+            ]
+            for seed in range(30)
+        ]
+    )
+    assert right.mean() == pytest.approx(0.7, abs=0.04)
+    assert right.mean(1).std() > 2 * np.sqrt(0.7 * 0.3 / right.shape[1])  # than of answers that have nothing in common
+
+
+def test_people_who_fail_catch_trials_and_answers_that_are_too_fast_do_not_count(tmp_path):
+    made = study(tmp_path, "choose", per_person=12)
+    persons, answers = simulate.people(made, {"plain": 1, "rich": 1})
+    trials, careless, hasty = made.trials(), persons[0].id, persons[1].id
+    changed = []
+    for answer in answers:
+        trial = trials[answer.trial]
+        wrong = next(photo for photo in trial.photos if photo != trial.set)
+        if answer.person == careless:
+            answer = Answer(careless, answer.trial, wrong, 900)
+        elif answer.person == hasty and not trial.catch:
+            answer = Answer(hasty, answer.trial, wrong, 100)
+        changed.append(answer)
+    found = analyse(made, persons, changed)
+    assert found.figures["models"]["plain"]["accuracy"]["value"] == 1
+    assert found.figures["left_out"] == {"failed catch trials": 14, "too fast": 12}
+    assert [person["left_out"] for person in found.people] == [True, False, False, False]
+    kept = analyse(made, persons, changed, floor=0, catch=0)
+    assert kept.figures["models"]["plain"]["accuracy"]["value"] == 0.5
+
+
+def test_files_for_other_programs(tmp_path):
+    made = study(tmp_path, "order", sets=6)
+    persons, answers = simulate.people(made, {"plain": 0.5, "rich": 0.5})
+    write(analyse(made, persons, answers), tmp_path / "out")
+    rows = [json.loads(line) for line in (tmp_path / "out" / "answers.jsonl").read_text().splitlines()]
+    assert len(rows) == len(answers)
+    assert set(rows[0]) >= {"trial_type", "trial_index", "time_elapsed", "rt", "stimulus", "response", "subject_id"}
+    with (tmp_path / "out" / "answers.csv").open(newline="") as file:
+        cells = list(csv.DictReader(file))
+    assert [json.loads(cell["response"]) for cell in cells] == [row["response"] for row in rows]
+    # reciprocal ranks by the two TREC files alone, and by the rows
+    right = {line.split()[0]: line.split()[2] for line in (tmp_path / "out" / "qrels").read_text().splitlines()}
+    ranks = {}
+    for line in (tmp_path / "out" / "plain.run").read_text().splitlines():
+        query, _, photo, place, _, _ = line.split()
+        ranks.setdefault(query, 0)
+        if right[query] == photo:
+            ranks[query] = int(place)
+    assert sorted(ranks.values()) == sorted(row["rank"] for row in rows if row["models"] == ["plain"])
+    assert json.loads((tmp_path / "out" / "results.json").read_text())["figures"]["kind"] == "order"
+
+
+def test_answers_to_trials_that_do_not_exist_are_refused(tmp_path):
+    made = study(tmp_path, "choose")
+    person = Person("x", 0)
+    with pytest.raises(UserError, match="an answer to the trial '9999-000', which is none of this study's"):
+        analyse(made, [person], [Answer("x", "9999-000", "p00000", 900)])
+    with pytest.raises(UserError, match="choose one of the photos"):
+        analyse(made, [person], [Answer("x", "0000-000", "elsewhere", 900)])
+
+
+def test_the_database_keeps_the_first_answer_and_fills_sessions_evenly(tmp_path):
+    database = Answers(tmp_path)
+    people = [database.join(3) for _ in range(7)]
+    assert sorted(person.session for person in people) == [0, 0, 0, 1, 1, 2, 2]
+    assert database.join(3, "PID").id == database.join(3, "PID").id
+    for response in ("p1", "p2"):
+        database.add(Answer(people[0].id, "0000-000", response, 800))
+    assert [answer.response for answer in Answers(tmp_path).all()[1]] == ["p1"]
+
+
+def test_a_database_that_goes_away_is_one_sentence_and_is_not_made_again(tmp_path):
+    database = Answers(tmp_path)
+    (tmp_path / stored.NAME).unlink()
+    with pytest.raises(UserError, match="the answers cannot be stored or read"):
+        database.add(Answer("x", "0000-000", "p1", 800))
+    assert not (tmp_path / stored.NAME).exists()
+    with pytest.raises(UserError, match="this database cannot be used"):
+        Answers(tmp_path, "nosuch://x")
+
+
+def test_the_command_line(tmp_path, capsys):
+    study(tmp_path, "choose", sets=6)
+    assert main(["study", "size", "0.476", "0.428"]) == 0
+    assert capsys.readouterr().out.startswith("paired\t1134\t")
+    folder = str(tmp_path / "study")
+    assert main(["study", "simulate", folder, "--accuracy", "0.5", "--studies", "2"]) == 0
+    assert "of 2 studies" in capsys.readouterr().out
+    assert main(["study", "results", folder]) == 2
+    assert "there are no answers yet" in capsys.readouterr().err
+    assert main(["study", "simulate", folder, "--accuracy", "other=0.5"]) == 2
+    assert "the models of the study are plain, rich" in capsys.readouterr().err
+    assert main(["study", "wave"]) == 2
+    made_of = [str(tmp_path / "plain.json"), str(tmp_path / "rich.json"), "--data", str(tmp_path / "data.json")]
+    assert main(["study", "new", "compare", *made_of, "--out", str(tmp_path / "two")]) == 0
+    database = Answers(tmp_path / "two")
+    made = simulate.people(study_in(tmp_path / "two"), {"plain": 0.3, "rich": 0.7})
+    for person in made[0]:
+        own = database.join(100)
+        database.add(*(Answer(own.id, a.trial, a.response, a.rt) for a in made[1] if a.person == person.id))
+    assert main(["study", "results", str(tmp_path / "two"), "--out", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out.startswith("Criterion\tWin\tTie\tLoss\nAccuracy\t")
+
+
+def study_in(folder):
+    from tellapart.study.folder import load
+
+    return load(folder)

@@ -1,0 +1,148 @@
+"""Our rewards as other trainers call them.  Each test fails if a reward goes to the next photo's caption."""
+
+import json
+import pickle
+import sys
+import threading
+from types import ModuleType
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from support.pools import CAPTIONS, shifted
+from tellapart.errors import UserError
+from tellapart.rewards.caption_reward import CaptionReward
+from tellapart.trainers import scorer, swift, verl
+from tellapart.trainers.trl import reward_function
+
+PHOTOS = [f"photo{i}" for i in range(6)]
+
+
+@pytest.fixture
+def gaps(six_photos):
+    """GEG-Avg of the captions, worked out by hand; no two neighbours are alike, so that a shift shows."""
+    found = [six_photos.gap(text, i) for i, text in enumerate(CAPTIONS)]
+    assert all(abs(one - other) > 1e-3 for one, other in zip(found, shifted(found), strict=True))
+    return pytest.approx(found, abs=1e-5)
+
+
+# TRL: keyword columns, one number or None for each completion
+
+
+def test_trl_gets_a_number_for_each_completion_whatever_its_form(six_photos, gaps):
+    reward = reward_function("geg_avg", six_photos.pool)
+    columns = {"prompts": ["?"] * 6, "completion_ids": [[1]] * 6, "trainer_state": None, "photo": PHOTOS}
+    assert reward.__name__ == "geg_avg"
+    assert reward(completions=list(CAPTIONS), **columns) == gaps
+    messages = [[{"role": "assistant", "content": text}] for text in CAPTIONS]
+    assert reward(completions=messages, **columns) == gaps
+    parts = [[{"role": "assistant", "content": [{"type": "text", "text": text}]}] for text in CAPTIONS]
+    assert pickle.loads(pickle.dumps(reward))(completions=parts, **columns) == gaps
+
+
+def test_trl_gets_none_for_rows_without_a_photo(six_photos):
+    reward = reward_function("similarity", six_photos.pool, column="image_id")
+    found = reward(completions=["a dog", "2 + 2 = 4", "a cat"], image_id=["photo1", None, "photo4"])
+    assert found[1] is None
+    wanted = [six_photos.similarity("a dog", 1), six_photos.similarity("a cat", 4)]
+    assert [found[0], found[2]] == pytest.approx(wanted, abs=1e-5)
+
+
+# ms-swift: a class in a table, plain strings
+
+
+def test_ms_swift_finds_the_reward_in_its_table(six_photos, gaps, monkeypatch):
+    """By the calls of its GRPO trainer: orms[name](args=...), then completions and columns as keywords."""
+    rewards = ModuleType("swift.rewards")
+
+    class ORM:
+        def __init__(self, args=None, **kwargs):
+            self.args = args
+
+    rewards.ORM, rewards.orms = ORM, {}
+    monkeypatch.setitem(sys.modules, "swift", ModuleType("swift"))
+    monkeypatch.setitem(sys.modules, "swift.rewards", rewards)
+    swift.register("geg_avg", six_photos.pool)
+    reward = rewards.orms["geg_avg"](args="settings of the run")
+    assert isinstance(reward, ORM)
+    assert reward(completions=list(CAPTIONS), photo=PHOTOS, solution=None) == gaps
+
+
+# verl: one caption at a time
+
+
+def test_verl_scores_a_caption_at_a_time(six_photos, gaps):
+    """Keywords as its reward managers give them, and those of reward_kwargs."""
+    settings = {"term": "geg_avg", "pool": str(six_photos.pool)}
+    by_truth = [
+        verl.compute_score(data_source="coco", solution_str=t, ground_truth=p, extra_info=None, **settings)
+        for t, p in zip(CAPTIONS, PHOTOS, strict=True)
+    ]
+    assert by_truth == gaps
+    by_column = [
+        verl.compute_score("coco", t, "some answer", {"photo": p, "index": 3}, **settings)
+        for t, p in zip(CAPTIONS, PHOTOS, strict=True)
+    ]
+    assert by_column == gaps
+
+
+def test_verl_has_no_batch_so_that_the_game_is_among_look_alikes(six_photos):
+    found = verl.compute_score("coco", "a dog", "photo3", term="log_probability", pool=str(six_photos.pool))
+    assert found == pytest.approx(six_photos.log_probability("a dog", 3, range(6)), abs=1e-4)
+    with pytest.raises(UserError, match="gd_batch compares a photo with the others of the batch"):
+        verl.compute_score("coco", "a dog", "photo3", term="gd_batch", pool=str(six_photos.pool))
+
+
+# HTTP
+
+
+@pytest.fixture
+def ask(six_photos):
+    with scorer.server({"geg_avg": CaptionReward("geg_avg", six_photos.pool)}) as running:
+        thread = threading.Thread(target=running.serve_forever)
+        thread.start()
+
+        def post(data, path="/score"):
+            url = f"http://127.0.0.1:{running.server_port}{path}"
+            try:
+                with urlopen(Request(url, data if isinstance(data, bytes) else json.dumps(data).encode())) as answer:
+                    return answer.status, json.loads(answer.read())
+            except HTTPError as error:
+                return error.code, json.loads(error.read())
+
+        yield post
+        running.shutdown()
+        thread.join()
+
+
+def test_the_server_scores_captions(ask, gaps):
+    status, answer = ask({"texts": CAPTIONS, "photos": PHOTOS})
+    assert status == 200
+    assert answer["scores"]["geg_avg"] == gaps
+
+
+def test_the_server_answers_what_is_wrong_in_a_sentence(ask, monkeypatch):
+    monkeypatch.setattr(scorer, "MOST_BYTES", 100)
+    wrong = {
+        b"no json": "the request is not JSON.",
+        b"[1]": '"texts" must be a list of strings.',
+        b'{"texts": [1]}': '"texts" must be a list of strings.',
+        b'{"texts": ["a"], "photos": [true]}': '"photos" must be a list of ids or files, one for each text.',
+        b'{"texts": ["a"], "photos": []}': "geg_avg: there are 1 captions and 0 photos.",
+    }
+    for data, sentence in wrong.items():
+        assert ask(data) == (400, {"error": sentence})
+    status, answer = ask({"texts": ["a"], "photos": ["elsewhere"]})
+    assert (status, answer["error"].endswith("the photo 'elsewhere' is not in this pool.")) == (400, True)
+    assert ask({"texts": ["a" * 200], "photos": ["photo1"]})[0] == 413
+    assert ask({}, "/other") == (404, {"error": "there is only /score."})
+    assert ask(b"[" * 99)[0] == 400  # and goes on
+
+
+def test_the_command_asks_for_what_it_should_do(tellapart, six_photos):
+    code, _, err = tellapart("pool", six_photos.pool)
+    assert (code, err) == (
+        2,
+        "tellapart pool: give --out POOL to write a pool, or --serve TERM to score captions by one.\n",
+    )

@@ -1,0 +1,288 @@
+"""Captions in XMP: everything of others stays, a person's text too, and our own is known again."""
+
+import os
+import re
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tellapart.writing import edits, xmp
+from tellapart.writing.packet import BadPacket
+
+RDF = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}"
+LANG = "{http://www.w3.org/XML/1998/namespace}lang"
+FIELDS = {
+    "{http://purl.org/dc/elements/1.1/}description",
+    "{http://ns.adobe.com/tiff/1.0/}ImageDescription",
+    "{http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/}AltTextAccessibility",
+}
+OURS = "{urn:tellapart:xmp/1.0/}"
+EXAMPLES = int(os.environ.get("TELLAPART_XMP_EXAMPLES", "30"))
+
+
+def text(caption="a dog on a sofa", by_hand=False, date="2026-01-02T03:04:05Z", **languages):
+    return xmp.Text({"x-default": caption, **languages}, by_hand, date)
+
+
+def read(data):
+    """Property -> language -> text, by a parser that knows nothing of ours."""
+    found = {}
+    for description in ElementTree.fromstring(data.rstrip(b"\0")).iter(f"{RDF}Description"):
+        for element in description:
+            if element.tag in FIELDS:
+                items = element.iter(f"{RDF}li")
+                found[element.tag] = {item.get(LANG): item.text or "" for item in items} or element.text
+    return found
+
+
+def everything_else(data):
+    """All elements, attributes and texts in order, without what is ours to write."""
+
+    def walk(element):
+        if element.tag in FIELDS or element.tag.startswith(OURS):
+            return
+        kept = sorted((name, value) for name, value in element.attrib.items() if name not in FIELDS)
+        yield element.tag, kept, (element.text or "").strip()
+        for child in element:
+            yield from walk(child)
+
+    return list(walk(ElementTree.fromstring(data)))
+
+
+DIGIKAM = b"""<?xpacket begin="\xef\xbb\xbf" id="W5M0MpCehiHzreSzNTczkc9d"?>
+<x:xmpmeta xmlns:x="adobe:ns:meta/" x:xmptk="XMP Core 4.4.0-Exiv2">
+ <rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">
+  <rdf:Description rdf:about=""
+    xmlns:digiKam="http://www.digikam.org/ns/1.0/"
+    xmlns:MicrosoftPhoto="http://ns.microsoft.com/photo/1.0/"
+    xmlns:dc="http://purl.org/dc/elements/1.1/"
+    xmlns:exif="http://ns.adobe.com/exif/1.0/"
+   digiKam:PickLabel="0" digiKam:ColorLabel='3' MicrosoftPhoto:Rating="75">
+   <digiKam:TagsList>
+    <rdf:Seq>
+     <rdf:li>People/Anna &amp; Ben</rdf:li>
+    </rdf:Seq>
+   </digiKam:TagsList>
+   <exif:UserComment>
+    <rdf:Alt><rdf:li xml:lang="x-default">mine</rdf:li></rdf:Alt>
+   </exif:UserComment>
+   <!-- a comment of theirs -->
+   <dc:subject><rdf:Bag><rdf:li>Anna</rdf:li></rdf:Bag></dc:subject>
+  </rdf:Description>
+ </rdf:RDF>
+</x:xmpmeta>
+<?xpacket end="w"?>"""
+
+LIGHTROOM = b"""<x:xmpmeta xmlns:x="adobe:ns:meta/" x:xmptk="Adobe XMP Core 7.0-c000 1.000000, 0000/00/00-00:00:00">
+ <rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">
+  <rdf:Description rdf:about=""
+    xmlns:xmp="http://ns.adobe.com/xap/1.0/"
+    xmlns:crs="http://ns.adobe.com/camera-raw-settings/1.0/"
+    xmlns:tiff="http://ns.adobe.com/tiff/1.0/"
+   xmp:Rating="4"
+   tiff:Orientation="1"
+   crs:Version="15.0"
+   crs:ToneCurveName2012="Linear"/>
+ </rdf:RDF>
+</x:xmpmeta>
+"""
+
+PHOTOPRISM = b"""<?xml version="1.0" encoding="UTF-8"?>
+<x:xmpmeta xmlns:x='adobe:ns:meta/' x:xmptk='Image::ExifTool 12.40'>
+<rdf:RDF xmlns:rdf='http://www.w3.org/1999/02/22-rdf-syntax-ns#'>
+
+ <rdf:Description rdf:about='' xmlns:dc='http://purl.org/dc/elements/1.1/'>
+  <dc:title><rdf:Alt><rdf:li xml:lang='x-default'>Night Shift</rdf:li></rdf:Alt></dc:title>
+ </rdf:Description>
+
+ <rdf:Description rdf:about='' xmlns:photoshop='http://ns.adobe.com/photoshop/1.0/'>
+  <photoshop:DateCreated>2020-01-01T17:28:25.729626112Z</photoshop:DateCreated>
+ </rdf:Description>
+</rdf:RDF>
+</x:xmpmeta>
+"""
+
+
+@pytest.mark.parametrize(
+    "before", [DIGIKAM, LIGHTROOM, PHOTOPRISM, xmp.EMPTY], ids=["digikam", "lightroom", "prism", "new"]
+)
+def test_sidecars_of_other_programs_keep_everything(before):
+    merged = xmp.merge(before, text("a dog & a <cat>"))
+    assert read(merged.data) == {key: {"x-default": "a dog & a <cat>"} for key in FIELDS}
+    assert everything_else(merged.data) == everything_else(before)
+    # Not only what it means: all bytes are there, in order, around what was put in.
+    assert all(edit.start == edit.end or before[edit.start : edit.end] == b"/>" for edit in merged.edits)
+    assert edits.apply(before, merged.edits) == merged.data
+    assert edits.apply(merged.data, edits.inverse(before, merged.edits)) == before
+    again = xmp.merge(merged.data, text("a dog & a <cat>", date="2030-01-01T00:00:00Z"))
+    assert (again.data, again.edits) == (merged.data, [])
+
+
+def test_our_own_text_is_replaced_and_one_that_somebody_changed_is_not():
+    first = xmp.merge(DIGIKAM, text("a dog")).data
+    second = xmp.merge(first, text("a brown dog"))
+    assert read(second.data) == {key: {"x-default": "a brown dog"} for key in FIELDS}
+    assert second.kept == []
+    changed = second.data.replace(b"a brown dog</rdf:li></rdf:Alt></dc:", b"Rex at home</rdf:li></rdf:Alt></dc:")
+    third = xmp.merge(changed, text("a cat"))
+    assert third.kept == ["dc:description"]
+    assert sorted(item["x-default"] for item in read(third.data).values()) == ["Rex at home", "a cat", "a cat"]
+    assert everything_else(third.data) == everything_else(DIGIKAM)
+    replaced = xmp.merge(third.data, text("a cat"), replace=True)
+    assert read(replaced.data) == {key: {"x-default": "a cat"} for key in FIELDS}
+
+
+def test_what_a_person_wrote_in_the_captions_is_replaced_only_by_a_person():
+    by_hand = xmp.merge(xmp.EMPTY, text("Rex at home", by_hand=True)).data
+    model = xmp.merge(by_hand, text("a dog"))
+    assert (model.data, len(model.kept)) == (by_hand, 3)
+    assert set(map(str, read(xmp.merge(by_hand, text("Rex!", by_hand=True)).data).values())) == {
+        "{'x-default': 'Rex!'}"
+    }
+
+
+def test_a_text_that_a_person_approves_becomes_that_persons():
+    approved = xmp.merge(xmp.merge(xmp.EMPTY, text("a dog")).data, text("a dog", by_hand=True))
+    assert len(xmp.merge(approved.data, text("a cat")).kept) == 3
+
+
+FORMS = [
+    b'<rdf:Description rdf:about="" xmlns:dc="http://purl.org/dc/elements/1.1/" dc:description="by Anna"/>',
+    b'<rdf:Description rdf:about=""><d:description xmlns:d="http://purl.org/dc/elements/1.1/">by Anna</d:description>'
+    b"</rdf:Description>",
+    b'<rdf:Description rdf:about=""><d:description xmlns:d="http://purl.org/dc/elements/1.1/"><rdf:Alt>'
+    b'<rdf:li xml:lang="x-default">by Anna</rdf:li></rdf:Alt></d:description></rdf:Description>',
+    b'<rdf:Description rdf:about=""/><rdf:Description><d:description xmlns:d="http://purl.org/dc/elements/1.1/">'
+    b"<rdf:Bag><rdf:li>by Anna</rdf:li></rdf:Bag></d:description></rdf:Description>",
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_persons_text_stays_in_whatever_form_it_is_written(form):
+    before = b'<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">' + form + b"</rdf:RDF>"
+    merged = xmp.merge(before, text())
+    assert merged.kept == ["dc:description"]
+    assert b"by Anna" in merged.data
+    assert len(re.findall(b"description", merged.data)) == len(re.findall(b"description", before))
+    replaced = xmp.merge(before, text(), replace=True)
+    assert b"by Anna" not in replaced.data
+    assert read(replaced.data) == {key: {"x-default": "a dog on a sofa"} for key in FIELDS}
+
+
+def test_languages_stand_side_by_side_and_a_person_keeps_theirs():
+    merged = xmp.merge(xmp.EMPTY, text("a dog", en="a dog", de="ein Hund"))
+    assert read(merged.data) == {key: {"x-default": "a dog", "en": "a dog", "de": "ein Hund"} for key in FIELDS}
+    german = b'<dc:description><rdf:Alt><rdf:li xml:lang="de-DE">Rex</rdf:li></rdf:Alt></dc:description>'
+    before = DIGIKAM.replace(b"<dc:subject>", german + b"<dc:subject>")
+    found = read(xmp.merge(before, text("a dog", fr="un chien")).data)["{http://purl.org/dc/elements/1.1/}description"]
+    assert found == {"de-DE": "Rex", "fr": "un chien"}  # a new default would hide theirs
+
+
+def test_utf_16_and_byte_order_marks_stay():
+    for encoding in ("utf-16", "utf-8-sig"):
+        before = LIGHTROOM.decode().encode(encoding)
+        merged = xmp.merge(before, text("ein Bär"))
+        assert merged.data.startswith(before[:2])
+        assert read(merged.data.decode(encoding).encode()) == {key: {"x-default": "ein Bär"} for key in FIELDS}
+        assert edits.apply(before, merged.edits) == merged.data
+
+
+def test_nothing_marks_the_picture_as_made_by_ai():
+    data = xmp.merge(xmp.EMPTY, text()).data.lower()
+    assert not any(word in data for word in (b"digitalsourcetype", b"trainedalgorithmic", b"aisystem", b"aiprompt"))
+
+
+@pytest.mark.parametrize(
+    ("packet", "reason"),
+    [
+        (b"not XML", "not well-formed XML"),
+        (b"<a>", "not well-formed XML"),
+        (b"<html/>", "no rdf:RDF"),
+        (b"\xff\xfe\x00", "neither UTF-8 nor UTF-16"),
+        (b'<?xml version="1.0" encoding="ISO-8859-1"?><a/>', "neither UTF-8 nor UTF-16"),
+        (b"<a:b/>", "the prefix 'a'"),
+        (b"<a>" * 500 + b"</a>" * 500, "levels"),
+        (
+            FORMS[0].join([b'<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">', b""]) * 1
+            + FORMS[0]
+            + b"</rdf:RDF>",
+            "twice",
+        ),
+    ],
+)
+def test_a_packet_that_cannot_be_merged_is_one_reason(packet, reason):
+    with pytest.raises(BadPacket, match=reason):
+        xmp.merge(packet, text())
+
+
+# Random sidecars
+
+WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Cn"]), max_size=12)
+NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.-]{0,6}", fullmatch=True)
+SPACE = st.sampled_from(["", " ", "\n", "\n   ", "<!-- > ' -->", "<?x y?>"])
+
+
+def attribute(value):
+    return '"' + value.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;") + '"'
+
+
+def content(value):
+    return value.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+@st.composite
+def fields(draw):
+    """A property that we write too, in one of its forms, with a person's text, or none."""
+    prefix = draw(st.sampled_from(list(xmp.FIELDS)))
+    uri, local = xmp.FIELDS[prefix]
+    languages = draw(st.lists(st.sampled_from(["x-default", "en", "de-DE"]), max_size=3, unique=True))
+    items = "".join(f'<rdf:li xml:lang="{one}">{content(draw(WORDS))}</rdf:li>' for one in languages)
+    inner = draw(st.sampled_from([f"<rdf:Alt>{items}</rdf:Alt>", content(draw(WORDS)), "<rdf:Alt/>"]))
+    return prefix, f'<p:{local} xmlns:p="{uri}">{inner}</p:{local}>'
+
+
+@st.composite
+def sidecars(draw):
+    def properties():
+        parts = []
+        for name in draw(st.lists(NAMES, max_size=3)):
+            inner = draw(
+                st.sampled_from([content(draw(WORDS)), f"<rdf:Seq><rdf:li>{content(draw(WORDS))}</rdf:li></rdf:Seq>"])
+            )
+            parts.append(f'<u:{name} xmlns:u="urn:x">{inner}</u:{name}>{draw(SPACE)}')
+        return "".join(parts)
+
+    own = dict(draw(st.lists(fields(), max_size=2)))
+    bodies = [properties() + "".join(own.values()), *([properties()] if draw(st.booleans()) else [])]
+    parts = []
+    for body in bodies:
+        named = "".join(f" v:{name}={attribute(draw(WORDS))}" for name in draw(st.sets(NAMES, max_size=2)))
+        tag = f'rdf:Description rdf:about="" xmlns:v="urn:y"{named}'
+        one_tag = not body and draw(st.booleans())
+        parts.append(f"<{tag}/>" if one_tag else f"<{tag}>{draw(SPACE)}{body}</rdf:Description>")
+    rdf = f'<rdf:RDF xmlns:rdf="{RDF[1:-1]}">{draw(SPACE)}{draw(SPACE).join(parts)}</rdf:RDF>'
+    return (draw(st.sampled_from(["", "<?xpacket begin='' id=''?>"])) + rdf + draw(SPACE)).encode()
+
+
+@settings(max_examples=EXAMPLES)
+@given(sidecars(), WORDS.filter(str.strip), st.booleans())
+def test_random_sidecars_survive_merging_twice(before, caption, replace):
+    merged = xmp.merge(before, text(caption), replace=replace)
+    assert everything_else(merged.data) == everything_else(before)
+    assert edits.apply(merged.data, edits.inverse(before, merged.edits)) == before
+    again = xmp.merge(merged.data, text(caption, date="2030-01-01T00:00:00Z"), replace=replace)
+    assert again.data == merged.data
+    if not replace:
+        theirs = {
+            name: one
+            for name, one in read(before).items()
+            if (one if isinstance(one, str) else any(map(str.strip, (one or {}).values())))
+        }
+        for name, found in theirs.items():
+            after = read(merged.data)[name]
+            if isinstance(found, dict):
+                assert {one: there for one, there in found.items() if there.strip()}.items() <= after.items()
+            elif found.strip():
+                assert after == found
