@@ -252,8 +252,7 @@ class RewardsConfig:
         weights: names of rewards, from `tellapart models`, and their weights
         dataset_weights: per reward: factors of its weight for the photos of a data set, by name of the data set
         image_retriever: the retriever that compares captions with photos: a name or a run folder
-        other_retrievers: further retrievers that take turns with it, batch by batch, in the rewards of DiscriTune
-            (log_probability, accuracy, similarity)
+        other_retrievers: they take turns with it, batch by batch, in log_probability, accuracy and similarity
         candidates: the photos that those rewards choose from: the batch, or the photo and its look-alikes
         near_duplicates: photos with a higher cosine are not used as look-alikes (DiscriTune: 0.8); 1: all are used
         scale: factor of the cosines before the softmax of log_probability; 0: the retriever's own logit scale
@@ -380,6 +379,19 @@ class ValidationConfig:
 
 
 @dataclass
+class LoraConfig:
+    """LoRA: what is trained in place of the layers of a captioner that a run starts from (init_from).
+
+    Args:
+        rank: of the matrices beside each linear layer; 0: none
+        alpha: their factor is alpha / rank
+    """
+
+    rank: FewOrNone = 0
+    alpha: Count = 32
+
+
+@dataclass
 class Recipe:
     """A training run.
 
@@ -395,7 +407,8 @@ class Recipe:
         objective: the training objective
         optim: the optimiser
         validation: validation and the choice of the best checkpoint
-        init_from: start with the weights and vocabulary of this run or model folder
+        init_from: start with the weights and vocabulary of this run or model folder (vision_language: of transformers)
+        lora: small matrices beside its frozen layers
         batch_size: photos per batch, over all processes
         epochs: passes over the training photos
         max_steps: stop after so many optimiser steps; 0: no limit
@@ -419,6 +432,7 @@ class Recipe:
     optim: OptimConfig = field(default_factory=OptimConfig)
     validation: ValidationConfig = field(default_factory=ValidationConfig)
     init_from: str = ""
+    lora: LoraConfig = field(default_factory=LoraConfig)
     batch_size: Annotated[int, Range(1, 10**6)] = 16
     epochs: Count = 10
     max_steps: CountOrNone = 0

@@ -4,9 +4,11 @@ import json
 from dataclasses import replace
 
 import pytest
+from safetensors.torch import load_file
 
 from tellapart.commands.train import parse
 from tellapart.data.readers import folder
+from tellapart.recipe import EncoderConfig, LoraConfig
 from tellapart.recipe_files import shipped
 from tellapart.training.build import run
 from tellapart.training.data import learns_without_captions
@@ -73,7 +75,7 @@ def test_a_run_ends_when_its_time_is_over_and_may_get_more(small, tmp_path):
 
 
 def test_every_row_and_choice_of_the_paper_has_a_recipe():
-    rows = {"clipcap_coco", "clipcap_concap", "camel"}
+    rows = {"clipcap_coco", "clipcap_concap", "camel", "blip"}
     choices = {"reward_accuracy", "reward_cosine", "baseline_none"}
     assert {f"discritune/{name}" for name in rows | choices} <= set(GAME)
 
@@ -93,3 +95,23 @@ def test_the_games_settings_are_those_of_the_paper():
     assert {name for name, weight in accuracy.objective.rewards.weights.items() if weight} == {"accuracy"}
     hard, _, _ = parse(["discritune/hard_distractors"])
     assert (hard.objective.rewards.group_size, hard.objective.rewards.near_duplicates) == (99, 0.8)
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_blip_learns_over_its_tower_and_the_run_is_a_model(small, tmp_path, photo_folder, tellapart, rank):
+    pytest.importorskip("transformers", reason="BLIP is loaded with transformers")
+    from support import tiny_vlms
+
+    blip, out = tiny_vlms.blip(tmp_path / "blip"), tmp_path / "run"
+    given = replace(small("discritune/blip"), captioner="vision_language", model={}, encoder=EncoderConfig())
+    recipe = replace(given, init_from=str(blip), lora=LoraConfig(rank))
+    recipe = replace(recipe, epochs=10, optim=replace(recipe.optim, lr=1e-4))
+    assert run(recipe, out).position.step == 2
+    saved = load_file(out / "best.safetensors")
+    assert saved
+    assert all(name.startswith("network.text_decoder.") for name in saved)  # no tower
+    assert all(name.endswith(("lora_a", "lora_b")) for name in saved) == bool(rank)
+    assert run(replace(recipe, max_steps=3), out, resume=True).position.step == 3
+    code, said, err = tellapart("caption", photo_folder / "0.png", "--model", out)  # its base lies beside it
+    assert code == 0, err
+    assert said.startswith(str(photo_folder / "0.png"))

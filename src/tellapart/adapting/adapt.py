@@ -25,9 +25,12 @@ from tellapart.adapting import verdict
 from tellapart.adapting.photos import HELD_OUT, TRAIN, Name, Photos
 from tellapart.adapting.verdict import Check
 from tellapart.album import DEFAULT
+from tellapart.captioners.vision_language import Generates
 from tellapart.captioning.captioner import PhotoCaptioner, load
 from tellapart.data import examples as data_files
 from tellapart.data.examples import DataSet
+from tellapart.data.streams import REGIONS
+from tellapart.data.tokenizers import WordTokenizer
 from tellapart.detectors.detector import Detector
 from tellapart.detectors.loading import load as load_detector
 from tellapart.errors import UserError
@@ -38,19 +41,21 @@ from tellapart.evaluation.grid import embed
 from tellapart.evaluation.models import Model, Split
 from tellapart.features.boxes import regions_of
 from tellapart.metrics.object_words import CLASSES
+from tellapart.models.base import VISION_LANGUAGE
 from tellapart.models.retrievers import load as load_retriever
-from tellapart.recipe import EncoderConfig, Recipe
+from tellapart.recipe import EncoderConfig, LoraConfig, Recipe
 from tellapart.retrievers import DEFAULT as RETRIEVER
 from tellapart.retrievers.retriever import Retriever
 from tellapart.training import build, run_log
 from tellapart.training.checks import check
-from tellapart.training.data import choose, encoders_of, kinds_taken, with_features
+from tellapart.training.data import choose, encoders_of, kinds_taken, split, views, with_features
 from tellapart.training.loop import Position
 
 RECIPE = "discritune/adapt"
 JUDGE = "judge"
 OUTCOME = "adapt.json"
 MINUTES = 15.0
+LARGE = 100_000_000  # weights, above which a captioner learns by LoRA
 
 _BEFORE, _AFTER = "before", "after"  # the rows of the report, and folders of work/
 _FORMAT = 1
@@ -58,6 +63,8 @@ _FIRST = 32  # photos by whose features the time of all is told
 _FEATURES = 0.3  # share of the time that features may take
 _REPORT = 4.0  # seconds that loading, figures and page take for each that it took to load the models at first
 _LEAST_REPORT = 20.0
+_RANK = 8  # of LoRA
+_TOKENS = 20  # of a caption, where they are parts of words
 _SHOWN = 6  # examples at the top of the report
 
 
@@ -157,6 +164,8 @@ class _Adapting:
             self.captioner = model
         else:
             self.captioner = load(os.fspath(model), device=device, detector=detector)
+        if isinstance(self.captioner.model.captioner, Generates):
+            raise UserError("this model can only be asked by transformers' generate, and cannot be trained.")
         if not isinstance(self.captioner.model.captioner, torch.nn.Module):
             raise UserError("adapt: only a single captioner can be trained: no ensemble, and nothing exported.")
         assert self.captioner.encoder  # refuses captioners of imported features
@@ -195,6 +204,8 @@ class _Adapting:
     def _prepare(self, found: Photos, where: str) -> tuple[Recipe, Photos, list[str]]:
         """The recipe, and features of as many photos as the time allows."""
         self.captioner.save_pretrained(self.work / _BEFORE)
+        if self.captioner.model.encoder is not None:  # whose features are known by the files that it was read from
+            self.captioner = load(self.work / _BEFORE, device=str(self.captioner.device))
         features = self.work / "features"
         features.mkdir(parents=True, exist_ok=True)
         plan = self.work / "photos.json"
@@ -218,10 +229,13 @@ class _Adapting:
         data = self.work / "data.json"
         data_files.write(DataSet(photos.name, photos.examples), data)
         recipe = self._recipe(photos, data)
-        encoders = encoders_of(recipe, self.captioner.device)
+        own = self.captioner.model.encoder
+        encoders = {REGIONS: own} if own is not None else encoders_of(recipe, self.captioner.device)
         every = replace(recipe, validation=replace(recipe.validation, photos=0))
         chosen, _ = choose(every, takes=kinds_taken(encoders))
         sources, problems = with_features(chosen, encoders, Path(recipe.data.features))
+        if any(example.split == TRAIN for _, examples in sources for example in examples):
+            views(recipe, encoders, split(sources, TRAIN, 0))  # now, so that the training need not wait for them
         there = {str(example.id) for _, examples in sources for example in examples}
         reasons = {
             problem.split(": image ", 1)[-1].partition(": ")[0]: problem.rsplit(": ", 1)[-1] for problem in problems
@@ -230,7 +244,11 @@ class _Adapting:
         return recipe, {str(one.id): (str(one.file), reasons.get(str(one.id), "cannot be read")) for one in lost}
 
     def _recipe(self, photos: Photos, data: Path) -> Recipe:
-        config = models.read_config(self.work / _BEFORE, "captioner")
+        model = self.captioner.model
+        if model.encoder is None:
+            config = models.read_config(self.work / _BEFORE, "captioner")
+        else:
+            config = models.Config(VISION_LANGUAGE, {}, {})
         inputs = {name: _encoder(regions_of(identity) or identity) for name, identity in config.inputs.items()}
         recipe = recipe_values.filled(Recipe(), recipe_files.read(RECIPE).content)
         for name, value in self.overrides.items():
@@ -242,7 +260,14 @@ class _Adapting:
             model={key: value for key, value in config.settings.items() if not models.is_size(key)},
             inputs=inputs,
             init_from=str(self.work / _BEFORE),
-            data=replace(recipe.data, files=[str(data)], features=str(self.work / "features")),
+            lora=_lora(recipe.lora, model),
+            data=replace(
+                recipe.data,
+                files=[str(data)],
+                features=str(self.work / "features"),
+                views=0 if model.encoder or any(one.detected for one in inputs.values()) else recipe.data.views,
+                max_words=max(recipe.data.max_words, 0 if isinstance(model.tokenizer, WordTokenizer) else _TOKENS),
+            ),
             objective=replace(recipe.objective, rewards=rewards),
             batch_size=min(recipe.batch_size, len(photos.of(TRAIN))),
             device=str(self.captioner.device),
@@ -347,6 +372,13 @@ def _claim(out: Path, request: Mapping[str, Any]) -> Adapted | None:
         return None
     shutil.rmtree(out / "work", ignore_errors=True)
     return Adapted(out, [Check(**check) for check in known["checks"]], known["scores"], known["problems"])
+
+
+def _lora(stated: LoraConfig, model: models.Model) -> LoraConfig:
+    """As stated; else beside the layers of a large model, of which only small parts are then trained."""
+    captioner: Any = model.captioner
+    size = sum(tensor.numel() for tensor in models.own_weights(getattr(captioner, "language", captioner)).values())
+    return stated if stated.rank or size <= LARGE else LoraConfig(rank=_RANK)
 
 
 def _encoder(identity: Mapping[str, Any]) -> EncoderConfig:

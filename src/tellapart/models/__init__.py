@@ -14,7 +14,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from tellapart.album import EMBEDDED
 from tellapart.captioners import CAPTIONERS, Captioner
 from tellapart.captioners.ensemble import Ensemble
 from tellapart.captioners.int8 import to_int8
-from tellapart.captioners.lora import merge_lora
+from tellapart.captioners.lora import lora_parameters, merge_lora
 from tellapart.data import tokenizers
 from tellapart.data.streams import REGIONS
 from tellapart.data.tokenizers import Tokenizer, spellings
@@ -79,6 +79,7 @@ __all__ = [
     "load_tokenizer",
     "load_weights",
     "members",
+    "merge",
     "own_weights",
     "put_weights",
     "read_config",
@@ -124,12 +125,17 @@ def describe(
     tokenizer: Tokenizer | None,
     inputs: Mapping[str, dict[str, Any]],
     kind: Kind = "captioner",
+    base: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write all of a model folder but the weights."""
+    """Write all of a model folder but the weights.
+
+    base  the model that it learned over (`models.base`)
+    """
     # A single stream is written as all models had it once, so that earlier versions read it, too.
     alone = set(inputs) <= {REGIONS}
     seen = {"encoder": inputs.get(REGIONS, {})} if alone else {"inputs": dict(inputs)}
-    config = {"format": _FORMAT, kind: name, "settings": asdict(network.config), **seen}  # type: ignore[call-overload]
+    settings = asdict(network.config) if hasattr(network, "config") else {}  # type: ignore[call-overload]
+    config = {"format": _FORMAT, kind: name, "settings": settings, **seen, **({"base": dict(base)} if base else {})}
     files.replace(folder / "config.json", (json.dumps(config, indent=1) + "\n").encode())
     if tokenizer is not None:
         tokenizer.save(folder)
@@ -169,6 +175,7 @@ class Config:
     name: str  # of the network, in its table
     settings: dict[str, Any]
     inputs: Inputs
+    base: dict[str, Any] = field(default_factory=dict)  # the model that it learned over
 
 
 def read_config(folder: Path, kind: Kind) -> Config:
@@ -181,7 +188,7 @@ def read_config(folder: Path, kind: Kind) -> Config:
         if config["format"] != _FORMAT:
             raise ValueError
         (found,) = [known for known in KINDS if known in config]
-        read = Config(str(config[found]), dict(config["settings"]), _inputs(config))
+        read = Config(str(config[found]), dict(config["settings"]), _inputs(config), dict(config.get("base", {})))
     except (ValueError, KeyError, TypeError, RecursionError):
         raise UserError(f"{file} is damaged, or of a version that this one cannot read.") from None
     if found != kind:
@@ -259,6 +266,10 @@ def _load_one(name: str, device: torch.device, prompt: str | None = None, dtype:
         given = "prompt" if prompt is not None else "dtype"
         raise UserError(f"{name}: --{given} is for vision-language models and servers; this is neither.")
     config = read_config(folder, "captioner")
+    if config.base:
+        from tellapart.models import base  # which loads models itself
+
+        return base.load(folder, config.base, device)
     tokenizer = load_tokenizer(folder, config.settings)
     if exported.is_exported(folder):
         runs, sha256 = exported.load(folder, config.settings)
@@ -294,12 +305,24 @@ def for_inference(captioner: nn.Module) -> nn.Module:
 
     Laid out by columns, a matrix is multiplied with few rows in about half the time (measured: 4,000 words, 3 rows).
     """
-    merge_lora(captioner)
+    merge(captioner)
     for weight in captioner.parameters():
         weight.requires_grad_(False)
         if weight.ndim == 2 and weight.device.type == "cpu":
             weight.data = weight.data.T.contiguous().T
     return captioner.eval()
+
+
+def merge(captioner: nn.Module) -> None:
+    """Add LoRA to the weights that it stands beside: they are the captioner's own then, and saved with it."""
+    if next(lora_parameters(captioner), None) is None:
+        return
+    merge_lora(captioner)
+    if "frozen_names" in vars(captioner):
+        captioner.frozen_names = frozenset()  # type: ignore[assignment]
+    config: Any = getattr(captioner, "config", None)
+    if hasattr(config, "lora_rank"):
+        captioner.config = replace(config, lora_rank=0, frozen=False)
 
 
 def start_from(name: str | Path, captioner: nn.Module, inputs: Inputs) -> None:

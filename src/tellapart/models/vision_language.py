@@ -34,6 +34,7 @@ from tellapart.captioners.vision_language import (
     ended,
 )
 from tellapart.data.captions import PROMPT
+from tellapart.data.streams import REGIONS
 from tellapart.data.tokenizers import SubwordTokenizer
 from tellapart.encoders import pretrained
 from tellapart.encoders.vision_tower import VisionTower, squared
@@ -210,7 +211,7 @@ def load(source: str, device: torch.device, prompt: str | None = None, dtype: st
         tower = VisionTower(Path(source).name, loaded.sha256, make_ready, look, device, square=square)
     captioner.answer = loaded.answer  # type: ignore[assignment]
     captioner.save_pretrained = lambda folder: save(loaded, folder)  # type: ignore[assignment]
-    return Model(captioner, tokenizer, {"regions": tower.identity}, loaded.sha256, tower)  # type: ignore[arg-type]
+    return Model(captioner, tokenizer, {REGIONS: tower.identity}, loaded.sha256, encoder=tower)
 
 
 def save(loaded: Loaded, folder: Path) -> None:

@@ -25,6 +25,7 @@ from tellapart.data.pairs import Prepared as ReadCaptions
 from tellapart.data.tokenizers import Tokenizer, WordTokenizer
 from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.encoders import ENCODERS
+from tellapart.models import base as bases
 from tellapart.models.parts import carry, part_of
 from tellapart.models.retrievers import reader_of
 from tellapart.objectives import StepInfo, StepResult
@@ -140,13 +141,9 @@ def captioner_parts(
     use_vocabulary([*training, *judged_by], tokenizer)
 
     seed_everything(recipe.seed)
-    captioner = models.build_captioner(
-        recipe.captioner, recipe.model, vocab_size=len(tokenizer), feature_sizes=feature_sizes(encoders)
-    ).to(device)
-    if recipe.init_from:
-        models.start_from(recipe.init_from, captioner, identities(encoders))
+    captioner, base = _captioner(recipe, prepared, tokenizer, device)
     if world.is_main:
-        models.describe(out, recipe.captioner, captioner, tokenizer, identities(encoders))
+        models.describe(out, recipe.captioner, captioner, tokenizer, identities(encoders), base=base)
         carry(map(part_of, encoders.values()), out)
     photos = CaptionedPhotos(training, tokenizer, recipe.data.max_words, views(recipe, encoders, training, world))
     judge = partial(
@@ -190,6 +187,22 @@ def captioner_parts(
         keeps={"objective": learn},
         watch=Watch(recipe.validation.watch, photos=sum(len(examples) for _, examples in judged_by)),
     )
+
+
+def _captioner(
+    recipe: Recipe, prepared: Prepared, tokenizer: Tokenizer, device: torch.device
+) -> tuple[torch.nn.Module, dict[str, Any]]:
+    """What is trained; and what it is trained over, if that is frozen."""
+    if prepared.base is not None:
+        over: Any = prepared.base.captioner
+        bases.make_trainable(over, recipe.lora)
+        return over, bases.described(recipe.init_from, prepared.base, recipe.lora)
+    captioner = models.build_captioner(
+        recipe.captioner, recipe.model, vocab_size=len(tokenizer), feature_sizes=feature_sizes(prepared.encoders)
+    ).to(device)
+    if recipe.init_from:
+        models.start_from(recipe.init_from, captioner, identities(prepared.encoders))
+    return captioner, {}
 
 
 def _caption_weights(
@@ -258,6 +271,8 @@ def _tokenizer(
     recipe: Recipe, prepared: Prepared, training: Sequence[Source], failed: Sequence[str], out: Path, resume: bool
 ) -> Tokenizer:
     """The vocabulary of the run, of the model that it starts from, or the frequent words of the training captions."""
+    if prepared.base is not None:
+        return prepared.base.tokenizer
     if resume:
         return tokenizers.load(out)
     own_words = isinstance(prepared.tokenizer, WordTokenizer) and not recipe.init_from
@@ -314,7 +329,8 @@ def shrink(recipe: Recipe) -> Recipe:
         data=replace(recipe.data, limit=32, min_count=1),
         encoder=recipe.encoder if recipe.inputs else _shrunk(recipe.encoder),
         inputs={name: _shrunk(encoder) for name, encoder in recipe.inputs.items()},
-        init_from="",
+        init_from=recipe.init_from if recipe.captioner == bases.VISION_LANGUAGE else "",
+        lora=replace(recipe.lora, rank=recipe.lora.rank if recipe.captioner == bases.VISION_LANGUAGE else 0),
         batch_size=4,
         max_steps=10,
         log_steps=1,

@@ -6,6 +6,7 @@ from tellapart import models, recipe_values
 from tellapart.captioners import CAPTIONERS
 from tellapart.detectors import KINDS
 from tellapart.errors import UserError
+from tellapart.models.base import VISION_LANGUAGE
 from tellapart.recipe import EncoderConfig, PolicyConfig, Recipe
 from tellapart.retrievers import RETRIEVERS
 from tellapart.rewards import registry
@@ -30,6 +31,11 @@ def check(recipe: Recipe) -> None:
         raise UserError(f"objective.name: {learns}, not by {recipe.objective.name}.")
     if kind == "retriever":
         models.check_settings(RETRIEVERS, "retriever", recipe.retriever, recipe.model)
+    elif recipe.captioner == VISION_LANGUAGE and kind == "captioner":
+        if not recipe.init_from:
+            raise UserError("init_from: a vision_language captioner starts from a folder or hub id of transformers.")
+        if recipe.model or recipe.inputs or recipe.encoder != EncoderConfig():
+            raise UserError("model, encoder and inputs of a vision_language captioner are those of init_from.")
     elif kind == "captioner":
         models.check_settings(CAPTIONERS, "captioner", recipe.captioner, recipe.model)
     elif objective.network:
@@ -61,6 +67,8 @@ def check(recipe: Recipe) -> None:
         raise UserError("data.views: a detector's boxes are of whole photos; views of them have none.")
     if detected and not recipe.detector:
         raise UserError(f"inputs.{detected[0]}.detected: boxes need a detector, which --detector names: {KINDS}.")
+    if recipe.lora.rank and not recipe.init_from:
+        raise UserError("lora.rank: LoRA stands beside the layers of a trained model, which init_from names.")
     if recipe.retriever and recipe.init_from:
         raise UserError("init_from: a retriever starts from fresh weights.")
     by_text = recipe.retriever and RETRIEVERS[recipe.retriever].sees == "references"

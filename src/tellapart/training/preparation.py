@@ -17,12 +17,15 @@ from tellapart import models
 from tellapart.captioners import language_models
 from tellapart.data import tokenizers
 from tellapart.data.examples import Example
+from tellapart.data.streams import REGIONS
 from tellapart.data.tokenizers import Tokenizer, WordTokenizer
 from tellapart.detectors.loading import load as load_detector
 from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.errors import UserError
 from tellapart.metrics import measures
 from tellapart.metrics.object_words import CLASSES
+from tellapart.models import base as bases
+from tellapart.models.base import VISION_LANGUAGE
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.recipe import Recipe
 from tellapart.retrievers import RETRIEVERS, sentences
@@ -44,6 +47,7 @@ class Prepared:
     problems: list[str]  # records of data files that cannot be used
     tokenizer: Tokenizer | None  # none where the run has one already, or needs none
     load: Callable[[str], Retriever]  # each retriever is loaded once
+    base: models.Model | None = None  # what a run trains over, where that is frozen in part
 
 
 def prepare(recipe: Recipe, device: torch.device, *, resume: bool = False, world: ProcessGroup = SINGLE) -> Prepared:
@@ -67,6 +71,16 @@ def prepare(recipe: Recipe, device: torch.device, *, resume: bool = False, world
         chosen, problems = choose(recipe, takes=kinds_taken(encoders))
         new = entry.reads == "words" and not resume
         return Prepared(encoders, chosen, problems, _vocabulary(recipe, chosen) if new else None, load)
+    if recipe.lora.rank or recipe.captioner == VISION_LANGUAGE:
+        base = bases.start(recipe.init_from, device)
+        encoders = {REGIONS: base.encoder} if base.encoder else encoders_of(recipe, device)
+        if base.inputs != identities(encoders):
+            raise UserError(
+                f"init_from: {recipe.init_from} learned from features of another encoder than the recipe's."
+            )
+        chosen, problems = choose(recipe, takes=kinds_taken(encoders))
+        world.sequentially(partial(_require_retrievers, recipe, chosen, load))
+        return Prepared(encoders, chosen, problems, base.tokenizer, load, base)
     encoders = encoders_of(recipe, device)
     if OBJECTIVES[recipe.objective.name].trains == "network":
         chosen, problems = choose(recipe, takes=kinds_taken(encoders))
