@@ -11,7 +11,7 @@ from tellapart.data.batches import Batch
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.objectives import StepInfo
 from tellapart.objectives.policy_gradient import PolicyGradient, divergence, sample_stats
-from tellapart.recipe import PolicyConfig
+from tellapart.recipe_policy import PolicyConfig
 from tellapart.rewards import Reward, SampledCaptions
 from tellapart.rewards.words import WordView
 

@@ -15,7 +15,7 @@ from tellapart.data.stored import Stores
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.metrics.object_words import CLASSES
 from tellapart.metrics.objects import objects as measured
-from tellapart.recipe import RewardsConfig
+from tellapart.recipe_policy import RewardsConfig
 from tellapart.rewards import SampledCaptions, registry
 from tellapart.rewards.context import RewardContext
 from tellapart.rewards.objects import Objects

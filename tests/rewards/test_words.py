@@ -11,7 +11,7 @@ from tellapart.data.batches import padded
 from tellapart.data.tokenizers import WordTokenizer, split_words
 from tellapart.metrics import meteor
 from tellapart.metrics.measures.unusual_order import END, WordOrder, roles
-from tellapart.recipe import LocalConfig
+from tellapart.recipe_policy import LocalConfig
 from tellapart.rewards import SampledCaptions
 from tellapart.rewards.consensus import Consensus, MeteorConsensus
 from tellapart.rewards.different import Different

@@ -18,7 +18,8 @@ from tellapart.errors import UserError
 from tellapart.metrics import meteor
 from tellapart.neighbours import groups
 from tellapart.neighbours.groups import Groups, Photo, Rule
-from tellapart.recipe import RewardsConfig, WatchConfig
+from tellapart.recipe import WatchConfig
+from tellapart.recipe_policy import RewardsConfig
 from tellapart.rewards import consensus, registry
 from tellapart.rewards.context import RewardContext
 from tellapart.rewards.registry import REWARDS

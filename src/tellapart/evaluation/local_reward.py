@@ -19,7 +19,7 @@ from tellapart.errors import UserError
 from tellapart.evaluation.training_runs import Run
 from tellapart.metrics.ngrams import ORDERS
 from tellapart.progress import Progress
-from tellapart.recipe import LocalConfig, RewardsConfig
+from tellapart.recipe_policy import LocalConfig, RewardsConfig
 from tellapart.rewards import SampledCaptions
 from tellapart.rewards.consensus import Consensus
 from tellapart.rewards.local_discriminative import LocalDiscriminative, ngram_weights, thresholds

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from PIL import Image
 from torch import Tensor
 
 from tellapart import files, numerics
-from tellapart.captioners import select
+from tellapart.captioners import Captioner, select
 from tellapart.captioners.vision_language import (
     MAX_TOKENS,
     Blip,
@@ -211,7 +211,7 @@ def load(source: str, device: torch.device, prompt: str | None = None, dtype: st
         tower = VisionTower(Path(source).name, loaded.sha256, make_ready, look, device, square=square)
     captioner.answer = loaded.answer  # type: ignore[assignment]
     captioner.save_pretrained = lambda folder: save(loaded, folder)  # type: ignore[assignment]
-    return Model(captioner, tokenizer, {REGIONS: tower.identity}, loaded.sha256, encoder=tower)
+    return Model(cast(Captioner, captioner), tokenizer, {REGIONS: tower.identity}, loaded.sha256, encoder=tower)
 
 
 def save(loaded: Loaded, folder: Path) -> None:

@@ -30,7 +30,7 @@ from tellapart.decoding.score import score
 from tellapart.decoding.tokens import log_probabilities, opening
 from tellapart.objectives import StepInfo, StepResult, baselines
 from tellapart.objectives.hiding import hide_some
-from tellapart.recipe import PolicyConfig, Reduction
+from tellapart.recipe_policy import PolicyConfig, Reduction
 from tellapart.rewards import Reward, SampledCaptions
 from tellapart.rewards.wording import content_words
 from tellapart.rewards.words import WordView, spread

@@ -22,7 +22,7 @@ from tellapart.data.batches import CaptionedPhotos, padded
 from tellapart.data.stored import Stores
 from tellapart.errors import UserError
 from tellapart.progress import notice
-from tellapart.recipe import RewardsConfig
+from tellapart.recipe_policy import RewardsConfig
 from tellapart.retrievers.readers import MAX_WORDS, WordReader
 from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards import SampledCaptions

@@ -34,7 +34,7 @@ from tellapart.neighbours import groups as group_files
 from tellapart.neighbours.groups import Groups, Photo, Rule
 from tellapart.neighbours.mining import Captions, mine
 from tellapart.progress import notice
-from tellapart.recipe import RewardsConfig
+from tellapart.recipe_policy import RewardsConfig
 from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards.consensus import Consensus
 from tellapart.rewards.listener import Listener

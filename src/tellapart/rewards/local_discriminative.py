@@ -23,7 +23,7 @@ from torch import Tensor
 from tellapart.metrics.cider import SIGMA
 from tellapart.metrics.ngrams import ORDERS
 from tellapart.metrics.sentences import Sentences
-from tellapart.recipe import Frequency, LocalConfig
+from tellapart.recipe_policy import Frequency, LocalConfig
 from tellapart.rewards import Reward, SampledCaptions
 from tellapart.rewards.consensus import Consensus
 

@@ -20,7 +20,7 @@ from tellapart.errors import UserError
 from tellapart.metrics.measures.unusual_order import END, WordOrder, roles
 from tellapart.metrics.measures.unusual_order import coco as coco_order
 from tellapart.neighbours import groups as group_files
-from tellapart.recipe import RewardsConfig
+from tellapart.recipe_policy import RewardsConfig
 from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards import Reward, SampledCaptions, Term
 from tellapart.rewards.combine import Combined

@@ -7,7 +7,8 @@ from tellapart.captioners import CAPTIONERS
 from tellapart.detectors import KINDS
 from tellapart.errors import UserError
 from tellapart.models.base import VISION_LANGUAGE
-from tellapart.recipe import EncoderConfig, PolicyConfig, Recipe
+from tellapart.recipe import EncoderConfig, Recipe
+from tellapart.recipe_policy import PolicyConfig
 from tellapart.retrievers import RETRIEVERS
 from tellapart.rewards import registry
 from tellapart.taggers import TAGGERS
