@@ -11,7 +11,7 @@ ORDER = (
     "errors version telemetry printable files paths parallel progress numerics hub html plugins distributed",
     "onnx_graph onnx_session plain_yaml",
     "data",
-    "recipe_ranges recipe recipe_values former_names recipe_files",
+    "recipe_ranges recipe_lora recipe recipe_values former_names recipe_files",
     "encoders",
     "features detectors",
     "toy captioners retrievers metrics taggers",

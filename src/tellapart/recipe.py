@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
 
 from tellapart.data.streams import REGIONS
+from tellapart.recipe_lora import LoraConfig
 from tellapart.recipe_ranges import Count, CountOrNone, Few, FewOrNone, Range, Share, Size, Weight
 
 Setting = bool | int | float | str  # of a network
@@ -376,19 +377,6 @@ class ValidationConfig:
     beam: Few = 1
     judges: list[str] = field(default_factory=list)
     watch: WatchConfig = field(default_factory=WatchConfig)
-
-
-@dataclass
-class LoraConfig:
-    """LoRA: what is trained in place of the layers of a captioner that a run starts from (init_from).
-
-    Args:
-        rank: of the matrices beside each linear layer; 0: none
-        alpha: their factor is alpha / rank
-    """
-
-    rank: FewOrNone = 0
-    alpha: Count = 32
 
 
 @dataclass

@@ -8,8 +8,9 @@ from safetensors.torch import load_file
 
 from tellapart.commands.train import parse
 from tellapart.data.readers import folder
-from tellapart.recipe import EncoderConfig, LoraConfig
+from tellapart.recipe import EncoderConfig
 from tellapart.recipe_files import shipped
+from tellapart.recipe_lora import LoraConfig
 from tellapart.training.build import run
 from tellapart.training.data import learns_without_captions
 

@@ -43,7 +43,8 @@ from tellapart.features.boxes import regions_of
 from tellapart.metrics.object_words import CLASSES
 from tellapart.models.base import VISION_LANGUAGE
 from tellapart.models.retrievers import load as load_retriever
-from tellapart.recipe import EncoderConfig, LoraConfig, Recipe
+from tellapart.recipe import EncoderConfig, Recipe
+from tellapart.recipe_lora import LoraConfig
 from tellapart.retrievers import DEFAULT as RETRIEVER
 from tellapart.retrievers.retriever import Retriever
 from tellapart.training import build, run_log

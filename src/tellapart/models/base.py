@@ -16,7 +16,7 @@ from tellapart import files, models, paths
 from tellapart.captioners.lora import add_lora
 from tellapart.captioners.vision_language import Generates
 from tellapart.errors import UserError
-from tellapart.recipe import LoraConfig
+from tellapart.recipe_lora import LoraConfig
 
 VISION_LANGUAGE = "vision_language"  # the captioner of a recipe that starts from a model of transformers
 

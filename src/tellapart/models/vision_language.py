@@ -211,7 +211,7 @@ def load(source: str, device: torch.device, prompt: str | None = None, dtype: st
         tower = VisionTower(Path(source).name, loaded.sha256, make_ready, look, device, square=square)
     captioner.answer = loaded.answer  # type: ignore[assignment]
     captioner.save_pretrained = lambda folder: save(loaded, folder)  # type: ignore[assignment]
-    return Model(captioner, tokenizer, {REGIONS: tower.identity}, loaded.sha256, encoder=tower)
+    return Model(captioner, tokenizer, {REGIONS: tower.identity}, loaded.sha256, encoder=tower)  # type: ignore[arg-type]
 
 
 def save(loaded: Loaded, folder: Path) -> None:
