@@ -1,25 +1,32 @@
 """tellapart alt: a diff, then alt texts that lint passes, told apart, and every other byte as it was."""
 
 import re
+import shutil
 
 import pytest
 
+from tellapart.album import HERE
 from tellapart.lint import faults
 
 
 @pytest.fixture
-def site(photo_folder):
+def site(tmp_path):
+    """Pages with photos of the album, for captions of random weights would all be refused."""
+    photo_folder = tmp_path / "site"
+    photo_folder.mkdir()
+    for number, photo in enumerate(sorted((HERE / "photos").iterdir())[:24:4]):
+        shutil.copy(photo, photo_folder / f"{number}.webp")
     (photo_folder / "index.html").write_bytes(
-        b'<p>caf\xe9</p>\r\n<img src="0.png"><img src="1.png" alt="image of a bus">\r\n'
-        b'<img src="2.png" alt="Two red buses on a street"><img src="3.png" alt=""><img src="0.png">'
+        b'<p>caf\xe9</p>\r\n<img src="0.webp"><img src="1.webp" alt="image of a bus">\r\n'
+        b'<img src="2.webp" alt="Two red buses on a street"><img src="3.webp" alt=""><img src="0.webp">'
     )
-    (photo_folder / "a.md").write_text("![](4.png)\n\n![Two red buses](5.png)\n")
+    (photo_folder / "a.md").write_text("![](4.webp)\n\n![Two red buses](5.webp)\n")
     return photo_folder
 
 
-def test_a_diff_first_and_then_only_alt_texts_change(tellapart, small_model, small_retriever, site):
+def test_a_diff_first_and_then_only_alt_texts_change(tellapart, site):
     before = {path.name: path.read_bytes() for path in site.iterdir()}
-    request = ("alt", site, "--model", small_model, "--retriever", small_retriever)
+    request = ("alt", site)
     code, out, err = tellapart(*request)
     assert (code, err) == (0, "2 pages; 4 alt texts to write (--write changes the pages); 0 left without\n")
     assert {path.name: path.read_bytes() for path in site.iterdir()} == before

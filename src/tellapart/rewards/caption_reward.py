@@ -47,9 +47,10 @@ class CaptionReward:
     settings  of the reward, as in a recipe: candidates, scale, group_size, margin, rank_base, text_retriever ...
 
     Example:
-        >>> made = tellapart.rewards.pool.make("holiday.json", Path("POOL"))
+        >>> from tellapart.rewards import pool
+        >>> made = pool.make("holiday.json", "POOL")  # as `tellapart pool holiday.json --out POOL`
         >>> reward = tellapart.CaptionReward("similarity", "POOL")
-        >>> [right, wrong] = reward.score(["a red bus", "a bowl of fruit"], ["a.jpg", "a.jpg"])
+        >>> [right, wrong] = reward.score(["a kitchen with a stove", "a red bus on a street"], ["a.jpg", "a.jpg"])
         >>> right > wrong
         True
     """

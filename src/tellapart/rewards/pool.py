@@ -51,7 +51,7 @@ class Made:
 
 def make(
     data: str | Path,
-    out: Path,
+    out: str | Path,
     *,
     retriever: str = DEFAULT,
     k: int = 5,
@@ -91,6 +91,7 @@ def make(
         "tokens": torch.from_numpy(frequencies.tokens),
         "counts": torch.from_numpy(frequencies.counts),
     }
+    out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     names = relative_names([files.real(example.file) for example in examples], files.real(out))
     records = [{"id": e.id, "file": name, "captions": e.captions} for e, name in zip(examples, names, strict=True)]
