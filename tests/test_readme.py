@@ -70,6 +70,7 @@ def test_the_python_of_the_readme_runs(small_model, photo_folder, own_cache, mon
 ELSEWHERE = {
     "--encoder resnet101": "encoders/test_backbone.py",  # its weights come from a hub
     "--ray": "commands/test_ray.py",
+    "--detector yolox_s.onnx": "detectors/test_regions.py",  # a file of its authors
     "--nproc-per-node": "training/test_distributed.py",
 }
 MAKERS = ["prepare", "train", "caption"]  # of what others read
@@ -108,6 +109,9 @@ def home(tmp_path, own_cache, monkeypatch):
     put("captions.json", {"1": "a dog runs", "2": "a red bus on a street"})
     put("mine.json", {"1": "a brown dog running", "2": "a bus"})
     put("theirs.json", {"1": "a dog", "2": "a red bus"})
+    shutil.copytree(tmp_path / "holiday", tmp_path / "site")
+    page = "".join(f'<img src="{photo.file.name}">' for photo in PHOTOS[:2])
+    (tmp_path / "site" / "index.html").write_text(page)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -77,11 +77,11 @@ def test_the_look_alikes_of_a_csv_row_are_one_cell_of_json(tmp_path):
     file = CaptionsFile(tmp_path / "captions.csv")
     file.keep(ROWS[1:2])
     header, _ = file.path.read_text().splitlines()
-    assert header == "file,caption,logprob,error,id,key,look_alikes,gap,captions,edited"
+    assert header == "file,caption,logprob,error,id,key,look_alikes,gap,captions,edited,attributes"
     assert json.dumps(ROWS[1]["look_alikes"]).replace('"', '""') in file.path.read_text()
 
 
-@pytest.mark.parametrize("columns", [6, 8, 9])
+@pytest.mark.parametrize("columns", [6, 8, 9, 10])
 def test_tables_of_earlier_versions_are_read(tmp_path, columns):
     file = CaptionsFile(tmp_path / "captions.csv")
     file.keep([ROWS[0], *ROWS[4:6]])

@@ -251,7 +251,7 @@ def test_a_name_that_is_not_utf8_is_captioned_and_printed_as_it_is(start_tellapa
         (["--model", "nothere", "x.jpg"], "there is no model 'nothere'"),
         (["--beam", "0", "x.jpg"], "--beam"),
         (["--beam", "x", "x.jpg"], "--beam"),
-        (["--out", "o.txt", "x.jpg"], ".jsonl or .csv"),
+        (["--out", "o.txt", "x.jpg"], ".jsonl, .csv or .json"),
         (["--colour", "x.jpg"], "--colour"),
         ([], "PATH"),
     ],

@@ -9,7 +9,7 @@ from tellapart.data.streams import Inputs, Stream
 from tellapart.decoding.attention import attention, mean_over_regions
 
 BOS, CAPTION = 1, torch.tensor([4, 7, 5, 9])
-WITHOUT = {"show_tell", "lstm_a3", "clipcap"}  # they see one vector
+WITHOUT = {"show_tell", "lstm_a3", "clipcap", "gl_rg"}  # they see one vector, or none of regions
 
 
 def photo(regions=6, seed=3):

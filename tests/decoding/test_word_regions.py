@@ -48,7 +48,7 @@ def test_a_word_needs_the_cells_that_speak_for_it_and_no_word_needs_what_speaks_
     assert need[1, 3, 3] == 0
 
 
-@pytest.mark.parametrize("name", CAPTIONERS)
+@pytest.mark.parametrize("name", sorted(CAPTIONERS.keys() - {"gl_rg"}))  # which sees no regions
 def test_words_of_every_captioner_can_be_asked(name):
     photo = every_stream(torch.randn(1, 4, FEATURES, generator=torch.Generator().manual_seed(0)))
     need = needed(tiny(name), photo, torch.tensor([5, 6, 2]), side=2, bos=1)

@@ -115,9 +115,7 @@ def shares(captioner, clips):
 
 
 @pytest.mark.slow
-def test_together_they_beat_two_alone_and_shuffled_frames_hide_time(
-    world, captioners, tmp_path, monkeypatch
-):
+def test_together_they_beat_two_alone_and_shuffled_frames_hide_time(world, captioners, tmp_path, monkeypatch):
     monkeypatch.setenv("TELLAPART_ENCODERS", ":".join(str(world / f"of_{stream}") for stream in ENCODERS))
     clips, shuffled, seed = [], [], 24 * 11
     for scene in [scene for scene in moving.SCENES for _ in range(3)]:  # the test split

@@ -17,7 +17,10 @@ from tellapart.training.build import run, shrink
 CAPTIONING = [
     file
     for name, file in shipped().items()
-    if isinstance(recipe := asked([name]).what, Recipe) and not recipe.retriever and file.parent.name != "tiny"
+    if isinstance(recipe := asked([name]).what, Recipe)
+    and not recipe.retriever
+    and file.parent.name != "tiny"
+    and recipe.captioner != "vision_language"  # which needs a folder to start from: test_game_recipes.py
 ]
 PAPERS = [file for file in CAPTIONING if file.parent.name in ("gld", "geg", "glied")]
 SEEN = "{name: efficientnet_lite2, image_size: 64, grid: 2, pooling: avg}"
@@ -77,6 +80,11 @@ def test_a_recipe_takes_two_steps(file, small_world, retrievers, attributes, tmp
             *([f"--objective.rewards.text_retriever={reader}"] if whole.objective.rewards.text_retriever else []),
             *([f"--validation.judges=[{listener}]"] if whole.validation.judges else []),
             "--objective.rewards.dataset_weights={}",  # of other data sets
+            *(
+                [f"--objective.rewards.other_retrievers=[{listener}]"]
+                if whole.objective.rewards.other_retrievers
+                else []
+            ),
             "--dtype=fp32",
         ]
     )
@@ -192,6 +200,7 @@ def test_all_rows_of_a_table_have_one_captioner_and_start_from_one_run():
 
 def test_rows_of_glied_differ_in_their_switches_alone():
     rows = {file.stem: parse([str(file)])[0] for file in PAPERS if file.parent.name == "glied"}
+    rows = {name: row for name, row in rows.items() if row.captioner == "glied"}  # the others are those of Table 2
     table_4 = {"base", "visual", "attribute", "global", "local", "glied"}
     assert {name.removesuffix("_xe") for name in rows if name.endswith("_xe")} == table_4 | {
         "attributes_attend",

@@ -232,7 +232,7 @@ def test_who_looks_at_photos_does_need_them(tellapart, recipe_of, tmp_path):
             "model.wings: vse has no such setting; it has linear_captions, size, word_size.",
         ),
         ("dual", ["--model={wings: 2}"], "model.wings: dual has no such setting; it has dropout, hidden, size."),
-        ("vse", ["--model={size: large}"], "model.size must be a number, true or false, not 'large'."),
+        ("vse", ["--model={size: large}"], "model.size must be a whole number from 1 to 65536, not 'large'."),
         ("vse", ["--model={vocab_size: 7}"], "model.vocab_size: follows from the data and cannot be set."),
         ("text_tower", ["--model={feature_size: 7}"], "model.feature_size: follows from the data and cannot be set."),
         ("dual", ["--model={sentence_size: 7}"], "model.sentence_size: follows from the data and cannot be set."),

@@ -27,7 +27,7 @@ from tellapart.printable import print_message
 # there is one; "edited" where a person wrote the caption; and whatever else people put there
 Row = dict[str, Any]
 
-COLUMNS = ("file", "caption", "logprob", "error", "id", "key", "look_alikes", "gap", "captions", "attributes", "edited")
+COLUMNS = ("file", "caption", "logprob", "error", "id", "key", "look_alikes", "gap", "captions", "edited", "attributes")
 _NUMBERS = ("logprob", "gap")
 _LISTS = ("look_alikes", "captions", "attributes")  # JSON in a cell
 KEY = re.compile("([0-9a-f]{16})(?:-([0-9a-f]{8})-([0-9a-f]{8}))?")  # see `resume`; the short form is an earlier one

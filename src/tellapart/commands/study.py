@@ -25,8 +25,7 @@ _KINDS = (
 def main(arguments: list[str]) -> int:
     action, rest = (arguments or ["--help"])[0], arguments[1:]
     if action in ("-h", "--help"):
-        _overview().print_help()
-        return 0
+        _overview().parse_args(["--help"])
     if action not in _ACTIONS:
         raise UserError(f"there is no study {action}; use {', '.join(_ACTIONS)}.")
     try:

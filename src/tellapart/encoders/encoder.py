@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor
 
-from tellapart import onnx_session
+from tellapart import encoders, onnx_session
 from tellapart.data.media import photos
-from tellapart.encoders import BUNDLED, ENCODERS, Published, efficientnet_lite, pretrained, unknown, weights_file
+from tellapart.encoders import ENCODERS, Published, efficientnet_lite, pretrained, unknown, weights_file
 from tellapart.errors import UserError
 from tellapart.recipe import EncoderConfig, Pooling
 
@@ -61,7 +61,7 @@ class Encoder:
             raise unknown(name)
         check(config, least_size=efficientnet_lite.STRIDE)
         self.config, self.device, self.tuned = config, torch.device(device), tuned
-        graph = BUNDLED / f"{name}.onnx"  # has no weights of its own, and so is that of any which was tuned
+        graph = encoders.BUNDLED / f"{name}.onnx"  # has no weights of its own, and so is that of any which was tuned
         by_graph = self.device.type == "cpu" and graph.exists() and onnx_session.is_installed()
         if tuned:
             self.weights_sha256 = pretrained.sha256(tuned.weights)

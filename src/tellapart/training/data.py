@@ -19,7 +19,7 @@ from tellapart.data.tokenizers import Tokenizer, split_words
 from tellapart.detectors.loading import load as load_detector
 from tellapart.detectors.regions import DetectedRegions
 from tellapart.distributed import SINGLE, ProcessGroup
-from tellapart.encoders import ENCODERS, Custom, PhotoEncoder
+from tellapart.encoders import ENCODERS, PhotoEncoder
 from tellapart.encoders.in_view import in_view
 from tellapart.errors import UserError
 from tellapart.features.attributes import AttributeSource, AttributeStore
@@ -44,8 +44,8 @@ def encoders_of(recipe: Recipe, device: torch.device) -> Encoders:
     load = cache(load_detector)
     for name, one in streams.items():
         if name != BOXES:
-            own = isinstance(ENCODERS.get(one.name), Custom)  # of a plugin: it may make any stream
-            make = load_attributes if name == ATTRIBUTES and not own else load_encoder
+            # a captioner of a plugin may take features of an encoder by this name as well
+            make = load_attributes if name == ATTRIBUTES and one.name not in ENCODERS else load_encoder
             encoder = find(root, one.name) or make(one, device)
             if one.detected and isinstance(encoder, ImportedFeatures):
                 raise UserError(f"inputs.{name}.detected: the regions of {one.name} were imported, and have boxes.")
