@@ -38,7 +38,7 @@ def of_captioner(
     *,
     show_attributes: bool = False,
 ) -> CaptionSource:
-    made_by = f"{captioner.model.sha256} {captioner.visual_input.identity} {search}"
+    made_by = f"{captioner.identity} {search}"
     if collection is not None and contrast is not None:
         asking = Contrast(
             partial(_ask, captioner, search),

@@ -110,15 +110,14 @@ def _source(request: argparse.Namespace) -> CandidatesFile | Endpoint | PhotoCap
             notify=notice,
             **_given(settings),
         )
-    from tellapart.album import DEFAULT
     from tellapart.captioning.captioner import load
 
     if request.ray:
         from tellapart.captioning.ray_workers import ClusterCaptioner
 
-        return ClusterCaptioner(request.model or DEFAULT, Cluster(request.ray), device=request.device)
+        return ClusterCaptioner(request.model, Cluster(request.ray), device=request.device)
     return load(
-        request.model or DEFAULT,
+        request.model,
         device=request.device,
         features=request.features,
         paths=request.paths,
