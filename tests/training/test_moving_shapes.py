@@ -14,12 +14,18 @@ from tellapart.toy import moving
 from tellapart.training.build import run
 
 ENCODERS = {  # stream: how clips are stored, and the network's settings
-    "words": ("{name: patches, image_size: 32, grid: 8, frames: 12}", "{words: 20, width: 24, steps: 4, dropout: 0}"),
-    "actions": (
-        "{name: patches, image_size: 32, grid: 8, frames: 4, around: 2}",
+    "words": (  # the whole time, not sharply; between its frames, a period apart, nothing moves
+        "{name: patches, image_size: 8, grid: 4, frames: 6}",
+        "{words: 20, width: 24, steps: 2, dropout: 0}",
+    ),
+    "actions": (  # a moment
+        "{name: patches, image_size: 16, grid: 8, frames: 2, around: 1}",
         "{words: 20, width: 24, resnet_width: 8, dropout: 0}",
     ),
-    "classes": ("{name: patches, image_size: 32, grid: 8, frames: 4}", "{words: 20, width: 24, dropout: 0}"),
+    "classes": (  # a frame
+        "{name: patches, image_size: 32, grid: 8, frames: 2}",
+        "{words: 20, width: 24, dropout: 0}",
+    ),
 }
 FACTS = ("object", "motion", "order")
 
