@@ -115,9 +115,9 @@ def _source(request: argparse.Namespace) -> CandidatesFile | Endpoint | PhotoCap
     if request.ray:
         from tellapart.captioning.ray_workers import ClusterCaptioner
 
-        return ClusterCaptioner(request.model, Cluster(request.ray), device=request.device)
+        return ClusterCaptioner(request.model or None, Cluster(request.ray), device=request.device)
     return load(
-        request.model,
+        request.model or None,
         device=request.device,
         features=request.features,
         paths=request.paths,

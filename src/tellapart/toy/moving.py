@@ -1,9 +1,9 @@
 """A toy world of moving shapes: which shape it is, which way it goes, and which colour it turns, in short clips.
 
-Each is seen at another range.  A single frame shows the shape, if it is seen sharply: all shapes have the same area.  The
-way is seen between frames close together only: the shape leaves at one side and returns at the other, and is where it
-was after every PERIOD frames.  The order of the two colours is seen between frames far apart: both are shown for about
-half of a clip, and the turn itself lasts no time.
+Each is seen at another range.  A single frame shows the shape, if it is seen sharply: all shapes have the same area.
+The way is seen between frames close together only: the shape leaves at one side and returns at the other, and is where
+it was after every PERIOD frames.  The order of the two colours is seen between frames far apart: both are shown for
+about half of a clip, and the turn itself lasts no time.
 """
 
 from __future__ import annotations
