@@ -33,6 +33,8 @@ class PolicyConfig:
             so far, or none
         top_q: number of captions that the baseline `best` averages (Q of b2)
         references: number of references per photo that are added to the samples and get rewards like them
+        mixer: the first so many words of sampled captions are a reference's, learned by cross-entropy; fewer and fewer
+            in the course of the training, none at its end (MIXER)
         whiten: subtract the mean of the advantages and divide by their standard deviation, per batch or per photo
         reduction: mean over all words, mean over captions of their word mean, or mean over captions of their sum
         kl: weight of the KL divergence from the model that the training started with
@@ -53,6 +55,7 @@ class PolicyConfig:
     baseline: Baseline = "leave_one_out"
     top_q: Few = 3
     references: FewOrNone = 0
+    mixer: FewOrNone = 0
     whiten: Whiten = "none"
     reduction: Reduction = "words"
     kl: Size = 0.0
