@@ -39,7 +39,7 @@ from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards.consensus import Consensus
 from tellapart.rewards.listener import Listener
 from tellapart.rewards.wording import content_words
-from tellapart.rewards.words import RewardVocabulary, WordView
+from tellapart.rewards.words import WordView
 
 Source = tuple[Stores, Sequence[Example]]
 
@@ -103,10 +103,12 @@ class RewardContext:
 
     @cached_property
     def references(self) -> list[list[list[int]]]:
-        """Word ids of each photo's captions, without the end."""
-        if isinstance(self.vocabulary, RewardVocabulary):
-            return [[self.vocabulary.encode(text) for text in example.captions] for example in self.data.examples]
-        return [[caption[:-1] for caption in captions] for captions in self.data.captions]
+        """Word ids of each photo's captions, without the end.
+
+        They are whole, however short the captioner's must be: an end after a caption that was cut would make "a" a
+        usual last word, and CIDEr-D would pay for "a kitchen with a stove and a".
+        """
+        return [[self.vocabulary.encode(text) for text in example.captions] for example in self.data.examples]
 
     def consensus(self, measure: str) -> Consensus:
         if measure not in self._measures:
