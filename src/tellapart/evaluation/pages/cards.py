@@ -104,8 +104,8 @@ class Pictures:
         """Frames of a clip; and how much of the colours changes between two of them at most."""
         if clip not in self._strips:
             try:
-                *picture, change = strip(clip)
-                self._strips[clip] = self._styled(clip, *picture, f"s{len(self._strips)}"), change
+                width, height, url, change = strip(clip)
+                self._strips[clip] = self._styled(clip, width, height, url, f"s{len(self._strips)}"), change
             except BadPhoto as error:
                 self._strips[clip] = _no_picture(error), 0.0
         return self._strips[clip]
