@@ -76,7 +76,6 @@ def test_a_caption_that_was_changed_in_an_editor_counts_as_edited(photos, out):
 
 
 def test_a_column_of_the_same_name_with_other_words_is_a_persons_own(photos, out):
-    file = CaptionsFile(out)
     caption(photos, out, "A")
     file = CaptionsFile(out)
     file.keep([row | {"review": "ask grandma"} for row in file.rows])
