@@ -25,7 +25,9 @@ def parser() -> Parser:
         "look-alikes in a collection; rows then name those look-alikes, and the gap between them and the photo.\n"
         "\n"
         "With --segments, each clip gets one caption per shot or per N seconds; --out F.srt or F.vtt are subtitles.\n"
-        "With --n-best N, rows list N captions of a photo, and N lines are printed; --candidates reads such rows.",
+        "With --n-best N, rows list N captions of a photo, and N lines are printed; --candidates reads such rows.\n"
+        "With --watch, photos get captions as they appear, told apart from those that are there (or --among).  Rows\n"
+        "that --out has stay as they are.",
         "tellapart caption holiday/ --among holiday/ --out captions.jsonl",
     )
     parser.add_argument("paths", metavar="PATH", nargs="+", help="a photo, a clip, a folder of them, or DATA.json")
@@ -71,6 +73,15 @@ def parser() -> Parser:
     )
     parser.add_argument(
         "--ray", metavar="ADDRESS", nargs="?", const=LOCAL, help=f"{HELP}; rows are in order of completion"
+    )
+    parser.add_argument(
+        "--watch",
+        action="store_true",
+        help="go on until Ctrl-C or SIGTERM, and caption photos as they appear in the folders; needs --out.  A photo "
+        "is read when its size and time are the same in two polls and it can be decoded",
+    )
+    parser.add_argument(
+        "--interval", type=seconds, metavar="SECONDS", help="time between two polls of --watch (default: 5)"
     )
     _add_decoding(parser)
     _add_among(parser)
@@ -210,6 +221,7 @@ def check(request: argparse.Namespace) -> None:
     for name, value in told_apart.items():
         if value is not None and not request.among:
             raise UserError(f"{name} needs --among, the collection that photos are told apart from.")
+    _check_watch(request)
     if bool(request.endpoint) != bool(request.endpoint_model):
         raise UserError("--endpoint and --endpoint-model go together: where the server is, and which model to ask.")
     if request.dtype and (request.endpoint or request.candidates):
@@ -244,6 +256,18 @@ def check(request: argparse.Namespace) -> None:
         raise UserError("--contrast words needs a captioner that can be asked word by word: a --model.")
     if request.out and request.candidates and request.out.resolve() == request.candidates.resolve():
         raise UserError(f"--out {request.out}: this is the file of candidates; choose another name.")
+
+
+def _check_watch(request: argparse.Namespace) -> None:
+    if request.interval is not None and not request.watch:
+        raise UserError("--interval is the time between two polls of --watch.")
+    if not request.watch:
+        return
+    if not request.out or request.out.suffix not in (".jsonl", ".csv"):
+        raise UserError("--watch needs --out F.jsonl or F.csv, a file that rows can be added to.")
+    for name in ("candidates", "ray", "segments", "features", "n_best", "split"):
+        if getattr(request, name):
+            raise UserError(f"--watch and --{name.replace('_', '-')} do not go together.")
 
 
 def _check_decoding(request: argparse.Namespace) -> None:
