@@ -119,6 +119,7 @@ class RewardsConfig:
         rank_base: bounded rank rewards are 0 from this rank on
         balance: divide each reward by its spread among the captions of a photo
         unbalanced: rewards that `balance` leaves as they are: penalties, which are 0 for most captions
+        preferences: the file of preferences for the reward preference, which `tellapart adapt --feedback` makes
         count_end: the end token counts as a word in CIDEr-D and other n-gram rewards
     """
 
@@ -140,4 +141,5 @@ class RewardsConfig:
     rank_base: Annotated[int, Range(1, 10**6)] = 200
     balance: bool = False
     unbalanced: list[str] = field(default_factory=lambda: ["repetition", "unusual_order", "ending"])
+    preferences: str = ""
     count_end: bool = True

@@ -190,10 +190,19 @@ def test_a_process_that_watches_survives_a_kill_and_stops_when_asked(
         lines = out.read_text().split("\n")[:-1] if out.exists() else []
         return {Path(row["file"]).name: row for row in map(json.loads, lines)}
 
+    def edit(caption):
+        """As a program does that waits until nobody else writes to the file."""
+        try:
+            file = CaptionsFile(out)
+            with file.writing():
+                file.keep([row | {"caption": caption} if "3.png" in row["file"] else row for row in file.rows])
+        except UserError:  # another process writes to this file
+            return False
+        return True
+
     process = start_tellapart(*command)
     wait_for(lambda: len(rows()) == 6, process)
-    file = CaptionsFile(out)
-    file.keep([row | {"caption": "grandma, 1962"} if "3.png" in row["file"] else row for row in file.rows])
+    wait_for(lambda: edit("grandma, 1962"), process)
     before = rows()
     data = (photo_folder / "0.png").read_bytes()
     with (photo_folder / "half.png").open("wb", buffering=0) as half:
@@ -207,6 +216,7 @@ def test_a_process_that_watches_survives_a_kill_and_stops_when_asked(
     process = start_tellapart(*command)
     Image.new("RGB", (30, 30), "blue").save(photo_folder / "7.png")
     wait_for(lambda: "7.png" in rows(), process)
+    wait_for(lambda: edit("grandma in 1962"), process)
     process.send_signal(stop)
     _, err = process.communicate(timeout=180)
     assert process.returncode == 0, err
@@ -214,6 +224,6 @@ def test_a_process_that_watches_survives_a_kill_and_stops_when_asked(
     assert "the same command goes on from here" in err
     after = rows()
     assert len(CaptionsFile(out).rows) == len(after) == 8
-    assert (after["3.png"]["caption"], after["3.png"]["edited"]) == ("grandma, 1962", True)
+    assert (after["3.png"]["caption"], after["3.png"]["edited"]) == ("grandma in 1962", True)
     assert all(after[name] == row for name, row in before.items() if name != "3.png")
     assert after["7.png"]["look_alikes"] is not None

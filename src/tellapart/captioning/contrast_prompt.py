@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tellapart.captioning.endpoint import Question, ServerCaptions
-from tellapart.captioning.rerank import Collection, PhotoVectors, RerankConfig, rerank, stacked
+from tellapart.captioning.rerank import Collection, PhotoVectors, RerankConfig, chosen_earlier, rerank, stacked
 from tellapart.data.captions import Candidate, Caption, Proposed
 from tellapart.data.tokenizers import split_words
 from tellapart.detectors.detections import detect
@@ -61,10 +61,11 @@ class Contrast:
     def captions(self, files: Sequence[str], seen: Mapping[str, PhotoVectors]) -> Iterator[Caption]:
         """seen  the photos as the retriever sees them, by their hash"""
         known: dict[str, str] = {}  # the first caption of each photo, by its hash
+        so_far = chosen_earlier(self.collection)
         for batch in batched(files, _BATCH):
             first = list(self.ask([Question(file) for file in batch]))
             known |= {one.sha256: one.captions[0] for one in first if one.captions}
-            yield from rerank(self._proposed(first, seen, known), seen, self.collection, self.how)
+            yield from rerank(self._proposed(first, seen, known), seen, self.collection, self.how, so_far)
 
     def _proposed(
         self, first: list[ServerCaptions], seen: Mapping[str, PhotoVectors], known: Mapping[str, str]

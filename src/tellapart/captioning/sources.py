@@ -145,4 +145,4 @@ def _chosen(
 
 
 def _told_apart(collection: Collection | None, how: RerankConfig) -> str:
-    return "" if collection is None else f" among={collection.identity} {astuple(how)}"
+    return "" if collection is None else f" among={collection.identity} {how.identity}"
