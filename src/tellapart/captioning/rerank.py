@@ -31,6 +31,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tellapart.captioning import resume
 from tellapart.captioning.kinds import COPIES_ABOVE, Bursts, Chosen, copied, with_difference
 from tellapart.data.captions import Candidate, Caption, Proposed
 from tellapart.data.tokenizers import Tokenizer, split_words
@@ -99,7 +100,7 @@ class Collection:
         if self.photos.features is not None:
             self._features = F.normalize(torch.from_numpy(self.photos.features), dim=1).to(retriever.device)
         self._near: dict[int, list[int]] = {}  # place -> places of its near-duplicates
-        self.earlier: dict[str, str] = {}  # captions that photos of it have already, by file
+        self._earlier: dict[int, str] = {}  # captions that photos of it have already, by place
         self.duplicates_above = thresholds.duplicates_above(retriever.encoder)
 
     @classmethod
@@ -150,6 +151,18 @@ class Collection:
             found |= new
             waiting += new
         return found
+
+    def remember(self, captions: Mapping[str, str]) -> None:
+        """Captions that photos have already, by file."""
+        named = dict(zip(resume.places(list(captions)), captions.values(), strict=True))
+        here = enumerate(resume.places(self.photos.files))
+        self._earlier = {number: named[name] for number, name in here if named.get(name)}
+
+    def captions_so_far(self) -> Chosen:
+        so_far = Chosen()
+        for place, text in self._earlier.items():
+            so_far.add(place, Caption(self.photos.files[place], text))
+        return so_far
 
     def place_of(self, sha256: str) -> int | None:
         return self._place.get(sha256)
@@ -243,9 +256,9 @@ def rerank(
     """The chosen caption of each photo, in order.
 
     photos  each as the listener sees it, by its hash
-    so_far  captions that photos of the collection have, to which these are added; default: the collection's earlier
+    so_far  captions that photos of the collection have, to which these are added; default: the earlier ones
     """
-    so_far = chosen_earlier(collection) if so_far is None else so_far
+    so_far = collection.captions_so_far() if so_far is None else so_far
     for batch in batched(proposed, _BATCH):
         good = [one for one in batch if not one.error and one.candidates and one.sha256 in photos]
         own, features = stacked([photos[one.sha256] for one in good])
@@ -257,14 +270,6 @@ def rerank(
                 yield Caption(one.file, error="could not be seen by the retriever")
             else:
                 yield next(chosen)
-
-
-def chosen_earlier(collection: Collection) -> Chosen:
-    so_far = Chosen()
-    for place, file in enumerate(collection.photos.files):
-        if text := collection.earlier.get(file):
-            so_far.add(place, Caption(file, text))
-    return so_far
 
 
 def stacked(photos: Sequence[PhotoVectors]) -> tuple[Tensor, Tensor | None]:

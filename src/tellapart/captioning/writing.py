@@ -35,6 +35,8 @@ def _write(speaker: CaptionSource, inputs: list[Input], out: CaptionsFile, keep_
     if any(map(resume.is_of_unknown_hand, replaced)):
         _keep_copy(out)
     out.keep(before.all())
+    stay = [row for place in before.done for row in resume.chosen(before.of_photos[place])]
+    speaker.remember({row["file"]: row["caption"] for row in [*before.others, *stay] if "caption" in row})
     witness = resume.Witness(todo)
     made: list[Row] = []
     with Progress("captions", len(photos), done=len(before.done)) as bar:

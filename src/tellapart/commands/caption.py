@@ -134,8 +134,12 @@ def _source(request: argparse.Namespace) -> CandidatesFile | Endpoint | PhotoCap
         return CandidatesFile(request.candidates)
     if request.endpoint:
         from tellapart.captioning.endpoint import Endpoint
+        from tellapart.captioning.styles import PROMPTS, in_language
 
-        settings = {"prompt": request.prompt, "max_tokens": request.max_tokens, "max_requests": request.max_requests}
+        prompt = PROMPTS[request.style or "caption"] if request.prompt is None else request.prompt
+        if request.language and not request.among:  # captions that are chosen by a retriever are translated afterwards
+            prompt = in_language(prompt, request.language)
+        settings = {"prompt": prompt, "max_tokens": request.max_tokens, "max_requests": request.max_requests}
         settings["sheet"] = request.sheet
         return Endpoint(
             request.endpoint,
@@ -176,14 +180,28 @@ def _api_key(variable: str | None) -> str:
 def _speaker(
     request: argparse.Namespace, source: CandidatesFile | Endpoint | PhotoCaptioner, collection: Collection | None
 ) -> CaptionSource:
+    from tellapart.captioning.endpoint import Endpoint
+    from tellapart.captioning.styles import styled, translated
+
+    speaker = _chooser(request, source, collection)
+    if request.language and collection is not None and isinstance(source, Endpoint):
+        speaker = translated(speaker, source.answers_to, request.language)
+    return styled(speaker, request.style) if request.style else speaker
+
+
+def _chooser(
+    request: argparse.Namespace, source: CandidatesFile | Endpoint | PhotoCaptioner, collection: Collection | None
+) -> CaptionSource:
     from tellapart.captioning.candidates_file import CandidatesFile
+    from tellapart.captioning.context import Context
     from tellapart.captioning.endpoint import Endpoint
     from tellapart.captioning.rerank import RerankConfig
     from tellapart.captioning.sources import of_candidates, of_captioner, of_endpoint
+    from tellapart.captioning.styles import PROMPTS
     from tellapart.decoding.search import Search
 
-    chosen = {"k": request.k, "strength": request.strength, "contrast": request.contrast}
-    how = RerankConfig(**_given(chosen))
+    chosen = {"k": request.k, "strength": request.strength, "contrast": request.contrast, "bursts": request.bursts}
+    how = RerankConfig(**_given(chosen), context=Context(request.places) if request.context else None)
     if isinstance(source, CandidatesFile):
         return of_candidates(source, collection, how)
     contrast, detector = _contrast(request) if collection is not None else (None, None)
@@ -200,6 +218,7 @@ def _speaker(
         contrast,
         detector,
         show_attributes=request.show == "attributes",
+        prompt=PROMPTS[request.style or "caption"] if request.prompt is None else request.prompt,
     )
 
 
@@ -208,10 +227,13 @@ def _contrast(request: argparse.Namespace) -> tuple[ContrastConfig | None, Detec
     if request.contrast != "prompt" and (request.contrast or not request.endpoint):
         return None, None
     from tellapart.captioning.contrast_prompt import ContrastConfig
+    from tellapart.captioning.styles import CONTRAST_PROMPTS
     from tellapart.detectors.loading import load
     from tellapart.metrics.object_words import CLASSES
 
-    given = {"prompt": request.contrast_prompt, "answers": request.answers, "images": request.images}
+    usual = CONTRAST_PROMPTS[request.style or "caption"]
+    prompt = usual if request.contrast_prompt is None else request.contrast_prompt
+    given = {"prompt": prompt, "answers": request.answers, "images": request.images}
     detector = load(request.detector, CLASSES) if request.detector else None
     return ContrastConfig(**_given(given)), detector
 

@@ -85,6 +85,7 @@ def parser() -> Parser:
     )
     _add_decoding(parser)
     _add_among(parser)
+    _add_context(parser)
     _add_clips(parser)
     _add_server(parser)
     return parser
@@ -132,7 +133,35 @@ def _add_among(parser: Parser) -> None:
         "caption is confused with, and ask for a sentence that fits this photo alone (default: captions; with "
         "--endpoint: prompt)",
     )
+    among.add_argument(
+        "--bursts",
+        choices=("own", "share", "stem"),
+        help="near-duplicates, such as frames of a burst: each its own caption, all the caption of the first, or that "
+        "one with what a frame adds (default: own).  Copies always share a caption; look-alikes have different ones",
+    )
     among.add_argument("--candidates", metavar="F.jsonl", type=Path, help="choose from captions of another program")
+
+
+def _add_context(parser: Parser) -> None:
+    context = parser.add_argument_group("context and style")
+    context.add_argument(
+        "--context",
+        action="store_true",
+        help="use what is known of a photo: the note in its folder (context.txt or note.txt), the names of file and "
+        "folder, its EXIF date, and its place (--places).  It goes into the prompt of a server or a vision-language "
+        "model, and captions that have its words are preferred a little",
+    )
+    context.add_argument(
+        "--places", metavar="F.csv", type=Path, help="names of places for GPS positions: name, latitude, longitude"
+    )
+    context.add_argument(
+        "--style",
+        choices=("alt", "caption", "tags"),
+        help="alt: alternative text of at most 125 characters; tags: words separated by commas (default: caption)",
+    )
+    context.add_argument(
+        "--language", metavar="NAME", help="of the captions, such as German; only with --endpoint (default: English)"
+    )
 
 
 def _add_clips(parser: Parser) -> None:
@@ -166,8 +195,9 @@ def _add_server(parser: Parser) -> None:
     server = parser.add_argument_group(
         "captions from a server with the OpenAI API",
         f"Each photo goes to URL, and to no other host, as a JPEG of at most {LONGEST_SIDE} pixels a side without\n"
-        "metadata, together with the prompt.  A photo is one request.  With --among, one whose caption fits others is\n"
-        "sent again with those others: two requests more, or three if the server gives one answer at a time.\n"
+        "metadata, together with the prompt, to which --context adds what is known of the photo.  A photo is one\n"
+        "request.  With --among, one whose caption fits others is sent again with those others: two requests more, or\n"
+        "three if the server gives one answer at a time; and --language translates the chosen caption: one more.\n"
         "Failed requests are repeated.  A key is sent only if TELLAPART_API_KEY holds one or\n"
         "--api-key-env names its variable.  A line at the end says how many requests and tokens it was.",
     )
@@ -217,11 +247,12 @@ def segments(text: str) -> str | float:
 def check(request: argparse.Namespace) -> None:
     """What the arguments cannot say of each other by themselves."""
     told_apart = {"--retriever": request.retriever, "--k": request.k, "--strength": request.strength}
-    told_apart |= {"--contrast": request.contrast, "--candidates": request.candidates}
+    told_apart |= {"--contrast": request.contrast, "--candidates": request.candidates, "--bursts": request.bursts}
     for name, value in told_apart.items():
         if value is not None and not request.among:
             raise UserError(f"{name} needs --among, the collection that photos are told apart from.")
     _check_watch(request)
+    _check_context(request)
     if bool(request.endpoint) != bool(request.endpoint_model):
         raise UserError("--endpoint and --endpoint-model go together: where the server is, and which model to ask.")
     if request.dtype and (request.endpoint or request.candidates):
@@ -268,6 +299,19 @@ def _check_watch(request: argparse.Namespace) -> None:
     for name in ("candidates", "ray", "segments", "features", "n_best", "split"):
         if getattr(request, name):
             raise UserError(f"--watch and --{name.replace('_', '-')} do not go together.")
+
+
+def _check_context(request: argparse.Namespace) -> None:
+    if request.places and not request.context:
+        raise UserError("--places needs --context, which uses the place of a photo.")
+    if request.language and not request.endpoint:
+        raise UserError("--language needs --endpoint: other captioners write in the language that they learned.")
+    for name in ("n_best", "ray"):
+        for wish in ("context", "style"):
+            if getattr(request, name) and getattr(request, wish):
+                raise UserError(f"--{wish} and --{name.replace('_', '-')} do not go together.")
+    if request.context and request.contrast == "words":
+        raise UserError("--context and --contrast words do not go together: the context is of whole captions.")
 
 
 def _check_decoding(request: argparse.Namespace) -> None:
