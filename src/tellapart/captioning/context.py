@@ -135,10 +135,10 @@ class Places:
 
 
 def _note(folder: Path) -> str:
-    path = next((folder / name for name in NOTES if files.is_file(folder / name)), None)
+    name = next((name for name in NOTES if files.is_file(folder / name)), None)
     try:
-        return _quotable(files.read_text(path, errors="replace", most=_MOST_NOTE)) if path else ""
-    except UserError:  # not a text, or a book
+        return _quotable(files.read_text(files.inside(folder, name), errors="replace", most=_MOST_NOTE)) if name else ""
+    except UserError:  # a book, or a link to a file elsewhere, which must not reach a server
         return ""
 
 

@@ -63,8 +63,11 @@ def of_captioner(
         made_by += f" {astuple(contrast)}" + ("" if detector is None else f" {detector.sha256}")
         return CaptionSource(contrasted, made_by + _told_apart(collection, how), collection.remember)
     if how.context is not None:
+        if collection is not None:
+            collection.retriever.reader.require_words_of(captioner.model.tokenizer)
         made_by += f" {prompt}" if _answering(captioner) else ""
-        proposing = partial(_propose_in_context, captioner, search, how, how.context, prompt)
+        answers = 1 if collection is None else how.beam
+        proposing = partial(_propose_in_context, captioner, search, how, how.context, prompt, answers)
         return CaptionSource(
             _chosen(proposing, collection, how), made_by + _told_apart(collection, how), _earlier(collection)
         )
@@ -84,16 +87,23 @@ def _answering(captioner: PhotoCaptioner) -> Callable[..., list[str]] | None:
 
 
 def _propose_in_context(
-    captioner: PhotoCaptioner, search: Search, how: RerankConfig, context: Context, prompt: str, photos: Sequence[str]
+    captioner: PhotoCaptioner,
+    search: Search,
+    how: RerankConfig,
+    context: Context,
+    prompt: str,
+    answers: int,
+    photos: Sequence[str],
 ) -> Iterator[Proposed]:
     """Captions to choose from, of a model that is told what is known of the photo, if it can be asked."""
     if _answering(captioner) is None:
         wide = replace(search, beam=max(search.beam, how.beam))
         yield from captioner.propose(photos, wide, samples=how.samples, temperature=how.temperature)
         return
-    questions = [Question(file, prompt=context.prompt(prompt, file), answers=how.beam) for file in photos]
-    for answer in _ask(captioner, search, questions):
-        yield Proposed(answer.file, list(map(Candidate, answer.captions)), answer.error, answer.sha256)
+    for file in photos:
+        question = Question(file, prompt=context.prompt(prompt, file), answers=answers)
+        for answer in _ask(captioner, search, [question]):
+            yield Proposed(answer.file, list(map(Candidate, answer.captions)), answer.error, answer.sha256)
 
 
 def _ask(captioner: PhotoCaptioner, search: Search, questions: Sequence[Question]) -> Iterator[ServerCaptions]:

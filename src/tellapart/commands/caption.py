@@ -186,7 +186,7 @@ def _speaker(
     speaker = _chooser(request, source, collection)
     if request.language and collection is not None and isinstance(source, Endpoint):
         speaker = translated(speaker, source.answers_to, request.language)
-    return styled(speaker, request.style) if request.style else speaker
+    return styled(speaker, request.style) if request.style in ("alt", "tags") else speaker
 
 
 def _chooser(

@@ -306,10 +306,9 @@ def _check_context(request: argparse.Namespace) -> None:
         raise UserError("--places needs --context, which uses the place of a photo.")
     if request.language and not request.endpoint:
         raise UserError("--language needs --endpoint: other captioners write in the language that they learned.")
-    for name in ("n_best", "ray"):
-        for wish in ("context", "style"):
-            if getattr(request, name) and getattr(request, wish):
-                raise UserError(f"--{wish} and --{name.replace('_', '-')} do not go together.")
+    for wish, name in (("context", "n_best"), ("context", "ray"), ("context", "show"), ("style", "n_best")):
+        if getattr(request, wish) and getattr(request, name):
+            raise UserError(f"--{wish} and --{name.replace('_', '-')} do not go together.")
     if request.context and request.contrast == "words":
         raise UserError("--context and --contrast words do not go together: the context is of whole captions.")
 
