@@ -55,7 +55,7 @@ class PhotoContext:
         known = [
             self.album and f'album "{self.album}"',
             self.name and f'file name "{self.name}"',
-            self.time and f"taken on {self.time.day} {self.time:%B %Y} at {self.time:%H:%M}",
+            f"taken on {self.time.day} {self.time:%B %Y} at {self.time:%H:%M}" if self.time else "",
             self.place and f"taken near {self.place}",
             self.note and f'note "{self.note}"',
         ]
@@ -115,15 +115,11 @@ class Places:
             rows = [(row["name"], float(row["latitude"]), float(row["longitude"])) for row in table.rows]
         except (ValueError, KeyError):
             rows = []
-        good = [
-            (name, *where) for name, *where in rows if name.strip() and abs(where[0]) <= 90 and abs(where[1]) <= 180
-        ]
-        if not good or len(good) < len(rows):
-            raise UserError(
-                f"--places {path}: must be a CSV file with the columns name, latitude and longitude (degrees)."
-            )
-        self._names = [one_line(csv_table.text_of(name)) for name, _, _ in good]
-        self._where = np.radians([where for _, *where in good])  # (n, 2)
+        self._names = [_quotable(csv_table.text_of(name)) for name, _, _ in rows]
+        degrees = np.array([(north, east) for _, north, east in rows]).reshape(-1, 2)
+        if not rows or not all(self._names) or not (np.abs(degrees) <= (90, 180)).all():
+            raise UserError(f"--places {path}: must be a CSV file with the columns name, latitude and longitude.")
+        self._where = np.radians(degrees)  # (n, 2)
 
     def nearest(self, latitude: float, longitude: float) -> str:
         """The name of the nearest place; nothing if none is nearby."""
