@@ -3,6 +3,7 @@
 A candidate is worth
 
     log p / tokens**length  +  strength * how well a listener finds the photo by it  -  its flaws
+                            +  fluency * how far its words fall short of people's (the reward of that name; off)
 
 where the listener is a retriever that hears the caption and looks at the collection: either by the log of the
 probability it gives the photo (a softmax over the collection), or by the gap between the photo and its look-alikes.
@@ -58,7 +59,8 @@ class RerankConfig:
     temperature: float = 0.7
     contrast: Literal["captions", "words", "prompt"] = "captions"  # whole captions, each word (PICL), or the prompt
     listener_weight: float = 0.5  # of the listener at each word, against the captioner
-    floor: float = 0.05  # a word less likely than this share of the likeliest is not said for the listener's sake
+    floor: float = 0.05  # a word less likely than this share of the likeliest is not used for the listener's sake
+    fluency: float = 0.0  # weight of what a caption's words fall short of people's, by a language model
 
 
 @dataclass(frozen=True)
@@ -274,14 +276,21 @@ def choose(
 
 def _best(candidates: Sequence[Candidate], found: NDArray[np.float64], how: RerankConfig) -> int:
     """Of equally good candidates the first, which is the captioner's own choice."""
-    fluency = np.array([one.logp / max(one.tokens, 1) ** how.length for one in candidates])
+    log_probability = np.array([one.logp / max(one.tokens, 1) ** how.length for one in candidates])
     each_token = np.array([one.logp / max(one.tokens, 1) for one in candidates])
-    if np.isnan(fluency).any():  # captions made elsewhere: one without a log p cannot be compared with one that has it
-        fluency, each_token = np.zeros(len(candidates)), np.zeros(len(candidates))
-    flawed = np.array([flaws(split_words(one.text)) for one in candidates])
-    score_baseline = fluency + how.strength * found - flawed
+    if np.isnan(
+        log_probability
+    ).any():  # captions made elsewhere: one without a log p cannot be compared with one that has it
+        log_probability, each_token = np.zeros(len(candidates)), np.zeros(len(candidates))
+    words = [split_words(one.text) for one in candidates]
+    flawed = np.array([flaws(one) for one in words])
+    score = log_probability + how.strength * found - flawed
+    if how.fluency:
+        from tellapart.rewards import fluency
+
+        score += how.fluency * fluency.shortfall(*fluency.coco().terms(words), len(words))
     likely = each_token >= each_token.max() - how.unlikely
     for allowed in ((flawed == 0) & likely, likely):
         if allowed.any():
-            return int(np.where(allowed, score_baseline, -np.inf).argmax())
-    return int(score_baseline.argmax())
+            return int(np.where(allowed, score, -np.inf).argmax())
+    return int(score.argmax())

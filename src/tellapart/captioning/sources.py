@@ -145,4 +145,7 @@ def _chosen(
 
 
 def _told_apart(collection: Collection | None, how: RerankConfig) -> str:
-    return "" if collection is None else f" among={collection.identity} {astuple(how)}"
+    if collection is None:
+        return ""
+    *rest, fluency = astuple(how)  # files of captions that were begun before it existed can be gone on with
+    return f" among={collection.identity} {(*rest, fluency) if fluency else tuple(rest)}"

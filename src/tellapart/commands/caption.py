@@ -145,7 +145,7 @@ def _speaker(
     from tellapart.captioning.sources import of_candidates, of_captioner, of_endpoint
     from tellapart.decoding.search import Search
 
-    chosen = {"k": request.k, "strength": request.strength, "contrast": request.contrast}
+    chosen = {"k": request.k, "strength": request.strength, "contrast": request.contrast, "fluency": request.fluency}
     how = RerankConfig(**_given(chosen))
     if isinstance(source, CandidatesFile):
         return of_candidates(source, collection, how)
