@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from support.listeners import bag_listener, photos
+from support.retrievers import bag_of_words_retriever, photos
 from tellapart.captioning.rerank import Collection, PhotoVectors, RerankConfig, choose, rerank
 from tellapart.data.captions import Candidate, Proposed
 from tellapart.neighbours import thresholds
@@ -16,7 +16,7 @@ SHOWN = {"1": "dog red ball", "2": "dog blue ball", "3": "dog grass"}
 
 @pytest.fixture
 def listener():
-    return bag_listener(WORDS)
+    return bag_of_words_retriever(WORDS)
 
 
 @pytest.fixture

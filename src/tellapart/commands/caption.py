@@ -48,19 +48,19 @@ def main(arguments: list[str]) -> int:
         raise UserError(f"--out {titles}: subtitles are those of one clip, not of {len(inputs)}.")
     if request.segments:
         inputs = segmented(inputs, request.segments)
-    collection, problems_there = _collection(request, {photo.file for photo in inputs})
-    speaker = _speaker(request, source, collection)
+    collection, collection_problems = _collection(request, {photo.file for photo in inputs})
+    source_of_captions = _speaker(request, source, collection)
     if request.segments and collection:
-        speaker = widened(speaker, lambda others: _speaker(request, source, others), collection)
+        source_of_captions = widened(source_of_captions, lambda others: _speaker(request, source, others), collection)
     if titles:
-        failed = _subtitle(request, speaker, inputs)
+        failed = _subtitle(request, source_of_captions, inputs)
     else:
-        failed = write(speaker, inputs, out) if out else show(speaker, inputs)
+        failed = write(source_of_captions, inputs, out) if out else show(source_of_captions, inputs)
     if results and out:
         coco_results.write(out.rows, inputs, results)
-    for problem in dict.fromkeys([*problems, *problems_there, *speaker.leftovers(inputs)]):
+    for problem in dict.fromkeys([*problems, *collection_problems, *source_of_captions.leftovers(inputs)]):
         print_message(problem)
-    return 1 if failed or problems or problems_there else 0
+    return 1 if failed or problems or collection_problems else 0
 
 
 def _collection(request: argparse.Namespace, captioned: set[str]) -> tuple[Collection | None, list[str]]:
@@ -75,12 +75,12 @@ def _collection(request: argparse.Namespace, captioned: set[str]) -> tuple[Colle
     from tellapart.models.retrievers import load
     from tellapart.retrievers import DEFAULT
 
-    there, problems = gather(request.among, request.split)
+    found, problems = gather(request.among, request.split)
     if request.segments:
         from tellapart.captioning.segments import segmented
 
-        there = segmented(there, request.segments)
-    collection = Collection.of(load(request.retriever or DEFAULT, device=request.device), [one.file for one in there])
+        found = segmented(found, request.segments)
+    collection = Collection.of(load(request.retriever or DEFAULT, device=request.device), [one.file for one in found])
     unusable = Unusable(problems.append)
     for file, reason in collection.photos.failed.items():
         if file not in captioned:
@@ -184,7 +184,7 @@ def _given(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def _subtitle(request: argparse.Namespace, speaker: CaptionSource, inputs: list[Input]) -> int:
+def _subtitle(request: argparse.Namespace, source_of_captions: CaptionSource, inputs: list[Input]) -> int:
     """Subtitles in a file.  Returns how many segments failed."""
     from tellapart.captioning.segments import cues
     from tellapart.captioning.subtitles import Reading, write
@@ -193,7 +193,7 @@ def _subtitle(request: argparse.Namespace, speaker: CaptionSource, inputs: list[
     captions = []
     with Progress("captions", len(inputs)) as bar:
         failed = Unusable(bar.message)
-        for caption in speaker.caption([one.file for one in inputs]):
+        for caption in source_of_captions.caption([one.file for one in inputs]):
             if caption.error:
                 failed.add(caption.file, caption.error)
             else:
@@ -213,10 +213,10 @@ def _words(caption: Caption) -> list[str]:
     return [", ".join(f"{word} {chance:.2f}" for word, chance in caption.attributes)]
 
 
-def show(speaker: CaptionSource, inputs: list[Input]) -> int:
+def show(source_of_captions: CaptionSource, inputs: list[Input]) -> int:
     """Lines on stdout, as they come.  Returns how many photos failed."""
     failed = Unusable(print_message)
-    for caption in speaker.caption([photo.file for photo in inputs]):
+    for caption in source_of_captions.caption([photo.file for photo in inputs]):
         if caption.error:
             failed.add(caption.file, caption.error)
         else:
