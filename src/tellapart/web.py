@@ -13,6 +13,7 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, RedirectResponse
+from starlette.exceptions import HTTPException
 
 from tellapart.databases import DatabaseGone
 from tellapart.errors import UserError
@@ -31,6 +32,11 @@ _HEADERS = {
 }
 _TYPES = {".html": "text/html; charset=utf-8", ".js": "text/javascript", ".css": "text/css"}
 _COOKIE = "tellapart-token"
+
+
+class Sorry(Exception):
+    def __init__(self, code: int, sentence: str):
+        self.code, self.sentence = code, sentence
 
 
 def sorry(code: int, sentence: str) -> JSONResponse:
@@ -59,7 +65,9 @@ def guard(server: FastAPI, *, most: Mapping[str, int] | None = None, gone: str) 
     @server.middleware("http")
     async def bounded(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
         length = request.headers.get("content-length", "0" if request.method in ("GET", "HEAD") else "")
-        if not length.isdecimal() or int(length) > (most or {}).get(request.url.path, MOST_BYTES):
+        if not length.isdecimal():
+            return _with_headers(sorry(411, "the request does not say how long it is."))
+        if int(length) > (most or {}).get(request.url.path, MOST_BYTES):
             return _with_headers(sorry(413, "the request is too large."))
         return _with_headers(await call(request))
 
@@ -67,6 +75,14 @@ def guard(server: FastAPI, *, most: Mapping[str, int] | None = None, gone: str) 
     def no_database(_: Request, error: DatabaseGone) -> JSONResponse:
         print_message(f"tellapart: {error}")
         return sorry(503, gone)
+
+    @server.exception_handler(Sorry)
+    def answered(_: Request, error: Sorry) -> JSONResponse:
+        return sorry(error.code, error.sentence)
+
+    @server.exception_handler(HTTPException)
+    def no_page(_: Request, error: HTTPException) -> JSONResponse:
+        return sorry(error.status_code, "there is no such page.")
 
     @server.exception_handler(RequestValidationError)
     def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
