@@ -159,6 +159,10 @@ def app(captioning: Captioning, photos: Photos | None, jobs: Jobs, token: str | 
         headers = {"Content-Security-Policy": documents.POLICY}
         return Response(documents.html(server.openapi()), media_type="text/html; charset=utf-8", headers=headers)
 
+    @server.get("/favicon.ico", include_in_schema=False)
+    def no_icon() -> Response:
+        return Response(status_code=204)
+
     @server.exception_handler(UserError)
     def wrong(_: Request, error: UserError) -> JSONResponse:
         return sorry(409 if isinstance(error, Changed) else 422, str(error))

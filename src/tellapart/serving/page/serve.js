@@ -70,7 +70,7 @@ function list() {
 }
 
 function picture(photo, size) {
-  const image = make("img", { src: `photos/${photo.id}?size=${size}`, loading: size === "small" ? "lazy" : "eager", alt: "" });
+  const image = make("img", { src: `photos/${photo.id}?size=${size}`, loading: size === "small" ? "lazy" : "eager", alt: size === "small" ? "" : `Photo ${photo.file}` });
   image.addEventListener("error", () => image.replaceWith(make("p", { className: "note" }, "no picture")));
   return image;
 }
@@ -90,7 +90,7 @@ function card(photo) {
 }
 
 function mark() {
-  for (const one of document.querySelectorAll("#photos .card"))
+  for (const one of document.querySelectorAll(".card"))
     one.setAttribute("aria-current", String(group !== null && Number(one.dataset.id) === group.photo.id));
 }
 
@@ -127,7 +127,7 @@ function draw(focus) {
     make("div", { className: "line" }, button("approve", "Approve", "a", () => decide("approved")),
       button("reject", "Reject", "r", () => decide("rejected")), button("save", "Save", "Ctrl Enter", () => decide("edited")),
       button("previous", "Previous", "k", () => step(-1)), button("next", "Next", "j", () => step(1))), state];
-  for (const [title, others] of [["Looks like this photo", group.look_alikes], ["Nearly the same; may share the caption", group.near_duplicates]])
+  for (const [title, others] of [["Beside its look-alikes", group.look_alikes.length ? [photo, ...group.look_alikes] : []], ["Nearly the same; may share the caption", group.near_duplicates]])
     if (others.length) parts.push(make("h2", {}, title), make("ul", { className: "group" }, ...others.map((one) => make("li", {}, card(one)))));
   $("photo").replaceChildren(...parts);
   mark();
