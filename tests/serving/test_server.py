@@ -219,7 +219,7 @@ def test_sixty_photos_from_captions_to_sidecars_in_a_browser(serve, sixty_photos
         person.until("document.activeElement.id === 'search'")
         person.type("HOLIDAY")
         person.until("document.querySelectorAll('#photos li').length === 1")
-        assert person.text("#name") == "00.jpg"
+        person.until("document.querySelector('#name').textContent === '00.jpg'")
         assert person.text("#review").startswith("edited · before: ")
         person.key("Escape", windowsVirtualKeyCode=27)
 

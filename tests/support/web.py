@@ -41,7 +41,7 @@ def ask(address, path, body=None, *, method=None, **headers):
         connection.request(method or ("GET" if data is None else "POST"), path, data, headers)
         answer = connection.getresponse()
         content = answer.read()
-        is_json = "application/json" in answer.getheader("Content-Type", "")
+        is_json = answer.getheader("Content-Type", "").split(";")[0] == "application/json"
         return answer.status, json.loads(content) if is_json else content
     finally:
         connection.close()

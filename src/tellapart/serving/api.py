@@ -32,6 +32,7 @@ from tellapart.web import Sorry, sorry
 MOST_UPLOAD = 32 << 20  # bytes of a photo
 _MOST_SCORE = 8 << 20  # bytes of captions and references
 _LONGEST = 2000  # characters of a caption
+_MOST_BESIDE = 12  # photos of a burst that are shown
 _SIDES = {"small": 400, "large": 1280}  # pixels
 Filter = Literal["all", "unreviewed", "shared", "lint", "approved", "edited", "rejected"]
 
@@ -197,7 +198,9 @@ def _add_review(server: FastAPI, captioning: Captioning, photos: Photos) -> None
     def show_photo(id: int) -> Group:
         """A photo and its look-alikes, with the words that only its caption has."""
         photo = _known(photos, id)
-        beside = [photos.by_file(photo.row.get(name) or []) for name in ("look_alikes", "near_duplicates")]
+        beside = [
+            photos.by_file((photo.row.get(name) or [])[:_MOST_BESIDE]) for name in ("look_alikes", "near_duplicates")
+        ]
         states = _told_apart([photo, *beside[0]])
         return Group(photo=states[0], look_alikes=states[1:], near_duplicates=list(map(_state, beside[1])))
 

@@ -107,13 +107,13 @@ class Writer:
     def run(self, *, dry_run: bool = False) -> Iterator[Planned | BadPhoto]:
         """The same, each when it has been written; the journal must be held."""
         for planned in self.plan():
-            try:
-                if isinstance(planned, Planned) and planned.merged.edits and not dry_run:
+            if isinstance(planned, Planned) and planned.merged.edits and not dry_run:
+                try:
                     self.write(planned)
-            except UserError as error:
-                yield BadPhoto(planned.photo, str(error).rstrip("."))
-            else:
-                yield planned
+                except UserError as error:
+                    yield BadPhoto(planned.photo, str(error).rstrip("."))
+                    continue
+            yield planned
 
     def write(self, planned: Planned) -> None:
         """One photo, unless its target has changed meanwhile."""
