@@ -82,7 +82,8 @@ def guard(server: FastAPI, *, most: Mapping[str, int] | None = None, gone: str) 
 
     @server.exception_handler(HTTPException)
     def no_page(_: Request, error: HTTPException) -> JSONResponse:
-        return sorry(error.status_code, "there is no such page.")
+        missing = error.status_code in (404, 405)
+        return sorry(error.status_code, "there is no such page." if missing else "the request is not as expected.")
 
     @server.exception_handler(RequestValidationError)
     def invalid(_: Request, error: RequestValidationError) -> JSONResponse:

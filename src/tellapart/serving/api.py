@@ -198,11 +198,10 @@ def _add_review(server: FastAPI, captioning: Captioning, photos: Photos) -> None
     def show_photo(id: int) -> Group:
         """A photo and its look-alikes, with the words that only its caption has."""
         photo = _known(photos, id)
-        beside = [
-            photos.by_file((photo.row.get(name) or [])[:_MOST_BESIDE]) for name in ("look_alikes", "near_duplicates")
-        ]
-        states = _told_apart([photo, *beside[0]])
-        return Group(photo=states[0], look_alikes=states[1:], near_duplicates=list(map(_state, beside[1])))
+        listed = [photo.row.get(name) or [] for name in ("look_alikes", "near_duplicates")]
+        alike, same = (photos.by_file(names[:_MOST_BESIDE]) for names in listed)
+        states = _told_apart([photo, *alike])
+        return Group(photo=states[0], look_alikes=states[1:], near_duplicates=list(map(_state, same)))
 
     @server.patch("/api/photos/{id}")
     def decide(id: int, request: Deciding) -> Decided:
