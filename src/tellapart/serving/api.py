@@ -354,6 +354,8 @@ def _state(photo: Photo, of_others: frozenset[str] | None = None) -> PhotoState:
 
 
 def _told_apart(group: Sequence[Photo]) -> list[PhotoState]:
+    if len(group) == 1:
+        return [_state(group[0])]
     words = [frozenset(split_words(photo.caption)) for photo in group]
     others = [frozenset().union(*words[:place], *words[place + 1 :]) for place in range(len(group))]
     return [_state(photo, of_others) for photo, of_others in zip(group, others, strict=True)]
