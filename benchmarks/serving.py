@@ -68,7 +68,7 @@ class Served:
             time.sleep(0.02)
         began = time.perf_counter()
         while self.job()["state"] != "done":
-            time.sleep(0.05)
+            time.sleep(0.25)
         return time.perf_counter() - began
 
     def stop(self) -> None:

@@ -1,7 +1,6 @@
 """The captions of a folder and what people decided about them, in a database.
 
-A photo has one row, as in a captions file, with two fields for reviews: `review` (approved, rejected or edited) and
-`original`, the caption before a person edited it.  Every decision is noted beside it, so that it can be undone.  A row
+A photo has one row, as in a captions file, with its review (`captioning.review`).  Every decision is noted beside it, so that it can be undone.  A row
 changes only if it is still what was seen (`version`): two people, or a person and the captioner, never overwrite each
 other unseen.  What a person wrote or approved is never replaced by the captioner.
 
@@ -20,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from sqlalchemy import (
     JSON,
@@ -46,14 +45,14 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Connection
 
-from tellapart.captioning.resume import is_by_hand
-from tellapart.captioning.rows import KEY, Row
+from tellapart.captioning.resume import is_approved, is_by_hand
+from tellapart.captioning.review import reviewed
+from tellapart.captioning.rows import KEY, Review, Row
 from tellapart.databases import Database
 from tellapart.errors import UserError
 from tellapart.lint import caption_words, faults
 
 NAME = "tellapart.db"  # in the folder of the photos
-Review = Literal["approved", "rejected", "edited"]
 _OF_FILES = ("look_alikes", "near_duplicates")  # fields of a row that list names
 
 _meta = MetaData()
@@ -119,19 +118,13 @@ class Photo:
 
 
 def decided(row: Row, review: Review | None, caption: str | None = None) -> Row:
-    """A row after a decision.  caption: what a person wrote instead; None, None: as the captioner left it"""
-    if review is None:
-        bare = {name: value for name, value in row.items() if name not in ("review", "original")}
-        if "original" in row:
-            bare = {name: value for name, value in bare.items() if name != "edited"} | {"caption": row["original"]}
-        return bare
+    """A row after a decision.  caption: what a person wrote instead, if it is another; review None: as it was made"""
     if caption is not None and caption != row.get("caption"):
-        original = {"original": row.get("original", row["caption"])} if "caption" in row else {}
-        row = {name: value for name, value in row.items() if name != "error"}
-        row |= {"caption": caption, "edited": True} | original
-    elif review == "edited" and not row.get("edited"):
-        review = "approved"  # nothing was changed
-    return row | {"review": review}
+        row = reviewed({name: value for name, value in row.items() if name != "error"}, "edited", caption)
+        return row if review == "edited" else reviewed(row, review)
+    if review == "edited":  # but nothing was changed
+        return row | {"review": "edited" if row.get("edited") else "approved"}
+    return reviewed(row, review)
 
 
 class Photos:
@@ -322,8 +315,8 @@ class FolderRows:
         raise NotImplementedError("rows of earlier versions are never in a database")
 
     def _absolute(self, photo: Photo) -> Row:
-        row = with_names(photo.row, lambda name: os.path.join(self._photos.folder, name)) | {"photo": photo.id}  # noqa: PTH118
-        return row | {"edited": True} if photo.review in ("approved", "edited") else row
+        absolute = with_names(photo.row, lambda name: os.path.join(self._photos.folder, name))  # noqa: PTH118
+        return absolute | {"photo": photo.id}
 
     def _relative(self, row: Row) -> Row:
         row = {name: value for name, value in row.items() if name != "photo"}
@@ -345,9 +338,9 @@ def _photo(found: Any) -> Photo:
 
 
 def _stands(old: Row, new: Row) -> bool:
-    """Whether the old row stays."""
-    by_person = old.get("review") in ("approved", "edited") or is_by_hand(old)
-    return by_person or ("error" in new and "caption" in old)
+    """Whether the old row stays: what a person wrote, or approved of this picture; and no error replaces a caption."""
+    approved = is_approved(old) and ("error" in new or _derived(old)["picture"] == _derived(new)["picture"])
+    return approved or is_by_hand(old) or ("error" in new and "caption" in old)
 
 
 def _derived(row: Row) -> dict[str, str]:
