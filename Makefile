@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test test-fast lint format bench
+.PHONY: setup demo test test-fast docs docs-test lint format bench
 
 setup: $(READY)
 
@@ -25,7 +25,15 @@ test: $(READY)
 
 # without those that are marked slow: something of every package, in less than two minutes
 test-fast: $(READY)
-	$(BIN)/pytest $(TWO) -m "not slow"
+	$(BIN)/pytest $(TWO) -m "not slow and not docs"
+
+# the documentation as a web site in site/, without a network; a broken link is an error
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# every command and block of code of the README and docs/, and the site itself
+docs-test: $(READY)
+	$(BIN)/pytest $(TWO) -m "docs or not docs" tests/test_readme.py tests/test_docs.py tests/test_docs_site.py tests/test_docs_commands.py
 
 lint: $(READY)
 	$(BIN)/ruff check .
