@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test test-fast docs docs-test lint format bench
+.PHONY: setup demo test test-fast docs docs-test package lint format bench
 
 setup: $(READY)
 
@@ -34,6 +34,10 @@ docs: $(READY)
 # every command and block of code of the README and docs/, and the site itself
 docs-test: $(READY)
 	$(BIN)/pytest $(TWO) -m "docs or not docs" tests/test_readme.py tests/test_docs.py tests/test_docs_site.py tests/test_docs_commands.py
+
+# wheel and source archive in dist/, the same bytes for the same commit, and the wheel tried in a new environment
+package: $(READY)
+	$(BIN)/python scripts/check_package.py
 
 lint: $(READY)
 	$(BIN)/ruff check .
