@@ -1,6 +1,6 @@
 """Build wheel and source archive into dist/, and try the wheel as a stranger would: `make package`
 
-A new environment gets the wheel with its core dependencies alone; `pip check` must agree, and a photo must get a caption.
+A new environment gets the wheel with its core dependencies alone; `pip check` must agree, and a photo gets a caption.
 --python NAME tries another version of Python.
 """
 

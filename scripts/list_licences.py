@@ -34,7 +34,7 @@ Made by `scripts/list_licences.py` from what is installed; licences are those th
 
 ## Size of the core
 
-`pip install -c constraints.txt tellapart` (Linux, x86-64, the CPU build of PyTorch), on disk:
+`pip install -c constraints.txt tellapart` (Linux, x86-64, with the CPU build of PyTorch), on disk:
 """
 NOTES = """
 Captions without PyTorch, by onnxruntime alone, would take {without:.0f} MB instead of {core:.0f} MB. That is not built:
