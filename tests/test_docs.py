@@ -10,7 +10,13 @@ from support.doc_pages import PAGES, RECIPES, ROOT
 
 PACKAGE = ROOT / "src" / "tellapart"
 DATED = ("log.md",)  # says what was there on its day
-OWN = ("brief.py", "my_reward.py")  # a file that the reader is told to write
+OWN = (
+    "brief.py",
+    "my_captioner.py",
+    "my_measure.py",
+    "my_reader.py",
+    "my_reward.py",
+)  # a file that the reader is told to write
 
 
 def code(text):

@@ -8,16 +8,20 @@ import json
 import re
 import shlex
 import shutil
+import sys
 from importlib import import_module
 
 import pytest
 
 import tellapart as package
 from support.doc_pages import ELSEWHERE, PAGES, PHOTOS, ROOT, blocks, is_form, typed
+from tellapart import plugins
 from tellapart.__main__ import COMMANDS
+from tellapart.captioners import CAPTIONERS
 from tellapart.commands.train import asked
+from tellapart.data.readers import READERS
 from tellapart.metrics.measures import MEASURES
-from tellapart.rewards import registry
+from tellapart.rewards.registry import REWARDS
 
 DOCS = ROOT / "docs"
 OWN_TESTS = ("README.md", "CONTRIBUTING.md")  # test_readme.py; what a contributor types are targets of make
@@ -35,6 +39,8 @@ def test_the_program_takes_each_command_of_a_page(page, monkeypatch):
     for words in typed(page.read_text(encoding="utf-8")):
         command, *arguments = words
         assert command in COMMANDS, words
+        if "--plugin" in words and "brief.py" not in words:
+            continue  # it may bring options of its own; such commands are run
         if command == "train":
             if not words[1].endswith(".yaml"):
                 asked([word for word in arguments if word not in ("--plugin", "brief.py")])
@@ -69,8 +75,9 @@ def test_what_is_run_elsewhere_is_on_a_page_and_has_its_tests():
 @pytest.fixture
 def follow(home, tellapart, small_model, monkeypatch):
     """Do what a page says, from its beginning to its end."""
-    monkeypatch.setattr(registry, "REWARDS", dict(registry.REWARDS))
     monkeypatch.setattr(MEASURES, "_lines", dict(MEASURES._lines))
+    monkeypatch.setattr(plugins, "loaded", [])
+    tables = [(table, dict(table)) for table in (CAPTIONERS, READERS, REWARDS)]
 
     def run(line):
         words = shlex.split(line, comments=True)[1:]
@@ -91,15 +98,22 @@ def follow(home, tellapart, small_model, monkeypatch):
             for line in block.commands:
                 if not is_form(line) and not any(mark in line for mark in ELSEWHERE):
                     run(line)
-            if block.language == "python":
+            if block.language == "python" and not block.file:
                 exec_block(block.code, names, page)
             elif block.language == "yaml":
-                (home / "mine.yaml").write_text(block.code, encoding="utf-8")
-                asked(["mine.yaml"])
+                recipe = home / (block.file or "mine.yaml")
+                recipe.write_text(block.code, encoding="utf-8")
+                asked([str(recipe)])
             elif block.language == "json":
                 json.loads(block.code)
 
-    return follow
+    yield follow
+    for table, before in tables:  # what plugins added is gone again
+        table.clear()
+        table.update(before)
+    MEASURES.__dict__.pop("home", None)
+    for module in [name for name in sys.modules if name.startswith("tellapart_plugin_")]:
+        del sys.modules[module]
 
 
 def exec_block(code, names, page):
