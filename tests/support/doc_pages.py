@@ -33,6 +33,7 @@ ELSEWHERE = {
     "--nproc-per-node": "training/test_distributed.py",
     "--endpoint http": "commands/test_caption_endpoint.py",  # a server
     "study serve": "study/test_server.py",
+    "study results": "study/test_results.py",  # of people's answers
 }
 
 _PAGE = re.compile(r"^<!-- no block of this page is run: (.+?) -->$", re.M)
