@@ -156,6 +156,7 @@ def provide(home, words, small_model, tellapart):
         (home / "msrvtt.json").write_text(json.dumps({"dataset": "msrvtt", "videos": videos}))
 
 
+@pytest.mark.slow
 def test_the_start_with_photos_makes_a_sheet_and_takes_sidecars_back(follow, home):
     before = sorted((home / "holiday").iterdir())
     follow(DOCS / "start" / "photos.md")
@@ -169,6 +170,7 @@ def test_the_start_with_photos_makes_a_sheet_and_takes_sidecars_back(follow, hom
     assert page.index("tellapart write told_apart.jsonl\n") < page.index("--undo")
 
 
+@pytest.mark.slow
 def test_the_start_with_a_site_fills_its_alt_texts(follow, home, capfd):
     follow(DOCS / "start" / "web.md")
     alts = re.findall(r'<img src="[ab].jpg" alt="([^"]+)">|alt="([^"]+)"', (home / "site" / "index.html").read_text())
@@ -186,6 +188,7 @@ def test_the_checks_of_alt_texts_are_as_the_page_says(home, tellapart):
     assert found == {"team.jpg": "opening", "office.jpg": "file-name"}
 
 
+@pytest.mark.slow
 def test_the_start_with_research_makes_tables(follow, home):
     follow(DOCS / "start" / "research.md")
     (figures,) = json.loads((home / "results" / "results.json").read_text()).values()
@@ -200,6 +203,7 @@ def test_the_blocks_of_a_page_run(page, follow):
     follow(page)
 
 
+@pytest.mark.slow
 def test_the_notebook_runs_from_end_to_end(own_cache, capsys):
     notebook = json.loads((DOCS / "album.ipynb").read_text(encoding="utf-8"))
     assert notebook["nbformat"] == 4
