@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test test-fast docs docs-test package lint format bench
+.PHONY: setup demo test test-fast docs docs-test package lint format bench reproduce
 
 setup: $(READY)
 
@@ -60,3 +60,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/neighbours.py
 	$(BIN)/python benchmarks/self_retrieval.py $(PHOTOS)
 	$(if $(PHOTOS),$(BIN)/python benchmarks/collection.py $(PHOTOS))
+
+# the embedded captioners again, from photos and captions: DATA has flickr8k/, coco/ and text/, DETECTOR is a YOLOX export
+reproduce: $(READY)
+	$(BIN)/python scripts/reproduce.py $(DATA) --detector $(DETECTOR)
