@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -34,6 +35,7 @@ def main() -> int:
     epoch = os.environ.get("SOURCE_DATE_EPOCH") or told("git", "log", "-1", "--format=%ct")
     printed = told(sys.executable, "-c", BUILD, SOURCE_DATE_EPOCH=epoch).splitlines()
     archive, wheel = printed[-2:]
+    shutil.rmtree(ROOT / "build", ignore_errors=True)  # a later build would take what it finds in it
     for name in (archive, wheel):
         print(f"dist/{name}  {(ROOT / 'dist' / name).stat().st_size / 1e6:.1f} MB")
 
