@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test test-fast lint format bench
+.PHONY: setup demo test test-fast lint format bench campaign
 
 setup: $(READY)
 
@@ -48,3 +48,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/neighbours.py
 	$(BIN)/python benchmarks/self_retrieval.py $(PHOTOS)
 	$(if $(PHOTOS),$(BIN)/python benchmarks/collection.py $(PHOTOS))
+
+# attacks on the whole program, an hour or two: docs/campaigns.md.  CAMPAIGN="kill --count 60" does one of them, or less
+campaign: $(READY)
+	$(BIN)/python -m campaigns $(CAMPAIGN)

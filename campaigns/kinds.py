@@ -1,0 +1,82 @@
+"""What is fuzzed: for each kind of file, valid ones, and the code that reads them.
+
+A reader may do two things with a file: take it, or raise a `UserError` of one line.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from campaigns import binary, mutate, text
+
+Mutate = Callable[[random.Random, bytes, Sequence[bytes]], bytes]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """seeds  writes valid files into a folder; read  takes one of them, of the same name
+    plant   a fault, and what it is called
+    share   how many of the inputs are of this kind"""
+
+    name: str
+    seeds: Callable[[Path], None]
+    read: Callable[[Path], object]
+    mutate: Mutate = mutate.of_bytes
+    plant: tuple[str, Callable[[], None]] | None = None
+    share: int = 1
+
+
+def _by_content(draw: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    return (mutate.of_json if data[:1] in (b"{", b"[") else mutate.of_bytes)(draw, data, others)
+
+
+KINDS = (
+    Kind(
+        "photos",
+        binary.photos,
+        binary.read_photo,
+        plant=("what decoders raise is not explained", binary.bare_photos),
+        share=20,
+    ),
+    Kind("photos that are written into", binary.photos, binary.read_metadata, share=4),
+    Kind("clips", binary.clips, binary.read_clip, plant=("a removed limit of clips", binary.unbounded_clips), share=2),
+    Kind("data files", text.data, text.read_data, mutate.of_json, ("JSON without checks", text.bare_json), 3),
+    Kind("caption files", text.captions, text.read_captions, mutate.of_json, share=3),
+    Kind("tables", text.tables, text.read_table, mutate.of_text, ("a removed check of bytes", text.any_text), 2),
+    Kind("other data sets", text.readers, text.read_reader, mutate.of_json, share=2),
+    Kind("groups", text.groups, text.read_groups, mutate.of_json),
+    Kind("studies", text.studies, text.read_study, mutate.of_json),
+    Kind("recipes", text.recipes, text.read_recipe, mutate.of_text, ("YAML of any depth", text.deep_yaml), 2),
+    Kind(
+        "sidecars",
+        text.sidecars,
+        text.read_sidecar,
+        mutate.of_text,
+        ("DTDs and any depth in XMP", text.bare_sidecars),
+        3,
+    ),
+    Kind("pages", text.pages, text.read_page, mutate.of_text),
+    Kind("journals of write", text.journals, text.read_journal, mutate.of_json),
+    Kind(
+        "model folders",
+        binary.model,
+        binary.read_model,
+        _by_content,
+        ("a removed check of weights", binary.any_weights),
+        2,
+    ),
+    Kind(
+        "ONNX",
+        binary.graphs,
+        binary.read_graph,
+        plant=("a removed check of a graph's output", binary.any_graph),
+        share=2,
+    ),
+    Kind(
+        "stores", binary.stores, binary.read_store, _by_content, ("a store's journal unchecked", binary.any_journal), 2
+    ),
+    Kind("region archives", binary.archives, binary.read_archive, share=2),
+)
