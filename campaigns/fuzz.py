@@ -16,6 +16,7 @@ import signal
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 
 from campaigns import forked
@@ -162,6 +163,7 @@ def run(folder: Path, count: int, seed: int, only: str = "") -> Iterator[Row]:
     kinds = [kind for kind in KINDS if kind.name.startswith(only)]
     shares = sum(kind.share for kind in kinds)
     for number, kind in enumerate(kinds):
+        import_module(kind.needs)
         whole = seeds_of(kind, folder / str(number))
         if kind.plant is not None:
             row = Row("fuzz", f"{kind.name}: {kind.plant[0]}", planted=True)

@@ -41,6 +41,7 @@ class Case:
     folder: str = ""  # of the world, that the folder begins as
     normal: Callable[[str, bytes], bytes] = field(default=lambda name, data: _CLOCK.sub(b"", data))
     codes: tuple[int, ...] = (0,)
+    undo: bool = False  # `--undo` brings back what was there at first
 
 
 def _journal(name: str, data: bytes) -> bytes:
@@ -71,8 +72,10 @@ CASES = (
         lambda w, out: ["caption", w / "photos", *_models(w), "--among", w / "photos", "--out", out / "c.csv"],
     ),
     Case("lookalikes", lambda w, out: ["lookalikes", w / "photos", *_models(w)[2:], "--out", out / "l.json"]),
-    Case("write", lambda w, out: ["write", out / "captions.jsonl"], "written", _journal),
-    Case("write in-file", lambda w, out: ["write", out / "captions.jsonl", "--in-file"], "written", _journal),
+    Case("write", lambda w, out: ["write", out / "captions.jsonl"], "written", _journal, undo=True),
+    Case(
+        "write in-file", lambda w, out: ["write", out / "captions.jsonl", "--in-file"], "written", _journal, undo=True
+    ),
     Case(
         "evaluate",
         lambda w, out: [
@@ -122,6 +125,7 @@ class Campaign:
 
     def _round(self, case: Case, known: Unbroken, kills: int, plant: Plant | None) -> tuple[int, str]:
         out, count = self._fresh(case), 0
+        before = fingerprint(out, case)
         for _ in range(kills):
             how = _How(
                 self.draw.choice(("event", "event", "power cut", "time")),
@@ -144,6 +148,10 @@ class Campaign:
         if now != known.files:
             names = sorted(name for name in known.files.keys() | now if known.files.get(name) != now.get(name))
             return count, f"other files than without: {', '.join(names[:5])}"
+        if case.undo:
+            done = forked.run(self._call(case, out, plant, "--undo"), self.work / "log", seconds=600)
+            if done.code not in case.codes or fingerprint(out, case) != before:
+                return count, f"--undo does not bring back what was there: {_last(done.text)}"
         return count, ""
 
     def _fresh(self, case: Case) -> Path:
@@ -158,7 +166,7 @@ class Campaign:
         os.environ["TELLAPART_CACHE"] = str(out / "cache")
         return out
 
-    def _call(self, case: Case, out: Path, plant: Plant | None = None) -> Callable[[], int]:
+    def _call(self, case: Case, out: Path, plant: Plant | None = None, *more: str) -> Callable[[], int]:
         def planted() -> None:
             os.chdir(out)
             if case.name == "adapt":
@@ -166,7 +174,7 @@ class Campaign:
             if plant is not None:
                 plant()
 
-        return world.command(*case.arguments(self.world, out), plant=planted)
+        return world.command(*case.arguments(self.world, out), *more, plant=planted)
 
 
 def _last(text: str) -> str:
@@ -351,10 +359,25 @@ def _journal_first() -> None:
     Store.append = journal_first  # type: ignore[method-assign]
 
 
+def _change_first() -> None:
+    """A photo is written into before the journal says so."""
+    from tellapart import files
+    from tellapart.writing.journal import Journal
+
+    usual = Journal.change
+
+    def change_first(self: Any, file: Path, before: Any, after: bytes, made: Any) -> None:
+        files.replace(file, after)
+        usual(self, file, before, after, made)
+
+    Journal.change = change_first  # type: ignore[method-assign]
+
+
 PLANTED: tuple[tuple[str, str, Plant], ...] = (
     ("a file is overwritten, not replaced", "caption", _replace_in_place),
     ("a removed fsync", "train", _no_fsync),
     ("a store's journal before its numbers", "features", _journal_first),
+    ("a change before its journal", "write in-file", _change_first),
 )
 
 
