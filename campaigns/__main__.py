@@ -27,7 +27,7 @@ def main() -> int:
     parser.add_argument("campaigns", nargs="*", metavar="CAMPAIGN", help=f"{', '.join(CAMPAIGNS)} (default: all)")
     much = ", ".join(f"{name} {count} {unit}" for name, (_, count, unit) in CAMPAIGNS.items())
     parser.add_argument("--count", type=int, help=f"how much is tried (default: {much})")
-    parser.add_argument("--only", default="", help="only what begins so: a command, a kind of file")
+    parser.add_argument("--only", default="", help="only what begins so, with commas: commands, kinds of files")
     parser.add_argument("--seed", type=int, default=0, help="another one tries something else (default: 0)")
     parser.add_argument("--out", type=Path, help="the table, in Markdown")
     request = parser.parse_args()

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from campaigns import forked
 from campaigns.kinds import KINDS, Kind
-from campaigns.report import Row
+from campaigns.report import Row, is_wanted
 
 SEEDS = Path(__file__).parent / "seeds"
 _SECONDS = 10.0  # of computing, for an input
@@ -67,11 +67,13 @@ def made(kind: Kind, whole: Path, seed: int, number: int) -> tuple[str, bytes]:
     return name, kind.mutate(draw, (whole / name).read_bytes(), others)
 
 
-def place(whole: Path, work: Path, name: str, data: bytes) -> Path:
-    """An input among the other files, which are whole."""
+def place(kind: Kind, whole: Path, work: Path, name: str, data: bytes) -> Path:
+    """An input in a folder of its own, or among the other files, which are whole."""
     shutil.rmtree(work, ignore_errors=True)
-    if len(data) < (1 << 20) and sum(path.stat().st_size for path in whole.iterdir()) < (1 << 22):
+    if kind.folder:
         shutil.copytree(whole, work)
+    else:
+        work.mkdir()
     (work / name).write_bytes(data)
     return work / name
 
@@ -86,7 +88,7 @@ def _attack(kind: Kind, whole: Path, work: Path, seed: int, numbers: range, resu
     warnings.simplefilter("ignore")
     with results.open("a", buffering=1) as file:
         for number in numbers:
-            path = place(whole, work, *made(kind, whole, seed, number))
+            path = place(kind, whole, work, *made(kind, whole, seed, number))
             file.write(json.dumps(["begins", number]) + "\n")
             started = time.process_time()
             signal.setitimer(signal.ITIMER_PROF, _SECONDS)
@@ -160,7 +162,7 @@ def run(folder: Path, count: int, seed: int, only: str = "") -> Iterator[Row]:
     from PIL import Image
 
     Image.init()
-    kinds = [kind for kind in KINDS if kind.name.startswith(only)]
+    kinds = [kind for kind in KINDS if is_wanted(kind.name, only)]
     shares = sum(kind.share for kind in kinds)
     for number, kind in enumerate(kinds):
         import_module(kind.needs)

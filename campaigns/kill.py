@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from campaigns import forked, world
-from campaigns.report import Row
+from campaigns.report import Row, is_wanted
 from campaigns.world import Plant
 
 _KILLS = 4  # of a run at most, before it may come to its end
@@ -382,11 +382,11 @@ PLANTED: tuple[tuple[str, str, Plant], ...] = (
 
 
 def run(folder: Path, count: int, seed: int, only: str = "") -> Iterator[Row]:
-    """count  kills in all; only  commands whose name begins so"""
+    """count  kills in all"""
     place, work = folder / "world", folder / "work"
     place.mkdir(parents=True)
     work.mkdir()
-    cases = [case for case in CASES if case.name.startswith(only)]
+    cases = [case for case in CASES if is_wanted(case.name, only)]
     world.preload({case.name.split()[0] for case in cases})
     made = forked.run(lambda: world.make(place), folder / "log", seconds=600)
     if made.code:

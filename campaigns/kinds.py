@@ -20,7 +20,8 @@ class Kind:
     """seeds  writes valid files into a folder; read  takes one of them, of the same name
     plant   a fault, and what it is called
     share   how many of the inputs are of this kind
-    needs   a module that is imported once, and not in each process"""
+    needs   a module that is imported once, and not in each process
+    folder  the other files, whole, are beside it"""
 
     name: str
     seeds: Callable[[Path], None]
@@ -29,6 +30,7 @@ class Kind:
     plant: tuple[str, Callable[[], None]] | None = None
     share: int = 1
     needs: str = "tellapart.data.examples"
+    folder: bool = False
 
 
 def _by_content(draw: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
@@ -57,9 +59,9 @@ KINDS = (
     Kind("sidecars", text.sidecars, text.read_sidecar, mutate.of_text, _OF_XMP, 3, _WRITING),
     Kind("pages", text.pages, text.read_page, mutate.of_text, needs=_WRITING),
     Kind("journals of write", text.journals, text.read_journal, mutate.of_json, needs=_WRITING),
-    Kind("model folders", binary.model, binary.read_model, _by_content, _OF_WEIGHTS, 2, "tellapart.models"),
+    Kind("model folders", binary.model, binary.read_model, _by_content, _OF_WEIGHTS, 2, "tellapart.models", True),
     Kind("ONNX", binary.graphs, binary.read_graph, mutate.of_bytes, _OF_GRAPHS, 2, "tellapart.detectors.yolox"),
-    Kind("stores", binary.stores, binary.read_store, _by_content, _OF_STORES, 2, "tellapart.features.extracted"),
+    Kind("stores", binary.stores, binary.read_store, _by_content, _OF_STORES, 2, "tellapart.features.extracted", True),
     Kind("region archives", binary.archives, binary.read_archive, share=2, needs="tellapart.features.region_files"),
     Kind("recipes", text.recipes, text.read_recipe, mutate.of_text, ("YAML of any depth", text.deep_yaml), 2, _RECIPES),
 )

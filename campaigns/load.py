@@ -70,7 +70,7 @@ def _attack(
     clients = _start(lambda: asyncio.run(_people(port, people, draw.random(), report)), folder / "clients.log")
     try:
         while not _ended(clients):
-            time.sleep(0.01)
+            time.sleep(0.05)
             answers = _stored(place)
             if done < kills and answers >= (done + 1) * 7 * people / (kills + 1) - draw.random() * 7:
                 time.sleep(draw.uniform(0, 0.05))
@@ -185,18 +185,19 @@ async def _persist(
     port: int, path: str, body: dict[str, Any], draw: random.Random, found: dict[str, Any], until: float
 ) -> dict[str, Any] | None:
     """Again and again, until the server answers."""
-    body = {name: value for name, value in body.items() if name != "photos"}
+    body, wait = {name: value for name, value in body.items() if name != "photos"}, 0.05
     while time.monotonic() < until:
         started = time.monotonic()
         try:
             status, content = await asyncio.wait_for(_ask(port, path, body), 60)
         except (OSError, asyncio.IncompleteReadError, TimeoutError, ValueError):
-            await asyncio.sleep(draw.uniform(0.05, 0.3))
+            await asyncio.sleep(draw.uniform(wait, 2 * wait))
+            wait = min(2 * wait, 2.0)
             continue
         if status == 200:
             found["seconds"].append(time.monotonic() - started)
             return content
-        await asyncio.sleep(draw.uniform(0.05, 0.3))  # 503: the page asks to try again
+        await asyncio.sleep(draw.uniform(wait, 2 * wait))  # 503: the page asks to try again
     return None
 
 

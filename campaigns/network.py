@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from campaigns import forked, world
-from campaigns.report import Row
+from campaigns.report import Row, is_wanted
 
 _OURS = (".cache/tellapart/",)  # of files in the home
 
@@ -78,7 +78,7 @@ def _guarded(folder: Path, count: int, only: str) -> Iterator[Row]:
     place, out = folder / "world", folder / "out"
     place.mkdir()
     out.mkdir()
-    wanted = [name for name in requests(place, out) if name.startswith(only)][:count]
+    wanted = [name for name in requests(place, out) if is_wanted(name, only)][:count]
     world.preload(wanted)
     made = forked.run(lambda: world.make(place), folder / "text", seconds=900)
     if made.code:

@@ -34,6 +34,11 @@ class Row:
         return [self.campaign, name, f"{self.tried:,}", found, str(len(self.kept)), self.note]
 
 
+def is_wanted(name: str, only: str) -> bool:
+    """only  beginnings of names, with commas; none: all"""
+    return any(name.startswith(start) for start in only.split(","))
+
+
 HEAD = ["campaign", "what", "tried", "failed", "kept seeds", "note"]
 
 

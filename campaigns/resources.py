@@ -13,7 +13,6 @@ from pathlib import Path
 
 from campaigns import forked, fuzz, world
 from campaigns.binary import read_clip, read_photo
-from campaigns.kinds import Kind
 from campaigns.report import Row
 
 _MEMORY = 2 << 30  # bytes of addresses, with Python and torch in them
@@ -30,12 +29,12 @@ def run(folder: Path, count: int, seed: int, only: str = "") -> Iterator[Row]:
         if done.code:
             raise RuntimeError(done.text)
     row = Row("resources", "removed limits of a photo's size", planted=True)
-    _one_by_one(row, Kind("photos", _photos, read_photo), folder / "planted", [photos / "bomb.png"], _no_limit)
+    _one_by_one(row, read_photo, folder / "planted", [photos / "bomb.png"], _no_limit)
     yield row
     for name, place, read in (("photos", photos, read_photo), ("clips", clips, read_clip)):
         row = Row("resources", f"{name} of tests/attacks, one by one")
         found = sorted(path for path in place.iterdir() if not path.is_dir())[:count]
-        _one_by_one(row, Kind(name, _photos, read), folder / name, found)
+        _one_by_one(row, read, folder / name, found)
         yield row
     yield _together(folder, photos, clips)
 
@@ -80,7 +79,13 @@ def _clips(folder: Path) -> None:
         make(folder)
 
 
-def _one_by_one(row: Row, kind: Kind, folder: Path, found: list[Path], plant: Callable[[], None] | None = None) -> None:
+def _one_by_one(
+    row: Row,
+    take: Callable[[Path], None],
+    folder: Path,
+    found: list[Path],
+    plant: Callable[[], None] | None = None,
+) -> None:
     """In one process after another, each with a file of its own: what one takes does not add to the next."""
     slowest, folder_results = 0.0, folder.with_suffix(".results")
     for path in found:
@@ -91,7 +96,7 @@ def _one_by_one(row: Row, kind: Kind, folder: Path, found: list[Path], plant: Ca
             if plant is not None:
                 plant()
             started = time.process_time()
-            wrong = fuzz.wrong_with(kind.read, path)
+            wrong = fuzz.wrong_with(take, path)
             folder_results.write_text(json.dumps([wrong, time.process_time() - started]))
 
         folder_results.unlink(missing_ok=True)
