@@ -60,6 +60,13 @@ def bare_photos() -> None:
     photos._refusing = lambda file: nullcontext()  # type: ignore[assignment]
 
 
+def writable_photos(folder: Path) -> None:
+    photos(folder)
+    for path in folder.iterdir():
+        if path.suffix not in (".jpg", ".png", ".webp"):
+            path.unlink()
+
+
 def read_metadata(path: Path) -> None:
     """A caption is written into the photo: its picture stays the same, and once more changes nothing."""
     from tellapart.data.media.identity import picture_sha256

@@ -64,18 +64,18 @@ def _no_page(name: str, data: bytes) -> bytes:
 
 
 CASES = (
-    Case("train", lambda w, out: ["train", w / "recipe.yaml", "--out", out / "run", "--resume"]),
-    Case("features", lambda w, out: ["features", w / "photos", "--image-size", 64, "--grid", 2, "--out", out]),
+    Case("write", lambda w, out: ["write", out / "captions.jsonl"], "written", _journal, undo=True),
+    Case(
+        "write in-file", lambda w, out: ["write", out / "captions.jsonl", "--in-file"], "written", _journal, undo=True
+    ),
     Case("caption", lambda w, out: ["caption", w / "photos", *_models(w)[:2], "--out", out / "c.jsonl"]),
     Case(
         "caption among",
         lambda w, out: ["caption", w / "photos", *_models(w), "--among", w / "photos", "--out", out / "c.csv"],
     ),
+    Case("features", lambda w, out: ["features", w / "photos", "--image-size", 64, "--grid", 2, "--out", out]),
     Case("lookalikes", lambda w, out: ["lookalikes", w / "photos", *_models(w)[2:], "--out", out / "l.json"]),
-    Case("write", lambda w, out: ["write", out / "captions.jsonl"], "written", _journal, undo=True),
-    Case(
-        "write in-file", lambda w, out: ["write", out / "captions.jsonl", "--in-file"], "written", _journal, undo=True
-    ),
+    Case("train", lambda w, out: ["train", w / "recipe.yaml", "--out", out / "run", "--resume"]),
     Case(
         "evaluate",
         lambda w, out: [

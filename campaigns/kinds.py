@@ -46,7 +46,7 @@ _MEDIA, _WRITING, _RECIPES = "tellapart.data.media.identity", "tellapart.writing
 
 KINDS = (
     Kind("photos", binary.photos, binary.read_photo, mutate.of_bytes, _OF_PHOTOS, 20, _MEDIA),
-    Kind("photos that are written into", binary.photos, binary.read_metadata, share=4, needs=_WRITING),
+    Kind("photos that are written into", binary.writable_photos, binary.read_metadata, share=4, needs=_WRITING),
     Kind("clips", binary.clips, binary.read_clip, plant=("a removed limit of clips", binary.unbounded_clips), share=2),
     Kind("data files", text.data, text.read_data, mutate.of_json, ("JSON without checks", text.bare_json), 3),
     Kind(

@@ -6,6 +6,7 @@ import json
 import random
 import struct
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import Any
 
 _NUMBERS = (0, 1, 2, 127, 128, 255, 256, 32767, 32768, 65535, 65536, 1 << 24, (1 << 31) - 1, 1 << 31, (1 << 32) - 1)
@@ -121,16 +122,15 @@ def _change(draw: random.Random, holder: Any) -> None:
             continue
         how = draw.random()
         if how < 0.6:
-            holder[key] = draw.choice(_VALUES)
+            holder[key] = deepcopy(draw.choice(_VALUES))
         elif how < 0.7:
             del holder[key]
         elif how < 0.8:
-            other = holder[draw.choice(keys)]
-            holder[key] = json.loads(json.dumps(other))
+            holder[key] = deepcopy(holder[draw.choice(keys)])
         elif isinstance(holder, dict):
-            holder[draw.choice(("", "id", "file", "\0", "x" * 300, "a\nb"))] = draw.choice(_VALUES)
+            holder[draw.choice(("", "id", "file", "\0", "x" * 300, "a\nb"))] = deepcopy(draw.choice(_VALUES))
         else:
-            holder.extend(json.loads(json.dumps([inner])) * draw.choice((1, 2, 50)))
+            holder.extend(deepcopy(inner) for _ in range(draw.choice((1, 2, 50))))
         return
 
 

@@ -42,7 +42,7 @@ def make(folder: Path) -> None:
     small_models.photos(folder / "photos", 12, "{:02}.png")
     small_models.photos(folder / "holiday", 36, "{:02}.png")
     small_models.photos(folder / "jpegs", 8, "{:02}.jpg")
-    toy_world.make(folder / "toy", groups=9, group_size=(5, 5), size=64)
+    toy_world.make(folder / "toy", groups=6, group_size=(4, 4), size=64)
     files.replace(folder / "recipe.yaml", yaml.safe_dump(_recipe(folder)).encode())
     names = sorted(path.name for path in (folder / "jpegs").iterdir())
     rows = [{"file": f"jpegs/{name}", "caption": f"a red bus on street {name[:2]}"} for name in names]
@@ -72,7 +72,7 @@ def _recipe(folder: Path) -> dict[str, Any]:
         "optim": {"lr": 0.003, "schedule": "linear", "warmup": 5, "clip_norm": 1.0},
         "validation": {"every": 1.5, "metric": "loss"},
         "batch_size": 8,
-        "epochs": 3,
+        "epochs": 2,
         "save_minutes": 0,
         "log_steps": 1,
         "dtype": "fp32",
