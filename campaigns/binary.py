@@ -135,10 +135,11 @@ def read_model(path: Path) -> None:
     models.load(path.parent, torch.device("cpu"))
 
 
-def any_weights() -> None:
-    from tellapart.models import weights
+def any_settings() -> None:
+    """A network is made with whatever a folder says."""
+    from tellapart.models import networks
 
-    weights.refuse_others = lambda *_: None
+    networks.check_settings = lambda *_: None
 
 
 def graphs(folder: Path) -> None:
@@ -160,10 +161,12 @@ def read_graph(path: Path) -> None:
 
 
 def any_graph() -> None:
-    from tellapart.detectors import yolox
+    """A graph that is damaged is not explained."""
+    import onnxruntime
 
-    yolox.Yolox._check_input = lambda self: (self._session.get_inputs()[0].name, (64, 96))  # type: ignore[method-assign]
-    yolox.Yolox._check_output = lambda self: self._session.get_outputs()[0].shape[2] - 5  # type: ignore[method-assign]
+    from tellapart import onnx_session
+
+    onnx_session.session = lambda graph, name, weights=None: onnxruntime.InferenceSession(graph)
 
 
 def stores(folder: Path) -> None:
@@ -213,3 +216,16 @@ def read_archive(path: Path) -> None:
 
     for one in region_files.read([path], lambda id: True):
         assert isinstance(one, region_files.Broken) or len(one.features) >= 0
+
+
+def frequencies(folder: Path) -> None:
+    from tellapart.metrics import frequencies
+
+    captions = [[["a", "dog", "in", "the", "snow"], ["a", "white", "dog"]]] * 3
+    frequencies.save(frequencies.count(captions), folder / "table.npz")
+
+
+def read_frequencies(path: Path) -> None:
+    from tellapart.metrics import frequencies
+
+    frequencies.load(path)

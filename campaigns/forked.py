@@ -38,7 +38,10 @@ def run(call: Callable[[], int | None], log: Path, *, seconds: float = 120, memo
             break
         if not late and time.monotonic() > deadline:
             late = True
-            os.killpg(child, signal.SIGKILL)
+            try:
+                os.killpg(child, signal.SIGKILL)
+            except ProcessLookupError:  # it has no group of its own yet
+                os.kill(child, signal.SIGKILL)
         time.sleep(0.002)
     text = log.read_text("utf-8", "replace")
     return Outcome(os.waitstatus_to_exitcode(status), late, time.monotonic() - started, text)

@@ -149,7 +149,8 @@ class Campaign:
             names = sorted(name for name in known.files.keys() | now if known.files.get(name) != now.get(name))
             return count, f"other files than without: {', '.join(names[:5])}"
         if case.undo:
-            done = forked.run(self._call(case, out, plant, "--undo"), self.work / "log", seconds=600)
+            undo = world.command("write", out / "captions.jsonl", "--undo")
+            done = forked.run(undo, self.work / "log", seconds=600)
             if done.code not in case.codes or fingerprint(out, case) != before:
                 return count, f"--undo does not bring back what was there: {_last(done.text)}"
         return count, ""
@@ -166,7 +167,7 @@ class Campaign:
         os.environ["TELLAPART_CACHE"] = str(out / "cache")
         return out
 
-    def _call(self, case: Case, out: Path, plant: Plant | None = None, *more: str) -> Callable[[], int]:
+    def _call(self, case: Case, out: Path, plant: Plant | None = None) -> Callable[[], int]:
         def planted() -> None:
             os.chdir(out)
             if case.name == "adapt":
@@ -174,7 +175,7 @@ class Campaign:
             if plant is not None:
                 plant()
 
-        return world.command(*case.arguments(self.world, out), *more, plant=planted)
+        return world.command(*case.arguments(self.world, out), plant=planted)
 
 
 def _last(text: str) -> str:

@@ -41,6 +41,7 @@ _OF_PHOTOS = ("what decoders raise is not explained", binary.bare_photos)
 _OF_XMP = ("DTDs and any depth in XMP", text.bare_sidecars)
 _OF_WEIGHTS = ("a removed check of weights", binary.any_weights)
 _OF_GRAPHS = ("a removed check of a graph's output", binary.any_graph)
+_OF_YAML = ("broken YAML is not explained", text.bare_yaml)
 _OF_STORES = ("a store's journal unchecked", binary.any_journal)
 _MEDIA, _WRITING, _RECIPES = "tellapart.data.media.identity", "tellapart.writing.alt", "tellapart.commands.train"
 
@@ -63,5 +64,6 @@ KINDS = (
     Kind("ONNX", binary.graphs, binary.read_graph, mutate.of_bytes, _OF_GRAPHS, 2, "tellapart.detectors.yolox"),
     Kind("stores", binary.stores, binary.read_store, _by_content, _OF_STORES, 2, "tellapart.features.extracted", True),
     Kind("region archives", binary.archives, binary.read_archive, share=2, needs="tellapart.features.region_files"),
-    Kind("recipes", text.recipes, text.read_recipe, mutate.of_text, ("YAML of any depth", text.deep_yaml), 2, _RECIPES),
+    Kind("document frequencies", binary.frequencies, binary.read_frequencies, needs="tellapart.metrics.frequencies"),
+    Kind("recipes", text.recipes, text.read_recipe, mutate.of_text, _OF_YAML, 2, _RECIPES),
 )
