@@ -38,9 +38,9 @@ def _by_content(draw: random.Random, data: bytes, others: Sequence[bytes]) -> by
 
 
 _OF_PHOTOS = ("what decoders raise is not explained", binary.bare_photos)
-_OF_XMP = ("DTDs and any depth in XMP", text.bare_sidecars)
-_OF_WEIGHTS = ("a removed check of weights", binary.any_weights)
-_OF_GRAPHS = ("a removed check of a graph's output", binary.any_graph)
+_OF_XMP = ("broken XML is not explained", text.bare_sidecars)
+_OF_SETTINGS = ("a removed check of settings", binary.any_settings)
+_OF_GRAPHS = ("a damaged graph is not explained", binary.any_graph)
 _OF_YAML = ("broken YAML is not explained", text.bare_yaml)
 _OF_STORES = ("a store's journal unchecked", binary.any_journal)
 _MEDIA, _WRITING, _RECIPES = "tellapart.data.media.identity", "tellapart.writing.alt", "tellapart.commands.train"
@@ -60,7 +60,7 @@ KINDS = (
     Kind("sidecars", text.sidecars, text.read_sidecar, mutate.of_text, _OF_XMP, 3, _WRITING),
     Kind("pages", text.pages, text.read_page, mutate.of_text, needs=_WRITING),
     Kind("journals of write", text.journals, text.read_journal, mutate.of_json, needs=_WRITING),
-    Kind("model folders", binary.model, binary.read_model, _by_content, _OF_WEIGHTS, 2, "tellapart.models", True),
+    Kind("model folders", binary.model, binary.read_model, _by_content, _OF_SETTINGS, 2, "tellapart.models", True),
     Kind("ONNX", binary.graphs, binary.read_graph, mutate.of_bytes, _OF_GRAPHS, 2, "tellapart.detectors.yolox"),
     Kind("stores", binary.stores, binary.read_store, _by_content, _OF_STORES, 2, "tellapart.features.extracted", True),
     Kind("region archives", binary.archives, binary.read_archive, share=2, needs="tellapart.features.region_files"),
