@@ -169,11 +169,14 @@ def any_graph() -> None:
     onnx_session.session = lambda graph, name, weights=None: onnxruntime.InferenceSession(graph)
 
 
+_PHOTO = {"file": "a.jpg", "sha256": "0" * 64, "bytes": 9, "mtime_ns": 1}
+
+
 def stores(folder: Path) -> None:
     import torch
 
     store = _store(folder)
-    entries = [{"id": str(n), "sha256": f"{n:064x}", "size": 9, "mtime_ns": 1} for n in range(6)]
+    entries = [{"id": str(n), **_PHOTO} for n in range(6)]
     store.append([torch.arange(48).reshape(6, 2, 4).half(), torch.ones(6, 4, dtype=torch.int32)], entries)
 
 
@@ -193,7 +196,7 @@ def read_store(path: Path) -> None:
     for name in store.arrays:
         assert len(store.read(name, rows)) == len(rows)
     with store.writing():
-        store.append([torch.zeros(1, 2, 4), torch.zeros(1, 4)], [{"id": "new", "sha256": "", "size": 1, "mtime_ns": 1}])
+        store.append([torch.zeros(1, 2, 4), torch.zeros(1, 4)], [{"id": "new", **_PHOTO}])
     assert "new" in _store(path.parent).lines, "what was added is not there"
 
 

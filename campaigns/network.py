@@ -42,7 +42,7 @@ def requests(w: Path, out: Path) -> dict[str, list[object]]:
         "alt": [w / "site", *model, *retriever],
         "pool": [data, "--split", "val", *retriever, "--out", out / "pool"],
         "export": [w / "captioner", "--out", out / "exported"],
-        "adapt": [w / "holiday", *model, *retriever, "--minutes", 0.2, "--out", out / "adapted"],
+        "adapt": [w / "holiday", *model, *retriever, "--minutes", 0.5, "--out", out / "adapted"],
         "study": ["new", "compare", *captions, "--data", w / "colours" / "data.json", "--out", out / "study"],
         "demo": ["--out", out / "demo"],
     }

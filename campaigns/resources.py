@@ -51,9 +51,9 @@ def _photos(folder: Path) -> None:
     from attacks import photos as attacks
 
     _broken(folder)
-    for makers in (attacks.ODD, large_photos.LARGE):
+    for kind, makers in (("odd", attacks.ODD), ("large", large_photos.LARGE)):
         for name, make in makers.items():
-            own = folder / "".join(letter if letter.isalnum() else "_" for letter in f"made {name}")
+            own = folder / "".join(letter if letter.isalnum() else "_" for letter in f"made {kind} {name}")
             own.mkdir()
             path = make(own)
             path.rename(folder / f"{own.name}-{path.name}")

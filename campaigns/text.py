@@ -182,7 +182,11 @@ def read_study(path: Path) -> None:
 def recipes(folder: Path) -> None:
     from tellapart.recipe_files import shipped
 
-    for name, path in sorted(shipped().items())[::4]:
+    others = ("base:", "stages:")  # which lie elsewhere
+    alone = [
+        (name, path) for name, path in sorted(shipped().items()) if not any(one in path.read_text() for one in others)
+    ]
+    for name, path in alone[::2]:
         (folder / f"{name.replace('/', '_')}.yaml").write_bytes(path.read_bytes())
     text = "model: {width: 32}\ndata:\n  files: [a.json]\n  min_count: 1\nobjective: {name: cross_entropy}\n"
     (folder / "own.yaml").write_text(text + "optim:\n  lr: 1e-3\n")

@@ -74,7 +74,7 @@ def test_failures_are_failures(tmp_path):
         return read
 
     assert fuzz.wrong_with(refuse("a.jpg: is damaged"), tmp_path) == ""
-    assert "several lines" in fuzz.wrong_with(refuse("a.jpg: is\ndamaged"), tmp_path)
+    assert "a refusal of 2 lines" in fuzz.wrong_with(refuse("a.jpg: is\ndamaged"), tmp_path)
     assert fuzz.wrong_with(lambda _: {}["key"], tmp_path).startswith("KeyError at test_campaigns.py:")
 
 
