@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test test-fast lint format bench campaign
+.PHONY: setup demo test test-fast lint format bench campaign reproduce
 
 setup: $(READY)
 
@@ -52,3 +52,7 @@ bench: $(READY)
 # attacks on the whole program, an hour or two: docs/campaigns.md.  CAMPAIGN="kill --count 60" does one of them, or less
 campaign: $(READY)
 	$(BIN)/python -m campaigns $(CAMPAIGN)
+
+# the embedded captioners again, from photos and captions: DATA has flickr8k/, coco/ and text/, DETECTOR is a YOLOX export
+reproduce: $(READY)
+	$(BIN)/python scripts/reproduce.py $(DATA) --detector $(DETECTOR)

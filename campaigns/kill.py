@@ -29,7 +29,7 @@ _UNTIL_FOUND = 60  # kills in which a planted fault has to show
 _NAMES = {"open", "os.rename", "os.remove", "os.mkdir", "os.truncate", "os.rmdir"}
 _CLOCK = re.compile(  # what the time of day and the speed of the machine decide
     rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S*?Z|\d{4}-\d\d-\d\d \d\d:\d\d"
-    rb"|\"(?:words_per_second|seconds|mtime_ns|mtime)\": [\d.e+-]+"
+    rb"|\"(?:words_per_second|seconds|training_seconds|mtime_ns|mtime)\": [\d.e+-]+"
 )
 
 

@@ -29,7 +29,7 @@ def run(folder: Path, count: int, seed: int, only: str = "") -> Iterator[Row]:
         if done.code:
             raise RuntimeError(done.text)
     row = Row("resources", "removed limits of a photo's size", planted=True)
-    _one_by_one(row, read_photo, folder / "planted", [photos / "bomb.png"], _no_limit)
+    _one_by_one(row, read_photo, folder / "planted", [photos / "bomb-endless.png"], _no_limit)
     yield row
     for name, place, read in (("photos", photos, read_photo), ("clips", clips, read_clip)):
         row = Row("resources", f"{name} of tests/attacks, one by one")
@@ -40,10 +40,11 @@ def run(folder: Path, count: int, seed: int, only: str = "") -> Iterator[Row]:
 
 
 def _broken(folder: Path) -> None:
-    from attacks import broken_photos
+    from attacks import broken_photos, large_photos
 
     for make in broken_photos.BROKEN.values():
         make(folder)
+    (folder / "bomb-endless.png").write_bytes(large_photos.thin_and_whole())
 
 
 def _photos(folder: Path) -> None:
@@ -64,7 +65,6 @@ def _photos(folder: Path) -> None:
     for name, data in {
         "palette.png": large_photos.palette_bomb(),
         "thin.png": large_photos.thin(),
-        "endless.png": large_photos.thin_and_whole(),
     }.items():
         (folder / f"bomb-{name}").write_bytes(data)
     for path in folder.glob("made_*"):

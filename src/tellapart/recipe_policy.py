@@ -120,6 +120,8 @@ class RewardsConfig:
         balance: divide each reward by its spread among the captions of a photo
         unbalanced: rewards that `balance` leaves as they are: penalties, which are 0 for most captions
         count_end: the end token counts as a word in CIDEr-D and other n-gram rewards
+        fluency_text: data files whose captions teach the language model of the reward fluency, without val and test
+            photos and COCO's odd ids; none: COCO captions that come with the package
     """
 
     weights: dict[str, Weight] = field(default_factory=lambda: {"cider_d": 1.0})
@@ -141,3 +143,4 @@ class RewardsConfig:
     balance: bool = False
     unbalanced: list[str] = field(default_factory=lambda: ["repetition", "unusual_order", "ending"])
     count_end: bool = True
+    fluency_text: list[str] = field(default_factory=list)

@@ -151,9 +151,9 @@ def test_features_are_those_of_the_photos_though_they_lie_in_several_stores():
         assert [word // 10 for (word,) in said(batch)] == ids
 
 
-def test_a_caption_ends_with_eos_and_is_cut_before_it():
-    examples = [Example(0, "0.jpg", "train", ("w1 w2 w3 w4", "w5", "!"))]
-    assert data(examples, max_words=3).captions == [[[5, 6, 7, EOS], [9, EOS], [EOS]]]
+def test_a_caption_ends_with_eos_unless_it_is_cut():
+    examples = [Example(0, "0.jpg", "train", ("w1 w2 w3 w4 w5", "w1 w2 w3", "w5", "!"))]
+    assert data(examples, max_words=3).captions == [[[5, 6, 7, 8], [5, 6, 7, EOS], [9, EOS], [EOS]]]
 
 
 def test_captions_are_padded_to_the_longest_of_the_batch():

@@ -56,6 +56,19 @@ def test_the_weighted_sum_and_its_log_line():
     )
 
 
+@pytest.mark.parametrize("asked", [lambda scores, captions: scores(captions, 2), Combined.score_baseline])
+def test_rewards_are_in_single_precision_where_the_captioner_is_not(asked):
+    """1 + 1/512 is 1 in bf16, which has eight binary digits."""
+
+    def product(captions):
+        return Reward((torch.tensor([[1.0, 1 / 512]]).repeat(4, 1) @ torch.ones(2, 1))[:, 0])
+
+    with torch.autocast("cpu", torch.bfloat16):
+        found = asked(Combined({"product": product}, {"product": 1.0}), said(4))
+    reward = found if isinstance(found, Reward) else found[0]
+    assert reward.sentence.tolist() == [1 + 1 / 512] * 4
+
+
 def test_a_term_can_count_for_more_with_some_photos():
     terms = {"plain": Given([1, 3, 0, 4]), "weighed": Given([1, 2, 3, 4], [[1, 0], [2, 0], [3, 0], [4, 0]])}
     factors = torch.zeros(102)

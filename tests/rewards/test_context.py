@@ -1,8 +1,19 @@
 """What rewards are made of."""
 
-import numpy as np
+from math import exp, sqrt
+from pathlib import Path
 
-from tellapart.rewards.context import _without
+import numpy as np
+import pytest
+import torch
+
+from tellapart.data.batches import CaptionedPhotos
+from tellapart.data.examples import Example
+from tellapart.data.stored import Stores
+from tellapart.data.tokenizers import WordTokenizer
+from tellapart.recipe_policy import RewardsConfig
+from tellapart.rewards.context import RewardContext, _without
+from tellapart.rewards.words import WordView
 
 
 def test_look_alikes_that_are_dropped_make_room_for_the_next():
@@ -12,3 +23,25 @@ def test_look_alikes_that_are_dropped_make_room_for_the_next():
     assert found.tolist() == [[7, -1], [1, 3]]
     assert theirs[0, 0] == np.float32(0.5)
     assert theirs[1].tolist() == [np.float32(0.7), np.float32(0.6)]
+
+
+def test_a_caption_that_ends_where_a_reference_was_cut_for_training_earns_less():
+    """An end after the cut reference "w x" would make "w x" the best caption, and broken-off captions usual.
+
+    With two photos, a word or n-gram that one of them has weighs ln 2, and the end, which both have, 0.  So of "w x
+    END" and the whole reference "w x y z END" the cosines are 2 / (sqrt 2 * 2) for words, 1 / (sqrt 2 * 2) for pairs
+    (w x; not x END) and 0 for more; their lengths differ by 2.
+    """
+    words = WordTokenizer(["v", "w", "x", "y", "z"])
+    sources = [(Stores(), [Example(0, "0.jpg", "train", ("w x y z",)), Example(1, "1.jpg", "train", ("v",))])]
+    context = RewardContext(
+        RewardsConfig(weights={"cider_d": 1.0}),
+        sources,
+        CaptionedPhotos(sources, words, 2),
+        WordView(words, words),
+        features=Path(),
+        device=torch.device("cpu"),
+    )
+    sampled = torch.tensor([[*words.encode(text), words.eos, words.pad, words.pad][:5] for text in ("w x", "w x y z")])
+    found = context.consensus("CIDEr-D")(sampled, torch.tensor([0, 0]))
+    assert found.tolist() == pytest.approx([10 * (3 / sqrt(8)) / 4 * exp(-(2**2) / 72), 10], rel=1e-5)

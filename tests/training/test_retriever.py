@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 from tellapart.commands.train import parse
 from tellapart.data.examples import Example
+from tellapart.data.exclusion import Exclusion
 from tellapart.data.media import photos
 from tellapart.data.pairs import Pairs
 from tellapart.data.stored import Stores
@@ -261,7 +262,7 @@ def left_out(tmp_path):
 
     def ask(example, *records, dataset="mine"):
         (tmp_path / "test.json").write_text(json.dumps({"dataset": "theirs", "images": list(records)}))
-        return data.Exclusion([str(tmp_path / "test.json")]).has(example, dataset)
+        return Exclusion.of_files([str(tmp_path / "test.json")]).has(example, dataset)
 
     return ask
 

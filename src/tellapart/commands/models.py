@@ -68,7 +68,7 @@ def _minilm() -> str:
 def _where(name: str) -> str:
     entry = ENCODERS[name]
     if isinstance(entry, Custom):
-        return "from a plugin"
+        return "bundled" if entry.load.__module__.startswith("tellapart.") else "from a plugin"
     if not isinstance(entry, Published):
         return f"{entry.hub} on the hub"
     try:

@@ -25,8 +25,8 @@ from tellapart.data.tokenizers import Tokenizer
 class Batch:
     photos: NDArray[np.int64]  # (B,) positions in the data, for messages and for rewards that need references
     inputs: Inputs  # what is seen of the photos
-    tokens: Tensor  # (B*K, T) grouped by photo; EOS at the end, then padding; no BOS
-    token_mask: Tensor  # (B*K, T) True up to and including EOS: padding may be the same token
+    tokens: Tensor  # (B*K, T) grouped by photo; EOS at the end of those that were not cut, then padding; no BOS
+    token_mask: Tensor  # (B*K, T) True up to and including the last: padding may be the same token
     chosen: Tensor | None = None  # (B*K,) which of its photo's captions each is
     weights: Tensor | None = None  # (B*K,) how much each caption counts; None: as 1
 
@@ -47,9 +47,11 @@ class CaptionedPhotos:
         max_words: int,
         views: Sequence[Sequence[Stores]] = (),
     ):
-        """views  of each source, stores with other views of its photos; all sources have as many"""
+        """max_words  longer captions are cut, and have no EOS: nobody ends a sentence with "on a"
+        views      of each source, stores with other views of its photos; all sources have as many
+        """
         self.examples: list[Example] = []
-        self.captions: list[list[list[int]]] = []  # photo, caption, token; EOS at the end
+        self.captions: list[list[list[int]]] = []  # photo, caption, token; EOS at the end if it was not cut
         self.pad = tokenizer.pad
         self.weights: Sequence[Tensor] | None = None  # of each photo's captions, where they do not count alike
         seen = [[stores, *others] for (stores, _), others in zip(sources, views or [()] * len(sources), strict=True)]
@@ -59,9 +61,8 @@ class CaptionedPhotos:
         for number, (stores, examples) in enumerate(sources):
             for example in examples:
                 self.examples.append(example)
-                self.captions.append(
-                    [[*tokenizer.encode(text)[:max_words], tokenizer.eos] for text in example.captions]
-                )
+                tokens = [[*tokenizer.encode(text), tokenizer.eos] for text in example.captions]
+                self.captions.append([caption[: max_words + 1] for caption in tokens])
                 source_of.append(number)
                 rows.append([[view[name].row(example) for name in self._names] for view in seen[number]])
                 counts.append([stores[name].count(example) for name in self._names])

@@ -96,6 +96,12 @@ def _patches(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
     return Patches(config)
 
 
+def _tuned(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
+    from tellapart.encoders.encoder import bundled_tuned
+
+    return bundled_tuned(config, device)
+
+
 def _classes(variant: int) -> Callable[[EncoderConfig, torch.device], PhotoEncoder]:
     def load(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
         from tellapart.encoders.classifiers import ClipClassifier
@@ -116,6 +122,9 @@ ENCODERS: dict[str, Published | OnHub | Custom] = {
         )
         for variant in (0, 1, 2)
     },
+    "efficientnet_lite2_tuned": Custom(
+        _tuned, "EfficientNet-Lite2, its last blocks tuned on the words of captions; that of the embedded captioners"
+    ),
     **{
         f"resnet{layers}": OnHub(
             f"microsoft/resnet-{layers}", f"ResNet-{layers} with ImageNet weights, frozen; 2048 features per cell"

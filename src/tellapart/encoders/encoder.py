@@ -37,12 +37,12 @@ class Tuned:
 
     base     its name in the table
     weights  all of them, in half precision, as the bundled ones are
-    folder   of the run, or of the model that carries it
+    folder   of the run, or of the model that carries it; none where the package brings it
     """
 
     base: str
     weights: dict[str, Tensor]
-    folder: Path
+    folder: Path | None
 
 
 class Encoder:
@@ -97,6 +97,15 @@ class Encoder:
     def __call__(self, pixels: NDArray[np.uint8] | Tensor) -> Features:
         """pixels (B, S, S, 3) in 0..255"""
         return pool(self.feature_map(pixels), self.config)
+
+
+def bundled_tuned(config: EncoderConfig, device: torch.device) -> Encoder:
+    """The tuned encoder that comes with the package: NAME_tuned.safetensors has the blocks that differ from NAME's."""
+    base = config.name.removesuffix("_tuned")
+    weights = load_file(encoders.BUNDLED / f"{base}.safetensors") | load_file(
+        encoders.BUNDLED / f"{config.name}.safetensors"
+    )
+    return Encoder(config, device, Tuned(base, weights, None))
 
 
 FeatureMap = Callable[[NDArray[np.uint8] | Tensor], Tensor]  # pixels (B, H, W, 3) -> (B, D, H / 32, W / 32)

@@ -72,10 +72,9 @@ class LocalReward:
         *,
         source: str,
         used: str,
-        max_words: int,
         count_end: bool,
     ):
-        self._tokenizer, self._local, self._max_words, self._count_end = tokenizer, local, max_words, count_end
+        self._tokenizer, self._local, self._count_end = tokenizer, local, count_end
         self._source, self._used = source, used
         with Progress("references", len(references)) as bar:
             self._consensus = self._consensus_of(references, advance=bar.advance)
@@ -94,7 +93,6 @@ class LocalReward:
             used="those of its reward"
             if "ld" in run.rewards
             else "those of its recipe, whose reward does not use them",
-            max_words=run.recipe.data.max_words,
             count_end=rewards.count_end,
         )
 
@@ -108,7 +106,6 @@ class LocalReward:
             rewards.ld,
             source="By the references of these photos.",
             used="the defaults",
-            max_words=max((len(split_words(text)) for texts in references for text in texts), default=0),
             count_end=rewards.count_end,
         )
 
@@ -151,11 +148,11 @@ class LocalReward:
     def earned(self, captions: Sequence[str], references: Sequence[Sequence[str]]) -> list[Earned]:
         """What LD would give for captions of photos with these references."""
         eos, pad = self._tokenizer.eos, self._tokenizer.pad
-        tokens, mask = padded([[*self._encode(caption), eos] for caption in captions], pad)
+        tokens, mask = padded([[*self._tokenizer.encode(caption), eos] for caption in captions], pad)
         sampled = SampledCaptions(tokens, mask, torch.arange(len(captions)))
         reward = LocalDiscriminative(self._consensus_of(references, self._consensus), self.config)(sampled)
         each = reward.sentence[:, None] + (0 if reward.words is None else reward.words)
-        words = [split_words(caption)[: self._max_words] for caption in captions]
+        words = [split_words(caption) for caption in captions]
         return [
             Earned(own, sentence.item(), row[: len(own)].tolist())
             for own, sentence, row in zip(words, reward.sentence, each, strict=True)
@@ -170,7 +167,7 @@ class LocalReward:
         """Document frequencies are those that are `known`, or of the references themselves."""
         tokens = []
         for texts in references:
-            tokens.append([self._encode(text) for text in texts])
+            tokens.append([self._tokenizer.encode(text) for text in texts])
             advance()
         return Consensus(
             tokens,
@@ -178,9 +175,6 @@ class LocalReward:
             count_end=self._count_end,
             frequencies=known.frequencies if known else None,
         )
-
-    def _encode(self, text: str) -> list[int]:
-        return self._tokenizer.encode(text)[: self._max_words]
 
     def _examples(self, ngrams: NDArray[np.int32], weights: NDArray[np.float64]) -> list[tuple[float, str]]:
         """The most frequent n-gram of each sixth of the way from the lightest to the heaviest, by a drawn sample."""

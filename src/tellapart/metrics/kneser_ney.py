@@ -26,8 +26,9 @@ from tellapart.errors import UserError
 ORDER = 4
 DISCOUNT = 0.75
 
-_START, END, UNKNOWN = range(3)  # what stands before a caption, after it, and for words that are not in the vocabulary
+START, END, UNKNOWN = range(3)  # what stands before a caption, after it, and for words that are not in the vocabulary
 _FIRST_WORD = 3
+_MOST_WORDS = 55_000  # the most frequent ones: four of them fit into one number
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -56,23 +57,22 @@ class KneserNey:
     @classmethod
     def of(cls, captions: Sequence[Sequence[str]]) -> KneserNey:
         """Of the words of captions."""
-        times = Counter(chain.from_iterable(captions))
-        model = cls(sorted(word for word, count in times.items() if count > 1), np.zeros((0, ORDER), np.int64), _NONE)
+        times = Counter(chain.from_iterable(captions)).most_common(_MOST_WORDS)
+        model = cls(sorted(word for word, count in times if count > 1), np.zeros((0, ORDER), np.int64), _NONE)
         windows, _ = model.windows(captions)
-        ngrams, counts = np.unique(windows, axis=0, return_counts=True)
-        return cls(model.words, ngrams.astype(np.int64), counts.astype(np.int64))
+        keys, counts = np.unique(_packed(windows, model.size), return_counts=True)
+        ngrams = keys[:, None] // model.size ** np.arange(ORDER - 1, -1, -1) % model.size
+        return cls(model.words, ngrams, counts.astype(np.int64))
 
     def windows(self, captions: Iterable[Sequence[str]]) -> tuple[Ints, Ints]:
         """(M, 4) each word, and each end, with the three before it; and (M,) whose caption it is in."""
-        numbers = [
-            [_START] * (ORDER - 1) + [self._number.get(word, UNKNOWN) for word in words] + [END] for words in captions
-        ]
+        numbers = [[START] * (ORDER - 1) + [*map(self.number_of, words), END] for words in captions]
         flat = np.fromiter(chain.from_iterable(numbers), np.int64)
         owner = np.repeat(np.arange(len(numbers)), [len(one) for one in numbers])
         if not len(flat):
             return np.zeros((0, ORDER), np.int64), owner
         windows = np.lib.stride_tricks.sliding_window_view(flat, ORDER)
-        is_word = windows[:, -1] != _START
+        is_word = windows[:, -1] != START
         return windows[is_word], owner[ORDER - 1 :][is_word]
 
     def probabilities(self, windows: Ints) -> Floats:
@@ -89,7 +89,14 @@ class KneserNey:
     def terms(self, captions: Iterable[Sequence[str]]) -> tuple[Floats, Ints]:
         """(M,) log p(w | three before) - log p(w) of each word and each end; and (M,) whose caption it is in."""
         windows, owner = self.windows(captions)
-        return np.log(self.probabilities(windows)) - np.log(self.unigrams(windows[:, -1])), owner
+        return self.terms_of(windows), owner
+
+    def terms_of(self, windows: Ints) -> Floats:
+        """(M,) the same of (M, 4)"""
+        return np.log(self.probabilities(windows)) - np.log(self.unigrams(windows[:, -1]))
+
+    def number_of(self, word: str) -> int:
+        return self._number.get(word, UNKNOWN)
 
     def save(self, path: Path, *, photos: Ints | None = None) -> None:
         """One compressed file, the sequences column by column; shorter ones follow from them.

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from tellapart import files, paths
-from tellapart.encoders import PhotoEncoder, pretrained
+from tellapart.encoders import ENCODERS, PhotoEncoder, pretrained
 from tellapart.encoders.classifiers import is_weights
 from tellapart.encoders.loading import load as load_encoder
 from tellapart.errors import UserError
@@ -36,7 +36,7 @@ def encoder_from(identity: dict[str, Any], device: torch.device, folders: Iterab
             raise TypeError
     except (KeyError, TypeError):
         raise UserError("the model's config.json does not say which encoder it was trained with.") from None
-    if tuned:
+    if tuned and config.name not in ENCODERS:
         from tellapart.models import parts
 
         encoder: PhotoEncoder = parts.tuned_encoder(parts.find(folders, sha256, config.name), config, device)

@@ -104,7 +104,7 @@ def tuned_encoder(folder: Path, config: EncoderConfig, device: torch.device) -> 
 
 def part_of(encoder: object) -> Part | None:
     """What a model must carry to use an encoder or a source of attributes; nothing where a package brings it."""
-    if isinstance(encoder, Encoder) and encoder.tuned:
+    if isinstance(encoder, Encoder) and encoder.tuned and encoder.tuned.folder:
         return Part(encoder.tuned.folder, encoder.weights_sha256)
     found = getattr(encoder, "part", None)
     return found if isinstance(found, Part) else None

@@ -35,7 +35,17 @@ from tellapart.rewards.registry import REWARDS, needs_of
 from tellapart.rewards.words import RewardVocabulary, WordView
 
 # What a pool leaves open.  The rest of a recipe's rewards, such as the retriever, is in the pool.
-SETTINGS = ("candidates", "scale", "group_size", "margin", "rank_base", "text_retriever", "weight_by_closeness", "ld")
+SETTINGS = (
+    "candidates",
+    "scale",
+    "group_size",
+    "margin",
+    "rank_base",
+    "text_retriever",
+    "weight_by_closeness",
+    "ld",
+    "fluency_text",
+)
 _IN_BATCH = ("log_probability", "accuracy", "gd_batch")  # all the same where a batch has one photo
 
 

@@ -136,7 +136,9 @@ class Combined:
             term.restore(state[f"{name}/{_MEMORY}"])
 
     def _rewards(self, sampled: SampledCaptions) -> dict[str, Reward]:
-        rewards = {name: term(sampled) for name, term in self._terms.items()}
+        # In single precision, whatever the captioner's: in bf16, cosines of thousands of photos are often equal.
+        with torch.autocast(sampled.words.device.type, enabled=False):
+            rewards = {name: term(sampled) for name, term in self._terms.items()}
         for name, factors in self._of_photos.items():
             rewards[name] *= factors[sampled.photos.cpu()].to(sampled.words.device)
         return rewards

@@ -18,6 +18,7 @@ from torch import Tensor
 from tellapart import files
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example
+from tellapart.data.exclusion import Exclusion
 from tellapart.data.stored import Stores
 from tellapart.data.unusable import Unusable
 from tellapart.detectors.detections import detect
@@ -27,6 +28,7 @@ from tellapart.encoders.in_view import InView
 from tellapart.errors import UserError
 from tellapart.features.extracted import FeatureStore
 from tellapart.features.pooled import pooled_features, pooled_identity
+from tellapart.metrics.kneser_ney import KneserNey
 from tellapart.metrics.object_words import CLASSES
 from tellapart.metrics.objects import WEAK
 from tellapart.models.retrievers import load as load_retriever
@@ -36,10 +38,11 @@ from tellapart.neighbours.mining import Captions, mine
 from tellapart.progress import notice
 from tellapart.recipe_policy import RewardsConfig
 from tellapart.retrievers.retriever import Retriever
+from tellapart.rewards import fluency
 from tellapart.rewards.consensus import Consensus
 from tellapart.rewards.listener import Listener
 from tellapart.rewards.wording import content_words
-from tellapart.rewards.words import RewardVocabulary, WordView
+from tellapart.rewards.words import WordView
 
 Source = tuple[Stores, Sequence[Example]]
 
@@ -73,6 +76,7 @@ class RewardContext:
     names     of the data sets
     load      gives the retriever of a name (default: loads it)
     detector  of objects, by its file, folder or hub id
+    left_out  gives the photos whose captions a language model must not see
     """
 
     def __init__(
@@ -88,8 +92,9 @@ class RewardContext:
         world: ProcessGroup = SINGLE,
         load: Callable[[str], Retriever] | None = None,
         detector: str = "",
+        left_out: Callable[[], Sequence[Exclusion]] = tuple,
     ):
-        self._detector = detector
+        self._detector, self._left_out = detector, left_out
         self.config, self.data, self.vocabulary, self.world = config, data, view.vocabulary, world
         self._sources, self._features, self.names = sources, features, names
         self._load = load or partial(load_retriever, device=str(device))
@@ -103,10 +108,12 @@ class RewardContext:
 
     @cached_property
     def references(self) -> list[list[list[int]]]:
-        """Word ids of each photo's captions, without the end."""
-        if isinstance(self.vocabulary, RewardVocabulary):
-            return [[self.vocabulary.encode(text) for text in example.captions] for example in self.data.examples]
-        return [[caption[:-1] for caption in captions] for captions in self.data.captions]
+        """Word ids of each photo's captions, without the end.
+
+        They are whole, however short the captioner's must be: an end after a caption that was cut would make "a" a
+        usual last word, and CIDEr-D would pay for "a kitchen with a stove and a".
+        """
+        return [[self.vocabulary.encode(text) for text in example.captions] for example in self.data.examples]
 
     def consensus(self, measure: str) -> Consensus:
         if measure not in self._measures:
@@ -169,6 +176,10 @@ class RewardContext:
         unusable.rest()
         seen = dict(zip(found.files, found.seen(WEAK, detector.numbers_of(CLASSES)), strict=True))
         return [seen.get(file) for file in files]
+
+    @cached_property
+    def language_model(self) -> KneserNey:
+        return fluency.learned(text, self._left_out()) if (text := self.config.fluency_text) else fluency.coco()
 
     @cached_property
     def look_alikes(self) -> Tensor:

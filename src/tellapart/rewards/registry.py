@@ -27,6 +27,7 @@ from tellapart.rewards.combine import Combined
 from tellapart.rewards.consensus import Consensus, MeteorConsensus
 from tellapart.rewards.context import FOUND_BY, RewardContext, listeners_of, reader_of
 from tellapart.rewards.different import Different
+from tellapart.rewards.fluency import Fluency
 from tellapart.rewards.global_discriminative import GlobalDiscriminative, HardNeighbour, InBatch, closeness_weights
 from tellapart.rewards.group_gap import GroupGap, OwnSimilarity
 from tellapart.rewards.listener import Listener
@@ -117,6 +118,9 @@ def require(config: RewardsConfig, names: Sequence[str], load: Callable[[str], R
         reader_of(config, load)
     if "look_alikes" in needs and config.look_alikes not in FOUND_BY:
         group_files.load(Path(config.look_alikes))
+    for file in config.fluency_text if "fluency" in config.weights else []:
+        if not Path(file).is_file():
+            raise UserError(f"objective.rewards.fluency_text: there is no file {file}.")
 
 
 def check_factors(config: RewardsConfig, names: Sequence[str]) -> None:
@@ -340,6 +344,10 @@ REWARDS: dict[str, RewardEntry] = {
     "unusual_order": RewardEntry(
         'minus the number of words that rarely follow the three words before them ("a toilet in it on it")',
         _unusual_order,
+    ),
+    "fluency": RewardEntry(
+        "minus what the words fall short of people's captions in how expected they are, on average and at worst (SLOR)",
+        lambda m: Fluency(m.language_model, m.vocabulary),
     ),
     "ending": RewardEntry(
         'minus 1 for an incomplete caption, such as "a dog on a"',

@@ -326,8 +326,9 @@ def _keys(jobs: list[Job]) -> dict[str, str]:
             parts.append(dict(job.shares))
         else:
             named = [model for _, model in stages.models_of(job.recipe)]
-            data, alike = job.recipe.data, job.recipe.objective.rewards.look_alikes
-            inputs = [*data.files, *data.exclude, *([alike] if files.is_file(Path(alike)) else [])]
+            data, rewards = job.recipe.data, job.recipe.objective.rewards
+            inputs = [*data.files, *data.exclude, *rewards.fluency_text]
+            inputs += [rewards.look_alikes] if files.is_file(Path(rewards.look_alikes)) else []
             parts += [plain(job.recipe), {name: of_file(name) for name in inputs if not files.is_folder(Path(name))}]
         others = sorted({name for name in named if name not in job.uses})
         parts.append({name: [of_file(str(file)) for file in _model_files(name)] for name in others})

@@ -12,10 +12,11 @@ import torch
 
 from tellapart.data import examples as data_files
 from tellapart.data.examples import Example
+from tellapart.data.exclusion import Exclusion
 from tellapart.data.items import ITEMS, KIND_OF, Kind
 from tellapart.data.stored import StoredFeatures, Stores
 from tellapart.data.streams import ATTRIBUTES, BOXES, REGIONS
-from tellapart.data.tokenizers import Tokenizer, split_words
+from tellapart.data.tokenizers import Tokenizer
 from tellapart.detectors.loading import load as load_detector
 from tellapart.detectors.regions import DetectedRegions
 from tellapart.distributed import SINGLE, ProcessGroup
@@ -106,7 +107,7 @@ def choose(recipe: Recipe, *, takes: Collection[Kind]) -> tuple[list[Chosen], li
             f"data.train_split and data.val_split share {min(shared)!r}; a run is judged by photos it has not seen."
         )
     found, problems, called = list[Chosen](), list[str](), dict[str, str]()
-    left_out = Exclusion(recipe.data.exclude)
+    left_out = Exclusion.of_files(recipe.data.exclude)
     # Captions that a photo must have: none where only its look counts, two where they are brought together.
     fewest = 0 if learns_without_captions(recipe) else 1 if takes else 2
     for file in recipe.data.files:
@@ -234,34 +235,13 @@ def _view(store: FeatureStore, examples: Sequence[Example], encoder: PhotoEncode
     return result.store
 
 
-class Exclusion:
-    """Photos that a run must not learn from, such as those that another one is judged by.
-
-    The same photo is known by its id in a data set of the same name, or by its file's name; and, because data sets
-    name their photos differently, by two captions that they share.
-    """
-
-    def __init__(self, files: Sequence[str]):
-        sets = [data_files.read(Path(file), needs_files=False) for file in files]
-        self._names = {
-            name for dataset in sets for example in dataset.examples for name in _names(example, dataset.name)
-        }
-        self._captions = {_same(text) for dataset in sets for example in dataset.examples for text in example.captions}
-
-    def has(self, example: Example, dataset: str) -> bool:
-        if not self._names.isdisjoint(_names(example, dataset)):
-            return True
-        captions = set(map(_same, example.captions))
-        return len(captions & self._captions) >= min(2, max(len(captions), 1))
-
-
-def _names(example: Example, dataset: str) -> set[str]:
-    names = {f"{dataset}:{example.id}"} | ({example.file.stem} if example.file.name else set())
-    return names | ({Path(example.id).stem} if isinstance(example.id, str) else set())
-
-
-def _same(caption: str) -> str:
-    return " ".join(split_words(caption))
+def not_learned_from(recipe: Recipe) -> list[Exclusion]:
+    """What no part of a run may learn from: the files that it excludes, and its own validation and test photos."""
+    training = set(recipe.data.train_split.split("+"))
+    return [
+        Exclusion.of_files(recipe.data.exclude),
+        Exclusion.of_files(recipe.data.files, lambda example: example.split not in training),
+    ]
 
 
 def held_out(recipe: Recipe) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards import Term, registry
 from tellapart.rewards.context import RewardContext, Source
 from tellapart.rewards.words import WordView
+from tellapart.training.data import not_learned_from
 
 Step = TypeVar("Step", bound=PolicyGradient)
 
@@ -57,6 +59,7 @@ def policy_step(
         world=world,
         load=load,
         detector=recipe.detector,
+        left_out=partial(not_learned_from, recipe),
     )
     return kind(
         captioner,

@@ -1,0 +1,107 @@
+"""A reward for English as people write it: how expected each word is after the three before it, beyond its frequency.
+
+The terms are those of the measure `Fluency` (SLOR), by another language model: the measure's has seen captions of COCO
+photos with odd ids, and this one never does.
+
+Captioners use the most expected words, more so than people.  So a caption is paid up to what most of people's captions
+reach, and only what falls short of it costs: a reward without bounds would make captions say less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tellapart.data import examples as data_files
+from tellapart.data.examples import Example
+from tellapart.data.exclusion import Exclusion
+from tellapart.data.tokenizers import WordTokenizer, split_words
+from tellapart.errors import UserError
+from tellapart.metrics.kneser_ney import END, ORDER, START, UNKNOWN, Floats, Ints, KneserNey
+from tellapart.metrics.sentences import Sentences
+from tellapart.rewards import Reward, SampledCaptions
+
+# Medians of 25,099 captions by people, of COCO photos that the model had not seen: of a caption's mean, and of its
+# least expected word.  One caption in a hundred has a word below the last figure.
+USUAL_MEAN, USUAL_LOWEST, LEAST = 2.0, -1.3, -5.5
+
+
+@cache
+def coco() -> KneserNey:
+    """Of captions of COCO photos with even ids; made by scripts/build_language_model.py."""
+    with resources.as_file(resources.files("tellapart.metrics") / "data" / "coco_even_language_model.npz") as path:
+        return KneserNey.load(path)
+
+
+def learned(files: Sequence[str], left_out: Sequence[Exclusion] = ()) -> KneserNey:
+    """A language model of the captions of data files, without those that `readable` leaves out."""
+    captions = [split_words(text) for photo in readable(files, left_out) for text in photo.captions]
+    if not captions:
+        raise UserError(
+            f"objective.rewards.fluency_text: {', '.join(files)}: no captions are left to learn a language from; those "
+            "of validation and test photos, and of COCO photos with odd ids, are left out."
+        )
+    return KneserNey.of(captions)
+
+
+def readable(files: Sequence[str], left_out: Sequence[Exclusion] = (), *, odd: bool = False) -> list[Example]:
+    """The photos of data files whose captions a language model may see.
+
+    Without the splits val and test, under whatever id they are met again, and without COCO photos of odd ids, which
+    the measures' model has seen; `odd` is for that one, and takes no others.
+    """
+    sets = [data_files.read(Path(file), needs_files=False) for file in files]
+    without = [Exclusion(sets, lambda photo: photo.split in ("val", "test")), *left_out]
+    return [
+        photo
+        for dataset in sets
+        for photo in dataset.examples
+        if (_is_odd(photo) if odd else dataset.name != "coco" or not _is_odd(photo))
+        and not any(one.has(photo, dataset.name) for one in without)
+    ]
+
+
+def _is_odd(photo: Example) -> bool:
+    return str(photo.id)[-1:] in set("13579")
+
+
+class Fluency:
+    """What a caption falls short of most people's: 0 at best, -6.2 at worst.
+
+    Its mean term counts where it is below USUAL_MEAN, and its lowest term where it is below USUAL_LOWEST.
+
+    words  whose ids captions are made of; a caption without the end token was cut, and its end is no term
+    """
+
+    def __init__(self, model: KneserNey, words: WordTokenizer):
+        self._model, self._end = model, words.eos
+        self._number = np.array([model.number_of(word) for word in words.words], np.int64)
+        self._number[: len(words.specials)] = UNKNOWN
+        self._number[words.eos] = END
+
+    def __call__(self, sampled: SampledCaptions) -> Reward:
+        captions = Sentences.rows(sampled.words.cpu().numpy(), self._end, keep_end=True)
+        known = self._number[sampled.words.cpu().numpy()]  # (N, W)
+        before = np.full((len(known), ORDER - 1), START)
+        windows = np.lib.stride_tricks.sliding_window_view(np.concatenate([before, known], 1), ORDER, axis=1)
+        is_word = np.arange(known.shape[1]) < captions.lengths[:, None]
+        terms = self._model.terms_of(windows[is_word])
+        owner = np.repeat(np.arange(len(known)), captions.lengths)
+        return Reward(torch.from_numpy(shortfall(terms, owner, len(known))).float().to(sampled.words.device))
+
+
+def shortfall(terms: Floats, owner: Ints, count: int) -> Floats:
+    """(count,) of the terms of captions, and of which caption each is; 0 where a caption has none."""
+    lowest = np.full(count, USUAL_LOWEST)
+    np.minimum.at(lowest, owner, terms)
+    number = np.bincount(owner, minlength=count)
+    mean = np.divide(
+        np.bincount(owner, terms, minlength=count), number, out=np.full(count, USUAL_MEAN), where=number > 0
+    )
+    found: Floats = np.clip(mean, 0, USUAL_MEAN) - USUAL_MEAN + np.maximum(lowest, LEAST) - USUAL_LOWEST
+    return found
