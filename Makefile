@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test test-fast docs docs-test package lint format bench reproduce
+.PHONY: setup demo test test-fast docs docs-test package lint format bench campaign reproduce
 
 setup: $(READY)
 
@@ -61,6 +61,10 @@ bench: $(READY)
 	$(BIN)/python benchmarks/neighbours.py
 	$(BIN)/python benchmarks/self_retrieval.py $(PHOTOS)
 	$(if $(PHOTOS),$(BIN)/python benchmarks/collection.py $(PHOTOS))
+
+# attacks on the whole program, an hour or two: docs/campaigns.md.  CAMPAIGN="kill --count 60" does one of them, or less
+campaign: $(READY)
+	$(BIN)/python -m campaigns $(CAMPAIGN)
 
 # the embedded captioners again, from photos and captions: DATA has flickr8k/, coco/ and text/, DETECTOR is a YOLOX export
 reproduce: $(READY)
