@@ -14,10 +14,10 @@ from functools import lru_cache
 from itertools import groupby
 from pathlib import PurePath
 
-from tellapart.captioning.chatter import has_chatter, has_opening, is_refusal
+from tellapart.captioning.chatter import LONGEST_ALT, has_chatter, has_opening, is_refusal
 from tellapart.data.examples import clean
 
-LONGEST = 125  # characters; some screen readers cut a text into pieces there
+LONGEST = LONGEST_ALT
 RUN = 3  # pictures in a row with one caption, and words in a row that are the same
 
 RULES = {
@@ -82,7 +82,7 @@ def check(
 
 def faults(caption: str, file: str = "") -> list[str]:
     """The rules that a caption breaks by itself; `file` is the picture's name."""
-    words = _words(caption)
+    words = caption_words(caption)
     if not words:
         return ["empty"]
     if _is_file_name(caption, file):
@@ -115,7 +115,7 @@ def shared_captions(
     groups: dict[tuple[str, ...], dict[str, str]] = {}
     for file, texts in captions.items():
         for text in map(clean, texts):
-            if words := _words(text):
+            if words := caption_words(text):
                 groups.setdefault(tuple(words), {}).setdefault(file, text)
     return [
         Shared(group, list(_look_alikes(group, contents, neighbours)))
@@ -164,7 +164,7 @@ def _in_runs(files: Sequence[str], position: Mapping[str, int]) -> Iterator[str]
 # Words
 
 
-def _words(text: str) -> list[str]:
+def caption_words(text: str) -> list[str]:
     """Lower-case words without the punctuation around them; what is punctuation only is no word."""
     words = map(_word, unicodedata.normalize("NFC", text).casefold().split())
     return [word for word in words if word]

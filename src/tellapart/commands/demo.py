@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> int:
         reader, left_out = text_reader(listening, "auto")
         captioners = Captioners(out / "captions", "auto", None, [])
         tuned = [str(_tune(split.photos, out))] if request.train else []
-        models = rows.models([*album.EMBEDDED, *tuned])
+        models = rows.models([*(name for name in album.EMBEDDED if name != album.CLIPS), *tuned])
         grid, problems = grid_of(split, models, captioners, listening, reader, against=models[0].name, metrics=_METRICS)
         if grid is None:  # which no photo of an album that is whole can be the reason of
             raise UserError(f"{album.HERE}: the album could not be captioned; install tellapart again.")

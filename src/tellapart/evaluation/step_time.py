@@ -110,9 +110,9 @@ class TimedPolicyGradient(PolicyGradient):
 
     watch: Stopwatch
 
-    def _draw(self, memory: Any, samples: int) -> Rollout:
+    def _draw(self, memory: Any, samples: int, forced: Tensor | None = None) -> Rollout:
         with self.watch.part("sample"):
-            return super()._draw(memory, samples)
+            return super()._draw(memory, samples, forced)
 
     def _search(self, memory: Any) -> Rollout:
         with self.watch.part("sample"):

@@ -136,7 +136,9 @@ def _regions(recipe: Recipe, prepared: Prepared, world: ProcessGroup) -> Seen:
     """Stored features."""
     if list(prepared.encoders) != [REGIONS]:
         raise UserError("inputs: a tagger takes the stream regions alone.")
-    sources, failed = with_features(prepared.chosen, prepared.encoders, Path(recipe.data.features), world)
+    root = Path(recipe.data.features)
+    # A clip tagger takes frames in their order, and so as many of a photo.
+    sources, failed = with_features(prepared.chosen, prepared.encoders, root, world, photos_once=False)
     parts = (
         split(sources, recipe.data.train_split, recipe.data.limit),
         split(sources, recipe.data.val_split, held_out(recipe)),
