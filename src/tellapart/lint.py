@@ -14,10 +14,10 @@ from functools import lru_cache
 from itertools import groupby
 from pathlib import PurePath
 
-from tellapart.captioning.chatter import has_chatter, has_opening, is_refusal
+from tellapart.captioning.chatter import LONGEST_ALT, has_chatter, has_opening, is_refusal
 from tellapart.data.examples import clean
 
-LONGEST = 125  # characters; some screen readers cut a text into pieces there
+LONGEST = LONGEST_ALT
 RUN = 3  # pictures in a row with one caption, and words in a row that are the same
 
 RULES = {

@@ -122,6 +122,7 @@ class RewardsConfig:
         rank_base: bounded rank rewards are 0 from this rank on
         balance: divide each reward by its spread among the captions of a photo
         unbalanced: rewards that `balance` leaves as they are: penalties, which are 0 for most captions
+        preferences: the file of preferences for the reward preference, which `tellapart adapt --feedback` makes
         count_end: the end token counts as a word in CIDEr-D and other n-gram rewards
         fluency_text: data files whose captions teach the language model of the reward fluency, without val and test
             photos and COCO's odd ids; none: COCO captions that come with the package
@@ -145,5 +146,6 @@ class RewardsConfig:
     rank_base: Annotated[int, Range(1, 10**6)] = 200
     balance: bool = False
     unbalanced: list[str] = field(default_factory=lambda: ["repetition", "unusual_order", "ending"])
+    preferences: str = ""
     count_end: bool = True
     fluency_text: list[str] = field(default_factory=list)

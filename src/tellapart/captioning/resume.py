@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tellapart import files
-from tellapart.captioning.rows import COLUMNS, KEY, Row
+from tellapart.captioning.rows import COLUMNS, KEY, REVIEWS, Row
 from tellapart.data.items import Input
 from tellapart.data.media.identity import Identity, identify
 from tellapart.data.media.parts import file_of
@@ -43,9 +43,13 @@ class Rows:
 
 
 def chosen(rows: Sequence[Row]) -> list[Row]:
-    """Of the rows of one photo: all that a person wrote, or else our last caption, or else the last error."""
+    """Of the rows of one photo: all that a person wrote, or else our last caption, or else the last error.
+
+    A caption that a person approved stays, unless the last one is of another picture.
+    """
     captions = [row for row in rows if "caption" in row and "key" in row]
-    return [row for row in rows if is_by_hand(row)] or captions[-1:] or list(rows[-1:])
+    approved = [row for row in captions if is_approved(row) and _picture_in(row) == _picture_in(captions[-1])]
+    return [row for row in rows if is_by_hand(row)] or approved[-1:] or captions[-1:] or list(rows[-1:])
 
 
 def by_place(rows: Sequence[Row], photos: Mapping[str, Input]) -> Rows:
@@ -56,15 +60,18 @@ def by_place(rows: Sequence[Row], photos: Mapping[str, Input]) -> Rows:
     return found
 
 
-def arrange(rows: Sequence[Row], photos: Mapping[str, Input], settings: str) -> Rows:
-    """Each row with the photo that it is of, named as this request names it, and marked if it is by hand."""
+def arrange(rows: Sequence[Row], photos: Mapping[str, Input], settings: str, *, keep_all: bool = False) -> Rows:
+    """Each row with the photo that it is of, named as this request names it, and marked if it is by hand.
+
+    keep_all  captions of what photos show now stay, whatever model and settings they were made with
+    """
     found = by_place(rows, photos)
     pictures = _pictures(photos, [at for at, there in found.of_photos.items() if any("key" in row for row in there)])
     _settle(found, photos, pictures, settings)
     for at, there in found.of_photos.items():
         there[:] = [_named(row, photos[at]) for row in there]
         picture = pictures.get(at)
-        stay = [row for row in chosen(there) if is_by_hand(row) or _is_current(row, picture, settings)]
+        stay = [row for row in chosen(there) if is_by_hand(row) or _is_current(row, picture, settings, keep_all)]
         if stay:
             found.done.add(at)
         if picture and any(is_by_hand(row) and "key" in row and not _shows(row, picture, settings) for row in stay):
@@ -107,10 +114,15 @@ def new_row(row: Row, before: Iterable[Row], picture: str, settings: str) -> Row
 
     picture   SHA-256 of what the photo shows
     """
-    theirs = {name: value for old in before for name, value in old.items() if name not in COLUMNS}
+    theirs = {name: value for old in before for name, value in old.items() if _is_theirs(name, value)}
     if "error" in row:
         return row | theirs
     return row | {"key": f"{picture[:16]}-{_sha256(settings)[:8]}-{_fingerprint(row)}"} | theirs
+
+
+def _is_theirs(name: str, value: object) -> bool:
+    """Whether people put it there for themselves; some had a column `review` before it was ours."""
+    return name not in COLUMNS or (name == "review" and value not in REVIEWS)
 
 
 def is_by_hand(row: Row) -> bool:
@@ -125,6 +137,10 @@ def is_by_hand(row: Row) -> bool:
     return key[3] is not None and key[3] != _fingerprint(row)
 
 
+def is_approved(row: Row) -> bool:
+    return "caption" in row and row.get("review") == "approved"
+
+
 def is_of_unknown_hand(row: Row) -> bool:
     """Rows of earlier versions do not say what the caption was when it was made."""
     key = _key(row)
@@ -136,11 +152,11 @@ def _named(row: Row, photo: Input) -> Row:
     return named | {"edited": True} if is_by_hand(row) else named
 
 
-def _is_current(row: Row, picture: Identity | None, settings: str) -> bool:
-    """Whether it was made of the photo as it is now, by the same model with the same settings."""
+def _is_current(row: Row, picture: Identity | None, settings: str, keep_all: bool) -> bool:
+    """Whether it was made of the photo as it is now, by the same model with the same settings or approved since."""
     key = _key(row)
     made_alike = key is not None and key[2] in (None, _sha256(settings)[:8])  # in the short form both are one
-    return "caption" in row and made_alike and _shows(row, picture, settings)
+    return "caption" in row and (made_alike or keep_all or is_approved(row)) and _shows(row, picture, settings)
 
 
 def _shows(row: Row, picture: Identity | None, settings: str) -> bool:
@@ -191,11 +207,14 @@ def places(names: Sequence[str]) -> list[str]:
     return found
 
 
+Status = tuple[int, ...]
+
+
 class Witness:
     """What photos show, if they are still what they were when this was made: a caption is of what was there then."""
 
     def __init__(self, names: Iterable[str]):
-        self._before = {name: _status(name) for name in names}
+        self._before = {name: status_of(name) for name in names}
 
     def picture(self, name: str) -> str:
         """SHA-256, or nothing."""
@@ -203,10 +222,11 @@ class Witness:
             picture = identify(name).picture
         except BadPhoto:
             return ""
-        return picture if _status(name) == self._before[name] else ""
+        return picture if status_of(name) == self._before[name] else ""
 
 
-def _status(name: str) -> tuple[int, ...] | None:
+def status_of(name: str) -> Status | None:
+    """Changes with the file; None: there is none."""
     try:
         status = file_of(name).stat()
     except (OSError, ValueError):

@@ -15,23 +15,28 @@ from tellapart.progress import Progress
 _SAVED_TOGETHER = 16  # rows; a kill loses at most so many
 
 
-def write(speaker: CaptionSource, inputs: list[Input], out: CaptionsFile) -> int:
-    """Rows in a file, those that are there already left as they are.  Returns how many photos failed."""
+def write(speaker: CaptionSource, inputs: list[Input], out: CaptionsFile, *, keep_all: bool = False) -> int:
+    """Rows in a file, those that are there already left as they are.  Returns how many photos failed.
+
+    keep_all  also those that another model or other settings made
+    """
     with out.writing():
-        return _write(speaker, inputs, out)
+        return _write(speaker, inputs, out, keep_all)
 
 
-def _write(speaker: CaptionSource, inputs: list[Input], out: CaptionsFile) -> int:
+def _write(speaker: CaptionSource, inputs: list[Input], out: CaptionsFile, keep_all: bool) -> int:
     photos: dict[str, Input] = {}
     for place, photo in zip(resume.places([photo.file for photo in inputs]), inputs, strict=True):
         photos.setdefault(place, photo)  # a photo may be named twice, in two ways
     place_of = {photo.file: place for place, photo in photos.items()}
-    before = resume.arrange(out.rows, photos, speaker.settings)
+    before = resume.arrange(out.rows, photos, speaker.settings, keep_all=keep_all)
     todo = [photo.file for place, photo in photos.items() if place not in before.done]
     replaced = [row for file in todo for row in before.of_photos[place_of[file]]]
     if any(map(resume.is_of_unknown_hand, replaced)):
         _keep_copy(out)
     out.keep(before.all())
+    stay = [row for place in before.done for row in resume.chosen(before.of_photos[place])]
+    speaker.remember({row["file"]: row["caption"] for row in [*before.others, *stay] if "caption" in row})
     witness = resume.Witness(todo)
     made: list[Row] = []
     with Progress("captions", len(photos), done=len(before.done)) as bar:

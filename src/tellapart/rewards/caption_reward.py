@@ -45,6 +45,7 @@ SETTINGS = (
     "weight_by_closeness",
     "ld",
     "fluency_text",
+    "preferences",
 )
 _IN_BATCH = ("log_probability", "accuracy", "gd_batch")  # all the same where a batch has one photo
 

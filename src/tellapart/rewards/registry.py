@@ -34,6 +34,7 @@ from tellapart.rewards.listener import Listener
 from tellapart.rewards.local_discriminative import Differences, LocalDiscriminative, thresholds
 from tellapart.rewards.log_probability import Accuracy, HardPositives, InBatchLogProbability, InTurn
 from tellapart.rewards.objects import Objects
+from tellapart.rewards.preference import Preference, PreferenceReward
 from tellapart.rewards.rank import BoundedRank
 from tellapart.rewards.reference_gap import ReferenceGap
 from tellapart.rewards.retrieved import Retrieved
@@ -101,6 +102,8 @@ def check(config: RewardsConfig) -> None:
             )
     if config.near_duplicates < 1 and config.look_alikes != "image":
         raise UserError("objective.rewards.near_duplicates: they are left out where look-alikes are found by image.")
+    if "preference" in config.weights and not config.preferences:
+        raise UserError("objective.rewards.preferences: name the file of preferences that `adapt --feedback` made.")
     if "text_retriever" in needs_of(config) and not config.text_retriever:
         raise UserError(
             "objective.rewards.text_retriever: a reward needs a retriever from text to text, such as a run of "
@@ -118,6 +121,8 @@ def require(config: RewardsConfig, names: Sequence[str], load: Callable[[str], R
         reader_of(config, load)
     if "look_alikes" in needs and config.look_alikes not in FOUND_BY:
         group_files.load(Path(config.look_alikes))
+    if "preference" in config.weights:
+        Preference.load(Path(config.preferences))
     for file in config.fluency_text if "fluency" in config.weights else []:
         if not Path(file).is_file():
             raise UserError(f"objective.rewards.fluency_text: there is no file {file}.")
@@ -332,6 +337,10 @@ REWARDS: dict[str, RewardEntry] = {
         "named objects that the recipe's detector sees less those that it does not, as a share of those named",
         lambda m: Objects(m.objects, m.vocabulary),
         _asks("detector"),
+    ),
+    "preference": RewardEntry(
+        "log-probability that people prefer the caption to those they liked, learned from their reviews",
+        lambda m: PreferenceReward(Preference.load(Path(m.config.preferences)), m.vocabulary.decode),
     ),
     "different": RewardEntry(
         "minus the logarithm of how often the same caption was recently sampled for other photos",
