@@ -45,6 +45,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/captions.py
 	$(BIN)/python benchmarks/metrics.py $(CAPTIONS)
 	$(BIN)/python benchmarks/retrievers.py
+	$(BIN)/python benchmarks/serving.py
 	$(BIN)/python benchmarks/neighbours.py
 	$(BIN)/python benchmarks/self_retrieval.py $(PHOTOS)
 	$(if $(PHOTOS),$(BIN)/python benchmarks/collection.py $(PHOTOS))

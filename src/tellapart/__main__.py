@@ -29,6 +29,7 @@ COMMANDS = {  # name: (module with `main(arguments) -> exit code`, what it does)
     "write": ("tellapart.commands.write", "write captions into XMP sidecars, text files or the photos"),
     "alt": ("tellapart.commands.alt", "write alt texts into the HTML and Markdown pages of a site"),
     "lint": ("tellapart.commands.lint", "find captions that accessibility checkers would flag"),
+    "serve": ("tellapart.commands.serve", "caption a folder and review the captions on a web page; a JSON API"),
     "prepare": ("tellapart.commands.prepare", "convert a data set to the format of the other commands"),
     "study": ("tellapart.commands.study", "run the human studies of the papers: new, serve, results, simulate, size"),
     "export": ("tellapart.commands.export", "export a captioner to ONNX"),
@@ -38,7 +39,7 @@ COMMANDS = {  # name: (module with `main(arguments) -> exit code`, what it does)
     "doctor": ("tellapart.commands.doctor", "check this machine and the installation"),
 }
 
-RESUMABLE = ("caption", "train", "features", "evaluate", "adapt", "write")
+RESUMABLE = ("caption", "train", "features", "evaluate", "adapt", "write", "serve")
 
 
 def usage() -> str:

@@ -82,7 +82,7 @@ def check(
 
 def faults(caption: str, file: str = "") -> list[str]:
     """The rules that a caption breaks by itself; `file` is the picture's name."""
-    words = _words(caption)
+    words = caption_words(caption)
     if not words:
         return ["empty"]
     if _is_file_name(caption, file):
@@ -115,7 +115,7 @@ def shared_captions(
     groups: dict[tuple[str, ...], dict[str, str]] = {}
     for file, texts in captions.items():
         for text in map(clean, texts):
-            if words := _words(text):
+            if words := caption_words(text):
                 groups.setdefault(tuple(words), {}).setdefault(file, text)
     return [
         Shared(group, list(_look_alikes(group, contents, neighbours)))
@@ -164,7 +164,7 @@ def _in_runs(files: Sequence[str], position: Mapping[str, int]) -> Iterator[str]
 # Words
 
 
-def _words(text: str) -> list[str]:
+def caption_words(text: str) -> list[str]:
     """Lower-case words without the punctuation around them; what is punctuation only is no word."""
     words = map(_word, unicodedata.normalize("NFC", text).casefold().split())
     return [word for word in words if word]
@@ -172,13 +172,13 @@ def _words(text: str) -> list[str]:
 
 @lru_cache(maxsize=1 << 16)  # captions repeat their words, and Unicode's tables are slow to ask
 def _word(token: str) -> str:
-    silent = "".join(character for character in token if unicodedata.category(character) not in _HEARD)
+    silent = "".join(character for character in token if unicodedata.category(character) not in _PRONOUNCED)
     word = token.strip(silent)
     return word if any(unicodedata.category(character)[0] != "M" for character in word) else ""
 
 
 # Letters, their marks, numbers, emoji and the like, currencies.
-_HEARD = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "So", "Sc"})
+_PRONOUNCED = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "So", "Sc"})
 
 _UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 
