@@ -49,6 +49,7 @@ _DAMAGE = (  # what libraries raise when a file is not what its name says
     KeyError,
     EOFError,
     MemoryError,
+    RuntimeError,  # a ZIP archive that is encrypted, or packed in a way that is not known
     zipfile.BadZipFile,
     zlib.error,
     SafetensorError,

@@ -87,6 +87,7 @@ def make(captions: Sequence[str], data: str, split: str, vectors: Source | None,
             "distractors": count,
             "retriever": vectors.name if vectors and count else None,
             "retriever_sha256": vectors.sha256 if vectors and count else None,
+            "references": {id: list(photos[row].captions) for row, id in id_of.items() if photos[row].captions},
         },
     )
     save(study, out, _drawn({id: photos[row] for row, id in id_of.items()}))
