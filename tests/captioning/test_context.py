@@ -146,7 +146,7 @@ def test_a_vision_language_model_is_told_what_is_known_of_the_photo(tmp_path):
         return ["I'm sorry, but I can't help with that.", "A tram."]
 
     model = SimpleNamespace(captioner=SimpleNamespace(answer=answer), sha256="m")
-    captioner = SimpleNamespace(model=model, visual_input=SimpleNamespace(identity="v"))
+    captioner = SimpleNamespace(model=model, identity="m v")
     source = of_captioner(captioner, Search(), None, RerankConfig(context=Context()), prompt="Describe it.")
     broken = tmp_path / "broken.jpg"
     broken.write_bytes(b"no photo")

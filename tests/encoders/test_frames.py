@@ -116,7 +116,7 @@ def test_a_recipe_asks_for_frames_by_number(tmp_path):
     assert "frames" not in replace(config, frames=0).identity
 
 
-@pytest.mark.parametrize("name", ["transformer", "attention", "up_down", "meshed_memory"])
+@pytest.mark.parametrize("name", ["transformer", "attention", "up_down"])
 def test_to_a_captioner_frames_that_are_all_the_same_are_as_one(name):
     torch.manual_seed(0)
     tiny = import_module(CAPTIONERS[name].module).TINY

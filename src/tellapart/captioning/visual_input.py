@@ -20,12 +20,14 @@ from torch.nn.utils.rnn import pad_sequence
 from tellapart import files, models
 from tellapart.data import items
 from tellapart.data.media import photos
+from tellapart.data.media.clips import is_clip
 from tellapart.data.streams import BOXES, REGIONS, Inputs, Stream
 from tellapart.detectors.detector import Detector
 from tellapart.detectors.loading import load as load_detector
 from tellapart.detectors.regions import DetectedRegions, PhotoWithBoxes
 from tellapart.encoders import PhotoEncoder
 from tellapart.encoders.encoder import Features
+from tellapart.encoders.frames import FrameEncoder
 from tellapart.errors import BadPhoto, UserError
 from tellapart.features import attributes
 from tellapart.features.attributes import AttributeSource, captioner_ids
@@ -206,17 +208,29 @@ class EncoderInput(_Own):
             store, line = found
             row = line["row"]
             return store.grid([row], store.count_of(row))[0].numpy(), line["sha256"]
-        photo = read_item(self.encoder, source)
+        encoder = self.encoder
+        if isinstance(encoder, FrameEncoder) and (isinstance(source, Image.Image) or not is_clip(source)):
+            encoder = encoder.of_photos  # a clip of one frame
+        photo = read_item(encoder, source)
         return photo.pixels, photo.sha256
 
     def stream(self, contents: Sequence[NDArray[Any]]) -> Stream:
         pixels = [content for content in contents if content.dtype == np.uint8]
-        encoded = iter(_existing(self.encoder(np.stack(pixels))) if pixels else ())
+        encoded = {
+            dimensions: iter(self._encoded([one for one in pixels if one.ndim == dimensions]))
+            for dimensions in {one.ndim for one in pixels}
+        }
         rows = [
-            next(encoded) if content.dtype == np.uint8 else torch.from_numpy(content).to(self.device)
+            next(encoded[content.ndim]) if content.dtype == np.uint8 else torch.from_numpy(content).to(self.device)
             for content in contents
         ]
         return _ragged(rows)
+
+    def _encoded(self, pixels: Sequence[NDArray[Any]]) -> list[Tensor]:
+        """Of photos alone, or of clips alone."""
+        is_photo = isinstance(self.encoder, FrameEncoder) and pixels[0].ndim == 3
+        encoder: PhotoEncoder = self.encoder.of_photos if is_photo else self.encoder  # type: ignore[attr-defined]
+        return _existing(encoder(np.stack(pixels)))
 
 
 class DetectedInput(_Own):

@@ -1,7 +1,7 @@
 """Frames of a clip through any encoder of photos: N frames evenly in time, one after the other as rows.
 
 With a grid of one cell a row is a frame, with more it is a cell of a frame.  So every captioner takes clips.  A photo
-is a clip whose frames are all the same; to a captioner, which sees a set of rows, that is as if there were one.
+is a clip whose frames are all the same; to captioners, which see a set of rows, it is one frame.
 """
 
 from __future__ import annotations
