@@ -13,7 +13,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-EMBEDDED = {"word": "word", "plain": "plain", "distinctive/mean": "distinctive"}  # stage -> name in the package
+EMBEDDED = {"distinctive/word": "word", "plain/plain": "plain", "distinctive/distinctive": "distinctive"}  # by run
 
 
 def run(*command: object, folder: Path) -> None:
@@ -41,14 +41,16 @@ def main() -> None:
     test_photos = ["--data.exclude", f"[{', '.join(map(str, photos))}]"]
 
     tellapart("train", "retrievers/text", "--data", *texts, *test_photos, "--out", "runs/text", "--resume")
-    settings = ["--data.features", "runs/features", "--detector", detector, "--seed", request.seed, "--jobs", 2]
-    tellapart("train", "album/default", "--data", *photos, *settings, "--out", "runs/default", "--resume")
-    models = ["runs/default/plain", "runs/default/distinctive/mean"]
+    settings = ["--data", *photos, "--data.features", "runs/features", "--seed", request.seed, "--jobs", 2, "--resume"]
+    tellapart("train", "album/plain", *settings, "--out", "runs/plain")
+    rewards = ["--detector", detector, "--objective.rewards.fluency_text", f"[{', '.join(map(str, texts))}]"]
+    tellapart("train", "album/distinctive", *settings, *rewards, "--out", "runs/distinctive")
+    models = ["runs/plain/plain", "runs/distinctive/distinctive"]
     how = ["--split", "test", "--features", "runs/features", "--retriever", "word", "judge", "--detector", detector]
     tellapart("evaluate", *models, "human", "--data", *photos, *how, "--against", models[0], "--out", "runs/table")
     if request.bundle:
-        scripts, runs = Path(__file__).absolute().parent, request.out.absolute() / "runs" / "default"
-        tellapart(scripts / "bundle_encoder.py", "efficientnet_lite2_tuned", runs / "tuned")
+        scripts, runs = Path(__file__).absolute().parent, request.out.absolute() / "runs"
+        tellapart(scripts / "bundle_encoder.py", "efficientnet_lite2_tuned", runs / "plain" / "tuned")
         for stage, name in EMBEDDED.items():
             tellapart(scripts / "bundle_model.py", runs / stage, name)
     print(f"done after {(time.monotonic() - began) / 60:.0f} minutes")
