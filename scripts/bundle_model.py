@@ -1,6 +1,7 @@
 """Put a model or a finished run's best weights into the package as an embedded captioner or retriever, in 8 bits.
 
     python scripts/bundle_model.py runs/plain plain
+    python scripts/bundle_model.py runs/clips clips
     python scripts/bundle_model.py runs/judge judge
 
 Its encoder is from then on the bundled one, whose weights are the published ones in half precision.  The model card,
@@ -21,8 +22,8 @@ from tellapart.models import packing
 from tellapart.recipe import EncoderConfig
 
 run, name = Path(sys.argv[1]), sys.argv[2]
-kind, table = ("captioner", CAPTIONERS) if name in album.EMBEDDED else ("retriever", retrievers.RETRIEVERS)
-folder = album.EMBEDDED.get(name) or retrievers.EMBEDDED[name]
+kind, table = ("retriever", retrievers.RETRIEVERS) if name in retrievers.EMBEDDED else ("captioner", CAPTIONERS)
+folder = retrievers.EMBEDDED.get(name) or album.HERE / name
 config = models.read_config(run, kind)
 network = models.build(table, kind, config.name, config.settings)
 models.load_weights(run, network)

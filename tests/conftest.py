@@ -20,7 +20,7 @@ from tellapart import telemetry
 telemetry.turn_off()  # before a test imports onnxruntime by itself
 torch.set_num_threads(1)
 
-pytest_plugins = ["support.chat_server", "support.exports"]
+pytest_plugins = ["support.chat_server", "support.doc_pages", "support.exports", "support.postgresql"]
 
 # A first call may compile a kernel, and the machine may be busy: time says nothing of what is tested.
 settings.register_profile("tellapart", deadline=None)

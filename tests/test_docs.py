@@ -3,24 +3,20 @@
 import re
 import runpy
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from support.doc_pages import PAGES, RECIPES, ROOT
+
 PACKAGE = ROOT / "src" / "tellapart"
-RECIPES = PACKAGE / "recipes"
-PAGES = sorted(
-    [
-        ROOT / "README.md",
-        ROOT / "CONTRIBUTING.md",
-        ROOT / "SECURITY.md",
-        RECIPES / "README.md",
-        *(ROOT / "docs").glob("*.md"),
-    ]
-)
 DATED = ("log.md",)  # says what was there on its day
-OWN = ("brief.py",)  # a file that the reader is told to write
+OWN = (
+    "brief.py",
+    "my_captioner.py",
+    "my_measure.py",
+    "my_reader.py",
+    "my_reward.py",
+)  # a file that the reader is told to write
 
 
 def code(text):

@@ -12,7 +12,7 @@ from importlib import import_module
 from tellapart import plugins
 from tellapart.errors import UserError
 from tellapart.printable import print_message, printable_streams
-from tellapart.version import __version__
+from tellapart.version import __version__, commit
 
 COMMANDS = {  # name: (module with `main(arguments) -> exit code`, what it does)
     "demo": ("tellapart.commands.demo", "caption the embedded album and write a page with photos and captions"),
@@ -29,6 +29,7 @@ COMMANDS = {  # name: (module with `main(arguments) -> exit code`, what it does)
     "write": ("tellapart.commands.write", "write captions into XMP sidecars, text files or the photos"),
     "alt": ("tellapart.commands.alt", "write alt texts into the HTML and Markdown pages of a site"),
     "lint": ("tellapart.commands.lint", "find captions that accessibility checkers would flag"),
+    "serve": ("tellapart.commands.serve", "caption a folder and review the captions on a web page; a JSON API"),
     "prepare": ("tellapart.commands.prepare", "convert a data set to the format of the other commands"),
     "study": ("tellapart.commands.study", "run the human studies of the papers: new, serve, results, simulate, size"),
     "export": ("tellapart.commands.export", "export a captioner to ONNX"),
@@ -38,7 +39,7 @@ COMMANDS = {  # name: (module with `main(arguments) -> exit code`, what it does)
     "doctor": ("tellapart.commands.doctor", "check this machine and the installation"),
 }
 
-RESUMABLE = ("caption", "train", "features", "evaluate", "adapt", "write")
+RESUMABLE = ("caption", "train", "features", "evaluate", "adapt", "write", "serve")
 
 
 def usage() -> str:
@@ -76,7 +77,8 @@ def _run(arguments: list[str]) -> int:
         return 0
     command, rest = arguments[0], arguments[1:]
     if command in ("-V", "--version"):
-        print(f"tellapart {__version__}")
+        built_from = commit()
+        print(f"tellapart {__version__}" + (f" (commit {built_from})" if built_from else ""))
         return 0
     if command not in COMMANDS:
         close = difflib.get_close_matches(command, COMMANDS, n=1)

@@ -14,10 +14,10 @@ from functools import lru_cache
 from itertools import groupby
 from pathlib import PurePath
 
-from tellapart.captioning.chatter import has_chatter, has_opening, is_refusal
+from tellapart.captioning.chatter import LONGEST_ALT, has_chatter, has_opening, is_refusal
 from tellapart.data.examples import clean
 
-LONGEST = 125  # characters; some screen readers cut a text into pieces there
+LONGEST = LONGEST_ALT
 RUN = 3  # pictures in a row with one caption, and words in a row that are the same
 
 RULES = {
@@ -82,7 +82,7 @@ def check(
 
 def faults(caption: str, file: str = "") -> list[str]:
     """The rules that a caption breaks by itself; `file` is the picture's name."""
-    words = _words(caption)
+    words = caption_words(caption)
     if not words:
         return ["empty"]
     if _is_file_name(caption, file):
@@ -106,7 +106,7 @@ def shared_captions(
     contents: Mapping[str, str] | None = None,
     neighbours: Mapping[str, Collection[str]] | None = None,
 ) -> list[Shared]:
-    """The captions that more than one picture has; capitals and punctuation, which nobody hears, make no difference.
+    """The captions that more than one picture has; capitals and punctuation, which are silent, make no difference.
 
     contents     what a picture's bytes are known by: exact copies are one picture, and may well share a caption
     neighbours   contents to the nearest other contents; two pictures look alike if each is among the other's
@@ -115,7 +115,7 @@ def shared_captions(
     groups: dict[tuple[str, ...], dict[str, str]] = {}
     for file, texts in captions.items():
         for text in map(clean, texts):
-            if words := _words(text):
+            if words := caption_words(text):
                 groups.setdefault(tuple(words), {}).setdefault(file, text)
     return [
         Shared(group, list(_look_alikes(group, contents, neighbours)))
@@ -164,7 +164,7 @@ def _in_runs(files: Sequence[str], position: Mapping[str, int]) -> Iterator[str]
 # Words
 
 
-def _words(text: str) -> list[str]:
+def caption_words(text: str) -> list[str]:
     """Lower-case words without the punctuation around them; what is punctuation only is no word."""
     words = map(_word, unicodedata.normalize("NFC", text).casefold().split())
     return [word for word in words if word]
@@ -172,13 +172,13 @@ def _words(text: str) -> list[str]:
 
 @lru_cache(maxsize=1 << 16)  # captions repeat their words, and Unicode's tables are slow to ask
 def _word(token: str) -> str:
-    silent = "".join(character for character in token if unicodedata.category(character) not in _HEARD)
+    silent = "".join(character for character in token if unicodedata.category(character) not in _PRONOUNCED)
     word = token.strip(silent)
     return word if any(unicodedata.category(character)[0] != "M" for character in word) else ""
 
 
 # Letters, their marks, numbers, emoji and the like, currencies.
-_HEARD = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "So", "Sc"})
+_PRONOUNCED = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "So", "Sc"})
 
 _UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 

@@ -100,10 +100,12 @@ class DataConfig:
         min_count: words that occur less often than this in the training captions are not in the vocabulary
         max_words: longer captions are cut, and have no end; rewards compare with whole ones
         captions_per_photo: captions of each photo in a batch
-        by_length: put captions of about the same length into a batch, so that little padding is computed
+        by_length: put captions of about the same length, and items with as many regions, into a batch, so that little
+            padding is computed
         limit: use at most so many photos of each split, for a trial; 0: all
         views: number of random crops of each training photo, half of them mirrored.  Each step uses one of them or the
             whole photo, against overfitting.  Each needs as much disk space as the features of the photos
+        repeat: data sets whose items come several times in an epoch, by name of the data set: {msrvtt: 10}
         exclude: data files whose photos are left out: photos with the same id, file name or captions
     """
 
@@ -118,6 +120,7 @@ class DataConfig:
     by_length: bool = False
     limit: CountOrNone = 0
     views: FewOrNone = 0
+    repeat: dict[str, Few] = field(default_factory=dict)
     exclude: list[str] = field(default_factory=list)
 
 

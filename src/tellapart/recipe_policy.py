@@ -33,6 +33,8 @@ class PolicyConfig:
             so far, or none
         top_q: number of captions that the baseline `best` averages (Q of b2)
         references: number of references per photo that are added to the samples and get rewards like them
+        mixer: the first so many words of sampled captions are a reference's, learned by cross-entropy; fewer and fewer
+            in the course of the training, none at its end (MIXER)
         whiten: subtract the mean of the advantages and divide by their standard deviation, per batch or per photo
         reduction: mean over all words, mean over captions of their word mean, or mean over captions of their sum
         kl: weight of the KL divergence from the model that the training started with
@@ -53,6 +55,7 @@ class PolicyConfig:
     baseline: Baseline = "leave_one_out"
     top_q: Few = 3
     references: FewOrNone = 0
+    mixer: FewOrNone = 0
     whiten: Whiten = "none"
     reduction: Reduction = "words"
     kl: Size = 0.0
@@ -119,6 +122,7 @@ class RewardsConfig:
         rank_base: bounded rank rewards are 0 from this rank on
         balance: divide each reward by its spread among the captions of a photo
         unbalanced: rewards that `balance` leaves as they are: penalties, which are 0 for most captions
+        preferences: the file of preferences for the reward preference, which `tellapart adapt --feedback` makes
         count_end: the end token counts as a word in CIDEr-D and other n-gram rewards
         fluency_text: data files whose captions teach the language model of the reward fluency, without val and test
             photos and COCO's odd ids; none: COCO captions that come with the package
@@ -142,5 +146,6 @@ class RewardsConfig:
     rank_base: Annotated[int, Range(1, 10**6)] = 200
     balance: bool = False
     unbalanced: list[str] = field(default_factory=lambda: ["repetition", "unusual_order", "ending"])
+    preferences: str = ""
     count_end: bool = True
     fluency_text: list[str] = field(default_factory=list)

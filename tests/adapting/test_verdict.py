@@ -75,3 +75,19 @@ def test_unidiomatic_counts_only_the_photos_that_are_measured():
     (statistics,) = row.statistics
     assert len(statistics.rows) == 3
     assert np.count_nonzero(statistics.rows[1]) == 0
+
+
+def test_with_feedback_people_must_gain_and_the_judge_must_not_be_sure_of_a_loss():
+    before, after = BEFORE | {"Preference": 0.3}, BETTER | {"Preference": 0.4}
+    unsure, sure_loss = Difference(-0.01, -0.04, 0.02, 0.4), Difference(-0.05, -0.08, -0.02, 0.01)
+    for of_judge, of_people, holds in (
+        (unsure, MORE, []),
+        (sure_loss, MORE, ["P@1/100[judge]"]),
+        (unsure, unsure, ["Preference"]),
+        (MORE, unsure, ["Preference"]),
+    ):
+        grid = grid_of(after, before=before)
+        differences = {"after": grid.differences()["after"] | {"P@1/100[judge]": of_judge, "Preference": of_people}}
+        grid.differences = lambda differences=differences: differences
+        checks = verdict.checks(grid, "after", judge="judge", kl=0.1)
+        assert [check.name for check in checks if not check.passed] == holds

@@ -31,15 +31,16 @@ def test_each_has_a_card_that_says_what_made_it_and_what_it_may_be_used_for(fold
 
 def test_the_default_is_the_distinctive_one():
     assert album.DEFAULT == "distinctive"
-    assert list(album.EMBEDDED) == ["plain", "distinctive"]
+    assert [name for name in album.EMBEDDED if name != album.CLIPS] == ["plain", "distinctive"]
     assert find(album.DEFAULT) == album.HERE / "distinctive"
+    assert list(album.EMBEDDED)[2:] in ([], [album.CLIPS])  # weights may be left out of a source tree
 
 
 @pytest.fixture(scope="module")
 def said():
     """What each of the two says of the album."""
     files = [photo.file for photo in PHOTOS]
-    return {name: [one.text for one in tellapart.load(name).caption(files)] for name in album.EMBEDDED}
+    return {name: [one.text for one in tellapart.load(name).caption(files)] for name in ("plain", "distinctive")}
 
 
 @pytest.mark.slow

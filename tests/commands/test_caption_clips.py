@@ -1,6 +1,7 @@
 """Clips on the command line: captions, segments, subtitles, look-alikes."""
 
 import json
+import shutil
 from pathlib import Path
 
 import av
@@ -10,6 +11,7 @@ from PIL import Image
 
 import tellapart.album
 from support.clips import write_clip
+from tellapart import album
 
 ALBUM = sorted((Path(tellapart.album.__file__).parent / "photos").glob("*.webp"))
 
@@ -121,3 +123,38 @@ def test_a_wrong_request_is_one_sentence(caption, tmp_path, monkeypatch, argumen
 @pytest.mark.parametrize("text", ["scenes", "0", "-1", "nan"])
 def test_segments_are_shots_or_seconds(caption, text):
     assert caption("a.mp4", f"--segments={text}")[0] == 2
+
+
+@pytest.fixture
+def of_clips(tmp_path, small_model):
+    """As the small model, but it sees three frames."""
+    folder = tmp_path / "of_clips"
+    shutil.copytree(small_model, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["encoder"]["frames"] = 3
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize("among", [False, True])
+def test_by_default_clips_have_a_captioner_of_their_own(
+    tellapart, tmp_path, small_model, small_retriever, of_clips, monkeypatch, among
+):
+    files = tmp_path / "files"
+    files.mkdir()
+    scenes(files / "a.mkv", 3, 7, 9)
+    Image.fromarray(frame(7)).save(files / "b.png")
+    scenes(files / "c.mkv", 2, 5)
+    monkeypatch.setitem(album.EMBEDDED, album.DEFAULT, small_model)
+    monkeypatch.setitem(album.EMBEDDED, album.CLIPS, of_clips)
+    more = ["--among", files, "--retriever", small_retriever] if among else []
+    for name, model in (("both", []), ("photos", ["--model", small_model]), ("clips", ["--model", of_clips])):
+        code, _, err = tellapart("caption", files, *model, *more, "--out", tmp_path / f"{name}.jsonl")
+        assert code == 0, err
+    both, photos, clips = (
+        [(row["caption"], round(row["logprob"], 4)) for row in rows_of(tmp_path / f"{name}.jsonl")]
+        for name in ("both", "photos", "clips")
+    )
+    assert both == [clips[0], photos[1], clips[2]]
+    assert both != photos
+    assert "3 of them from before" in tellapart("caption", files, *more, "--out", tmp_path / "both.jsonl")[2]

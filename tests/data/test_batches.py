@@ -247,3 +247,31 @@ def test_by_length_processes_share_the_batch_that_one_alone_has():
     alone = [batch.photos.tolist() for batch in islice(by_length(), 20)]
     parts = [[batch.photos.tolist() for batch in islice(by_length(share=(rank, 2)), 20)] for rank in (0, 1)]
     assert [one + other for one, other in zip(*parts, strict=True)] == alone
+
+
+class WideStore(Store):
+    shape = (16, 3)
+
+
+def test_items_that_are_repeated_come_several_times_in_an_epoch_with_captions_chosen_each_time():
+    visits = np.repeat(np.arange(5), [1, 1, 4, 1, 2])
+    batches = BatchStream(data(photos(5)), 3, 1, seed=0, visits=visits)
+    assert batches.batches_per_epoch == 3
+    epochs = [list(islice(batches, 3)) for _ in range(6)]
+    chosen = []
+    for epoch in epochs:
+        assert sorted(photo for batch in epoch for photo in batch.photos) == visits.tolist()
+        pairs = [pair for batch in epoch for pair in zip(batch.photos, said(batch), strict=True)]
+        chosen.append([caption[0] for photo, caption in pairs if photo == 2])
+    assert any(len(set(words)) > 1 for words in chosen)
+    once = BatchStream(data(photos(5)), 3, 1, seed=0)
+    assert first(BatchStream(data(photos(5)), 3, 1, seed=0, visits=np.arange(5)), 5) == first(once, 5)
+
+
+def test_by_length_items_with_as_many_regions_stand_together():
+    few, many = photos(60), photos(30, first=100)
+    both = CaptionedPhotos([(Stores(regions=Store(few)), few), (Stores(regions=WideStore(many)), many)], TOKENIZER, 20)
+    epoch = list(islice(BatchStream(both, 8, 1, seed=0, by_length=True), 12))
+    assert sorted(photo for batch in epoch for photo in batch.photos) == list(range(90))
+    mixed = [len({photo < 60 for photo in batch.photos.tolist()}) > 1 for batch in epoch]
+    assert sum(mixed) <= 2  # where one kind ends, and the last batch

@@ -1,6 +1,7 @@
 """Frames of clips through an encoder of photos."""
 
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -8,14 +9,17 @@ import torch
 from PIL import Image
 
 from support.clips import counted, write_clip
+from tellapart.captioners import CAPTIONERS
 from tellapart.data.examples import Example
 from tellapart.data.media.photos import SQUEEZE, fitted
+from tellapart.data.streams import region_inputs
 from tellapart.encoders.encoder import Features
 from tellapart.encoders.frames import FrameEncoder
 from tellapart.encoders.in_view import in_view
 from tellapart.encoders.loading import load
 from tellapart.features.extracted import extract, read_item
 from tellapart.features.pooled import pooled_features
+from tellapart.models import build_captioner
 from tellapart.recipe import EncoderConfig
 
 
@@ -110,3 +114,13 @@ def test_a_recipe_asks_for_frames_by_number(tmp_path):
     assert grid.shape == (1, 3, 1280)
     assert encoder.identity["frames"] == 3
     assert "frames" not in replace(config, frames=0).identity
+
+
+@pytest.mark.parametrize("name", ["transformer", "attention", "up_down", "meshed_memory"])
+def test_to_a_captioner_frames_that_are_all_the_same_are_as_one(name):
+    torch.manual_seed(0)
+    tiny = import_module(CAPTIONERS[name].module).TINY
+    captioner = build_captioner(name, tiny, vocab_size=20, feature_sizes={"regions": 3}).eval()
+    rows, tokens = torch.rand(2, 4, 3), torch.randint(4, 20, (2, 5))
+    one, several = (captioner(tokens, captioner.encode(region_inputs(seen))) for seen in (rows, rows.repeat(1, 3, 1)))
+    torch.testing.assert_close(several, one, atol=1e-5, rtol=1e-4)

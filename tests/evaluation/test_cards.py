@@ -1,12 +1,16 @@
 """Cards: what is marked in a caption, and what a person can do with a list of them in a browser."""
 
+import base64
+import io
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from support import browser
+from support.clips import write_clip
 from tellapart import html as pages
 from tellapart.evaluation.pages import cards
 from tellapart.evaluation.pages.cards import Card, Columns, Kind, Line, Order, Pictures, WordRegions
@@ -189,3 +193,28 @@ def test_a_phone_shows_all_of_it(opened, tmp_path, dark):
     assert (light < 60) == dark
     box = "document.querySelector('article:not([hidden]) .own .picture').getBoundingClientRect()"
     assert opened.run(f"{box}.width / {box}.height") == pytest.approx(1.5, abs=0.02)
+
+
+def test_of_a_clip_frames_stand_above_captions_whose_words_the_references_have_or_not(tmp_path):
+    colours = [np.full((48, 64, 3), value, np.uint8) for value in (10, 60, 110, 160, 210, 250)]
+    clip = write_clip(tmp_path / "a.mkv", [frame for frame in colours for _ in range(5)], codec="ffv1")
+    pictures = Pictures()
+    line = Line("run", "a dog runs", frozenset({"dog"}))
+    html = cards.section([Card(clip, [], [line], ["a dog jumps"])], pictures, Columns([]))
+    assert "<article class=clip" in html
+    assert 'a <span class="in">dog</span> <mark class="untold out">runs</mark>' in html
+    data = base64.b64decode(re.search(r"base64,([^\"]*)", pictures.style)[1])
+    strip = np.asarray(Image.open(io.BytesIO(data)).convert("L"), float)
+    found = [strip[24, round((place + 0.5) * strip.shape[1] / 6)] for place in range(6)]
+    np.testing.assert_allclose(found, [10, 60, 110, 160, 210, 250], atol=6)
+
+
+def test_a_strip_tells_how_much_of_the_colours_changes_at_most(tmp_path):
+    left, right = np.zeros((2, 48, 64, 3), np.uint8)
+    right[:12] = 255  # a quarter
+    still = write_clip(tmp_path / "a.mkv", [left] * 12, codec="ffv1")
+    cut = write_clip(tmp_path / "b.mkv", [left] * 6 + [right] * 6, codec="ffv1")
+    pictures = Pictures()
+    assert [pictures.strip(clip)[1] for clip in (still, cut)] == [0.0, 0.25]
+    (tmp_path / "c.mkv").write_bytes(b"no clip")
+    assert pictures.strip(tmp_path / "c.mkv")[0].startswith('<span class="none">no picture: ')

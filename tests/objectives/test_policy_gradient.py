@@ -219,6 +219,40 @@ def test_words_of_a_reference_that_can_never_be_said_teach_nothing(name, policy)
     assert found.abs().max() > 0  # from the words that can be
 
 
+@pytest.mark.parametrize("passes", ["one", "two"])
+def test_the_first_words_of_a_mixer_are_references_learned_by_cross_entropy(passes):
+    """Without a reward nothing else is learned, so that the gradient is that of cross-entropy over these words."""
+    captioner, here = tiny("transformer", VOCABULARY).eval(), batch()
+    nothing = Says(word=-1)
+    learn = learner(captioner, nothing, samples=2, baseline="none", mixer=2, passes=passes)
+    found = gradients(captioner, learn(here, START))
+    (said,) = nothing.heard
+    assert said.words[:, :2].tolist() == here.tokens[:, :2].tolist()
+
+    fed = torch.cat([torch.full((6, 1), BOS), here.tokens[:, :1]], 1)
+    logits = captioner(fed, captioner.encode(here.inputs))
+    banned = torch.tensor([PAD, BOS, UNK])
+    logits = logits.index_fill(2, banned, -torch.inf)
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), here.tokens[:, :2].flatten(), reduction="sum")
+    captioner.zero_grad()
+    (loss / said.mask.sum()).backward()
+    wanted = torch.cat([p.grad.flatten() for p in captioner.parameters() if p.grad is not None])
+    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-4)
+
+
+def test_a_mixer_forces_ever_fewer_words_and_none_at_the_end():
+    captioner, here, counts = tiny("transformer", VOCABULARY).eval(), batch(photos=30), []
+    for progress in (0.0, 0.5, 0.99):
+        scores = Says()
+        torch.manual_seed(0)
+        learner(captioner, scores, samples=2, mixer=2)(here, StepInfo(0, progress))
+        same = scores.heard[0].words[:, :2] == here.tokens[:, :2]
+        counts.append(same.float().mean(0).tolist())
+    (first, second), (half, after), (last, _) = counts
+    assert (first, second, half) == (1, 1, 1)
+    assert max(after, last) < 0.5
+
+
 def test_equal_rewards_teach_nothing():
     captioner = tiny("up_down", VOCABULARY)
     torch.manual_seed(0)

@@ -22,6 +22,7 @@ from tellapart.recipe import WatchConfig
 from tellapart.recipe_policy import RewardsConfig
 from tellapart.rewards import consensus, registry
 from tellapart.rewards.context import RewardContext
+from tellapart.rewards.preference import Preference
 from tellapart.rewards.registry import REWARDS
 from tellapart.rewards.words import WordView
 from tellapart.training import checkpoint
@@ -137,7 +138,9 @@ def test_every_reward_trains(begin, tmp_path, name):
     if name == "meteor" and meteor.available() is not None:
         pytest.skip("METEOR's data are not installed")
     detector = tiny_yolox.write(tmp_path / "tiny.onnx", tiny_yolox.nothing(classes=80))
-    position = begin(f"--detector={detector}", terms=f"{{{name}: 1.0}}")
+    liked = tmp_path / "preferences.json"
+    Preference({"a": 1.0}, -1.0, 0.0, 1.0).save(liked)
+    position = begin(f"--detector={detector}", f"--objective.rewards.preferences={liked}", terms=f"{{{name}: 1.0}}")
     assert position.finished == "all epochs done"
     steps = [line for line in log_of(tmp_path / "run") if "loss" in line]
     assert len(steps) == 2

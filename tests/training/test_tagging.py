@@ -162,6 +162,13 @@ def test_a_retriever_finds_words_without_training(small_world):
     assert probability.sum().item() == pytest.approx(1, abs=1e-4)
 
 
+def test_a_tuned_encoder_sees_frames_of_clips_and_is_carried_as_it_is(tuned):
+    of_photos, of_clips = (load_encoder(EncoderConfig(str(tuned), **LOOKS, frames=frames), CPU) for frames in (0, 3))
+    assert of_clips.regions == 3 * of_photos.regions
+    assert of_clips.identity == of_photos.identity | {"frames": 3}
+    assert part_of(of_clips) == part_of(of_photos) is not None
+
+
 def test_what_is_no_encoder_or_has_no_attributes_is_said(tagger, tuned, small_world, tmp_path, capsys):
     with pytest.raises(UserError, match="only one that was trained with tuned_blocks is an encoder"):
         load_encoder(EncoderConfig(str(tagger)), CPU)

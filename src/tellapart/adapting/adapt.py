@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from tellapart import files, models, plain_yaml, recipe_files, recipe_values
+from tellapart.adapting import feedback as feedback_files
 from tellapart.adapting import photos as photo_files
 from tellapart.adapting import verdict
 from tellapart.adapting.photos import HELD_OUT, TRAIN, Name, Photos
@@ -46,6 +47,7 @@ from tellapart.models.retrievers import load as load_retriever
 from tellapart.recipe import EncoderConfig, LoraConfig, Recipe
 from tellapart.retrievers import DEFAULT as RETRIEVER
 from tellapart.retrievers.retriever import Retriever
+from tellapart.rewards.preference import learn
 from tellapart.training import build, run_log
 from tellapart.training.checks import check
 from tellapart.training.data import choose, encoders_of, kinds_taken, split, views, with_features
@@ -58,6 +60,7 @@ MINUTES = 15.0
 LARGE = 100_000_000  # weights, above which a captioner learns by LoRA
 
 _BEFORE, _AFTER = "before", "after"  # the rows of the report, and folders of work/
+_PREFERENCES = "preferences.json"  # a file of work/
 _FORMAT = 1
 _FIRST = 32  # photos by whose features the time of all is told
 _FEATURES = 0.3  # share of the time that features may take
@@ -83,6 +86,7 @@ class Adapted:
     scores: dict[str, dict[str, float]]
     problems: list[str] = field(default_factory=list)
     evaluation: Evaluation | None = field(default=None, repr=False)  # none if all was done before
+    feedback: str = ""  # what became of it, in a sentence
 
     @property
     def kept(self) -> bool:
@@ -112,6 +116,7 @@ def adapt(
     minutes: float = MINUTES,
     detector: Name | None = None,
     device: str = "auto",
+    feedback: Name | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> Adapted:
     """Fine-tune a captioner on photos without captions, and keep it only if the judge and the guards agree.
@@ -122,6 +127,8 @@ def adapt(
     judge      another retriever, which decides whether the model is kept
     minutes    for everything: features, training, the report
     detector   a YOLOX .onnx of COCO's classes, or a DETR; captions must not name more objects that it does not see
+    feedback   a captions file with reviews, or a study folder: what people prefer is rewarded too, if their decisions
+               about some photos predict those about others
     overrides  fields of the recipe discritune/adapt
 
     Example:
@@ -136,6 +143,7 @@ def adapt(
         retrievers=[os.fspath(retriever), os.fspath(judge)],
         detector=detector,
         device=device,
+        feedback=feedback,
         overrides=overrides,
     ).run(photos)
 
@@ -152,12 +160,15 @@ class _Adapting:
         retrievers: Sequence[str],
         detector: Name | None,
         device: str,
+        feedback: Name | None,
         overrides: Mapping[str, Any] | None,
     ):
         began = time.monotonic()
         self.out, self.work, self.minutes, self.deadline = out, out / "work", minutes, began + 60 * minutes
         self.detector_file = os.fspath(detector) if detector else ""
         self.overrides, self.rewards_by = dict(overrides or {}), retrievers[0]
+        self.decisions = feedback_files.read(Path(feedback)) if feedback else []
+        self.preference = learn(self.decisions) if self.decisions else None
         self.retrievers = [load_retriever(name, device=device) for name in retrievers]
         _require_two(*self.retrievers)
         if isinstance(model, PhotoCaptioner):
@@ -199,11 +210,14 @@ class _Adapting:
             "retrievers": [retriever.sha256 for retriever in self.retrievers],
             "detector": self.detector.sha256 if self.detector else "",
             "overrides": json.loads(json.dumps(self.overrides)),
+            **({"feedback": hashlib.sha256(repr(self.decisions).encode()).hexdigest()} if self.decisions else {}),
         }
 
     def _prepare(self, found: Photos, where: str) -> tuple[Recipe, Photos, list[str]]:
         """The recipe, and features of as many photos as the time allows."""
         self.captioner.save_pretrained(self.work / _BEFORE)
+        if self.preference:
+            self.preference.save(self.work / _PREFERENCES)
         if self.captioner.model.encoder is not None:  # whose features are known by the files that it was read from
             self.captioner = load(self.work / _BEFORE, device=str(self.captioner.device))
         features = self.work / "features"
@@ -236,11 +250,11 @@ class _Adapting:
         sources, problems = with_features(chosen, encoders, Path(recipe.data.features))
         if any(example.split == TRAIN for _, examples in sources for example in examples):
             views(recipe, encoders, split(sources, TRAIN, 0))  # now, so that the training need not wait for them
-        there = {str(example.id) for _, examples in sources for example in examples}
+        seen = {str(example.id) for _, examples in sources for example in examples}
         reasons = {
             problem.split(": image ", 1)[-1].partition(": ")[0]: problem.rsplit(": ", 1)[-1] for problem in problems
         }
-        lost = [example for example in photos.examples if str(example.id) not in there]
+        lost = [example for example in photos.examples if str(example.id) not in seen]
         return recipe, {str(one.id): (str(one.file), reasons.get(str(one.id), "cannot be read")) for one in lost}
 
     def _recipe(self, photos: Photos, data: Path) -> Recipe:
@@ -254,6 +268,9 @@ class _Adapting:
         for name, value in self.overrides.items():
             recipe = recipe_values.with_value(recipe, name, value)
         rewards = replace(recipe.objective.rewards, image_retriever=self.rewards_by)
+        if self.preference:
+            rewards.weights = {"preference": 1.0} | rewards.weights
+            rewards.preferences = str(self.work / _PREFERENCES)
         recipe = replace(
             recipe,
             captioner=config.name,
@@ -314,11 +331,13 @@ class _Adapting:
         grid.skipped["TT"] = "text to text, which people win, compares with captions by people, and none were read."
         for row in grid.rows.values():
             verdict.add_unidiomatic(row, grid.measured, len(grid.split.photos))
+            if self.preference:
+                verdict.add_preference(row, grid.measured, len(grid.split.photos), self.preference)
         _, logged, _ = run_log.curves(self.work / _AFTER / "log.jsonl")
         kl = logged["kl"][-1][1] if "kl" in logged else 0.0
         checks = verdict.checks(grid, _AFTER, judge=self.retrievers[1].name, kl=kl)
         evaluation = Evaluation([grid], named, [*problems, *more], captioners.looked, plane_of(self.retrievers))
-        adapted = Adapted(self.out, checks, grid.scores, evaluation.problems, evaluation)
+        adapted = Adapted(self.out, checks, grid.scores, evaluation.problems, evaluation, self._learned())
         trained = f"{position.step} steps on {len(photos.of(TRAIN))} photos, {len(grid.measured)} held out"
         evaluation.write_report(
             self.out, title=f"Adapted to {photos.name}", subtitle=f"{adapted.summary} {trained}.", first=_SHOWN
@@ -334,9 +353,22 @@ class _Adapting:
             "training_seconds": position.seconds,
             "seconds": 60 * self.minutes - (self.deadline - time.monotonic()),
             "problems": evaluation.problems,
+            "feedback": adapted.feedback,
         }
         files.replace(self.out / OUTCOME, _json(outcome))
         return adapted
+
+    def _learned(self) -> str:
+        """What became of the feedback, in a sentence; nothing if there was none."""
+        if not self.decisions:
+            return ""
+        if self.preference is None:
+            return (
+                f"it is not used: its {len(self.decisions)} decisions do not predict each other better than chance "
+                "(cross-validation over photos)."
+            )
+        share = f"{100 * self.preference.predicted:.0f} %"
+        return f"of its {len(self.decisions)} decisions, {share} are predicted by those about other photos."
 
     def _clear(self, made: bool) -> None:
         """Leave nothing of a call that could not begin."""
@@ -371,7 +403,8 @@ def _claim(out: Path, request: Mapping[str, Any]) -> Adapted | None:
         (out / "work").mkdir(exist_ok=True)
         return None
     shutil.rmtree(out / "work", ignore_errors=True)
-    return Adapted(out, [Check(**check) for check in known["checks"]], known["scores"], known["problems"])
+    checks = [Check(**check) for check in known["checks"]]
+    return Adapted(out, checks, known["scores"], known["problems"], feedback=known.get("feedback", ""))
 
 
 def _lora(stated: LoraConfig, model: models.Model) -> LoraConfig:

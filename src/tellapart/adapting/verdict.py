@@ -15,12 +15,14 @@ from tellapart.metrics.bootstrap import Difference
 from tellapart.metrics.measures.fluency import coco
 from tellapart.metrics.measures.unidiomatic import COCO_LIMIT, below
 from tellapart.metrics.retrieval import POOL, Name
-from tellapart.metrics.statistics import Statistics
+from tellapart.metrics.statistics import Statistics, mean_of
 from tellapart.metrics.tokenize.tokenizer import tokenize
+from tellapart.rewards.preference import Preference
 
 LEEWAY = 0.005  # half a point: what shares of faulty captions may rise by, and ObjPrec fall
 LENGTH = 1.2  # most that captions may grow or shrink, as a factor
 MOST_KL = 0.5  # nats a word, between what the captioner says now and how likely that was before
+PREFERENCE = "Preference"
 FAULTS = {
     "Rep": "captions that repeat a word",
     "UnusualOrder": "captions with an unusual order of words",
@@ -45,10 +47,11 @@ def found_by(grid: Grid, retriever: str) -> str:
 
 def columns(grid: Grid) -> list[str]:
     """What a table of before and after shows."""
-    there = grid.scores[grid.against]
-    objects = [name for name in there if name.startswith(("ObjPrec", "ObjRec"))]
+    baseline = grid.scores[grid.against]
+    objects = [name for name in baseline if name.startswith(("ObjPrec", "ObjRec"))]
     found = [found_by(grid, retriever) for retriever in reversed(grid.retrievers)]  # the judge first
-    return [*found, *objects, "UniCap", *FAULTS, "BadEnd", "AvgLen"]
+    preferred = [PREFERENCE] if PREFERENCE in baseline else []
+    return [*found, *preferred, *objects, "UniCap", *FAULTS, "BadEnd", "AvgLen"]
 
 
 def checks(grid: Grid, after: str, *, judge: str, kl: float) -> list[Check]:
@@ -59,15 +62,21 @@ def checks(grid: Grid, after: str, *, judge: str, kl: float) -> list[Check]:
     """
     old, new = grid.scores[grid.against], grid.scores[after]
     difference = grid.differences()[after]
-    finds = found_by(grid, judge)
+    finds, by_feedback = found_by(grid, judge), PREFERENCE in new
+    # With feedback there is something else to gain: then the judge must only not be sure that fewer are found.
     found = [
         Check(
             finds,
-            difference[finds].low > 0,
+            difference[finds].high >= 0 if by_feedback else difference[finds].low > 0,
             f"the judge finds {_percent(new[finds])} of the photos, {_percent(old[finds])} before "
             f"({interval(difference[finds])})",
         )
     ]
+    if by_feedback:
+        figures = (
+            f"{_percent(new[PREFERENCE])}, {_percent(old[PREFERENCE])} before ({interval(difference[PREFERENCE])})"
+        )
+        found.append(Check(PREFERENCE, difference[PREFERENCE].low > 0, f"captions that people would prefer: {figures}"))
     ratio = new["AvgLen"] / max(old["AvgLen"], 1e-9)
     lengths = f"captions have {new['AvgLen']:.1f} words, {old['AvgLen']:.1f} before"
     found.append(Check("AvgLen", 1 / LENGTH <= ratio <= LENGTH, f"{lengths} (a factor of {LENGTH:g} is allowed)"))
@@ -92,10 +101,19 @@ def interval(difference: Difference) -> str:
 def add_unidiomatic(row: Row, measured: list[int], photos: int) -> None:
     """Unidiomatic of captions of photos that nobody has described: by what people write of COCO's photos."""
     words = tokenize([row.captions.of_photo[photo][0] for photo in measured])
-    one = below(words, coco())
+    _add(row, below(words, coco()), measured, photos, f"below:{COCO_LIMIT:g}|lm:coco-odd")
+
+
+def add_preference(row: Row, measured: list[int], photos: int, preference: Preference) -> None:
+    """How likely people are to prefer each caption to those that they liked, by their feedback."""
+    chances = [preference.chance(row.captions.of_photo[photo][0]) for photo in measured]
+    _add(row, mean_of(PREFERENCE, chances), measured, photos, f"words:{len(preference.weights)}")
+
+
+def _add(row: Row, one: Statistics, measured: list[int], photos: int, signature: str) -> None:
     rows = np.zeros((photos, one.rows.shape[1]))
     rows[measured] = one.rows
-    row.add(Statistics(one.names, rows, one.value), f"below:{COCO_LIMIT:g}|lm:coco-odd")
+    row.add(Statistics(one.names, rows, one.value), signature)
 
 
 def _percent(share: float) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 HERE = Path(__file__).parent
-EMBEDDED = {name: HERE / name for name in ("plain", "distinctive")}  # name: model folder
 DEFAULT = "distinctive"
+CLIPS = "clips"  # the default of clips
+# name: model folder.  Without the captioner of clips, the default describes a clip by its middle frame.
+EMBEDDED = {name: HERE / name for name in ("plain", DEFAULT, CLIPS) if name != CLIPS or (HERE / CLIPS).is_dir()}
 TUNE = HERE / "tune.yaml"  # the recipe of `tellapart demo --train`

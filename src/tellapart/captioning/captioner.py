@@ -6,7 +6,8 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -15,13 +16,14 @@ import torch
 from PIL import Image
 
 from tellapart import models, numerics
-from tellapart.album import DEFAULT
+from tellapart.album import CLIPS, DEFAULT, EMBEDDED
 from tellapart.captioners.vision_language import Generates
 from tellapart.captioning.rerank import Collection, PhotoVectors, RerankConfig, rerank, stacked
 from tellapart.captioning.visual_input import AttributeInput, LoadedPhoto, VisualInput, visual_input
 from tellapart.captioning.visual_input import Source as Source  # part of what `caption` takes
 from tellapart.data.captions import Candidate, Caption, Proposed
 from tellapart.data.items import gather
+from tellapart.data.media.clips import named_as_clip
 from tellapart.data.streams import ATTRIBUTES
 from tellapart.data.tokenizers import split_words
 from tellapart.decoding.candidates import candidates, in_words
@@ -55,14 +57,31 @@ _log = logging.getLogger(__name__)
 class PhotoCaptioner:
     """A captioner with its words and what it is given of photos: streams of encoders, or stored features.
 
+    for_clips  the embedded captioner that takes clips in its place; empty: none does
+
     Example:
         >>> captioner = tellapart.load()
         >>> [row.text for row in captioner.caption(["holiday/a.jpg", "holiday/b.jpg"])]
         ['a ...', 'a ...']
     """
 
-    def __init__(self, model: models.Model, visual_input: VisualInput, device: torch.device):
-        self.model, self.visual_input, self.device = model, visual_input, device
+    def __init__(self, model: models.Model, visual_input: VisualInput, device: torch.device, for_clips: str = ""):
+        self.model, self.visual_input, self.device, self.for_clips = model, visual_input, device, for_clips
+
+    @property
+    def identity(self) -> str:
+        """What captions depend on beside the photo and the search."""
+        clips_too = f" {models.weights_sha256(models.find(self.for_clips))}" if self.for_clips else ""
+        return f"{self.model.sha256} {self.visual_input.identity}{clips_too}"
+
+    @cached_property
+    def _of_clips(self) -> PhotoCaptioner:
+        return load(self.for_clips, device=str(self.device))
+
+    def _captioner_of(self, source: Source) -> PhotoCaptioner:
+        if not self.for_clips or isinstance(source, Image.Image) or not named_as_clip(source):
+            return self
+        return self._of_clips
 
     @property
     def encoder(self) -> PhotoEncoder:
@@ -72,7 +91,7 @@ class PhotoCaptioner:
         return self.visual_input.encoder
 
     @classmethod
-    def from_pretrained(cls, name: str | Path = DEFAULT, *, device: str = "auto") -> PhotoCaptioner:
+    def from_pretrained(cls, name: str | Path | None = None, *, device: str = "auto") -> PhotoCaptioner:
         """As `tellapart.load`: an embedded captioner, a model or run folder, or a hub id.
 
         Example:
@@ -191,14 +210,16 @@ class PhotoCaptioner:
         self, sources: Iterable[Source], search: Search, *, samples: int = 0, temperature: float = 1.0
     ) -> Iterator[Proposed]:
         """Captions of each photo to choose from, in order: the beam's best; with samples, the whole beam too."""
-        for batch in batched(ordered_map(self._read, sources), BATCH):
-            good = [photo for _, photo in batch if isinstance(photo, LoadedPhoto)]
-            captions = iter(self._speak(good, search, samples, temperature) if good else [])
-            for file, photo in batch:
-                if isinstance(photo, BadPhoto):
-                    yield Proposed(file, error=photo.reason)
+        for batch in self._batches(sources):
+            captions = {
+                captioner: iter(captioner._speak(good, search, samples, temperature))
+                for captioner, good in _by_captioner(batch)
+            }
+            for one in batch:
+                if isinstance(one.photo, BadPhoto):
+                    yield Proposed(one.file, error=one.photo.reason)
                 else:
-                    yield Proposed(file, next(captions), sha256=photo.sha256)
+                    yield Proposed(one.file, next(captions[one.captioner]), sha256=one.photo.sha256)
 
     def _told_apart(
         self, sources: list[Source], search: Search, among: Collection, how: RerankConfig
@@ -223,17 +244,20 @@ class PhotoCaptioner:
         how: RerankConfig,
     ) -> Iterator[Proposed]:
         """One caption of each photo, contrasted at each word: the best without a flaw, if there is one."""
-        for batch in batched(ordered_map(self._read, sources), BATCH):
-            good = [photo for _, photo in batch if isinstance(photo, LoadedPhoto) and photo.sha256 in seen]
-            captions = self._contrast(good, [seen[photo.sha256] for photo in good], search, among, how) if good else []
-            by_photo = dict(zip((photo.sha256 for photo in good), captions, strict=True))
-            for file, photo in batch:
-                if isinstance(photo, BadPhoto):
-                    yield Proposed(file, error=photo.reason)
+        for batch in self._batches(sources):
+            by_photo = dict[str, list[Candidate]]()
+            for captioner, read in _by_captioner(batch):
+                good = [photo for photo in read if photo.sha256 in seen]
+                vectors = [seen[photo.sha256] for photo in good]
+                captions = captioner._contrast(good, vectors, search, among, how) if good else []
+                by_photo |= zip((photo.sha256 for photo in good), captions, strict=True)
+            for item in batch:
+                if isinstance(item.photo, BadPhoto):
+                    yield Proposed(item.file, error=item.photo.reason)
                 else:
-                    found = by_photo.get(photo.sha256, [])
+                    found = by_photo.get(item.photo.sha256, [])
                     flawless = [one for one in found if not flaws(split_words(one.text))]
-                    yield Proposed(file, (flawless or found)[:1], sha256=photo.sha256)
+                    yield Proposed(item.file, (flawless or found)[:1], sha256=item.photo.sha256)
 
     @torch.inference_mode()
     def _contrast(
@@ -282,12 +306,10 @@ class PhotoCaptioner:
     def _memory(self, read: list[LoadedPhoto]) -> Any:
         return self.model.captioner.encode(self.visual_input.inputs(read))
 
-    def _read(self, source: Source) -> tuple[str, LoadedPhoto | BadPhoto]:
-        name = _name(source) if isinstance(source, Image.Image) else os.fspath(source)
-        try:
-            return name, self.visual_input.load(source)
-        except BadPhoto as error:
-            return name, error
+    def _batches(self, sources: Iterable[Source]) -> Iterator[list[_Item]]:
+        """Items in order, read by threads before they are asked for."""
+        each = ((self._captioner_of(source), source) for source in sources)
+        return batched(ordered_map(_read, each), BATCH)
 
     @torch.inference_mode()
     def _speak(
@@ -363,12 +385,38 @@ def see(retriever: Retriever, sources: Sequence[Source]) -> dict[str, PhotoVecto
     return seen
 
 
+@dataclass(frozen=True)
+class _Item:
+    """A photo or clip, and who captions it."""
+
+    file: str
+    captioner: PhotoCaptioner
+    photo: LoadedPhoto | BadPhoto
+
+
+def _read(one: tuple[PhotoCaptioner, Source]) -> _Item:
+    captioner, source = one
+    name = _name(source) if isinstance(source, Image.Image) else os.fspath(source)
+    try:
+        return _Item(name, captioner, captioner.visual_input.load(source))
+    except BadPhoto as error:
+        return _Item(name, captioner, error)
+
+
+def _by_captioner(batch: Sequence[_Item]) -> Iterator[tuple[PhotoCaptioner, list[LoadedPhoto]]]:
+    """Each captioner with those of its items that could be read."""
+    for captioner in dict.fromkeys(one.captioner for one in batch):
+        good = [one.photo for one in batch if one.captioner is captioner and isinstance(one.photo, LoadedPhoto)]
+        if good:
+            yield captioner, good
+
+
 def _name(image: Image.Image) -> str:
     return str(getattr(image, "filename", "") or "image")
 
 
 def load(
-    name: str | Path = DEFAULT,
+    name: str | Path | None = None,
     *,
     device: str = "auto",
     features: Path | None = None,
@@ -379,7 +427,9 @@ def load(
 ) -> PhotoCaptioner:
     """The embedded default, another embedded captioner, a model or run folder, an exported one, or a hub id.
 
-    A folder or hub id may also be a vision-language model of transformers, such as BLIP.
+    The default is `distinctive` for photos, with `clips` for clips; any other takes both, a clip by its middle frame or
+    by as many frames as it was trained with.  A folder or hub id may also be a vision-language model of transformers,
+    such as BLIP.
 
     features, paths   stored features that it need not make, or cannot: their folder, and the data files to caption
     detector          what finds the boxes of its regions, for a captioner that was trained with one
@@ -391,5 +441,6 @@ def load(
         'a ...'
     """
     chosen = numerics.choose_device(device)
-    model = models.load(name, chosen, prompt=prompt, dtype=dtype)
-    return PhotoCaptioner(model, visual_input(model, chosen, features, paths, detector), chosen)
+    model = models.load(DEFAULT if name is None else name, chosen, prompt=prompt, dtype=dtype)
+    for_clips = CLIPS if name is None and CLIPS in EMBEDDED else ""
+    return PhotoCaptioner(model, visual_input(model, chosen, features, paths, detector), chosen, for_clips)

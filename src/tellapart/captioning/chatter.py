@@ -14,6 +14,7 @@ import unicodedata
 
 from tellapart.data.examples import clean
 
+LONGEST_ALT = 125  # characters of alternative text; some screen readers cut a text into pieces there
 _LONGEST_READ = 8000  # characters of an answer after its thoughts: no caption begins later
 _LONGEST_CAPTION = 300  # characters
 

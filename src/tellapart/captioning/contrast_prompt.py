@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from tellapart.captioning.endpoint import Question, ServerCaptions
 from tellapart.captioning.rerank import Collection, PhotoVectors, RerankConfig, rerank, stacked
-from tellapart.data.captions import Candidate, Caption, Proposed
+from tellapart.data.captions import PROMPT, Candidate, Caption, Proposed
 from tellapart.data.tokenizers import split_words
 from tellapart.detectors.detections import detect
 from tellapart.detectors.detector import Detector
@@ -49,7 +49,8 @@ class ContrastConfig:
 class Contrast:
     """The captions of photos that are told apart so.
 
-    objects_in  photos -> for each the classes of COCO that may be in it, by number; none: answers are not checked
+    objects_in    photos -> for each the classes of COCO that may be in it, by number; none: answers are not checked
+    first_prompt  of the first question, where it is asked with what is known of the photo
     """
 
     ask: Ask
@@ -57,14 +58,16 @@ class Contrast:
     how: RerankConfig
     config: ContrastConfig = field(default_factory=ContrastConfig)
     objects_in: Callable[[Sequence[str]], Sequence[frozenset[int] | None]] | None = None
+    first_prompt: str = PROMPT
 
     def captions(self, files: Sequence[str], seen: Mapping[str, PhotoVectors]) -> Iterator[Caption]:
         """seen  the photos as the retriever sees them, by their hash"""
         known: dict[str, str] = {}  # the first caption of each photo, by its hash
+        so_far = self.collection.captions_so_far()
         for batch in batched(files, _BATCH):
-            first = list(self.ask([Question(file) for file in batch]))
+            first = list(self.ask([self._in_context(Question(file)) for file in batch]))
             known |= {one.sha256: one.captions[0] for one in first if one.captions}
-            yield from rerank(self._proposed(first, seen, known), seen, self.collection, self.how)
+            yield from rerank(self._proposed(first, seen, known), seen, self.collection, self.how, so_far)
 
     def _proposed(
         self, first: list[ServerCaptions], seen: Mapping[str, PhotoVectors], known: Mapping[str, str]
@@ -91,7 +94,7 @@ class Contrast:
         own, features = stacked([seen[one.sha256] for one in proposed])
         others = collection.others([one.sha256 for one in proposed], features)
         alike = collection.look_alikes(own, others, self.config.images)
-        heard = collection.retriever.embed_captions([one.candidates[0].text for one in proposed])
+        embedded = collection.retriever.embed_captions([one.candidates[0].text for one in proposed])
         by_caption: dict[tuple[str, ...], list[int]] = {}
         for place, sha256 in enumerate(collection.photos.sha256):
             if sha256 in known:
@@ -99,8 +102,8 @@ class Contrast:
         similar = own @ collection.vectors.T  # (B, P)
         found = []
         for i, one in enumerate(proposed):
-            fits = collection.retriever.similarity(heard[i : i + 1], collection.vectors)[0]  # (P,)
-            better = (fits >= (heard[i] * own[i]).sum()) & others[i]
+            fits = collection.retriever.similarity(embedded[i : i + 1], collection.vectors)[0]  # (P,)
+            better = (fits >= (embedded[i] * own[i]).sum()) & others[i]
             ahead = sorted(better.nonzero()[:, 0].tolist(), key=(-fits).tolist().__getitem__)
             words = tuple(split_words(one.candidates[0].text))
             same = [place for place in by_caption.get(words, []) if others[i, place]]
@@ -121,7 +124,14 @@ class Contrast:
         prompt = self.config.prompt
         for name, value in values.items():
             prompt = prompt.replace(name, value)
-        return Question(one.file, tuple(photos.files[place] for place in places), prompt, self.config.answers)
+        beside = tuple(photos.files[place] for place in places)
+        return self._in_context(Question(one.file, beside, prompt, self.config.answers))
+
+    def _in_context(self, question: Question) -> Question:
+        context = self.how.context
+        if context is None:
+            return question
+        return replace(question, prompt=context.prompt(question.prompt or self.first_prompt, question.file))
 
     def _usable(self, first: Proposed, answers: Sequence[str], photo: PhotoVectors) -> list[str]:
         """Those that are short and, as far as is known, true."""

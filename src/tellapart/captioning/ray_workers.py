@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from tellapart import models, numerics
-from tellapart.album import EMBEDDED
+from tellapart.album import DEFAULT, EMBEDDED
 from tellapart.captioning import captioner as captioning
 from tellapart.captioning.captioner import PhotoCaptioner, Source, load
 from tellapart.captioning.ray_cluster import Cluster
@@ -32,10 +32,11 @@ from tellapart.recipe import EncoderConfig
 class ClusterCaptioner(PhotoCaptioner):
     """Workers propose captions, which come in the order in which they are done; which is the best is chosen here."""
 
-    def __init__(self, name: str, cluster: Cluster, *, device: str = "auto"):
+    def __init__(self, name: str | None, cluster: Cluster, *, device: str = "auto"):
+        """name  none: the embedded default"""
         here = load(name, device=device)
-        super().__init__(here.model, here.visual_input, here.device)
-        self._name = "+".join(_known_everywhere(one, EMBEDDED) for one in models.members(name))
+        super().__init__(here.model, here.visual_input, here.device, here.for_clips)
+        self._name = name and "+".join(_known_everywhere(one, EMBEDDED) for one in models.members(name))
         self._cluster, self._wanted_device = cluster, device
 
     def propose(
@@ -53,10 +54,10 @@ class ClusterCaptioner(PhotoCaptioner):
 
 
 def _proposing(
-    name: str, device: str, identity: list[str], search: Search, samples: int, temperature: float
+    name: str | None, device: str, identity: list[str], search: Search, samples: int, temperature: float
 ) -> Callable[[list[str]], list[Proposed]]:
     captioner = load(name, device=device)
-    _require(identity, _identity(captioner), name)
+    _require(identity, _identity(captioner), name or DEFAULT)
 
     def propose(files: list[str]) -> list[Proposed]:
         return list(captioner.propose(files, search, samples=samples, temperature=temperature))
@@ -65,7 +66,7 @@ def _proposing(
 
 
 def _identity(captioner: PhotoCaptioner) -> list[str]:
-    return [captioner.model.sha256, captioner.visual_input.identity]
+    return [captioner.identity]
 
 
 def looking_on(cluster: Cluster, encoder: PhotoEncoder, device: str) -> Extraction:
@@ -98,8 +99,8 @@ def _looking(config: EncoderConfig, device: str, sha256: str) -> Callable[[list[
     return look_at
 
 
-def _require(here: list[str], there: list[str], name: str) -> None:
-    if here != there:
+def _require(here: list[str], theirs: list[str], name: str) -> None:
+    if here != theirs:
         raise UserError(f"{name} has other weights there than where the command runs.")
 
 

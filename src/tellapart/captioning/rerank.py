@@ -1,16 +1,20 @@
 """Captions told apart: of several captions of a photo, the one that best picks it out of a collection.
 
-A candidate is worth
+The score of a candidate is
 
     log p / tokens**length  +  strength * how well a listener finds the photo by it  -  its flaws
+                            +  fluency * how far its words fall short of people's (the reward of that name; off)
 
-where the listener is a retriever that hears the caption and looks at the collection: either by the log of the
+where the listener is a retriever that reads the caption and looks at the collection: either by the log of the
 probability it gives the photo (a softmax over the collection), or by the gap between the photo and its look-alikes.
 Flaws are content words that are said again, and breaking off, as "a dog on a" does.  Candidates that have any, or are
 far less likely than the best, are not chosen while there are others.
 
 Exact copies and near-duplicates of a photo, such as the other frames of a burst, do not take part: they may share its
-caption.
+caption.  A caption that a look-alike has already is not chosen while there is another one (`kinds`).
+
+Words of the photo's context, such as the name of its album, add a bonus to candidates that have them; it is bounded, so
+that they decide between captions that are about as good.
 """
 
 from __future__ import annotations
@@ -18,9 +22,9 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -28,6 +32,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tellapart.captioning import resume
+from tellapart.captioning.kinds import COPIES_ABOVE, Bursts, Chosen, copied, with_difference
 from tellapart.data.captions import Candidate, Caption, Proposed
 from tellapart.data.tokenizers import Tokenizer, split_words
 from tellapart.decoding.contrast import Listener
@@ -38,7 +44,10 @@ from tellapart.parallel import batched
 from tellapart.retrievers.embeddings import Embedded, embed_photos
 from tellapart.retrievers.retriever import Retriever
 
-_BATCH = 16  # photos whose candidates are heard together
+if TYPE_CHECKING:
+    from tellapart.captioning.context import Context
+
+_BATCH = 16  # photos whose candidates are embedded together
 _PLACES = 65536  # photos of a collection that they are compared with at once
 _NEAR = 100  # photos most like a photo that count at each word, in a large collection
 _DEEPER = 4  # times as many as look-alikes are wanted: several of the nearest may be of one burst
@@ -58,7 +67,19 @@ class RerankConfig:
     temperature: float = 0.7
     contrast: Literal["captions", "words", "prompt"] = "captions"  # whole captions, each word (PICL), or the prompt
     listener_weight: float = 0.5  # of the listener at each word, against the captioner
-    floor: float = 0.05  # a word less likely than this share of the likeliest is not said for the listener's sake
+    floor: float = 0.05  # a word less likely than this share of the likeliest is not used for the listener's sake
+    fluency: float = 0.0  # weight of what a caption's words fall short of people's, by a language model
+    bursts: Bursts = "own"  # whether near-duplicates share a caption
+    context: Context | None = None  # what is known of photos beside their pictures
+
+    @property
+    def identity(self) -> str:
+        """What captions depend on.  Fields that came later count where they are set: rows of before stay valid."""
+        first = [one.name for one in fields(self) if one.name not in ("fluency", "bursts", "context")]
+        values = tuple(getattr(self, name) for name in first)
+        later = f" fluency={self.fluency}" if self.fluency else ""
+        later += "" if self.bursts == "own" else f" bursts={self.bursts}"
+        return f"{values}{later}" + ("" if self.context is None else f" context={self.context.identity}")
 
 
 @dataclass(frozen=True)
@@ -83,6 +104,7 @@ class Collection:
         if self.photos.features is not None:
             self._features = F.normalize(torch.from_numpy(self.photos.features), dim=1).to(retriever.device)
         self._near: dict[int, list[int]] = {}  # place -> places of its near-duplicates
+        self._earlier: dict[int, str] = {}  # captions that photos of it have already, by place
         self.duplicates_above = thresholds.duplicates_above(retriever.encoder)
 
     @classmethod
@@ -134,6 +156,28 @@ class Collection:
             waiting += new
         return found
 
+    def remember(self, captions: Mapping[str, str]) -> None:
+        """Captions that photos have already, by file."""
+        named = dict(zip(resume.places(list(captions)), captions.values(), strict=True))
+        here = enumerate(resume.places(self.photos.files))
+        self._earlier = {number: named[name] for number, name in here if named.get(name)}
+
+    def captions_so_far(self) -> Chosen:
+        so_far = Chosen()
+        for place, text in self._earlier.items():
+            so_far.add(place, Caption(self.photos.files[place], text))
+        return so_far
+
+    def place_of(self, sha256: str) -> int | None:
+        return self._place.get(sha256)
+
+    def copies(self, near: Sequence[int], features: Tensor | None) -> list[int]:
+        """Those near-duplicates that show the very same picture.  features: (D,) of the photo"""
+        if features is None or self._features is None or not near:
+            return []
+        same = self._features[list(near)] @ F.normalize(features, dim=0) > COPIES_ABOVE
+        return [place for place, is_same in zip(near, same.tolist(), strict=True) if is_same]
+
     def others(self, sha256: Sequence[str], features: Tensor | None = None) -> Tensor:
         """(B, P) True where a photo of the collection is not the photo itself, nor a copy or near-duplicate of it"""
         mask = torch.ones(len(sha256), len(self.vectors), dtype=torch.bool, device=self.vectors.device)
@@ -170,7 +214,7 @@ class Collection:
         return groups
 
     def log_found(self, embedded: Tensor, own: Tensor, others: Tensor) -> Tensor:
-        """The listener's log p(photo | caption): heard, own (N, E), others (N, P) -> (N,)"""
+        """The listener's log p(photo | caption): embedded, own (N, E), others (N, P) -> (N,)"""
         scale = self.retriever.scale
         to_own = scale * (embedded * own).sum(1)
         total = to_own  # log of the sum so far
@@ -182,7 +226,7 @@ class Collection:
     def listener(self, own: Tensor, others: Tensor, words: Tokenizer) -> Listener:
         """For contrast at each word: own (B, E), others (B, P) of the photos of a batch; tokens are `words`'s.
 
-        In a large collection only the look-alikes of the batch's photos count: thousands of beginnings are heard at
+        In a large collection only the look-alikes of the batch's photos count: thousands of beginnings are embedded at
         every word, and photos unlike the target hardly take part in the listener's choice.
         """
         near, among = self, others
@@ -207,13 +251,22 @@ def part_of(photos: Embedded, places: Sequence[int]) -> Embedded:
 
 
 def rerank(
-    proposed: Iterable[Proposed], photos: Mapping[str, PhotoVectors], collection: Collection, how: RerankConfig
+    proposed: Iterable[Proposed],
+    photos: Mapping[str, PhotoVectors],
+    collection: Collection,
+    how: RerankConfig,
+    so_far: Chosen | None = None,
 ) -> Iterator[Caption]:
-    """The chosen caption of each photo, in order.  photos: each as the listener sees it, by its hash"""
+    """The chosen caption of each photo, in order.
+
+    photos  each as the listener sees it, by its hash
+    so_far  captions that photos of the collection have, to which these are added; default: the earlier ones
+    """
+    so_far = collection.captions_so_far() if so_far is None else so_far
     for batch in batched(proposed, _BATCH):
         good = [one for one in batch if not one.error and one.candidates and one.sha256 in photos]
         own, features = stacked([photos[one.sha256] for one in good])
-        chosen = iter(choose(good, own, collection, how, features) if good else [])
+        chosen = iter(choose(good, own, collection, how, features, so_far) if good else [])
         for one in batch:
             if one.error or not one.candidates:
                 yield Caption(one.file, error=one.error or "no caption was generated")
@@ -234,12 +287,19 @@ def stacked(photos: Sequence[PhotoVectors]) -> tuple[Tensor, Tensor | None]:
 
 @torch.inference_mode()
 def choose(
-    proposed: Sequence[Proposed], own: Tensor, collection: Collection, how: RerankConfig, features: Tensor | None = None
+    proposed: Sequence[Proposed],
+    own: Tensor,
+    collection: Collection,
+    how: RerankConfig,
+    features: Tensor | None = None,
+    so_far: Chosen | None = None,
 ) -> list[Caption]:
     """The best candidate of each photo, which has one at least.
 
     own, features  (B, E), (B, D) the photos as the listener and its encoder see them
+    so_far         captions that photos of the collection have, to which these are added
     """
+    so_far = Chosen() if so_far is None else so_far
     hashes = [one.sha256 for one in proposed]
     others = collection.others(hashes, features)  # (B, P)
     duplicates = collection.near_duplicates(hashes, features)
@@ -249,39 +309,91 @@ def choose(
     to_own = (embedded * own[photo]).sum(1)
     log_found = collection.log_found(embedded, own[photo], others[photo])
     chosen, start = [], 0
-    for one, group, near in zip(proposed, groups, duplicates, strict=True):
+    for row, (one, group, near) in enumerate(zip(proposed, groups, duplicates, strict=True)):
         rows = slice(start, start + len(one.candidates))
         start = rows.stop
         to_group = collection.retriever.similarity(embedded[rows], collection.vectors[group])
         gaps = to_own[rows] - (to_group.mean(1) if group else math.nan)
         found = log_found[rows] if how.by == "softmax" or not group else gaps
-        best = _best(one.candidates, found.double().cpu().numpy(), how)
+        taken = [_is_taken(candidate, own[row], others[row], collection, so_far) for candidate in one.candidates]
+        best = best_of(one, found.double().cpu().numpy(), how, taken)
         candidate = one.candidates[best]
         alike, same = (tuple(collection.photos.files[place] for place in places) for places in (group, near))
-        chosen.append(
-            Caption(
-                one.file,
-                candidate.text,
-                candidate.logp,
-                sha256=one.sha256,
-                look_alikes=alike,
-                gap=float(gaps[best]),
-                near_duplicates=same,
-            )
+        caption = Caption(
+            one.file,
+            candidate.text,
+            candidate.logp,
+            sha256=one.sha256,
+            look_alikes=alike,
+            gap=float(gaps[best]),
+            near_duplicates=same,
         )
+        place, copies = (
+            collection.place_of(one.sha256),
+            collection.copies(near, None if features is None else features[row]),
+        )
+        caption, stem = _among_duplicates(caption, one, place, near, copies, how, so_far)
+        if place is not None:
+            so_far.add(place, caption, stem)
+        chosen.append(caption)
     return chosen
 
 
-def _best(candidates: Sequence[Candidate], found: NDArray[np.float64], how: RerankConfig) -> int:
-    """Of equally good candidates the first, which is the captioner's own choice."""
-    fluency = np.array([one.logp / max(one.tokens, 1) ** how.length for one in candidates])
-    each_token = np.array([one.logp / max(one.tokens, 1) for one in candidates])
-    if np.isnan(fluency).any():  # captions made elsewhere: one without a log p cannot be compared with one that has it
-        fluency, each_token = np.zeros(len(candidates)), np.zeros(len(candidates))
-    flawed = np.array([flaws(split_words(one.text)) for one in candidates])
-    score_baseline = fluency + how.strength * found - flawed
+def _is_taken(candidate: Candidate, own: Tensor, others: Tensor, collection: Collection, so_far: Chosen) -> bool:
+    """Whether a look-alike has this caption: own (E,), others (P,) of the photo."""
+    holders = [place for place in so_far.with_caption(candidate.text) if others[place]]
+    least = -math.inf if collection.alike_above is None else collection.alike_above
+    return bool(holders) and float((collection.vectors[holders] @ own).max()) >= least
+
+
+def _among_duplicates(
+    caption: Caption,
+    one: Proposed,
+    place: int | None,
+    near: Sequence[int],
+    copies: Sequence[int],
+    how: RerankConfig,
+    so_far: Chosen,
+) -> tuple[Caption, str]:
+    """The caption as the photo's kind asks for it, and what frames of its burst share.
+
+    place         of the photo in the collection, where it is there
+    near, copies  places of its near-duplicates, and of those that show the same picture
+    """
+    own = [] if place is None else [place]
+    if (same := so_far.first([*own, *copies])) is not None:
+        return copied(so_far.captions[same], caption), so_far.stems[same]
+    if how.bursts == "own" or (first := so_far.first(near)) is None:
+        return caption, ""
+    if how.bursts == "share":
+        return copied(so_far.captions[first], caption), ""
+    texts = [so_far.captions[other].text for other in near if other in so_far.captions]
+    return replace(caption, text=with_difference(so_far.stems[first], one.candidates, texts)), so_far.stems[first]
+
+
+def best_of(one: Proposed, found: NDArray[np.float64], how: RerankConfig, taken: Sequence[bool] | None = None) -> int:
+    """Of equally good candidates the first, which is the captioner's own choice.
+
+    found  (K,) how well the listener finds the photo by each
+    taken  (K,) those that a look-alike has: they are chosen only if it has all of them
+    """
+    candidates = one.candidates
+    log_probability = np.array([each.logp / max(each.tokens, 1) ** how.length for each in candidates])
+    each_token = np.array([each.logp / max(each.tokens, 1) for each in candidates])
+    if np.isnan(log_probability).any():  # made elsewhere: one without a log p cannot be compared with one that has it
+        log_probability, each_token = np.zeros(len(candidates)), np.zeros(len(candidates))
+    words = [split_words(each.text) for each in candidates]
+    flawed = np.array([flaws(each) for each in words])
+    score = log_probability + how.strength * found - flawed
+    if how.fluency:
+        from tellapart.rewards import fluency
+
+        score += how.fluency * fluency.shortfall(*fluency.coco().terms(words), len(words))
+    if how.context is not None:
+        score += how.context.bonus(one.file, [each.text for each in candidates])
+    free = np.ones(len(candidates), bool) if taken is None else ~np.array(taken)
     likely = each_token >= each_token.max() - how.unlikely
-    for allowed in ((flawed == 0) & likely, likely):
+    for allowed in (free & (flawed == 0) & likely, free & likely, free & (flawed == 0), (flawed == 0) & likely, likely):
         if allowed.any():
-            return int(np.where(allowed, score_baseline, -np.inf).argmax())
-    return int(score_baseline.argmax())
+            return int(np.where(allowed, score, -np.inf).argmax())
+    return int(score.argmax())

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tellapart import files
-from tellapart.captioning.rows import COLUMNS, KEY, Row
+from tellapart.captioning.rows import COLUMNS, KEY, REVIEWS, Row
 from tellapart.data.items import Input
 from tellapart.data.media.identity import Identity, identify
 from tellapart.data.media.parts import file_of
@@ -43,9 +43,13 @@ class Rows:
 
 
 def chosen(rows: Sequence[Row]) -> list[Row]:
-    """Of the rows of one photo: all that a person wrote, or else our last caption, or else the last error."""
+    """Of the rows of one photo: all that a person wrote, or else our last caption, or else the last error.
+
+    A caption that a person approved stays, unless the last one is of another picture.
+    """
     captions = [row for row in rows if "caption" in row and "key" in row]
-    return [row for row in rows if is_by_hand(row)] or captions[-1:] or list(rows[-1:])
+    approved = [row for row in captions if is_approved(row) and _picture_in(row) == _picture_in(captions[-1])]
+    return [row for row in rows if is_by_hand(row)] or approved[-1:] or captions[-1:] or list(rows[-1:])
 
 
 def by_place(rows: Sequence[Row], photos: Mapping[str, Input]) -> Rows:
@@ -56,15 +60,20 @@ def by_place(rows: Sequence[Row], photos: Mapping[str, Input]) -> Rows:
     return found
 
 
-def arrange(rows: Sequence[Row], photos: Mapping[str, Input], settings: str) -> Rows:
-    """Each row with the photo that it is of, named as this request names it, and marked if it is by hand."""
+def arrange(rows: Sequence[Row], photos: Mapping[str, Input], settings: str, *, keep_all: bool = False) -> Rows:
+    """Each row with the photo that it is of, named as this request names it, and marked if it is by hand.
+
+    keep_all  captions of what photos show now stay, whatever model and settings they were made with
+    """
     found = by_place(rows, photos)
-    pictures = _pictures(photos, [at for at, there in found.of_photos.items() if any("key" in row for row in there)])
+    pictures = _pictures(
+        photos, [at for at, existing in found.of_photos.items() if any("key" in row for row in existing)]
+    )
     _settle(found, photos, pictures, settings)
-    for at, there in found.of_photos.items():
-        there[:] = [_named(row, photos[at]) for row in there]
+    for at, existing in found.of_photos.items():
+        existing[:] = [_named(row, photos[at]) for row in existing]
         picture = pictures.get(at)
-        stay = [row for row in chosen(there) if is_by_hand(row) or _is_current(row, picture, settings)]
+        stay = [row for row in chosen(existing) if is_by_hand(row) or _is_current(row, picture, settings, keep_all)]
         if stay:
             found.done.add(at)
         if picture and any(is_by_hand(row) and "key" in row and not _shows(row, picture, settings) for row in stay):
@@ -76,10 +85,10 @@ def _settle(found: Rows, photos: Mapping[str, Input], pictures: dict[str, Identi
     """Photos that have no row of their picture get one that shows it, and whose file does not show it any more."""
     free = [row for row in found.others if _key(row) and not _exists(row["file"])]
     lacking = []
-    for at, there in found.of_photos.items():
-        elsewhere = [row for row in there if _key(row) and not _shows(row, pictures[at], settings)]
+    for at, existing in found.of_photos.items():
+        elsewhere = [row for row in existing if _key(row) and not _shows(row, pictures[at], settings)]
         free += elsewhere
-        if not any("caption" in row and (_key(row) or is_by_hand(row)) and row not in elsewhere for row in there):
+        if not any("caption" in row and (_key(row) or is_by_hand(row)) and row not in elsewhere for row in existing):
             lacking.append(at)
     if not free:
         return
@@ -92,9 +101,9 @@ def _settle(found: Rows, photos: Mapping[str, Input], pictures: dict[str, Identi
         names = _names_of(pictures[at], settings)
         if fitting := next((of_picture[name] for name in names if of_picture.get(name)), None):
             moved[id(fitting.pop())] = at
-    for there in (found.others, *found.of_photos.values()):
-        leaving = [row for row in there if id(row) in moved]
-        there[:] = [row for row in there if id(row) not in moved]
+    for existing in (found.others, *found.of_photos.values()):
+        leaving = [row for row in existing if id(row) in moved]
+        existing[:] = [row for row in existing if id(row) not in moved]
         for row in leaving:
             found.of_photos[moved.pop(id(row))].append(row)
 
@@ -107,10 +116,15 @@ def new_row(row: Row, before: Iterable[Row], picture: str, settings: str) -> Row
 
     picture   SHA-256 of what the photo shows
     """
-    theirs = {name: value for old in before for name, value in old.items() if name not in COLUMNS}
+    theirs = {name: value for old in before for name, value in old.items() if _is_theirs(name, value)}
     if "error" in row:
         return row | theirs
     return row | {"key": f"{picture[:16]}-{_sha256(settings)[:8]}-{_fingerprint(row)}"} | theirs
+
+
+def _is_theirs(name: str, value: object) -> bool:
+    """Whether people put it there for themselves; some had a column `review` before it was ours."""
+    return name not in COLUMNS or (name == "review" and value not in REVIEWS)
 
 
 def is_by_hand(row: Row) -> bool:
@@ -125,6 +139,10 @@ def is_by_hand(row: Row) -> bool:
     return key[3] is not None and key[3] != _fingerprint(row)
 
 
+def is_approved(row: Row) -> bool:
+    return "caption" in row and row.get("review") == "approved"
+
+
 def is_of_unknown_hand(row: Row) -> bool:
     """Rows of earlier versions do not say what the caption was when it was made."""
     key = _key(row)
@@ -136,11 +154,11 @@ def _named(row: Row, photo: Input) -> Row:
     return named | {"edited": True} if is_by_hand(row) else named
 
 
-def _is_current(row: Row, picture: Identity | None, settings: str) -> bool:
-    """Whether it was made of the photo as it is now, by the same model with the same settings."""
+def _is_current(row: Row, picture: Identity | None, settings: str, keep_all: bool) -> bool:
+    """Whether it was made of the photo as it is now, by the same model with the same settings or approved since."""
     key = _key(row)
     made_alike = key is not None and key[2] in (None, _sha256(settings)[:8])  # in the short form both are one
-    return "caption" in row and made_alike and _shows(row, picture, settings)
+    return "caption" in row and (made_alike or keep_all or is_approved(row)) and _shows(row, picture, settings)
 
 
 def _shows(row: Row, picture: Identity | None, settings: str) -> bool:
@@ -191,11 +209,14 @@ def places(names: Sequence[str]) -> list[str]:
     return found
 
 
+Status = tuple[int, ...]
+
+
 class Witness:
     """What photos show, if they are still what they were when this was made: a caption is of what was there then."""
 
     def __init__(self, names: Iterable[str]):
-        self._before = {name: _status(name) for name in names}
+        self._before = {name: status_of(name) for name in names}
 
     def picture(self, name: str) -> str:
         """SHA-256, or nothing."""
@@ -203,10 +224,11 @@ class Witness:
             picture = identify(name).picture
         except BadPhoto:
             return ""
-        return picture if _status(name) == self._before[name] else ""
+        return picture if status_of(name) == self._before[name] else ""
 
 
-def _status(name: str) -> tuple[int, ...] | None:
+def status_of(name: str) -> Status | None:
+    """Changes with the file; None: there is none."""
     try:
         status = file_of(name).stat()
     except (OSError, ValueError):
@@ -229,8 +251,8 @@ def _exists(name: str) -> bool:
     return "\0" not in name and os.path.lexists(file_of(name))
 
 
-def merged(there: Sequence[Row], made: Iterable[Row]) -> Iterator[Row]:
+def merged(existing: Sequence[Row], made: Iterable[Row]) -> Iterator[Row]:
     """The rows that a file holds, and those that we put there and that somebody's editor did not know of."""
-    yield from there
-    known = {(row["file"], row.get("key"), row.get("error")) for row in there}
+    yield from existing
+    known = {(row["file"], row.get("key"), row.get("error")) for row in existing}
     yield from (row for row in made if (row["file"], row.get("key"), row.get("error")) not in known)

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tellapart import files
 from tellapart.data import csv_table
@@ -24,10 +24,14 @@ from tellapart.errors import UserError
 from tellapart.printable import print_message
 
 # "file" and "caption", "logprob", "key" (and "captions", or "look_alikes", "gap"), or "file" and "error"; "id" where
-# there is one; "edited" where a person wrote the caption; and whatever else people put there
+# there is one; "edited", "review" and "original" where a person decided about the caption (see `review`); and whatever
+# else people put there
 Row = dict[str, Any]
+Review = Literal["approved", "rejected", "edited"]
 
-COLUMNS = ("file", "caption", "logprob", "error", "id", "key", "look_alikes", "gap", "captions", "edited", "attributes")
+COLUMNS = ("file", "caption", "logprob", "error", "id", "key", "look_alikes", "gap", "captions", "edited", "attributes",
+           "review", "original")  # fmt: skip
+REVIEWS: tuple[Review, ...] = ("approved", "rejected", "edited")
 _NUMBERS = ("logprob", "gap")
 _LISTS = ("look_alikes", "captions", "attributes")  # JSON in a cell
 KEY = re.compile("([0-9a-f]{16})(?:-([0-9a-f]{8})-([0-9a-f]{8}))?")  # see `resume`; the short form is an earlier one
@@ -204,7 +208,8 @@ def _from_cells(cells: dict[str, str]) -> Row:
         row |= {"edited": True} if cells.get("edited", "").casefold() not in ("", "false", "0") else {}
     else:
         row |= {"error": csv_table.text_of(cells["error"])}
-    return row | {name: csv_table.text_of(cell) for name, cell in cells.items() if name not in COLUMNS and cell}
+    theirs = (name for name, cell in cells.items() if cell and (name not in COLUMNS or name in ("review", "original")))
+    return row | {name: csv_table.text_of(cells[name]) for name in theirs}
 
 
 def _number(cell: str) -> float | None:

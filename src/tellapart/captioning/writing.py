@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
 from tellapart.captioning import resume
-from tellapart.captioning.rows import CaptionsFile, Row
+from tellapart.captioning.rows import Row
 from tellapart.captioning.sources import CaptionSource
 from tellapart.data.captions import Caption
 from tellapart.data.items import Input
@@ -15,23 +20,48 @@ from tellapart.progress import Progress
 _SAVED_TOGETHER = 16  # rows; a kill loses at most so many
 
 
-def write(speaker: CaptionSource, inputs: list[Input], out: CaptionsFile) -> int:
-    """Rows in a file, those that are there already left as they are.  Returns how many photos failed."""
+class RowStore(Protocol):
+    """Where rows go: a `CaptionsFile`, or a database."""
+
+    rows: list[Row]
+
+    @property
+    def path(self) -> object:
+        """Its name, for messages."""
+
+    def writing(self) -> AbstractContextManager[None]: ...
+
+    def keep(self, rows: Iterable[Row]) -> None: ...
+
+    def append(self, rows: Iterable[Row]) -> None: ...
+
+    def read_again(self) -> list[Row]: ...
+
+    def copy(self) -> Path: ...
+
+
+def write(speaker: CaptionSource, inputs: list[Input], out: RowStore, *, keep_all: bool = False) -> int:
+    """Rows in a file, those that are there already left as they are.  Returns how many photos failed.
+
+    keep_all  also those that another model or other settings made
+    """
     with out.writing():
-        return _write(speaker, inputs, out)
+        return _write(speaker, inputs, out, keep_all)
 
 
-def _write(speaker: CaptionSource, inputs: list[Input], out: CaptionsFile) -> int:
+def _write(speaker: CaptionSource, inputs: list[Input], out: RowStore, keep_all: bool) -> int:
     photos: dict[str, Input] = {}
     for place, photo in zip(resume.places([photo.file for photo in inputs]), inputs, strict=True):
         photos.setdefault(place, photo)  # a photo may be named twice, in two ways
     place_of = {photo.file: place for place, photo in photos.items()}
-    before = resume.arrange(out.rows, photos, speaker.settings)
+    before = resume.arrange(out.rows, photos, speaker.settings, keep_all=keep_all)
     todo = [photo.file for place, photo in photos.items() if place not in before.done]
     replaced = [row for file in todo for row in before.of_photos[place_of[file]]]
     if any(map(resume.is_of_unknown_hand, replaced)):
         _keep_copy(out)
     out.keep(before.all())
+    stay = [row for place in before.done for row in resume.chosen(before.of_photos[place])]
+    speaker.remember({row["file"]: row["caption"] for row in [*before.others, *stay] if "caption" in row})
     witness = resume.Witness(todo)
     made: list[Row] = []
     with Progress("captions", len(photos), done=len(before.done)) as bar:
@@ -66,14 +96,14 @@ def _row(photo: Input, caption: Caption) -> Row:
     return caption.row() | ({} if photo.id is None else {"id": photo.id})
 
 
-def _keep_copy(out: CaptionsFile) -> None:
+def _keep_copy(out: RowStore) -> None:
     copy = out.copy()
     print_message(
         f"{out.path}: of an earlier version, which did not note what people edited; there is a copy in {copy}"
     )
 
 
-def _report(out: CaptionsFile, before: resume.Rows, after: resume.Rows, failed: int) -> None:
+def _report(out: RowStore, before: resume.Rows, after: resume.Rows, failed: int) -> None:
     captions = len(after.of_photos) - failed
     edited = sum(any(map(resume.is_by_hand, rows)) for rows in after.of_photos.values())
     counts = [f"{captions} caption{'' if captions == 1 else 's'} in {out.path}"]

@@ -26,6 +26,11 @@ def parser() -> Parser:
         "unidiomatic words, objects (with --detector) and the divergence from the model before.  Otherwise the\n"
         "report says which guard, and by how much, and DIR holds the report only.\n"
         "\n"
+        "With --feedback, what people prefer is rewarded too: a model of words and length, learned from captions that\n"
+        "they approved, rejected or edited, or from their choices in a study.  The model is then kept if the captions\n"
+        "of the photos held out are more to their liking, the judge does not find fewer of them, and the guards hold.\n"
+        "Decisions that do not predict each other are not used.\n"
+        "\n"
         "A call that was stopped goes on when it is repeated.  Exit 1: some photos could not be used; each is named.",
         "tellapart adapt holiday/ --out runs/holiday\n  tellapart caption holiday/ --model runs/holiday",
     )
@@ -49,6 +54,11 @@ def parser() -> Parser:
     parser.add_argument(
         "--detector", metavar="FILE", help=f"{KINDS}, of COCO's classes: named objects must still be seen (ObjPrec)"
     )
+    parser.add_argument(
+        "--feedback",
+        metavar="CAPTIONS|STUDY",
+        help="a captions file with reviews (review: approved, rejected or edited), or a study folder with answers",
+    )
     parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
     return parser
 
@@ -68,6 +78,7 @@ def main(arguments: list[str]) -> int:
         minutes=request.minutes,
         detector=request.detector,
         device=request.device,
+        feedback=request.feedback,
     )
     if adapted.evaluation is None:
         print_message(f"{request.out}: this was done before.")
@@ -80,6 +91,8 @@ def main(arguments: list[str]) -> int:
         )
         for sentence in table.left_out(grid):
             print_message(sentence)
+    if adapted.feedback:
+        print_message(f"--feedback {request.feedback}: {adapted.feedback}")
     for check in adapted.checks:
         print_row(f"{'yes' if check.passed else 'no '}  {check.sentence}")
     print_row(adapted.summary)

@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
         from tellapart.captioning.rerank import RerankConfig
         from tellapart.models import retrievers
 
-        captioner = load(request.model) if request.model else load()
+        captioner = load(request.model or None)
         retriever = retrievers.load(request.retriever) if request.retriever else retrievers.load()
         describe(pages, captioner, retriever, RerankConfig())
     changed = 0

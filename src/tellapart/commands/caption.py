@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Set
 from typing import TYPE_CHECKING, Any
 
 from tellapart.captioning.ray_cluster import Cluster
@@ -19,14 +20,18 @@ if TYPE_CHECKING:
     from tellapart.captioning.contrast_prompt import ContrastConfig
     from tellapart.captioning.endpoint import Endpoint
     from tellapart.captioning.rerank import Collection
+    from tellapart.captioning.rows import CaptionsFile
     from tellapart.captioning.sources import CaptionSource
     from tellapart.data.captions import Caption
     from tellapart.data.items import Input
     from tellapart.detectors.detector import Detector
+    from tellapart.retrievers.retriever import Retriever
 
 
 def main(arguments: list[str]) -> int:
     request = parser().parse_args(arguments)
+    if request.watch:
+        request.among = request.among or request.paths
     check(request)
 
     from tellapart.captioning import coco_results
@@ -41,6 +46,8 @@ def main(arguments: list[str]) -> int:
     file = coco_results.rows_beside(results) if results else request.out
     out = CaptionsFile(file) if file and not titles else None
     source = _source(request)  # before any photo is looked at: a wrong file or address should not cost an hour
+    if request.watch and out:
+        return _watch(request, source, out)
     inputs, problems = gather(request.paths, request.split)
     if results:
         coco_results.require_ids(inputs, results)
@@ -48,39 +55,69 @@ def main(arguments: list[str]) -> int:
         raise UserError(f"--out {titles}: subtitles are those of one clip, not of {len(inputs)}.")
     if request.segments:
         inputs = segmented(inputs, request.segments)
-    collection, problems_there = _collection(request, {photo.file for photo in inputs})
-    speaker = _speaker(request, source, collection)
+    collection, collection_problems = _collection(request, {photo.file for photo in inputs})
+    source_of_captions = _speaker(request, source, collection)
     if request.segments and collection:
-        speaker = widened(speaker, lambda others: _speaker(request, source, others), collection)
+        source_of_captions = widened(source_of_captions, lambda others: _speaker(request, source, others), collection)
     if titles:
-        failed = _subtitle(request, speaker, inputs)
+        failed = _subtitle(request, source_of_captions, inputs)
     else:
-        failed = write(speaker, inputs, out) if out else show(speaker, inputs)
+        failed = write(source_of_captions, inputs, out) if out else show(source_of_captions, inputs)
     if results and out:
         coco_results.write(out.rows, inputs, results)
-    for problem in dict.fromkeys([*problems, *problems_there, *speaker.leftovers(inputs)]):
+    for problem in dict.fromkeys([*problems, *collection_problems, *source_of_captions.leftovers(inputs)]):
         print_message(problem)
-    return 1 if failed or problems or problems_there else 0
+    return 1 if failed or problems or collection_problems else 0
 
 
-def _collection(request: argparse.Namespace, captioned: set[str]) -> tuple[Collection | None, list[str]]:
+def _watch(request: argparse.Namespace, source: CandidatesFile | Endpoint | PhotoCaptioner, out: CaptionsFile) -> int:
+    from tellapart.captioning.watch import INTERVAL, Arrivals, in_folders, watch
+    from tellapart.captioning.writing import write
+
+    arrivals = Arrivals(in_folders(request.paths))
+    retriever = _retriever(request)
+
+    def caption(new: list[Input]) -> None:
+        collection, _ = _collection(request, {photo.file for photo in new}, retriever, arrivals.unfinished)
+        write(_speaker(request, source, collection), new, out, keep_all=True)
+
+    print_message(f"watching {', '.join(request.paths)}; Ctrl-C or SIGTERM stops it")
+    watch(arrivals, caption, interval=request.interval or INTERVAL)
+    print_message("stopped; the same command goes on from here")
+    return 1 if any("error" in row for row in out.rows) else 0
+
+
+def _retriever(request: argparse.Namespace) -> Retriever:
+    from tellapart.models.retrievers import load
+    from tellapart.retrievers import DEFAULT
+
+    return load(request.retriever or DEFAULT, device=request.device)
+
+
+def _collection(
+    request: argparse.Namespace,
+    captioned: set[str],
+    retriever: Retriever | None = None,
+    unfinished: Set[str] = frozenset(),
+) -> tuple[Collection | None, list[str]]:
     """The photos to be told apart from, and a sentence for whatever of them could not be used.
 
-    Those that are captioned as well are named then.
+    captioned   photos that are captioned as well, and named then
+    retriever   if it is loaded already
+    unfinished  photos that are still being written
     """
     if not request.among:
         return None, []
     from tellapart.captioning.rerank import Collection
     from tellapart.data.items import gather
-    from tellapart.models.retrievers import load
-    from tellapart.retrievers import DEFAULT
 
-    there, problems = gather(request.among, request.split)
+    found, problems = gather(request.among, request.split)
     if request.segments:
         from tellapart.captioning.segments import segmented
 
-        there = segmented(there, request.segments)
-    collection = Collection.of(load(request.retriever or DEFAULT, device=request.device), [one.file for one in there])
+        found = segmented(found, request.segments)
+    names = [one.file for one in found if one.file not in unfinished]
+    collection = Collection.of(retriever or _retriever(request), names)
     unusable = Unusable(problems.append)
     for file, reason in collection.photos.failed.items():
         if file not in captioned:
@@ -97,8 +134,12 @@ def _source(request: argparse.Namespace) -> CandidatesFile | Endpoint | PhotoCap
         return CandidatesFile(request.candidates)
     if request.endpoint:
         from tellapart.captioning.endpoint import Endpoint
+        from tellapart.captioning.styles import PROMPTS, in_language
 
-        settings = {"prompt": request.prompt, "max_tokens": request.max_tokens, "max_requests": request.max_requests}
+        prompt = PROMPTS[request.style or "caption"] if request.prompt is None else request.prompt
+        if request.language and not request.among:  # captions that are chosen by a retriever are translated afterwards
+            prompt = in_language(prompt, request.language)
+        settings = {"prompt": prompt, "max_tokens": request.max_tokens, "max_requests": request.max_requests}
         settings["sheet"] = request.sheet
         return Endpoint(
             request.endpoint,
@@ -110,15 +151,14 @@ def _source(request: argparse.Namespace) -> CandidatesFile | Endpoint | PhotoCap
             notify=notice,
             **_given(settings),
         )
-    from tellapart.album import DEFAULT
     from tellapart.captioning.captioner import load
 
     if request.ray:
         from tellapart.captioning.ray_workers import ClusterCaptioner
 
-        return ClusterCaptioner(request.model or DEFAULT, Cluster(request.ray), device=request.device)
+        return ClusterCaptioner(request.model or None, Cluster(request.ray), device=request.device)
     return load(
-        request.model or DEFAULT,
+        request.model or None,
         device=request.device,
         features=request.features,
         paths=request.paths,
@@ -139,14 +179,29 @@ def _api_key(variable: str | None) -> str:
 def _speaker(
     request: argparse.Namespace, source: CandidatesFile | Endpoint | PhotoCaptioner, collection: Collection | None
 ) -> CaptionSource:
+    from tellapart.captioning.endpoint import Endpoint
+    from tellapart.captioning.styles import styled, translated
+
+    speaker = _chooser(request, source, collection)
+    if request.language and collection is not None and isinstance(source, Endpoint):
+        speaker = translated(speaker, source.answers_to, request.language)
+    return styled(speaker, request.style) if request.style in ("alt", "tags") else speaker
+
+
+def _chooser(
+    request: argparse.Namespace, source: CandidatesFile | Endpoint | PhotoCaptioner, collection: Collection | None
+) -> CaptionSource:
     from tellapart.captioning.candidates_file import CandidatesFile
+    from tellapart.captioning.context import Context
     from tellapart.captioning.endpoint import Endpoint
     from tellapart.captioning.rerank import RerankConfig
     from tellapart.captioning.sources import of_candidates, of_captioner, of_endpoint
+    from tellapart.captioning.styles import PROMPTS
     from tellapart.decoding.search import Search
 
     chosen = {"k": request.k, "strength": request.strength, "contrast": request.contrast}
-    how = RerankConfig(**_given(chosen))
+    chosen |= {"fluency": request.fluency, "bursts": request.bursts}
+    how = RerankConfig(**_given(chosen), context=Context(request.places) if request.context else None)
     if isinstance(source, CandidatesFile):
         return of_candidates(source, collection, how)
     contrast, detector = _contrast(request) if collection is not None else (None, None)
@@ -163,6 +218,7 @@ def _speaker(
         contrast,
         detector,
         show_attributes=request.show == "attributes",
+        prompt=PROMPTS[request.style or "caption"] if request.prompt is None else request.prompt,
     )
 
 
@@ -171,10 +227,13 @@ def _contrast(request: argparse.Namespace) -> tuple[ContrastConfig | None, Detec
     if request.contrast != "prompt" and (request.contrast or not request.endpoint):
         return None, None
     from tellapart.captioning.contrast_prompt import ContrastConfig
+    from tellapart.captioning.styles import CONTRAST_PROMPTS
     from tellapart.detectors.loading import load
     from tellapart.metrics.object_words import CLASSES
 
-    given = {"prompt": request.contrast_prompt, "answers": request.answers, "images": request.images}
+    usual = CONTRAST_PROMPTS[request.style or "caption"]
+    prompt = usual if request.contrast_prompt is None else request.contrast_prompt
+    given = {"prompt": prompt, "answers": request.answers, "images": request.images}
     detector = load(request.detector, CLASSES) if request.detector else None
     return ContrastConfig(**_given(given)), detector
 
@@ -184,7 +243,7 @@ def _given(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def _subtitle(request: argparse.Namespace, speaker: CaptionSource, inputs: list[Input]) -> int:
+def _subtitle(request: argparse.Namespace, source_of_captions: CaptionSource, inputs: list[Input]) -> int:
     """Subtitles in a file.  Returns how many segments failed."""
     from tellapart.captioning.segments import cues
     from tellapart.captioning.subtitles import Reading, write
@@ -193,7 +252,7 @@ def _subtitle(request: argparse.Namespace, speaker: CaptionSource, inputs: list[
     captions = []
     with Progress("captions", len(inputs)) as bar:
         failed = Unusable(bar.message)
-        for caption in speaker.caption([one.file for one in inputs]):
+        for caption in source_of_captions.caption([one.file for one in inputs]):
             if caption.error:
                 failed.add(caption.file, caption.error)
             else:
@@ -213,10 +272,10 @@ def _words(caption: Caption) -> list[str]:
     return [", ".join(f"{word} {chance:.2f}" for word, chance in caption.attributes)]
 
 
-def show(speaker: CaptionSource, inputs: list[Input]) -> int:
+def show(source_of_captions: CaptionSource, inputs: list[Input]) -> int:
     """Lines on stdout, as they come.  Returns how many photos failed."""
     failed = Unusable(print_message)
-    for caption in speaker.caption([photo.file for photo in inputs]):
+    for caption in source_of_captions.caption([photo.file for photo in inputs]):
         if caption.error:
             failed.add(caption.file, caption.error)
         else:

@@ -25,7 +25,9 @@ def parser() -> Parser:
         "look-alikes in a collection; rows then name those look-alikes, and the gap between them and the photo.\n"
         "\n"
         "With --segments, each clip gets one caption per shot or per N seconds; --out F.srt or F.vtt are subtitles.\n"
-        "With --n-best N, rows list N captions of a photo, and N lines are printed; --candidates reads such rows.",
+        "With --n-best N, rows list N captions of a photo, and N lines are printed; --candidates reads such rows.\n"
+        "With --watch, photos get captions as they appear, told apart from those that are there (or --among).  Rows\n"
+        "that --out has stay as they are.",
         "tellapart caption holiday/ --among holiday/ --out captions.jsonl",
     )
     parser.add_argument("paths", metavar="PATH", nargs="+", help="a photo, a clip, a folder of them, or DATA.json")
@@ -72,8 +74,18 @@ def parser() -> Parser:
     parser.add_argument(
         "--ray", metavar="ADDRESS", nargs="?", const=LOCAL, help=f"{HELP}; rows are in order of completion"
     )
+    parser.add_argument(
+        "--watch",
+        action="store_true",
+        help="go on until Ctrl-C or SIGTERM, and caption photos as they appear in the folders; needs --out.  A photo "
+        "is read when its size and time are the same in two polls and it can be decoded",
+    )
+    parser.add_argument(
+        "--interval", type=seconds, metavar="SECONDS", help="time between two polls of --watch (default: 5)"
+    )
     _add_decoding(parser)
     _add_among(parser)
+    _add_context(parser)
     _add_clips(parser)
     _add_server(parser)
     return parser
@@ -115,13 +127,44 @@ def _add_among(parser: Parser) -> None:
         "--strength", type=strength, metavar="S", help="weight of the retriever against the captioner (default: 0.4)"
     )
     among.add_argument(
+        "--fluency", type=strength, metavar="W", help="weight of a language model of captions, such as 0.1 (default: 0)"
+    )
+    among.add_argument(
         "--contrast",
         choices=("captions", "words", "prompt"),
         help="re-rank whole captions; weigh each word by the retriever; or show the model the photos that a first "
         "caption is confused with, and ask for a sentence that fits this photo alone (default: captions; with "
         "--endpoint: prompt)",
     )
+    among.add_argument(
+        "--bursts",
+        choices=("own", "share", "stem"),
+        help="near-duplicates, such as frames of a burst: each its own caption, all the caption of the first, or that "
+        "one with what a frame adds (default: own).  Copies always share a caption; look-alikes have different ones",
+    )
     among.add_argument("--candidates", metavar="F.jsonl", type=Path, help="choose from captions of another program")
+
+
+def _add_context(parser: Parser) -> None:
+    context = parser.add_argument_group("context and style")
+    context.add_argument(
+        "--context",
+        action="store_true",
+        help="use what is known of a photo: the note in its folder (context.txt or note.txt), the names of file and "
+        "folder, its EXIF date, and its place (--places).  It goes into the prompt of a server or a vision-language "
+        "model, and captions that have its words are preferred a little",
+    )
+    context.add_argument(
+        "--places", metavar="F.csv", type=Path, help="names of places for GPS positions: name, latitude, longitude"
+    )
+    context.add_argument(
+        "--style",
+        choices=("alt", "caption", "tags"),
+        help="alt: alternative text of at most 125 characters; tags: words separated by commas (default: caption)",
+    )
+    context.add_argument(
+        "--language", metavar="NAME", help="of the captions, such as German; only with --endpoint (default: English)"
+    )
 
 
 def _add_clips(parser: Parser) -> None:
@@ -155,8 +198,9 @@ def _add_server(parser: Parser) -> None:
     server = parser.add_argument_group(
         "captions from a server with the OpenAI API",
         f"Each photo goes to URL, and to no other host, as a JPEG of at most {LONGEST_SIDE} pixels a side without\n"
-        "metadata, together with the prompt.  A photo is one request.  With --among, one whose caption fits others is\n"
-        "sent again with those others: two requests more, or three if the server gives one answer at a time.\n"
+        "metadata, together with the prompt, to which --context adds what is known of the photo.  A photo is one\n"
+        "request.  With --among, one whose caption fits others is sent again with those others: two requests more, or\n"
+        "three if the server gives one answer at a time; and --language translates the chosen caption: one more.\n"
         "Failed requests are repeated.  A key is sent only if TELLAPART_API_KEY holds one or\n"
         "--api-key-env names its variable.  A line at the end says how many requests and tokens it was.",
     )
@@ -206,10 +250,13 @@ def segments(text: str) -> str | float:
 def check(request: argparse.Namespace) -> None:
     """What the arguments cannot say of each other by themselves."""
     told_apart = {"--retriever": request.retriever, "--k": request.k, "--strength": request.strength}
-    told_apart |= {"--contrast": request.contrast, "--candidates": request.candidates}
+    told_apart |= {"--contrast": request.contrast, "--candidates": request.candidates, "--bursts": request.bursts}
+    told_apart |= {"--fluency": request.fluency}
     for name, value in told_apart.items():
         if value is not None and not request.among:
             raise UserError(f"{name} needs --among, the collection that photos are told apart from.")
+    _check_watch(request)
+    _check_context(request)
     if bool(request.endpoint) != bool(request.endpoint_model):
         raise UserError("--endpoint and --endpoint-model go together: where the server is, and which model to ask.")
     if request.dtype and (request.endpoint or request.candidates):
@@ -244,6 +291,30 @@ def check(request: argparse.Namespace) -> None:
         raise UserError("--contrast words needs a captioner that can be asked word by word: a --model.")
     if request.out and request.candidates and request.out.resolve() == request.candidates.resolve():
         raise UserError(f"--out {request.out}: this is the file of candidates; choose another name.")
+
+
+def _check_watch(request: argparse.Namespace) -> None:
+    if request.interval is not None and not request.watch:
+        raise UserError("--interval is the time between two polls of --watch.")
+    if not request.watch:
+        return
+    if not request.out or request.out.suffix not in (".jsonl", ".csv"):
+        raise UserError("--watch needs --out F.jsonl or F.csv, a file that rows can be added to.")
+    for name in ("candidates", "ray", "segments", "features", "n_best", "split"):
+        if getattr(request, name):
+            raise UserError(f"--watch and --{name.replace('_', '-')} do not go together.")
+
+
+def _check_context(request: argparse.Namespace) -> None:
+    if request.places and not request.context:
+        raise UserError("--places needs --context, which uses the place of a photo.")
+    if request.language and not request.endpoint:
+        raise UserError("--language needs --endpoint: other captioners write in the language that they learned.")
+    for wish, name in (("context", "n_best"), ("context", "ray"), ("context", "show"), ("style", "n_best")):
+        if getattr(request, wish) and getattr(request, name):
+            raise UserError(f"--{wish} and --{name.replace('_', '-')} do not go together.")
+    if request.context and request.contrast == "words":
+        raise UserError("--context and --contrast words do not go together: the context is of whole captions.")
 
 
 def _check_decoding(request: argparse.Namespace) -> None:

@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> int:
         reader, left_out = text_reader(listening, "auto")
         captioners = Captioners(out / "captions", "auto", None, [])
         tuned = [str(_tune(split.photos, out))] if request.train else []
-        models = rows.models([*album.EMBEDDED, *tuned])
+        models = rows.models([*(name for name in album.EMBEDDED if name != album.CLIPS), *tuned])
         grid, problems = grid_of(split, models, captioners, listening, reader, against=models[0].name, metrics=_METRICS)
         if grid is None:  # which no photo of an album that is whole can be the reason of
             raise UserError(f"{album.HERE}: the album could not be captioned; install tellapart again.")
@@ -120,8 +120,8 @@ def _tune(photos: Sequence[Example], out: Path) -> Path:
     from tellapart.recipe import EncoderConfig
 
     run = out / _TUNED
-    there = [replace(photo, split="train" if photo.extra["group"] else "val") for photo in photos]
-    examples.write(DataSet("album", there), out / "album.json")
+    assigned = [replace(photo, split="train" if photo.extra["group"] else "val") for photo in photos]
+    examples.write(DataSet("album", assigned), out / "album.json")
     config = models.read_config(models.find(album.DEFAULT), "captioner")
     settings = {key: value for key, value in config.settings.items() if not models.is_size(key)}
     encoder = {key: value for key, value in config.inputs[REGIONS].items() if key in EncoderConfig.__dataclass_fields__}

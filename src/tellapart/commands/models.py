@@ -7,7 +7,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from tellapart import files, paths, recipe_files
-from tellapart.album import DEFAULT, EMBEDDED
+from tellapart.album import CLIPS, DEFAULT, EMBEDDED
 from tellapart.captioners import CAPTIONERS
 from tellapart.commands.arguments import Parser
 from tellapart.encoders import ANY_BACKBONE, BUNDLED, ENCODERS, Custom, Published, weights_file
@@ -25,7 +25,8 @@ def main(arguments: list[str]) -> int:
 
     sections = {
         "captioners, ready to use (--model)": {
-            name: _card(folder) + (" (the default)" if name == DEFAULT else "") for name, folder in EMBEDDED.items()
+            name: _card(folder) + {DEFAULT: " (the default)", CLIPS: " (the default of clips)"}.get(name, "")
+            for name, folder in EMBEDDED.items()
         },
         "captioners, to train (recipe: captioner)": {name: entry.line for name, entry in CAPTIONERS.items()},
         "retrievers, ready to use (--retriever)": {

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tellapart import files
-from tellapart.commands.arguments import Parser, number, positive
+from tellapart.commands.arguments import Parser, add_address, number, positive
 from tellapart.errors import UserError
 from tellapart.printable import print_message, print_row, printable
 
@@ -138,8 +138,7 @@ def _serve(arguments: list[str]) -> int:
         "tellapart study serve study --port 8080",
     )
     parser.add_argument("study", metavar="STUDY", type=Path, help="a study folder")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
-    parser.add_argument("--port", type=_port, default=8000, help="default: %(default)s")
+    add_address(parser)
     _add_database(parser)
     request = parser.parse_args(arguments)
 
@@ -285,7 +284,7 @@ def _add_database(parser: Parser) -> None:
     parser.add_argument(
         "--database",
         metavar="URL",
-        help="where answers are, such as postgresql+psycopg://... (default: STUDY/answers.db)",
+        help="where answers are, such as postgresql+pg8000://... (default: STUDY/answers.db)",
     )
 
 
@@ -299,10 +298,6 @@ def _answers(request: argparse.Namespace) -> Answers:
 
 def _count(text: str) -> int:
     return int(number(text, 0, 2**32 - 1))
-
-
-def _port(text: str) -> int:
-    return int(number(text, 0, 65535))
 
 
 def _share(text: str) -> float:

@@ -76,19 +76,13 @@ def _run(writer: Writer, number: int, without: int, *, dry_run: bool) -> int:
     counts = Counter[str]()
     with Progress("photos", number) as bar:
         failed = Unusable(bar.message)
-        for planned in writer.plan():
+        for planned in writer.run(dry_run=dry_run):
             bar.advance(1)
             if isinstance(planned, BadPhoto):
                 failed.add(planned.file, planned.reason)
                 continue
             if dry_run:
                 print_row(str(planned.target), planned.action, planned.caption)
-            elif planned.merged.edits:
-                try:
-                    writer.write(planned)
-                except UserError as error:
-                    failed.add(planned.photo, str(error).rstrip("."))
-                    continue
             counts[planned.action] += 1
             counts["kept"] += bool(planned.merged.kept)
         failed.rest()

@@ -74,6 +74,11 @@ class CaptionedPhotos:
     def __len__(self) -> int:
         return len(self.examples)
 
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """(P,) of each photo in all streams"""
+        return self._counts.sum(1)  # type: ignore[no-any-return]
+
     def inputs(self, photos: NDArray[np.int64], chance: NDArray[np.float64] | None = None) -> Inputs:
         """What is seen of the photos; in each stream as many rows as the most that one of them has.
 
@@ -151,7 +156,9 @@ class BatchStream(Generic[OneBatch]):
 
     share  (rank, size): of each batch the part of one of several processes, which together have the batch that one
            alone would have; a part may be empty
-    by_length  captions that are about as long stand together: within a few dozen batches, the order of which is random
+    by_length  captions that are about as long stand together, and items with as many regions: within a few dozen
+               batches, the order of which is random
+    visits     the items of an epoch, some of them several times, each time with other captions (default: each once)
     """
 
     data: Data[OneBatch]
@@ -161,27 +168,32 @@ class BatchStream(Generic[OneBatch]):
     consumed: int = 0
     share: tuple[int, int] = (0, 1)
     by_length: bool = False
+    visits: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        self._visits = np.arange(len(self.data)) if self.visits is None else self.visits
 
     @property
     def batches_per_epoch(self) -> int:
-        return -(-len(self.data) // self.batch_size)
+        return -(-len(self._visits) // self.batch_size)
 
     def __iter__(self) -> Iterator[OneBatch]:
         while True:
             epoch, position = divmod(self.consumed, self.batches_per_epoch)
             order, ranks, chance = self._epoch(epoch)
             for start in range(position * self.batch_size, len(order), self.batch_size):
-                photos = self._own(order[start : start + self.batch_size])
+                visits = self._own(order[start : start + self.batch_size])
                 self.consumed += 1
-                yield self.data.batch(photos, [self._choose(photo, ranks[photo]) for photo in photos], chance[photos])
+                chosen = [self._choose(visit, ranks) for visit in visits]
+                yield self.data.batch(self._visits[visits], chosen, chance[visits])
 
-    def _own(self, photos: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _own(self, visits: NDArray[np.int64]) -> NDArray[np.int64]:
         rank, size = self.share
-        return photos[len(photos) * rank // size : len(photos) * (rank + 1) // size]
+        return visits[len(visits) * rank // size : len(visits) * (rank + 1) // size]
 
     def _epoch(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-        """An order of the photos, and for each photo a random number per caption and one more."""
-        draw, count = np.random.default_rng((self.seed, epoch)), len(self.data)
+        """An order of the visits, and for each visit a random number per caption and one more."""
+        draw, count = np.random.default_rng((self.seed, epoch)), len(self._visits)
         most = max(map(len, self.data.captions))
         order, ranks, chance = draw.permutation(count), draw.random((count, most)), draw.random(count)
         return self._sorted(order, ranks, draw) if self.by_length else order, ranks, chance
@@ -189,22 +201,23 @@ class BatchStream(Generic[OneBatch]):
     def _sorted(
         self, order: NDArray[np.int64], ranks: NDArray[np.float64], draw: np.random.Generator
     ) -> NDArray[np.int64]:
-        """The same photos; the last batch, which may be smaller, stays the last."""
-        length = np.array(
-            [max(len(self.data.captions[photo][k]) for k in self._choose(photo, ranks[photo])) for photo in order]
-        )
+        """The same visits; the last batch, which may be smaller, stays the last."""
+        of = [(self.data.captions[photo], visit) for visit, photo in zip(order, self._visits[order], strict=True)]
+        length = np.array([max(len(captions[k]) for k in self._choose(visit, ranks)) for captions, visit in of])
+        rows = getattr(self.data, "rows", np.zeros(len(self.data), np.int64))[self._visits[order]]
         pool = self.batch_size * _POOL
         parts = [
-            np.argsort(length[start : start + pool], kind="stable") + start for start in range(0, len(order), pool)
+            np.lexsort((length[start : start + pool], rows[start : start + pool])) + start
+            for start in range(0, len(order), pool)
         ]
         batches = np.array_split(np.concatenate(parts), range(self.batch_size, len(order), self.batch_size))
         whole = len(batches) - (len(batches[-1]) < self.batch_size)
         places: NDArray[np.int64] = np.concatenate([*(batches[i] for i in draw.permutation(whole)), *batches[whole:]])
         return order[places]
 
-    def _choose(self, photo: int, ranks: NDArray[np.float64]) -> list[int]:
+    def _choose(self, visit: int, ranks: NDArray[np.float64]) -> list[int]:
         """K different captions; where the photo has fewer, all of them, again and again until there are K."""
-        order = np.argsort(ranks[: len(self.data.captions[photo])])
+        order = np.argsort(ranks[visit, : len(self.data.captions[self._visits[visit]])])
         if not len(order):  # a photo without captions, which some objectives learn from
             return []
         return [int(k) for k in np.resize(order, self.captions_per_photo)]

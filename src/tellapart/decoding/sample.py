@@ -70,6 +70,7 @@ def sample(
     top_p: float = 1.0,
     generator: torch.Generator | None = None,
     uniform: Tensor | None = None,
+    forced: Tensor | None = None,
 ) -> Rollout:
     """Independent random captions, `samples` per photo, grouped by photo.
 
@@ -78,6 +79,7 @@ def sample(
     top_p        draw among the fewest likeliest words that together reach this probability (of what top_k left);
                  alone it sorts the whole vocabulary at every step: top_k=1000 beside it is 5 times faster
     uniform      (N, max_words) in (0, 1]: the random numbers, one a word, for who must know what each caption got
+    forced       (N, any) the first words of each caption, which are not drawn
     """
     _check(samples, temperature, top_k, top_p)
     start = opening(memory, rules.bos)
@@ -92,6 +94,8 @@ def sample(
             word = _invert(probability, row, numbers[captions, prefix.shape[1]])
         else:
             word = _draw(probability, row, captions, samples * len(start), generator)
+        if forced is not None and prefix.shape[1] < forced.shape[1]:
+            word = forced[captions, prefix.shape[1]]
         return word, _of(word, row, policy)
 
     with AtOnce():

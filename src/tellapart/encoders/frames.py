@@ -1,12 +1,13 @@
 """Frames of a clip through any encoder of photos: N frames evenly in time, one after the other as rows.
 
 With a grid of one cell a row is a frame, with more it is a cell of a frame.  So every captioner takes clips.  A photo
-is a clip whose frames are all the same.
+is a clip whose frames are all the same; to a captioner, which sees a set of rows, that is as if there were one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from tellapart.data.media import clips
 from tellapart.data.media.photos import Fit, Photo, fitted
 from tellapart.encoders import PhotoEncoder
 from tellapart.encoders.encoder import Features
+from tellapart.recipe import EncoderConfig
 
 _BATCH = 16  # frames through the encoder at once; more is no faster on a CPU
 
@@ -48,7 +50,8 @@ class FrameEncoder:
 
     def __init__(self, encoder: PhotoEncoder, frames: int, around: int = 0):
         self.of_photos, self.frames, self.offsets = encoder, frames, (-around, 0, around) if around else (0,)
-        self.config, self.fit, self.weights_sha256 = encoder.config, encoder.fit, encoder.weights_sha256
+        self.config = replace(encoder.config, frames=frames, around=around)
+        self.fit, self.weights_sha256 = encoder.fit, encoder.weights_sha256
         self.regions, self.feature_size, self.pooled_size = (
             frames * len(self.offsets) * encoder.regions,
             encoder.feature_size,
@@ -57,7 +60,8 @@ class FrameEncoder:
 
     @property
     def identity(self) -> dict[str, Any]:
-        return self.of_photos.identity | {"frames": self.frames}
+        around = {"around": self.config.around} if self.config.around else {}
+        return self.of_photos.identity | {"frames": self.frames} | around
 
     def read(self, source: clips.Source) -> Photo:
         """(N, S, S, 3)"""
@@ -76,3 +80,14 @@ class FrameEncoder:
         grid, pooled = torch.cat([part.grid for part in parts]), torch.cat([part.pooled for part in parts])
         rows = rows.to(grid.device)
         return Features(grid[rows].reshape(batch, self.regions, -1), pooled[rows].reshape(batch, frames, -1).mean(1))
+
+
+def with_frames(config: EncoderConfig, load: Callable[[EncoderConfig], PhotoEncoder]) -> PhotoEncoder:
+    """An encoder of photos, with as many frames of clips as the settings ask for.
+
+    load  settings -> the encoder; one that reads clips itself is given the frames, and knows which it needs
+    """
+    if not config.frames:
+        return load(config)
+    encoder = load(replace(config, frames=0, around=0))
+    return load(config) if hasattr(encoder, "read") else FrameEncoder(encoder, config.frames, config.around)

@@ -8,15 +8,12 @@ from tellapart.encoders import ENCODERS, Custom, OnHub, PhotoEncoder, classifier
 from tellapart.encoders.backbone import Backbone
 from tellapart.encoders.clip import ProjectedClip
 from tellapart.encoders.encoder import Encoder
-from tellapart.encoders.frames import FrameEncoder
+from tellapart.encoders.frames import with_frames
 from tellapart.recipe import EncoderConfig
 
 
 def load(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
-    encoder = _load(config, device)
-    if config.frames and not hasattr(encoder, "read"):  # one that reads clips itself knows which frames it needs
-        return FrameEncoder(encoder, config.frames, config.around)
-    return encoder
+    return with_frames(config, lambda one: _load(one, device))
 
 
 def _load(config: EncoderConfig, device: torch.device) -> PhotoEncoder:

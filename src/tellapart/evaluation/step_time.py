@@ -110,9 +110,9 @@ class TimedPolicyGradient(PolicyGradient):
 
     watch: Stopwatch
 
-    def _draw(self, memory: Any, samples: int) -> Rollout:
+    def _draw(self, memory: Any, samples: int, forced: Tensor | None = None) -> Rollout:
         with self.watch.part("sample"):
-            return super()._draw(memory, samples)
+            return super()._draw(memory, samples, forced)
 
     def _search(self, memory: Any) -> Rollout:
         with self.watch.part("sample"):
@@ -238,8 +238,8 @@ def _sources(
 def _stores(encoders: Encoders, root: Path, dataset: str) -> Stores | None:
     """What is kept of a data set; nothing where a stream is missing."""
     found = {name: _store(encoder, root, dataset) for name, encoder in encoders.items()}
-    there = Stores((name, store) for name, store in found.items() if store is not None)
-    return there if len(there) == len(found) else None
+    complete = Stores((name, store) for name, store in found.items() if store is not None)
+    return complete if len(complete) == len(found) else None
 
 
 def _store(encoder: Origin, root: Path, dataset: str) -> StoredFeatures | None:

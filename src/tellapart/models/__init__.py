@@ -58,6 +58,7 @@ from tellapart.models.weights import (
     save_weights,
     shapes_in,
     weights_file,
+    weights_sha256,
 )
 
 __all__ = [
@@ -90,6 +91,7 @@ __all__ = [
     "start_from",
     "stream_sizes",
     "streams_of",
+    "weights_sha256",
 ]
 
 _FORMAT = 1
@@ -220,12 +222,12 @@ def members(name: str) -> list[str]:
     """The models that A+B names.  What is a model as a whole is that: a folder's name may have a plus in it."""
     parts = name.split("+")
     lengths = range(len(parts), 0, -1)
-    length = next((length for length in lengths if _is_there("+".join(parts[:length]))), 1)
+    length = next((length for length in lengths if _exists("+".join(parts[:length]))), 1)
     others = parts[length:]
     return ["+".join(parts[:length]), *(members("+".join(others)) if others else [])]
 
 
-def _is_there(name: str) -> bool:
+def _exists(name: str) -> bool:
     return name in EMBEDDED or files.is_folder(Path(name))
 
 
@@ -334,9 +336,11 @@ def start_from(name: str | Path, captioner: nn.Module, inputs: Inputs) -> None:
             f"init_from: {folder} takes the streams {', '.join(theirs)}, and this run gives {', '.join(inputs)}."
         )
     for stream, encoder in inputs.items():
-        if (other := theirs[stream]) == encoder:
+        other = theirs[stream]
+        # With more frames there are more rows of the same kind, so that a captioner of photos can go on with clips.
+        fields = sorted((encoder.keys() | other.keys()) - {"frames"})
+        if (field := next((key for key in fields if encoder.get(key) != other.get(key)), None)) is None:
             continue
-        field = next(key for key in sorted(encoder.keys() | other.keys()) if encoder.get(key) != other.get(key))
         raise UserError(
             f"init_from: {folder} learned from features of another encoder: {field} is {other.get(field)} there "
             f"and {encoder.get(field)} here."

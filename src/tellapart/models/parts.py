@@ -21,6 +21,7 @@ from tellapart import files, models, paths
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.encoders import PhotoEncoder, loading, pretrained
 from tellapart.encoders.encoder import Encoder, Tuned
+from tellapart.encoders.frames import with_frames
 from tellapart.errors import UserError
 from tellapart.models import clip_words
 from tellapart.recipe import EncoderConfig
@@ -93,17 +94,19 @@ def load_encoder(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
     return tuned_encoder(folder, config, device) if is_tagger(folder) else loading.load(config, device)
 
 
-def tuned_encoder(folder: Path, config: EncoderConfig, device: torch.device) -> Encoder:
+def tuned_encoder(folder: Path, config: EncoderConfig, device: torch.device) -> PhotoEncoder:
     run = read_tagger(folder)
     if run.network.encoder is None:
         raise UserError(f"{folder} is a tagger of features; only one that was trained with tuned_blocks is an encoder.")
     own = {name.removeprefix("encoder."): part for name, part in run.weights.items() if name.startswith("encoder.")}
     name = files.real(folder).name if config.name == str(folder) else config.name
-    return Encoder(replace(config, name=name), device, Tuned(run.base, own, folder))
+    tuned = Tuned(run.base, own, folder)
+    return with_frames(replace(config, name=name), lambda one: Encoder(one, device, tuned))
 
 
 def part_of(encoder: object) -> Part | None:
     """What a model must carry to use an encoder or a source of attributes; nothing where a package brings it."""
+    encoder = getattr(encoder, "of_photos", encoder)
     if isinstance(encoder, Encoder) and encoder.tuned and encoder.tuned.folder:
         return Part(encoder.tuned.folder, encoder.weights_sha256)
     found = getattr(encoder, "part", None)

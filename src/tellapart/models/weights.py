@@ -45,7 +45,12 @@ def load_weights(folder: Path, captioner: nn.Module) -> str:
     file = weights_file(folder)
     tensors, _ = read_tensors(file)
     put_weights(file, captioner, unpacked(_of_model(file, tensors)))
-    return hashlib.sha256(files.read_bytes(file)).hexdigest()
+    return weights_sha256(folder)
+
+
+def weights_sha256(folder: Path) -> str:
+    """Of the file that `load_weights` reads."""
+    return hashlib.sha256(files.read_bytes(weights_file(folder))).hexdigest()
 
 
 def weights_file(folder: Path) -> Path:

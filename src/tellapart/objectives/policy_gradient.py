@@ -1,8 +1,9 @@
-"""Policy gradient: what the captioner says becomes likelier by as much as it is worth more than what else it says.
+"""Policy gradient: what the captioner says becomes likelier by as much as its reward is above that of the rest.
 
 REINFORCE (Williams, 1992) for captions, self-critical training (SCST; Rennie et al., 2017) and what grew out of them:
 where captions come from, what they are compared with, how advantages are scaled and how the loss is summed up are
-choices that combine freely (`PolicyConfig`).
+choices that combine freely (`PolicyConfig`).  The first words of captions may be a reference's and learned by
+cross-entropy, which is an advantage of 1 (MIXER; Ranzato et al., 2016).
 
 What we leave out on purpose: ratios and clipping (PPO, GRPO), for every batch is learned from once, so that the ratio
 is 1; and a discount, for a caption is short and its reward comes at its end.
@@ -69,7 +70,7 @@ def divergence(logp: Tensor, before: Tensor, mask: Tensor) -> Tensor:
 
 
 class Scores(Protocol):
-    """What captions are worth."""
+    """Rewards of captions."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -133,7 +134,8 @@ class PolicyGradient:
         with self._mode():
             seen = hide_some(batch.inputs, self._hide_regions)
             memory = self._captioner.encode(seen)
-            rollout, reference = self._roll_out(memory), None
+            forced = self._forced(batch, progress)
+            rollout, reference = self._roll_out(memory, forced), None
             if config.references:
                 rollout, reference = self._beside_references(rollout, memory, batch)
             samples = len(rollout.tokens) // len(batch.photos)
@@ -145,6 +147,8 @@ class PolicyGradient:
         above = spread(above, reward.sentence - baseline.sentence, spans)  # (N, T)
         if config.whiten != "none":
             above = baselines.whitened(above, rollout.mask, len(above) if config.whiten == "batch" else samples)
+        if forced is not None:
+            above = torch.cat([torch.ones_like(above[:, : forced.shape[1]]), above[:, forced.shape[1] :]], 1)
         learned = rollout.mask & ~rollout.logp.isneginf()  # a reference may have words that are never said
         logp = rollout.logp.masked_fill(~learned, 0.0)
         loss, weight = policy_gradient(logp, above, learned, config.reduction)
@@ -170,19 +174,28 @@ class PolicyGradient:
     def _mode(self) -> AbstractContextManager[None]:
         return nullcontext() if self._config.dropout else _without_dropout(self._module)
 
-    def _roll_out(self, memory: Any) -> Rollout:
+    def _forced(self, batch: Batch, progress: float) -> Tensor | None:
+        """(N, words) the first words of captions, those of references, ever fewer; none: nothing is forced"""
+        count, samples = int(self._config.mixer * (1 - progress)), self._config.samples
+        if not count:
+            return None
+        references = batch.tokens.view(len(batch.photos), -1, batch.tokens.shape[1])[:, :, :count]
+        which = torch.arange(samples, device=references.device) % references.shape[1]
+        return references[:, which].flatten(0, 1)
+
+    def _roll_out(self, memory: Any, forced: Tensor | None = None) -> Rollout:
         """Captions with their log p, through which gradients flow."""
         config = self._config
         if config.sampler in ("beam", "diverse_beam"):
             return self._scored(memory, self._search(memory))
         # With words that may not be repeated, what a word was drawn from depends on those before it.
         if not self._two_passes or config.no_repeat or config.dropout:
-            return self._draw(memory, config.samples)
+            return self._draw(memory, config.samples, forced)
         with torch.no_grad():
-            drawn = self._draw(memory, config.samples)
+            drawn = self._draw(memory, config.samples, forced)
         return self._scored(memory, drawn)
 
-    def _draw(self, memory: Any, samples: int) -> Rollout:
+    def _draw(self, memory: Any, samples: int, forced: Tensor | None = None) -> Rollout:
         if self._config.sampler == "greedy":
             return greedy(self._captioner, memory, self._rules)
         config = self._config
@@ -194,6 +207,7 @@ class PolicyGradient:
             temperature=config.temperature,
             top_k=config.top_k,
             top_p=config.top_p,
+            forced=forced,
         )
 
     def _search(self, memory: Any) -> Rollout:

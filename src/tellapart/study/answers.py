@@ -6,25 +6,19 @@ An answer is on the disk when `add` returns.  The first answer to a trial stands
 from __future__ import annotations
 
 import secrets
-import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-from sqlalchemy import JSON, Column, Float, Integer, MetaData, String, Table, create_engine, event, insert, select
-from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQLAlchemyError
-from sqlalchemy.pool import NullPool
+from sqlalchemy import JSON, Column, Float, Integer, MetaData, String, Table, insert, select
+from sqlalchemy.exc import IntegrityError
 
-from tellapart.errors import UserError
+from tellapart.databases import Database
 
 NAME = "answers.db"
-_WAIT = 30  # seconds for another writer
 
 _meta = MetaData()
 _people = Table(
@@ -67,39 +61,12 @@ class Answer:
     received: float = 0.0
 
 
-class DatabaseGone(UserError):
-    """The database does not answer; what was acknowledged before is in it."""
-
-
 class Answers:
     def __init__(self, folder: Path, url: str | None = None):
-        """url  of another database, such as postgresql+psycopg://...; none: SQLite in the folder"""
+        """url  of another database; none: SQLite in the folder"""
         self._joining = threading.Lock()
-        self._name = f"{folder / NAME}" if url is None else "the database"
-        if url is None:
-            path = folder / NAME
-            path.touch()
-            # opened anew each time and never created: a file that was removed is noticed, not written into unseen
-            address = f"file:{quote(str(path.resolve()))}?mode=rw"
-            self._engine = create_engine(
-                "sqlite://", creator=lambda: sqlite3.connect(address, uri=True, timeout=_WAIT), poolclass=NullPool
-            )
-            event.listen(self._engine, "connect", _durable)
-        else:
-            try:
-                self._engine = create_engine(url, pool_pre_ping=True)
-            except (ArgumentError, NoSuchModuleError, ImportError) as error:
-                raise UserError(f"--database: this database cannot be used ({error}).") from None
-        with self._asking():
-            _meta.create_all(self._engine)
-
-    @contextmanager
-    def _asking(self) -> Iterator[None]:
-        try:
-            yield
-        except SQLAlchemyError as error:
-            reason = str(getattr(error, "orig", None) or error).splitlines()[0]
-            raise DatabaseGone(f"{self._name}: the answers cannot be stored or read ({reason}).") from None
+        database = Database(_meta, folder / NAME, "the answers", url)
+        self._engine, self._asking = database.engine, database.asking
 
     def join(self, sessions: int, subject_id: str | None = None, study_id: str = "", session_id: str = "") -> Person:
         """A new person, in the session that the fewest have; somebody who comes back by a subject id is the same."""
@@ -147,8 +114,3 @@ class Answers:
             order = (_answers.c.received, _answers.c.person, _answers.c.trial)
             answers = connection.execute(select(_answers).order_by(*order)).all()
         return [Person(*row) for row in people], [Answer(*row) for row in answers]
-
-
-def _durable(connection: Any, _: Any) -> None:
-    """On the disk before a commit returns, whatever was compiled in as the default."""
-    connection.execute("PRAGMA synchronous=FULL")

@@ -1,8 +1,9 @@
 """A toy world of moving shapes: which shape it is, which way it goes, and which colour it turns, in short clips.
 
-Each is seen at another range.  A single frame shows the shape.  The way is seen between frames close together only: the
-shape leaves at one side and returns at the other, so that far apart it may have gone either way.  The order of the two
-colours is seen between frames far apart: both are shown for about half of a clip, and the turn itself lasts no time.
+Each is seen at another range.  A single frame shows the shape, if it is seen sharply: all shapes have the same area.
+The way is seen between frames close together only: the shape leaves at one side and returns at the other, and is where
+it was after every PERIOD frames.  The order of the two colours is seen between frames far apart: both are shown for
+about half of a clip, and the turn itself lasts no time.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from PIL import Image, ImageDraw
 
 from tellapart.data.examples import DataSet, Example, write
 
-SHAPES = ("circle", "square", "triangle")
+SHAPES = {"circle": 6.5, "square": 5.5, "triangle": 8.0}  # half of the height: all cover about 145 pixels
 WAYS = {"left": (-1, 0), "right": (1, 0), "rises": (0, -1), "falls": (0, 1)}
 COLOURS = {"red": (220, 40, 40), "blue": (50, 80, 230)}
-SIZE, FRAMES, SPEED = 32, 24, 2  # pixels a side; of a clip; pixels a frame
-_RADIUS = 6
+SIZE, FRAMES, SPEED = 32, 24, 8  # pixels a side; of a clip; pixels a frame
+PERIOD = SIZE // SPEED
 RGB = NDArray[np.uint8]  # (H, W, 3)
 
 
@@ -37,8 +38,10 @@ class Scene:
     turns: str  # the colour at the end
 
     def caption(self, number: int = 0) -> str:
+        """Some people say all (0, 1), some only a part of it (2, 3)."""
         moves = self.way if self.way in ("rises", "falls") else f"moves {self.way}"
-        return f"{('a', 'the')[number % 2]} {self.shape} {moves} and turns {self.turns}"
+        turns = f"turns {self.turns}"
+        return f"{('a', 'the')[number % 2]} {self.shape} {(f'{moves} and {turns}', turns, moves)[max(number - 1, 0)]}"
 
 
 SCENES = tuple(Scene(*facts) for facts in product(SHAPES, WAYS, COLOURS))
@@ -82,10 +85,11 @@ def save(frames: Sequence[RGB], file: Path) -> None:
         container.mux(stream.encode(None))
 
 
-def make(folder: Path, each: dict[str, int]) -> DataSet:
+def make(folder: Path, each: dict[str, int], captions: Sequence[int] = (0, 1)) -> DataSet:
     """A data set of clips, with `clips.json`, in a folder.
 
-    each  of a split, the clips of each of the 24 scenes
+    each      of a split, the clips of each of the 24 scenes
+    captions  their numbers
     """
     folder.mkdir(parents=True, exist_ok=True)
     examples, seed = list[Example](), 0
@@ -94,8 +98,8 @@ def make(folder: Path, each: dict[str, int]) -> DataSet:
             seed += 1
             file = folder / f"{seed}.mkv"
             save(render(scene, seed), file)
-            captions = (scene.caption(0), scene.caption(1))
-            examples.append(Example(str(seed), file, split, captions, {"scene": asdict(scene)}))
+            texts = tuple(map(scene.caption, captions))
+            examples.append(Example(str(seed), file, split, texts, {"scene": asdict(scene)}))
     dataset = DataSet("moving_shapes", examples, kind="videos")
     write(dataset, folder / "clips.json")
     return dataset
@@ -103,8 +107,8 @@ def make(folder: Path, each: dict[str, int]) -> DataSet:
 
 def _drawn(shape: str, colour: tuple[int, int, int]) -> RGB:
     image = Image.new("RGB", (SIZE, SIZE), (235, 235, 225))
-    brush, middle = ImageDraw.Draw(image), SIZE // 2
-    low, high = middle - _RADIUS, middle + _RADIUS
+    brush, middle, half = ImageDraw.Draw(image), SIZE / 2, SHAPES[shape]
+    low, high = middle - half, middle + half
     if shape == "circle":
         brush.ellipse((low, low, high, high), fill=colour)
     elif shape == "square":

@@ -50,6 +50,7 @@ from tellapart.training.data import (
     split,
     use_vocabulary,
     views,
+    visits,
     with_features,
 )
 from tellapart.training.judges import Judge
@@ -100,6 +101,7 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, world: ProcessGroup 
                 recipe.seed,
                 share=(world.rank, world.size),
                 by_length=recipe.data.by_length,
+                visits=visits(recipe, prepared.chosen, parts.data.examples),
             ),
             device=device,
             resume=resume,

@@ -95,6 +95,10 @@ def _check_policy(policy: PolicyConfig) -> None:
         raise UserError(
             f"{where}.baseline: a second sample is drawn where the first is; the sampler is {policy.sampler}."
         )
+    if policy.mixer and (policy.sampler != "sample" or policy.references):
+        raise UserError(
+            f"{where}.mixer: the words after a reference's are drawn; sampler is another, or references set."
+        )
     if policy.chunk and (policy.passes == "one" or policy.no_repeat or policy.dropout):
         raise UserError(
             f"{where}.chunk: captions are drawn first and then scored; passes is one, or no_repeat or dropout set."

@@ -8,12 +8,15 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from tellapart.data import examples as data_files
 from tellapart.data.examples import Example
 from tellapart.data.exclusion import Exclusion
 from tellapart.data.items import ITEMS, KIND_OF, Kind
+from tellapart.data.media.clips import named_as_clip
 from tellapart.data.stored import StoredFeatures, Stores
 from tellapart.data.streams import ATTRIBUTES, BOXES, REGIONS
 from tellapart.data.tokenizers import Tokenizer
@@ -21,6 +24,7 @@ from tellapart.detectors.loading import load as load_detector
 from tellapart.detectors.regions import DetectedRegions
 from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.encoders import ENCODERS, PhotoEncoder
+from tellapart.encoders.frames import FrameEncoder
 from tellapart.encoders.in_view import in_view
 from tellapart.errors import UserError
 from tellapart.features.attributes import AttributeSource, AttributeStore
@@ -139,6 +143,9 @@ def choose(recipe: Recipe, *, takes: Collection[Kind]) -> tuple[list[Chosen], li
                 f"{', '.join(sorted({e.split for e in dataset.examples}))})."
             )
         found.append(Chosen(file, dataset.name, training, validation))
+    if unknown := recipe.data.repeat.keys() - {one.name for one in found}:
+        known = ", ".join(repr(one.name) for one in found)
+        raise UserError(f"data.repeat: no data set is called {min(unknown)!r}; there are {known}.")
     what = "a photo with captions" if fewest else "a photo"
     _require(recipe.data.train_split, [chosen.training for chosen in found], what)
     _require(recipe.data.val_split, [chosen.held_out for chosen in found], what)
@@ -158,12 +165,18 @@ def learns_without_captions(recipe: Recipe) -> bool:
 
 
 def with_features(
-    chosen: Sequence[Chosen], encoders: Encoders, root: Path, world: ProcessGroup = SINGLE
+    chosen: Sequence[Chosen],
+    encoders: Encoders,
+    root: Path,
+    world: ProcessGroup = SINGLE,
+    *,
+    photos_once: bool = True,
 ) -> tuple[list[Source], list[str]]:
     """The examples of every data file with their features; those that have none are left out and named.
 
-    encoders  none where only captions count
-    root      the folder of the feature cache
+    encoders     none where only captions count
+    root         the folder of the feature cache
+    photos_once  a photo has the rows of one frame, not of as many alike as a clip has
     """
     sources, problems = list[Source](), list[str]()
     for one in chosen:
@@ -171,12 +184,20 @@ def with_features(
         stores, failed = Stores(), dict[str, str]()
         for name, encoder in encoders.items():
             seen_by = encoder.regions if isinstance(encoder, BoxesOf) else encoder
+            seen_by = _for_photos(seen_by, wanted) if photos_once else seen_by
             result = world.sequentially(partial(features_of, wanted, seen_by, root, one.name))
             stores[name] = encoder.stored(result.store) if isinstance(encoder, BoxesOf) else result.store
             failed |= result.failed
         problems += [f"{one.file}: image {id_}: {reason}" for id_, reason in failed.items()]
         sources.append((stores, [example for example in wanted if stores.have(example)]))
     return sources, problems
+
+
+def _for_photos(encoder: Any, examples: Sequence[Example]) -> Any:
+    """An encoder of frames as it is, or that of its photos where no example is a clip."""
+    if not isinstance(encoder, FrameEncoder) or any(named_as_clip(example.file) for example in examples):
+        return encoder
+    return encoder.of_photos
 
 
 def use_vocabulary(sources: Sequence[Source], tokenizer: Tokenizer) -> None:
@@ -192,6 +213,13 @@ def gather(recipe: Recipe, encoders: Encoders, world: ProcessGroup = SINGLE) -> 
     chosen, problems = choose(recipe, takes=kinds_taken(encoders))
     sources, more = with_features(chosen, encoders, Path(recipe.data.features), world)
     return sources, problems + more
+
+
+def visits(recipe: Recipe, chosen: Sequence[Chosen], examples: Sequence[Example]) -> NDArray[np.int64]:
+    """The places of the examples in an epoch: once each, or as often as the recipe repeats their data set."""
+    times = recipe.data.repeat
+    set_of = {id(example): one.name for one in chosen for example in one.training}
+    return np.repeat(np.arange(len(examples)), [times.get(set_of.get(id(one), ""), 1) for one in examples])
 
 
 def views(
@@ -225,6 +253,8 @@ def _views_of(
 ) -> StoredFeatures:
     if isinstance(encoder, BoxesOf | AttributeSource):  # the cells of a grid, and the words of the whole photo
         return store
+    if isinstance(encoder, FrameEncoder) and store.shape[0] != encoder.regions:
+        encoder = encoder.of_photos
     return world.sequentially(partial(_view, store, examples, in_view(encoder, number)))  # type: ignore[arg-type]
 
 

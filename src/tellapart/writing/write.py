@@ -54,19 +54,23 @@ class Captions:
 
     path: Path
     rows: dict[str, dict[str, Row]] = field(default_factory=dict)  # place -> language -> row
-    failed: int = 0  # rows without a caption
+    failed: int = 0  # rows without a caption, or with one that a person rejected
 
     @classmethod
     def read(cls, path: Path) -> Captions:
+        return cls.of(path, CaptionsFile(files.regular(path), option="").rows)
+
+    @classmethod
+    def of(cls, path: Path, rows: Iterable[Row]) -> Captions:
+        """path  whose folder the photos may lie in, and beside which the journal is"""
         captions = cls(path)
-        rows = CaptionsFile(files.regular(path), option="").rows
         by_place: dict[tuple[str, str], list[Row]] = {}
         named = [row | {"file": captions._located(row["file"])} for row in rows]
         for row, place in zip(named, resume.places([row["file"] for row in named]), strict=True):
             by_place.setdefault((place, str(row.get("language") or "")), []).append(row)
         for (place, language), found in by_place.items():
             row = resume.chosen(found)[-1]
-            if one_line(row.get("caption", "")):
+            if one_line(row.get("caption", "")) and row.get("review") != "rejected":
                 captions.rows.setdefault(place, {})[language] = row
             else:
                 captions.failed += 1
@@ -99,6 +103,17 @@ class Writer:
                 yield error
             except UserError as error:
                 yield BadPhoto(photo, str(error).rstrip("."))
+
+    def run(self, *, dry_run: bool = False) -> Iterator[Planned | BadPhoto]:
+        """The same, each when it has been written; the journal must be held."""
+        for planned in self.plan():
+            if isinstance(planned, Planned) and planned.merged.edits and not dry_run:
+                try:
+                    self.write(planned)
+                except UserError as error:
+                    yield BadPhoto(planned.photo, str(error).rstrip("."))
+                    continue
+            yield planned
 
     def write(self, planned: Planned) -> None:
         """One photo, unless its target has changed meanwhile."""

@@ -49,14 +49,29 @@ def picture_sha256(data: bytes) -> str:
     return digest.hexdigest()
 
 
+def exif_in(data: bytes) -> bytes:
+    """The EXIF data of a JPEG, PNG or WebP, or a whole TIFF, which is built alike; nothing where there are none."""
+    if data.startswith(_DECODED[2:]):
+        return data
+    try:
+        return next((part for kind, part in _coded(data) or () if kind == "exif"), b"")
+    except (ValueError, IndexError):
+        return b""
+
+
+def _coded(data: bytes) -> Iterator[tuple[str, bytes]] | None:
+    """The parts of a file whose picture need not be decoded."""
+    if data.startswith(b"\xff\xd8\xff"):
+        return _jpeg(data)
+    if data.startswith(_PNG):
+        return _png(data)
+    return _webp(data) if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
+
+
 def _parts(data: bytes) -> Iterator[tuple[str, bytes]]:
     """The picture, without what else is in the file."""
-    if data.startswith(b"\xff\xd8\xff"):
-        found = _jpeg(data)
-    elif data.startswith(_PNG):
-        found = _png(data)
-    elif data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        found = _webp(data)
+    if (coded := _coded(data)) is not None:
+        found = coded
     elif data.startswith(_DECODED):
         image = photos.decode(data, "photo")
         found = iter([(f"{image.width} x {image.height} pixels", image.tobytes())])

@@ -20,19 +20,18 @@ _COLOURS = 4  # of each channel
 def cuts(clip: Clip) -> list[float]:
     """The times at which a shot follows another, ascending; all frames are decoded, one at a time."""
     found: list[float] = []
-    before: NDArray[np.float64] | None = None
+    before: NDArray[np.uint8] | None = None
     changes = deque[float](maxlen=_BEFORE)
     for time, frame in clip.small(_SIDE):
-        histogram = _histogram(frame)
         if before is not None:
-            change = float(np.abs(histogram - before).sum()) / 2
+            change = colour_change(before, frame)
             usual = float(np.mean(changes)) if changes else 0.0
             if change > max(_CUT, _TIMES * usual):
                 found.append(time)
                 changes.clear()
             else:
                 changes.append(change)
-        before = histogram
+        before = frame
     return found
 
 
@@ -49,6 +48,11 @@ def pieces(clip: Clip, seconds: float) -> list[tuple[float, float]]:
     """Equal lengths, and what remains; where no frame is shown for long there is no piece."""
     numbers = dict.fromkeys((clip.times // seconds).astype(np.int64).tolist())
     return [(number * seconds, min((number + 1) * seconds, max(clip.duration, 0.0))) for number in numbers]
+
+
+def colour_change(before: NDArray[np.uint8], after: NDArray[np.uint8]) -> float:
+    """The share of the pixels that have other colours, wherever in the frame."""
+    return float(np.abs(_histogram(before) - _histogram(after)).sum()) / 2
 
 
 def _histogram(frame: NDArray[np.uint8]) -> NDArray[np.float64]:

@@ -1,6 +1,7 @@
 """Photos on a page, each with its look-alikes and what several speakers say of it.
 
-A card is one photo.  Words that a speaker says of it and of none of its look-alikes are marked; how far down the list
+A card is one photo; or one clip, a strip of its frames above the captions, whose words are coloured by whether the
+references have them.  Words that a speaker says of it and of none of its look-alikes are marked; how far down the list
 a listener finds the photo stands behind the caption; pointed at, a word shows which part of the photo it rests on.
 A list of cards is complete without a script; with it (cards.js), it can be searched, narrowed down and sorted.
 """
@@ -12,7 +13,8 @@ from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 
-from tellapart.data.media.thumbnails import LONG_SIDE, thumbnail
+from tellapart.data.media.clips import named_as_clip
+from tellapart.data.media.thumbnails import LONG_SIDE, strip, thumbnail
 from tellapart.data.tokenizers import split_words
 from tellapart.errors import BadPhoto
 from tellapart.html import abbreviation, counted, escaped
@@ -52,6 +54,10 @@ class Card:
     lines: Sequence[Line]
     references: Sequence[str] = ()
 
+    @property
+    def is_clip(self) -> bool:
+        return named_as_clip(self.file)
+
 
 @dataclass(frozen=True)
 class Order:
@@ -85,6 +91,7 @@ class Pictures:
 
     def __init__(self) -> None:
         self._shown: dict[Path, str] = {}  # file -> HTML
+        self._strips: dict[Path, tuple[str, float]] = {}  # clip -> HTML, and how much changes in it
         self.style = ""
 
     def show(self, file: Path, long_side: int = _SMALL) -> str:
@@ -93,13 +100,29 @@ class Pictures:
             self._shown[file] = self._make(file, long_side, f"p{len(self._shown)}")
         return self._shown[file]
 
+    def strip(self, clip: Path) -> tuple[str, float]:
+        """Frames of a clip; and how much of the colours changes between two of them at most."""
+        if clip not in self._strips:
+            try:
+                width, height, url, change = strip(clip)
+                self._strips[clip] = self._styled(clip, width, height, url, f"s{len(self._strips)}"), change
+            except BadPhoto as error:
+                self._strips[clip] = _no_picture(error), 0.0
+        return self._strips[clip]
+
     def _make(self, file: Path, long_side: int, name: str) -> str:
         try:
-            width, height, url = thumbnail(file, long_side)
+            return self._styled(file, *thumbnail(file, long_side), name)
         except BadPhoto as error:
-            return f'<span class="none">no picture: {escaped(error.reason)}</span>'
+            return _no_picture(error)
+
+    def _styled(self, file: Path, width: int, height: int, url: str, name: str) -> str:
         self.style += f'.{name} {{ background-image: url("{url}"); --shape: {width / height:.4f}; }}\n'
         return f'<span class="picture {name}" role="img" aria-label="{escaped(file.name)}"></span>'
+
+
+def _no_picture(error: BadPhoto) -> str:
+    return f'<span class="none">no picture: {escaped(error.reason)}</span>'
 
 
 def section(
@@ -118,7 +141,8 @@ def section(
     fold       what opens the tools, where photos should come first
     """
     for card in cards:  # before they are asked for as look-alikes of others
-        pictures.show(card.file, LONG_SIDE)
+        if not card.is_clip:
+            pictures.show(card.file, LONG_SIDE)
     articles = "".join(_article(number, card, pictures, columns, orders, kinds) for number, card in enumerate(cards))
     tools = _tools(len(cards), orders, kinds, sorted_by)
     if fold:
@@ -134,6 +158,8 @@ def legend(cards: Sequence[Card]) -> str:
         has_references = any(card.references for card in cards)
         so = ", with a solid line if the references have them" if has_references else ""
         sentences.append(f"Words that a model uses for none of these are underlined{so}.")
+    if any(card.is_clip and card.references for card in cards):
+        sentences.append("Of clips, words that the references have are green, others red.")
     if any(line.looked for card in cards for line in card.lines):
         sentences.append("Point at a word, or tap it, to see which part of the photo it rests on.")
     return " ".join(sentences)
@@ -174,7 +200,7 @@ def _article(
     alike = "".join(pictures.show(file) for file in card.look_alikes)
     beside = f'<div class="alike">{alike}</div>' if alike else ""
     parts = [
-        f'<article data-kinds="{of}" data-keys="{keys}">\n<div class="photos">',
+        f'<article{" class=clip" if card.is_clip else ""} data-kinds="{of}" data-keys="{keys}">\n<div class="photos">',
         f'<figure>{_own(card, pictures)}<figcaption class="file" dir="auto">{escaped(card.file.name)}</figcaption>',
         f"</figure>{beside}</div>\n<div>",
         _table(card, columns),
@@ -185,7 +211,9 @@ def _article(
 
 
 def _own(card: Card, pictures: Pictures) -> str:
-    """The photo, and over it a place where words show what they rest on."""
+    """The photo, and over it a place where words show what they rest on; of a clip, frames."""
+    if card.is_clip:
+        return f'<div class="own">{pictures.strip(card.file)[0]}</div>'
     looked = [line.looked for line in card.lines if line.looked]
     frame = "middle" if looked and looked[0].middle else "whole"
     overlay = f'<canvas class="{frame}"></canvas>' if looked else ""
@@ -199,7 +227,7 @@ def _table(card: Card, columns: Columns) -> str:
     )
     lines = "".join(
         f'<tr><th scope="row" dir="auto">{line.colour}{escaped(line.name)}</th>'
-        f'<td class="said" dir="auto">{_caption(line, known, has_references=bool(card.references))}</td>'
+        f'<td class="said" dir="auto">{_caption(line, known, card)}</td>'
         + "".join(_figure(line.figures.get(column), column in columns.places) for column in columns.names)
         + "</tr>\n"
         for line in card.lines
@@ -214,14 +242,18 @@ def _figure(value: float | None, is_place: bool) -> str:
     return f'<td class="{"found" if is_place and value == 1 else ""}">{value:,.0f}</td>'
 
 
-def _caption(line: Line, known: frozenset[str], *, has_references: bool) -> str:
+def _caption(line: Line, known: frozenset[str], card: Card) -> str:
     """The caption, with the words that tell the photo apart marked, and what each word rests on."""
-    texts = line.caption.split()
+    texts, has_references = line.caption.split(), bool(card.references)
     levels = line.looked.levels if line.looked and len(line.looked.levels) == len(texts) else [""] * len(texts)
-    return " ".join(
-        _word(text, _kind(frozenset(split_words(text)) - STOP_WORDS - line.of_look_alikes, known, has_references), at)
-        for text, at in zip(texts, levels, strict=True)
-    )
+    shown = []
+    for text, at in zip(texts, levels, strict=True):
+        content = frozenset(split_words(text)) - STOP_WORDS
+        kind = _kind(content - line.of_look_alikes, known, has_references)
+        if card.is_clip and has_references and content:
+            kind = f"{kind} {'in' if content <= known else 'out'}".strip()
+        shown.append(_word(text, kind, at))
+    return " ".join(shown)
 
 
 def _kind(own: frozenset[str], known: frozenset[str], has_references: bool) -> str:
@@ -233,7 +265,7 @@ def _kind(own: frozenset[str], known: frozenset[str], has_references: bool) -> s
 
 def _word(text: str, kind: str, at: str) -> str:
     attributes = (f' class="{kind}"' if kind else "") + (f' data-at="{at}"' if at else "")
-    tag = "mark" if kind else "span"
+    tag = "mark" if {"told", "untold", "own"} & set(kind.split()) else "span"
     return f"<{tag}{attributes}>{escaped(text)}</{tag}>" if attributes else escaped(text)
 
 
@@ -283,6 +315,7 @@ article[hidden] { display: none; }
 canvas.whole { height: 100%; inset: 0; width: 100%; }
 canvas.middle { aspect-ratio: 1; inset: 0; margin: auto; max-height: 100%; max-width: 100%; min-height: 0;
   height: 100%; }
+article.clip { grid-template-columns: minmax(0, 1fr); } .clip .own, .clip .own .picture { width: 100%; }
 .photos figure { background: none; border: 0; border-radius: 0; display: grid;
   grid-template-columns: minmax(0, 1fr); justify-items: center; }
 .photos figcaption { color: var(--soft); max-width: 100%; padding: .25rem 0 0; }
@@ -298,6 +331,7 @@ article summary { margin-bottom: .2rem; } article ul { padding-left: 1.1rem; }
 [data-at] { border-radius: .25rem; cursor: crosshair; }
 [data-at].on { background: #ff6a2b; box-shadow: 0 0 0 .15em #ff6a2b; color: #1b1206; }
 mark { background: none; color: inherit; font-weight: 600; text-decoration: underline 2px; text-underline-offset: 3px; }
+.said .in { color: var(--good); } .said .out { color: var(--bad); }
 mark.told { text-decoration-color: var(--good); }
 mark.untold { text-decoration-color: var(--bad); text-decoration-style: dashed; }
 @media (max-width: 48rem) { article { grid-template-columns: minmax(0, 1fr); }

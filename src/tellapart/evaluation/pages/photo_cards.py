@@ -55,13 +55,16 @@ def photo_list(grid: Grid, pictures: Pictures, looked: Looking, examples: int, f
     clear = {name: _clarities(grid, cards, photos, name, base) for name in ours if name != base}
     best = next(iter(clear), "") if first else ""
     kinds, orders, sorted_by = [], [], "the order of the data"
-    if best:
-        order = np.argsort(positions(clear[best])).tolist()
+    is_changing = [-pictures.strip(one.file)[1] if one.is_clip else 0.0 for one in cards]
+    if best or any(is_changing):
+        order = np.argsort(positions(clear[best]) if best else is_changing, kind="stable").tolist()
         photos, cards = [photos[number] for number in order], [cards[number] for number in order]
         clear = {name: [own[number] for number in order] for name, own in clear.items()}
+        orders.append(Order(sorted_by, photos))
+        sorted_by = "scene changes, the most drastic first"
+    if best:
         shown = frozenset([number for number, one in enumerate(clear[best]) if one.is_clear][:first])
         sorted_by = f"{best} right, and not the same as {base}"
-        orders.append(Order("the order of the data", photos))
         if shown:
             kinds.append(Kind(f"{counted(len(shown), 'photo')}: {sorted_by}", shown, at_first=True))
     elif len(drawn) < len(photos):

@@ -84,8 +84,9 @@ MEASURES = Measures(
     }
 )
 
-# What training reports beside these
+# What training and adapting report beside these
 VALIDATION = (
+    Score("Preference", "Chance that people prefer the caption to one that they liked, by the feedback they gave."),
     Score("loss", "Cross-entropy of people's captions of held-out photos.", False, percent=False),
     Score("accuracy", "Next words of people's captions that the model expects most."),
     Score("unique", "Different captions, as a share of all."),

@@ -1,0 +1,66 @@
+"""tellapart serve: a local web page to review captions, and a JSON API."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from urllib.parse import quote
+
+from tellapart.commands.arguments import Parser, add_address
+from tellapart.errors import UserError
+
+TOKEN = "TELLAPART_TOKEN"
+
+
+def parser() -> Parser:
+    parser = Parser(
+        "serve",
+        "Caption a folder and review the captions on a web page: photos beside their look-alikes, edit, approve,\n"
+        "reject, undo, search, export, and write to the files.  Without FOLDER: only the JSON API (/docs).\n"
+        "Captions and decisions are kept in FOLDER/tellapart.db; a server that is started again goes on.\n"
+        "\n"
+        "The page is for this machine only.  With another --host, a token is needed: it is part of the printed\n"
+        f"address, or that of the environment variable {TOKEN}.",
+        "tellapart serve holiday/",
+    )
+    parser.add_argument("folder", metavar="FOLDER", nargs="?", type=Path, help="photos, with the folders in it")
+    parser.add_argument(
+        "--model", default="", help="from `tellapart models`, a run folder or a hub id (default: the embedded one)"
+    )
+    add_address(parser)
+    parser.add_argument(
+        "--database", metavar="URL", help="for example postgresql+pg8000://USER@HOST/NAME (default: SQLite in FOLDER)"
+    )
+    parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
+    return parser
+
+
+def main(arguments: list[str]) -> int:
+    request = parser().parse_args(arguments)
+    try:
+        from tellapart import web
+        from tellapart.serving.api import app
+        from tellapart.serving.database import Photos
+    except ModuleNotFoundError as error:
+        if error.name in ("fastapi", "uvicorn", "sqlalchemy"):
+            raise UserError(f"this needs {error.name}; install it with: pip install 'tellapart[serve]'") from None
+        raise
+
+    from tellapart import files
+    from tellapart.album import DEFAULT
+    from tellapart.serving.job import Captioning, Jobs
+
+    if request.folder and not files.is_folder(request.folder):
+        raise UserError(f"{request.folder}: there is no such folder.")
+    if request.database and not request.folder:
+        raise UserError("--database needs FOLDER, whose captions it is to hold.")
+    folder = files.real(request.folder) if request.folder else None
+    token = os.environ.get(TOKEN, "").strip() or (None if web.is_loopback(request.host) else secrets.token_urlsafe(24))
+    photos = Photos(folder, request.database) if folder else None
+    captioning = Captioning(folder, request.model or DEFAULT, request.device)
+    jobs = Jobs()
+    if photos is not None:
+        jobs.start("caption", lambda job: captioning.caption_folder(job, photos))
+    web.run(app(captioning, photos, jobs, token), request.host, request.port, f"?token={quote(token)}" if token else "")
+    return 0

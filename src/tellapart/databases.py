@@ -1,0 +1,69 @@
+"""What people answer and decide, in a database: SQLite in a file, or any that SQLAlchemy reaches by URL.
+
+What was committed is on the disk.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from sqlalchemy import MetaData, create_engine, event
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from tellapart.errors import UserError
+
+_WAIT = 30  # seconds for another writer
+
+
+class DatabaseGone(UserError):
+    """The database does not answer; what was acknowledged before is in it."""
+
+
+class Database:
+    def __init__(self, tables: MetaData, path: Path, what: str, url: str | None = None):
+        """path  of the SQLite file, made if need be
+        what  it holds, for messages
+        url   of another database, such as postgresql+pg8000://...
+        """
+        self.name = str(path) if url is None else "the database"
+        self._what = what
+        if url is None:
+            try:
+                path.touch()
+            except OSError as error:
+                raise UserError(
+                    f"{path}: the database cannot be made ({error.strerror}); --database names another."
+                ) from None
+            # opened anew each time and never created: a file that was removed is noticed, not written into unseen
+            address = f"file:{quote(str(path.resolve()))}?mode=rw"
+            self.engine = create_engine(
+                "sqlite://", creator=lambda: sqlite3.connect(address, uri=True, timeout=_WAIT), poolclass=NullPool
+            )
+            event.listen(self.engine, "connect", _durable)
+        else:
+            try:
+                self.engine = create_engine(url, pool_pre_ping=True)
+            except (ArgumentError, NoSuchModuleError, ImportError) as error:
+                raise UserError(f"--database: this database cannot be used ({error}).") from None
+        with self.asking():
+            tables.create_all(self.engine)
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Whatever goes wrong with the database, as DatabaseGone."""
+        try:
+            yield
+        except SQLAlchemyError as error:
+            reason = str(getattr(error, "orig", None) or error).splitlines()[0]
+            raise DatabaseGone(f"{self.name}: {self._what} cannot be stored or read ({reason}).") from None
+
+
+def _durable(connection: Any, _: Any) -> None:
+    """On the disk before a commit returns, whatever was compiled in as the default."""
+    connection.execute("PRAGMA synchronous=FULL")

@@ -1,0 +1,370 @@
+"""The captions of a folder and what people decided about them, in a database.
+
+A photo has one row, as in a captions file, with its review (`captioning.review`).  Every decision is noted beside it,
+so that it can be undone.  A row changes only if it is still what was seen (`version`): two people, or a person and the
+captioner, never overwrite each other unseen.  What a person wrote or approved is never replaced by the captioner.
+
+Names of files need not be UTF-8, and are stored with JSON's escapes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import time
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    Boolean,
+    Column,
+    ColumnElement,
+    Float,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    and_,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    true,
+    update,
+)
+from sqlalchemy.engine import Connection
+
+from tellapart.captioning.resume import is_approved, is_by_hand
+from tellapart.captioning.review import reviewed
+from tellapart.captioning.rows import KEY, Review, Row
+from tellapart.databases import Database
+from tellapart.errors import UserError
+from tellapart.lint import caption_words, faults
+
+NAME = "tellapart.db"  # in the folder of the photos
+_OF_FILES = ("look_alikes", "near_duplicates")  # fields of a row that list names
+
+_meta = MetaData()
+_photos = Table(
+    "photos",
+    _meta,
+    Column("id", Integer, primary_key=True),
+    Column("folder", Text, nullable=False),
+    Column("file", Text, nullable=False),
+    Column("row", JSON, nullable=False),
+    Column("version", String(32), nullable=False),
+    # what follows from the row, for filters
+    Column("review", String(16), nullable=False),
+    Column("picture", Text, nullable=False),  # equal for copies
+    Column("words", String(64), nullable=False),  # equal for captions that are read aloud alike
+    Column("folded", Text, nullable=False),
+    Column("faults", Text, nullable=False),
+    UniqueConstraint("folder", "file"),
+    Index("by_words", "folder", "words"),
+)
+_decisions = Table(
+    "decisions",
+    _meta,
+    Column("id", Integer, primary_key=True),
+    Column("photo", Integer, nullable=False, index=True),
+    Column("folder", Text, nullable=False),
+    Column("before", JSON, nullable=False),  # the row
+    Column("version_before", String(32), nullable=False),
+    Column("version_after", String(32), nullable=False),
+    Column("at", Float, nullable=False),  # seconds since 1970
+    Column("undone", Boolean, nullable=False),
+)
+
+
+class Changed(UserError):
+    """Somebody else, or the captioner, was quicker."""
+
+
+@dataclass(frozen=True)
+class Photo:
+    id: int
+    row: Row  # with names as they are below the folder
+    version: str
+    shared: bool = False  # its caption is that of another picture too
+
+    @property
+    def file(self) -> str:
+        return str(self.row["file"])
+
+    @property
+    def caption(self) -> str:
+        return str(self.row.get("caption", ""))
+
+    @property
+    def review(self) -> str:
+        return str(self.row.get("review", ""))
+
+    @property
+    def findings(self) -> list[str]:
+        """Rules of `lint`."""
+        own = faults(self.caption, self.file) if "caption" in self.row else ["missing"]
+        return own + (["shared"] if self.shared else [])
+
+
+def decided(row: Row, review: Review | None, caption: str | None = None) -> Row:
+    """A row after a decision.  caption: what a person wrote instead, if it is another; review None: as it was made"""
+    if caption is not None and caption != row.get("caption"):
+        row = reviewed({name: value for name, value in row.items() if name != "error"}, "edited", caption)
+        return row if review == "edited" else reviewed(row, review)
+    if review == "edited":  # but nothing was changed
+        return row | {"review": "edited" if row.get("edited") else "approved"}
+    return reviewed(row, review)
+
+
+class Photos:
+    def __init__(self, folder: Path, url: str | None = None):
+        """url  of a database that may hold several folders; none: SQLite in the folder, which may be moved with it"""
+        self.folder = folder
+        self._database = Database(_meta, folder / NAME, "captions", url)
+        self._engine, self._asking = self._database.engine, self._database.asking
+        self._key = "." if url is None else _escaped(str(folder))
+        self._here = _photos.c.folder == self._key
+
+    @property
+    def name(self) -> str:
+        return self._database.name
+
+    # What there is
+
+    def all(self) -> list[Photo]:
+        return self.find()[0]
+
+    def find(
+        self, filter: str = "all", search: str = "", offset: int = 0, limit: int | None = None
+    ) -> tuple[list[Photo], int]:
+        """Photos in the order in which they were captioned, and how many there are in all.
+
+        filter  one of FILTERS
+        search  words that the caption or the file's name must have
+        """
+        wanted = and_(self._here, self._condition(filter), *map(_has, _folded(search).split()))
+        with self._asking(), self._engine.connect() as connection:
+            total = connection.execute(select(func.count()).select_from(_photos).where(wanted)).scalar_one()
+            asked = self._select().where(wanted).order_by(_photos.c.id).offset(offset).limit(limit)
+            return [_photo(found) for found in connection.execute(asked)], total
+
+    def counts(self) -> dict[str, int]:
+        """How many photos each filter finds."""
+        columns = [func.count().filter(self._condition(name)).label(name) for name in FILTERS]
+        with self._asking(), self._engine.connect() as connection:
+            found = connection.execute(select(*columns).select_from(_photos).where(self._here)).one()
+        return dict(found._mapping)
+
+    def get(self, id: int) -> Photo | None:
+        found = self._where(_photos.c.id == id)
+        return found[0] if found else None
+
+    def by_file(self, names: Sequence[str]) -> list[Photo]:
+        """In the order of the names; those that are not known are left out."""
+        found = {photo.file: photo for photo in self._where(_photos.c.file.in_(list(map(_escaped, names))))}
+        return [found[name] for name in names if name in found]
+
+    def _where(self, condition: ColumnElement[bool]) -> list[Photo]:
+        with self._asking(), self._engine.connect() as connection:
+            return [_photo(found) for found in connection.execute(self._select().where(self._here, condition))]
+
+    def _select(self) -> Any:
+        return select(_photos.c.id, _photos.c.row, _photos.c.version, self._is_shared().label("shared"))
+
+    def _is_shared(self) -> ColumnElement[bool]:
+        several = select(_photos.c.words).where(self._here, _photos.c.words != "").group_by(_photos.c.words)
+        return _photos.c.words.in_(several.having(func.count(func.distinct(_photos.c.picture)) > 1))
+
+    def _condition(self, filter: str) -> ColumnElement[bool]:
+        if filter == "shared":
+            return self._is_shared()
+        if filter == "lint":
+            return or_(_photos.c.faults != "", self._is_shared())
+        if filter == "all":
+            return true()
+        return _photos.c.review == ("" if filter == "unreviewed" else filter)
+
+    # What people decide
+
+    def decide(self, id: int, version: str, review: Review | None, caption: str | None = None) -> tuple[Photo, int]:
+        """The photo after the decision, which is on the disk then, and the decision's number (0: nothing changed)."""
+        photo = self._known(id)
+        row = decided(photo.row, review, caption)
+        if row == photo.row:  # such as a request that is sent again because its answer got lost
+            return photo, 0
+        if photo.version != version:
+            raise Changed(f"{photo.file}: the caption has been changed meanwhile; look at it again.")
+        after = secrets.token_hex(8)
+        note = {"photo": id, "folder": self._key, "before": photo.row, "at": time.time(), "undone": False}
+        with self._asking(), self._engine.begin() as connection:
+            self._update(connection, replace(photo, row=row), after)
+            noted = insert(_decisions).values(**note, version_before=version, version_after=after)
+            (number,) = connection.execute(noted).inserted_primary_key or (0,)
+        return self._known(id), int(number)
+
+    def undo(self, number: int | None = None) -> Photo | None:
+        """Take back a decision, or the last one that stands; None: there is none."""
+        wanted = _decisions.c.id == number if number is not None else true()
+        standing = and_(_decisions.c.folder == self._key, _decisions.c.undone.is_(False), wanted)
+        with self._asking(), self._engine.connect() as connection:
+            found = connection.execute(select(_decisions).where(standing).order_by(_decisions.c.id.desc())).first()
+        if found is None:
+            return None
+        with self._asking(), self._engine.begin() as connection:
+            before = Photo(found.photo, found.before, found.version_after)
+            self._update(connection, before, found.version_before)
+            connection.execute(update(_decisions).where(_decisions.c.id == found.id).values(undone=True))
+        return self._known(found.photo)
+
+    def _known(self, id: int) -> Photo:
+        photo = self.get(id)
+        if photo is None:
+            raise Changed("there is no such photo any more.")
+        return photo
+
+    def _update(self, connection: Connection, photo: Photo, version: str) -> None:
+        """Put the photo's row in the place of that which has its version.  First in a transaction: it locks the row."""
+        values = {"row": photo.row, "version": version, "file": _escaped(photo.file), **_derived(photo.row)}
+        unchanged = (self._here, _photos.c.id == photo.id, _photos.c.version == photo.version)
+        if not connection.execute(update(_photos).where(*unchanged).values(**values)).rowcount:
+            raise Changed(f"{photo.file}: the caption has been changed meanwhile; look at it again.")
+
+    # What the captioner makes
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Captions that were made, or reasons why there is none; they take no decision's place."""
+        made = {row["file"]: row for row in rows}
+        known = {photo.file: photo for photo in self.by_file(list(made))}
+        with self._asking(), self._engine.begin() as connection:
+            for name, row in made.items():
+                old = known.get(name)
+                row = {field: value for field, value in row.items() if field not in ("review", "original")}
+                if old is None:
+                    new = {"folder": self._key, "file": _escaped(name), "row": row, **_derived(row)}
+                    connection.execute(insert(_photos).values(**new, version=secrets.token_hex(8)))
+                elif not _stands(old.row, row):
+                    try:
+                        self._update(connection, replace(old, row=row), secrets.token_hex(8))
+                    except Changed:  # a person was quicker
+                        continue
+
+    def rename(self, photo: Photo, name: str) -> None:
+        """The file of a photo was moved.  If there is another row by a person, both stay as they are."""
+        others = self.by_file([name])
+        if others and (others[0].review or is_by_hand(others[0].row)):
+            return
+        with self._asking(), self._engine.begin() as connection:
+            for other in others:
+                connection.execute(delete(_photos).where(_photos.c.id == other.id))
+            self._update(connection, replace(photo, row=photo.row | {"file": name}), secrets.token_hex(8))
+
+
+FILTERS = {  # name: what the page calls it
+    "all": "All photos",
+    "unreviewed": "Not reviewed",
+    "shared": "Shared captions",
+    "lint": "Lint findings",
+    "approved": "Approved",
+    "edited": "Edited",
+    "rejected": "Rejected",
+}
+
+
+class FolderRows:
+    """The rows as `captioning.writing` takes them: with names as the captioner knows them, and the photo's number."""
+
+    def __init__(self, photos: Photos):
+        self._photos, self.path = photos, photos.name
+        self.rows: list[Row] = []
+        self._seen: dict[int, Photo] = {}
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        self.rows = self.read_again()
+        yield
+
+    def read_again(self) -> list[Row]:
+        self._seen = {photo.id: photo for photo in self._photos.all()}
+        return [self._absolute(photo) for photo in self._seen.values()]
+
+    def keep(self, rows: Iterable[Row]) -> None:
+        """Rows of files that were moved get their new names; all others are as they should be already."""
+        self.rows = list(rows)
+        for row in self.rows:
+            photo, name = self._seen.get(row.get("photo", 0)), below(self._photos.folder, row["file"])
+            if photo is not None and photo.file != name:
+                self._photos.rename(photo, name)
+
+    def append(self, rows: Iterable[Row]) -> None:
+        rows = list(rows)
+        self._photos.add(self._relative(row) for row in rows)
+        self.rows += rows
+
+    def copy(self) -> Path:
+        raise NotImplementedError("rows of earlier versions are never in a database")
+
+    def _absolute(self, photo: Photo) -> Row:
+        absolute = with_names(photo.row, lambda name: os.path.join(self._photos.folder, name))  # noqa: PTH118
+        return absolute | {"photo": photo.id}
+
+    def _relative(self, row: Row) -> Row:
+        row = {name: value for name, value in row.items() if name != "photo"}
+        return with_names(row, lambda name: below(self._photos.folder, name))
+
+
+def with_names(row: Row, change: Any) -> Row:
+    """A row with all names of files changed."""
+    lists = {field: [change(name) for name in row[field]] for field in _OF_FILES if isinstance(row.get(field), list)}
+    return row | {"file": change(row["file"])} | lists
+
+
+def below(folder: Path, name: str) -> str:
+    return name.removeprefix(f"{folder}/")
+
+
+def _photo(found: Any) -> Photo:
+    return Photo(found.id, found.row, found.version, bool(found.shared))
+
+
+def _stands(old: Row, new: Row) -> bool:
+    """Whether the old row stays: what a person wrote, or approved of this picture; and no error replaces a caption."""
+    approved = is_approved(old) and ("error" in new or _derived(old)["picture"] == _derived(new)["picture"])
+    return approved or is_by_hand(old) or ("error" in new and "caption" in old)
+
+
+def _derived(row: Row) -> dict[str, str]:
+    caption = row.get("caption", "")
+    words = caption_words(caption)
+    key = KEY.fullmatch(str(row.get("key", "")))
+    broken = faults(caption, row["file"]) if "caption" in row else ["missing"]
+    return {
+        "review": str(row.get("review", "")),
+        "picture": key[1] if key else _escaped(row["file"]),
+        "words": hashlib.sha256(" ".join(words).encode("utf-8", "replace")).hexdigest() if words else "",
+        "folded": _folded(f"{caption}\n{row['file']}"),
+        "faults": ",".join(broken),
+    }
+
+
+def _has(word: str) -> ColumnElement[bool]:
+    return _photos.c.folded.contains(word, autoescape=True)
+
+
+def _folded(text: str) -> str:
+    """For searches."""
+    return unicodedata.normalize("NFC", text).casefold().replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
+
+
+def _escaped(name: str) -> str:
+    return json.dumps(name)[1:-1]

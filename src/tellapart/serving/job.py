@@ -1,0 +1,212 @@
+"""What runs beside the page: captioning a folder, writing captions to its files, and captions of uploads."""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+import torch
+
+from tellapart import files
+from tellapart.captioning import captioner as captioning
+from tellapart.captioning.rerank import Collection, PhotoVectors, RerankConfig, rerank
+from tellapart.captioning.rows import CaptionsFile, Row
+from tellapart.captioning.sources import of_captioner
+from tellapart.captioning.writing import write as write_rows
+from tellapart.data.captions import Caption
+from tellapart.data.items import Input, gather
+from tellapart.decoding.search import Search
+from tellapart.errors import BadPhoto, UserError
+from tellapart.features.extracted import read_item
+from tellapart.models.retrievers import load as load_retriever
+from tellapart.printable import print_message
+from tellapart.serving.database import FolderRows, Photos, below, with_names
+from tellapart.writing.journal import Journal
+from tellapart.writing.write import Captions, Kind, Writer
+
+REVIEWED = "tellapart.reviewed.jsonl"  # in the folder; beside it is the journal of what was written
+Which = Literal["approved", "all"]
+_SHOWN = 100  # photos whose fate a job tells
+
+
+@dataclass
+class Job:
+    id: int
+    kind: str  # caption or write
+    state: str = "starting"  # then what it does; in the end done or failed
+    done: int = 0
+    total: int = 0
+    error: str = ""
+    result: dict[str, Any] = field(default_factory=dict)
+    seconds_left: float | None = None
+    _began: tuple[float, int] = (0.0, 0)
+
+    def begin(self, state: str, total: int, done: int = 0) -> None:
+        self.state, self.total, self.done, self._began = state, total, done, (time.monotonic(), done)
+
+    def advance(self, count: int) -> None:
+        self.done += count
+        passed, made = time.monotonic() - self._began[0], self.done - self._began[1]
+        self.seconds_left = round(passed / made * (self.total - self.done), 1) if made else None
+
+    @property
+    def running(self) -> bool:
+        return self.state not in ("done", "failed")
+
+    def public(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
+
+
+class Jobs:
+    """Each in a thread; one of a kind at a time."""
+
+    def __init__(self) -> None:
+        self._jobs: list[Job] = []
+        self._lock = threading.Lock()
+
+    def all(self) -> list[Job]:
+        return list(self._jobs)
+
+    def last(self, kind: str) -> Job | None:
+        return next((job for job in reversed(self._jobs) if job.kind == kind), None)
+
+    def start(self, kind: str, work: Callable[[Job], None]) -> Job:
+        with self._lock:
+            if (last := self.last(kind)) and last.running:
+                raise UserError(f"job {last.id} is still running; wait until it is done.")
+            job = Job(len(self._jobs) + 1, kind)
+            self._jobs.append(job)
+        threading.Thread(target=self._run, args=(job, work), daemon=True).start()
+        return job
+
+    @staticmethod
+    def _run(job: Job, work: Callable[[Job], None]) -> None:
+        try:
+            work(job)
+            job.state = "done"
+        except UserError as error:
+            job.error, job.state = str(error), "failed"
+            print_message(f"tellapart serve: {error}")
+        except Exception as error:  # a fault of ours; the page goes on
+            job.error, job.state = f"the program has an error ({type(error).__name__}).", "failed"
+            traceback.print_exc()
+
+
+class Captioning:
+    """A captioner, and the photos of a folder that captions are told apart from."""
+
+    def __init__(self, folder: Path | None, model: str, device: str = "auto"):
+        self.folder, self.model, self._device = folder, model, device
+        self.found: dict[str, Input] = {}  # photos by their names below the folder
+        self.collection: Collection | None = None
+        self.scan()
+        self.captioner = captioning.load(model, device=device)
+
+    def scan(self) -> None:
+        """Find the photos; those behind links that lead out of the folder are left out."""
+        if self.folder is None:
+            return
+        inputs, problems = gather([str(self.folder)])
+        inside = [one for one in inputs if is_inside(self.folder, Path(one.file))]
+        if len(inside) < len(inputs):
+            problems.append(f"{len(inputs) - len(inside)} links to files outside of the folder are left out")
+        for problem in problems:
+            print_message(problem)
+        self.found = {below(self.folder, one.file): one for one in inside}
+
+    def caption_folder(self, job: Job, photos: Photos) -> None:
+        """New photos, and those that were captioned otherwise; what people decided stays."""
+        self.scan()
+        job.begin("comparing the photos", len(self.found))
+        inputs = list(self.found.values())
+        self.collection = Collection.of(load_retriever(device=self._device), [one.file for one in inputs])
+        source = of_captioner(self.captioner, Search(), self.collection, RerankConfig())
+
+        def caption(todo: Sequence[str]) -> Iterator[Caption]:
+            job.begin("captioning", len(inputs), len(inputs) - len(todo))
+            for one in source.caption(todo):
+                yield one
+                job.advance(1)
+
+        failed = write_rows(replace(source, caption=caption), inputs, FolderRows(photos))
+        job.result = {"failed": failed}
+
+    @torch.inference_mode()
+    def caption(self, upload: Path, *, among: bool) -> Caption:
+        """An uploaded photo, as the command line would caption it; nothing of it is kept."""
+        collection, how = self.collection, RerankConfig()
+        if not among:
+            return self.captioner.caption(upload)
+        if collection is None or collection.retriever.encoder is None:
+            raise UserError("the photos of the folder have not been compared yet; try again later.")
+        photo = read_item(collection.retriever.encoder, upload)
+        pooled = collection.retriever.encoder(photo.pixels[None]).pooled
+        vectors = PhotoVectors(collection.retriever.embed_images(pooled)[0], pooled[0].to(collection.vectors.device))
+        search = replace(Search(), beam=max(Search().beam, how.beam))
+        proposed = self.captioner.propose([upload], search, samples=how.samples, temperature=how.temperature)
+        (caption,) = rerank(proposed, {photo.sha256: vectors}, collection, how)
+        if caption.error:
+            raise BadPhoto(upload, caption.error)
+        return caption
+
+
+def is_inside(folder: Path, file: Path) -> bool:
+    return files.real(file).is_relative_to(folder)
+
+
+# Captions out of the database
+
+
+def rows(photos: Photos, which: Which) -> list[Row]:
+    """As in a captions file, with names below the folder."""
+    wanted = ("approved", "edited")
+    return [photo.row for photo in photos.all() if which == "all" or photo.review in wanted]
+
+
+def export(photos: Photos, which: Which, suffix: str) -> bytes:
+    with TemporaryDirectory() as folder:
+        file = CaptionsFile(Path(folder, f"captions{suffix}"))
+        file.keep(rows(photos, which))
+        return file.path.read_bytes()
+
+
+def write(job: Job, photos: Photos, kind: Kind, which: Which, *, replace_texts: bool, dry_run: bool) -> None:
+    """Reviewed captions to sidecars, texts or the photos, as `tellapart write` does; a rejected one never."""
+    folder = photos.folder
+    found = [with_names(row, lambda name: str(folder / name)) for row in rows(photos, which)]
+    captions = Captions.of(folder / REVIEWED, found)
+    writer = Writer(captions, kind, replace=replace_texts)
+    job.begin("writing", len(captions.rows))
+    counts, failed, shown = Counter[str](), list[dict[str, str]](), list[dict[str, str]]()
+    if dry_run:
+        writer.journal.read()
+    with nullcontext() if dry_run else writer.journal.held():
+        for one in writer.run(dry_run=dry_run):
+            job.advance(1)
+            if isinstance(one, BadPhoto):
+                counts["failed"] += 1
+                failed.append({"file": below(folder, one.file), "reason": one.reason})
+            else:
+                counts[one.action] += 1
+                name = below(folder, str(one.target))
+                shown.append({"file": name, "action": one.action, "caption": one.caption})
+            del failed[_SHOWN:], shown[_SHOWN:]
+    job.result = {"counts": counts, "failed": failed, "files": shown, "dry_run": dry_run}
+
+
+def undo_writing(job: Job, folder: Path) -> None:
+    journal = Journal(folder / REVIEWED)
+    if not journal.path.exists():
+        raise UserError("nothing has been written, so there is nothing to undo.")
+    job.begin("restoring", 0)
+    with journal.held():
+        restored, problems = journal.undo()
+    job.result = {"counts": {"restored": restored, "failed": len(problems)}, "problems": problems[:_SHOWN]}

@@ -1,0 +1,312 @@
+"use strict";
+// The database is on the server.  This page shows a photo beside its look-alikes and sends decisions; a decision counts
+// when the server has answered, and one that is sent again changes nothing.
+const $ = (id) => document.getElementById(id);
+const PAGE = 60, REVIEWS = { approved: "approved", rejected: "rejected", edited: "edited", "": "not reviewed" };
+let shown = [], total = 0, group = null, decisions = [], polling = 0, busy = false, asked = 0;
+
+function make(tag, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(tag), properties);
+  made.append(...children);
+  return made;
+}
+
+async function ask(path, method = "GET", body = undefined) {
+  const raw = body instanceof Blob;
+  let answer;
+  try {
+    answer = await fetch(path, { method, body: body === undefined || raw ? body : JSON.stringify(body),
+      headers: body === undefined || raw ? {} : { "Content-Type": "application/json" } });
+  } catch {
+    throw new Error("The server cannot be reached; nothing was changed. Please try again.");
+  }
+  const content = await answer.json();
+  if (!answer.ok) throw Object.assign(new Error(content.error), { code: answer.status });
+  return content;
+}
+
+async function trying(work) {
+  $("message").textContent = "";
+  try {
+    await work();
+    return true;
+  } catch (error) {
+    $("message").textContent = error.message;
+    return false;
+  }
+}
+
+// The list
+
+function query(offset) {
+  return "api/photos?" + new URLSearchParams({ filter: $("filter").value || "all", search: $("search").value, offset, limit: PAGE });
+}
+
+async function reload(keep = true) {
+  const number = ++asked, found = await ask(query(0));
+  if (number !== asked) return; // a later question was quicker
+  const current = keep && group ? group.photo.id : 0;
+  shown = found.photos;
+  total = found.total;
+  list();
+  const still = shown.find((one) => one.id === current) || shown[0];
+  if (still && still.id !== current) await open(still.id);
+  else if (!still && !current) empty();
+}
+
+async function more() {
+  const found = await ask(query(shown.length));
+  const known = new Set(shown.map((one) => one.id));
+  shown.push(...found.photos.filter((one) => !known.has(one.id)));
+  total = found.total;
+  list();
+}
+
+function list() {
+  $("found").textContent = total === 1 ? "1 photo" : `${total.toLocaleString("en")} photos`;
+  $("photos").replaceChildren(...shown.map((photo) => make("li", {}, card(photo))));
+  $("more").hidden = shown.length >= total;
+  mark();
+}
+
+function picture(photo, size) {
+  const image = make("img", { src: `photos/${photo.id}?size=${size}`, loading: size === "small" ? "lazy" : "eager", alt: size === "small" ? "" : `Photo ${photo.file}` });
+  image.addEventListener("error", () => image.replaceWith(make("p", { className: "note" }, "no picture")));
+  return image;
+}
+
+function words(photo) {
+  if (!photo.caption) return [photo.error || "no caption"];
+  return photo.words.flatMap(([text, own], place) => [place ? " " : "", own ? make("mark", {}, text) : text]);
+}
+
+function card(photo) {
+  const button = make("button", { type: "button", className: "card" }, picture(photo, "small"),
+    make("p", { className: "caption" }, ...words(photo)), make("p", { className: photo.review || "note" }, REVIEWS[photo.review]),
+    make("p", { className: "file" }, photo.file));
+  button.dataset.id = photo.id;
+  button.addEventListener("click", () => trying(() => open(photo.id, true)));
+  return button;
+}
+
+function mark() {
+  for (const one of document.querySelectorAll(".card"))
+    one.setAttribute("aria-current", String(group !== null && Number(one.dataset.id) === group.photo.id));
+}
+
+// The photo
+
+async function open(id, focus = false) {
+  const found = await ask(`api/photos/${id}`);
+  group = found;
+  draw(focus);
+  const place = shown.findIndex((one) => one.id === id);
+  if (place >= 0 && place + 2 >= shown.length && shown.length < total) await more();
+}
+
+function empty() {
+  group = null;
+  $("photo").replaceChildren(make("p", { className: "note" }, "No photo."));
+}
+
+function draw(focus) {
+  const photo = group.photo;
+  const text = make("textarea", { id: "caption", value: photo.caption, rows: 2, maxLength: 2000 });
+  const box = make("div", { className: "picture" }, picture(photo, "large"));
+  const heading = make("h2", { tabIndex: -1, id: "name" }, photo.file);
+  const state = make("p", { id: "review", className: photo.review || "note" }, REVIEWS[photo.review]);
+  if (photo.original) state.append(make("span", { className: "note" }, ` · before: ${photo.original}`));
+  const button = (name, label, key, work) => {
+    const made = make("button", { type: "button", id: name, className: name === "approve" ? "go" : "" }, label, " ", make("kbd", {}, key));
+    made.addEventListener("click", () => work());
+    return made;
+  };
+  const parts = [heading, box, make("p", { className: "caption", id: "marked" }, ...words(photo)),
+    make("ul", { className: "findings" }, ...photo.findings.map((one) => make("li", {}, one.meaning))),
+    make("label", { htmlFor: "caption" }, "Caption"), text,
+    make("div", { className: "line" }, button("approve", "Approve", "a", () => decide("approved")),
+      button("reject", "Reject", "r", () => decide("rejected")), button("save", "Save", "Ctrl Enter", () => decide("edited")),
+      button("previous", "Previous", "k", () => step(-1)), button("next", "Next", "j", () => step(1))), state];
+  for (const [title, others] of [["Beside its look-alikes", group.look_alikes.length ? [photo, ...group.look_alikes] : []], ["Nearly the same; may share the caption", group.near_duplicates]])
+    if (others.length) parts.push(make("h2", {}, title), make("ul", { className: "group" }, ...others.map((one) => make("li", {}, card(one)))));
+  $("photo").replaceChildren(...parts);
+  mark();
+  if (focus) {
+    heading.focus({ preventScroll: true }); // a screen reader reads on from here
+    $("photo").scrollIntoView({ block: "nearest" });
+  }
+}
+
+async function decide(review) {
+  if (!group || busy) return;
+  const photo = group.photo, typed = $("caption").value, changed = typed.trim() !== photo.caption;
+  if (review !== "rejected" && !typed.trim()) return void ($("message").textContent = "A caption needs a word.");
+  busy = true;
+  await trying(async () => {
+    const body = { version: photo.version, review: review === "rejected" || changed ? review : "approved" };
+    if (changed && review !== "rejected") body.caption = typed;
+    let answer;
+    try {
+      answer = await ask(`api/photos/${photo.id}`, "PATCH", body);
+    } catch (error) {
+      if (error.code === 409) await open(photo.id);
+      throw error;
+    }
+    if (answer.decision) decisions.push(answer.decision);
+    tell(`${photo.file}: ${REVIEWS[answer.photo.review]}`);
+    replace(answer.photo);
+    await counts();
+    await step(1, true);
+  });
+  busy = false;
+}
+
+async function undo() {
+  if (busy) return;
+  busy = true;
+  await trying(async () => {
+    const answer = await ask("api/undo", "POST", { decision: decisions.pop() ?? null });
+    tell(`${answer.photo.file}: undone, ${REVIEWS[answer.photo.review]}`);
+    replace(answer.photo);
+    await counts();
+    await open(answer.photo.id, true);
+  });
+  busy = false;
+}
+
+function replace(photo) {
+  const place = shown.findIndex((one) => one.id === photo.id);
+  if (place < 0) return;
+  shown[place] = photo;
+  $("photos").children[place].replaceChildren(card(photo));
+}
+
+async function step(by, decided = false) {
+  const place = shown.findIndex((one) => group && one.id === group.photo.id);
+  const next = place < 0 ? shown[0] : shown[place + by];
+  if (next) await trying(() => open(next.id, true));
+  else if (decided && group) await trying(() => open(group.photo.id, true));
+}
+
+function tell(text) {
+  $("status").textContent = text;
+}
+
+// Jobs
+
+async function counts() {
+  const state = await ask("api/state");
+  $("folder").textContent = state.folder || "";
+  $("main").hidden = !state.folder;
+  $("upload").hidden = Boolean(state.folder);
+  $("more-tools").hidden = $("undo").hidden = !state.folder;
+  const chosen = $("filter").value || "all";
+  $("filter").replaceChildren(...Object.entries(state.filters).map(([name, label]) =>
+    make("option", { value: name, selected: name === chosen }, `${label} (${state.counts[name] ?? 0})`)));
+  const job = state.jobs.filter((one) => one.kind === "caption").at(-1);
+  $("job").hidden = !job;
+  if (job) {
+    const left = job.seconds_left && job.state === "captioning" ? `, ${Math.ceil(job.seconds_left)} s left` : "";
+    const failed = job.result.failed ? `, ${job.result.failed} could not be used` : "";
+    $("job-text").textContent = job.state === "done" ? `${job.total} photos captioned${failed}`
+      : job.error || `${job.state}: ${job.done} of ${job.total}${left}`;
+    $("bar").max = job.total || 1;
+    $("bar").value = job.state === "done" ? job.total || 1 : job.done;
+  }
+  return state;
+}
+
+async function poll() {
+  let wait = 10000;
+  try {
+    const state = await counts();
+    const job = state.jobs.filter((one) => one.kind === "caption").at(-1);
+    const running = job && job.state !== "done" && job.state !== "failed";
+    if (running) wait = 1000;
+    if (state.folder && (running || polling) && shown.length < PAGE && state.counts.all > shown.length && document.activeElement !== $("caption"))
+      await reload();
+    polling = running;
+  } catch { /* the next decision will say it */ }
+  setTimeout(poll, wait);
+}
+
+async function write(body) {
+  await trying(async () => {
+    $("written").textContent = "One moment …";
+    let job = await ask("api/jobs", "POST", body);
+    while (job.state !== "done" && job.state !== "failed") {
+      await new Promise((done) => setTimeout(done, 200));
+      job = await ask(`api/jobs/${job.id}`);
+      $("written").textContent = `${job.state}: ${job.done} of ${job.total}`;
+    }
+    if (job.error) return void ($("written").textContent = job.error);
+    const names = { write: job.result.dry_run ? "to write" : "written", keep: "keep a person's text", unchanged: "unchanged", restored: "as before", failed: "failed" };
+    const said = Object.entries(job.result.counts).map(([name, count]) => `${count} ${names[name] || name}`);
+    const lines = [...(job.result.failed || []).map((one) => `${one.file}: ${one.reason}`), ...(job.result.problems || []),
+      ...(job.result.dry_run ? job.result.files.map((one) => `${one.file}: ${one.action}: ${one.caption}`) : [])];
+    $("written").replaceChildren(make("p", { id: "outcome" }, said.join("; ") || "nothing to do"),
+      make("ul", { tabIndex: 0, ariaLabel: "Files" }, ...lines.map((line) => make("li", {}, line))));
+    if (!lines.length) $("written").lastChild.remove();
+  });
+}
+
+function writing(dry_run) {
+  return { kind: "write", to: $("to").value, which: $("which").value, replace: $("replace").checked, dry_run };
+}
+
+async function upload() {
+  const file = $("file").files[0];
+  if (!file) return;
+  const state = await ask("api/state");
+  if (file.size > state.most_upload) return void ($("uploaded").textContent = `Photos may have ${state.most_upload >> 20} MB at most.`);
+  $("uploaded").textContent = "One moment …";
+  if (!await trying(async () => { $("uploaded").textContent = (await ask("api/caption", "POST", file)).caption; })) $("uploaded").textContent = "";
+}
+
+// Keys
+
+function toggle(button, section) {
+  const opened = $(section).hidden;
+  $(section).hidden = !opened;
+  $(button).setAttribute("aria-expanded", String(opened));
+}
+
+addEventListener("keydown", (event) => {
+  const typing = event.target.matches("textarea, input, select");
+  if (event.key === "Escape" && typing) {
+    if (event.target.id === "caption" && group) event.target.value = group.photo.caption;
+    event.target.blur();
+    return;
+  }
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && event.target.id === "caption") {
+    event.preventDefault();
+    decide("edited");
+    return;
+  }
+  if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+  const actions = { a: () => decide("approved"), r: () => decide("rejected"), u: undo, j: () => step(1), k: () => step(-1),
+    e: () => $("caption")?.focus(), "/": () => $("search").focus(), "?": () => toggle("help", "keys") };
+  if (!actions[event.key]) return;
+  event.preventDefault();
+  actions[event.key]();
+});
+
+let waiting = 0;
+$("search").addEventListener("input", () => {
+  clearTimeout(waiting);
+  waiting = setTimeout(() => trying(() => reload(false)), 200);
+});
+$("filter").addEventListener("change", () => trying(() => reload(false)));
+$("more").addEventListener("click", () => trying(more));
+$("undo").addEventListener("click", undo);
+$("help").addEventListener("click", () => toggle("help", "keys"));
+$("more-tools").addEventListener("click", () => toggle("more-tools", "tools"));
+$("which").addEventListener("change", () => {
+  for (const format of ["jsonl", "csv"]) $(format).href = `api/export?format=${format}&which=${$("which").value}`;
+});
+$("preview").addEventListener("click", () => write(writing(true)));
+$("write").addEventListener("click", () => write(writing(false)));
+$("undo-write").addEventListener("click", () => write({ kind: "undo-write" }));
+$("file").addEventListener("change", upload);
+$("which").dispatchEvent(new Event("change"));
+trying(async () => { if ((await counts()).folder) await reload(); }).then(poll);

@@ -1,0 +1,152 @@
+"""`caption --context`, `--style`, `--language` and `--bursts`."""
+
+import json
+import shutil
+
+import pytest
+from PIL import ExifTags, Image
+
+from tellapart.captioning.styles import PROMPTS
+
+
+@pytest.fixture(autouse=True)
+def cache(own_cache):
+    return own_cache
+
+
+@pytest.fixture
+def album(coloured_photos, tmp_path):
+    """Photos of one colour each in a folder with a name and a note."""
+    folder = tmp_path / "Lisbon trams"
+    folder.mkdir()
+    for colour, file in coloured_photos.items():
+        exif = Image.Exif()
+        exif.get_ifd(ExifTags.IFD.Exif)[ExifTags.Base.DateTimeOriginal] = "2019:08:14 21:30:00"
+        Image.open(file).save(folder / f"{colour}.jpg", exif=exif)
+    (folder / "note.txt").write_text("with grandma")
+    return folder
+
+
+@pytest.fixture
+def ask(tellapart, serve, tmp_path):
+    """Run `caption` with a server; returns the rows by the photo's name, and the prompts that it got."""
+
+    def run(behave, *arguments, code=0):
+        server = serve(behave)
+        out = tmp_path / f"{len(list(tmp_path.iterdir()))}.jsonl"
+        server_options = ("--endpoint", server.url, "--endpoint-model", "eyes", "--out", out)
+        found, _, err = tellapart("caption", *arguments, *server_options)
+        assert found == code, err
+        rows = map(json.loads, out.read_text().splitlines())
+        prompts = [request["messages"][0]["content"][0]["text"] for request in server.requests]
+        return {row["file"].rpartition("/")[2]: row for row in rows}, prompts
+
+    return run
+
+
+def test_the_server_is_told_what_is_known_of_a_photo_if_the_user_says_so(ask, album):
+    _, prompts = ask(lambda _, colour: [f"a {colour} tram"], album)
+    assert set(prompts) == {PROMPTS["caption"]}
+    _, prompts = ask(lambda _, colour: [f"a {colour} tram"], album, "--context")
+    assert len(set(prompts)) == len(prompts) == 6
+    for prompt in prompts:
+        assert prompt.startswith(PROMPTS["caption"])
+        for part in ('album "Lisbon trams"', "14 August 2019", 'note "with grandma"'):
+            assert part in prompt
+
+
+def test_context_goes_into_both_questions_and_into_the_choice(ask, album, small_retriever):
+    def behave(request, colour):
+        return ["a man on the street", f"{colour} tram on the street"][: request.get("n", 1)] if "n" in request else [
+            "a man on the street"
+        ]  # fmt: skip
+
+    among = ("--among", album, "--retriever", small_retriever, "--strength", "0")
+    _, prompts = ask(behave, album, "--context", *among)
+    second = [prompt for prompt in prompts if "easily taken for" in prompt]
+    assert second
+    assert all('album "Lisbon trams"' in prompt for prompt in prompts)
+
+
+def test_tags_and_alternative_text_are_asked_for_and_made(ask, album):
+    rows, prompts = ask(lambda _, colour: [f"{colour}, Tram, #street, tram"], album, "--style", "tags")
+    assert set(prompts) == {PROMPTS["tags"]}
+    assert rows["red.jpg"]["caption"] == "red, tram, street"
+    rows, prompts = ask(lambda _, colour: [f"The image shows a {colour} tram."], album, "--style", "alt")
+    assert set(prompts) == {PROMPTS["alt"]}
+    assert rows["blue.jpg"]["caption"] == "A blue tram."
+
+
+def test_another_language_is_asked_for_or_translated_to_after_the_choice(ask, album, small_retriever):
+    rows, prompts = ask(lambda _, colour: [f"ein Foto, {colour}"], album, "--language", "German")
+    assert set(prompts) == {f"{PROMPTS['caption']} Write it in German."}
+
+    def behave(request, colour):
+        asked = request["messages"][0]["content"][0]["text"]
+        return [f"ein Bus, {colour}"] if "into German" in asked else [f"{colour} bus"]
+
+    among = ("--among", album, "--retriever", small_retriever)
+    rows, prompts = ask(behave, album, "--language", "German", *among)
+    assert {row["caption"] for row in rows.values()} == {f"ein Bus, {name.removesuffix('.jpg')}" for name in rows}
+    assert sum("into German" in prompt for prompt in prompts) == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--language", "German"], "--language needs --endpoint"),
+        (["--places", "p.csv"], "--places needs --context"),
+        (["--bursts", "share"], "--bursts needs --among"),
+        (["--context", "--n-best", "3"], "--context and --n-best do not go together"),
+        (["--style", "tags", "--n-best", "3"], "--style and --n-best do not go together"),
+        (["--context", "--among", ".", "--contrast", "words"], "--context and --contrast words do not go together"),
+        (["--watch"], "--watch needs --out F.jsonl or F.csv"),
+        (["--watch", "--out", "o.json"], "--watch needs --out F.jsonl or F.csv"),
+        (["--watch", "--out", "o.jsonl", "--n-best", "2"], "--watch and --n-best do not go together"),
+        (["--interval", "3"], "--interval is the time between two polls of --watch"),
+    ],
+)
+def test_what_does_not_go_together_is_one_sentence(tellapart, photo_folder, arguments, sentence):
+    code, out, err = tellapart("caption", photo_folder, *arguments)
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+def test_look_alikes_have_different_captions_and_copies_the_same(
+    tellapart, photo_folder, small_retriever, tmp_path, suffix
+):
+    shutil.copy(photo_folder / "0.png", photo_folder / "copy.png")
+    files = sorted(photo_folder.iterdir())
+    captions = ["a red bus", "a man", "a cat", "the bed", "a street", "a wave", "a dog"]
+    with (tmp_path / "candidates.jsonl").open("w") as out:
+        for file in files:
+            out.write(json.dumps({"file": str(file), "captions": captions}) + "\n")
+    given = ["caption", photo_folder, "--among", photo_folder, "--retriever", small_retriever, "--strength", "0"]
+    given += ["--candidates", tmp_path / "candidates.jsonl", "--out", tmp_path / f"o.{suffix}"]
+    code, _, err = tellapart(*given)
+    assert code == 0, err
+    from tellapart.captioning.rows import CaptionsFile
+
+    found = {row["file"].rpartition("/")[2]: row["caption"] for row in CaptionsFile(tmp_path / f"o.{suffix}").rows}
+    assert found["copy.png"] == found["0.png"]
+    assert len(set(found.values())) == 6
+    Image.new("RGB", (30, 30), "red").save(photo_folder / "9.png")
+    with (tmp_path / "candidates.jsonl").open("a") as out:
+        out.write(json.dumps({"file": str(photo_folder / "9.png"), "captions": captions}) + "\n")
+    assert tellapart(*given)[0] == 0
+    found = {row["file"].rpartition("/")[2]: row["caption"] for row in CaptionsFile(tmp_path / f"o.{suffix}").rows}
+    assert len(set(found.values())) == 7
+
+
+def test_the_note_of_a_folder_decides_between_captions_of_an_embedded_captioner(tellapart, photo_folder, small_model):
+    """Its random captions have more words of the note than without it, or as many."""
+    known, counts = {"man", "riding", "wave", "red", "bus", "street", "cat", "bed"}, []
+    for note in ("", " ".join(sorted(known))):
+        (photo_folder / "note.txt").write_text(note)
+        code, out, _ = tellapart("caption", photo_folder, "--model", small_model, "--context")
+        captions = [set(line.split("\t")[1].split()) for line in out.splitlines()]
+        assert (code, len(captions)) == (0, 6)
+        counts.append(sum(len(caption & known) for caption in captions))
+    assert counts[1] >= counts[0]

@@ -1,0 +1,219 @@
+"""Captions and decisions in a database: the same with SQLite and PostgreSQL."""
+
+import threading
+
+import pytest
+from PIL import Image
+
+from tellapart.captioning.sources import CaptionSource
+from tellapart.captioning.writing import write
+from tellapart.data.captions import Caption
+from tellapart.data.items import Input
+from tellapart.databases import DatabaseGone
+from tellapart.errors import UserError
+from tellapart.serving import database
+from tellapart.serving.database import FILTERS, Changed, FolderRows, Photos
+from tellapart.serving.job import Job, export, undo_writing
+from tellapart.serving.job import write as write_files
+
+CAPTIONS = ["a red bus", "A red bus.", "photo of a cat", "a dog on a bed", "a man riding a wave"]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request):
+    return None if request.param == "sqlite" else request.getfixturevalue("postgresql")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "photos"
+    (folder / "sub").mkdir(parents=True)
+    names = ["0.png", "1.png", "sub/2.png", "ünï %_.png", b"\xff.png".decode("utf-8", "surrogateescape")]
+    for number, name in enumerate(names):
+        Image.new("RGB", (8, 8), (number * 40, 80, 80)).save(folder / name)
+    return folder
+
+
+def captioned(folder, url, captions=CAPTIONS, settings="A"):
+    """As the captioner leaves it."""
+    photos = Photos(folder, url)
+    files = sorted(str(path) for path in folder.rglob("*.png"))
+    texts = dict(zip(files, captions, strict=True))
+    others = {file: tuple(other for other in files if other != file)[:2] for file in files}
+    source = CaptionSource(
+        lambda todo: (Caption(file, texts[file], -1.0, look_alikes=others[file]) for file in todo), settings
+    )
+    write(source, [Input(file) for file in files], FolderRows(photos))
+    return photos
+
+
+def texts(photos, **asked):
+    return [photo.caption for photo in photos.find(**asked)[0]]
+
+
+def test_filters_and_search(folder, url):
+    photos = captioned(folder, url)
+    everything, total = photos.find()
+    assert (total, sorted(photo.caption for photo in everything)) == (5, sorted(CAPTIONS))
+    assert sorted(texts(photos, filter="shared")) == ["A red bus.", "a red bus"]
+    assert sorted(texts(photos, filter="lint")) == ["A red bus.", "a red bus", "photo of a cat"]
+    assert [rule for photo in photos.find("lint", "cat")[0] for rule in photo.findings] == ["opening"]
+    assert texts(photos, search="WAVE a") == ["a man riding a wave"]
+    assert texts(photos, search="%") == texts(photos, search="ÜNÏ") != []  # of a file's name; no pattern
+    assert texts(photos, search="%_bus") == []
+    assert len(texts(photos, search="\0")) == 5
+    assert photos.find(offset=3, limit=1)[0] == everything[3:4]
+    assert photos.counts() == {"all": 5, "unreviewed": 5, "shared": 2, "lint": 3} | dict.fromkeys(
+        ("approved", "edited", "rejected"), 0
+    )
+    assert list(photos.counts()) == list(FILTERS)
+    assert {photo.file for photo in everything} == {
+        path.relative_to(folder).as_posix() for path in folder.rglob("*.png")
+    }
+    first = everything[0]
+    assert [photo.file for photo in photos.by_file(first.row["look_alikes"])] == first.row["look_alikes"]
+
+
+def test_decisions_and_undo(folder, url):
+    photos = captioned(folder, url)
+    bus, _, cat, dog, wave = photos.all()
+    one, number = photos.decide(bus.id, bus.version, "edited", "our red bus")
+    assert (one.caption, one.review, one.row["original"], one.row["edited"]) == (
+        "our red bus",
+        "edited",
+        bus.caption,
+        True,
+    )
+    again, second = photos.decide(bus.id, one.version, "approved")
+    assert (again.caption, again.review, again.row["original"]) == ("our red bus", "approved", bus.caption)
+    assert photos.decide(cat.id, cat.version, "rejected")[0].review == "rejected"
+    assert photos.decide(dog.id, dog.version, "edited", dog.caption)[0].row == dog.row | {"review": "approved"}
+    assert photos.counts() | {"lint": 0} == {
+        "all": 5, "unreviewed": 2, "shared": 0, "lint": 0, "approved": 2, "edited": 0, "rejected": 1
+    }  # fmt: skip
+    for stale in (bus.version, one.version):
+        with pytest.raises(Changed, match="has been changed meanwhile"):
+            photos.decide(bus.id, stale, "rejected")
+    assert photos.decide(bus.id, "whatever", "approved") == (again, 0)  # sent twice: nothing changes
+    with pytest.raises(Changed):  # another decision came after it
+        photos.undo(number)
+    assert photos.undo().id == dog.id  # the last
+    assert photos.undo(second) == one
+    assert photos.undo(number) == bus
+    assert photos.undo().id == cat.id
+    assert photos.undo() is None
+    assert photos.undo(number) is None
+    assert [photo.row for photo in photos.all()] == [
+        photo.row for photo in (bus, photos.get(bus.id + 1), cat, dog, wave)
+    ]
+    assert photos.decide(wave.id, wave.version, None) == (wave, 0)
+
+
+def test_the_captioner_never_overwrites_what_a_person_decided(folder, url):
+    photos = captioned(folder, url)
+    bus, other, cat, dog, _ = photos.all()
+    photos.decide(bus.id, bus.version, "edited", "our bus")
+    photos.decide(other.id, other.version, "approved")
+    photos.decide(cat.id, cat.version, "rejected")
+    after = captioned(folder, url, [f"new {number}" for number in range(5)], "B").all()
+    assert [(photo.caption, photo.review) for photo in after] == [
+        ("our bus", "edited"), (other.caption, "approved"), ("new 2", ""), ("new 3", ""), ("new 4", "")
+    ]  # fmt: skip
+    with pytest.raises(Changed):  # what was looked at was another caption
+        photos.decide(dog.id, dog.version, "approved")
+    # written only just now, while the captioner was at it
+    rows = FolderRows(photos)
+    with rows.writing():
+        made = [row | {"caption": "late"} for row in rows.rows]
+        dog = photos.get(dog.id)
+        photos.decide(dog.id, dog.version, "edited", "our dog")
+        rows.append(made)
+    assert [photo.caption for photo in photos.all()] == ["our bus", other.caption, "late", "our dog", "late"]
+
+
+def test_a_photo_that_was_moved_keeps_its_caption_and_decisions(folder, url):
+    photos = captioned(folder, url)
+    bus = photos.all()[0]
+    photos.decide(bus.id, bus.version, "edited", "our bus")
+    (folder / bus.file).rename(folder / "zz.png")
+    found = {photo.file: photo for photo in captioned(folder, url).all()}
+    assert (found["zz.png"].id, found["zz.png"].caption) == (bus.id, "our bus")
+    assert bus.file not in found
+
+
+def test_two_people_at_once_never_overwrite_each_other(folder, url):
+    photos = captioned(folder, url)
+    bus = photos.all()[0]
+    outcomes = []
+
+    def decide(number):
+        try:
+            outcomes.append(photos.decide(bus.id, bus.version, "edited", f"bus {number}")[0].caption)
+        except Changed:
+            outcomes.append(None)
+
+    people = [threading.Thread(target=decide, args=(number,)) for number in range(8)]
+    for person in people:
+        person.start()
+    for person in people:
+        person.join()
+    (won,) = [outcome for outcome in outcomes if outcome]
+    assert photos.get(bus.id).caption == won
+    assert photos.undo() == bus
+
+
+def test_export_and_writing(folder, url):
+    photos = captioned(folder, url)
+    bus, _, cat, dog, _ = photos.all()
+    photos.decide(bus.id, bus.version, "edited", "our red bus")
+    photos.decide(cat.id, cat.version, "rejected")
+    photos.decide(dog.id, dog.version, "approved")
+    assert len(export(photos, "all", ".jsonl").splitlines()) == 5
+    table = export(photos, "approved", ".csv").decode()
+    assert "our red bus" in table
+    assert "cat" not in table
+    job = Job(1, "write")
+    write_files(job, photos, "txt", "approved", replace_texts=False, dry_run=True)
+    assert (job.result["counts"], sorted(folder.rglob("*.txt"))) == ({"write": 2}, [])
+    write_files(job, photos, "txt", "all", replace_texts=False, dry_run=False)
+    assert job.result["counts"] == {"write": 4}
+    assert (folder / bus.file).with_suffix(".txt").read_text() == "our red bus\n"
+    assert not (folder / cat.file).with_suffix(".txt").exists()
+    undo_writing(job, folder)
+    assert (job.result["counts"], sorted(folder.rglob("*.txt"))) == ({"restored": 4, "failed": 0}, [])
+    with pytest.raises(UserError, match="nothing to undo"):
+        undo_writing(job, folder)
+
+
+def test_folders_in_one_database_do_not_mix(folder, postgresql):
+    photos = captioned(folder, postgresql)
+    other = folder.parent / "other"
+    other.mkdir()
+    Image.new("RGB", (8, 8)).save(other / "0.png")
+    there = captioned(other, postgresql, ["a red bus"])
+    assert (photos.counts()["all"], there.counts()["all"], there.counts()["shared"]) == (5, 1, 0)
+    assert there.get(photos.all()[0].id) is None
+    bus = photos.all()[0]
+    photos.decide(bus.id, bus.version, "approved")
+    assert there.undo() is None
+
+
+def test_a_sqlite_database_moves_with_its_folder(folder):
+    captioned(folder, None)
+    moved = folder.rename(folder.parent / "elsewhere")
+    assert Photos(moved).counts()["all"] == 5
+
+
+def test_a_database_that_is_gone_or_none_is_one_sentence(folder, tmp_path):
+    photos = captioned(folder, None)
+    (folder / database.NAME).unlink()
+    with pytest.raises(DatabaseGone, match=r"tellapart\.db: captions cannot be stored or read"):
+        photos.find()
+    (folder / database.NAME).write_bytes(b"not a database" * 100)
+    with pytest.raises(DatabaseGone, match="file is not a database"):
+        Photos(folder)
+    for url in ("nothing", "nosuch://x", "postgresql+pg8000://tests@127.0.0.1:1/none"):
+        with pytest.raises(UserError, match="database"):
+            Photos(folder, url)
+    with pytest.raises(UserError, match="the database cannot be made"):
+        Photos(tmp_path / "missing")
