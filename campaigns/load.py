@@ -224,25 +224,18 @@ async def _ask(port: int, path: str, body: dict[str, Any]) -> tuple[int, dict[st
 
 
 def _thanks_first(_: Path) -> None:
-    import threading
-
+    """Answers are stored by the dozen."""
     from tellapart.study.answers import Answers
 
     later: list[Any] = []
     add, answered = Answers.add, Answers.answered
 
-    def store(self: Any) -> None:
-        while True:
-            time.sleep(1)
-            waiting, later[:] = later[:], []
-            add(self, *waiting)
-
     def add_later(self: Any, *answers: Any) -> None:
-        if not hasattr(self, "_storing"):
-            self._storing = threading.Thread(target=store, args=(self,), daemon=True)
-            self._storing.start()
         known = {(answer.person, answer.trial) for answer in later}
         later.extend(answer for answer in answers if (answer.person, answer.trial) not in known)
+        if len(later) >= 12:
+            waiting, later[:] = later[:], []
+            add(self, *waiting)
 
     Answers.add = add_later  # type: ignore[method-assign]
     Answers.answered = lambda self, person: (  # type: ignore[method-assign]
