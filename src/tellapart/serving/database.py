@@ -1,7 +1,7 @@
 """The captions of a folder and what people decided about them, in a database.
 
-A photo has one row, as in a captions file, with its review (`captioning.review`).  Every decision is noted beside it, so
-that it can be undone.  A row changes only if it is still what was seen (`version`): two people, or a person and the
+A photo has one row, as in a captions file, with its review (`captioning.review`).  Every decision is noted beside it,
+so that it can be undone.  A row changes only if it is still what was seen (`version`): two people, or a person and the
 captioner, never overwrite each other unseen.  What a person wrote or approved is never replaced by the captioner.
 
 Names of files need not be UTF-8, and are stored with JSON's escapes.
