@@ -4,11 +4,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test test-fast lint format bench reproduce
+.PHONY: setup demo test test-fast docs docs-test package lint format bench campaign reproduce
 
 setup: $(READY)
 
-# constraints.txt pins the exact set that the tests run on; without it pip takes a torch build with gigabytes of CUDA.
+# constraints.txt pins the exact set that the tests run on.  Of PyTorch, a CPU build is enough, if pip is told where one is.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
@@ -25,7 +25,19 @@ test: $(READY)
 
 # without those that are marked slow: something of every package, in less than two minutes
 test-fast: $(READY)
-	$(BIN)/pytest $(TWO) -m "not slow"
+	$(BIN)/pytest $(TWO) -m "not slow and not docs"
+
+# the documentation as a web site in site/, without a network; a broken link is an error
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# every command and block of code of the README and docs/, and the site itself
+docs-test: $(READY)
+	$(BIN)/pytest $(TWO) -m "docs or not docs" tests/test_readme.py tests/test_docs.py tests/test_docs_site.py tests/test_docs_commands.py
+
+# wheel and source archive in dist/, the same bytes for the same commit, and the wheel tried in a new environment
+package: $(READY)
+	$(BIN)/python scripts/check_package.py
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -49,6 +61,10 @@ bench: $(READY)
 	$(BIN)/python benchmarks/neighbours.py
 	$(BIN)/python benchmarks/self_retrieval.py $(PHOTOS)
 	$(if $(PHOTOS),$(BIN)/python benchmarks/collection.py $(PHOTOS))
+
+# attacks on the whole program, an hour or two: docs/campaigns.md.  CAMPAIGN="kill --count 60" does one of them, or less
+campaign: $(READY)
+	$(BIN)/python -m campaigns $(CAMPAIGN)
 
 # the embedded captioners again, from photos and captions: DATA has flickr8k/, coco/ and text/, DETECTOR is a YOLOX export
 reproduce: $(READY)

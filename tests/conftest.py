@@ -10,18 +10,17 @@ from functools import partial
 # Two threads in a test process cost more than they bring; set for child processes too, and before torch is loaded.
 os.environ["OMP_NUM_THREADS"] = "1"
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import settings
-from PIL import Image
 
+from support import small_models
 from tellapart import telemetry
 
 telemetry.turn_off()  # before a test imports onnxruntime by itself
 torch.set_num_threads(1)
 
-pytest_plugins = ["support.chat_server", "support.exports", "support.postgresql"]
+pytest_plugins = ["support.chat_server", "support.doc_pages", "support.exports", "support.postgresql"]
 
 # A first call may compile a kernel, and the machine may be busy: time says nothing of what is tested.
 settings.register_profile("tellapart", deadline=None)
@@ -39,25 +38,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def small_model(tmp_path_factory):
-    """A model folder with a real encoder and vocabulary and random weights: it says nonsense, and quickly."""
-    from tellapart import models
-    from tellapart.captioners.transformer import TINY
-    from tellapart.data.tokenizers import WordTokenizer
-    from tellapart.encoders.encoder import Encoder
-    from tellapart.recipe import EncoderConfig
-
-    folder = tmp_path_factory.mktemp("model")
-    tokenizer = WordTokenizer(["a", "man", "riding", "wave", "red", "bus", "street", "cat", "on", "the", "bed"])
-    encoder = Encoder(EncoderConfig(image_size=64, grid=2))
-    torch.manual_seed(0)
-    captioner = models.build_captioner(
-        "transformer", TINY, vocab_size=len(tokenizer), feature_sizes={"regions": encoder.feature_size}
-    )
-    with torch.no_grad():
-        captioner.word_bias[tokenizer.eos] = -3.0  # or it has nothing to say
-    models.describe(folder, "transformer", captioner, tokenizer, {"regions": encoder.identity})
-    models.save_weights(folder / "model.safetensors", captioner)
-    return folder
+    return small_models.captioner(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture
@@ -69,29 +50,13 @@ def own_cache(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="session")
 def small_retriever(tmp_path_factory):
-    """A retriever's folder with a real encoder and vocabulary and random weights: no good judge, but a quick one."""
-    from tellapart import models
-    from tellapart.data.tokenizers import WordTokenizer
-    from tellapart.encoders.encoder import Encoder
-    from tellapart.recipe import EncoderConfig
-    from tellapart.retrievers import RETRIEVERS
-    from tellapart.retrievers.word_tower import TINY
-
-    folder = tmp_path_factory.mktemp("listener")
-    tokenizer = WordTokenizer(["a", "man", "riding", "wave", "red", "bus", "street", "cat", "on", "the", "bed", "dog"])
-    encoder = Encoder(EncoderConfig(image_size=64, grid=2))
-    torch.manual_seed(0)
-    settings = TINY | {"vocab_size": len(tokenizer), "feature_size": encoder.feature_size}
-    network = models.build(RETRIEVERS, "retriever", "word_tower", settings)
-    models.describe(folder, "word_tower", network, tokenizer, {"regions": encoder.identity}, "retriever")
-    models.save_weights(folder / "model.safetensors", network)
-    return folder
+    return small_models.retriever(tmp_path_factory.mktemp("listener"))
 
 
 @pytest.fixture
 def photo_folder(tmp_path):
     """Six different small photos."""
-    return six_small_photos(tmp_path / "photos")
+    return small_models.photos(tmp_path / "photos")
 
 
 @pytest.fixture(scope="session")
@@ -100,19 +65,10 @@ def six_photos(tmp_path_factory, small_retriever):
     from support import pools
 
     folder = tmp_path_factory.mktemp("pool")
-    photos = six_small_photos(folder / "photos")
+    photos = small_models.photos(folder / "photos")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TELLAPART_CACHE", str(folder / "cache"))
         return pools.Expected(pools.make(folder, photos, small_retriever), photos, small_retriever)
-
-
-def six_small_photos(folder):
-    folder.mkdir()
-    draw = np.random.default_rng(0)
-    for i in range(6):
-        pixels = draw.integers(0, 256, (4, 4, 3), dtype=np.uint8)
-        Image.fromarray(pixels).resize((40 + i, 32), Image.Resampling.NEAREST).save(folder / f"{i}.png")
-    return folder
 
 
 @pytest.fixture

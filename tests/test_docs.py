@@ -3,16 +3,20 @@
 import re
 import runpy
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from support.doc_pages import PAGES, RECIPES, ROOT
+
 PACKAGE = ROOT / "src" / "tellapart"
-RECIPES = PACKAGE / "recipes"
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", RECIPES / "README.md", *(ROOT / "docs").glob("*.md")])
 DATED = ("log.md",)  # says what was there on its day
-OWN = ("brief.py",)  # a file that the reader is told to write
+OWN = (
+    "brief.py",
+    "my_captioner.py",
+    "my_measure.py",
+    "my_reader.py",
+    "my_reward.py",
+)  # a file that the reader is told to write
 
 
 def code(text):
@@ -95,3 +99,13 @@ def test_the_architecture_page_has_the_import_order_and_every_folder():
     assert shown == list(runpy.run_path(str(ROOT / "tests" / "test_import_order.py"))["ORDER"])
     described = set(re.findall(r"^\| `([^`]+)/` \|", text, re.M))
     assert {folder.parent.name for folder in PACKAGE.glob("*/__init__.py")} <= described
+
+
+def test_the_tests_that_hold_each_line_of_the_threat_model_exist():
+    lines = [line for line in (ROOT / "SECURITY.md").read_text().splitlines() if line.startswith("| ")][2:]
+    assert len(lines) > 20
+    for line in lines:
+        named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", line)
+        assert named, f"no test holds: {line[:80]}"
+        for file, name in named:
+            assert f"def {name}(" in (ROOT / file).read_text(), f"{file} has no {name}"

@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parent.parent / "src" / "tellapart"
 # Each line may import itself and the lines above it.
 ORDER = (
-    "errors version telemetry printable files paths parallel progress numerics hub html plugins distributed",
+    "errors version telemetry printable system files paths parallel progress numerics hub html plugins distributed",
     "onnx_graph onnx_session plain_yaml databases web",
     "data",
     "recipe_ranges recipe_policy recipe recipe_values former_names recipe_files",

@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -69,4 +70,7 @@ def test_a_misspelt_command_is_guessed(tellapart):
 
 
 def test_version(tellapart):
-    assert tellapart("--version")[1] == f"tellapart {package.__version__}\n"
+    printed = tellapart("--version")[1]
+    assert re.fullmatch(
+        rf"tellapart {re.escape(package.__version__)}( \(commit [0-9a-f]{{7,40}}(-dirty)?\))?\n", printed
+    )

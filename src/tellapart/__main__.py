@@ -12,7 +12,7 @@ from importlib import import_module
 from tellapart import plugins
 from tellapart.errors import UserError
 from tellapart.printable import print_message, printable_streams
-from tellapart.version import __version__
+from tellapart.version import __version__, commit
 
 COMMANDS = {  # name: (module with `main(arguments) -> exit code`, what it does)
     "demo": ("tellapart.commands.demo", "caption the embedded album and write a page with photos and captions"),
@@ -77,7 +77,8 @@ def _run(arguments: list[str]) -> int:
         return 0
     command, rest = arguments[0], arguments[1:]
     if command in ("-V", "--version"):
-        print(f"tellapart {__version__}")
+        built_from = commit()
+        print(f"tellapart {__version__}" + (f" (commit {built_from})" if built_from else ""))
         return 0
     if command not in COMMANDS:
         close = difflib.get_close_matches(command, COMMANDS, n=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import gzip
 import io
 import json
@@ -18,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from tellapart import system
 from tellapart.errors import UserError
 
 MOST_TEXT = 1 << 30  # bytes of a text file, unpacked: more would not fit into the memory of most machines as JSON
@@ -29,7 +29,7 @@ def read_bytes(path: Path, *, most: int = MOST_BYTES) -> bytes:
     """A regular file's contents.  Pipes and devices are refused at once: reading one may never end."""
     try:
         # Without waiting: to open a pipe that nobody writes into would take forever.
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | system.NONBLOCK | system.CLOEXEC | system.BINARY)
         with os.fdopen(handle, "rb", closefd=True) as file:
             status = os.fstat(handle)
             if not stat.S_ISREG(status.st_mode):
@@ -176,7 +176,7 @@ def _replaced(path: Path, data: bytes) -> int:
         _remove_leftovers(target.parent)
         with _unfinished(target.parent) as (unfinished, file):  # beside it: a rename stays on one disk
             if target.exists():
-                os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))  # what was private stays private
+                system.copy_mode(file.fileno(), stat.S_IMODE(target.stat().st_mode))  # what was private stays private
             file.write(data)
             file.flush()
             os.fsync(file.fileno())  # without it a power cut may leave the new name on an empty file
@@ -195,7 +195,7 @@ def _unfinished(folder: Path) -> Iterator[tuple[Path, BinaryIO]]:
         with path.open("xb") as file:
             try:
                 with suppress(OSError):  # some file systems know no locks
-                    fcntl.flock(file, fcntl.LOCK_EX)
+                    system.lock(file.fileno(), wait=True)
                 if _is_at(file.fileno(), path):  # or another process took it for a leftover before it was locked
                     yield path, file
                     return
@@ -207,6 +207,8 @@ def _unfinished(folder: Path) -> Iterator[tuple[Path, BinaryIO]]:
 @cache  # once in a process: what it leaves itself, it removes itself
 def _remove_leftovers(folder: Path) -> None:
     """What killed processes left of files that they were writing; a living one holds a lock on its own."""
+    if not system.HAS_LOCKS:  # then nobody knows who is still writing
+        return
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if _LEFTOVER.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
@@ -218,10 +220,10 @@ _LEFTOVER = re.compile(r"\.tellapart-[0-9a-f]{12}\.tmp")  # a name of `_unfinish
 
 
 def _remove_leftover(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    handle = os.open(path, os.O_RDONLY | system.NOFOLLOW | system.NONBLOCK)
     try:
-        if os.fstat(handle).st_uid == os.geteuid():
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(handle).st_uid == system.user():
+            system.lock(handle, wait=False)
             if _is_at(handle, path):
                 path.unlink()
     finally:
@@ -258,15 +260,17 @@ def held(folder: Path, busy: str) -> Iterator[None]:
         raise UserError(f"{folder} is not a folder.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder, os.O_RDONLY)
+        handle = os.open(folder, os.O_RDONLY) if system.HAS_LOCKS else None  # Windows opens no folders
     except OSError as error:
         raise UserError(f"{folder}: the folder cannot be made or opened ({error.strerror}).") from None
     try:
-        _lock(handle, f"{folder}: {busy}")
+        if handle is not None:
+            _lock(handle, f"{folder}: {busy}")
         _remove_leftovers(folder)
         yield
     finally:
-        os.close(handle)
+        if handle is not None:
+            os.close(handle)
 
 
 class HeldFile:
@@ -311,7 +315,7 @@ def _open(path: Path) -> int:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(real(path).parent)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o666)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | system.NONBLOCK | system.BINARY, 0o666)
     except OSError as error:
         raise UserError(f"{path}: the file cannot be written ({error.strerror}).") from None
     if stat.S_ISREG(os.fstat(handle).st_mode):
@@ -323,7 +327,7 @@ def _open(path: Path) -> int:
 def _lock(handle: int, busy: str) -> None:
     """Goes with the process, or when the file is closed."""
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        system.lock(handle, wait=False)
     except OSError:
         raise UserError(busy) from None
 

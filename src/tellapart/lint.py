@@ -172,13 +172,13 @@ def caption_words(text: str) -> list[str]:
 
 @lru_cache(maxsize=1 << 16)  # captions repeat their words, and Unicode's tables are slow to ask
 def _word(token: str) -> str:
-    silent = "".join(character for character in token if unicodedata.category(character) not in _HEARD)
+    silent = "".join(character for character in token if unicodedata.category(character) not in _PRONOUNCED)
     word = token.strip(silent)
     return word if any(unicodedata.category(character)[0] != "M" for character in word) else ""
 
 
 # Letters, their marks, numbers, emoji and the like, currencies.
-_HEARD = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "So", "Sc"})
+_PRONOUNCED = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "So", "Sc"})
 
 _UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 

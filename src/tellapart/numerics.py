@@ -15,7 +15,7 @@ from tellapart.errors import UserError
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 OutOfMemory = torch.OutOfMemoryError
-_WORTH_IT = 1.3  # how much quicker bf16 must be before its coarser numbers pay
+_LEAST_GAIN = 1.3  # how much quicker bf16 must be before its coarser numbers pay
 
 
 def choose_device(wanted: str = "auto") -> torch.device:
@@ -51,7 +51,7 @@ def choose_dtype(device: torch.device, wanted: str = "auto") -> str:
 
 def quicker(gain: float) -> str:
     """The number type to take where bf16 is `gain` times as quick as fp32."""
-    return "bf16" if gain > _WORTH_IT else "fp32"
+    return "bf16" if gain > _LEAST_GAIN else "fp32"
 
 
 def bf16_gain(device: torch.device, seconds: float = 0.2) -> float:

@@ -40,5 +40,5 @@ def session(graph: bytes | Path, name: str, weights: Mapping[str, NDArray[Any]] 
     try:
         return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has a class of its own for each way to be damaged
-        said = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", reason(error))[:200]
-        raise UserError(f"{name} is damaged, or is no ONNX file that onnxruntime can run ({said}).") from None
+        cause = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", reason(error))[:200]
+        raise UserError(f"{name} is damaged, or is no ONNX file that onnxruntime can run ({cause}).") from None

@@ -62,6 +62,13 @@ def garbage_frames(folder):
     return file
 
 
+def unknown_codec(folder):
+    """Its frames are of a kind that nobody knows."""
+    file = write_clip(folder / "unknown.mp4", 5)
+    file.write_bytes(file.read_bytes().replace(b"avc1", b"zzzz").replace(b"avcC", b"zzzz"))
+    return file
+
+
 def huge(folder):
     """Says that its frames have 10,000 pixels a side."""
     file = write_clip(folder / "huge.mkv", [np.zeros((256, 256, 3), np.uint8)] * 3, codec="ffv1")
@@ -88,7 +95,10 @@ def concatenation(folder):
     return script
 
 
-REFUSED = (empty, text, header_only, truncated, audio_only, zero_frames, garbage_frames, huge, playlist, concatenation)
+REFUSED = (
+    *(empty, text, header_only, truncated, audio_only, zero_frames),
+    *(garbage_frames, unknown_codec, huge, playlist, concatenation),
+)
 
 
 def long_by_its_header(folder):

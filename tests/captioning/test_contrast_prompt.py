@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from support.listeners import bag_listener, photos
+from support.retrievers import bag_of_words_retriever, photos
 from tellapart.captioning import sources
 from tellapart.captioning.contrast_prompt import Contrast, ContrastConfig, unseen
 from tellapart.captioning.endpoint import Endpoint, Question, ServerCaptions
@@ -33,7 +33,7 @@ def toy(tmp_path_factory):
     examples = world.make(folder, groups=8, splits={"test": 1.0}).examples
     files = [str(example.file) for example in examples]
     told = [world.describe(world.scene_of(example), world.DETAILS) for example in examples]
-    listener = bag_listener(sorted({word for text in told for word in split_words(text)}), scale=20.0)
+    listener = bag_of_words_retriever(sorted({word for text in told for word in split_words(text)}), scale=20.0)
     hashes = [media.sha256(file) for file in files]
     collection = Collection(listener, photos(listener, dict(zip(files, told, strict=True)), hashes))
     seen = {sha256: PhotoVectors(vector) for sha256, vector in zip(hashes, collection.vectors, strict=True)}
@@ -105,7 +105,7 @@ class Recorder:
 
 def ball_collection():
     """Two red balls, one of them on grass, and a blue fish."""
-    listener = bag_listener(["a", "red", "ball", "on", "grass", "snow", "blue", "fish", "dog"])
+    listener = bag_of_words_retriever(["a", "red", "ball", "on", "grass", "snow", "blue", "fish", "dog"])
     shown = {"grass": "a red ball on grass", "snow": "a red ball on snow", "fish": "a blue fish"}
     collection = Collection(listener, photos(listener, shown))
     return collection, {name: PhotoVectors(vector) for name, vector in zip(shown, collection.vectors, strict=True)}

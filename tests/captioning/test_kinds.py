@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from support.listeners import bag_listener, photos
+from support.retrievers import bag_of_words_retriever, photos
 from tellapart.captioning.kinds import with_difference
 from tellapart.captioning.rerank import Collection, PhotoVectors, RerankConfig, rerank
 from tellapart.data.captions import Candidate, Proposed
@@ -24,7 +24,7 @@ def features(file):
 
 @pytest.fixture
 def collection():
-    listener = bag_listener(WORDS)
+    listener = bag_of_words_retriever(WORDS)
     embedded = photos(listener, SHOWN)
     embedded.features = np.array([features(file) for file in SHOWN], np.float32)
     found = Collection(listener, embedded)

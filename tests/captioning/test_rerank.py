@@ -3,11 +3,12 @@ import math
 import pytest
 import torch
 
-from support.listeners import bag_listener, photos
+from support.retrievers import bag_of_words_retriever, photos
 from tellapart.captioning.rerank import Collection, PhotoVectors, RerankConfig, choose, rerank
 from tellapart.data.captions import Candidate, Proposed
 from tellapart.neighbours import thresholds
 from tellapart.retrievers.embeddings import Embedded
+from tellapart.rewards import fluency
 
 WORDS = ["dog", "red", "blue", "ball", "grass", "runs"]
 SHOWN = {"1": "dog red ball", "2": "dog blue ball", "3": "dog grass"}
@@ -15,7 +16,7 @@ SHOWN = {"1": "dog red ball", "2": "dog blue ball", "3": "dog grass"}
 
 @pytest.fixture
 def listener():
-    return bag_listener(WORDS)
+    return bag_of_words_retriever(WORDS)
 
 
 @pytest.fixture
@@ -61,6 +62,21 @@ def test_the_worth_of_a_candidate_is_what_the_formula_says(collection, length):
     turning = loss / gain
     for strength, text in ((turning * 0.99, "dog ball"), (turning * 1.01, "dog red ball")):
         (chosen,) = choose([said], own(collection, "1"), collection, RerankConfig(strength=strength, length=length))
+        assert chosen.text == text
+
+
+def test_the_language_model_counts_as_much_as_its_weight_says(collection):
+    """The reward's own model gives the terms; the choice turns where likelihood and what they lack cancel out."""
+    texts = [("a dog is in the grass", -3.0), ("a dog are in of grass", -2.0)]
+    short = []
+    for text, _ in texts:
+        terms = fluency.coco().terms([text.split()])[0].tolist()
+        short.append(min(max(sum(terms) / len(terms), 0), 2) - 2 + max(min(*terms, -1.3), -5.5) + 1.3)
+    assert short[1] < short[0] - 1
+    turning = (1.0 / 7) / (short[0] - short[1])
+    for weight, (text, _) in ((turning * 0.99, texts[1]), (turning * 1.01, texts[0]), (0.0, texts[1])):
+        how = RerankConfig(strength=0.0, length=1.0, fluency=weight)
+        (chosen,) = choose([proposed("1", *texts)], own(collection, "1"), collection, how)
         assert chosen.text == text
 
 

@@ -69,6 +69,12 @@ def test_a_part_of_a_clip_has_the_sound_of_its_time(tmp_path):
         assert all(abs(band - band_of(hertz)) <= 1 for band in grid.argmax(1).tolist())
 
 
+def test_sound_that_nobody_can_decode_is_none(tmp_path):
+    file = clip(tmp_path, tone(440), seconds=1)
+    file.write_bytes(file.read_bytes().replace(b"mp4a", b"zzzz").replace(b"esds", b"zzzz"))
+    assert seen(file).counts.tolist() == [0]
+
+
 def test_silence_no_sound_and_photos_have_no_rows(tmp_path):
     Image.fromarray(counted(0)).save(tmp_path / "photo.png")
     for file in (

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from rewards.hearing import cosine, degrees, listener, said
+from rewards.retriever_by_hand import cosine, degrees, frozen, sampled_captions
 from tellapart.rewards.global_discriminative import (
     GlobalDiscriminative,
     HardNeighbour,
@@ -29,8 +29,8 @@ def test_a_caption_that_fits_the_look_alike_as_well_pays_the_margin():
 
 def test_the_nearest_photo_of_all_data_is_the_one_that_counts():
     """Photos at 0, 60 and 120 degrees; nearest: 0 - 60, 60 - 120, and the last has nobody."""
-    reward = HardNeighbour(listener(degrees(0, 60, 120), WORDS), torch.tensor([1, 2, -1]), margin=0.2)
-    found = reward(said([[0], [1], [1], [3], [0]], [0, 0, 1, 1, 2]))
+    reward = HardNeighbour(frozen(degrees(0, 60, 120), WORDS), torch.tensor([1, 2, -1]), margin=0.2)
+    found = reward(sampled_captions([[0], [1], [1], [3], [0]], [0, 0, 1, 1, 2]))
     expected = [
         -(0.2 + cos(60) - cos(0)),  # better than by the margin: 0 once it is a hinge
         -(0.2 + cos(15) - cos(45)),
@@ -45,8 +45,8 @@ def test_the_nearest_photo_of_all_data_is_the_one_that_counts():
 
 def test_in_the_batch_both_the_hardest_caption_and_the_hardest_photo_count():
     """Photos at 0 and 90 degrees; the first is said to be at 0 and at 60, the second at 60."""
-    reward = InBatch(listener(degrees(0, 90), WORDS), margin=0.2)
-    found = reward(said([[0], [2], [2]], [0, 0, 1])).sentence
+    reward = InBatch(frozen(degrees(0, 90), WORDS), margin=0.2)
+    found = reward(sampled_captions([[0], [2], [2]], [0, 0, 1])).sentence
     hardest_of_first, hardest_of_second = cos(60), max(cos(90), cos(30))  # captions of the other photo
     expected = [
         -max(0, 0.2 + hardest_of_first - cos(0)) - max(0, 0.2 + cos(90) - cos(0)),
@@ -57,13 +57,13 @@ def test_in_the_batch_both_the_hardest_caption_and_the_hardest_photo_count():
     assert found.tolist() == pytest.approx([0, -0.2 - (cos(30) - 0.3), -0.2], abs=1e-6)
 
 
-def by_loops(heard, photos, images, margin, generated):
+def by_loops(embedded, photos, images, margin, generated):
     found = []
-    for caption, own in zip(heard, photos, strict=True):
+    for caption, own in zip(embedded, photos, strict=True):
         match = cosine(caption, images[own])
         captions = [
             cosine(other, images[own])
-            for other, of, free in zip(heard, photos, generated, strict=True)
+            for other, of, free in zip(embedded, photos, generated, strict=True)
             if of != own and free
         ]
         others = [cosine(caption, images[photo]) for photo in set(photos) if photo != own]
@@ -78,28 +78,28 @@ def test_on_random_vectors_it_is_what_loops_over_all_pairs_find(seed):
     images = torch.nn.functional.normalize(torch.randn(12, 5), dim=1)
     photos = torch.randint(12, (4,)).repeat_interleave(3).tolist()  # with this seed or that, the same photo twice
     reference = torch.where(torch.rand(12) < 0.3, 0, -1).tolist()
-    ears = listener(images, torch.randn(20, 5))
-    batch = said(torch.randint(20, (12, 3)).tolist(), photos, reference=reference)
+    ears = frozen(images, torch.randn(20, 5))
+    batch = sampled_captions(torch.randint(20, (12, 3)).tolist(), photos, reference=reference)
     expected = by_loops(ears.embed_sampled(batch), photos, images, 0.3, [which < 0 for which in reference])
     assert InBatch(ears, 0.3)(batch).sentence.tolist() == pytest.approx(expected, abs=1e-5)
     assert min(expected) < 0
 
 
 def test_the_same_photo_twice_in_the_batch_is_not_another_photo():
-    ears = listener(degrees(0, 90, 200), WORDS)
-    once, twice = said([[0], [2], [3]], [0, 0, 1]), said([[0], [3], [2]], [0, 1, 0])
+    ears = frozen(degrees(0, 90, 200), WORDS)
+    once, twice = sampled_captions([[0], [2], [3]], [0, 0, 1]), sampled_captions([[0], [3], [2]], [0, 1, 0])
     torch.testing.assert_close(InBatch(ears)(twice).sentence, InBatch(ears)(once).sentence[[0, 2, 1]])
-    alone = InBatch(ears)(said([[0], [4]], [0, 0])).sentence
+    alone = InBatch(ears)(sampled_captions([[0], [4]], [0, 0])).sentence
     assert alone.tolist() == [0.0, 0.0]
 
 
 def test_a_reference_in_the_batch_is_no_generated_caption():
     """Photos at 0 and 90 degrees, said to be at 45 and at 0: the second caption fits the first photo better."""
-    reward, captions, photos = InBatch(listener(degrees(0, 90), WORDS)), [[1], [0]], [0, 1]
+    reward, captions, photos = InBatch(frozen(degrees(0, 90), WORDS)), [[1], [0]], [0, 1]
     of_second = -(0.2 + cos(45) - cos(90)) - (0.2 + cos(0) - cos(90))
-    plain = reward(said(captions, photos)).sentence
+    plain = reward(sampled_captions(captions, photos)).sentence
     assert plain.tolist() == pytest.approx([-(0.2 + cos(0) - cos(45)) - 0.2, of_second], abs=1e-6)
-    marked = reward(said(captions, photos, reference=[-1, 0])).sentence
+    marked = reward(sampled_captions(captions, photos, reference=[-1, 0])).sentence
     assert marked.tolist() == pytest.approx([-0.2, of_second], abs=1e-6)
     similarity = torch.tensor([[0.5, 0.1], [0.6, 0.7]])
     own, only_first = torch.arange(2), torch.tensor([True, False])
@@ -108,8 +108,8 @@ def test_a_reference_in_the_batch_is_no_generated_caption():
 
 
 def test_the_two_parts_are_added_with_their_weights_and_that_of_the_photo():
-    ears, nearest = listener(degrees(0, 60, 120), WORDS), torch.tensor([1, 0, 1])
-    batch = said([[1], [3], [1], [4]], [0, 0, 1, 2])
+    ears, nearest = frozen(degrees(0, 60, 120), WORDS), torch.tensor([1, 0, 1])
+    batch = sampled_captions([[1], [3], [1], [4]], [0, 0, 1, 2])
     neighbour, within = HardNeighbour(ears, nearest, 0.2)(batch).sentence, InBatch(ears, 0.2)(batch).sentence
     assert (neighbour < 0).any()
     assert (within < 0).any()
@@ -136,7 +136,7 @@ def test_the_closer_the_look_alike_the_more_a_photo_weighs():
 
 
 def test_tables_of_other_photos_are_refused():
-    ears = listener(degrees(0, 60), WORDS)
+    ears = frozen(degrees(0, 60), WORDS)
     with pytest.raises(ValueError, match=r"2 photos and nearest of shape \(3,\)"):
         HardNeighbour(ears, torch.tensor([1, 0, 1]))
     with pytest.raises(ValueError, match=r"2 photos and weights of shape \(1,\)"):

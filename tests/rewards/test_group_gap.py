@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rewards.hearing import cosine, degrees, listener, said
+from rewards.retriever_by_hand import cosine, degrees, frozen, sampled_captions
 from tellapart.metrics.retrieval import gaps
 from tellapart.rewards.group_gap import GroupGap, OwnSimilarity, at_progress, gap
 
@@ -26,9 +26,9 @@ def test_the_gap_to_the_group_on_average_and_to_its_hardest_photo():
 
 def test_gaps_by_hand():
     """Photos at 0, 60, 120 and 180 degrees; the third has one look-alike, the last none."""
-    ears = listener(degrees(0, 60, 120, 180), WORDS)
+    ears = frozen(degrees(0, 60, 120, 180), WORDS)
     groups = torch.tensor([[1, 2], [0, 2], [1, -1], [-1, -1]])
-    batch = said([[0], [3], [2], [3]], [0, 1, 2, 3])
+    batch = sampled_captions([[0], [3], [2], [3]], [0, 1, 2, 3])
     average, hardest = GroupGap(ears, groups, k=2)(batch), GroupGap(ears, groups, "hardest", k=2)(batch)
     expected = [cos(0) - (cos(60) + cos(120)) / 2, cos(30) - (cos(90) + cos(30)) / 2, cos(60) - cos(0), 0]
     assert average.sentence.tolist() == pytest.approx(expected, abs=1e-6)
@@ -48,17 +48,17 @@ def test_rewards_are_the_measures_of_these_names_and_what_loops_find(seed):
     for photo, count in enumerate(torch.randint(7, (15,)).tolist()):
         groups[photo, count:] = -1
     photos = torch.randint(15, (20,)).tolist()
-    ears = listener(images, torch.randn(20, 5))
-    batch = said(torch.randint(20, (20, 3)).tolist(), photos)
+    ears = frozen(images, torch.randn(20, 5))
+    batch = sampled_captions(torch.randint(20, (20, 3)).tolist(), photos)
     found = {kind: GroupGap(ears, groups, kind, k=4)(batch).sentence for kind in ("average", "hardest")}
     similarity, used = (ears.embed_sampled(batch) @ images.T).numpy(), groups[:, :4].numpy()
     measured = gaps(similarity, np.array(photos), used[photos])
     np.testing.assert_allclose(found["average"].numpy(), measured[0], atol=1e-6)
     np.testing.assert_allclose(found["hardest"].numpy(), measured[1], atol=1e-6)
     for caption, photo in enumerate(photos):
-        heard = ears.embed_sampled(batch)[caption]
-        theirs = [cosine(heard, images[other]) for other in used[photo].tolist() if other >= 0]
-        match = cosine(heard, images[photo])
+        embedded = ears.embed_sampled(batch)[caption]
+        theirs = [cosine(embedded, images[other]) for other in used[photo].tolist() if other >= 0]
+        match = cosine(embedded, images[photo])
         average = match - sum(theirs) / len(theirs) if theirs else 0.0
         assert found["average"][caption].item() == pytest.approx(average, abs=1e-5)
 
@@ -80,11 +80,11 @@ def test_a_curriculum_goes_from_the_farthest_look_alikes_to_the_nearest():
 
 
 def test_the_gap_of_a_curriculum_is_that_of_the_group_it_has_come_to():
-    ears = listener(degrees(0, 60, 120, 180), WORDS)
+    ears = frozen(degrees(0, 60, 120, 180), WORDS)
     groups = torch.tensor([[1, 2, 3], [0, 2, 3], [1, 3, 0], [2, 1, 0]])
 
     def gap(progress, curriculum=True):
-        batch = said([[1]], [0], progress=progress)
+        batch = sampled_captions([[1]], [0], progress=progress)
         return GroupGap(ears, groups, k=1, curriculum=curriculum)(batch).sentence.item()
 
     assert gap(0.0) == pytest.approx(cos(45) - cos(135), abs=1e-6)
@@ -93,7 +93,7 @@ def test_the_gap_of_a_curriculum_is_that_of_the_group_it_has_come_to():
 
 
 def test_groups_of_other_photos_and_unknown_kinds_are_refused():
-    ears = listener(degrees(0, 60), WORDS)
+    ears = frozen(degrees(0, 60), WORDS)
     for groups in (torch.zeros(3, 2).long(), torch.zeros(2, 0).long(), torch.zeros(2).long()):
         with pytest.raises(ValueError, match="2 photos and groups of shape"):
             GroupGap(ears, groups)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rewards.hearing import degrees, listener, said
+from rewards.retriever_by_hand import degrees, frozen, sampled_captions
 from tellapart.metrics import retrieval
 from tellapart.metrics.similarity import ranks
 from tellapart.rewards.rank import BoundedRank, bounded_rank
@@ -29,8 +29,8 @@ def test_who_fits_as_well_stands_before_the_own_photo():
 
 def test_places_by_hand():
     """Two data sets, at 0, 20, 40 and at 10, 30 degrees."""
-    ears = listener(degrees(0, 10, 20, 30, 40), degrees(0, 24, 90), pool=[0, 1, 0, 1, 0])
-    found = BoundedRank(ears, base=7)(said([[0], [0], [1], [1], [2], []], [0, 4, 4, 1, 1, 2]))
+    ears = frozen(degrees(0, 10, 20, 30, 40), degrees(0, 24, 90), pool=[0, 1, 0, 1, 0])
+    found = BoundedRank(ears, base=7)(sampled_captions([[0], [0], [1], [1], [2], []], [0, 4, 4, 1, 1, 2]))
     expected = [0, 2, 1, 1, 1, 2]  # nothing said: everything ties
     assert found.sentence.tolist() == pytest.approx([1 - math.log(1 + r) / math.log(8) for r in expected], abs=1e-6)
     assert found.words is None
@@ -43,8 +43,8 @@ def test_ranks_are_those_of_the_measure_in_each_data_set(seed):
     images[100:120] = images[:20]  # copies
     pool = torch.where(torch.rand(300) < 0.3, 7, 2)
     photos = torch.randint(300, (40,))
-    ears = listener(images, torch.randn(20, 4), pool=pool.tolist())
-    batch = said(torch.randint(20, (40, 2)).tolist(), photos.tolist())
+    ears = frozen(images, torch.randn(20, 4), pool=pool.tolist())
+    batch = sampled_captions(torch.randint(20, (40, 2)).tolist(), photos.tolist())
     found = BoundedRank(ears, base=150)(batch).sentence
     for number in (2, 7):
         rows, members = (pool[photos] == number).nonzero()[:, 0], (pool == number).nonzero()[:, 0]
@@ -58,10 +58,10 @@ def test_ranks_are_those_of_the_measure_in_each_data_set(seed):
 
 def test_of_a_photo_of_which_nothing_is_known_every_caption_is_worth_the_same():
     images = torch.cat([torch.zeros(1, 2), degrees(*range(0, 350, 50))])
-    found = BoundedRank(listener(images, degrees(0, 90)), base=5)(said([[0], [1], [0, 1], []], [0, 0, 0, 0]))
+    found = BoundedRank(frozen(images, degrees(0, 90)), base=5)(sampled_captions([[0], [1], [0, 1], []], [0, 0, 0, 0]))
     assert found.sentence.tolist() == [0.0] * 4
 
 
 def test_a_base_of_no_places_is_refused():
     with pytest.raises(ValueError, match="at least 1, not 0"):
-        BoundedRank(listener(degrees(0), degrees(0)), base=0)
+        BoundedRank(frozen(degrees(0), degrees(0)), base=0)

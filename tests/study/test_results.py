@@ -179,7 +179,8 @@ def test_the_command_line(tmp_path, capsys):
     for person in made[0]:
         own = database.join(100)
         database.add(*(Answer(own.id, a.trial, a.response, a.rt) for a in made[1] if a.person == person.id))
-    assert main(["study", "results", str(tmp_path / "two"), "--out", str(tmp_path / "out")]) == 0
+    options = ["--retriever", "none", "--out", str(tmp_path / "out")]
+    assert main(["study", "results", str(tmp_path / "two"), *options]) == 0
     assert capsys.readouterr().out.startswith("Criterion\tWin\tTie\tLoss\nAccuracy\t")
 
 

@@ -211,3 +211,36 @@ def test_from_consent_to_completion_code_in_a_browser(folders, tmp_path, kind):
     assert [(person.subject_id, person.study_id, person.session_id) for person in people] == [("P1", "S", "T")]
     assert len(answers) == 3
     assert analyse(load(folder), people, answers, floor=0).people[0]["catch_passed"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not browser.CHROMIUM, reason="needs Chromium")
+def test_the_back_button_and_double_clicks_change_no_answer(folder):
+    def ready(number):
+        return UNTIL.format(f"document.querySelector('.photo') && progress.textContent.startsWith('{number} of 3')")
+
+    with running(folder) as (_, address), browser.tab() as page:
+        opened(page, f"{address}?PROLIFIC_PID=P1&STUDY_ID=S&SESSION_ID=T")
+        page.run(UNTIL.format("document.querySelector('#agree')"))
+        page.point("#agree", click=True)
+        page.run("(() => { const go = document.querySelector('.go'); go.click(); go.click(); })()")
+        page.run(ready(0))
+        choose = "document.querySelectorAll('.photo')[{}].click()"
+        page.run(
+            f"(() => {{ {choose.format(0)}; const go = document.querySelector('.go'); go.click(); go.click(); }})()"
+        )
+        page.run(ready(1))
+        people, (first,) = Answers(folder).all()
+        # away and back: the next question is there, not the one that has its answer
+        opened(page, f"{address}study.css")
+        page.run("history.back()")
+        page.run(UNTIL.format("location.search && document.readyState === 'complete'"))
+        page.run(ready(1))
+        # a page that still shows the old question sends another choice, as a second window would
+        other = next(photo for photo in load(folder).trials()[first.trial].photos if photo != first.response)
+        body = {"person": first.person, "trial": first.trial, "response": other, "rt": 500}
+        request = {"method": "POST", "headers": {"Content-Type": "application/json"}, "body": json.dumps(body)}
+        sent = f"fetch('api/answers', {json.dumps(request)}).then((answer) => answer.json())"
+        assert page.run(f"{sent}.then((state) => state.done)") == 1
+    assert Answers(folder).all() == (people, [first])
+    assert len(people) == 1

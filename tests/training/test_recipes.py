@@ -76,7 +76,7 @@ def test_the_chain_of_plain_makes_the_mean_of_cross_entropy_and_three_runs_by_ci
 def test_a_recipe_that_the_docs_quote_says_what_they_say():
     quoted = [
         (name, text)
-        for file in ROOT.glob("docs/*.md")
+        for file in ROOT.glob("docs/**/*.md")
         for name, text in re.findall(r"```yaml\n# tellapart train (\S+/\S+)\n(.*?)```", file.read_text(), re.S)
     ]
     assert quoted

@@ -250,11 +250,11 @@ class _Adapting:
         sources, problems = with_features(chosen, encoders, Path(recipe.data.features))
         if any(example.split == TRAIN for _, examples in sources for example in examples):
             views(recipe, encoders, split(sources, TRAIN, 0))  # now, so that the training need not wait for them
-        there = {str(example.id) for _, examples in sources for example in examples}
+        seen = {str(example.id) for _, examples in sources for example in examples}
         reasons = {
             problem.split(": image ", 1)[-1].partition(": ")[0]: problem.rsplit(": ", 1)[-1] for problem in problems
         }
-        lost = [example for example in photos.examples if str(example.id) not in there]
+        lost = [example for example in photos.examples if str(example.id) not in seen]
         return recipe, {str(one.id): (str(one.file), reasons.get(str(one.id), "cannot be read")) for one in lost}
 
     def _recipe(self, photos: Photos, data: Path) -> Recipe:

@@ -47,10 +47,10 @@ def found_by(grid: Grid, retriever: str) -> str:
 
 def columns(grid: Grid) -> list[str]:
     """What a table of before and after shows."""
-    there = grid.scores[grid.against]
-    objects = [name for name in there if name.startswith(("ObjPrec", "ObjRec"))]
+    baseline = grid.scores[grid.against]
+    objects = [name for name in baseline if name.startswith(("ObjPrec", "ObjRec"))]
     found = [found_by(grid, retriever) for retriever in reversed(grid.retrievers)]  # the judge first
-    preferred = [PREFERENCE] if PREFERENCE in there else []
+    preferred = [PREFERENCE] if PREFERENCE in baseline else []
     return [*found, *preferred, *objects, "UniCap", *FAULTS, "BadEnd", "AvgLen"]
 
 

@@ -87,8 +87,8 @@ class GcnLstm(nn.Module):
         (features, mask), (boxes, known) = inputs[REGIONS], inputs[BOXES]
         if features.shape[1] != boxes.shape[1]:
             raise ValueError(f"{features.shape[1]} regions have {boxes.shape[1]} boxes; each region must have its own")
-        there = mask & known
-        relations = spatial_relations(boxes) * (there[:, :, None] & there[:, None])
+        present = mask & known
+        relations = spatial_relations(boxes) * (present[:, :, None] & present[:, None])
         # What stands where there is no region is given to nobody, whatever it is.
         features = features.masked_fill(~mask[..., None], 0.0)
         related = self.dropout(torch.relu(features + self.graph(features, relations)))

@@ -21,5 +21,5 @@ def masked_softmax(scores: Tensor, hidden: Tensor) -> Tensor:
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     """The mean over the rows that there are: values (..., R, C), mask fits (..., R) -> (..., C); 0 of no rows."""
-    there = mask[..., None].to(values.dtype)
-    return (values * there).sum(-2) / there.sum(-2).clamp(min=1.0)
+    present = mask[..., None].to(values.dtype)
+    return (values * present).sum(-2) / present.sum(-2).clamp(min=1.0)

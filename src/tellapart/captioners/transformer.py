@@ -110,7 +110,7 @@ class Attention(nn.Module):
         weight = weight.softmax(-1) if hidden is None else masked_softmax(weight, hidden)
         return (weight @ memory.values).transpose(1, 2).flatten(2)
 
-    def recall(self, x: Tensor, layout: Layout, said: KeysValues | None) -> tuple[Tensor, KeysValues]:
+    def recall(self, x: Tensor, layout: Layout, past_words: KeysValues | None) -> tuple[Tensor, KeysValues]:
         """New words look at those before them, and at themselves.
 
         x        (M, width): new words
@@ -118,8 +118,10 @@ class Attention(nn.Module):
         returns  (M, width), and all words said by now
         """
         words = self.remember(layout.spread(self.key_value(x)), layout.captions)
-        if said is not None:
-            words = KeysValues(torch.cat([said.keys, words.keys], 2), torch.cat([said.values, words.values], 2))
+        if past_words is not None:
+            words = KeysValues(
+                torch.cat([past_words.keys, words.keys], 2), torch.cat([past_words.values, words.values], 2)
+            )
         past = self.look(layout.spread(self.query(x)), words, future(layout.length, x.device))
         return self.out(layout.gather(past)), words
 
@@ -165,10 +167,10 @@ class DecoderLayer(nn.Module):
         return self.look.remember(self.look.key_value(regions), len(regions))
 
     def forward(
-        self, x: Tensor, layout: Layout, said: KeysValues | None, photo: KeysValues, hidden: Tensor
+        self, x: Tensor, layout: Layout, past_words: KeysValues | None, photo: KeysValues, hidden: Tensor
     ) -> tuple[Tensor, KeysValues]:
         """x (M, width): new words; said: the words before them (N rows); photo (B rows), hidden (B, R)"""
-        past, words = self.recall.recall(self.recall_norm(x), layout, said)
+        past, words = self.recall.recall(self.recall_norm(x), layout, past_words)
         x = x + self.dropout(past)
 
         # The K captions of a photo stand in one row, as K*T questions to the same memory.

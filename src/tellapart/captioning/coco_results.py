@@ -21,9 +21,9 @@ SUFFIX = ".json"
 def rows_beside(path: Path) -> Path:
     """The file of rows.  What is at `path` must be results, or nothing: it will be replaced."""
     if files.is_file(path):
-        there = files.read_json_value(path)
-        if not isinstance(there, list) or not all(
-            isinstance(one, dict) and one.keys() == {"image_id", "caption"} for one in there
+        existing = files.read_json_value(path)
+        if not isinstance(existing, list) or not all(
+            isinstance(one, dict) and one.keys() == {"image_id", "caption"} for one in existing
         ):
             raise UserError(f"--out {path}: exists and is no file of COCO results; choose another name.")
     return path.with_suffix(".jsonl")

@@ -94,7 +94,7 @@ class Contrast:
         own, features = stacked([seen[one.sha256] for one in proposed])
         others = collection.others([one.sha256 for one in proposed], features)
         alike = collection.look_alikes(own, others, self.config.images)
-        heard = collection.retriever.embed_captions([one.candidates[0].text for one in proposed])
+        embedded = collection.retriever.embed_captions([one.candidates[0].text for one in proposed])
         by_caption: dict[tuple[str, ...], list[int]] = {}
         for place, sha256 in enumerate(collection.photos.sha256):
             if sha256 in known:
@@ -102,8 +102,8 @@ class Contrast:
         similar = own @ collection.vectors.T  # (B, P)
         found = []
         for i, one in enumerate(proposed):
-            fits = collection.retriever.similarity(heard[i : i + 1], collection.vectors)[0]  # (P,)
-            better = (fits >= (heard[i] * own[i]).sum()) & others[i]
+            fits = collection.retriever.similarity(embedded[i : i + 1], collection.vectors)[0]  # (P,)
+            better = (fits >= (embedded[i] * own[i]).sum()) & others[i]
             ahead = sorted(better.nonzero()[:, 0].tolist(), key=(-fits).tolist().__getitem__)
             words = tuple(split_words(one.candidates[0].text))
             same = [place for place in by_caption.get(words, []) if others[i, place]]

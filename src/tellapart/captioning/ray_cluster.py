@@ -141,9 +141,9 @@ def _one_dataset(
 ) -> Iterator[tuple[int, Made]]:
     """Ends with a RayError as soon as a worker is lost."""
     ray = _import_ray()
-    there = ray.cluster_resources()
-    gpus = gpus and there.get("GPU", 0) >= 1
-    workers = min(max(1, int(there.get("GPU" if gpus else "CPU", 1))), len(batches))
+    resources = ray.cluster_resources()
+    gpus = gpus and resources.get("GPU", 0) >= 1
+    workers = min(max(1, int(resources.get("GPU" if gpus else "CPU", 1))), len(batches))
     # Bytes, for Arrow would guess at types, and a file's name need not be UTF-8.
     rows = [{"number": number, "batch": pickle.dumps(batch)} for number, batch in batches.items()]
     ray.data.DataContext.get_current().target_max_block_size = 1  # a batch's result is sent off when it is done

@@ -99,8 +99,8 @@ def _looking(config: EncoderConfig, device: str, sha256: str) -> Callable[[list[
     return look_at
 
 
-def _require(here: list[str], there: list[str], name: str) -> None:
-    if here != there:
+def _require(here: list[str], theirs: list[str], name: str) -> None:
+    if here != theirs:
         raise UserError(f"{name} has other weights there than where the command runs.")
 
 

@@ -3,6 +3,7 @@
 A candidate is worth
 
     log p / tokens**length  +  strength * how well a listener finds the photo by it  -  its flaws
+                            +  fluency * how far its words fall short of people's (the reward of that name; off)
 
 where the listener is a retriever that hears the caption and looks at the collection: either by the log of the
 probability it gives the photo (a softmax over the collection), or by the gap between the photo and its look-alikes.
@@ -66,15 +67,18 @@ class RerankConfig:
     temperature: float = 0.7
     contrast: Literal["captions", "words", "prompt"] = "captions"  # whole captions, each word (PICL), or the prompt
     listener_weight: float = 0.5  # of the listener at each word, against the captioner
-    floor: float = 0.05  # a word less likely than this share of the likeliest is not said for the listener's sake
+    floor: float = 0.05  # a word less likely than this share of the likeliest is not used for the listener's sake
+    fluency: float = 0.0  # weight of what a caption's words fall short of people's, by a language model
     bursts: Bursts = "own"  # whether near-duplicates share a caption
     context: Context | None = None  # what is known of photos beside their pictures
 
     @property
     def identity(self) -> str:
         """What captions depend on.  Fields that came later count where they are set: rows of before stay valid."""
-        values = tuple(getattr(self, one.name) for one in fields(self) if one.name not in ("bursts", "context"))
-        later = "" if self.bursts == "own" else f" bursts={self.bursts}"
+        first = [one.name for one in fields(self) if one.name not in ("fluency", "bursts", "context")]
+        values = tuple(getattr(self, name) for name in first)
+        later = f" fluency={self.fluency}" if self.fluency else ""
+        later += "" if self.bursts == "own" else f" bursts={self.bursts}"
         return f"{values}{later}" + ("" if self.context is None else f" context={self.context.identity}")
 
 
@@ -374,17 +378,22 @@ def best_of(one: Proposed, found: NDArray[np.float64], how: RerankConfig, taken:
     taken  (K,) those that a look-alike has: they are chosen only if it has all of them
     """
     candidates = one.candidates
-    fluency = np.array([each.logp / max(each.tokens, 1) ** how.length for each in candidates])
+    log_probability = np.array([each.logp / max(each.tokens, 1) ** how.length for each in candidates])
     each_token = np.array([each.logp / max(each.tokens, 1) for each in candidates])
-    if np.isnan(fluency).any():  # captions made elsewhere: one without a log p cannot be compared with one that has it
-        fluency, each_token = np.zeros(len(candidates)), np.zeros(len(candidates))
-    flawed = np.array([flaws(split_words(each.text)) for each in candidates])
-    score_baseline = fluency + how.strength * found - flawed
+    if np.isnan(log_probability).any():  # made elsewhere: one without a log p cannot be compared with one that has it
+        log_probability, each_token = np.zeros(len(candidates)), np.zeros(len(candidates))
+    words = [split_words(each.text) for each in candidates]
+    flawed = np.array([flaws(each) for each in words])
+    score = log_probability + how.strength * found - flawed
+    if how.fluency:
+        from tellapart.rewards import fluency
+
+        score += how.fluency * fluency.shortfall(*fluency.coco().terms(words), len(words))
     if how.context is not None:
-        score_baseline += how.context.bonus(one.file, [each.text for each in candidates])
+        score += how.context.bonus(one.file, [each.text for each in candidates])
     free = np.ones(len(candidates), bool) if taken is None else ~np.array(taken)
     likely = each_token >= each_token.max() - how.unlikely
     for allowed in (free & (flawed == 0) & likely, free & likely, free & (flawed == 0), (flawed == 0) & likely, likely):
         if allowed.any():
-            return int(np.where(allowed, score_baseline, -np.inf).argmax())
-    return int(score_baseline.argmax())
+            return int(np.where(allowed, score, -np.inf).argmax())
+    return int(score.argmax())

@@ -66,12 +66,14 @@ def arrange(rows: Sequence[Row], photos: Mapping[str, Input], settings: str, *, 
     keep_all  captions of what photos show now stay, whatever model and settings they were made with
     """
     found = by_place(rows, photos)
-    pictures = _pictures(photos, [at for at, there in found.of_photos.items() if any("key" in row for row in there)])
+    pictures = _pictures(
+        photos, [at for at, existing in found.of_photos.items() if any("key" in row for row in existing)]
+    )
     _settle(found, photos, pictures, settings)
-    for at, there in found.of_photos.items():
-        there[:] = [_named(row, photos[at]) for row in there]
+    for at, existing in found.of_photos.items():
+        existing[:] = [_named(row, photos[at]) for row in existing]
         picture = pictures.get(at)
-        stay = [row for row in chosen(there) if is_by_hand(row) or _is_current(row, picture, settings, keep_all)]
+        stay = [row for row in chosen(existing) if is_by_hand(row) or _is_current(row, picture, settings, keep_all)]
         if stay:
             found.done.add(at)
         if picture and any(is_by_hand(row) and "key" in row and not _shows(row, picture, settings) for row in stay):
@@ -83,10 +85,10 @@ def _settle(found: Rows, photos: Mapping[str, Input], pictures: dict[str, Identi
     """Photos that have no row of their picture get one that shows it, and whose file does not show it any more."""
     free = [row for row in found.others if _key(row) and not _exists(row["file"])]
     lacking = []
-    for at, there in found.of_photos.items():
-        elsewhere = [row for row in there if _key(row) and not _shows(row, pictures[at], settings)]
+    for at, existing in found.of_photos.items():
+        elsewhere = [row for row in existing if _key(row) and not _shows(row, pictures[at], settings)]
         free += elsewhere
-        if not any("caption" in row and (_key(row) or is_by_hand(row)) and row not in elsewhere for row in there):
+        if not any("caption" in row and (_key(row) or is_by_hand(row)) and row not in elsewhere for row in existing):
             lacking.append(at)
     if not free:
         return
@@ -99,9 +101,9 @@ def _settle(found: Rows, photos: Mapping[str, Input], pictures: dict[str, Identi
         names = _names_of(pictures[at], settings)
         if fitting := next((of_picture[name] for name in names if of_picture.get(name)), None):
             moved[id(fitting.pop())] = at
-    for there in (found.others, *found.of_photos.values()):
-        leaving = [row for row in there if id(row) in moved]
-        there[:] = [row for row in there if id(row) not in moved]
+    for existing in (found.others, *found.of_photos.values()):
+        leaving = [row for row in existing if id(row) in moved]
+        existing[:] = [row for row in existing if id(row) not in moved]
         for row in leaving:
             found.of_photos[moved.pop(id(row))].append(row)
 
@@ -249,8 +251,8 @@ def _exists(name: str) -> bool:
     return "\0" not in name and os.path.lexists(file_of(name))
 
 
-def merged(there: Sequence[Row], made: Iterable[Row]) -> Iterator[Row]:
+def merged(existing: Sequence[Row], made: Iterable[Row]) -> Iterator[Row]:
     """The rows that a file holds, and those that we put there and that somebody's editor did not know of."""
-    yield from there
-    known = {(row["file"], row.get("key"), row.get("error")) for row in there}
+    yield from existing
+    known = {(row["file"], row.get("key"), row.get("error")) for row in existing}
     yield from (row for row in made if (row["file"], row.get("key"), row.get("error")) not in known)

@@ -151,7 +151,7 @@ def visual_input(
 
 def _detector(identity: dict[str, Any], source: str | os.PathLike[str] | None) -> Detector:
     """The detector that a model was trained with; refuses another."""
-    wanted = said if isinstance(said := identity.get("detector"), dict) else {}
+    wanted = named if isinstance(named := identity.get("detector"), dict) else {}
     known = (
         f"this model was trained with regions of the detector {str(wanted.get('name'))[:40]} "
         f"(sha256 {str(wanted.get('weights_sha256'))[:12]})"
@@ -295,9 +295,9 @@ def _seen_before(encoder: PhotoEncoder, root: Path, paths: Iterable[str]) -> dic
     if not files.is_folder(root):
         raise UserError(f"--features {root}: there is no such folder.")
     found: dict[str, tuple[FeatureStore, str]] = {}
-    for dataset, photos_there in _data_sets(paths):
+    for dataset, of_dataset in _data_sets(paths):
         if (store := stored(root, dataset, encoder)) is not None:
-            found |= {file: (store, id) for file, id in photos_there}
+            found |= {file: (store, id) for file, id in of_dataset}
     return found
 
 
@@ -312,10 +312,10 @@ class StoredInput(_Own):
         self.device, self._array = device, array
         self._places: dict[str, tuple[RegionStore, str]] = {}  # file -> where its features are, and its id there
         digests = set()
-        for dataset, photos_there in _data_sets(paths):
+        for dataset, of_dataset in _data_sets(paths):
             store = store_of(elsewhere, root, dataset)
             digests.add(store.digest)
-            self._places |= {file: (store, id) for file, id in photos_there}
+            self._places |= {file: (store, id) for file, id in of_dataset}
         if not self._places:
             raise UserError(f"--features {root}: features are known by data set; give a data file, or a whole folder.")
         self.identity = " ".join(sorted(digests))

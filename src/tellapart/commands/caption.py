@@ -55,19 +55,19 @@ def main(arguments: list[str]) -> int:
         raise UserError(f"--out {titles}: subtitles are those of one clip, not of {len(inputs)}.")
     if request.segments:
         inputs = segmented(inputs, request.segments)
-    collection, problems_there = _collection(request, {photo.file for photo in inputs})
-    speaker = _speaker(request, source, collection)
+    collection, collection_problems = _collection(request, {photo.file for photo in inputs})
+    source_of_captions = _speaker(request, source, collection)
     if request.segments and collection:
-        speaker = widened(speaker, lambda others: _speaker(request, source, others), collection)
+        source_of_captions = widened(source_of_captions, lambda others: _speaker(request, source, others), collection)
     if titles:
-        failed = _subtitle(request, speaker, inputs)
+        failed = _subtitle(request, source_of_captions, inputs)
     else:
-        failed = write(speaker, inputs, out) if out else show(speaker, inputs)
+        failed = write(source_of_captions, inputs, out) if out else show(source_of_captions, inputs)
     if results and out:
         coco_results.write(out.rows, inputs, results)
-    for problem in dict.fromkeys([*problems, *problems_there, *speaker.leftovers(inputs)]):
+    for problem in dict.fromkeys([*problems, *collection_problems, *source_of_captions.leftovers(inputs)]):
         print_message(problem)
-    return 1 if failed or problems or problems_there else 0
+    return 1 if failed or problems or collection_problems else 0
 
 
 def _watch(request: argparse.Namespace, source: CandidatesFile | Endpoint | PhotoCaptioner, out: CaptionsFile) -> int:
@@ -111,12 +111,12 @@ def _collection(
     from tellapart.captioning.rerank import Collection
     from tellapart.data.items import gather
 
-    there, problems = gather(request.among, request.split)
+    found, problems = gather(request.among, request.split)
     if request.segments:
         from tellapart.captioning.segments import segmented
 
-        there = segmented(there, request.segments)
-    names = [one.file for one in there if one.file not in unfinished]
+        found = segmented(found, request.segments)
+    names = [one.file for one in found if one.file not in unfinished]
     collection = Collection.of(retriever or _retriever(request), names)
     unusable = Unusable(problems.append)
     for file, reason in collection.photos.failed.items():
@@ -199,7 +199,8 @@ def _chooser(
     from tellapart.captioning.styles import PROMPTS
     from tellapart.decoding.search import Search
 
-    chosen = {"k": request.k, "strength": request.strength, "contrast": request.contrast, "bursts": request.bursts}
+    chosen = {"k": request.k, "strength": request.strength, "contrast": request.contrast}
+    chosen |= {"fluency": request.fluency, "bursts": request.bursts}
     how = RerankConfig(**_given(chosen), context=Context(request.places) if request.context else None)
     if isinstance(source, CandidatesFile):
         return of_candidates(source, collection, how)
@@ -242,7 +243,7 @@ def _given(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def _subtitle(request: argparse.Namespace, speaker: CaptionSource, inputs: list[Input]) -> int:
+def _subtitle(request: argparse.Namespace, source_of_captions: CaptionSource, inputs: list[Input]) -> int:
     """Subtitles in a file.  Returns how many segments failed."""
     from tellapart.captioning.segments import cues
     from tellapart.captioning.subtitles import Reading, write
@@ -251,7 +252,7 @@ def _subtitle(request: argparse.Namespace, speaker: CaptionSource, inputs: list[
     captions = []
     with Progress("captions", len(inputs)) as bar:
         failed = Unusable(bar.message)
-        for caption in speaker.caption([one.file for one in inputs]):
+        for caption in source_of_captions.caption([one.file for one in inputs]):
             if caption.error:
                 failed.add(caption.file, caption.error)
             else:
@@ -271,10 +272,10 @@ def _words(caption: Caption) -> list[str]:
     return [", ".join(f"{word} {chance:.2f}" for word, chance in caption.attributes)]
 
 
-def show(speaker: CaptionSource, inputs: list[Input]) -> int:
+def show(source_of_captions: CaptionSource, inputs: list[Input]) -> int:
     """Lines on stdout, as they come.  Returns how many photos failed."""
     failed = Unusable(print_message)
-    for caption in speaker.caption([photo.file for photo in inputs]):
+    for caption in source_of_captions.caption([photo.file for photo in inputs]):
         if caption.error:
             failed.add(caption.file, caption.error)
         else:

@@ -127,6 +127,9 @@ def _add_among(parser: Parser) -> None:
         "--strength", type=strength, metavar="S", help="weight of the retriever against the captioner (default: 0.4)"
     )
     among.add_argument(
+        "--fluency", type=strength, metavar="W", help="weight of a language model of captions, such as 0.1 (default: 0)"
+    )
+    among.add_argument(
         "--contrast",
         choices=("captions", "words", "prompt"),
         help="re-rank whole captions; weigh each word by the retriever; or show the model the photos that a first "
@@ -248,6 +251,7 @@ def check(request: argparse.Namespace) -> None:
     """What the arguments cannot say of each other by themselves."""
     told_apart = {"--retriever": request.retriever, "--k": request.k, "--strength": request.strength}
     told_apart |= {"--contrast": request.contrast, "--candidates": request.candidates, "--bursts": request.bursts}
+    told_apart |= {"--fluency": request.fluency}
     for name, value in told_apart.items():
         if value is not None and not request.among:
             raise UserError(f"{name} needs --among, the collection that photos are told apart from.")

@@ -146,7 +146,7 @@ def _look(request: Namespace, findings: Findings) -> list[str]:
             captions = {name: dict(zip(photos, texts, strict=True)) for name, texts in changed.captions.items()}
             findings.attention = captioners.attention(captions, request.attention, request.word or "")
         retriever = _unless(findings, "what a listener makes of captions", lambda: load(device=request.device))
-        findings.changes, findings.grid = changed, _heard(changed, split, runs, retriever, findings)
+        findings.changes, findings.grid = changed, _retrieved(changed, split, runs, retriever, findings)
         if retriever is not None:
             plane = _unless(findings, "the map of captions", lambda: changes.plane(changed.captions, retriever))
             findings.plane = None if plane is None else (retriever.name, plane)
@@ -162,7 +162,7 @@ def _look(request: Namespace, findings: Findings) -> list[str]:
     return problems
 
 
-def _heard(
+def _retrieved(
     changes: Changes, split: Split, runs: Sequence[Run], retriever: Retriever | None, findings: Findings
 ) -> Grid:
     """The photos and what runs say of them, as a retriever sees and hears them; or as they are."""

@@ -120,8 +120,8 @@ def _tune(photos: Sequence[Example], out: Path) -> Path:
     from tellapart.recipe import EncoderConfig
 
     run = out / _TUNED
-    there = [replace(photo, split="train" if photo.extra["group"] else "val") for photo in photos]
-    examples.write(DataSet("album", there), out / "album.json")
+    assigned = [replace(photo, split="train" if photo.extra["group"] else "val") for photo in photos]
+    examples.write(DataSet("album", assigned), out / "album.json")
     config = models.read_config(models.find(album.DEFAULT), "captioner")
     settings = {key: value for key, value in config.settings.items() if not models.is_size(key)}
     encoder = {key: value for key, value in config.inputs[REGIONS].items() if key in EncoderConfig.__dataclass_fields__}

@@ -207,5 +207,5 @@ def _import(request: argparse.Namespace, dataset: DataSet) -> bool:
         shown = ", ".join(missing[:_SHOWN]) + (" ..." if len(missing) > _SHOWN else "")
         print_message(f"{len(missing)} of {len(dataset.examples)} photos have no features there: {shown}")
     without = f", {len(missing)} have none" if missing else ""
-    print_row(f"{store}: {result.added} photos added, {result.there} were there{without}")
+    print_row(f"{store}: {result.added} photos added, {result.existing} were there{without}")
     return bool(missing or result.failed)

@@ -153,8 +153,9 @@ def _results(arguments: list[str]) -> int:
 
     parser = Parser(
         "study results",
-        "Print the table of the paper, intervals, tests, agreement and a table of people.  --out writes answers.jsonl\n"
-        "and answers.csv (columns as in jsPsych), TREC run and qrels files, and results.json.",
+        "Print the table of the paper, intervals, tests, agreement of people with each other and with automatic\n"
+        "measures, and a table of people.  --out writes answers.jsonl and answers.csv (columns as in jsPsych),\n"
+        "TREC run and qrels files, and results.json.",
         "tellapart study results study --out results",
     )
     parser.add_argument("study", metavar="STUDY", type=Path, help="a study folder")
@@ -173,6 +174,14 @@ def _results(arguments: list[str]) -> int:
         default=CATCH,
         help="people who pass fewer attention checks do not count (default: %(default)g)",
     )
+    parser.add_argument(
+        "--retriever",
+        metavar="R",
+        nargs="+",
+        default=["judge"],
+        help="by which automatic measures are taken; none: without them (default: judge)",
+    )
+    parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
     _add_database(parser)
     request = parser.parse_args(arguments)
 
@@ -182,6 +191,13 @@ def _results(arguments: list[str]) -> int:
     study = load(request.study)
     people, answers = _answers(request).all()
     found = results.analyse(study, people, answers, floor=request.floor, catch=request.catch)
+    if request.retriever != ["none"]:
+        from tellapart.study import agreement
+
+        values, left_out = agreement.measure(study, request.study, request.retriever, request.device)
+        found.figures["agreement"] = agreement.agreement(found, values)
+        for name, why in left_out.items():
+            print_message(f"{name} is left out: {why}")
     for line in results.tables(found):
         print(line)
     if request.out:

@@ -118,8 +118,8 @@ def check(
             problems.append(f"{source}: {name_of(record, position, kind)}: {broken}")
             continue
         seen.add(str(record["id"]))
-        captions, said = _captions(record.get("captions", []), fields)
-        problems += [f"{source}: {name_of(record, position, kind)}: {problem}" for problem in said]
+        captions, faults = _captions(record.get("captions", []), fields)
+        problems += [f"{source}: {name_of(record, position, kind)}: {problem}" for problem in faults]
         extra = {key: value for key, value in record.items() if key not in ("id", "file", "split", "captions")}
         file = absolute(record["file"], folder) if record.get("file") is not None else Path()
         examples.append(Example(record["id"], file, clean(record.get("split", "")), captions, extra))
@@ -254,7 +254,7 @@ def relative_names(paths: Iterable[Path], folder: Path) -> list[str]:
         if not name.startswith(start):  # below the folder all the same, when a link leads there
             if file.parent not in real_folders:
                 real_folders[file.parent] = folder_of(file)
-            there = str(real_folders[file.parent] / file.name)
-            name = there if there.startswith(start) else name
+            resolved = str(real_folders[file.parent] / file.name)
+            name = resolved if resolved.startswith(start) else name
         names.append(name.removeprefix(start))
     return names

@@ -105,6 +105,6 @@ def gather(
 def _part(path: str | Path, named: list[Example], split: str | None) -> list[Example]:
     chosen = [example for example in named if split in (None, example.split)]
     if split is not None and not chosen:
-        there = ", ".join(sorted({repr(example.split) for example in named}))
-        raise UserError(f"{path}: has no split {split!r}; it has {there or 'no photos'}.")
+        splits = ", ".join(sorted({repr(example.split) for example in named}))
+        raise UserError(f"{path}: has no split {split!r}; it has {splits or 'no photos'}.")
     return chosen

@@ -70,11 +70,11 @@ def contrastive_search(
         kept = (likely > -torch.inf) & (likely >= likely[:, :, :1] + depth)
         photo, hypothesis, _ = places = kept.nonzero(as_tuple=True)  # (M,) each
         captions = torch.cat([tokens[photo, hypothesis], word[places][:, None]], dim=1)  # (M, t + 1)
-        heard = listener(captions, photos[photo]).to(logp.dtype)
-        if not bool((heard.isfinite() & (heard < 1e-3)).all()):  # a little above 0 is rounding
+        found = listener(captions, photos[photo]).to(logp.dtype)
+        if not bool((found.isfinite() & (found < 1e-3)).all()):  # a little above 0 is rounding
             raise ValueError("a listener must return log-probabilities: finite and at most 0")
         # The worth divided by 1 - weight: the same order, and never above the log p, as the search asks.
-        score_baseline = likely[places] + weight / (1 - weight) * heard.clamp(max=0)
+        score_baseline = likely[places] + weight / (1 - weight) * found.clamp(max=0)
         return torch.full_like(logp, -torch.inf).index_put_((photo, hypothesis, word[places]), score_baseline)
 
     best = beam_search(captioner, memory, rules, beam=beam, n_best=n_best, rescore=rescore)

@@ -59,13 +59,13 @@ class Detr:
         self.source, self.name = source, safe_name(Path(source).resolve().name)
         self.sha256 = pretrained.sha256(self.network.state_dict())
         self.labels = {int(number): str(name) for number, name in self.network.config.id2label.items()}
-        file, said = pretrained.processor(folder)
+        file, settings = pretrained.processor(folder)
         try:
-            self.size = _sides(said.get("size", _SIZE))
-            self.resample = pretrained.resampling({"resample": 2} | said)  # bilinear, as all of them
+            self.size = _sides(settings.get("size", _SIZE))
+            self.resample = pretrained.resampling({"resample": 2} | settings)  # bilinear, as all of them
             self.mean, self.std = [0.0] * 3, [1.0] * 3
-            if said.get("do_normalize", True):
-                self.mean, self.std = pretrained.colours(said, _IMAGENET_MEAN, _IMAGENET_STD)
+            if settings.get("do_normalize", True):
+                self.mean, self.std = pretrained.colours(settings, _IMAGENET_MEAN, _IMAGENET_STD)
         except (TypeError, ValueError, AttributeError) as error:
             raise pretrained.not_ready(file, error) from None
         try:

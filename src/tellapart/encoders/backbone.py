@@ -45,10 +45,10 @@ class Backbone:
         self.config, self.device = config, device
         self.network, self.weights_sha256 = _tower(source, folder)
         self.network.to(device).eval().requires_grad_(False)
-        file, said = pretrained.processor(folder)
+        file, settings = pretrained.processor(folder)
         try:
-            self.fit = Fit(resample=pretrained.resampling(said))
-            self.mean, self.std = pretrained.colours(said, _IMAGENET_MEAN, _IMAGENET_STD)
+            self.fit = Fit(resample=pretrained.resampling(settings))
+            self.mean, self.std = pretrained.colours(settings, _IMAGENET_MEAN, _IMAGENET_STD)
         except (TypeError, ValueError) as error:
             raise pretrained.not_ready(file, error) from None
         self.feature_size = self._look_once(source)

@@ -135,15 +135,15 @@ def embedding_size(network: Any) -> int:
 def _preprocessing(model: Pretrained, image_size: int) -> tuple[Fit, list[float], list[float]]:
     """How a photo becomes a square, and the mean and deviation of its colours."""
     family = model.family
-    file, said = pretrained.processor(model.folder)
+    file, settings = pretrained.processor(model.folder)
     try:
-        cuts = bool(said.get("do_center_crop", family.crop))
-        size = _edges(said.get("size", image_size), "shortest_edge" if cuts else "height")
-        square = _edges(said.get("crop_size", image_size), "height") if cuts else size
+        cuts = bool(settings.get("do_center_crop", family.crop))
+        size = _edges(settings.get("size", image_size), "shortest_edge" if cuts else "height")
+        square = _edges(settings.get("crop_size", image_size), "height") if cuts else size
         if "shortest_edge" in square or {*size.values(), *square.values()} != {image_size}:
             raise ValueError(f"it gives {size | square}, and the model takes squares of {image_size} pixels")
-        fit = Fit(crop="shortest_edge" in size, resample=pretrained.resampling(said), exact=True)
-        mean, std = pretrained.colours(said, family.mean, family.std)
+        fit = Fit(crop="shortest_edge" in size, resample=pretrained.resampling(settings), exact=True)
+        mean, std = pretrained.colours(settings, family.mean, family.std)
     except (TypeError, ValueError, AttributeError) as error:
         raise pretrained.not_ready(file, error) from None
     return fit, mean, std

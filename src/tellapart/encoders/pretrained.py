@@ -159,10 +159,10 @@ def _refuse_oversized(source: str, folder: Path, model: str, title: str) -> None
         needed = 4 * sum(weight.numel() for weight in outline.parameters())
     except Exception as error:
         raise UserError(f"{source}: the {title} cannot be loaded ({reason(error)}).") from None
-    there = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-    if needed > 8 * there + _MOST_MISSING:  # weights may be there in half precision or in bytes
+    stored = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    if needed > 8 * stored + _MOST_MISSING:  # weights may be there in half precision or in bytes
         raise UserError(
-            f"{source}: config.json describes a {title} of {needed >> 20} MB, and the weights have {there >> 20} MB."
+            f"{source}: config.json describes a {title} of {needed >> 20} MB, and the weights have {stored >> 20} MB."
         )
 
 
@@ -191,19 +191,21 @@ def processor(folder: Path) -> tuple[Path, dict[str, Any]]:
     return file, {}
 
 
-def resampling(said: dict[str, Any]) -> Image.Resampling:
-    return Image.Resampling(said.get("resample", Image.Resampling.BICUBIC))
+def resampling(settings: dict[str, Any]) -> Image.Resampling:
+    return Image.Resampling(settings.get("resample", Image.Resampling.BICUBIC))
 
 
-def colours(said: dict[str, Any], mean: tuple[float, ...], std: tuple[float, ...]) -> tuple[list[float], list[float]]:
+def colours(
+    settings: dict[str, Any], mean: tuple[float, ...], std: tuple[float, ...]
+) -> tuple[list[float], list[float]]:
     """The mean and deviation of red, green and blue; those given, where the folder does not say."""
-    said_mean, said_std = (
+    given_mean, given_std = (
         [float(red), float(green), float(blue)]
-        for red, green, blue in (said.get("image_mean", mean), said.get("image_std", std))
+        for red, green, blue in (settings.get("image_mean", mean), settings.get("image_std", std))
     )
-    if not min(said_std) > 0:
+    if not min(given_std) > 0:
         raise ValueError("image_std must be above 0")
-    return said_mean, said_std
+    return given_mean, given_std
 
 
 def not_ready(file: Path, error: Exception) -> UserError:

@@ -138,9 +138,9 @@ def _decoded(file: Any, start: float) -> Iterator[tuple[float, NDArray[np.float3
     import av
 
     with clips.opened(file) as (container, _):
-        if not container.streams.audio:
+        stream = next(iter(container.streams.audio), None)
+        if stream is None or not clips.has_decoder(stream):
             return
-        stream = container.streams.audio[0]
         stream.codec_context.thread_count = 1
         begin = clips.start_of(container)
         if start:

@@ -68,21 +68,21 @@ def drawn(split: Split, count: int) -> Split:
 
 def compare(split: Split, photos: Sequence[Example], captions: Mapping[str, Mapping[str, str]]) -> Changes:
     """split: all photos, whose references say how frequent words are.  said: run -> file of a photo -> caption."""
-    there = [photo for photo in photos if all(str(photo.file) in own for own in captions.values())]
-    if not there:
+    shared = [photo for photo in photos if all(str(photo.file) in own for own in captions.values())]
+    if not shared:
         raise UserError(f"{split.source}: there is no photo that all runs have a caption of.")
     with_references = [photo for photo in split.photos if photo.captions]
     row_of = {str(photo.file): row for row, photo in enumerate(with_references)}
-    at = np.array([row_of[str(photo.file)] for photo in there])
+    at = np.array([row_of[str(photo.file)] for photo in shared])
     inputs = ScoringInputs([[""] for _ in with_references], [photo.captions for photo in with_references])
     scores = {}
     for run, own in captions.items():
         texts = [""] * len(with_references)
-        for row, photo in zip(at.tolist(), there, strict=True):
+        for row, photo in zip(at.tolist(), shared, strict=True):
             texts[row] = own[str(photo.file)]
         captioned = inputs.with_captions([[text] for text in texts])
         scores[run] = cider_d(captioned.captions_split, captioned.photos, captioned.references)[at]
-    return Changes(there, {run: [own[str(photo.file)] for photo in there] for run, own in captions.items()}, scores)
+    return Changes(shared, {run: [own[str(photo.file)] for photo in shared] for run, own in captions.items()}, scores)
 
 
 def plane(captions: Mapping[str, Sequence[str]], retriever: Retriever) -> dict[str, Floats]:

@@ -140,8 +140,8 @@ def read_evaluation(folder: Path, runs: Sequence[Run]) -> Evaluation:
     except (KeyError, TypeError, AttributeError):
         raise UserError(f"{folder}: results.json and details.json are not those of one evaluation.") from None
     if not any(models.values()):
-        there = ", ".join(dict.fromkeys(name for of_models in results.values() for name in of_models))
-        raise UserError(f"{folder}: none of the runs was evaluated there; it has {there}.")
+        known = ", ".join(dict.fromkeys(name for of_models in results.values() for name in of_models))
+        raise UserError(f"{folder}: none of the runs was evaluated there; it has {known}.")
     return Evaluation(folder, models, scores)
 
 

@@ -285,12 +285,12 @@ def grid_of(
     if detector is not None:
         readable, seen = objects.see(detector, readable)
     captions = [captioners.captions_of(model, readable) for model in models]
-    there, measured, sentences = rows.taking_part(captions, readable, alone=alone)
+    participants, measured, sentences = rows.taking_part(captions, readable, alone=alone)
     problems = readable.problems + sentences
-    if not there:
+    if not participants:
         return None, problems
     galleries = run.photo_retrievers_of(retrievers, embedded, readable, near_duplicates)
-    names = [name for one in there for name in (one.model.recipe, one.model.name) if name]
+    names = [name for one in participants for name in (one.model.recipe, one.model.name) if name]
     base = against if against in names else names[0]
     groups, without_groups = None, {}
     if reader is not None:
@@ -300,7 +300,7 @@ def grid_of(
             without_groups = {f"TT@{retrieval.GROUP + 1}": str(error)}
     grid = run.measure(
         readable,
-        there,
+        participants,
         measured,
         galleries,
         reader,

@@ -238,8 +238,8 @@ def _sources(
 def _stores(encoders: Encoders, root: Path, dataset: str) -> Stores | None:
     """What is kept of a data set; nothing where a stream is missing."""
     found = {name: _store(encoder, root, dataset) for name, encoder in encoders.items()}
-    there = Stores((name, store) for name, store in found.items() if store is not None)
-    return there if len(there) == len(found) else None
+    complete = Stores((name, store) for name, store in found.items() if store is not None)
+    return complete if len(complete) == len(found) else None
 
 
 def _store(encoder: Origin, root: Path, dataset: str) -> StoredFeatures | None:

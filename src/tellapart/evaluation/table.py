@@ -40,8 +40,8 @@ def main_columns(grid: Grid) -> list[str]:
 
 def all_columns(grid: Grid) -> list[str]:
     """Every score that some row has: text to text first, objects, measures of text, then retrievers that see photos."""
-    there = list(dict.fromkeys(name for scores in grid.scores.values() for name in scores))
-    return sorted(there, key=_place)
+    present = list(dict.fromkeys(name for scores in grid.scores.values() for name in scores))
+    return sorted(present, key=_place)
 
 
 def _place(name: str) -> int:

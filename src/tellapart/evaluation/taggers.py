@@ -188,8 +188,8 @@ def _of_data(
         best, safe = list(sources)[-1], safe_name(dataset.name)
         files.replace(out / f"{safe}.words.csv", _csv(words, kinds, (found > 0).sum(0), per_word))
         files.replace(out / f"{safe}.html", _page(dataset.name, best, seen, rows[best], words, metrics[best]))
-    there = {one.id for one in seen}
-    problems = [f"{one.file}: cannot be read" for one in asked if one.id not in there]
+    ids = {one.id for one in seen}
+    problems = [f"{one.file}: cannot be read" for one in asked if one.id not in ids]
     return Evaluated(dataset.name, metrics, [*dataset.problems, *problems])
 
 
@@ -200,8 +200,8 @@ def _pooled(
     store = stored(features, dataset, encoder) if features else None
     kept = [one for one in wanted if store is not None and one in store]
     vectors = [store.pooled([store.row(one) for one in kept]).float()] if store is not None and kept else []
-    there = {one.id for one in kept}
-    rest = [one for one in wanted if one.id not in there]
+    ids = {one.id for one in kept}
+    rest = [one for one in wanted if one.id not in ids]
     if rest:
         looked = pooled_features(encoder, list(dict.fromkeys(str(one.file) for one in rest)))
         place = {file: row for row, file in enumerate(looked.files)}

@@ -113,10 +113,10 @@ def open_store(folder: Path) -> RegionStore | None:
     file = folder / "manifest.json"
     if not files.is_file(file):
         return None
-    said = files.read_json(file)
+    content = files.read_json(file)
     try:
-        source = from_identity(dict(said["encoder"]))
-        return None if source is None else RegionStore(folder, source, int(said["cap"]), str(said["digest"]))
+        source = from_identity(dict(content["encoder"]))
+        return None if source is None else RegionStore(folder, source, int(content["cap"]), str(content["digest"]))
     except (KeyError, TypeError, ValueError):
         raise UserError(f"{file} is damaged; delete the folder {folder}.") from None
 

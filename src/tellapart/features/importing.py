@@ -29,7 +29,7 @@ _FRACTIONS = 1.5  # boxes with a coordinate above this are in pixels
 @dataclass
 class Imported:
     store: RegionStore
-    there: int  # photos that were there before
+    existing: int  # photos that were there before
     added: int = 0
     failed: list[str] = field(default_factory=list)  # a sentence for each part of the archives that cannot be used
     missing: list[str] = field(default_factory=list)  # ids of the photos that have no features
@@ -93,7 +93,7 @@ def _feature_size(found: Sequence[Path], names: Names) -> int:
 
 def _fill(store: RegionStore, examples: Sequence[Example], found: Sequence[Path], names: Names) -> Imported:
     waiting = {str(example.id) for example in examples if example not in store}
-    result = Imported(store, there=len(examples) - len(waiting))
+    result = Imported(store, existing=len(examples) - len(waiting))
     changed = Counter[str]()
 
     def wanted(id: str) -> bool:
@@ -114,7 +114,7 @@ def _fill(store: RegionStore, examples: Sequence[Example], found: Sequence[Path]
                 waiting.discard(str(row.entry["id"]))
                 yield row
 
-    with Progress(f"features of {store.folder.name}", len(examples), done=result.there) as bar:
+    with Progress(f"features of {store.folder.name}", len(examples), done=result.existing) as bar:
         for batch in batched(usable(), _TOGETHER):
             columns = zip(*(row.numbers for row in batch), strict=True)
             store.append([torch.stack(column) for column in columns], [row.entry for row in batch])

@@ -63,7 +63,7 @@ def stored_rows(store: Store, files: Sequence[str], looking: Extraction, title: 
     for example in wanted:  # its row may be here still, but whether a photo is there must not depend on a cache
         if str(example.id) not in reasons and not is_file(file_of(example.file)):
             reasons[str(example.id)] = "there is no such file"
-    there = [file for file in files if str(examples[file].id) not in reasons]
-    lines = [store.lines[str(examples[file].id)] for file in there]
+    usable = [file for file in files if str(examples[file].id) not in reasons]
+    lines = [store.lines[str(examples[file].id)] for file in usable]
     failed = {file: reasons[str(example.id)] for file, example in examples.items() if str(example.id) in reasons}
-    return StoredRows(there, [str(line["sha256"]) for line in lines], failed, [int(line["row"]) for line in lines])
+    return StoredRows(usable, [str(line["sha256"]) for line in lines], failed, [int(line["row"]) for line in lines])

@@ -49,12 +49,12 @@ def pooled_features(encoder: PhotoEncoder, files: Sequence[str]) -> Pooled:
     if not all(are_clips):
         both.append(_pooled(encoder, [file for file, is_clip in zip(files, are_clips, strict=True) if not is_clip]))
     found = {file: (one, row) for one in both for row, file in enumerate(one.files)}
-    there = [(file, *found[file]) for file in files if file in found]
+    usable = [(file, *found[file]) for file in files if file in found]
     return Pooled(
-        [file for file, _, _ in there],
-        [one.sha256[row] for _, one, row in there],
+        [file for file, _, _ in usable],
+        [one.sha256[row] for _, one, row in usable],
         {file: reason for one in both for file, reason in one.failed.items()},
-        np.stack([one.vectors[row] for _, one, row in there]) if there else both[0].vectors,
+        np.stack([one.vectors[row] for _, one, row in usable]) if usable else both[0].vectors,
     )
 
 

@@ -49,6 +49,7 @@ _DAMAGE = (  # what libraries raise when a file is not what its name says
     KeyError,
     EOFError,
     MemoryError,
+    RuntimeError,  # a ZIP archive that is encrypted, or packed in a way that is not known
     zipfile.BadZipFile,
     zlib.error,
     SafetensorError,
@@ -99,17 +100,17 @@ def expand(sources: Iterable[Path]) -> list[Path]:
 
 def digest(found: Sequence[Path]) -> str:
     """What tells archives apart without reading all of them: names, sizes, and samples of up to 16 of the files."""
-    told = hashlib.sha256()
+    fingerprint = hashlib.sha256()
     sampled = set(found[:: -(-len(found) // 16)])
     for file in found:
         size = file.stat().st_size
-        told.update(f"{file.name} {size}\n".encode(errors="surrogateescape"))
+        fingerprint.update(f"{file.name} {size}\n".encode(errors="surrogateescape"))
         if file in sampled:
             with file.open("rb") as handle:
                 for place in (0, size // 2, max(size - _SAMPLE, 0)):
                     handle.seek(place)
-                    told.update(handle.read(_SAMPLE))
-    return told.hexdigest()
+                    fingerprint.update(handle.read(_SAMPLE))
+    return fingerprint.hexdigest()
 
 
 def read(found: Iterable[Path], wanted: Wanted) -> Iterator[Regions | Broken]:
@@ -246,5 +247,5 @@ def _regions(id: str, where: str, parts: Mapping[str, Any]) -> Regions:
     count = int(np.asarray(parts.get("num_boxes", len(features))).item())  # what is behind it only fills up
     if not 0 <= count <= len(features):
         raise ValueError(f"says that it has {count} regions, and has {len(features)}")
-    width, height = (float(0.0 if (said := one(names)) is None else said) for names in (_WIDTH, _HEIGHT))
+    width, height = (float(0.0 if (value := one(names)) is None else value) for names in (_WIDTH, _HEIGHT))
     return Regions(id, where, features[:count], None if boxes is None else boxes[:count], width, height)

@@ -122,23 +122,25 @@ class Paired:
 
 def pair(captions: Captions, references: Captions, *, allow_missing: bool = False) -> Paired:
     """An id that only one side has is an error, or is left out if that is allowed."""
-    said = captions.by_id
+    candidates = captions.by_id
     if names := references.ids_of_files:
         ids = references.by_id
-        said = {name if name in ids else names.get(_file(name), name): texts for name, texts in said.items()}
-    if len(said) < len(captions.by_id):
+        candidates = {
+            name if name in ids else names.get(_file(name), name): texts for name, texts in candidates.items()
+        }
+    if len(candidates) < len(captions.by_id):
         raise UserError(f"{captions.source}: two of its captions are of one photo of {references.source}.")
-    told = references.by_id
+    wanted = references.by_id
     problems = [
-        *_lists([id for id in told if told[id] and not said.get(id)], f"no caption in {captions.source}"),
-        *_lists([id for id in said if not told.get(id)], f"no reference in {references.source}"),
+        *_lists([id for id in wanted if wanted[id] and not candidates.get(id)], f"no caption in {captions.source}"),
+        *_lists([id for id in candidates if not wanted.get(id)], f"no reference in {references.source}"),
     ]
     if problems and not allow_missing:
         raise UserError(f"{' '.join(problems)} To score the others: --allow-missing (in Python, allow_missing=True).")
-    both = [id for id in told if told[id] and said.get(id)]
+    both = [id for id in wanted if wanted[id] and candidates.get(id)]
     if not both:
         raise UserError(f"{captions.source} and {references.source} have no photo in common.")
-    return Paired(both, [said[id] for id in both], [told[id] for id in both], problems)
+    return Paired(both, [candidates[id] for id in both], [wanted[id] for id in both], problems)
 
 
 def _lists(ids: list[str], lack: str) -> list[str]:
@@ -193,8 +195,8 @@ def _from_data_file(records: list[Any], path: Path, kind: str, split: str | None
         if isinstance(record.get("file"), str):
             ids_of_files[_file(str(examples.absolute(record["file"], folder)))] = name
     if split is not None and not by_id:
-        there = ", ".join(sorted(map(repr, splits))) or "none"
-        raise UserError(f"{path}: has no split {split!r}; it has {there}.")
+        known = ", ".join(sorted(map(repr, splits))) or "none"
+        raise UserError(f"{path}: has no split {split!r}; it has {known}.")
     return Captions(str(path), by_id, ids_of_files)
 
 

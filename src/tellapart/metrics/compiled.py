@@ -45,12 +45,12 @@ def over_cores(work: Callable[[int, int], None], count: int, *, least: int = 512
 class _Note(event.Listener):
     """One line for whoever waits at a terminal: compiling takes seconds a kernel, the first time on a machine."""
 
-    said = False
+    shown = False
 
     def on_start(self, event: event.Event) -> None:
         ours = str(event.data["dispatcher"].py_func.__module__).startswith("tellapart.")
-        if ours and not self.said and sys.stderr.isatty():
-            self.said = True
+        if ours and not self.shown and sys.stderr.isatty():
+            self.shown = True
             print("compiling inner loops for this machine, once; this may take half a minute", file=sys.stderr)
 
     def on_end(self, event: event.Event) -> None:

@@ -60,6 +60,12 @@ def save(frequencies: WordFrequencies, path: Path) -> None:
     files.replace(path, buffer.getvalue())
 
 
+_DAMAGE = (  # what is raised by a file that is no such table; RuntimeError: a ZIP archive that is encrypted
+    *(OSError, ValueError, KeyError, EOFError, TypeError, OverflowError, RuntimeError, AttributeError, MemoryError),
+    *(zlib.error, zipfile.BadZipFile),
+)
+
+
 def load(path: Path) -> WordFrequencies:
     files.regular(path)
     try:
@@ -72,7 +78,7 @@ def load(path: Path) -> WordFrequencies:
         parents = parents.cumsum(dtype=np.int32)
         if not _sound(parents, tokens, counts, len(words), documents):
             raise ValueError("numbers out of range")
-    except (OSError, ValueError, KeyError, EOFError, TypeError, OverflowError, zlib.error, zipfile.BadZipFile):
+    except _DAMAGE:
         raise UserError(f"{path}: this is no table of document frequencies, or it is damaged.") from None
     return WordFrequencies(words, Frequencies(documents, parents, tokens, counts))
 

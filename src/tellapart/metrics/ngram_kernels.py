@@ -260,12 +260,12 @@ def closest(tokens: Ints, starts: Longs, lengths: Longs, photos: Longs, begin: i
 def clipped(tokens: Ints, starts: Longs, lengths: Longs, photos: Longs, begin: int, end: int, slots: Longs,
              first: Longs, edges: Longs, ids: Ints, times: Ints, matches: Longs) -> None:  # fmt: skip
     longest = _longest(lengths, begin, end)
-    local, at, parents, lasts, said = _scratch(longest)
+    local, at, parents, lasts, own_counts = _scratch(longest)
     places = np.empty((2 * _size(ORDERS * longest), 2), np.int32)
     bag_edges = np.empty(ORDERS + 1, np.int64)
     bag_ids, most = np.empty(ORDERS * longest, np.int64), np.empty(ORDERS * longest, np.int64)
     for i in range(begin, end):
-        _bag(tokens, starts[i], lengths[i], local, at, parents, lasts, said, bag_edges)
+        _bag(tokens, starts[i], lengths[i], local, at, parents, lasts, own_counts, bag_edges)
         size = _index(slots, parents, lasts, bag_edges, bag_ids, places)
         most[: bag_edges[ORDERS]] = 0
         for s in range(first[photos[i]], first[photos[i] + 1]):
@@ -275,7 +275,7 @@ def clipped(tokens: Ints, starts: Longs, lengths: Longs, photos: Longs, begin: i
                     most[entry] = max(most[entry], times[reference])
         for order in range(ORDERS):
             for entry in range(bag_edges[order], bag_edges[order + 1]):
-                matches[i, order] += min(said[entry], most[entry])
+                matches[i, order] += min(own_counts[entry], most[entry])
 
 
 @compiled
@@ -296,15 +296,15 @@ def cosines(tokens: Ints, starts: Longs, lengths: Longs, photos: Longs, begin: i
              first: Longs, edges: Longs, ids: Ints, times: Ints, weights: Floats, unknown_weight: float, norms: Floats,
              reference_lengths: Longs, clip: bool, sigma: float, similarities: Floats) -> None:  # fmt: skip
     longest = _longest(lengths, begin, end)
-    local, at, parents, lasts, said = _scratch(longest)
+    local, at, parents, lasts, own_counts = _scratch(longest)
     places = np.empty((2 * _size(ORDERS * longest), 2), np.int32)
     bag_edges = np.empty(ORDERS + 1, np.int64)
     bag_ids, bag_weights = np.empty(ORDERS * longest, np.int64), np.empty(ORDERS * longest)
     norm = np.empty(ORDERS)
     for i in range(begin, end):
-        _bag(tokens, starts[i], lengths[i], local, at, parents, lasts, said, bag_edges)
+        _bag(tokens, starts[i], lengths[i], local, at, parents, lasts, own_counts, bag_edges)
         size = _index(slots, parents, lasts, bag_edges, bag_ids, places)
-        _weigh(bag_ids, said, bag_edges, weights, unknown_weight, bag_weights, norm)
+        _weigh(bag_ids, own_counts, bag_edges, weights, unknown_weight, bag_weights, norm)
         sentences = first[photos[i] + 1] - first[photos[i]]
         total = 0.0
         for s in range(first[photos[i]], first[photos[i] + 1]):
@@ -314,7 +314,7 @@ def cosines(tokens: Ints, starts: Longs, lengths: Longs, photos: Longs, begin: i
                 for reference in range(edges[s, order], edges[s, order + 1]):
                     entry = _entry(places, ids[reference], size)
                     if entry != UNKNOWN:
-                        counted = min(said[entry], times[reference]) if clip else said[entry]
+                        counted = min(own_counts[entry], times[reference]) if clip else own_counts[entry]
                         product += counted * times[reference] * bag_weights[entry] ** 2
                 if product > 0:
                     cosine += product / (norm[order] * norms[s, order])
@@ -340,7 +340,7 @@ def word_gains(tokens: Ints, starts: Longs, lengths: Longs, photos: Longs, begin
                 norms: Floats, reference_lengths: Longs, threshold: float, normalised: bool, sigma: float,
                 gains: Floats, word_weights: Floats) -> None:  # fmt: skip
     longest = _longest(lengths, begin, end)
-    local, at, parents, lasts, said = _scratch(longest)
+    local, at, parents, lasts, own_counts = _scratch(longest)
     places = np.empty((2 * _size(ORDERS * longest), 2), np.int32)
     bag_edges = np.empty(ORDERS + 1, np.int64)
     bag_ids, bag_weights = np.empty(ORDERS * longest, np.int64), np.empty(ORDERS * longest)
@@ -348,9 +348,9 @@ def word_gains(tokens: Ints, starts: Longs, lengths: Longs, photos: Longs, begin
     earned, of_words = np.empty(ORDERS * longest), np.empty(longest)  # by n-grams; by words through them
     members = np.empty(ORDERS, np.int64)
     for i in range(begin, end):
-        _bag(tokens, starts[i], lengths[i], local, at, parents, lasts, said, bag_edges)
+        _bag(tokens, starts[i], lengths[i], local, at, parents, lasts, own_counts, bag_edges)
         size = _index(slots, parents, lasts, bag_edges, bag_ids, places)
-        _weigh(bag_ids, said, bag_edges, weights, unknown_weight, bag_weights, norm)
+        _weigh(bag_ids, own_counts, bag_edges, weights, unknown_weight, bag_weights, norm)
         earned[: bag_edges[ORDERS]] = 0
         for s in range(first[photos[i]], first[photos[i] + 1]):
             difference = max(lengths[i] - 1, 0) - max(reference_lengths[s] - 1, 0)
@@ -362,10 +362,10 @@ def word_gains(tokens: Ints, starts: Longs, lengths: Longs, photos: Longs, begin
                     if entry == UNKNOWN:
                         continue
                     share = positions if normalised else 1
-                    if said[entry] * bag_weights[entry] / share > threshold and bag_weights[entry] > 0:
+                    if own_counts[entry] * bag_weights[entry] / share > threshold and bag_weights[entry] > 0:
                         # shares of either sentence are multiples of counts, and but for this factor the norms undo it
                         longer = positions / reference_positions if normalised else 1.0
-                        product = min(float(said[entry]), times[reference] * longer) * times[reference]
+                        product = min(float(own_counts[entry]), times[reference] * longer) * times[reference]
                         earned[entry] += penalty * product * bag_weights[entry] ** 2 / (norm[order] * norms[s, order])
         of_words[: bag_edges[1]] = 0
         for order in range(ORDERS):
@@ -385,7 +385,7 @@ def word_gains(tokens: Ints, starts: Longs, lengths: Longs, photos: Longs, begin
         for place in range(lengths[i]):
             word = _word(lasts, bag_edges, tokens[starts[i] + place])
             gains[i, place] = of_words[word] / sentences
-            word_weights[i, place] = said[word] * bag_weights[word] / (lengths[i] if normalised else 1)
+            word_weights[i, place] = own_counts[word] * bag_weights[word] / (lengths[i] if normalised else 1)
 
 
 @compiled

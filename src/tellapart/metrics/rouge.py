@@ -15,11 +15,11 @@ def rouge_l(captions: Sentences, photos: NDArray[np.int64], references: Grouped)
     """(N,): caption i against the references of photo `photos[i]`; the best precision and the best recall of any."""
     check_photos(captions, photos, len(references))
     scores = np.zeros(len(captions))
-    told = references.sentences
+    reference = references.sentences
 
     def work(start: int, stop: int) -> None:
-        _score(captions.tokens, captions.starts, captions.lengths, photos, start, stop, told.tokens, told.starts,
-               told.lengths, references.first, _BETA, scores)  # fmt: skip
+        _score(captions.tokens, captions.starts, captions.lengths, photos, start, stop, reference.tokens,
+               reference.starts, reference.lengths, references.first, _BETA, scores)  # fmt: skip
 
     over_cores(work, len(captions))
     return scores
@@ -27,8 +27,8 @@ def rouge_l(captions: Sentences, photos: NDArray[np.int64], references: Grouped)
 
 @compiled
 def _score(tokens: NDArray[np.int32], starts: NDArray[np.int64], lengths: NDArray[np.int64], photos: NDArray[np.int64],
-           begin: int, end: int, told: NDArray[np.int32], told_starts: NDArray[np.int64],
-           told_lengths: NDArray[np.int64], first: NDArray[np.int64], beta: float,
+           begin: int, end: int, reference: NDArray[np.int32], reference_starts: NDArray[np.int64],
+           reference_lengths: NDArray[np.int64], first: NDArray[np.int64], beta: float,
            scores: NDArray[np.float64]) -> None:  # fmt: skip
     longest = 0
     for i in range(begin, end):
@@ -38,11 +38,13 @@ def _score(tokens: NDArray[np.int32], starts: NDArray[np.int64], lengths: NDArra
         precision, recall = 0.0, 0.0
         for s in range(first[photos[i]], first[photos[i] + 1]):
             common = _common(
-                tokens[starts[i] : starts[i] + lengths[i]], told[told_starts[s] : told_starts[s] + told_lengths[s]], row
+                tokens[starts[i] : starts[i] + lengths[i]],
+                reference[reference_starts[s] : reference_starts[s] + reference_lengths[s]],
+                row,
             )
             if common > 0:
                 precision = max(precision, common / lengths[i])
-                recall = max(recall, common / told_lengths[s])
+                recall = max(recall, common / reference_lengths[s])
         if precision > 0:
             scores[i] = (1 + beta**2) * precision * recall / (recall + beta**2 * precision)
 

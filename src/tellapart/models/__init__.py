@@ -222,12 +222,12 @@ def members(name: str) -> list[str]:
     """The models that A+B names.  What is a model as a whole is that: a folder's name may have a plus in it."""
     parts = name.split("+")
     lengths = range(len(parts), 0, -1)
-    length = next((length for length in lengths if _is_there("+".join(parts[:length]))), 1)
+    length = next((length for length in lengths if _exists("+".join(parts[:length]))), 1)
     others = parts[length:]
     return ["+".join(parts[:length]), *(members("+".join(others)) if others else [])]
 
 
-def _is_there(name: str) -> bool:
+def _exists(name: str) -> bool:
     return name in EMBEDDED or files.is_folder(Path(name))
 
 

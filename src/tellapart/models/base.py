@@ -49,10 +49,10 @@ def described(name: str, model: models.Model, lora: LoraConfig) -> dict[str, Any
     return {"name": where, "sha256": model.sha256, "lora": asdict(lora)}
 
 
-def load(folder: Path, said: dict[str, Any], device: torch.device) -> models.Model:
+def load(folder: Path, settings: dict[str, Any], device: torch.device) -> models.Model:
     """The model of a run folder."""
     try:
-        name, sha256, lora = str(said["name"]), str(said["sha256"]), LoraConfig(**said["lora"])
+        name, sha256, lora = str(settings["name"]), str(settings["sha256"]), LoraConfig(**settings["lora"])
     except (KeyError, TypeError):
         raise UserError(f"{folder / 'config.json'} is damaged: its base has no name, sha256 or lora.") from None
     model = start(_allowed(name, folder), device)

@@ -81,8 +81,8 @@ def check_settings(table: Mapping[str, Entry], kind: Kind, name: str, settings: 
     _, config = table[name].load()
     known, types = {f.name: f for f in fields(config)}, get_type_hints(config)
     if unknown := sorted(settings_of(settings) - set(known)):
-        there = ", ".join(sorted(settings_of(known)))
-        raise UserError(f"model.{unknown[0]}: {name} has no such setting; it has {there}.")
+        known_settings = ", ".join(sorted(settings_of(known)))
+        raise UserError(f"model.{unknown[0]}: {name} has no such setting; it has {known_settings}.")
     for key in settings.keys() & known.keys():
         value, wanted = settings[key], types[key]
         if wanted is bool:

@@ -320,12 +320,12 @@ def _agrees(captioner: VisionLanguage, whole: dict[str, Tensor]) -> bool:
         memory = (captioner.family.look(network, whole["pixel_values"]),)
         expected = ended(network(**whole).logits[:, -1], captioner.endings)
         two = torch.zeros(2, dtype=torch.long, device=expected.device)
-        said = torch.tensor([[0, end, 0], [0, 0, end]], device=expected.device)
+        probe = torch.tensor([[0, end, 0], [0, 0, end]], device=expected.device)
         state, stepped = select(captioner.start(memory), two), []
-        for token in said.unbind(1):
+        for token in probe.unbind(1):
             logits, state = captioner.step(token, state, memory)
             stepped.append(logits)
-        at_once = captioner(said, memory)
+        at_once = captioner(probe, memory)
     except numerics.OutOfMemory:
         raise
     except Exception:  # each kind that cannot be taken apart fails in its own way

@@ -174,8 +174,8 @@ class Groups:
 
     def look_alikes(self, position: int) -> list[tuple[int, float]]:
         """Positions and similarities, best first."""
-        there = self.indices[position] >= 0
-        return list(zip(self.indices[position][there].tolist(), self.scores[position][there].tolist(), strict=True))
+        present = self.indices[position] >= 0
+        return list(zip(self.indices[position][present].tolist(), self.scores[position][present].tolist(), strict=True))
 
 
 def joined(count: int, pairs: Iterable[tuple[int, int]]) -> list[int]:

@@ -99,9 +99,9 @@ def _mine_split(
         indices[~vectors[first].any(1)] = -1
     for unique, positions in enumerate(copies):
         for position in positions:
-            there = indices[unique] >= 0
-            groups.indices[position, there] = first[indices[unique, there]]
-            groups.scores[position, there] = scores[unique, there]
+            present = indices[unique] >= 0
+            groups.indices[position, present] = first[indices[unique, present]]
+            groups.scores[position, present] = scores[unique, present]
             if unique in duplicates:
                 groups.near_duplicates[position] = [(int(first[other]), score) for other, score in duplicates[unique]]
             if len(positions) > 1:

@@ -91,16 +91,16 @@ class RetrieverSource:
     def _by_references(self, examples: Sequence[Example]) -> Known:
         """A text-to-text retriever: the mean of the captions' vectors.  The photo is opened for its hash alone."""
         known = Known(np.zeros(0, np.int64), np.zeros((0, self.retriever.size), np.float32), [], {})
-        there = []
+        usable = []
         for position, example in enumerate(examples):
             try:
                 known.sha256.append(photos.sha256(example.file))
-                there.append(position)
+                usable.append(position)
             except BadPhoto as error:
                 known.failed[str(example.file)] = error.reason
-        if there:
-            known.vectors = _numpy(self.retriever.embed_references([examples[p].captions for p in there]))
-        known.positions = np.array(there, np.int64)
+        if usable:
+            known.vectors = _numpy(self.retriever.embed_references([examples[p].captions for p in usable]))
+        known.positions = np.array(usable, np.int64)
         return known
 
     def of_captions(self, captions: Sequence[str]) -> Vectors:
@@ -114,8 +114,8 @@ class RetrieverSource:
 
 
 def _known(examples: Sequence[Example], found: Pooled) -> Known:
-    there = [position for position, example in enumerate(examples) if str(example.file) not in found.failed]
-    return Known(np.array(there, np.int64), found.vectors, found.sha256, found.failed)
+    usable = [position for position, example in enumerate(examples) if str(example.file) not in found.failed]
+    return Known(np.array(usable, np.int64), found.vectors, found.sha256, found.failed)
 
 
 def _numpy(tensor: Tensor) -> Vectors:

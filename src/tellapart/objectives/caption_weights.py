@@ -60,8 +60,8 @@ def _against_look_alikes(context: RewardContext, items: NDArray[np.int64]) -> ND
     consensus, groups = context.consensus("CIDEr-D"), context.look_alikes.numpy()[items]  # (N, k)
     total, found = np.zeros(len(items)), (groups >= 0).sum(1)
     for place in range(groups.shape[1]):
-        there = np.flatnonzero(groups[:, place] >= 0)
-        total[there] += _scored(consensus, context, items, groups[there, place], None, there)
+        present = np.flatnonzero(groups[:, place] >= 0)
+        total[present] += _scored(consensus, context, items, groups[present, place], None, present)
     mean: NDArray[np.float64] = total / np.maximum(found, 1)
     return mean
 

@@ -65,7 +65,7 @@ class ClipReader:
         self.limit = int(pretrained.network.config.text_config.max_position_embeddings)
         self._fills_up = pretrained.family.model == "SiglipModel"
         self._tokenizer = _tokenizer(pretrained)
-        self._heard = self._cut = 0
+        self._captions = self._cut = 0
 
     def read(self, captions: Sequence[str]) -> Tensor:
         texts = [f"{self.prompt} {caption}" if self.prompt else caption for caption in captions]
@@ -87,15 +87,15 @@ class ClipReader:
     def read_tokens(self, tokens: Tensor, words: Tokenizer) -> Tensor:
         return self.read([words.decode(caption) for caption in tokens.tolist()])
 
-    def _count(self, heard: int, cut: int) -> None:
+    def _count(self, count: int, cut: int) -> None:
         """Captions come in many batches; how many were too long can be said when the last has been read."""
         if cut and not self._cut:
             atexit.register(self.announce)
-        self._heard, self._cut = self._heard + heard, self._cut + cut
+        self._captions, self._cut = self._captions + count, self._cut + cut
 
     def announce(self) -> None:
         print(
-            f"{self._cut:,} of {self._heard:,} captions are longer than {self.title}'s {self.limit} tokens; "
+            f"{self._cut:,} of {self._captions:,} captions are longer than {self.title}'s {self.limit} tokens; "
             "the rest is ignored",
             file=sys.stderr,
         )

@@ -48,16 +48,16 @@ class Phrases(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         captions, length = tokens.shape
         place = (tokens != _PADDING).flatten().nonzero().squeeze(1)  # (M,): nothing is computed at padding
-        said = tokens.flatten()[place]
+        kept = tokens.flatten()[place]
         if self.training and self.word_dropout:
-            forgotten = torch.rand(said.shape, device=said.device) < self.word_dropout
-            said = said.masked_fill(forgotten, _UNKNOWN)
-        words = self.words(said)  # (M, W)
+            forgotten = torch.rand(kept.shape, device=kept.device) < self.word_dropout
+            kept = kept.masked_fill(forgotten, _UNKNOWN)
+        words = self.words(kept)  # (M, W)
         caption = place // length
         neighbours = (caption[1:] == caption[:-1])[:, None]  # (M - 1, 1): a word and the next are of one caption
         to_next, own, to_last = self.phrases(words).chunk(3, dim=1)
-        heard = F.pad(to_next[:-1] * neighbours, (0, 0, 1, 0)) + own + F.pad(to_last[1:] * neighbours, (0, 0, 0, 1))
-        phrases = F.relu(heard + self.bias)  # (M, C)
+        windows = F.pad(to_next[:-1] * neighbours, (0, 0, 1, 0)) + own + F.pad(to_last[1:] * neighbours, (0, 0, 0, 1))
+        phrases = F.relu(windows + self.bias)  # (M, C)
         spread = phrases.new_zeros(captions * length, phrases.shape[1]).index_copy(0, place, phrases)
         strongest = spread.view(captions, length, -1).amax(1)
         count = torch.bincount(caption, minlength=captions).clamp(min=1)[:, None]

@@ -1,4 +1,4 @@
-"""What a sampled caption is worth: tensors in, tensors out.  The types that all rewards share, and their table.
+"""The reward of a sampled caption: tensors in, tensors out.  The types that all rewards share, and their table.
 
 B photos of a batch, N = B*K captions grouped by photo, W words, P photos of the data, E embedding size.
 
@@ -37,7 +37,7 @@ class SampledCaptions:
 
 @dataclass(frozen=True)
 class Reward:
-    """What captions are worth: a number each, and perhaps one more for each word, which that word alone gets."""
+    """Rewards of captions: a number each, and perhaps one more for each word, which that word alone gets."""
 
     sentence: Tensor  # (N,)
     words: Tensor | None = None  # (N, W) 0 at padding

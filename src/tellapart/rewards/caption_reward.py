@@ -29,7 +29,7 @@ from tellapart.rewards import SampledCaptions
 from tellapart.rewards.combine import Remembers
 from tellapart.rewards.consensus import Consensus
 from tellapart.rewards.context import RewardContext
-from tellapart.rewards.listener import EmbedCaptions, Listener
+from tellapart.rewards.frozen_retriever import EmbedCaptions, FrozenRetriever
 from tellapart.rewards.pool import Pool
 from tellapart.rewards.registry import REWARDS, needs_of
 from tellapart.rewards.words import RewardVocabulary, WordView
@@ -166,14 +166,14 @@ class _PoolContext(RewardContext):
         return self._pool.load_retriever(self._device)
 
     @cached_property
-    def listener(self) -> Listener:
+    def image_retriever(self) -> FrozenRetriever:
         embed = EmbedCaptions(self.retriever, self.vocabulary)
         one_set = torch.zeros(len(self._pool), dtype=torch.long)
-        return Listener(self.retriever.name, self._pool.images, one_set, self.retriever.scale, embed)
+        return FrozenRetriever(self.retriever.name, self._pool.images, one_set, self.retriever.scale, embed)
 
     @cached_property
-    def listeners(self) -> list[Listener]:
-        return [self.listener]
+    def image_retrievers(self) -> list[FrozenRetriever]:
+        return [self.image_retriever]
 
     def views(self, count: int) -> Tensor:
         raise UserError("hard_positives needs other views of the photos, which a pool does not have.")

@@ -25,7 +25,7 @@ _ROUNDING = 1e-6  # a smaller spread is none: equal captions may differ by this 
 
 @runtime_checkable
 class Remembers(Protocol):
-    """A term that goes by what was said before.  Calling it changes nothing; it is told what was learned from."""
+    """A term that goes by earlier captions.  Calling it changes nothing; `remember` gets those learned from."""
 
     def remember(self, sampled: SampledCaptions | None) -> None:
         """None where this process has no captions of the batch."""
@@ -95,14 +95,14 @@ class Combined:
         self._check_finite(values, sampled)
         by_photo = values.view(len(values), -1, samples)
         spreads = by_photo.std(2).mean(1) if samples > 1 else values.new_zeros(len(values))
-        means, told = torch.stack([values.mean(1), spreads]).tolist()  # one transfer
+        means, means_of_spreads = torch.stack([values.mean(1), spreads]).tolist()  # one transfer
         if self._balanced:
-            own = dict(zip(rewards, told, strict=True))
+            own = dict(zip(rewards, means_of_spreads, strict=True))
             self._learn([own[name] for name in self._balanced], by_photo.shape[1])
         for term in self._remembering.values():
             term.remember(sampled)
         total = self._sum(rewards)
-        figures = [*means, *told, total.per_caption(sampled.mask).mean().item()]
+        figures = [*means, *means_of_spreads, total.per_caption(sampled.mask).mean().item()]
         return total, dict(zip(self.names, figures, strict=True))
 
     def score_baseline(self, sampled: SampledCaptions) -> Reward:
@@ -112,7 +112,7 @@ class Combined:
         return self._sum(rewards)
 
     def skip_batch(self) -> None:
-        """This process has no captions of the batch: the others' spreads are its own, and what they said."""
+        """This process has no captions of the batch: the others' spreads are its own, and their captions."""
         if self._balanced:
             self._learn([0.0] * len(self._balanced), 0)
         for term in self._remembering.values():

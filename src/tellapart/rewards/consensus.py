@@ -114,8 +114,8 @@ class MeteorConsensus:
         of = _numbers(photos)
         chosen, first = others(self._first, of, np.full_like(of, -1) if but is None else _numbers(but))
         words = [self._words[sentence] for sentence in chosen.tolist()]
-        told = [words[begin:end] for begin, end in pairwise(first.tolist())]
-        scores = meteor.value(self._meteor.statistics(sampled, told))
+        compared_with = [words[begin:end] for begin, end in pairwise(first.tolist())]
+        scores = meteor.value(self._meteor.statistics(sampled, compared_with))
         return torch.from_numpy(scores).to(tokens.device, torch.float32)
 
 

@@ -40,18 +40,18 @@ from tellapart.recipe_policy import RewardsConfig
 from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards import fluency
 from tellapart.rewards.consensus import Consensus
-from tellapart.rewards.listener import Listener
+from tellapart.rewards.frozen_retriever import FrozenRetriever
 from tellapart.rewards.wording import content_words
 from tellapart.rewards.words import WordView
 
 Source = tuple[Stores, Sequence[Example]]
 
-FOUND_BY = ("image", "caption")  # how look-alikes are found by the listener; else there is a file of them
+FOUND_BY = ("image", "caption")  # how look-alikes are found by the retriever; else there is a file of them
 _DEEPER = 4  # times as many where near-duplicates are dropped
 _FARTHER = 10  # times as many look-alikes are looked for where a curriculum begins with the farther ones
 
 
-def listeners_of(config: RewardsConfig, load: Callable[[str], Retriever]) -> list[Retriever]:
+def image_retrievers_of(config: RewardsConfig, load: Callable[[str], Retriever]) -> list[Retriever]:
     """The image retriever, and those that take turns with it."""
     retrievers = [load(name) for name in (config.image_retriever, *config.other_retrievers)]
     for place, retriever in enumerate(retrievers):
@@ -127,23 +127,23 @@ class RewardContext:
 
     @cached_property
     def retriever(self) -> Retriever:
-        return listeners_of(self.config, self._load)[0]
+        return image_retrievers_of(self.config, self._load)[0]
 
     @cached_property
-    def listener(self) -> Listener:
-        return self._hears(self.retriever)
+    def image_retriever(self) -> FrozenRetriever:
+        return self._frozen(self.retriever)
 
     @cached_property
-    def listeners(self) -> list[Listener]:
-        """The listener, and those that take turns with it."""
-        return [self.listener, *map(self._hears, listeners_of(self.config, self._load)[1:])]
+    def image_retrievers(self) -> list[FrozenRetriever]:
+        """The retriever, and those that take turns with it."""
+        return [self.image_retriever, *map(self._frozen, image_retrievers_of(self.config, self._load)[1:])]
 
-    def _hears(self, retriever: Retriever) -> Listener:
+    def _frozen(self, retriever: Retriever) -> FrozenRetriever:
         pooled = pooled_of(retriever, self._sources)
-        return Listener.of_photos(retriever, self.vocabulary, pooled, torch.from_numpy(self.source))
+        return FrozenRetriever.of_photos(retriever, self.vocabulary, pooled, torch.from_numpy(self.source))
 
     def views(self, count: int) -> Tensor:
-        """(V, P, E) other views of the photos, as the listener sees them"""
+        """(V, P, E) other views of the photos, as the retriever sees them"""
         retriever = self.retriever
         if retriever.encoder is None:
             raise UserError(f"{retriever.name} has no encoder; it cannot be shown other views of photos.")
@@ -159,10 +159,10 @@ class RewardContext:
         return torch.stack(found)
 
     @cached_property
-    def reader(self) -> Listener:
+    def reader(self) -> FrozenRetriever:
         retriever = reader_of(self.config, self._load)
         references = [example.captions for example in self.data.examples]
-        return Listener.of_references(retriever, self.vocabulary, references, torch.from_numpy(self.source))
+        return FrozenRetriever.of_references(retriever, self.vocabulary, references, torch.from_numpy(self.source))
 
     @cached_property
     def objects(self) -> list[frozenset[int] | None]:
@@ -201,7 +201,7 @@ class RewardContext:
         limit = self.config.near_duplicates
         deep = wanted if limit == 1 else _DEEPER * wanted  # more are looked for where some are dropped
         rule = Rule(how, k=deep, retriever=self.retriever.name, retriever_sha256=self.retriever.sha256)  # type: ignore[arg-type]
-        indices, scores = self._mined(rule, self._by_listener)
+        indices, scores = self._mined(rule, self._by_retriever)
         return _without(indices, scores, scores > limit, wanted) if limit < 1 else (indices, scores)
 
     @cached_property
@@ -213,14 +213,14 @@ class RewardContext:
         indices, _ = self._mined(rule, lambda rule: mine(self._photos(), vectors, rule))
         return torch.from_numpy(indices[:, 0].copy())
 
-    def _by_listener(self, rule: Rule) -> Groups:
+    def _by_retriever(self, rule: Rule) -> Groups:
         captions = None
         if rule.by == "caption":
             texts = [text for example in self.data.examples for text in example.captions]
             of = np.repeat(np.arange(len(self.data)), [len(example.captions) for example in self.data.examples])
             captions = Captions(self.retriever.embed_captions(texts).float().cpu().numpy(), of)
         photos = self._photos(self.source.tolist())  # within a data set: another one's are told apart by their look
-        return mine(photos, self.listener.images.float().cpu().numpy(), rule, captions)
+        return mine(photos, self.image_retriever.images.float().cpu().numpy(), rule, captions)
 
     def _photos(self, within: Sequence[object] | None = None) -> list[Photo]:
         """The photos to compare, each with those that are `within` the same; copies count as any other photo."""
@@ -253,17 +253,17 @@ class RewardContext:
         groups = group_files.load(file)
         place = {str(Path(example.file).absolute()): i for i, example in enumerate(self.data.examples)}
         number = np.array([place.get(str(Path(photo.file).absolute()), -1) for photo in groups.photos])
-        there = np.flatnonzero(number >= 0)
-        if len(there) < len(self.data):
-            missing = next(e.id for i, e in enumerate(self.data.examples) if i not in set(number[there].tolist()))
+        known = np.flatnonzero(number >= 0)
+        if len(known) < len(self.data):
+            missing = next(e.id for i, e in enumerate(self.data.examples) if i not in set(number[known].tolist()))
             raise UserError(
                 f"{file}: the training photo {missing} is not in it; were look-alikes found for another split?"
             )
         indices = np.full((len(self.data), groups.indices.shape[1]), -1)
         scores = np.zeros(indices.shape, np.float32)
-        found = groups.indices[there]
-        indices[number[there]] = np.where(found >= 0, number[found], -1)
-        scores[number[there]] = -groups.scores[there] if groups.rule.metric == "euclidean" else groups.scores[there]
+        found = groups.indices[known]
+        indices[number[known]] = np.where(found >= 0, number[found], -1)
+        scores[number[known]] = -groups.scores[known] if groups.rule.metric == "euclidean" else groups.scores[known]
         return _without(indices, scores, indices < 0, wanted)  # those of other splits
 
 

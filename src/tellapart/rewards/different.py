@@ -1,6 +1,6 @@
-"""Is a caption said of one photo alone?  Whoever looks through an album is told nothing by words that stand under many.
+"""Is a caption that of one photo alone?  Words that stand under many photos of an album tell its reader nothing.
 
-Ranks by a listener are about what a caption means; this is about the very words.  It looks at what was said of other
+Ranks by a retriever are about what a caption means; this is about the very words.  It looks at captions of other
 photos in the last steps, so it follows the captioner: words that have become common in training are no longer paid for.
 """
 
@@ -22,7 +22,7 @@ def _alone(own: Any) -> list[Any]:
 
 
 class Different:
-    """Minus ln(1 + n) for a caption that was said of other photos n times lately; 0 for one that is its photo's alone.
+    """Minus ln(1 + n) for a caption that other photos got n times lately; 0 for one that is its photo's alone.
 
     window  how many captions are remembered: the last ones
     gather  what each process gives, by rank: all of them remember the same
@@ -33,7 +33,7 @@ class Different:
             raise ValueError(f"at least one caption must be remembered, not {window}")
         self._gather = gather
         self._fingerprints = torch.zeros(window, dtype=torch.long)  # fingerprints, the oldest first
-        self._photos = torch.full((window,), -1)  # of which photo; -1 where nothing was said yet
+        self._photos = torch.full((window,), -1)  # of which photo; -1 where there was none yet
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
         same = fingerprints(sampled)[:, None] == self._fingerprints

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tellapart.rewards import Reward, SampledCaptions
-from tellapart.rewards.listener import Listener, look_up
+from tellapart.rewards.frozen_retriever import FrozenRetriever, look_up
 
 MARGIN = 0.2
 
@@ -63,26 +63,26 @@ def closeness_weights(similarity_to_nearest: Tensor) -> Tensor:
 class HardNeighbour:
     """R_H of captions; nearest (P,) is the position of the photo most like each one, -1 where there is none."""
 
-    def __init__(self, listener: Listener, nearest: Tensor, margin: float = MARGIN):
-        if nearest.shape != (len(listener),):
-            raise ValueError(f"{len(listener)} photos and nearest of shape {tuple(nearest.shape)}")
-        self.listener, self.nearest, self.margin = listener, nearest, margin
+    def __init__(self, retriever: FrozenRetriever, nearest: Tensor, margin: float = MARGIN):
+        if nearest.shape != (len(retriever),):
+            raise ValueError(f"{len(retriever)} photos and nearest of shape {tuple(nearest.shape)}")
+        self.retriever, self.nearest, self.margin = retriever, nearest, margin
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
         nearest = look_up(self.nearest, sampled.photos).to(sampled.words.device)
-        neighbour = self.listener.to_photos(sampled, nearest.clamp(min=0)[:, None]).squeeze(1)
+        neighbour = self.retriever.to_photos(sampled, nearest.clamp(min=0)[:, None]).squeeze(1)
         neighbour = neighbour.masked_fill(nearest < 0, -torch.inf)
-        return Reward(hard_neighbour(self.listener.to_own(sampled), neighbour, self.margin))
+        return Reward(hard_neighbour(self.retriever.to_own(sampled), neighbour, self.margin))
 
 
 class InBatch:
     """R_B of captions, whose different photos are the minibatch."""
 
-    def __init__(self, listener: Listener, margin: float = MARGIN):
-        self.listener, self.margin = listener, margin
+    def __init__(self, retriever: FrozenRetriever, margin: float = MARGIN):
+        self.retriever, self.margin = retriever, margin
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
-        similarity, own = self.listener.to_batch(sampled)
+        similarity, own = self.retriever.to_batch(sampled)
         generated = None if sampled.reference is None else (sampled.reference < 0).to(own.device)
         return Reward(in_batch(similarity, own, self.margin, generated))
 
@@ -96,7 +96,7 @@ class GlobalDiscriminative:
 
     def __init__(
         self,
-        listener: Listener,
+        retriever: FrozenRetriever,
         nearest: Tensor,
         margin: float = MARGIN,
         *,
@@ -104,9 +104,9 @@ class GlobalDiscriminative:
         batch: float = 1.0,
         per_photo: Tensor | None = None,
     ):
-        if per_photo is not None and per_photo.shape != (len(listener),):
-            raise ValueError(f"{len(listener)} photos and weights of shape {tuple(per_photo.shape)}")
-        self.hard_neighbour, self.in_batch = HardNeighbour(listener, nearest, margin), InBatch(listener, margin)
+        if per_photo is not None and per_photo.shape != (len(retriever),):
+            raise ValueError(f"{len(retriever)} photos and weights of shape {tuple(per_photo.shape)}")
+        self.hard_neighbour, self.in_batch = HardNeighbour(retriever, nearest, margin), InBatch(retriever, margin)
         self.neighbour, self.batch, self.per_photo = neighbour, batch, per_photo
 
     def __call__(self, sampled: SampledCaptions) -> Reward:

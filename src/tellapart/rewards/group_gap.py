@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tellapart.metrics.similarity import gap_to_highest, gap_to_mean
 from tellapart.rewards import Reward, SampledCaptions
-from tellapart.rewards.listener import Listener, look_up
+from tellapart.rewards.frozen_retriever import FrozenRetriever, look_up
 
 Kind = Literal["average", "hardest"]
 
@@ -57,7 +57,7 @@ class GroupGap:
 
     def __init__(
         self,
-        listener: Listener,
+        retriever: FrozenRetriever,
         groups: Tensor,
         kind: Kind = "average",
         *,
@@ -65,27 +65,27 @@ class GroupGap:
         curriculum: bool = False,
         scale: float = 1.0,
     ):
-        if groups.ndim != 2 or len(groups) != len(listener) or not groups.shape[1]:
-            raise ValueError(f"{len(listener)} photos and groups of shape {tuple(groups.shape)}")
+        if groups.ndim != 2 or len(groups) != len(retriever) or not groups.shape[1]:
+            raise ValueError(f"{len(retriever)} photos and groups of shape {tuple(groups.shape)}")
         if kind not in ("average", "hardest") or k < 1:
             raise ValueError(f"there is no gap of kind {kind!r} to {k} look-alikes")
-        self.listener, self.groups, self.kind, self.k = listener, groups, kind, k
+        self.retriever, self.groups, self.kind, self.k = retriever, groups, kind, k
         self.curriculum, self.scale = curriculum, scale
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
         progress = sampled.progress if self.curriculum else 1.0
         groups = at_progress(look_up(self.groups, sampled.photos).to(sampled.words.device), self.k, progress)
-        group = self.listener.to_photos(sampled, groups.clamp(min=0))
+        group = self.retriever.to_photos(sampled, groups.clamp(min=0))
         exists = groups >= 0
-        gaps = gap(self.listener.to_own(sampled), group, exists, self.kind)
+        gaps = gap(self.retriever.to_own(sampled), group, exists, self.kind)
         return Reward(gaps.masked_fill(~exists.any(1), 0) * self.scale)
 
 
 class OwnSimilarity:
     """f(I, c): how well a caption fits its photo, whatever else it fits."""
 
-    def __init__(self, listener: Listener):
-        self.listener = listener
+    def __init__(self, retriever: FrozenRetriever):
+        self.retriever = retriever
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
-        return Reward(self.listener.to_own(sampled))
+        return Reward(self.retriever.to_own(sampled))

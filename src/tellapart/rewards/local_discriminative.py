@@ -9,7 +9,7 @@ g is the tf-idf weight, and the norms are those of all n-grams of one length.  A
 over n, where CIDEr-D takes the mean, and CIDEr-D's penalty on a difference in length applies.  Their program scores the
 captions of its first call for ever, since a list is never cleared; here nothing remains between calls.
 
-The bonus alone can make captions ever longer: the end token never gets it, and a word said twice is paid twice.
+The bonus alone can make captions ever longer: the end token never gets it, and a word that is used twice is paid twice.
 `LocalConfig` has the remedies.  It also holds down informative words that are frequent; `qualify="contrast"` does not.
 """
 
@@ -38,8 +38,8 @@ class LocalDiscriminative:
     """CIDEr-D for the sentence, and for each of its words the bonus of LD.
 
     consensus    CIDEr-D with the references that words are compared with
-    look_alikes  (P, k)  for "contrast": photos that each photo is to be told from; -1 where there are fewer.  Those
-                         without references say nothing, and a photo without look-alikes has nothing to be told from:
+    look_alikes  (P, k)  for "contrast": photos that each photo must differ from; -1 where there are fewer.  Those
+                         without references say nothing, and a photo without look-alikes has nothing to differ from:
                          its words get no bonus
     stop_words   (V,)    for "contrast": True at tokens that are no content words
 
@@ -92,7 +92,7 @@ class LocalDiscriminative:
 
         bonus = np.where(qualifies, _SCALE * gains, 0.0)
         if config.at_most_references:
-            bonus[_said_before(tokens) >= references.occurrences(captions, own)] = 0
+            bonus[_earlier_occurrences(tokens) >= references.occurrences(captions, own)] = 0
         if config.share:
             total = bonus.sum(1)
             bonus *= np.divide(config.share * sentence, total, out=np.zeros_like(total), where=total > 0)[:, None]
@@ -116,16 +116,16 @@ class LocalDiscriminative:
         count, k = others.shape
         each = captions[np.repeat(np.arange(count), k)]
         have = self._consensus.references.occurrences(each, np.maximum(others, 0).ravel()) > 0
-        there = others >= 0
-        having = (have.reshape(count, k, captions.lengths.max(initial=0)) & there[:, :, None]).sum(1)
-        tells: Bools = 2 * having < there.sum(1)[:, None]
+        present = others >= 0
+        having = (have.reshape(count, k, captions.lengths.max(initial=0)) & present[:, :, None]).sum(1)
+        tells: Bools = 2 * having < present.sum(1)[:, None]
         return tells
 
 
 class Differences:
     """LD-Diff: word t gets what it adds, R_C of the first t words less that of the first t - 1; the sentence its R_C.
 
-    A prefix has no end token but for the last, the whole caption; that of no words is worth 0.  So a caption's words
+    A prefix has no end token but for the last, the whole caption; that of no words gets 0.  So a caption's words
     sum up to its R_C.
     """
 
@@ -193,7 +193,7 @@ def _with_references(look_alikes: NDArray[np.integer] | None, consensus: Consens
     return np.where((look_alikes >= 0) & (sizes[look_alikes] > 0), look_alikes, -1).astype(np.int64)
 
 
-def _said_before(tokens: NDArray[np.int32]) -> Longs:
+def _earlier_occurrences(tokens: NDArray[np.int32]) -> Longs:
     """(N, T): how often the caption has had this word before."""
     same = tokens[:, :, None] == tokens[:, None, :]
     before: Longs = np.tril(same, -1).sum(2)

@@ -1,4 +1,4 @@
-"""The game of DiscriTune: a listener has to pick the caption's own photo among candidates.
+"""The game of DiscriTune: a retriever has to pick the caption's own photo among candidates.
 
 Candidates are the photos of the batch, or the own photo and its look-alikes.  The reward is the log-probability of the
 own photo, or whether it is picked (accuracy).  Scores are multiplied by the retriever's own scale before the softmax,
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tellapart.metrics.similarity import TIE
 from tellapart.rewards import Reward, SampledCaptions, Term
-from tellapart.rewards.listener import Listener, look_up
+from tellapart.rewards.frozen_retriever import FrozenRetriever, look_up
 
 
 def log_probability(similarity: Tensor, own: Tensor, scale: float) -> Tensor:
@@ -32,54 +32,56 @@ def accuracy(similarity: Tensor, own: Tensor) -> Tensor:
     return (similarity.gather(1, own[:, None]).squeeze(1) > others + TIE).float()
 
 
-def candidates(listener: Listener, sampled: SampledCaptions, distractors: Tensor | None) -> tuple[Tensor, Tensor]:
+def candidates(
+    retriever: FrozenRetriever, sampled: SampledCaptions, distractors: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """Similarity (N, C) of each caption to its candidates, and (N,) which is its own photo.
 
     distractors  (P, k) look-alikes of each photo, -1 after the last; none: the different photos of the batch
     """
     if distractors is None:
-        return listener.to_batch(sampled)
+        return retriever.to_batch(sampled)
     own = sampled.photos.to(sampled.words.device)[:, None]
     photos = torch.cat([own, look_up(distractors, own.squeeze(1))], 1)
-    similarity = listener.to_photos(sampled, photos.clamp(min=0)).masked_fill(photos < 0, -torch.inf)
+    similarity = retriever.to_photos(sampled, photos.clamp(min=0)).masked_fill(photos < 0, -torch.inf)
     return similarity, torch.zeros_like(own.squeeze(1))
 
 
 class InBatchLogProbability:
     """log softmax over the candidates; of a caption without a word, which is like nothing, -ln C."""
 
-    def __init__(self, listener: Listener, scale: float | None = None, distractors: Tensor | None = None):
-        self.listener, self.scale = listener, listener.scale if scale is None else scale
+    def __init__(self, retriever: FrozenRetriever, scale: float | None = None, distractors: Tensor | None = None):
+        self.retriever, self.scale = retriever, retriever.scale if scale is None else scale
         self.distractors = distractors
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
-        return Reward(log_probability(*candidates(self.listener, sampled, self.distractors), self.scale))
+        return Reward(log_probability(*candidates(self.retriever, sampled, self.distractors), self.scale))
 
 
 class Accuracy:
-    """1 for a caption by which the listener picks its photo, else 0."""
+    """1 for a caption by which the retriever picks its photo, else 0."""
 
-    def __init__(self, listener: Listener, distractors: Tensor | None = None):
-        self.listener, self.distractors = listener, distractors
+    def __init__(self, retriever: FrozenRetriever, distractors: Tensor | None = None):
+        self.retriever, self.distractors = retriever, distractors
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
-        return Reward(accuracy(*candidates(self.listener, sampled, self.distractors)))
+        return Reward(accuracy(*candidates(self.retriever, sampled, self.distractors)))
 
 
 class HardPositives:
     """The log-probability of the view of the own photo that the caption fits least, in the place of the photo (RRG).
 
-    views  (V, P, E) other views of each photo, as the listener sees them: what a caption says must be true of them too
+    views  (V, P, E) other views of each photo, as the retriever sees them: what a caption says must be true of them too
     """
 
-    def __init__(self, listener: Listener, views: Tensor, scale: float | None = None):
-        self.listener, self.views = listener, views
-        self.scale = listener.scale if scale is None else scale
+    def __init__(self, retriever: FrozenRetriever, views: Tensor, scale: float | None = None):
+        self.retriever, self.views = retriever, views
+        self.scale = retriever.scale if scale is None else scale
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
-        similarity, own = self.listener.to_batch(sampled)
+        similarity, own = self.retriever.to_batch(sampled)
         shown = look_up(self.views.transpose(0, 1), sampled.photos.to(similarity.device))  # (N, V, E)
-        to_views = torch.einsum("ne,nve->nv", self.listener.embed_sampled(sampled), shown)
+        to_views = torch.einsum("ne,nve->nv", self.retriever.embed_sampled(sampled), shown)
         least = to_views.amin(
             1, keepdim=True
         )  # a softmax grows with its term: the least likely view is the least alike
@@ -87,10 +89,10 @@ class HardPositives:
 
 
 class InTurn:
-    """Several listeners, one for each batch.
+    """Several retrievers, one for each batch.
 
     The photos of a batch decide whose turn it is, so that nothing need be remembered, and what a caption is compared
-    with is heard by the same listener.
+    with is embedded by the same retriever.
     """
 
     def __init__(self, terms: Sequence[Term]):

@@ -64,10 +64,10 @@ def make(
     split  only this part of a data file
     """
     opened = items.open_path(data, split=split)
-    listener = load_retriever(retriever, device=device)
-    if listener.encoder is None:
-        raise UserError(f"{listener.name} knows photos by their references; a pool needs a retriever that sees photos.")
-    seen = embed_photos(listener, list(dict.fromkeys(str(example.file) for example in opened.examples)))
+    loaded = load_retriever(retriever, device=device)
+    if loaded.encoder is None:
+        raise UserError(f"{loaded.name} knows photos by their references; a pool needs a retriever that sees photos.")
+    seen = embed_photos(loaded, list(dict.fromkeys(str(example.file) for example in opened.examples)))
     problems = opened.problems + [f"{file}: {reason}" for file, reason in seen.failed.items()]
     examples = [example for example in opened.examples if str(example.file) not in seen.failed]
     if not examples:
@@ -77,7 +77,7 @@ def make(
     rows = [row_of[str(example.file)] for example in examples]
     photos = [Photo(str(e.file), seen.sha256[row], e.id) for e, row in zip(examples, rows, strict=True)]
     vectors, features = seen.vectors[rows], seen.features[rows]
-    rule = Rule(k=k, duplicates_above=duplicates_above(listener.encoder))
+    rule = Rule(k=k, duplicates_above=duplicates_above(loaded.encoder))
     alike = mine(photos, vectors, rule, looks=features)
     nearest = mine(photos, features, Rule(metric="euclidean", k=1)).indices[:, 0]  # the neighbour of GLD
     closeness = np.where(alike.indices[:, 0] >= 0, alike.scores[:, 0], -np.inf)
@@ -98,7 +98,7 @@ def make(
     is_own = retriever not in EMBEDDED and files.is_folder(Path(retriever))  # a trainer may run elsewhere
     head = {
         "format": FORMAT,
-        "retriever": {"load": str(files.real(Path(retriever))) if is_own else retriever, "sha256": listener.sha256},
+        "retriever": {"load": str(files.real(Path(retriever))) if is_own else retriever, "sha256": loaded.sha256},
         "photos": records,
     }
     # The numbers first: a pool.json beside those of other photos is found out by the fingerprint.

@@ -1,4 +1,4 @@
-"""The reference gap: how much nearer a caption is to what people said of its photo than of the photo's look-alikes."""
+"""The reference gap: how much nearer a caption is to its photo's references than to those of its look-alikes."""
 
 from __future__ import annotations
 

@@ -25,12 +25,12 @@ from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards import Reward, SampledCaptions, Term
 from tellapart.rewards.combine import Combined
 from tellapart.rewards.consensus import Consensus, MeteorConsensus
-from tellapart.rewards.context import FOUND_BY, RewardContext, listeners_of, reader_of
+from tellapart.rewards.context import FOUND_BY, RewardContext, image_retrievers_of, reader_of
 from tellapart.rewards.different import Different
 from tellapart.rewards.fluency import Fluency
+from tellapart.rewards.frozen_retriever import FrozenRetriever
 from tellapart.rewards.global_discriminative import GlobalDiscriminative, HardNeighbour, InBatch, closeness_weights
 from tellapart.rewards.group_gap import GroupGap, OwnSimilarity
-from tellapart.rewards.listener import Listener
 from tellapart.rewards.local_discriminative import Differences, LocalDiscriminative, thresholds
 from tellapart.rewards.log_probability import Accuracy, HardPositives, InBatchLogProbability, InTurn
 from tellapart.rewards.objects import Objects
@@ -116,7 +116,7 @@ def require(config: RewardsConfig, names: Sequence[str], load: Callable[[str], R
     check_factors(config, names)
     needs = needs_of(config)
     if "image_retriever" in needs:
-        listeners_of(config, load)
+        image_retrievers_of(config, load)
     if "text_retriever" in needs:
         reader_of(config, load)
     if "look_alikes" in needs and config.look_alikes not in FOUND_BY:
@@ -198,13 +198,13 @@ def _local(context: RewardContext) -> Term:
 
 def _global(context: RewardContext) -> Term:
     weights = closeness_weights(context.closeness) if context.config.weight_by_closeness else None
-    return GlobalDiscriminative(context.listener, context.nearest, context.config.margin, per_photo=weights)
+    return GlobalDiscriminative(context.image_retriever, context.nearest, context.config.margin, per_photo=weights)
 
 
 def _gap(kind: str, context: RewardContext) -> Term:
     config = context.config
     return GroupGap(
-        context.listener,
+        context.image_retriever,
         context.look_alikes,
         kind,  # type: ignore[arg-type]
         k=config.group_size,
@@ -216,11 +216,11 @@ def _distractors(context: RewardContext) -> Tensor | None:
     return context.look_alikes if context.config.candidates == "look_alikes" else None
 
 
-def _in_turn(make: Callable[[RewardContext, Listener], Term]) -> Callable[[RewardContext], Term]:
-    """A reward of each listener, which take turns where there are several."""
+def _in_turn(make: Callable[[RewardContext, FrozenRetriever], Term]) -> Callable[[RewardContext], Term]:
+    """A reward of each retriever, which take turns where there are several."""
 
     def build(context: RewardContext) -> Term:
-        terms = [make(context, listener) for listener in context.listeners]
+        terms = [make(context, retriever) for retriever in context.image_retrievers]
         return terms[0] if len(terms) == 1 else InTurn(terms)
 
     return build
@@ -260,12 +260,12 @@ REWARDS: dict[str, RewardEntry] = {
     "gd": RewardEntry("global discriminability: R_H + R_B (GLD, Eqs. 5-8)", _global, _gd_asks),
     "gd_neighbour": RewardEntry(
         "R_H: minus the hinge loss against the most similar photo (GLD)",
-        lambda m: HardNeighbour(m.listener, m.nearest, m.config.margin),
+        lambda m: HardNeighbour(m.image_retriever, m.nearest, m.config.margin),
         _asks("image_retriever"),
     ),
     "gd_batch": RewardEntry(
         "R_B: minus the hinge losses against the photos and captions of the batch (Luo et al.)",
-        lambda m: InBatch(m.listener, m.config.margin),
+        lambda m: InBatch(m.image_retriever, m.config.margin),
         _asks("image_retriever"),
     ),
     "ld": RewardEntry(
@@ -290,27 +290,27 @@ REWARDS: dict[str, RewardEntry] = {
     ),
     "similarity": RewardEntry(
         "similarity of caption and photo (ER, GEG)",
-        _in_turn(lambda m, listener: OwnSimilarity(listener)),
+        _in_turn(lambda m, retriever: OwnSimilarity(retriever)),
         _asks("image_retriever"),
     ),
     "log_probability": RewardEntry(
         "log-probability of the photo among those of the batch, or its look-alikes, given the caption (DiscriTune)",
-        _in_turn(lambda m, listener: InBatchLogProbability(listener, m.config.scale or None, _distractors(m))),
+        _in_turn(lambda m, retriever: InBatchLogProbability(retriever, m.config.scale or None, _distractors(m))),
         _game_asks,
     ),
     "accuracy": RewardEntry(
         "1 if the caption retrieves its photo among those of the batch, or its look-alikes, else 0 (DiscriTune)",
-        _in_turn(lambda m, listener: Accuracy(listener, _distractors(m))),
+        _in_turn(lambda m, retriever: Accuracy(retriever, _distractors(m))),
         _game_asks,
     ),
     "hard_positives": RewardEntry(
         "log-probability of the least similar view of the photo among the photos of the batch (RRG)",
-        lambda m: HardPositives(m.listener, m.views(m.config.positives), m.config.scale or None),
+        lambda m: HardPositives(m.image_retriever, m.views(m.config.positives), m.config.scale or None),
         _asks("image_retriever"),
     ),
     "image_rank": RewardEntry(
         "rank of the photo in its data set by the image retriever, bounded",
-        lambda m: BoundedRank(m.listener, m.config.rank_base),
+        lambda m: BoundedRank(m.image_retriever, m.config.rank_base),
         _asks("image_retriever"),
     ),
     "text_rank": RewardEntry(
@@ -325,7 +325,7 @@ REWARDS: dict[str, RewardEntry] = {
     ),
     "retrieved": RewardEntry(
         "similarity of the retrieved photos to each other and to the caption's photo (CIM)",
-        lambda m: Retrieved(m.listener),
+        lambda m: Retrieved(m.image_retriever),
         _asks("image_retriever"),
     ),
     "faithful": RewardEntry(

@@ -11,17 +11,17 @@ import torch
 from torch import Tensor
 
 from tellapart.rewards import Reward, SampledCaptions
-from tellapart.rewards.listener import Listener, look_up
+from tellapart.rewards.frozen_retriever import FrozenRetriever, look_up
 
 
-def consistency(own: Tensor, retrieved: Tensor, there: Tensor) -> Tensor:
+def consistency(own: Tensor, retrieved: Tensor, present: Tensor) -> Tensor:
     """
     own        (N, E) unit norm
     retrieved  (N, k, E) unit norm
     there      (N, k) False where fewer were retrieved
     returns    (N,) from -1 to 1; one photo alone is entirely like itself; 0 where none was retrieved
     """
-    retrieved, count = retrieved * there[..., None], there.sum(1)
+    retrieved, count = retrieved * present[..., None], present.sum(1)
     total = retrieved.sum(1)
     pairs = count * (count - 1)
     among = torch.where(pairs > 0, (total.square().sum(1) - count) / pairs.clamp(min=1), 1)  # |v|² = 1 is no pair
@@ -30,18 +30,18 @@ def consistency(own: Tensor, retrieved: Tensor, there: Tensor) -> Tensor:
 
 
 class Retrieved:
-    """CIM of captions, by a listener of photos; a caption without a word retrieves nothing."""
+    """CIM of captions, by a retriever of photos; a caption without a word retrieves nothing."""
 
-    def __init__(self, listener: Listener, k: int = 5):
-        if listener.references is not None:
-            raise ValueError(f"{listener.name} knows photos by their references: it cannot tell how alike photos are")
+    def __init__(self, retriever: FrozenRetriever, k: int = 5):
+        if retriever.references is not None:
+            raise ValueError(f"{retriever.name} knows photos by their references: it cannot tell how alike photos are")
         if k < 1:
             raise ValueError(f"a caption must retrieve at least 1 photo, not {k}")
-        self.listener, self.k = listener, k
+        self.retriever, self.k = retriever, k
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
-        best, photos = self.listener.similarities(sampled).topk(min(self.k, len(self.listener)), dim=1)
-        says_something = self.listener.embed_sampled(sampled).any(1, keepdim=True)
-        own = look_up(self.listener.images, sampled.photos.to(sampled.words.device))
-        retrieved = look_up(self.listener.images, photos)
+        best, photos = self.retriever.similarities(sampled).topk(min(self.k, len(self.retriever)), dim=1)
+        says_something = self.retriever.embed_sampled(sampled).any(1, keepdim=True)
+        own = look_up(self.retriever.images, sampled.photos.to(sampled.words.device))
+        retrieved = look_up(self.retriever.images, photos)
         return Reward(consistency(own, retrieved, (best > -torch.inf) & says_something))

@@ -53,7 +53,7 @@ class Faithful:
 
     def __init__(self, references: Sequence[Sequence[Sequence[int]]], content: Tensor, *, end: int):
         self._content, self._end = content.cpu().numpy(), end
-        self._first, self._words, self._sole = _told(Grouped.join(references), self._content)
+        self._first, self._words, self._sole = _reference_words(Grouped.join(references), self._content)
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
         captions = Sentences.rows(sampled.words.cpu().numpy(), self._end, keep_end=False)
@@ -72,7 +72,7 @@ class Faithful:
 
 
 class Repetition:
-    """Minus how often a caption says again what it has said: content words, pairs of neighbours, any word at once.
+    """Minus how often a caption repeats itself: content words, pairs of neighbours, any word at once.
 
     content  (V,) bool: which tokens are content words
     end      the end token; what follows it in a caption is not looked at
@@ -117,7 +117,7 @@ class Ending:
         return Reward(torch.where(breaks_off.squeeze(1), -1.0, 0.0))
 
 
-def _told(references: Grouped, content: Bools) -> tuple[Longs, Ints, Ints]:
+def _reference_words(references: Grouped, content: Bools) -> tuple[Longs, Ints, Ints]:
     """The content words of each photo's references, each once, in order: first (P + 1,), words (W,), sole (W,).
 
     Those of photo p are words[first[p] : first[p + 1]].  `sole` is the one reference of the photo, counted from 0, that
@@ -133,9 +133,9 @@ def _told(references: Grouped, content: Bools) -> tuple[Longs, Ints, Ints]:
 
     most = int(counts.max(initial=1))
     word_in_photo = photo_of[sentence] * len(content) + token
-    told = np.unique(word_in_photo * most + number_of[sentence])  # (photo, word, reference), sorted
-    word_in_photo, at, times = np.unique(told // most, return_index=True, return_counts=True)
-    sole = np.where(times == 1, (told % most)[at], _SEVERAL)
+    known = np.unique(word_in_photo * most + number_of[sentence])  # (photo, word, reference), sorted
+    word_in_photo, at, times = np.unique(known // most, return_index=True, return_counts=True)
+    sole = np.where(times == 1, (known % most)[at], _SEVERAL)
     first = np.searchsorted(word_in_photo, np.arange(photos + 1) * len(content))
     return first.astype(np.int64), (word_in_photo % len(content)).astype(np.int32), sole.astype(np.int32)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from tellapart import files
 from tellapart.errors import UserError
+from tellapart.printable import printable
 from tellapart.study.design import KINDS, Kind, Trial
 
 FORMAT = 1
@@ -69,7 +70,9 @@ def load(folder: Path) -> Study:
         if not whole or any(not known >= {*trial.photos, trial.set} for one in sessions for trial in one):
             raise ValueError("a trial is there twice, or has an unknown photo")
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise UserError(f"{path}: this is not a study as `tellapart study new` writes it ({error}).") from None
+        raise UserError(
+            f"{path}: this is not a study as `tellapart study new` writes it ({printable(str(error))})."
+        ) from None
     return study
 
 

@@ -47,19 +47,19 @@ class Plan:
 
 def make(captions: Sequence[str], data: str, split: str, vectors: Source | None, plan: Plan, out: Path) -> Study:
     """A study folder; `vectors` choose the distractors."""
-    photos, spoken = _read(captions, data, split)
-    names = [one.model.name for one in spoken]
+    photos, systems = _read(captions, data, split)
+    names = [one.model.name for one in systems]
     if plan.kind == "compare" and len(names) < 2:
         raise UserError("compare shows two captions of a photo; name at least two caption files.")
     count = DISTRACTORS[plan.kind] if plan.distractors is None else plan.distractors
     random = np.random.default_rng(plan.seed)
-    common = sorted(set.intersection(*(set(one.of_photo) for one in spoken)))
+    common = sorted(set.intersection(*(set(one.of_photo) for one in systems)))
     if not common:
         raise UserError(f"there is no photo in {data} that all of {', '.join(names)} have a caption of.")
     chosen = sorted(random.permutation(common)[: plan.sets].tolist())
     if plan.sets is not None and len(chosen) < plan.sets:
         raise UserError(f"--sets {plan.sets}: only {len(chosen)} photos of {data} have captions by all models.")
-    texts = {one.model.name: [one.of_photo[row][0] for row in chosen] for one in spoken}
+    texts = {one.model.name: [one.of_photo[row][0] for row in chosen] for one in systems}
     others = _distractors(plan.kind, photos, chosen, texts, vectors, count)
     used = sorted({*chosen, *(row for rows in others.values() for one in rows for row in one)})
     id_of = {row: f"p{number:05d}" for number, row in enumerate(random.permutation(used).tolist())}
@@ -87,6 +87,7 @@ def make(captions: Sequence[str], data: str, split: str, vectors: Source | None,
             "distractors": count,
             "retriever": vectors.name if vectors and count else None,
             "retriever_sha256": vectors.sha256 if vectors and count else None,
+            "references": {id: list(photos[row].captions) for row, id in id_of.items() if photos[row].captions},
         },
     )
     save(study, out, _drawn({id: photos[row] for row, id in id_of.items()}))
@@ -98,10 +99,10 @@ def _read(captions: Sequence[str], data: str, split: str) -> tuple[list[Example]
     given = evaluated.models(captions)
     if wrong := next((model.given for model in given if model.kind == "captioner"), None):
         raise UserError(f"{wrong}: a study takes caption files; make one with `tellapart caption --out F.jsonl`.")
-    return photos.photos, [_spoken(model, photos) for model in given]
+    return photos.photos, [_captions_of(model, photos) for model in given]
 
 
-def _spoken(model: evaluated.Model, photos: Split) -> ModelCaptions:
+def _captions_of(model: evaluated.Model, photos: Split) -> ModelCaptions:
     found = (evaluated.by_people if model.kind == "human" else evaluated.from_file)(model, photos)
     if not found.of_photo:
         if model.kind == "human":

@@ -259,6 +259,12 @@ def tables(results: Results) -> Iterator[str]:
         yield f"Bradley-Terry, {name}: " + ", ".join(f"{model} {value:+.2f}" for model, value in one.items())
     for name, alpha in found["alpha"].items():
         yield f"Krippendorff's alpha, {name}: " + ("not measured" if math.isnan(alpha) else f"{alpha:.3f}")
+    for name, own in found.get("agreement", {}).items():
+        shares = (
+            f"{of} {_percent(one['value'])} [{_percent(one['low'])}, {_percent(one['high'])}] of {one['pairs']} pairs"
+            for of, one in own.items()
+        )
+        yield f"agreement with people, {name}: {'; '.join(shares)}"
     biases = found["position"] if study.kind == "compare" else {"chosen": found["position"]}
     for name, one in biases.items():
         counts = one.get("counts") or [one["first"], one["second"]]

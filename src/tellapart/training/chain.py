@@ -249,12 +249,12 @@ def _start(plan: Plan, job: Job, goes_on: bool) -> tuple[Connection, tuple[Job, 
     log = _log(plan, job)
     log.parent.mkdir(exist_ok=True)
     context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe(duplex=False)
-    arguments = (plan.recipe(job), plan.folder(job), goes_on, log, there, plugins.loaded)
+    receiver, sender = context.Pipe(duplex=False)
+    arguments = (plan.recipe(job), plan.folder(job), goes_on, log, sender, plugins.loaded)
     process = context.Process(target=_child, args=arguments, name=job.name)
     process.start()
-    there.close()  # so that its end is seen when the process ends
-    return here, (job, process)
+    sender.close()  # so that its end is seen when the process ends
+    return receiver, (job, process)
 
 
 def _log(plan: Plan, job: Job) -> Path:

@@ -29,10 +29,10 @@ class Judge:
     @torch.inference_mode()
     def found(self, captions: Sequence[str]) -> float:
         """R@1: the share of captions, one for each photo, that fit no other photo as well as their own."""
-        said = self._retriever.embed_captions(captions)
+        embedded = self._retriever.embed_captions(captions)
         right = np.zeros(len(captions), bool)
         for source in np.unique(self._source):
-            here = torch.from_numpy(np.flatnonzero(self._source == source)).to(said.device)
-            similarity = self._retriever.similarity(said[here], self._photos[here]).float().cpu().numpy()
+            here = torch.from_numpy(np.flatnonzero(self._source == source)).to(embedded.device)
+            similarity = self._retriever.similarity(embedded[here], self._photos[here]).float().cpu().numpy()
             right[here.cpu().numpy()] = ranks(similarity, np.arange(len(here))) == 0
         return float(right.mean())

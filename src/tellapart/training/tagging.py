@@ -166,16 +166,16 @@ def _pixels(recipe: Recipe, prepared: Prepared, world: ProcessGroup) -> Seen:
         stores.append(PixelStore(Path(recipe.data.features), one.name, size))  # with what another process has added
 
     def of(chosen: Callable[[Chosen], list[Example]], crops: bool) -> tuple[list[Example], Look]:
-        there = [
+        usable = [
             (number, example)
             for number, (one, store) in enumerate(zip(prepared.chosen, stores, strict=True))
             for example in chosen(one)
             if str(example.id) in store.lines
         ]
-        if not there:
+        if not usable:
             raise UserError("no photo of the training or of the validation split can be read.")
-        source = np.array([number for number, _ in there])
-        rows = np.array([stores[number].row_of(str(example.id)) for number, example in there])
+        source = np.array([number for number, _ in usable])
+        rows = np.array([stores[number].row_of(str(example.id)) for number, example in usable])
 
         def look(photos: NDArray[np.int64], chance: NDArray[np.float64] | None) -> Tensor:
             pixels = torch.empty(len(photos), size, size, 3, dtype=torch.uint8)
@@ -185,7 +185,7 @@ def _pixels(recipe: Recipe, prepared: Prepared, world: ProcessGroup) -> Seen:
                     pixels[here] = store.of(rows[photos[here]])
             return cropped(pixels, chance.tolist(), least) if crops and chance is not None else pixels
 
-        return [example for _, example in there], look
+        return [example for _, example in usable], look
 
     training, judged_by = of(lambda one: one.training, True), of(lambda one: one.held_out, False)
     cells = (-(-size // STRIDE)) ** 2

@@ -55,12 +55,12 @@ def validate(
         chosen = [_as_many(data.captions[photo]) if described else [] for photo in photos]
         batch = data.batch(photos, chosen).to(device)
         memory = captioner.encode(batch.inputs)
-        said = candidates(captioner, memory, tokenizer, rules, beam=beam)
+        best_captions = candidates(captioner, memory, tokenizer, rules, beam=beam)
         line = cross_entropy_step(captioner, batch, bos=tokenizer.bos).line if described else dict.fromkeys(_FITS, 0.0)
-        own.append(([best.text for best, *_ in said], tuple(line[name] for name in _FITS)))
+        own.append(([best.text for best, *_ in best_captions], tuple(line[name] for name in _FITS)))
     of_all = world.gather(own)
     batches = [of_all[i % world.size][i // world.size] for i in range(sum(map(len, of_all)))]
-    captions = [caption for said, _ in batches for caption in said]
+    captions = [caption for best_captions, _ in batches for caption in best_captions]
     words, loss, accuracy = torch.tensor([numbers for _, numbers in batches], dtype=torch.double).unbind(1)
     scored = ScoringInputs([[caption] for caption in captions], [example.captions for example in data.examples])
     compared = (

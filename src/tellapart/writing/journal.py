@@ -88,6 +88,8 @@ class Journal:
             change = Change(Path(row["file"]), row["before"], row["after"], back)
             if not all(isinstance(place, int) for edit in back for place in edit[:2]):
                 raise ValueError
+            if not isinstance(change.after, str) or not isinstance(change.before, str | None):
+                raise ValueError
         except (ValueError, KeyError, TypeError, RecursionError, binascii.Error):
             raise UserError(f"{self.path}: line {number} is not of a journal of `tellapart write`.") from None
         if not change.file.is_absolute() or change.file.suffix.lower() not in _WRITTEN:

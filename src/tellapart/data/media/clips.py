@@ -355,8 +355,15 @@ def _video_stream(container: av.container.InputContainer, file: object) -> av.Vi
 
     for stream in container.streams.video:
         if not stream.disposition & Disposition.attached_pic:  # the cover of a song is no video
+            if not has_decoder(stream):
+                raise BadPhoto(file, "has video of a kind that cannot be decoded")
             return stream
     raise BadPhoto(file, "has sound but no video" if container.streams.audio else "has no video in it")
+
+
+def has_decoder(stream: Any) -> bool:
+    """Whether FFmpeg knows how to decode it; PyAV's types say that it always does."""
+    return stream.codec_context is not None
 
 
 def start_of(container: av.container.InputContainer) -> float:

@@ -111,7 +111,7 @@ def load(image: Image.Image, data: bytes) -> None:
         if image.format == "PNG" and _may_be_short(image, data) and not png.is_whole(data):
             raise ValueError("it has too few pixels")
         return
-    _hear_libtiff()
+    _handle_libtiff_messages()
     _COMPLAINTS.latest = ""
     image.load()
     if _COMPLAINTS.latest:  # libtiff goes on after most faults
@@ -133,14 +133,14 @@ class _Complaints(threading.local):
 _COMPLAINTS = _Complaints()
 
 
-def _hear(module: bytes | None, text: bytes | None, _values: int | None) -> None:
+def _on_message(module: bytes | None, text: bytes | None, _values: int | None) -> None:
     _COMPLAINTS.latest = f"libtiff: {(module or text or b'error').decode('ascii', 'replace')}"
 
 
-_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p)(_hear)
+_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p)(_on_message)
 
 
-def _hear_libtiff() -> None:
+def _handle_libtiff_messages() -> None:
     """Have libtiff tell us what is wrong, in place of printing it: it can be a million lines for one photo."""
     with suppress(AttributeError, OSError):  # a Pillow whose libtiff cannot be reached prints what it likes
         ctypes.CDLL(_imaging.__file__).TIFFSetErrorHandler(_HANDLER)

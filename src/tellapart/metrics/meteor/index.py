@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tellapart import paths
+from tellapart import paths, system
 from tellapart.errors import UserError
 from tellapart.files import replace
 from tellapart.metrics.meteor import fingerprints
@@ -82,7 +82,7 @@ def _installed() -> Path | None:
 def load_index(folder: Path) -> Index:
     """From the cache if it is there and whole, otherwise from the data, which fills the cache."""
     name = f"meteor-{_FORMAT}-{_version(folder)}.npz"
-    temporary = Path(tempfile.gettempdir()) / f"tellapart-{os.getuid()}"  # for a home that cannot be written to
+    temporary = Path(tempfile.gettempdir()) / f"tellapart-{system.user()}"  # for a home that cannot be written to
     own = paths.cache()
     if own:
         with suppress(*_DAMAGE):
@@ -159,7 +159,7 @@ def _is_private(folder: Path) -> bool:
         state = folder.lstat()
     except OSError:
         return False
-    return stat.S_ISDIR(state.st_mode) and state.st_uid == os.getuid() and not state.st_mode & 0o022
+    return stat.S_ISDIR(state.st_mode) and state.st_uid == system.user() and not state.st_mode & 0o022
 
 
 def _read(path: Path) -> Index:

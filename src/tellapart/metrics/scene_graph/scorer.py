@@ -74,7 +74,7 @@ def statistics(
     captions: dict[tuple[str, ...], int] = {}  # equal captions are parsed once
     photos = []
     for hypothesis, texts in zip(hypotheses, references, strict=True):
-        places = [captions.setdefault(_spoken(words), len(captions)) for words in (hypothesis, *texts)]
+        places = [captions.setdefault(_lowered(words), len(captions)) for words in (hypothesis, *texts)]
         photos.append(places)
     facts = _facts_of(list(captions))
     rows = [_row(facts[own], [facts[place] for place in others]) for own, *others in photos]
@@ -88,7 +88,7 @@ def value(sums: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def tuples(words: Sequence[str]) -> set[Fact]:
     """The facts that a caption states: (object,), (object, attribute) and (object, relation, object)."""
-    (facts,) = _facts_of([_spoken(words)])
+    (facts,) = _facts_of([_lowered(words)])
     return set(facts)
 
 
@@ -101,7 +101,7 @@ def part_of_speech(captions: Sequence[Sequence[str]]) -> list[list[str]]:
     return [tags[start:stop] for start, stop in pairwise(edges)]
 
 
-def _spoken(words: Sequence[str]) -> tuple[str, ...]:
+def _lowered(words: Sequence[str]) -> tuple[str, ...]:
     """The words in lower case, without punctuation."""
     return tuple(word.lower() for word in words if word not in _PUNCTUATION)
 

@@ -55,18 +55,18 @@ def infinitive(word: str, irregular: Mapping[str, str], known: Container[str]) -
         return singular(word, {}, known)
     if word in irregular:
         return irregular[word]
-    if word.endswith("ing") and _spoken(word[:-3]):
+    if word.endswith("ing") and _pronounceable(word[:-3]):
         return _without_ending(word[:-3], known)
     if word.endswith("ied") and len(word) > 4:
         return f"{word[:-3]}y"
     if word.endswith(("ied", "yed")) and len(word) == 4:  # tied, dyed
         return word[:-1]
-    if word.endswith("ed") and not word.endswith("eed") and _spoken(word[:-2]):
+    if word.endswith("ed") and not word.endswith("eed") and _pronounceable(word[:-2]):
         return _without_ending(word[:-2], known)
     return word
 
 
-def _spoken(stem: str) -> bool:
+def _pronounceable(stem: str) -> bool:
     """Whether this can be a verb: bring has no ending."""
     return len(stem) > 1 and any(letter in "aeiouy" for letter in stem)
 

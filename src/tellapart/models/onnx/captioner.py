@@ -32,12 +32,14 @@ class ExportedCaptioner:
         self._encode, self._step = onnx_session.session(encode, ENCODE), onnx_session.session(step, STEP)
         self._streams = [_stream(given.name) for given in self._encode.get_inputs() if not given.name.endswith("mask")]
         self._encoded = [output.name for output in self._encode.get_outputs()]
-        self._heard = [given.name for given in self._step.get_inputs()]  # a captioner need not use all of its memory
+        self._step_inputs = [
+            given.name for given in self._step.get_inputs()
+        ]  # a captioner need not use all of its memory
         states = [name for name in self._encoded if name.startswith("state_")]
         memories = [name for name in self._encoded if name.startswith("memory_")]
         outputs = [output.name for output in self._step.get_outputs()]
         if (
-            not set(self._heard) <= {"token", *states, *memories}
+            not set(self._step_inputs) <= {"token", *states, *memories}
             or outputs != ["logits", *(name.replace("state", "next") for name in states)]
             or not self._streams
             or {given.name for given in self._encode.get_inputs()}
@@ -76,7 +78,7 @@ class ExportedCaptioner:
             given[f"state_{i}"] = leaf.numpy().reshape(*several, *leaf.shape[1:])
         for i, leaf in enumerate(seen):
             given[f"memory_{i}"] = leaf.numpy()
-        logits, *following = self._step.run(None, {name: given[name] for name in self._heard})
+        logits, *following = self._step.run(None, {name: given[name] for name in self._step_inputs})
         return torch.from_numpy(logits), tuple(map(torch.from_numpy, following))
 
     def forward(self, tokens: Tensor, memory: Memory, token_mask: Tensor | None = None) -> Tensor:

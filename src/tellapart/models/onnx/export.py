@@ -180,8 +180,8 @@ class _Step(nn.Module):
 
     def forward(self, token: Tensor, state: list[Tensor], memory: list[Tensor]) -> tuple[Tensor, ...]:
         captioner: Captioner = self.captioner  # type: ignore[assignment]
-        said = _rebuild(self.state, iter([leaf.flatten(0, 1) for leaf in state]))
-        logits, following = captioner.step(token.flatten(), said, _rebuild(self.memory, iter(memory)))
+        state_rows = _rebuild(self.state, iter([leaf.flatten(0, 1) for leaf in state]))
+        logits, following = captioner.step(token.flatten(), state_rows, _rebuild(self.memory, iter(memory)))
         return logits, *_leaves(following)
 
 

@@ -18,7 +18,7 @@ class Bags:
         return F.normalize(bags[:, 4:], dim=1)  # without the special tokens
 
 
-def bag_listener(words, *, scale=10.0):
+def bag_of_words_retriever(words, *, scale=10.0):
     tokenizer = WordTokenizer(words)
     towers = Bags(len(tokenizer), scale)
     return Retriever("bags", "0" * 64, "photos", len(words), towers, WordReader(tokenizer), None, torch.device("cpu"))

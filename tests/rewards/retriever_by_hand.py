@@ -1,4 +1,4 @@
-"""A listener whose beliefs can be worked out by hand: a caption is the direction in which its words point."""
+"""A retriever whose similarities can be worked out by hand: a caption is the direction in which its words point."""
 
 import math
 
@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from tellapart.rewards import SampledCaptions
-from tellapart.rewards.listener import Listener
+from tellapart.rewards.frozen_retriever import FrozenRetriever
 
 PAD, BOS, EOS, FIRST = 0, 1, 2, 3  # word 0 of the tables below is token FIRST
 
@@ -29,12 +29,12 @@ def degrees(*angles):
     return torch.tensor([[math.cos(math.radians(angle)), math.sin(math.radians(angle))] for angle in angles])
 
 
-def listener(images, words, *, pool=None, scale=10.0, references=None):
+def frozen(images, words, *, pool=None, scale=10.0, references=None):
     pool = torch.zeros(len(images), dtype=torch.long) if pool is None else torch.tensor(pool)
-    return Listener("directions", images, pool, scale, Directions(words), references)
+    return FrozenRetriever("directions", images, pool, scale, Directions(words), references)
 
 
-def said(captions, photos, *, width=None, reference=None, progress=0.0):
+def sampled_captions(captions, photos, *, width=None, reference=None, progress=0.0):
     """Captions as lists of words."""
     rows = [[FIRST + word for word in caption] + [EOS] for caption in captions]
     width = max(map(len, rows)) if width is None else width

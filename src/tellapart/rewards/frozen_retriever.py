@@ -1,6 +1,6 @@
-"""A frozen retriever that listens: it hears captions, and knows all photos of the data beforehand.
+"""A frozen retriever as rewards use it: it embeds captions, and has embedded all photos of the data beforehand.
 
-Photos are embedded once.  Several rewards ask the same listener about the same captions, so it remembers the last ones.
+Several rewards ask the same retriever about the same captions, so it keeps the vectors of the last ones.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class EmbedCaptions:
         return self.retriever.embed_tokens(sampled.words, self.vocabulary)
 
 
-class Listener:
-    """What a frozen retriever knows of the photos, and how it hears captions.
+class FrozenRetriever:
+    """What a frozen retriever knows of the photos, and how it embeds captions.
 
     name        of the retriever, as logs show it
     images      (P, E) unit norm; of a text-to-text retriever the mean of the references' vectors.  Zeros: a photo of
@@ -76,11 +76,13 @@ class Listener:
         self.references = references
         barrier = torch.where(images.any(1), 0.0, -torch.inf)
         self._galleries = {number: _gallery(barrier, pool == number) for number in torch.unique(pool).tolist()}
-        self._heard: tuple[SampledCaptions, Tensor] | None = None
+        self._embedded: tuple[SampledCaptions, Tensor] | None = None
         self._similarities: tuple[SampledCaptions, Tensor] | None = None
 
     @classmethod
-    def of_photos(cls, retriever: Retriever, vocabulary: WordTokenizer, pooled: Tensor, pool: Tensor) -> Listener:
+    def of_photos(
+        cls, retriever: Retriever, vocabulary: WordTokenizer, pooled: Tensor, pool: Tensor
+    ) -> FrozenRetriever:
         """pooled (P, D) features of the retriever's own encoder; `vocabulary` is that of sampled captions"""
         if retriever.sees != "photos":
             raise UserError(f"{retriever.name} knows photos by their references; it cannot be shown photos.")
@@ -91,7 +93,7 @@ class Listener:
     @classmethod
     def of_references(
         cls, retriever: Retriever, vocabulary: WordTokenizer, references: Sequence[Sequence[str]], pool: Tensor
-    ) -> Listener:
+    ) -> FrozenRetriever:
         """references of each of the P photos; `vocabulary` is that of sampled captions"""
         embed = EmbedCaptions(retriever, vocabulary)
         images = retriever.embed_references(references).float().clone()  # a clone takes part in autograd again
@@ -103,11 +105,11 @@ class Listener:
 
     def embed_sampled(self, sampled: SampledCaptions) -> Tensor:
         """(N, E) the captions; one without a word is zeros"""
-        last = self._heard
+        last = self._embedded
         if last is None or last[0] is not sampled:
             # What a retriever gives was made for inference only; a clone takes part in autograd again.
-            heard = self.embed(sampled).to(sampled.words.device, torch.float32).clone()
-            self._heard = last = sampled, heard
+            embedded = self.embed(sampled).to(sampled.words.device, torch.float32).clone()
+            self._embedded = last = sampled, embedded
         return last[1]
 
     def similarities(self, sampled: SampledCaptions) -> Tensor:
@@ -138,12 +140,13 @@ class Listener:
 
     def _to_galleries(self, sampled: SampledCaptions) -> Tensor:
         """(N, P) by one product for each data set that occurs in the batch"""
-        heard, pool = self.embed_sampled(sampled).to(self.images.device), self.pool[sampled.photos.to(self.pool.device)]
-        found = heard.new_full((len(heard), len(self)), -torch.inf)
+        embedded = self.embed_sampled(sampled).to(self.images.device)
+        pool = self.pool[sampled.photos.to(self.pool.device)]
+        found = embedded.new_full((len(embedded), len(self)), -torch.inf)
         for number in torch.unique(pool).tolist():
-            rows = (pool == number).nonzero().squeeze(1).to(heard.device)
+            rows = (pool == number).nonzero().squeeze(1).to(embedded.device)
             span, barrier = self._galleries[number]
-            found[rows, span] = torch.addmm(barrier, heard[rows], self.images[span].T)
+            found[rows, span] = torch.addmm(barrier, embedded[rows], self.images[span].T)
         found = found.to(sampled.words.device)
         if self.references is not None and sampled.reference is not None:
             rows = (sampled.reference >= 0).nonzero().squeeze(1).to(found.device)
@@ -166,7 +169,7 @@ class Listener:
         return torch.where(is_reference, others, similarity)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_heard": None, "_similarities": None}
+        return self.__dict__ | {"_embedded": None, "_similarities": None}
 
 
 def look_up(table: Tensor, photos: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What all rewards that ask a listener have in common."""
+"""What all rewards that ask a retriever have in common."""
 
 import pickle
 from dataclasses import replace
@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from rewards.hearing import EOS, FIRST, listener, said
+from rewards.retriever_by_hand import EOS, FIRST, frozen, sampled_captions
 from tellapart.rewards import SampledCaptions
 from tellapart.rewards.global_discriminative import GlobalDiscriminative, HardNeighbour, InBatch
 from tellapart.rewards.group_gap import GroupGap, OwnSimilarity
@@ -17,9 +17,7 @@ from tellapart.rewards.retrieved import Retrieved
 
 PHOTOS, WORDS = 30, 12
 torch.manual_seed(0)
-EARS = listener(
-    F.normalize(torch.randn(PHOTOS, 6), dim=1), torch.randn(WORDS, 6), pool=[i // 18 for i in range(PHOTOS)]
-)
+EARS = frozen(F.normalize(torch.randn(PHOTOS, 6), dim=1), torch.randn(WORDS, 6), pool=[i // 18 for i in range(PHOTOS)])
 GROUPS = torch.stack([torch.randperm(PHOTOS)[:8] for _ in range(PHOTOS)])
 GROUPS[3, 4:], GROUPS[5] = -1, -1
 NEAREST = GROUPS[:, 0]
@@ -51,7 +49,7 @@ def batch(*, width=5):
     captions = torch.randint(WORDS, (18, 4)).tolist()
     captions = [caption[: 1 + i % 4] for i, caption in enumerate(captions)]
     captions[7] = []
-    return said(captions, photos.tolist(), width=width, progress=0.4)
+    return sampled_captions(captions, photos.tolist(), width=width, progress=0.4)
 
 
 def test_every_caption_has_a_finite_number(term):
@@ -104,7 +102,7 @@ def test_captions_that_say_nothing_at_all_are_worth_the_same(term):
     assert found[2] == found[3]
 
 
-def test_no_reward_changes_what_the_listener_remembers():
+def test_no_reward_changes_what_the_retriever_remembers():
     shared = batch()
     together = {name: term(shared).sentence for name, term in TERMS.items()}
     for name, term in reversed(TERMS.items()):

@@ -7,13 +7,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from rewards.hearing import EOS, Directions, cosine, degrees, listener, said
-from support.listeners import bag_listener
+from rewards.retriever_by_hand import EOS, Directions, cosine, degrees, frozen, sampled_captions
+from support.retrievers import bag_of_words_retriever
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.errors import UserError
 from tellapart.models import retrievers
 from tellapart.rewards import SampledCaptions
-from tellapart.rewards.listener import EmbedCaptions, Listener
+from tellapart.rewards.frozen_retriever import EmbedCaptions, FrozenRetriever
 
 WORDS = degrees(0, 90, 180)
 
@@ -26,12 +26,12 @@ class Counting(Directions):
         return super().__call__(tokens)
 
 
-def test_a_batch_is_heard_once_and_forgotten_when_another_comes():
+def test_a_batch_is_embedded_once_and_forgotten_when_another_comes():
     embed = Counting(WORDS)
-    ears = Listener("counting", degrees(0, 45), torch.zeros(2), 1.0, embed)
-    first, second = said([[0], [1]], [0, 1]), said([[1], [2]], [0, 1])
-    heard, similarity = ears.embed_sampled(first), ears.similarities(first)
-    assert ears.embed_sampled(first) is heard
+    ears = FrozenRetriever("counting", degrees(0, 45), torch.zeros(2), 1.0, embed)
+    first, second = sampled_captions([[0], [1]], [0, 1]), sampled_captions([[1], [2]], [0, 1])
+    embedded, similarity = ears.embed_sampled(first), ears.similarities(first)
+    assert ears.embed_sampled(first) is embedded
     assert ears.similarities(first) is similarity
     ears.to_batch(first), ears.to_own(first)
     assert embed.calls == 1
@@ -39,13 +39,13 @@ def test_a_batch_is_heard_once_and_forgotten_when_another_comes():
     torch.testing.assert_close(ears.similarities(second), WORDS[[1, 2]] @ degrees(0, 45).T)
     assert embed.calls == 2
     twin = replace(first)  # equal, but another: nothing is compared
-    torch.testing.assert_close(ears.embed_sampled(twin), heard)
+    torch.testing.assert_close(ears.embed_sampled(twin), embedded)
     assert embed.calls == 3
 
 
-def test_captions_are_heard_up_to_their_end():
-    ears = listener(degrees(0), WORDS)
-    short, padded = said([[0, 1], []], [0, 0]), said([[0, 1], []], [0, 0], width=9)
+def test_captions_are_embedded_up_to_their_end():
+    ears = frozen(degrees(0), WORDS)
+    short, padded = sampled_captions([[0, 1], []], [0, 0]), sampled_captions([[0, 1], []], [0, 0], width=9)
     torch.testing.assert_close(ears.embed_sampled(short), torch.cat([degrees(45), torch.zeros(1, 2)]))
     torch.testing.assert_close(ears.embed_sampled(padded), ears.embed_sampled(short), rtol=0, atol=0)
 
@@ -63,7 +63,7 @@ def test_a_photo_is_looked_for_in_its_own_data_set_and_where_nothing_is_known_no
     images, words, lines, photos = random_world(0)
     images[4] = 0
     pool = [i % 3 if interleaved else i // 9 for i in range(23)]
-    ears, batch = listener(images, words, pool=pool), said(lines, photos)
+    ears, batch = frozen(images, words, pool=pool), sampled_captions(lines, photos)
     found = ears.similarities(batch)
     assert found.shape == (17, 23)
     for caption in range(17):
@@ -77,23 +77,23 @@ def test_a_photo_is_looked_for_in_its_own_data_set_and_where_nothing_is_known_no
 
 def test_similarities_to_chosen_photos_to_the_own_one_and_to_those_of_the_batch():
     images, words, lines, photos = random_world(1)
-    ears, batch = listener(images, words, pool=[i % 2 for i in range(23)]), said(lines, photos)
-    heard, chosen = ears.embed_sampled(batch), torch.randint(23, (17, 4))
+    ears, batch = frozen(images, words, pool=[i % 2 for i in range(23)]), sampled_captions(lines, photos)
+    embedded, chosen = ears.embed_sampled(batch), torch.randint(23, (17, 4))
     some, own, (among, which) = ears.to_photos(batch, chosen), ears.to_own(batch), ears.to_batch(batch)
     different = sorted(set(photos))
     assert among.shape == (17, len(different))
     assert [different[i] for i in which.tolist()] == photos
     for caption in range(17):
-        assert own[caption].item() == pytest.approx(cosine(heard[caption], images[photos[caption]]), abs=1e-6)
+        assert own[caption].item() == pytest.approx(cosine(embedded[caption], images[photos[caption]]), abs=1e-6)
         for place, photo in enumerate(chosen[caption].tolist()):
-            assert some[caption, place].item() == pytest.approx(cosine(heard[caption], images[photo]), abs=1e-6)
+            assert some[caption, place].item() == pytest.approx(cosine(embedded[caption], images[photo]), abs=1e-6)
         for place, photo in enumerate(different):
-            assert among[caption, place].item() == pytest.approx(cosine(heard[caption], images[photo]), abs=1e-6)
+            assert among[caption, place].item() == pytest.approx(cosine(embedded[caption], images[photo]), abs=1e-6)
 
 
-def test_a_pickled_listener_answers_the_same_and_takes_no_memories_along():
+def test_a_pickled_retriever_answers_the_same_and_takes_no_memories_along():
     images, words, lines, photos = random_world(2)
-    ears, batch = listener(images, words), said(lines, photos)
+    ears, batch = frozen(images, words), sampled_captions(lines, photos)
     fresh = len(pickle.dumps(ears))
     expected = ears.similarities(batch)
     assert len(pickle.dumps(ears)) == fresh
@@ -101,18 +101,18 @@ def test_a_pickled_listener_answers_the_same_and_takes_no_memories_along():
 
 
 def test_whatever_precision_a_retriever_has_the_answer_is_single():
-    ears = Listener("double", degrees(0, 90), torch.zeros(2), 1.0, Directions(WORDS.double()))
-    batch = said([[0]], [1])
+    ears = FrozenRetriever("double", degrees(0, 90), torch.zeros(2), 1.0, Directions(WORDS.double()))
+    batch = sampled_captions([[0]], [1])
     assert ears.embed_sampled(batch).dtype == ears.similarities(batch).dtype == torch.float32
 
 
 def test_photos_that_cannot_be_compared_are_refused():
     with pytest.raises(UserError, match=r"directions: the vector of photo number 2 .* not a finite number"):
-        listener(torch.tensor([[1.0, 0.0], [torch.nan, 0.0]]), WORDS)
+        frozen(torch.tensor([[1.0, 0.0], [torch.nan, 0.0]]), WORDS)
     with pytest.raises(ValueError, match=r"2 photos and pool of shape \(3,\)"):
-        listener(degrees(0, 90), WORDS, pool=[0, 0, 0])
+        frozen(degrees(0, 90), WORDS, pool=[0, 0, 0])
     with pytest.raises(ValueError, match=r"2 photos and references of shape \(1,\)"):
-        listener(degrees(0, 90), WORDS, references=torch.tensor([1]))
+        frozen(degrees(0, 90), WORDS, references=torch.tensor([1]))
 
 
 # Real retrievers
@@ -133,10 +133,10 @@ def spoken(*captions):
     return SampledCaptions(tokens, tokens != SPEAKER.pad, torch.arange(len(captions)))
 
 
-def test_a_real_retriever_hears_tokens_as_it_reads_text(real):
+def test_a_real_retriever_embeds_tokens_as_it_reads_text(real):
     torch.manual_seed(0)
     features = torch.rand(3, real.encoder.feature_size)
-    ears = Listener.of_photos(real, SPEAKER, features, torch.zeros(3, dtype=torch.long))
+    ears = FrozenRetriever.of_photos(real, SPEAKER, features, torch.zeros(3, dtype=torch.long))
     captions = ["a red bus on the street", "dog", ""]
     expected = real.embed_captions(captions) @ real.embed_images(features).T
     torch.testing.assert_close(ears.similarities(spoken(*captions)), expected)
@@ -148,8 +148,8 @@ def test_a_real_retriever_hears_tokens_as_it_reads_text(real):
 
 def test_what_a_real_retriever_answers_can_be_multiplied_with_what_has_a_gradient(real):
     features, pool = torch.rand(2, real.encoder.feature_size), torch.zeros(2, dtype=torch.long)
-    seen = Listener.of_photos(real, SPEAKER, features, pool)
-    read = Listener.of_references(real, SPEAKER, [["a dog"], ["a bus"]], pool)
+    seen = FrozenRetriever.of_photos(real, SPEAKER, features, pool)
+    read = FrozenRetriever.of_references(real, SPEAKER, [["a dog"], ["a bus"]], pool)
     for ears in (seen, read):
         weight, batch = torch.ones(2, requires_grad=True), spoken("dog", "a bus")
         answers = [ears.embed_sampled(batch), ears.similarities(batch), ears.to_batch(batch)[0], ears.images]
@@ -161,15 +161,15 @@ def test_what_a_real_retriever_answers_can_be_multiplied_with_what_has_a_gradien
 def test_a_captioner_of_another_language_and_photos_for_who_only_reads_are_refused(real):
     with pytest.raises(UserError, match="none of the captioner's words"):
         EmbedCaptions(real, WordTokenizer(["hund", "katze"]))
-    reads = replace(bag_listener(["dog", "bus"]), sees="references")
+    reads = replace(bag_of_words_retriever(["dog", "bus"]), sees="references")
     with pytest.raises(UserError, match="bags knows photos by their references"):
-        Listener.of_photos(reads, SPEAKER, torch.rand(1, 4), torch.zeros(1))
+        FrozenRetriever.of_photos(reads, SPEAKER, torch.rand(1, 4), torch.zeros(1))
 
 
 def test_a_photo_known_by_its_references_is_as_like_a_caption_as_they_are_on_average():
-    bags = bag_listener(["dog", "bus", "red", "street"], scale=7.0)
+    bags = bag_of_words_retriever(["dog", "bus", "red", "street"], scale=7.0)
     references = [["dog", "red dog", "street"], ["bus"], []]
-    ears = Listener.of_references(bags, SPEAKER, references, torch.tensor([4, 4, 4]))
+    ears = FrozenRetriever.of_references(bags, SPEAKER, references, torch.tensor([4, 4, 4]))
     found = ears.similarities(spoken("red dog", "bus", "zebra"))
     half = 0.5**0.5  # the cosine of "red dog" and "dog"
     expected = torch.tensor([[(half + 1 + 0) / 3, 0, -torch.inf], [0, 1, -torch.inf], [0, 0, -torch.inf]])
@@ -178,9 +178,9 @@ def test_a_photo_known_by_its_references_is_as_like_a_caption_as_they_are_on_ave
 
 
 def test_a_reference_is_compared_with_the_other_references_of_its_photo():
-    bags = bag_listener(["dog", "bus", "red", "street"])
+    bags = bag_of_words_retriever(["dog", "bus", "red", "street"])
     references = [["dog", "red dog", "street"], ["bus street"], ["red bus", "street"]]
-    ears = Listener.of_references(bags, SPEAKER, references, torch.zeros(3, dtype=torch.long))
+    ears = FrozenRetriever.of_references(bags, SPEAKER, references, torch.zeros(3, dtype=torch.long))
     batch = replace(spoken("red dog", "bus", "red bus"), reference=torch.tensor([1, 0, -1]))
     expected = ears.similarities(replace(batch, reference=None)).clone()
     expected[0, 0] = (0.5**0.5 + 0) / 2  # with "dog" and "street"

@@ -1,0 +1,41 @@
+"""What POSIX systems have and Windows lacks: locks on open files, some flags of `open`, owners of files.
+
+Where there are no locks, nothing is locked: two commands that write to the same place at once are then not kept apart.
+The tests run on Linux.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+NONBLOCK: int = getattr(os, "O_NONBLOCK", 0)
+NOFOLLOW: int = getattr(os, "O_NOFOLLOW", 0)
+CLOEXEC: int = getattr(os, "O_CLOEXEC", 0)
+BINARY: int = getattr(os, "O_BINARY", 0)  # Windows alone; without it line ends would be changed
+
+if sys.platform == "win32":
+    HAS_LOCKS = False
+
+    def lock(handle: int, *, wait: bool) -> None:
+        """Nothing is locked."""
+
+else:
+    import fcntl
+
+    HAS_LOCKS = True
+
+    def lock(handle: int, *, wait: bool) -> None:
+        """Lock an open file or folder for this process; OSError if another one has it and we do not wait."""
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
+
+def user() -> int:
+    """The number of who runs this; 0 for everybody where there are no such numbers, as files are then owned by 0."""
+    return os.geteuid() if hasattr(os, "geteuid") else 0
+
+
+def copy_mode(handle: int, mode: int) -> None:
+    """Give an open file these permissions, where a file has any."""
+    if hasattr(os, "fchmod"):
+        os.fchmod(handle, mode)
