@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from support.doc_pages import ELSEWHERE, ROOT, typed
-from tellapart import album
 from tellapart.captioning import captioner as captioning
 from tellapart.commands.train import parse
 from tellapart.rewards import registry

@@ -47,7 +47,7 @@ class ProcessGroup:
     @classmethod
     @contextmanager
     def from_environment(cls) -> Iterator[ProcessGroup]:
-        """The world that torchrun made.  Within, only the first process is heard."""
+        """The world that torchrun made.  Within, only the first process prints."""
         try:
             size, rank, local_rank = (int(os.environ[name]) for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK"))
         except (KeyError, ValueError):

@@ -106,7 +106,7 @@ def shared_captions(
     contents: Mapping[str, str] | None = None,
     neighbours: Mapping[str, Collection[str]] | None = None,
 ) -> list[Shared]:
-    """The captions that more than one picture has; capitals and punctuation, which nobody hears, make no difference.
+    """The captions that more than one picture has; capitals and punctuation, which are silent, make no difference.
 
     contents     what a picture's bytes are known by: exact copies are one picture, and may well share a caption
     neighbours   contents to the nearest other contents; two pictures look alike if each is among the other's

@@ -21,7 +21,15 @@ from tellapart.data import examples
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "src" / "tellapart" / "recipes"
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", RECIPES / "README.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted(
+    [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "SECURITY.md",
+        RECIPES / "README.md",
+        *(ROOT / "docs").rglob("*.md"),
+    ]
+)
 PHOTOS = examples.read(album.HERE / "album.json").examples[:40]
 
 # What cannot be run here, or is too slow for once more, and where the same words are run on something smaller.

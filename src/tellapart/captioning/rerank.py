@@ -1,11 +1,11 @@
 """Captions told apart: of several captions of a photo, the one that best picks it out of a collection.
 
-A candidate is worth
+The score of a candidate is
 
     log p / tokens**length  +  strength * how well a listener finds the photo by it  -  its flaws
                             +  fluency * how far its words fall short of people's (the reward of that name; off)
 
-where the listener is a retriever that hears the caption and looks at the collection: either by the log of the
+where the listener is a retriever that reads the caption and looks at the collection: either by the log of the
 probability it gives the photo (a softmax over the collection), or by the gap between the photo and its look-alikes.
 Flaws are content words that are said again, and breaking off, as "a dog on a" does.  Candidates that have any, or are
 far less likely than the best, are not chosen while there are others.
@@ -47,7 +47,7 @@ from tellapart.retrievers.retriever import Retriever
 if TYPE_CHECKING:
     from tellapart.captioning.context import Context
 
-_BATCH = 16  # photos whose candidates are heard together
+_BATCH = 16  # photos whose candidates are embedded together
 _PLACES = 65536  # photos of a collection that they are compared with at once
 _NEAR = 100  # photos most like a photo that count at each word, in a large collection
 _DEEPER = 4  # times as many as look-alikes are wanted: several of the nearest may be of one burst
@@ -214,7 +214,7 @@ class Collection:
         return groups
 
     def log_found(self, embedded: Tensor, own: Tensor, others: Tensor) -> Tensor:
-        """The listener's log p(photo | caption): heard, own (N, E), others (N, P) -> (N,)"""
+        """The listener's log p(photo | caption): embedded, own (N, E), others (N, P) -> (N,)"""
         scale = self.retriever.scale
         to_own = scale * (embedded * own).sum(1)
         total = to_own  # log of the sum so far
@@ -226,7 +226,7 @@ class Collection:
     def listener(self, own: Tensor, others: Tensor, words: Tokenizer) -> Listener:
         """For contrast at each word: own (B, E), others (B, P) of the photos of a batch; tokens are `words`'s.
 
-        In a large collection only the look-alikes of the batch's photos count: thousands of beginnings are heard at
+        In a large collection only the look-alikes of the batch's photos count: thousands of beginnings are embedded at
         every word, and photos unlike the target hardly take part in the listener's choice.
         """
         near, among = self, others

@@ -165,7 +165,7 @@ def _look(request: Namespace, findings: Findings) -> list[str]:
 def _retrieved(
     changes: Changes, split: Split, runs: Sequence[Run], retriever: Retriever | None, findings: Findings
 ) -> Grid:
-    """The photos and what runs say of them, as a retriever sees and hears them; or as they are."""
+    """The photos and what runs say of them, as a retriever embeds them; or as they are."""
     from tellapart.errors import UserError
     from tellapart.evaluation import grid as run
     from tellapart.evaluation import models

@@ -1,4 +1,4 @@
-"""Policy gradient: what the captioner says becomes likelier by as much as it is worth more than what else it says.
+"""Policy gradient: what the captioner says becomes likelier by as much as its reward is above that of the rest.
 
 REINFORCE (Williams, 1992) for captions, self-critical training (SCST; Rennie et al., 2017) and what grew out of them:
 where captions come from, what they are compared with, how advantages are scaled and how the loss is summed up are
@@ -70,7 +70,7 @@ def divergence(logp: Tensor, before: Tensor, mask: Tensor) -> Tensor:
 
 
 class Scores(Protocol):
-    """What captions are worth."""
+    """Rewards of captions."""
 
     @property
     def names(self) -> Sequence[str]:

@@ -38,7 +38,9 @@ class Findings:
     runs: list[Run]
     evaluations: list[Evaluation] = field(default_factory=list)
     changes: Changes | None = None
-    grid: Grid | None = None  # of the photos of `changes`: how a retriever sees and hears them, if there is one
+    grid: Grid | None = (
+        None  # of the photos of `changes`: how a retriever embeds them and their captions, if there is one
+    )
     looked: Looking = nowhere
     attention: Sequence[Picture] = ()
     local: LocalReward | None = None
