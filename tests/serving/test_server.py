@@ -13,7 +13,7 @@ from PIL import Image
 
 from support import browser
 from support.web import Address, ask, running
-from tellapart.serving.database import Photos
+from tellapart.serving.database import NAME, Photos
 
 UNTIL = "new Promise((done) => {{ const look = () => {} ? done(true) : setTimeout(look, 20); look(); }})"
 
@@ -81,6 +81,10 @@ def test_the_api(serve, captioned, photo_folder, tmp_path):
         page = ask(address, "/docs")[1].decode()
         assert all(path in page for path in described)
         assert "http" not in page.replace("http-equiv", "")  # nothing from elsewhere
+
+        (photo_folder / NAME).unlink()
+        gone = {"error": "the database does not answer, so nothing was changed; please try again."}
+        assert decide(address, photo, "approved") == ask(address, "/api/photos") == (503, gone)
 
 
 @pytest.mark.slow
