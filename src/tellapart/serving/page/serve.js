@@ -3,7 +3,7 @@
 // when the server has answered, and one that is sent again changes nothing.
 const $ = (id) => document.getElementById(id);
 const PAGE = 60, REVIEWS = { approved: "approved", rejected: "rejected", edited: "edited", "": "not reviewed" };
-let shown = [], total = 0, group = null, decisions = [], polling = 0, busy = false, asked = 0;
+let shown = [], total = 0, group = null, decisions = [], known = -1, busy = false, asked = 0;
 
 function make(tag, properties = {}, ...children) {
   const made = Object.assign(document.createElement(tag), properties);
@@ -131,7 +131,7 @@ function draw(focus) {
     if (others.length) parts.push(make("h2", {}, title), make("ul", { className: "group" }, ...others.map((one) => make("li", {}, card(one)))));
   $("photo").replaceChildren(...parts);
   mark();
-  if (focus) {
+  if (focus && document.activeElement !== $("search")) { // who has begun to type there stays there
     heading.focus({ preventScroll: true }); // a screen reader reads on from here
     $("photo").scrollIntoView({ block: "nearest" });
   }
@@ -223,9 +223,10 @@ async function poll() {
     const job = state.jobs.filter((one) => one.kind === "caption").at(-1);
     const running = job && job.state !== "done" && job.state !== "failed";
     if (running) wait = 1000;
-    if (state.folder && (running || polling) && shown.length < PAGE && state.counts.all > shown.length && document.activeElement !== $("caption"))
-      await reload();
-    polling = running;
+    if (state.folder && state.counts.all !== known && shown.length < PAGE && document.activeElement !== $("caption")) {
+      await reload(); // photos may have come between the list and this answer, however quick the job was
+      known = state.counts.all;
+    }
   } catch { /* the next decision will say it */ }
   setTimeout(poll, wait);
 }
