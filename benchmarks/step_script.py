@@ -123,15 +123,15 @@ class Script:
 
     def _global(self, tokens: Tensor) -> list[float]:
         """R_GD, caption by caption."""
-        listener, words = self.setting.listener, self.setting.words
-        retriever = listener.embed.retriever  # type: ignore[attr-defined]
+        frozen, words = self.setting.retriever, self.setting.words
+        retriever = frozen.embed.retriever  # type: ignore[attr-defined]
         nearest = self.setting.terms["gd"].hard_neighbour.nearest  # type: ignore[attr-defined]
         heard = [retriever.embed_captions([words.decode(row)])[0] for row in tokens.tolist()]
-        fit = [[float(vector @ listener.images[photo]) for photo in range(PHOTOS)] for vector in heard]
+        fit = [[float(vector @ frozen.images[photo]) for photo in range(PHOTOS)] for vector in heard]
         rewards = []
         for i, vector in enumerate(heard):
             own = i // SAMPLES
-            rivals = [float(vector @ listener.images[nearest[own]])]
+            rivals = [float(vector @ frozen.images[nearest[own]])]
             rivals.append(max(fit[j][own] for j in range(len(heard)) if j // SAMPLES != own))
             rivals.append(max(fit[i][photo] for photo in range(PHOTOS) if photo != own))
             rewards.append(sum(-max(0.0, MARGIN + rival - fit[i][own]) for rival in rivals))

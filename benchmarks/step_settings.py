@@ -32,9 +32,9 @@ from tellapart.recipe_policy import LocalConfig, PolicyConfig
 from tellapart.rewards import SampledCaptions, Term
 from tellapart.rewards.combine import Combined
 from tellapart.rewards.consensus import Consensus
+from tellapart.rewards.frozen_retriever import FrozenRetriever
 from tellapart.rewards.global_discriminative import GlobalDiscriminative
 from tellapart.rewards.group_gap import GroupGap
-from tellapart.rewards.listener import Listener
 from tellapart.rewards.local_discriminative import LocalDiscriminative
 from tellapart.rewards.registry import Sentence
 from tellapart.rewards.words import WordView
@@ -67,11 +67,11 @@ class Setting:
         return Consensus(self.references, end=self.words.eos)
 
     @cached_property
-    def listener(self) -> Listener:
-        """It has seen photos of noise: what it hears takes as long."""
+    def retriever(self) -> FrozenRetriever:
+        """It has seen photos of noise: captions take as long."""
         pooled = torch.randn(len(self.references), 1280)
         retriever = load_retriever("word", device="cpu")
-        return Listener.of_photos(retriever, self.words, pooled, torch.zeros(len(pooled), dtype=torch.long))
+        return FrozenRetriever.of_photos(retriever, self.words, pooled, torch.zeros(len(pooled), dtype=torch.long))
 
     @cached_property
     def terms(self) -> dict[str, Term]:
@@ -79,8 +79,8 @@ class Setting:
         return {
             "cider_d": Sentence(self.consensus),
             "ld": LocalDiscriminative(self.consensus, LocalConfig()),
-            "gd": GlobalDiscriminative(self.listener, look_alikes[:, 0]),
-            "geg_avg": GroupGap(self.listener, look_alikes),
+            "gd": GlobalDiscriminative(self.retriever, look_alikes[:, 0]),
+            "geg_avg": GroupGap(self.retriever, look_alikes),
         }
 
     def learn(self, loss: Tensor) -> None:

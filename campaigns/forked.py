@@ -47,6 +47,35 @@ def run(call: Callable[[], int | None], log: Path, *, seconds: float = 120, memo
     return Outcome(os.waitstatus_to_exitcode(status), late, time.monotonic() - started, text)
 
 
+def start(call: Callable[[], int | None], log: Path) -> int:
+    """Its process goes on beside this one; it leads a group of its own."""
+    child = os.fork()
+    if not child:
+        _child(call, log, None)
+    while True:  # its group has to be there before it is killed
+        try:
+            if os.getpgid(child) == child:
+                return child
+        except ProcessLookupError:
+            return child
+        time.sleep(0.001)
+
+
+def ended(child: int) -> bool:
+    try:
+        return os.waitpid(child, os.WNOHANG)[0] != 0
+    except ChildProcessError:  # this was asked before
+        return True
+
+
+def end(child: int) -> None:
+    try:
+        os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    except (ProcessLookupError, ChildProcessError):
+        pass
+
+
 def _child(call: Callable[[], int | None], log: Path, memory: int | None) -> None:
     code = 70
     try:

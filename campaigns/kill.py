@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from campaigns import forked, world
+from campaigns import forked, review, world
 from campaigns.report import Row, is_wanted
 from campaigns.world import Plant
 
@@ -400,12 +400,14 @@ def run(folder: Path, count: int, seed: int, only: str = "") -> Iterator[Row]:
     place.mkdir(parents=True)
     work.mkdir()
     cases = [case for case in CASES if is_wanted(case.name, only)]
-    world.preload({case.name.split()[0] for case in cases})
+    names = [*(case.name for case in cases), *(["serve"] if is_wanted("serve", only) else [])]
+    shares = {name: count // len(names) + (number < count % len(names)) for number, name in enumerate(names)}
+    world.preload({name.split()[0] for name in names})
     made = forked.run(lambda: world.make(place), folder / "log", seconds=600)
     if made.code:
         raise RuntimeError(made.text)
     campaign = Campaign(place, work, random.Random(seed))
-    for number, case in enumerate(cases):
+    for case in cases:
         known = campaign.unbroken(case)
         for what, name, plant in PLANTED:
             if name == case.name:
@@ -413,8 +415,10 @@ def run(folder: Path, count: int, seed: int, only: str = "") -> Iterator[Row]:
                 while not row.failed and row.tried < _UNTIL_FOUND:
                     campaign.killed(row, case, known, _KILLS, plant)
                 yield row
-        row, wanted = Row("kill", case.name), count // len(cases) + (number < count % len(cases))
+        row, wanted = Row("kill", case.name), shares[case.name]
         while row.tried < wanted and len(row.failed) < 5:
             campaign.killed(row, case, known, min(_KILLS, wanted - row.tried))
         row.note = f"{known.events} events in a run"
         yield row
+    if "serve" in shares:
+        yield from review.run(place, work, shares["serve"], campaign.draw)

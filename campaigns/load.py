@@ -66,10 +66,10 @@ def _attack(
         port = free.getsockname()[1]
     report, done = folder / "report.json", 0
     report.unlink(missing_ok=True)
-    server = _start(lambda: _serve(place, port, plant), folder / "server.log")
-    clients = _start(lambda: asyncio.run(_people(port, people, draw.random(), report)), folder / "clients.log")
+    server = forked.start(lambda: _serve(place, port, plant), folder / "server.log")
+    clients = forked.start(lambda: asyncio.run(_people(port, people, draw.random(), report)), folder / "clients.log")
     try:
-        while not _ended(clients):
+        while not forked.ended(clients):
             time.sleep(0.05)
             answers = _stored(place)
             if done < kills and answers >= (done + 1) * 7 * people / (kills + 1) - draw.random() * 7:
@@ -77,14 +77,10 @@ def _attack(
                 os.killpg(server, signal.SIGKILL)
                 os.waitpid(server, 0)
                 done += 1
-                server = _start(lambda: _serve(place, port, plant), folder / "server.log")
+                server = forked.start(lambda: _serve(place, port, plant), folder / "server.log")
     finally:
         for process in (server, clients):
-            try:
-                os.killpg(process, signal.SIGKILL)
-                os.waitpid(process, 0)
-            except (ProcessLookupError, ChildProcessError):
-                pass
+            forked.end(process)
     if not report.exists():
         row.failed.append(f"people did not come to the end: {(folder / 'clients.log').read_text()[-500:]}")
         return
@@ -111,23 +107,6 @@ def _wrong(place: Path, found: dict[str, Any]) -> list[str]:
             problems.append(f"{trial} of {person}: {stored[person, trial]} is stored, and {response} came first")
     problems += [f"{person} was not shown the code" for person in found["unfinished"]]
     return problems
-
-
-def _start(call: Callable[[], int | None], log: Path) -> int:
-    child = os.fork()
-    if not child:
-        forked._child(call, log, None)
-    while True:  # its group has to be there before it is killed
-        try:
-            if os.getpgid(child) == child:
-                return child
-        except ProcessLookupError:
-            return child
-        time.sleep(0.001)
-
-
-def _ended(child: int) -> bool:
-    return os.waitpid(child, os.WNOHANG)[0] != 0
 
 
 def _stored(place: Path) -> int:

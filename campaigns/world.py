@@ -91,4 +91,10 @@ def preload(commands: Iterable[str]) -> None:
             import_module(f"tellapart.{module}")
 
 
-_LATER = {"adapt": "adapting.adapt", "alt": "writing.alt", "train": "training.build", "evaluate": "evaluation.evaluate"}
+_LATER = {
+    "adapt": "adapting.adapt",
+    "alt": "writing.alt",
+    "train": "training.build",
+    "evaluate": "evaluation.evaluate",
+    "serve": "serving.api",
+}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import shutil
+import weakref
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from tellapart.captioning.visual_input import StoredInput, VisualInput
 from tellapart.data.examples import read
 from tellapart.data.readers import folder
 from tellapart.encoders.encoder import Encoder
+from tellapart.evaluation.evaluate import evaluate
 from tellapart.features.extracted import extract, store_folder
 from tellapart.features.imported import find, folder_of
 from tellapart.features.importing import bring_in
@@ -69,6 +73,29 @@ def test_evaluate_takes_stored_features(small_model, photo_folder, seen, looked_
     assert code == 0, err
     # the captioner's; the page's, which shows what the words of those two rest on; the retriever's
     assert sorted(looked_at) == [1, 1, 2, 6]
+
+
+def test_models_that_see_by_the_same_encoder_share_it(
+    small_model, small_retriever, photo_folder, monkeypatch, tmp_path, own_cache
+):
+    made, make = weakref.WeakSet(), Encoder.__init__
+    monkeypatch.setattr(Encoder, "__init__", lambda self, *given, **more: made.add(self) or make(self, *given, **more))
+    copies = [shutil.copytree(small_model, tmp_path / name) for name in ("one", "two", "coarse")]
+    config = json.loads((copies[2] / "config.json").read_text())
+    config["encoder"]["grid"] = 1
+    (copies[2] / "config.json").write_text(json.dumps(config))
+    alive = []
+    evaluate(
+        [small_model, *copies],
+        photo_folder,
+        retrievers=small_retriever,
+        metrics="AvgLen",
+        show=lambda _: alive.extend(encoder.config.grid for encoder in made),
+        device="cpu",
+    )
+    assert sorted(alive) == [1, 2]
+    gc.collect()
+    assert len(made) == 0  # nobody sees by them any more
 
 
 def test_a_folder_of_features_that_is_not_there_is_named(small_model, photo_folder, tmp_path, tellapart):

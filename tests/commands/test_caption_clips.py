@@ -158,3 +158,25 @@ def test_by_default_clips_have_a_captioner_of_their_own(
     assert both == [clips[0], photos[1], clips[2]]
     assert both != photos
     assert "3 of them from before" in tellapart("caption", files, *more, "--out", tmp_path / "both.jsonl")[2]
+
+
+def test_serve_has_the_same_default(tellapart, tmp_path, small_model, of_clips, monkeypatch):
+    pytest.importorskip("fastapi")
+    from tellapart import web
+    from tellapart.serving.database import Photos
+    from tellapart.serving.job import Job, Jobs
+
+    files = tmp_path / "files"
+    files.mkdir()
+    scenes(files / "a.mkv", 3, 7, 9)
+    Image.fromarray(frame(7)).save(files / "b.png")
+    monkeypatch.setitem(album.EMBEDDED, album.DEFAULT, small_model)
+    monkeypatch.setitem(album.EMBEDDED, album.CLIPS, of_clips)
+    monkeypatch.setattr(web, "run", lambda *_: None)
+    monkeypatch.setattr(Jobs, "start", lambda _, kind, work: work(Job(1, kind)))  # at once, not beside the server
+    assert tellapart("caption", files, "--among", files, "--out", tmp_path / "c.jsonl")[0] == 0
+    expected = [(row["caption"], round(row["logprob"], 4)) for row in rows_of(tmp_path / "c.jsonl")]
+    for model, is_default in (([], True), (["--model", small_model], False)):
+        assert tellapart("serve", files, *model)[0] == 0
+        found = [(photo.caption, round(photo.row["logprob"], 4)) for photo in Photos(files).all()]
+        assert (found[0] == expected[0], found[1]) == (is_default, expected[1])

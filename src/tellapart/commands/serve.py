@@ -48,7 +48,6 @@ def main(arguments: list[str]) -> int:
         raise
 
     from tellapart import files
-    from tellapart.album import DEFAULT
     from tellapart.serving.job import Captioning, Jobs
 
     if request.folder and not files.is_folder(request.folder):
@@ -58,7 +57,7 @@ def main(arguments: list[str]) -> int:
     folder = files.real(request.folder) if request.folder else None
     token = os.environ.get(TOKEN, "").strip() or (None if web.is_loopback(request.host) else secrets.token_urlsafe(24))
     photos = Photos(folder, request.database) if folder else None
-    captioning = Captioning(folder, request.model or DEFAULT, request.device)
+    captioning = Captioning(folder, request.model or None, request.device)
     jobs = Jobs()
     if photos is not None:
         jobs.start("caption", lambda job: captioning.caption_folder(job, photos))

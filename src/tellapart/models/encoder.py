@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 
@@ -17,15 +18,22 @@ from tellapart.encoders.loading import load as load_encoder
 from tellapart.errors import UserError
 from tellapart.recipe import EncoderConfig
 
+_alive = WeakValueDictionary[str, PhotoEncoder]()  # while some model sees by them
+
 
 def encoder_from(identity: dict[str, Any], device: torch.device, folders: Iterable[Path] = ()) -> PhotoEncoder:
     """The encoder that config.json names; refuses if its weights here, or its ways of looking, are others.
 
+    It is frozen, and large: models that see by the same one share it.
+
     folders  of the model, which may carry a tuned encoder
     """
+    from tellapart.models import parts
+
     if identity.get("from") == "elsewhere":
         name = identity.get("name")
         raise UserError(f"the model learned from {name}, features that were made elsewhere, and cannot look at photos.")
+    key = json.dumps([identity, str(device), *map(str, paths.encoders())], sort_keys=True)
     identity = dict(identity)
     try:
         sha256 = str(identity.pop("weights_sha256"))
@@ -36,12 +44,10 @@ def encoder_from(identity: dict[str, Any], device: torch.device, folders: Iterab
             raise TypeError
     except (KeyError, TypeError):
         raise UserError("the model's config.json does not say which encoder it was trained with.") from None
-    if tuned and config.name not in ENCODERS:
-        from tellapart.models import parts
-
-        encoder: PhotoEncoder = parts.tuned_encoder(parts.find(folders, sha256, config.name), config, device)
-    else:
-        encoder = _encoder_here(config, sha256, device)
+    own = parts.find(folders, sha256, config.name) if tuned and config.name not in ENCODERS else None
+    if (alive := _alive.get(key)) is not None:
+        return alive
+    encoder = parts.tuned_encoder(own, config, device) if own else _encoder_here(config, sha256, device)
     if encoder.weights_sha256 != sha256:
         raise UserError(
             f"the model was trained on features of {encoder.config.name} with weights {sha256[:8]}, "
@@ -53,6 +59,7 @@ def encoder_from(identity: dict[str, Any], device: torch.device, folders: Iterab
             f"the model was trained on photos that {config.name} saw otherwise: {changed[0]} was {looking[changed[0]]} "
             f"and is {here.get(changed[0])} now."
         )
+    _alive[key] = encoder
     return encoder
 
 

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import torch
 
 from tellapart import files
+from tellapart.album import DEFAULT
 from tellapart.captioning import captioner as captioning
 from tellapart.captioning.rerank import Collection, PhotoVectors, RerankConfig, rerank
 from tellapart.captioning.rows import CaptionsFile, Row
@@ -103,8 +104,9 @@ class Jobs:
 class Captioning:
     """A captioner, and the photos of a folder that captions are told apart from."""
 
-    def __init__(self, folder: Path | None, model: str, device: str = "auto"):
-        self.folder, self.model, self._device = folder, model, device
+    def __init__(self, folder: Path | None, model: str | None = None, device: str = "auto"):
+        """model  none: the default, as of `caption`: one for photos and another for clips"""
+        self.folder, self.model, self._device = folder, model or DEFAULT, device
         self.found: dict[str, Input] = {}  # photos by their names below the folder
         self.collection: Collection | None = None
         self.scan()
