@@ -88,7 +88,6 @@ def test_every_command_is_asked_whether_it_turns_to_the_network():
     "request_",
     [
         ("kill", "--count", "4", "--only", "write in-file"),
-        ("kill", "--count", "3", "--only", "serve"),
         ("fuzz", "--count", "60", "--only", "sidecars"),
         ("load", "--count", "8"),
         ("resources", "--count", "12", "--only", "broken"),

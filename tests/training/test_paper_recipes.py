@@ -81,6 +81,7 @@ def test_a_recipe_takes_two_steps(file, small_world, retrievers, attributes, tmp
             *([f"--objective.rewards.text_retriever={reader}"] if whole.objective.rewards.text_retriever else []),
             *([f"--validation.judges=[{listener}]"] if whole.validation.judges else []),
             "--objective.rewards.dataset_weights={}",  # of other data sets
+            "--data.repeat={}",
             *(
                 [f"--objective.rewards.other_retrievers=[{listener}]"]
                 if whole.objective.rewards.other_retrievers
