@@ -21,6 +21,7 @@ from tellapart.evaluation.evaluate import evaluate
 from tellapart.features.extracted import extract, store_folder
 from tellapart.features.imported import find, folder_of
 from tellapart.features.importing import bring_in
+from tellapart.models import encoder as model_encoder
 
 
 @pytest.fixture
@@ -80,6 +81,7 @@ def test_models_that_see_by_the_same_encoder_share_it(
 ):
     made, make = weakref.WeakSet(), Encoder.__init__
     monkeypatch.setattr(Encoder, "__init__", lambda self, *given, **more: made.add(self) or make(self, *given, **more))
+    monkeypatch.setattr(model_encoder, "_alive", weakref.WeakValueDictionary())  # without those of other tests
     copies = [shutil.copytree(small_model, tmp_path / name) for name in ("one", "two", "coarse")]
     config = json.loads((copies[2] / "config.json").read_text())
     config["encoder"]["grid"] = 1
