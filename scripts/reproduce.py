@@ -30,7 +30,6 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--detector", required=True, help="a YOLOX export of COCO's classes")
     parser.add_argument("--out", type=Path, default=Path("reproduced"), help="its folder runs/ gets everything")
-    parser.add_argument("--seed", default="0", help="another one shows how much is chance")
     parser.add_argument("--bundle", action="store_true", help="put the models into the package")
     request = parser.parse_args()
     began, data, detector = time.monotonic(), request.data.absolute(), Path(request.detector).absolute()
@@ -41,7 +40,7 @@ def main() -> None:
     test_photos = ["--data.exclude", f"[{', '.join(map(str, photos))}]"]
 
     tellapart("train", "retrievers/text", "--data", *texts, *test_photos, "--out", "runs/text", "--resume")
-    settings = ["--data", *photos, "--data.features", "runs/features", "--seed", request.seed, "--jobs", 2, "--resume"]
+    settings = ["--data", *photos, "--data.features", "runs/features", "--jobs", 2, "--resume"]
     tellapart("train", "album/plain", *settings, "--out", "runs/plain")
     rewards = ["--detector", detector, "--objective.rewards.fluency_text", f"[{', '.join(map(str, texts))}]"]
     tellapart("train", "album/distinctive", *settings, *rewards, "--out", "runs/distinctive")
