@@ -176,7 +176,7 @@ def run(folder: Path, count: int, seed: int, only: str = "") -> Iterator[Row]:
                     break
             yield row
         row, slowest, known = Row("fuzz", kind.name), 0.0, set[str]()
-        for index, wrong, seconds in tried(kind, folder / str(number), seed, count * kind.share // shares):
+        for index, wrong, seconds in tried(kind, folder / str(number), seed, -(-count * kind.share // shares)):
             row.tried += 1
             slowest = max(slowest, seconds)
             if wrong:

@@ -19,7 +19,7 @@ Mutate = Callable[[random.Random, bytes, Sequence[bytes]], bytes]
 class Kind:
     """seeds  writes valid files into a folder; read  takes one of them, of the same name
     plant   a fault, and what it is called
-    share   how many of the inputs are of this kind
+    share   how many of the inputs are of this kind; two thirds are photos
     needs   a module that is imported once, and not in each process
     folder  the other files, whole, are beside it"""
 
@@ -46,8 +46,8 @@ _OF_STORES = ("a store's journal unchecked", binary.any_journal)
 _MEDIA, _WRITING, _RECIPES = "tellapart.data.media.identity", "tellapart.writing.alt", "tellapart.commands.train"
 
 KINDS = (
-    Kind("photos", binary.photos, binary.read_photo, mutate.of_bytes, _OF_PHOTOS, 20, _MEDIA),
-    Kind("photos that are written into", binary.writable_photos, binary.read_metadata, share=4, needs=_WRITING),
+    Kind("photos", binary.photos, binary.read_photo, mutate.of_bytes, _OF_PHOTOS, 48, _MEDIA),
+    Kind("photos that are written into", binary.writable_photos, binary.read_metadata, share=12, needs=_WRITING),
     Kind("clips", binary.clips, binary.read_clip, plant=("a removed limit of clips", binary.unbounded_clips), share=2),
     Kind("data files", text.data, text.read_data, mutate.of_json, ("JSON without checks", text.bare_json), 3),
     Kind(
