@@ -387,7 +387,7 @@ def _change_first() -> None:
 
 
 PLANTED: tuple[tuple[str, str, Plant], ...] = (
-    ("a file is overwritten, not replaced", "caption", _replace_in_place),
+    ("a file is overwritten, not replaced", "write", _replace_in_place),
     ("a removed fsync", "train", _no_fsync),
     ("a store's journal before its numbers", "features", _journal_first),
     ("a change before its journal", "write in-file", _change_first),
