@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from campaigns import forked, review, world
+from campaigns import forked, network, review, scoring, world
 from campaigns.report import Row, is_wanted
 from campaigns.world import Plant
 
@@ -101,7 +101,10 @@ CASES = (
         lambda w, out: ["adapt", w / "holiday", *_models(w), "--minutes", 10, "--out", out / "adapted"],
         normal=_adapted,
     ),
+    Case("pool", lambda w, out: ["pool", w / "toy" / "captions.json", *_models(w)[2:], "--out", out / "pool"]),
+    Case("study", lambda w, out: ["study", *network.requests(w, out)["study"], "--completion-code", "C1"]),
 )
+SERVERS = {"serve": review.run, "pool --serve": scoring.run}
 
 
 @dataclass(frozen=True)
@@ -400,7 +403,7 @@ def run(folder: Path, count: int, seed: int, only: str = "") -> Iterator[Row]:
     place.mkdir(parents=True)
     work.mkdir()
     cases = [case for case in CASES if is_wanted(case.name, only)]
-    names = [*(case.name for case in cases), *(["serve"] if is_wanted("serve", only) else [])]
+    names = [*(case.name for case in cases), *(name for name in SERVERS if is_wanted(name, only))]
     shares = {name: count // len(names) + (number < count % len(names)) for number, name in enumerate(names)}
     world.preload({name.split()[0] for name in names})
     made = forked.run(lambda: world.make(place), folder / "log", seconds=600)
@@ -420,5 +423,6 @@ def run(folder: Path, count: int, seed: int, only: str = "") -> Iterator[Row]:
             campaign.killed(row, case, known, min(_KILLS, wanted - row.tried))
         row.note = f"{known.events} events in a run"
         yield row
-    if "serve" in shares:
-        yield from review.run(place, work, shares["serve"], campaign.draw)
+    for name, attack in SERVERS.items():
+        if name in shares:
+            yield from attack(place, work, shares[name], campaign.draw)

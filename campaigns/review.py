@@ -58,7 +58,7 @@ def _attack(place: Path, work: Path, row: Row, kills: int, draw: random.Random, 
     people = forked.start(lambda: _people(port, seed, decisions, end), work / "people.log")
     try:
         while row.tried < kills and not forked.ended(people):
-            _grow(decisions, people)
+            grow(decisions, people)
             time.sleep(draw.uniform(0, 0.5))
             if forked.ended(server):
                 row.failed.append(f"the server came to an end by itself: {(work / 'server.log').read_text()[-300:]}")
@@ -66,7 +66,7 @@ def _attack(place: Path, work: Path, row: Row, kills: int, draw: random.Random, 
             forked.end(server)
             row.tried += 1
             server = forked.start(serve, work / "server.log")
-        _grow(decisions, people)
+        grow(decisions, people)
         end.touch()  # each person comes to an end of what is under way
         until = time.monotonic() + _PATIENCE
         while not forked.ended(people) and time.monotonic() < until:
@@ -80,7 +80,7 @@ def _attack(place: Path, work: Path, row: Row, kills: int, draw: random.Random, 
     row.note = f"{len(lines)} decisions acknowledged"
 
 
-def _grow(file: Path, people: int) -> None:
+def grow(file: Path, people: int) -> None:
     """Wait until decisions are acknowledged again."""
     size, until = file.stat().st_size, time.monotonic() + _PATIENCE
     while file.stat().st_size == size and time.monotonic() < until and not forked.ended(people):
@@ -111,11 +111,11 @@ def _wrong(folder: Path, acknowledged: list[tuple[int, str, str]]) -> list[str]:
 def _people(port: int, seed: float, decisions: Path, end: Path) -> None:
     until = time.monotonic() + _PATIENCE
     while True:
-        _, state = _persist(port, "GET", "/api/jobs/1")
+        _, state = persist(port, "GET", "/api/jobs/1")
         if state["state"] in ("done", "failed") or time.monotonic() > until:
             break
         time.sleep(0.05)
-    _, listing = _persist(port, "GET", "/api/photos")
+    _, listing = persist(port, "GET", "/api/photos")
     writing, threads = threading.Lock(), []
     for number in range(_PEOPLE):
         own = listing["photos"][number::_PEOPLE]
@@ -136,7 +136,7 @@ def _person(
         photo, caption = photos[place], f"a red bus number {count}"
         body = {"version": photo["version"], "review": "edited", "caption": caption}
         for _ in range(2 if draw.random() < 0.2 else 1):  # two clicks
-            status, answer = _persist(port, "PATCH", f"/api/photos/{photo['id']}", body)
+            status, answer = persist(port, "PATCH", f"/api/photos/{photo['id']}", body)
             if status != 200 or answer["photo"]["caption"] != caption:
                 print(f"{status}: {answer}")
                 return
@@ -146,7 +146,7 @@ def _person(
         photos[place] = answer["photo"]
 
 
-def _persist(port: int, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
+def persist(port: int, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
     """Again and again, until the server answers."""
     until = time.monotonic() + _PATIENCE
     while True:

@@ -97,4 +97,5 @@ _LATER = {
     "train": "training.build",
     "evaluate": "evaluation.evaluate",
     "serve": "serving.api",
+    "pool": "trainers.scorer",
 }
