@@ -15,7 +15,7 @@ import shutil
 import signal
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -156,6 +156,12 @@ def seeds_of(kind: Kind, folder: Path) -> Path:
     return whole
 
 
+def shared(kinds: Sequence[Kind], count: int) -> list[int]:
+    """How many of the inputs each kind gets; together at least as many as asked for."""
+    whole = sum(kind.share for kind in kinds)
+    return [-(-count * kind.share // whole) for kind in kinds]
+
+
 def run(folder: Path, count: int, seed: int, only: str = "") -> Iterator[Row]:
     os.environ["TELLAPART_CACHE"] = str(folder / "cache")
     import torch  # noqa: F401 - once, and not in each process
@@ -163,8 +169,7 @@ def run(folder: Path, count: int, seed: int, only: str = "") -> Iterator[Row]:
 
     Image.init()
     kinds = [kind for kind in KINDS if is_wanted(kind.name, only)]
-    shares = sum(kind.share for kind in kinds)
-    for number, kind in enumerate(kinds):
+    for number, (kind, inputs) in enumerate(zip(kinds, shared(kinds, count), strict=True)):
         import_module(kind.needs)
         whole = seeds_of(kind, folder / str(number))
         if kind.plant is not None:
@@ -176,7 +181,7 @@ def run(folder: Path, count: int, seed: int, only: str = "") -> Iterator[Row]:
                     break
             yield row
         row, slowest, known = Row("fuzz", kind.name), 0.0, set[str]()
-        for index, wrong, seconds in tried(kind, folder / str(number), seed, -(-count * kind.share // shares)):
+        for index, wrong, seconds in tried(kind, folder / str(number), seed, inputs):
             row.tried += 1
             slowest = max(slowest, seconds)
             if wrong:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from campaigns import fuzz, network
+from campaigns.__main__ import CAMPAIGNS
 from campaigns.kinds import KINDS
 
 from tellapart.__main__ import COMMANDS
@@ -64,6 +65,13 @@ def test_an_input_is_made_again_by_its_number_and_differs_from_what_it_was_made_
     assert len({data for _, data in made}) > 20
 
 
+def test_the_usual_size_is_that_of_a_release():
+    counts = dict(zip((kind.name for kind in KINDS), fuzz.shared(KINDS, CAMPAIGNS["fuzz"][1]), strict=True))
+    assert CAMPAIGNS["kill"][1] == 300
+    assert counts["photos"] + counts["photos that are written into"] == 10_000
+    assert 5_000 <= sum(counts.values()) - 10_000 < 5_000 + len(KINDS)
+
+
 def test_failures_are_failures(tmp_path):
     from tellapart.errors import UserError
 
@@ -87,7 +95,7 @@ def test_every_command_is_asked_whether_it_turns_to_the_network():
 @pytest.mark.parametrize(
     "request_",
     [
-        ("kill", "--count", "4", "--only", "write in-file"),
+        ("kill", "--count", "4", "--only", "write in-file,pool --serve"),
         ("fuzz", "--count", "60", "--only", "sidecars"),
         ("load", "--count", "8"),
         ("resources", "--count", "12", "--only", "broken"),

@@ -124,5 +124,17 @@ def test_the_page_of_licences_has_every_requirement():
     assert all(f"\n| `{name}` | " in page for name in extras)
 
 
+def test_each_extra_is_tried_by_a_command_or_by_tests_that_exist():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    tried = runpy.run_path(str(ROOT / "scripts" / "check_package.py"))["TRIED"]
+    assert set(tried) == set(extras) - {"dev"}
+    for name, command in tried.items():
+        first, *rest = command.split()
+        if first != "tellapart":
+            words = rest[1] if "-k" in rest else "test_"
+            assert re.search(rf"def test_\w*{words.removeprefix('test_')}", (ROOT / first).read_text()), name
+        assert f"`{command}`" in (ROOT / "docs" / "licences.md").read_text(), name
+
+
 def test_the_citation_is_of_this_version():
     assert f"\nversion: {tellapart.__version__}\n" in (ROOT / "CITATION.cff").read_text()
