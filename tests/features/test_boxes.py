@@ -20,7 +20,7 @@ from tellapart.data.tokenizers import WordTokenizer
 from tellapart.encoders.encoder import Encoder
 from tellapart.errors import UserError
 from tellapart.evaluation.step_time import _sources
-from tellapart.features.boxes import BoxesOf, StoredBoxes, grid_boxes, regions_of
+from tellapart.features.boxes import BoxesOf, RelationsOf, StoredBoxes, grid_boxes, regions_of
 from tellapart.features.imported import ImportedFeatures, features_of
 from tellapart.features.importing import bring_in
 from tellapart.recipe import EncoderConfig
@@ -73,8 +73,9 @@ def test_boxes_are_known_by_what_makes_their_regions():
     regions = ImportedFeatures("bu", 8)
     boxes = BoxesOf(regions)
     assert (boxes.feature_size, boxes.identity == regions.identity) == (4, False)
-    assert regions_of(boxes.identity) == regions.identity
-    assert regions_of(regions.identity) is None
+    assert regions_of(boxes.identity) == (regions.identity, "boxes")
+    assert regions_of(RelationsOf(regions).identity) == (regions.identity, "relations")
+    assert regions_of(regions.identity) == (regions.identity, None)
 
 
 @pytest.mark.parametrize("boxes", ["{name: efficientnet_lite2, grid: 3}", "{name: efficientnet_lite0, grid: 2}"])
