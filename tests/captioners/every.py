@@ -49,7 +49,7 @@ def every_stream(features, mask=None):
     relations = torch.stack([behind, (behind + 1) % rows, behind % 21], 2).float()
     of_clips = {name: Stream(features[..., -size:].sigmoid(), mask) for name, size in CLIPS.items()}
     ours = {"attributes": values, "boxes": boxes, "relations": relations}
-    return Inputs(inputs | {name: Stream(own, mask) for name, own in ours.items()} | of_clips)
+    return Inputs(inputs | {name: Stream(own, mask.clone()) for name, own in ours.items()} | of_clips)
 
 
 def padded(inputs, more, filler):
