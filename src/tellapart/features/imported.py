@@ -87,7 +87,10 @@ class RegionStore(Store):
             arrays["relations"] = Array((relations, 3), "i32")
         super().__init__(folder, manifest(source, cap, digest, relations), arrays, ("regions",))
         for line in self.lines.values():
-            if not isinstance(line["regions"], int) or not 1 <= line["regions"] <= cap:
+            counts = line["regions"], line.get("relations", 0)
+            if not all(isinstance(count, int) for count in counts) or not (
+                1 <= counts[0] <= cap and 0 <= counts[1] <= relations
+            ):
                 raise UserError(f"{folder / 'rows.jsonl'} is damaged; delete the folder {folder}.")
 
     def __contains__(self, example: Example) -> bool:
