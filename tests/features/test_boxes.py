@@ -111,7 +111,7 @@ def test_the_time_of_a_step_is_measured_with_boxes_too(tmp_path, kept):
 
 def model(folder, inputs, name="gcn_lstm", size=8):
     words = WordTokenizer(["a", "dog"])
-    sizes = {stream: 4 if stream == "boxes" else size for stream in inputs}
+    sizes = {stream: {"boxes": 4, "relations": 3}.get(stream, size) for stream in inputs}
     settings = {"word_width": 4, "width": 4, "attention_width": 4}
     captioner = models.build_captioner(name, settings, vocab_size=len(words), feature_sizes=sizes)
     folder.mkdir()
@@ -182,6 +182,9 @@ def test_models_of_which_one_needs_boxes_speak_together(tmp_path):
     other = model(tmp_path / "other", {"regions": source.identity}, "up_down")
     assert models.load(f"{one}+{other}", CPU).inputs == inputs
     assert models.load(f"{other}+{one}", CPU).inputs == inputs
+    labelled = {"regions": source.identity, "relations": RelationsOf(source).identity}
+    semantic = model(tmp_path / "semantic", labelled)
+    assert models.load(f"{one}+{semantic}", CPU).inputs == inputs | labelled  # Yao et al.'s captioner of both graphs
     strange = model(tmp_path / "strange", {"regions": ImportedFeatures("other", 8).identity}, "up_down")
     with pytest.raises(UserError, match="learned from features of different encoders"):
         models.load(f"{one}+{strange}", CPU)
