@@ -128,6 +128,8 @@ def open_store(folder: Path) -> RegionStore | None:
         if source is None:
             return None
         cap, relations = int(content["cap"]), int(content.get("relations", 0))
+        if relations < 0:
+            raise ValueError
         return RegionStore(folder, source, cap, str(content["digest"]), relations)
     except (KeyError, TypeError, ValueError):
         raise UserError(f"{file} is damaged; delete the folder {folder}.") from None
