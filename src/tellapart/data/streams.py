@@ -95,7 +95,7 @@ def read_relations(stream: Stream, regions: Tensor, labels: int) -> Tensor:
 
     regions  (B, R) True where a region exists
     labels   from this one on mean no relation, nor does one of a region with itself, or with one that does not exist;
-             of several between the same two the last label counts
+             of several from one region to another the highest label counts
 
     >>> stream = Stream(torch.tensor([[[0.0, 1.0, 4.0], [1.0, 2.0, 0.0]]]), torch.tensor([[True, True]]))
     >>> read_relations(stream, torch.ones(1, 2, dtype=torch.bool), 5)
