@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from support import browser
+from support.postgresql import option, remove
 from support.web import Address, ask, running
 from tellapart.serving.database import NAME, Photos
 
@@ -32,11 +33,11 @@ def decide(address, photo, review, **more):
     )
 
 
-def test_the_api(serve, captioned, photo_folder, tmp_path):
+def test_the_api(serve, captioned, photo_folder, database_url, tmp_path):
     (photo_folder / "broken.jpg").write_bytes(b"\xff\xd8 no photo")
     uploads = tmp_path / "uploads"
     uploads.mkdir()
-    with serve(photo_folder, TMPDIR=str(uploads)) as (_, address):
+    with serve(photo_folder, *option(database_url), TMPDIR=str(uploads)) as (_, address):
         job = captioned(address)
         assert (job["kind"], job["done"], job["total"], job["result"]) == ("caption", 7, 7, {"failed": 1})
         status, found = ask(address, "/api/photos")
@@ -90,7 +91,8 @@ def test_the_api(serve, captioned, photo_folder, tmp_path):
         assert all(path in page for path in described)
         assert "http" not in page.replace("http-equiv", "")  # nothing from elsewhere
 
-        (photo_folder / NAME).unlink()
+        assert (photo_folder / NAME).exists() == (database_url is None)
+        remove(database_url, photo_folder / NAME)
         gone = {"error": "the database does not answer, so nothing was changed; please try again."}
         assert decide(address, photo, "approved") == ask(address, "/api/photos") == (503, gone)
 
@@ -125,10 +127,10 @@ def test_a_wrong_request_is_one_sentence(tellapart, photo_folder, tmp_path, argu
 
 
 @pytest.mark.slow
-def test_no_decision_that_was_acknowledged_is_lost_by_a_kill(serve, captioned, photo_folder):
+def test_no_decision_that_was_acknowledged_is_lost_by_a_kill(serve, captioned, photo_folder, database_url):
     acknowledged = {}
     for turn in range(3):
-        with serve(photo_folder) as (process, address):
+        with serve(photo_folder, *option(database_url)) as (process, address):
             captioned(address)
             now = {photo["id"]: photo for photo in ask(address, "/api/photos")[1]["photos"]}
             assert {id: now[id]["caption"] for id in acknowledged} == acknowledged or turn == 0
@@ -145,7 +147,7 @@ def test_no_decision_that_was_acknowledged_is_lost_by_a_kill(serve, captioned, p
                 kill.join()
             process.wait(timeout=60)
             assert process.returncode == -signal.SIGKILL
-        stored = {photo.id: photo.caption for photo in Photos(photo_folder).all()}
+        stored = {photo.id: photo.caption for photo in Photos(photo_folder, database_url).all()}
         later = [id for id in acknowledged if stored[id] != acknowledged[id]]
         assert len(later) <= 1  # one may lack its receipt
         assert all(int(stored[id].split()[2]) > int(acknowledged[id].split()[2]) for id in later)
