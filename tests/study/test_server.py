@@ -139,6 +139,7 @@ def test_from_consent_to_completion_code_in_a_browser(folders, tmp_path, kind):
         opened(page, f"{address}?PROLIFIC_PID=P1&STUDY_ID=S&SESSION_ID=T", width=390, height=800, dark=kind == "order")
         page.run(UNTIL.format("document.querySelector('#agree')"))
         assert page.run("document.querySelector('.go').disabled")
+        assert page.inaccessible() == []
         page.point("#agree", click=True)
         page.point(".go", click=True)
         for number in range(3):
@@ -152,6 +153,8 @@ def test_from_consent_to_completion_code_in_a_browser(folders, tmp_path, kind):
                 "(() => { const text = document.querySelector('.caption').textContent, check = text.includes('check');"
                 f" const number = Number((/photo (\\d+)/.exec(text) || [0, 1])[1]); {ANSWER[kind]}; }})()"
             )
+            if number == 0:
+                assert page.inaccessible() == []
             if shots := os.environ.get("SCREENSHOTS"):
                 page.screenshot(Path(shots) / f"{kind}-{number}.png")
             if number == 1:  # the keyboard alone; and a page that is loaded again goes on
@@ -171,6 +174,7 @@ def test_from_consent_to_completion_code_in_a_browser(folders, tmp_path, kind):
                 page.run("(() => { const go = document.querySelector('.go'); go.click(); go.click(); })()")
         page.run(UNTIL.format("document.querySelector('#code')"))
         assert page.run("document.querySelector('#code').textContent") == "ABC123"
+        assert page.inaccessible() == []
         assert page.run("document.querySelector('a').href").endswith("complete?cc=ABC123")
         assert [line for line in page.problems if not line.startswith(address)] == []
     people, answers = Answers(folder).all()

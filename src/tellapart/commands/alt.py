@@ -52,9 +52,8 @@ def main(arguments: list[str]) -> int:
     for page in pages:
         if page.edits:
             _show(page)
-            changed += len(page.edits)
-            if request.write:
-                _write(page)
+            if not request.write or _write(page):
+                changed += len(page.edits)
     problems = [problem for page in pages for problem in page.problems]
     for problem in problems:
         print_message(problem)
@@ -69,9 +68,15 @@ def _show(page: Page) -> None:
         print(line)
 
 
-def _write(page: Page) -> None:
+def _write(page: Page) -> bool:
+    """A page that cannot be written is a problem of its own; the others go on."""
     from tellapart import files
 
-    if files.read_bytes(page.path) != page.data:
-        raise UserError(f"{page.path}: somebody else has changed the page; run the command again.")
-    files.replace(page.path, page.after)
+    try:
+        if files.read_bytes(page.path) != page.data:
+            raise UserError(f"{page.path}: somebody else has changed the page; run the command again.")
+        files.replace(page.path, page.after)
+    except UserError as error:
+        page.problems.append(str(error))
+        return False
+    return True

@@ -305,7 +305,6 @@ def _lines(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 def write(results: Results, folder: Path) -> None:
     study = results.study
     records = [_record(study, row) for row in results.rows]
-    folder.mkdir(parents=True, exist_ok=True)
     files.replace(folder / "answers.jsonl", "".join(json.dumps(one) + "\n" for one in records).encode("ascii"))
     lines = [csv_table.line(records[0])] if records else []
     lines += [csv_table.line(_csv(value) for value in one.values()) for one in records]

@@ -20,7 +20,6 @@ from tellapart.study.design import ORDERED, why_wrong
 from tellapart.study.folder import Study
 from tellapart.web import sorry
 
-
 # whatever the database: some store no NUL; and results are printed
 Id = Annotated[str, Field(max_length=128, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
