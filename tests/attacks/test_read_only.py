@@ -96,7 +96,10 @@ def test_pages(locked):
     page.describe(page.wanted[0][0], "a red bus")
     with somebody_else():
         assert alt_command._write(page) is False
-    assert page.problems == [f"{locked}/index.html: the file cannot be written (Permission denied)."]
+    (problem,) = page.problems
+    assert problem == (
+        f"{locked}/index.html: the file cannot be written (Permission denied); what was there before is untouched."
+    )
 
 
 def test_the_database_of_serve(locked):

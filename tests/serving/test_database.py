@@ -1,5 +1,6 @@
 """Captions and decisions in a database: the same with SQLite and PostgreSQL."""
 
+import csv
 import threading
 
 import pytest
@@ -184,6 +185,24 @@ def test_export_and_writing(folder, url):
     assert (job.result["counts"], sorted(folder.rglob("*.txt"))) == ({"restored": 4, "failed": 0}, [])
     with pytest.raises(UserError, match="nothing to undo"):
         undo_writing(job, folder)
+
+
+def test_photos_that_are_gone_or_changed_get_nothing_written_and_are_named(folder, url):
+    photos = captioned(folder, url)
+    bus, other, cat, _, _ = photos.all()
+    (folder / bus.file).unlink()
+    Image.new("RGB", (9, 9), "white").save(folder / other.file)
+    photos.decide(cat.id, cat.version, "edited", "=1+1")
+    job = Job(1, "write")
+    write_files(job, photos, "txt", "all", replace_texts=False, dry_run=False)
+    assert job.result["counts"] == {"write": 3, "failed": 2}
+    reasons = {one["file"]: one["reason"] for one in job.result["failed"]}
+    assert reasons[bus.file] == "there is no such file"
+    assert "has changed since it was captioned" in reasons[other.file]
+    assert len(list(folder.rglob("*.txt"))) == 3
+    cells = [cell for line in csv.reader(export(photos, "all", ".csv").decode().splitlines()) for cell in line]
+    assert any("1+1" in cell for cell in cells)
+    assert not any(cell.startswith("=") for cell in cells)  # which a spreadsheet would compute
 
 
 def test_folders_in_one_database_do_not_mix(folder, postgresql):

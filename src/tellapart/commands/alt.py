@@ -28,8 +28,12 @@ def parser() -> Parser:
     )
     parser.add_argument("site", metavar="SITE", type=Path, help="a folder with pages, images and further folders")
     parser.add_argument("--write", action="store_true", help="change the pages")
-    parser.add_argument("--model", default="", help="from `tellapart models`, a run folder or a hub id")
-    parser.add_argument("--retriever", metavar="R", default="", help="who must find an image by its alt text")
+    parser.add_argument(
+        "--model", default="", help="from `tellapart models`, a run folder or a hub id (default: the embedded one)"
+    )
+    parser.add_argument(
+        "--retriever", metavar="R", default="", help="finds an image by its alt text (default: the embedded one)"
+    )
     parser.add_argument("--ignore", metavar="A,B", type=rules, default=[], help="rules of `tellapart lint` to ignore")
     return parser
 
