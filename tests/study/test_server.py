@@ -27,13 +27,22 @@ def running(folder, url=None):
     return web.running("study", "serve", folder, *option(url))
 
 
+STEERING = " <img src=x onerror=document.title='owned'>"
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """A study of each kind; each has one person with three questions, one of them an attention check."""
+    """A study of each kind; each has one person with three questions, one of them an attention check.
+
+    Its texts try to steer the page.
+    """
     made = {}
     for kind in ("choose", "order", "compare"):
         made[kind] = tmp_path_factory.mktemp(kind)
         study(made[kind], kind, captions=("plain.json", "rich.json"), sets=2, catch=1, completion_code="ABC123")
+        file = made[kind] / "study" / "study.json"
+        content = json.loads(file.read_text().replace(" by plain", STEERING).replace(" by rich", STEERING))
+        file.write_text(json.dumps(content | {"title": STEERING, "consent": STEERING}))
     return {kind: folder / "study" for kind, folder in made.items()}
 
 
@@ -140,6 +149,9 @@ def test_from_consent_to_completion_code_in_a_browser(folders, tmp_path, kind):
         page.run(UNTIL.format("document.querySelector('#agree')"))
         assert page.run("document.querySelector('.go').disabled")
         assert page.inaccessible() == []
+        assert page.run(
+            "document.querySelector('h1').textContent + document.querySelector('.consent').textContent"
+        ) == (2 * STEERING)
         page.point("#agree", click=True)
         page.point(".go", click=True)
         for number in range(3):
@@ -149,6 +161,7 @@ def test_from_consent_to_completion_code_in_a_browser(folders, tmp_path, kind):
             assert page.run("document.documentElement.scrollWidth <= innerWidth")  # nothing beside the phone's screen
             page.run(UNTIL.format("[...document.querySelectorAll('img')].every((one) => one.naturalWidth === 40)"))
             assert page.run("[...document.querySelectorAll('img')].every((one) => one.alt)")
+            assert page.run("document.querySelectorAll('.caption img').length") == 0
             page.run(
                 "(() => { const text = document.querySelector('.caption').textContent, check = text.includes('check');"
                 f" const number = Number((/photo (\\d+)/.exec(text) || [0, 1])[1]); {ANSWER[kind]}; }})()"
@@ -174,6 +187,7 @@ def test_from_consent_to_completion_code_in_a_browser(folders, tmp_path, kind):
                 page.run("(() => { const go = document.querySelector('.go'); go.click(); go.click(); })()")
         page.run(UNTIL.format("document.querySelector('#code')"))
         assert page.run("document.querySelector('#code').textContent") == "ABC123"
+        assert page.run("document.title").strip() == STEERING.strip()  # and not what a script would make of it
         assert page.inaccessible() == []
         assert page.run("document.querySelector('a').href").endswith("complete?cc=ABC123")
         assert [line for line in page.problems if not line.startswith(address)] == []
