@@ -17,7 +17,7 @@ from support.web import Address, ask, running
 from tellapart.serving.database import NAME, Photos
 
 UNTIL = """new Promise((done, failed) => {{
-  const last = Date.now() + 60000;
+  const last = Date.now() + 300000;
   const look = () => ({}) ? done(true) : Date.now() < last ? setTimeout(look, 20) : failed(Error('still not: ' + {}));
   look();
 }})"""
