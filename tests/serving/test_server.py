@@ -228,6 +228,7 @@ def test_sixty_photos_from_captions_to_sidecars_in_a_browser(serve, sixty_photos
             if number < 59:
                 person.until(f"document.querySelector('#name').textContent === '{number + 1:02}.jpg'")
         person.until("document.querySelector('#filter').textContent.includes('Not reviewed (0)')")
+        person.until("document.querySelector('#photos [aria-current=true]')")
         in_sight = [
             page.run(f"(({{top, bottom}}) => [top, bottom])(document.querySelector('{one}').getBoundingClientRect())")
             for one in ("#list", "#photos [aria-current=true]")
