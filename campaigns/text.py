@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -166,7 +165,6 @@ def studies(folder: Path) -> None:
     asked = sessions("choose", sets, per_person=3, answers=1, catch=1, seed=0)
     study = Study("choose", "Photos", "yes?", "ABC", ["a"], asked, {f"p{n}": str(n) for n in range(3)}, {"seed": 0})
     save(study, folder, ())
-    shutil.rmtree(folder / "photos")
 
 
 def read_study(path: Path) -> None:
