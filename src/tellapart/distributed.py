@@ -240,5 +240,5 @@ def _listening() -> Iterator[None]:
         reason = re.sub(r"^\[[^]]*\] ", "", str(error)).split(". ")[0]  # without gloo's source file and advice
         raise SharedError(
             f"another process of this run has ended, or cannot be reached ({' '.join(reason.split())}); "
-            "the same command with --resume goes on from the last checkpoint."
+            "the same command with --resume continues from the last checkpoint."
         ) from None

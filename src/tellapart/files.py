@@ -245,8 +245,8 @@ def append(path: Path, data: bytes) -> None:
                 raise
     except OSError as error:
         raise UserError(
-            f"{path}: the file cannot be written ({error.strerror}); what is there stays valid, and the same command "
-            "goes on from there."
+            f"{path}: the file cannot be written ({error.strerror}); what was written stays valid, and the same "
+            "command continues from there."
         ) from None
 
 

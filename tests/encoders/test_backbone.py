@@ -241,12 +241,12 @@ def test_a_damaged_folder_is_refused_in_one_sentence(folder, damage, said):
 
 
 def test_a_model_that_reads_is_no_encoder(saved):
-    with pytest.raises(UserError, match=r"of the type 'bert', which does not look at photos\.$"):
+    with pytest.raises(UserError, match=r"of the type 'bert', which is not a vision model\.$"):
         load(EncoderConfig(str(saved("bert")), 64, 2), CPU)
 
 
 def test_a_transformer_takes_photos_of_its_own_size_and_says_which(saved):
-    with pytest.raises(UserError, match=r"cannot look at photos of 256 pixels a side; it was made for 64"):
+    with pytest.raises(UserError, match=r"cannot encode photos of 256 x 256 pixels; it was made for 64"):
         load(EncoderConfig(str(saved("vit"))), CPU)
 
 

@@ -183,11 +183,11 @@ def test_what_is_left_out_has_no_part_in_document_frequencies():
         ({"1": [None]}, TOLD, "the captions: '1': a caption must be a string, not null"),
         (SAID, {"1": ["a", {"x": 1}]}, "the references: '1': \"caption\" is missing"),
         (SAID, {"1": [{"caption": {"x": 1}}]}, "the references: '1': a caption must be a string, not an object"),
-        ({1: "a", "1": "b"}, TOLD, "'1' is there twice, as a number and as a string"),
+        ({1: "a", "1": "b"}, TOLD, "'1' occurs twice, as a number and as a string"),
         (
             [{"image_id": 1, "caption": "a"}, {"image_id": 1, "caption": "b"}],
             TOLD,
-            "'1' is there twice, with different",
+            "'1' occurs twice, with different",
         ),
         ([{"image_id": 1}], TOLD, "'1': \"caption\" is missing"),
         ([{"caption": "a"}], TOLD, 'entry 1 has no "image_id"'),
@@ -210,7 +210,7 @@ def test_the_same_row_twice_counts_once():
     ("content", "message"),
     [
         ('{"1": "a", "2": "b', "the JSON breaks off"),
-        ('{"1": "a", "1": "b"}', "'1' is there twice, with different captions"),
+        ('{"1": "a", "1": "b"}', "'1' occurs twice, with different captions"),
         ("[1, 2]", "entry 1 must be an object"),
         ("7", "must be an object of ids and captions, not a number"),
         ("", "the file is empty"),

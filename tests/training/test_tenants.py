@@ -287,7 +287,7 @@ def test_a_tensor_with_two_names_is_saved_once(trained):
         (["--captioner=two_streams", "--inputs={regions: {}}"], "takes a stream 'attributes' too"),
         (["--inputs={regions: {}}", "--encoder.grid=4"], "encoder is short for inputs"),
         (["--data.tokenizer=nowhere"], "there is no folder nowhere"),
-        (["--encoder.name=frames"], "has photos; what this recipe's features come from takes clips"),
+        (["--encoder.name=frames"], "has photos; this recipe's encoders take clips"),
     ],
     ids=str,
 )

@@ -1,7 +1,7 @@
 """`tellapart.adapt`: discriminative fine-tuning from photos alone (DiscriTune), kept only if it does good.
 
 In the folder `out`, while it works: work/ with the captioner before, the run, features and captions, so that a call
-that was killed goes on where it stopped.  In the end adapt.json and report.html; and the model, if it is kept.
+that was killed continues where it stopped.  In the end adapt.json and report.html; and the model, if it is kept.
 """
 
 from __future__ import annotations
@@ -336,7 +336,7 @@ class _Adapting:
         _, logged, _ = run_log.curves(self.work / _AFTER / "log.jsonl")
         kl = logged["kl"][-1][1] if "kl" in logged else 0.0
         checks = verdict.checks(grid, _AFTER, judge=self.retrievers[1].name, kl=kl)
-        evaluation = Evaluation([grid], named, [*problems, *more], captioners.looked, plane_of(self.retrievers))
+        evaluation = Evaluation([grid], named, [*problems, *more], captioners.word_regions, plane_of(self.retrievers))
         adapted = Adapted(self.out, checks, grid.scores, evaluation.problems, evaluation, self._learned())
         trained = f"{position.step} steps on {len(photos.of(TRAIN))} photos, {len(grid.measured)} held out"
         evaluation.write_report(
@@ -398,7 +398,7 @@ def _claim(out: Path, request: Mapping[str, Any]) -> Adapted | None:
         return None
     known = files.read_json(file)
     if known.get("format") != _FORMAT or known.get("request") != request:
-        raise UserError(f"{out} is of other photos, another model or other settings; choose another --out.")
+        raise UserError(f"{out} was made with other photos, another model or other settings; choose another --out.")
     if "kept" not in known:
         (out / "work").mkdir(exist_ok=True)
         return None

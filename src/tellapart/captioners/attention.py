@@ -1,8 +1,8 @@
-"""Show, Attend and Tell (Xu et al., 2015) with soft attention: each word looks at the photo anew.
+"""Show, Attend and Tell (Xu et al., 2015) with soft attention: each word attends to the photo again.
 
 Deviations from the original: features are projected to the width of the words first (2,048 numbers a region would make
-what is seen the largest part of the LSTM), and the penalty that makes all words together look everywhere is left out,
-as the programs that the papers compare with do.
+the photo the largest part of the LSTM's input), and the penalty that spreads the attention of all words over the whole
+photo is left out, as in the programs that the papers compare with.
 """
 
 from __future__ import annotations
@@ -70,25 +70,25 @@ class Attention(nn.Module):
         """One word: token (N,) in, logits (N, V) and the next state out."""
         word = self.dropout(self.embed(token))
         output, state = self._advance(self.heard(word), state, memory)
-        return self._speak(word, output), state
+        return self._predict(word, output), state
 
     def forward(self, tokens: Tensor, memory: Memory, token_mask: Tensor | None = None) -> Tensor:
         """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words of `token_mask`."""
         words = self.dropout(self.embed(tokens))  # (N, T, word_width)
         state = State(*(captions_of(part, len(tokens)) for part in self.start(memory)))
         outputs = unroll(
-            state, iter(self.heard(words).unbind(1)), lambda heard, state: self._advance(heard, state, memory)
+            state, iter(self.heard(words).unbind(1)), lambda gates, state: self._advance(gates, state, memory)
         )
-        return self._speak(at_words(words, token_mask), at_words(outputs, token_mask))
+        return self._predict(at_words(words, token_mask), at_words(outputs, token_mask))
 
-    def _advance(self, heard: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
+    def _advance(self, gates: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
         """The LSTM's output beside what it saw (N, width + word_width), and its next state."""
         seen = self.look(state.output, memory.regions, memory.keys, memory.hidden)
         seen = self.gate(state.output).sigmoid() * seen  # how much of the photo this word needs (Xu et al., 4.2.1)
-        state = State(*lstm(heard + self.seen_and_before(torch.cat([seen, state.output], 1)), state.cell))
+        state = State(*lstm(gates + self.seen_and_before(torch.cat([seen, state.output], 1)), state.cell))
         return torch.cat([state.output, seen], 1), state
 
-    def _speak(self, word: Tensor, output: Tensor) -> Tensor:
+    def _predict(self, word: Tensor, output: Tensor) -> Tensor:
         """Logits from the last word, the LSTM and what it saw together (Xu et al., Eq. 7)."""
         said, seen = output.tensor_split([self.config.width], dim=-1)
         return self.word(self.dropout(word + self.said(self.dropout(said)) + self.saw(seen)))  # type: ignore[no-any-return]

@@ -198,7 +198,7 @@ class PhotoCaptioner:
             sources = list(sources)
             if not isinstance(among, Collection):
                 among = _collection(among, retriever, {os.fspath(s) for s in sources if not isinstance(s, Image.Image)})
-            captions = self._told_apart(sources, search, among, how)
+            captions = self._rerank(sources, search, among, how)
         if not one:
             return captions
         (caption,) = captions
@@ -212,7 +212,7 @@ class PhotoCaptioner:
         """Captions of each photo to choose from, in order: the beam's best; with samples, the whole beam too."""
         for batch in self._batches(sources):
             captions = {
-                captioner: iter(captioner._speak(good, search, samples, temperature))
+                captioner: iter(captioner._decode(good, search, samples, temperature))
                 for captioner, good in _by_captioner(batch)
             }
             for one in batch:
@@ -221,9 +221,7 @@ class PhotoCaptioner:
                 else:
                     yield Proposed(one.file, next(captions[one.captioner]), sha256=one.photo.sha256)
 
-    def _told_apart(
-        self, sources: list[Source], search: Search, among: Collection, how: RerankConfig
-    ) -> Iterator[Caption]:
+    def _rerank(self, sources: list[Source], search: Search, among: Collection, how: RerankConfig) -> Iterator[Caption]:
         among.retriever.reader.require_words_of(self.model.tokenizer)
         if how.contrast == "words" and isinstance(self.model.captioner, Generates):
             raise UserError("this model is asked by transformers' generate, which knows no contrast at each word.")
@@ -285,7 +283,7 @@ class PhotoCaptioner:
         """
         given = self.visual_input.streams.get(ATTRIBUTES)
         if not isinstance(given, AttributeInput):
-            raise UserError("this captioner is given no attributes of photos, so there are none to show.")
+            raise UserError("this captioner uses no attributes, so there are none to show.")
         for batch in batched(captions, BATCH):
             files = [caption.file for caption in batch if not caption.error]
             words = iter(named(given.source, [given.load(file)[0] for file in files], given.known) if files else ())
@@ -312,7 +310,7 @@ class PhotoCaptioner:
         return batched(ordered_map(_read, each), BATCH)
 
     @torch.inference_mode()
-    def _speak(
+    def _decode(
         self, read: list[LoadedPhoto], search: Search, samples: int, temperature: float
     ) -> list[list[Candidate]]:
         """The candidates of each photo."""

@@ -66,7 +66,7 @@ class Cluster:
             return
         with self._connected():
             todo = dict(enumerate(batches))
-            in_vain = 0
+            without_result = 0
             while todo:
                 before, lost = len(todo), ""
                 try:
@@ -77,11 +77,11 @@ class Cluster:
                     raise
                 except RayError as error:
                     lost = _in_one_line(str(error).strip().rpartition("\n")[2])  # above it are ids, or a traceback
-                in_vain = in_vain + 1 if len(todo) == before else 0
-                if in_vain == _ATTEMPTS:
+                without_result = without_result + 1 if len(todo) == before else 0
+                if without_result == _ATTEMPTS:
                     raise UserError(
-                        f"Ray lost its workers {_ATTEMPTS} times in a row, and nothing came back ({lost}); what was "
-                        "done before is kept.  Every node needs tellapart in the same version, and memory for a model."
+                        f"Ray lost its workers {_ATTEMPTS} times in a row without a result ({lost}); finished "
+                        "batches are kept.  Every node needs the same version of tellapart, and memory for a model."
                     )
 
     @contextmanager
@@ -131,9 +131,9 @@ def _knock(address: str) -> None:
             answer = connection.recv(9)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error) or "no answer"
-        raise UserError(f"--ray {address}: no Ray cluster answers there ({reason}).") from None
+        raise UserError(f"--ray {address}: no Ray cluster answers at this address ({reason}).") from None
     if len(answer) < 9 or answer[3] != _SETTINGS:
-        raise UserError(f"--ray {address}: what answers there is no Ray cluster.")
+        raise UserError(f"--ray {address}: the server at this address is not a Ray cluster.")
 
 
 def _one_dataset(

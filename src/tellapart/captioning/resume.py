@@ -86,9 +86,9 @@ def _settle(found: Rows, photos: Mapping[str, Input], pictures: dict[str, Identi
     free = [row for row in found.others if _key(row) and not _exists(row["file"])]
     lacking = []
     for at, existing in found.of_photos.items():
-        elsewhere = [row for row in existing if _key(row) and not _shows(row, pictures[at], settings)]
-        free += elsewhere
-        if not any("caption" in row and (_key(row) or is_by_hand(row)) and row not in elsewhere for row in existing):
+        outdated = [row for row in existing if _key(row) and not _shows(row, pictures[at], settings)]
+        free += outdated
+        if not any("caption" in row and (_key(row) or is_by_hand(row)) and row not in outdated for row in existing):
             lacking.append(at)
     if not free:
         return
@@ -157,8 +157,8 @@ def _named(row: Row, photo: Input) -> Row:
 def _is_current(row: Row, picture: Identity | None, settings: str, keep_all: bool) -> bool:
     """Whether it was made of the photo as it is now, by the same model with the same settings or approved since."""
     key = _key(row)
-    made_alike = key is not None and key[2] in (None, _sha256(settings)[:8])  # in the short form both are one
-    return "caption" in row and (made_alike or keep_all or is_approved(row)) and _shows(row, picture, settings)
+    same_settings = key is not None and key[2] in (None, _sha256(settings)[:8])  # in the short form both are one
+    return "caption" in row and (same_settings or keep_all or is_approved(row)) and _shows(row, picture, settings)
 
 
 def _shows(row: Row, picture: Identity | None, settings: str) -> bool:

@@ -24,9 +24,9 @@ _RECENT = 3600.0  # seconds; a photo that was changed before is not tried by dec
 class Arrivals:
     """Which photos are new or changed and finished: the same size and time in two polls, and they can be decoded."""
 
-    def __init__(self, look: Callable[[], Sequence[Input]], clock: Callable[[], float] = time.monotonic):
+    def __init__(self, list_photos: Callable[[], Sequence[Input]], clock: Callable[[], float] = time.monotonic):
         """look  lists all photos that exist now"""
-        self._look, self._clock = look, clock
+        self._list, self._clock = list_photos, clock
         self._seen: dict[str, tuple[Status, float]] = {}  # file -> its status, and since when
         self._done: dict[str, Status] = {}
         self.unfinished: set[str] = set()  # files that nobody should read yet
@@ -34,7 +34,7 @@ class Arrivals:
     def poll(self) -> list[Input]:
         """Those that are to be captioned now; the same again at the next poll if they are not `done`."""
         seen, ready, now = dict[str, tuple[Status, float]](), list[Input](), self._clock()
-        for photo in self._look():
+        for photo in self._list():
             if (status := status_of(photo.file)) is None:  # gone again
                 continue
             before, since = self._seen.get(photo.file, (None, now))
@@ -71,7 +71,7 @@ def in_folders(paths: Sequence[str]) -> Callable[[], list[Input]]:
             raise UserError(f"{path}: --watch watches folders, and this is none.")
     shown: set[str] = set()
 
-    def look() -> list[Input]:
+    def list_photos() -> list[Input]:
         try:
             found, problems = gather(paths)
         except UserError:  # no photo yet, or a disk that is not mounted at the moment
@@ -82,7 +82,7 @@ def in_folders(paths: Sequence[str]) -> Callable[[], list[Input]]:
                 print_message(problem)
         return found
 
-    return look
+    return list_photos
 
 
 def watch(

@@ -31,7 +31,7 @@ def parser() -> Parser:
         "of the photos held out are more to their liking, the judge does not find fewer of them, and the guards hold.\n"
         "Decisions that do not predict each other are not used.\n"
         "\n"
-        "A call that was stopped goes on when it is repeated.  Exit 1: some photos could not be used; each is named.",
+        "A call that was stopped continues when it is repeated.  Exit 1: some photos could not be used; each is named.",
         "tellapart adapt holiday/ --out runs/holiday\n  tellapart caption holiday/ --model runs/holiday",
     )
     parser.add_argument("photos", metavar="FOLDER", nargs="+", help="folders, photos, or data files without captions")

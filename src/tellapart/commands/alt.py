@@ -73,5 +73,5 @@ def _write(page: Page) -> None:
     from tellapart import files
 
     if files.read_bytes(page.path) != page.data:
-        raise UserError(f"{page.path}: somebody else has changed the page; run the command again.")
+        raise UserError(f"{page.path}: the page was changed meanwhile; run the command again.")
     files.replace(page.path, page.after)

@@ -83,7 +83,7 @@ def _watch(request: argparse.Namespace, source: CandidatesFile | Endpoint | Phot
 
     print_message(f"watching {', '.join(request.paths)}; Ctrl-C or SIGTERM stops it")
     watch(arrivals, caption, interval=request.interval or INTERVAL)
-    print_message("stopped; the same command goes on from here")
+    print_message("stopped; the same command continues from here")
     return 1 if any("error" in row for row in out.rows) else 0
 
 

@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> int:
         if grid is None:  # which no photo of an album that is whole can be the reason of
             raise UserError(f"{album.HERE}: the album could not be captioned; install tellapart again.")
         grid.skipped.update(left_out)
-        _show(grid, _tell_apart(captioners.load(models[-1]), grid.split.photos))
+        _show(grid, _rerank(captioners.load(models[-1]), grid.split.photos))
         differences, width = grid.differences(), shutil.get_terminal_size((100, 24)).columns
         columns = table.main_columns(grid)
         print(f"\n{table.table(grid, differences, columns=columns, width=width)}\n")
@@ -82,7 +82,7 @@ def main(arguments: list[str]) -> int:
             [grid],
             [differences],
             out / "report.html",
-            captioners.looked,
+            captioners.word_regions,
             plane_of(listening),
             title="The album, told apart",
             subtitle=_SUBTITLE.format(photos=len(grid.split.photos)),
@@ -140,7 +140,7 @@ def _tune(photos: Sequence[Example], out: Path) -> Path:
     return run
 
 
-def _tell_apart(captioner: PhotoCaptioner, photos: Sequence[Example]) -> dict[str, str]:
+def _rerank(captioner: PhotoCaptioner, photos: Sequence[Example]) -> dict[str, str]:
     """One group, each photo told apart from the others of it: file -> caption."""
     files = [str(photo.file) for photo in photos if photo.extra["group"] == _SHOWN]
     return {row.file: row.text or row.error for row in captioner.caption(files, among=files)}

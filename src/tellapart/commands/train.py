@@ -82,7 +82,7 @@ def _fields() -> str:
 
 
 def parse(arguments: list[str]) -> tuple[Recipe, Path, bool]:
-    """One run: the recipe with the command line's changes, the run folder, and whether to go on with the run there."""
+    """One run: the recipe with the command line's changes, the run folder, and whether to continue the run there."""
     request = asked(arguments)
     if not isinstance(request.what, Recipe):
         raise UserError("this recipe has stages; a single run is needed.")
@@ -237,5 +237,5 @@ def train_chain(stages: Chain, request: Request) -> int:
 
 
 def _stopped() -> int:
-    print("\ntellapart train: stopped; the same command with --resume goes on from here", file=sys.stderr)
+    print("\ntellapart train: stopped; the same command with --resume continues from here", file=sys.stderr)
     return 130

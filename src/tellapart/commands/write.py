@@ -47,7 +47,9 @@ def parser() -> Parser:
     )
     parser.add_argument("--replace", action="store_true", help="replace texts by people too")
     parser.add_argument("--dry-run", action="store_true", help="print FILE<TAB>ACTION<TAB>CAPTION and write nothing")
-    parser.add_argument("--undo", action="store_true", help="restore what was there before; changed files are left")
+    parser.add_argument(
+        "--undo", action="store_true", help="restore the files as they were; files changed since are left alone"
+    )
     return parser
 
 

@@ -120,7 +120,7 @@ def _roll_out(
     photo = torch.arange(photos, device=token.device)  # (rows,)
     tokens = token.new_full((photos * samples, max_words), pad)
     logps: list[Tensor] = []
-    looked_at = memory
+    own_memory = memory
     while True:
         length = len(logps)
         one = row.new_zeros(len(photo)).index_copy_(0, row, captions)  # (rows,) a caption that stands in the row
@@ -143,8 +143,8 @@ def _roll_out(
             row, photo, state = place, photo[before], select(state, before)
             each, rest = divmod(len(photo), photos)
             grouped = not rest and bool((photo == torch.arange(len(photo), device=photo.device) // each).all())
-            looked_at = memory if grouped else select(memory, photo)
-        logits, state = captioner.step(token, state, looked_at)
+            own_memory = memory if grouped else select(memory, photo)
+        logits, state = captioner.step(token, state, own_memory)
 
 
 def _same_for_all(captioner: Captioner) -> bool:

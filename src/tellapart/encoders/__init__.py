@@ -162,6 +162,6 @@ def published_file(name: str, entry: Published) -> Path:
 def unknown(name: str) -> UserError:
     """What to say of a name that stands for nothing."""
     return UserError(
-        f"there is no encoder {name!r}; there are {', '.join(ENCODERS)}, {ANY_BACKBONE}, and features from elsewhere: "
+        f"there is no encoder {name!r}; there are {', '.join(ENCODERS)}, {ANY_BACKBONE}, and imported features: "
         f"`tellapart features DATA.json --from ARCHIVE --name {name or 'NAME'}` imports them."
     )

@@ -18,7 +18,7 @@ from tellapart.evaluation import models as rows
 from tellapart.evaluation.models import Model, ModelCaptions, Split
 from tellapart.evaluation.pages.attention import Picture, draw
 from tellapart.evaluation.pages.cards import WordRegions
-from tellapart.evaluation.pages.word_regions import looked
+from tellapart.evaluation.pages.word_regions import word_regions
 from tellapart.evaluation.trec import file_name
 from tellapart.metrics import caption_files
 
@@ -70,9 +70,9 @@ class Captioners:
             model, {row: [texts[str(photo.file)]] for row, photo in photos if str(photo.file) in texts}
         )
 
-    def looked(self, speaker: str, photo: Path, caption: str) -> WordRegions | None:
+    def word_regions(self, speaker: str, photo: Path, caption: str) -> WordRegions | None:
         """Which part of a photo the words of a caption rest on; nobody knows it of captions from a file."""
-        return looked(self._loaded[speaker], photo, caption) if speaker in self._loaded else None
+        return word_regions(self._loaded[speaker], photo, caption) if speaker in self._loaded else None
 
     def attention(self, captions: Mapping[str, Mapping[Path, str]], photos: int, word: str) -> list[Picture]:
         """What words attend to, of so many photos, the first whose captions have the word.

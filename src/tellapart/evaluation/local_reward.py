@@ -124,7 +124,7 @@ class LocalReward:
         )
 
     @property
-    def whose(self) -> str:
+    def sources(self) -> str:
         """Two sentences: whose references, and whose thresholds."""
         both = f"λ = {self.config.threshold:.3g} and η = {self.config.word_threshold:.3g}"
         return f"{self._source} The thresholds {both} are {self._used}."

@@ -210,7 +210,7 @@ def taking_part(
             problems += _missing(one, split)
     common = sorted(set.intersection(*(set(one.of_photo) for one in kept))) if kept else []
     if kept and not common:
-        raise UserError(f"there is no photo in {split.source} of which all of them speak.")
+        raise UserError(f"{split.source} has no photo with captions of all of them.")
     return kept, common, problems
 
 
@@ -222,5 +222,6 @@ def _missing(one: ModelCaptions, split: Split) -> list[str]:
     what = "reference" if one.of_people else "caption"
     shown = ", ".join(missing[:_SHOWN]) + (f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else "")
     return [
-        f"{one.model.given}: no {what} for {len(missing)} photos of {split.name}: {shown}; nobody is measured on them."
+        f"{one.model.given}: no {what} for {len(missing)} photos of {split.name}: {shown}; all are measured "
+        "without them."
     ]

@@ -51,7 +51,7 @@ def from_identity(identity: dict[str, Any]) -> ImportedFeatures | None:
         return None
     name, size = identity.get("name"), identity.get("feature_size")
     if not isinstance(name, str) or not isinstance(size, int) or size < 1:
-        raise ValueError("it does not say which features from elsewhere it means")
+        raise ValueError("it does not name the imported features")
     return ImportedFeatures(name, size)
 
 
@@ -146,13 +146,13 @@ def store_of(source: ImportedFeatures, root: Path, dataset: str) -> RegionStore:
 
 
 def features_of(
-    examples: Sequence[Example], seen_by: PhotoEncoder | ImportedFeatures | AttributeSource, root: Path, dataset: str
+    examples: Sequence[Example], encoder: PhotoEncoder | ImportedFeatures | AttributeSource, root: Path, dataset: str
 ) -> Extracted:
     """The features of a data set's photos: made now where they are missing, or imported before."""
-    if isinstance(seen_by, AttributeSource):
-        return attributes.extract(examples, seen_by, root, dataset)
-    if not isinstance(seen_by, ImportedFeatures):
-        return extract(examples, seen_by, store_folder(root, dataset, seen_by))
-    store = store_of(seen_by, root, dataset)
+    if isinstance(encoder, AttributeSource):
+        return attributes.extract(examples, encoder, root, dataset)
+    if not isinstance(encoder, ImportedFeatures):
+        return extract(examples, encoder, store_folder(root, dataset, encoder))
+    store = store_of(encoder, root, dataset)
     lacking = f"has no features in {store.folder}"
     return Extracted(store, {str(e.id): lacking for e in examples if e not in store}, 0)

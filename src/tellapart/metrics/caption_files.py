@@ -81,7 +81,7 @@ def from_mapping(content: Any, source: str) -> Captions:
     for id, captions in content.items():
         name = _id(id, source)
         if name in by_id:
-            raise UserError(f"{source}: {name!r} is there twice, as a number and as a string.")
+            raise UserError(f"{source}: {name!r} occurs twice, as a number and as a string.")
         by_id[name] = _texts(captions, name, source)
     return Captions(source, by_id)
 
@@ -91,7 +91,7 @@ def from_rows(rows: Iterable[Any], source: str) -> Captions:
     captions = _gathered(rows, source)
     for name, texts in captions.by_id.items():
         if len(set(texts)) > 1:
-            raise UserError(f"{source}: {name!r} is there twice, with different captions.")
+            raise UserError(f"{source}: {name!r} occurs twice, with different captions.")
         del texts[1:]
     return captions
 
@@ -238,7 +238,7 @@ def _once(pairs: list[tuple[str, Any]], path: Path) -> dict[str, Any]:
         seen: dict[str, Any] = {}
         for key, value in pairs:
             if key in seen and seen[key] != value:
-                raise UserError(f"{path}: {key!r} is there twice, with different captions.")
+                raise UserError(f"{path}: {key!r} occurs twice, with different captions.")
             seen[key] = value
     return content
 

@@ -108,7 +108,7 @@ def group(
     if rule.by == "caption":
         of_photo = np.repeat(np.arange(len(examples)), [len(example.captions) for example in examples])
         captions = Captions(vectors.of_captions([text for example in examples for text in example.captions]), of_photo)
-    groups = mine(photos, known.vectors, rule, captions, looks=known.looks)
+    groups = mine(photos, known.vectors, rule, captions, appearance=known.looks)
     groups.failed = known.failed
     if alike_above == "calibrated":
         alike_above = None

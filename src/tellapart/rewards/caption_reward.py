@@ -100,7 +100,7 @@ class CaptionReward:
         captions = [texts[place] for place in order.tolist()]
         vocabulary = self._context.vocabulary
         words, mask = padded([[*vocabulary.encode(text), vocabulary.eos] for text in captions], vocabulary.pad)
-        self._say_if_cut(mask)
+        self._warn_if_cut(mask)
         sampled = SampledCaptions(words, mask, positions[order], texts=captions)
         with torch.no_grad():
             found = self._reward(sampled).per_caption(mask).float()
@@ -111,7 +111,7 @@ class CaptionReward:
         scores[order] = found
         return scores.tolist()
 
-    def _say_if_cut(self, mask: Tensor) -> None:
+    def _warn_if_cut(self, mask: Tensor) -> None:
         """Once: a policy may learn to write on where nobody reads."""
         reads_words = "retriever" in self._context.__dict__ and isinstance(self._context.retriever.reader, WordReader)
         long = int((mask.sum(1) - 1 > MAX_WORDS).sum()) if reads_words and not self._cut else 0

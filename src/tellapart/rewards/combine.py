@@ -132,7 +132,7 @@ class Combined:
             self._running[row] = state[name].cpu()
         for name, term in self._remembering.items():
             if f"{name}/{_MEMORY}" not in state:
-                raise UserError(f"the checkpoint does not have what {name} remembers: it is of another recipe.")
+                raise UserError(f"the checkpoint has no state of {name}: it is of another recipe.")
             term.restore(state[f"{name}/{_MEMORY}"])
 
     def _rewards(self, sampled: SampledCaptions) -> dict[str, Reward]:

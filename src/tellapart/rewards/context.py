@@ -64,7 +64,10 @@ def image_retrievers_of(config: RewardsConfig, load: Callable[[str], Retriever])
 def reader_of(config: RewardsConfig, load: Callable[[str], Retriever]) -> Retriever:
     retriever = load(config.text_retriever)
     if retriever.sees != "references":
-        raise UserError(f"objective.rewards.text_retriever: {retriever.name} looks at photos; it must read references.")
+        raise UserError(
+            f"objective.rewards.text_retriever: {retriever.name} compares captions with photos; "
+            "it must compare them with references."
+        )
     return retriever
 
 
@@ -299,4 +302,4 @@ def pooled_of(retriever: Retriever, sources: Sequence[Source]) -> Tensor:
 def _same_eyes(store: FeatureStore, retriever: Retriever) -> bool:
     if retriever.encoder is None:
         return False
-    return pooled_identity(store.seen_by) == pooled_identity(retriever.encoder.identity)
+    return pooled_identity(store.encoder_identity) == pooled_identity(retriever.encoder.identity)

@@ -78,7 +78,7 @@ def make(
     photos = [Photo(str(e.file), seen.sha256[row], e.id) for e, row in zip(examples, rows, strict=True)]
     vectors, features = seen.vectors[rows], seen.features[rows]
     rule = Rule(k=k, duplicates_above=duplicates_above(loaded.encoder))
-    alike = mine(photos, vectors, rule, looks=features)
+    alike = mine(photos, vectors, rule, appearance=features)
     nearest = mine(photos, features, Rule(metric="euclidean", k=1)).indices[:, 0]  # the neighbour of GLD
     closeness = np.where(alike.indices[:, 0] >= 0, alike.scores[:, 0], -np.inf)
     frequencies = _frequencies([example.captions for example in examples])

@@ -58,7 +58,7 @@ def encoders_of(recipe: Recipe, device: torch.device) -> Encoders:
     if BOXES in streams:
         regions = found.get(REGIONS)
         if regions is None or isinstance(regions, BoxesOf | AttributeSource) or streams[BOXES] != streams[REGIONS]:
-            raise UserError("inputs.boxes: they are those of the regions, so both must come from the same.")
+            raise UserError("inputs.boxes: boxes belong to the regions, so both must have the same source.")
         if (
             not isinstance(regions, ImportedFeatures)
             and regions.regions != regions.config.cells + regions.config.detected
@@ -124,7 +124,7 @@ def choose(recipe: Recipe, *, takes: Collection[Kind]) -> tuple[list[Chosen], li
         called[dataset.name] = file
         kind = KIND_OF[dataset.kind]
         if takes and kind not in takes:
-            raise UserError(f"{file} has {kind}; what this recipe's features come from takes {' and '.join(takes)}.")
+            raise UserError(f"{file} has {kind}; this recipe's encoders take {' and '.join(takes)}.")
         problems += dataset.problems
         training, validation = (
             [
@@ -183,9 +183,9 @@ def with_features(
         wanted = [*one.training, *one.held_out]
         stores, failed = Stores(), dict[str, str]()
         for name, encoder in encoders.items():
-            seen_by = encoder.regions if isinstance(encoder, BoxesOf) else encoder
-            seen_by = _for_photos(seen_by, wanted) if photos_once else seen_by
-            result = world.sequentially(partial(features_of, wanted, seen_by, root, one.name))
+            source = encoder.regions if isinstance(encoder, BoxesOf) else encoder
+            source = _for_photos(source, wanted) if photos_once else source
+            result = world.sequentially(partial(features_of, wanted, source, root, one.name))
             stores[name] = encoder.stored(result.store) if isinstance(encoder, BoxesOf) else result.store
             failed |= result.failed
         problems += [f"{one.file}: image {id_}: {reason}" for id_, reason in failed.items()]

@@ -233,7 +233,7 @@ class _Run:
                 self.world.on_main(partial(models.save_weights, self.out / "best.safetensors", self.model))
         if validation.patience and position.stale >= validation.patience:
             position.finished = f"{validation.metric} has not improved for {position.stale} validations"
-        if watch is not None and (wrong := watch.look(position.first, metrics)):
+        if watch is not None and (wrong := watch.check(position.first, metrics)):
             bar.message(f"step {position.step}: {wrong}.")
             position.finished = position.finished or (f"stopped, for {wrong}" if watch.stops else "")
 
@@ -252,7 +252,7 @@ def _longer(recipe: Recipe, position: Position, total: int, steps_per_epoch: flo
         return ""
     now = learning_rate(recipe.optim, position.step, total, steps_per_epoch)
     before = learning_rate(recipe.optim, min(position.step, position.total), position.total, steps_per_epoch)
-    rate = f"; the learning rate goes on from {now:.3g}, where it was {before:.3g}" if now != before else ""
+    rate = f"; the learning rate continues from {now:.3g}, where it was {before:.3g}" if now != before else ""
     return f"step {position.step}: the run has {total} steps now, not {position.total}{rate}."
 
 

@@ -54,7 +54,7 @@ def claim(recipe: Recipe, out: Path, resume: bool) -> bool:
         keep(recipe, out)
         return False
     if not resume:
-        raise UserError(f"{out} holds a run already; --resume goes on with it, another --out starts a new one.")
+        raise UserError(f"{out} holds a run already; --resume continues it, another --out starts a new one.")
     try:
         stored, now = flat(former_names.renewed(plain_yaml.read(file))[0]), flat(plain(recipe))
     except UserError:
@@ -69,7 +69,7 @@ def claim(recipe: Recipe, out: Path, resume: bool) -> bool:
             )
         if not _is_longer(before[key], now[key]):
             raise UserError(
-                f"{out}: {key} was {before[key]} and is {now[key]} now; a run that goes on can get longer, not shorter."
+                f"{out}: {key} was {before[key]} and is {now[key]} now; a resumed run can get longer, not shorter."
             )
     _remove(unfinished)
     return True

@@ -90,7 +90,7 @@ def train(
     recipe     the name of one that ships with tellapart (`tellapart models` lists them), a file, or its content
     data       data files
     out        folder of the run
-    resume     go on with the run in that folder, if there is one; more epochs or max_steps make it longer
+    resume     continue the run in that folder, if there is one; more epochs or max_steps make it longer
     overrides  fields of the recipe to set, nested or by dotted names: {"optim.lr": 1e-4, "data": {"limit": 500}}
 
     Example:

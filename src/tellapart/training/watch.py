@@ -20,7 +20,7 @@ class Watch:
     def stops(self) -> bool:
         return self._config.action == "stop"
 
-    def look(self, first: dict[str, float], now: dict[str, float]) -> str:
+    def check(self, first: dict[str, float], now: dict[str, float]) -> str:
         """What looks wrong in a validation, in words; nothing: an empty string."""
         if self._config.action == "off" or not first:
             return ""

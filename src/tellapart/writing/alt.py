@@ -70,7 +70,7 @@ def read_pages(site: Path, ignore: Names[str] = ()) -> Iterator[Page]:
         if b"\0" in page.data:
             page.problems.append(f"{path}: the page is not text in UTF-8 or another encoding of single bytes.")
         else:
-            _look(page, root, ignore)
+            _find_faults(page, root, ignore)
         yield page
 
 
@@ -80,7 +80,7 @@ def _pages(site: Path) -> Iterator[Path]:
         yield from (Path(folder, n) for n in names if Path(n).suffix.lower() in HTML_SUFFIXES + MARKDOWN_SUFFIXES)
 
 
-def _look(page: Page, root: Path, ignore: Names[str]) -> None:
+def _find_faults(page: Page, root: Path, ignore: Names[str]) -> None:
     found = [one for one in images(page.text, page.path.suffix.lower()) if not one.is_template]
     located = {id(one): _file(one.source, page.path, root) for one in found}
     page.images = [(one, place) for one in found if os.path.isabs(place := located[id(one)])]  # noqa: PTH117

@@ -143,12 +143,12 @@ def _word_by_word(scene: _Scene, places: Sequence[int]) -> Image.Image:
 
 def _four_panels(scene: _Scene, config: GliedConfig, place: int) -> Image.Image:
     """Global distilling on the left, local on the right; regions above attributes.  What a model lacks stays empty."""
-    looks, groups = scene.attention.words[place], scene.attention.groups
+    weights, groups = scene.attention.words[place], scene.attention.groups
     local = _regions(scene, place)
     group = groups[int(local.argmax())].cpu() if groups is not None else None
     pivot = config.attribute_distilling and not config.attributes_attend
-    collocated = looks.attributes[0].mean(0).cpu() if pivot else None
-    last = looks.attributes[-1].mean(0).cpu() if looks.attributes else None
+    collocated = weights.attributes[0].mean(0).cpu() if pivot else None
+    last = weights.attributes[-1].mean(0).cpu() if weights.attributes else None
     tile = _fitted(scene.photo, _LARGE)
     below = _LINE * (TOP + 1)
     before = scene.words[place - 1] if place else "the beginning"

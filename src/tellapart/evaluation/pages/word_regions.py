@@ -14,7 +14,7 @@ from tellapart.evaluation.pages.cards import WordRegions
 _MOST = 9  # the level of what the most needed word needs most
 
 
-def looked(captioner: PhotoCaptioner, file: Path, caption: str) -> WordRegions | None:
+def word_regions(captioner: PhotoCaptioner, file: Path, caption: str) -> WordRegions | None:
     """Of a caption that the captioner made; none where nobody knows which part of the photo a feature is of."""
     visual, words = captioner.visual_input, captioner.model.tokenizer
     tokens = words.encode(caption)

@@ -90,7 +90,7 @@ def scan(text: str, *, stop: int | None = None) -> list[str]:
                     break
                 notes.append((place, state))
         else:
-            if stop is not None and automaton.goes_on(state):
+            if stop is not None and automaton.can_continue(state):
                 raise NeedsWhatFollows
         hopeless.update(notes)
         matched = text[at:end]

@@ -70,7 +70,7 @@ def export(model: str | Path, out: Path, *, int8: bool = False) -> Difference:
     if (folder / STEP).exists():
         raise UserError(f"{folder} is exported already; give the folder that it was exported from.")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"--out {out}: this is there already; choose another name, or remove it first.")
+        raise UserError(f"--out {out}: exists already; choose another name, or remove it first.")
     captioner, _ = models.rebuild(folder, CAPTIONERS, "captioner", config)
     tokenizer = models.load_tokenizer(folder, config.settings)
     sizes = {name: _size(captioner, name) for name in models.streams_of(config.name)}
