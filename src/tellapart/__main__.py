@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
     with printable_streams():
         try:
             return _run(arguments)
-        except Exception:  # a fault of ours; Python itself would print it, but with whatever a file's name holds
+        except Exception:  # a fault of ours; Python itself would print it, but with all characters of a file's name
             traceback.print_exc()
             return 1
 

@@ -40,7 +40,7 @@ class Database:
                 raise UserError(
                     f"{path}: the database cannot be made ({error.strerror}); --database names another."
                 ) from None
-            # opened anew each time and never created: a file that was removed is noticed, not written into unseen
+            # opened each time and never created: a file that was removed is noticed, not written into unseen
             address = f"file:{quote(str(path.resolve()))}?mode=rw"
             self.engine = create_engine(
                 "sqlite://", creator=lambda: sqlite3.connect(address, uri=True, timeout=_WAIT), poolclass=NullPool
@@ -56,7 +56,7 @@ class Database:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Whatever goes wrong with the database, as DatabaseGone."""
+        """Every error of the database, as DatabaseGone."""
         try:
             yield
         except SQLAlchemyError as error:
@@ -65,5 +65,5 @@ class Database:
 
 
 def _durable(connection: Any, _: Any) -> None:
-    """On the disk before a commit returns, whatever was compiled in as the default."""
+    """On the disk before a commit returns, for any compiled-in default."""
     connection.execute("PRAGMA synchronous=FULL")

@@ -44,7 +44,7 @@ def sorry(code: int, sentence: str) -> JSONResponse:
 
 
 def add_page(server: FastAPI, package: str, *names: str) -> None:
-    """Files of the package's folder `page`; the first is what `/` shows.  No file is looked for by a request."""
+    """Files of the package's folder `page`; the first is what `/` shows.  No request names a file."""
     for place, name in enumerate(names):
         data = (resources(package) / "page" / name).read_bytes()
         show = _showing(data, _TYPES[name[name.rindex(".") :]])

@@ -56,7 +56,7 @@ class Memory(NamedTuple):
 
 
 class EncoderLayer(nn.Module):
-    """Regions look at each other and at the slots, then each thinks by itself."""
+    """Regions attend to each other and to the slots, then a feed-forward network."""
 
     def __init__(self, config: MeshedMemoryConfig):
         super().__init__()
@@ -83,7 +83,7 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """A word recalls the words before it, looks at the photo as every encoder layer left it, and thinks."""
+    """Attention to the words before and to every encoder layer's regions, then a feed-forward network."""
 
     def __init__(self, config: MeshedMemoryConfig):
         super().__init__()

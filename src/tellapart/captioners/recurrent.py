@@ -1,6 +1,6 @@
 """What captioners with an LSTM share: its cell, additive attention to regions, and a photo's regions as one vector.
 
-The gates of a cell are a sum of products, one for each thing that the cell hears.  Captioners compute them apart, so
+The gates of a cell are a sum of products, one for each input of the cell.  Captioners compute them apart, so
 that what does not depend on the word before (the photo, and in training all words of a caption) is multiplied once.
 """
 
@@ -25,10 +25,10 @@ def lstm(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def init_gates_(gates: Iterable[nn.Linear], word: nn.Linear) -> None:
-    """First weights with which words and photo are heard at the output from the first step on.
+    """Initial weights with which words and photo reach the output from the first step on.
 
     torch's own are so small that a signal fades on its way through a cell, and twice through two: for hundreds of steps
-    Up-Down then learned no more than how often each word is said (loss 5.6 after 200 steps, 4.9 with these).
+    Up-Down then learned no more than how frequent each word is (loss 5.6 after 200 steps, 4.9 with these).
 
     gates  all that goes into a cell; of those with a bias, the forget gate begins open
     word   from the cell's output to the words

@@ -1,4 +1,4 @@
-"""Show-Tell (Vinyals et al., 2015): an LSTM sees the photo once, as one vector before the first word, and then speaks.
+"""Show-Tell (Vinyals et al., 2015): an LSTM that sees the photo once, as a vector before the first word.
 
 The ST of the GLD paper.  Regions and grids are averaged into that vector.  Left out: the ensemble of the original, and
 its batch normalisation of the image embedding (the GLD paper's program has neither).

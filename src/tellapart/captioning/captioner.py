@@ -168,7 +168,7 @@ class PhotoCaptioner:
     ) -> Caption | Iterator[Caption]:
         """One photo -> its caption, or `BadPhoto`.  Several -> captions in order; of a bad one, the `error`.
 
-        search     how captions are looked for; with `n_best`, a `Caption` has the others as `candidates`
+        search     how captions are decoded; with `n_best`, a `Caption` has the others as `candidates`
         among      a collection: photos, folders of photos or data files, one or several.  Each caption is the one that
                    best tells its photo apart from its look-alikes there (itself, exact copies and near-duplicates such
                    as the frames of a burst left out)
@@ -279,7 +279,7 @@ class PhotoCaptioner:
     def with_attributes(self, captions: Iterable[Caption]) -> Iterator[Caption]:
         """The same captions, with the words that the captioner was given of each photo.
 
-        They are looked for once more: few ask for them.
+        They are computed once more: few ask for them.
         """
         given = self.visual_input.streams.get(ATTRIBUTES)
         if not isinstance(given, AttributeInput):

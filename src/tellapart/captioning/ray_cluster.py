@@ -119,7 +119,7 @@ def _import_ray() -> Any:
 
 
 def _knock(address: str) -> None:
-    """Refuses an address where nobody answers, or somebody else than Ray does."""
+    """Refuses an address where no server answers, or one that is not Ray."""
     if address.startswith("ray://"):  # Ray Data is not made for Ray's client protocol
         raise UserError(f"--ray {address}: give HOST:PORT of the head node, or auto, on a machine of the cluster.")
     found = re.fullmatch(r"\[?([^/]+?)\]?:(\d{1,5})", address)

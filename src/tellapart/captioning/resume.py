@@ -63,7 +63,7 @@ def by_place(rows: Sequence[Row], photos: Mapping[str, Input]) -> Rows:
 def arrange(rows: Sequence[Row], photos: Mapping[str, Input], settings: str, *, keep_all: bool = False) -> Rows:
     """Each row with the photo that it is of, named as this request names it, and marked if it is by hand.
 
-    keep_all  captions of what photos show now stay, whatever model and settings they were made with
+    keep_all  captions of what photos show now stay, of any model and settings
     """
     found = by_place(rows, photos)
     pictures = _pictures(
@@ -135,7 +135,7 @@ def is_by_hand(row: Row) -> bool:
         return True
     key = _key(row)
     if key is None:
-        return bool(row["caption"].strip())  # or somebody listed photos that are to be captioned
+        return bool(row["caption"].strip())  # or the row only lists a photo to be captioned
     return key[3] is not None and key[3] != _fingerprint(row)
 
 
@@ -252,7 +252,7 @@ def _exists(name: str) -> bool:
 
 
 def merged(existing: Sequence[Row], made: Iterable[Row]) -> Iterator[Row]:
-    """The rows that a file holds, and those that we put there and that somebody's editor did not know of."""
+    """The rows that a file holds, and those that we added while it was open in an editor."""
     yield from existing
     known = {(row["file"], row.get("key"), row.get("error")) for row in existing}
     yield from (row for row in made if (row["file"], row.get("key"), row.get("error")) not in known)

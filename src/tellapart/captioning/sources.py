@@ -95,7 +95,7 @@ def _propose_in_context(
     answers: int,
     photos: Sequence[str],
 ) -> Iterator[Proposed]:
-    """Captions to choose from, of a model that is told what is known of the photo, if it can be asked."""
+    """Candidates of a model; one that can be prompted gets the photo's context."""
     if _answering(captioner) is None:
         wide = replace(search, beam=max(search.beam, how.beam))
         yield from captioner.propose(photos, wide, samples=how.samples, temperature=how.temperature)

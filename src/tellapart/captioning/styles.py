@@ -55,7 +55,7 @@ def checked(language: str) -> str:
 
 
 def styled(source: CaptionSource, style: Style) -> CaptionSource:
-    """Captions in that style, whoever wrote them."""
+    """Captions in that style, from any source."""
 
     def caption(photos: Sequence[str]) -> Iterator[Caption]:
         for one in source.caption(photos):

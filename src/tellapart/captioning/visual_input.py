@@ -79,7 +79,7 @@ class VisualInput:
 
     def region_boxes(self, source: Source, loaded: LoadedPhoto) -> Tensor | None:
         """(R, 4): where the regions of a photo are, as fractions of what is seen of it, also where the captioner is not
-        given that; none where nobody knows, or where the one region is the whole photo."""
+        given that; none where they are unknown, or where the one region is the whole photo."""
         contents = dict(zip(self.streams, loaded.contents, strict=True))
         if BOXES in self.streams:
             return self.streams[BOXES].stream([contents[BOXES]]).values[0].float().cpu()

@@ -1,4 +1,4 @@
-"""Photos that appear in folders: found by polling, and captioned when nobody writes them any more."""
+"""Photos that appear in folders: found by polling, and captioned once they are completely written."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Arrivals:
         self._list, self._clock = list_photos, clock
         self._seen: dict[str, tuple[Status, float]] = {}  # file -> its status, and since when
         self._done: dict[str, Status] = {}
-        self.unfinished: set[str] = set()  # files that nobody should read yet
+        self.unfinished: set[str] = set()  # files that are still being written
 
     def poll(self) -> list[Input]:
         """Those that are to be captioned now; the same again at the next poll if they are not `done`."""
@@ -116,14 +116,14 @@ def watch(
 
 @contextmanager
 def _until_stopped() -> Iterator[None]:
-    """Both signals stop it where it is; what is saved then is valid, and goes on with the same command."""
+    """Both signals stop it where it is; what is saved then is valid, and the same command continues."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
     try:
         before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not in the main thread: whoever called decides how to stop
+    except ValueError:  # not in the main thread: the caller decides how to stop
         before = {}
     try:
         yield

@@ -147,7 +147,7 @@ def _rerank(captioner: PhotoCaptioner, photos: Sequence[Example]) -> dict[str, s
 
 
 def _show(grid: Grid, told_apart: Mapping[str, str]) -> None:
-    """What is said of one group, photo by photo."""
+    """The captions of one group, photo by photo."""
     width = max(map(len, [*grid.rows, _AMONG]))
     print(f"{_SHOWN}, each by itself, and re-ranked among the others (`tellapart caption PHOTOS --among PHOTOS`)")
     for number in grid.measured:

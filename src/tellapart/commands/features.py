@@ -1,4 +1,4 @@
-"""tellapart features: compute a data set's features once and keep them, or import those made elsewhere."""
+"""tellapart features: compute a data set's features once and keep them, or import those of other programs."""
 
 from __future__ import annotations
 

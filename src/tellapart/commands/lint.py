@@ -106,7 +106,7 @@ def rules(text: str) -> list[str]:
 def _photos_by_name(among: str, names: Iterable[str], source: Path) -> tuple[dict[str, str], list[str]]:
     """The files of the photos in `among` by what the captions call them: id, file, or path below the folder.
 
-    A photo that the captions do not know goes by its file.  The second part: a sentence for whatever could not be used.
+    A photo that the captions do not know goes by its file.  The second part: a sentence for each problem.
     """
     from tellapart.data.items import gather
 

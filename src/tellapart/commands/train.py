@@ -167,7 +167,7 @@ def _renewed(option: str, value: str) -> tuple[str, str]:
 
 
 def _with_short_forms(arguments: list[str]) -> list[str]:
-    """A bare word is the recipe, first or wherever it is nobody's value; and `--data A B` are the files of the data."""
+    """A bare word that is no option's value is the recipe; and `--data A B` are the files of the data."""
     recipes, data, rest, option = list[str](), list[str](), list[str](), ""
     for place, word in enumerate(arguments):
         bare = not word.startswith("-")

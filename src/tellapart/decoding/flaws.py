@@ -1,4 +1,4 @@
-"""What re-ranking holds against a caption, whatever it says."""
+"""What re-ranking counts against a caption."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from tellapart.metrics.stop_words import breaks_off, content
 
 
 def flaws(words: Sequence[str]) -> int:
-    """Content words that were said before, and breaking off: "a red bus and a red red car on a" has three."""
+    """Repeated content words, and breaking off: "a red bus and a red red car on a" has three."""
     times = Counter(content(words))
     return times.total() - len(times) + breaks_off(words)

@@ -23,7 +23,7 @@ Source = str | os.PathLike[str] | Image.Image
 
 
 class BadDetector(UserError):
-    """A file cannot be used as a detector, whatever the photo."""
+    """A file cannot be used as a detector at all."""
 
     def __init__(self, file: str | Path, reason: str):
         super().__init__(f"{file}: {reason}")

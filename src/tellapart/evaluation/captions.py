@@ -71,7 +71,7 @@ class Captioners:
         )
 
     def word_regions(self, speaker: str, photo: Path, caption: str) -> WordRegions | None:
-        """Which part of a photo the words of a caption rest on; nobody knows it of captions from a file."""
+        """Which part of a photo the words of a caption rest on; unknown for captions from a file."""
         return word_regions(self._loaded[speaker], photo, caption) if speaker in self._loaded else None
 
     def attention(self, captions: Mapping[str, Mapping[Path, str]], photos: int, word: str) -> list[Picture]:

@@ -274,7 +274,7 @@ def grid_of(
     training: TrainingCaptions | None = None,
     alone: bool = True,
 ) -> tuple[Grid | None, list[str]]:
-    """Caption a split with each model, and measure.  None where no model speaks of it; and what could not be used.
+    """Caption a split with each model, and measure.  None where no model has captions of it; and the problems.
 
     against   the row that others are compared with, or the first there is
     detector  of objects, whether captions name them

@@ -1,4 +1,4 @@
-"""What is compared, and on what: models as a user names them, splits of data sets, and who said what of which photo."""
+"""What is compared, and on what: models as a user names them, splits of data sets, and each model's captions."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def _by_text(examples: Sequence[Example], key: str, source: str) -> list[Example
 class ModelCaptions:
     """One model's captions of a split.
 
-    of_photo   photo -> its captions: one, or all references where people speak
+    of_photo   photo -> its captions: one, or all references of people
     of_people  the captions are the references themselves
     """
 
@@ -193,9 +193,9 @@ def from_file(model: Model, split: Split) -> ModelCaptions:
 def taking_part(
     captions: Sequence[ModelCaptions], split: Split, *, alone: bool
 ) -> tuple[list[ModelCaptions], list[int], list[str]]:
-    """Who can be compared on a split, the photos that all of them speak of, and what there is to say about it.
+    """Who can be compared on a split, the photos that all of them captioned, and sentences about the others.
 
-    Ids of two data sets may be alike by chance, so where there are several (not `alone`), a model has to speak of half
+    Ids of two data sets may be alike by chance, so where there are several (not `alone`), a model has to caption half
     of the photos to be a row.
     """
     photos, problems, kept = len(split.photos), [], []
@@ -215,7 +215,7 @@ def taking_part(
 
 
 def _missing(one: ModelCaptions, split: Split) -> list[str]:
-    """A sentence if a model does not speak of some photos: all are then measured on the others."""
+    """A sentence if a model has no captions of some photos: all are then measured on the others."""
     missing = [repr(photo.id) for row, photo in enumerate(split.photos) if row not in one.of_photo]
     if not missing:
         return []

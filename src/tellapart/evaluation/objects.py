@@ -37,7 +37,7 @@ def detect_objects(detector: Detector, split: Split) -> tuple[Split, DetectedObj
 
 
 def add(row: Row, detected: DetectedObjects, measured: list[int]) -> None:
-    """Add ObjPrec and ObjRec to a row; where people speak, of all their captions."""
+    """Add ObjPrec and ObjRec to a row; for people, of all their captions."""
     words: list[list[list[str]]] = [[] for _ in detected.weak]
     for photo in measured:
         words[photo] = tokenize(row.captions.of_photo[photo])

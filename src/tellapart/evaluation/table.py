@@ -74,7 +74,7 @@ def shown(name: str, value: float) -> str:
 
 
 def heading(name: str) -> tuple[str, str]:
-    """A score's name in two lines: the measure, and by whom."""
+    """A score's name in two lines: the measure, and its retriever."""
     if (seen := objects.parse(name)) is not None:
         return seen
     parsed = retrieval.parse(name)

@@ -252,7 +252,7 @@ def _page(
     words: Sequence[str],
     metrics: dict[str, float],
 ) -> bytes:
-    """The same photos whoever asks; words that people use of the photo stand out."""
+    """The same photos each time; words that people use of the photo stand out."""
     figures = []
     chosen = np.random.default_rng(0).permutation(len(seen))[:_SHOWN]
     for row in sorted(chosen.tolist()):

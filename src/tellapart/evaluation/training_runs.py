@@ -65,7 +65,7 @@ def _read(folder: Path, name: str) -> Run:
         recipe,
         validations,
         training,
-        max(last, int(position.get("step", 0))),  # a run that goes on has logged more than it has saved
+        max(last, int(position.get("step", 0))),  # a resumed run has logged more than it has saved
         position.get("seconds"),
         str(position.get("finished") or "not finished"),
     )

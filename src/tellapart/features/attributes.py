@@ -42,7 +42,7 @@ class AttributeSource:
     words          (W,) that it knows
     prepare        a photo, by its path or opened -> what is kept of it for `probabilities`, and the hash of its file
     probabilities  of B photos, (B, W)
-    made_by        what attributes must share to be used together, beside what is said here
+    made_by        what attributes must share to be used together, beside the fields here
     most           N: attributes of a photo
     threshold      words that are no more probable than this are no attributes
     part           what a model must carry to use it (`models.parts`), if anything

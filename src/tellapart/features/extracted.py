@@ -205,7 +205,7 @@ def add_missing(
 ) -> tuple[dict[str, str], int]:
     """Add what is missing or has changed; returns why photos failed, by id, and how many were computed.
 
-    quiet  whoever called will name the photos that failed
+    quiet  the caller names the photos that failed
     """
     if not missing_from(store, examples):
         return {}, 0

@@ -1,4 +1,4 @@
-"""Region features from elsewhere, such as bottom-up attention's: a store with a varying number of regions a photo.
+"""Imported region features, such as bottom-up attention's: a store with a varying number of regions a photo.
 
 regions.f16   (rows, cap, D) half precision, zeros behind a photo's last region
 boxes.f16     (rows, cap, 4) left, top, right, bottom as fractions of the photo's width and height; zeros where unknown
@@ -45,7 +45,7 @@ class ImportedFeatures:
 def from_identity(identity: dict[str, Any]) -> ImportedFeatures | None:
     """The features that a manifest or a model's config.json means; None if it means an encoder.
 
-    Raises ValueError where it is not said which.
+    Raises ValueError where they are not named.
     """
     if identity.get("from") != "elsewhere":
         return None

@@ -56,7 +56,7 @@ class StoredRows(ReadPhotos):
 
 
 def stored_rows(store: Store, files: Sequence[str], extraction: Extraction, title: str) -> StoredRows:
-    """Where photos are in a store; those that are missing or have changed are looked at first."""
+    """Where photos are in a store; those that are missing or have changed are read first."""
     examples = {file: Example(str(Path(file).absolute()), Path(file).absolute()) for file in files}
     wanted = list(examples.values())
     reasons, _ = add_missing(store, wanted, extraction, title, quiet=True)

@@ -50,7 +50,7 @@ def read(path: Path | str) -> Captions:
 
 
 def read_references(path: Path | str, split: str | None = None) -> Captions:
-    """What people said; `split` chooses a part of a data file."""
+    """References; `split` chooses a part of a data file."""
     path = Path(path)
     content = files.read_json_value(path, pairs=lambda pairs: _once(pairs, path))
     return references_from(content, path, split)

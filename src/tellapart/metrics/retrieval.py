@@ -10,7 +10,7 @@
     self R@K            as R@K, but the listener is the captioner itself: log p(caption | photo)
 
 A tie counts against the caption.  Every measure is given as sums over photos, so that intervals and paired tests are
-those of `bootstrap`.  A photo with several captions counts once, by their mean; a photo without one is nobody's target
+those of `bootstrap`.  A photo with several captions counts once, by their mean; a photo without one is no target
 and stays a distractor.
 
 The look-alikes of GEG are mined by the retriever's own image embeddings.  (The paper goes by way of their captions,

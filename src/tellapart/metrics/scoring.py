@@ -230,7 +230,7 @@ def chosen(metrics: str | Sequence[str] | None) -> Chosen:
 
 
 def without_references(training: TrainingCaptions | None) -> list[str]:
-    """Measures that can be computed of photos that nobody has described."""
+    """Measures that can be computed of photos without references."""
     lacking = {"references", "several captions", "Java"} | (set() if training else {"training captions"})
     return [name for name, measure in MEASURES.items() if lacking.isdisjoint(measure.needs)]
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Sentences:
-    """Sentence i is `tokens[starts[i] : starts[i] + lengths[i]]`; what lies between sentences is never looked at."""
+    """Sentence i is `tokens[starts[i] : starts[i] + lengths[i]]`; tokens between sentences are never read."""
 
     tokens: NDArray[np.int32]
     starts: NDArray[np.int64]  # (S,)
@@ -58,7 +58,7 @@ class Grouped:
 
 
 def check_photos(captions: Sentences, photos: NDArray[np.int64], count: int) -> None:
-    """Each caption is of one of `count` photos: a kernel would read whatever lies in memory."""
+    """Each caption is of one of `count` photos: a kernel would read beyond its arrays."""
     if photos.shape != (len(captions),):
         raise ValueError(f"{len(captions)} captions, but photos for {len(photos)}")
     if len(photos) and not 0 <= photos.min() <= photos.max() < count:

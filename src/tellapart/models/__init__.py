@@ -337,7 +337,7 @@ def start_from(name: str | Path, captioner: nn.Module, inputs: Inputs) -> None:
         )
     for stream, encoder in inputs.items():
         other = theirs[stream]
-        # With more frames there are more rows of the same kind, so that a captioner of photos can go on with clips.
+        # With more frames there are more rows of the same kind, so a captioner of photos can be fine-tuned on clips.
         fields = sorted((encoder.keys() | other.keys()) - {"frames"})
         if (field := next((key for key in fields if encoder.get(key) != other.get(key)), None)) is None:
             continue

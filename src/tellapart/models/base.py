@@ -67,7 +67,7 @@ def load(folder: Path, settings: dict[str, Any], device: torch.device) -> models
 
 
 def _allowed(name: str, folder: Path) -> str:
-    """A model that somebody sent must not decide what is read from this machine: a base lies beside it, is an embedded
+    """A downloaded model must not decide what is read from this machine: a base lies beside it, is an embedded
     one or on the hub, or the user names it."""
     path = Path(name)
     local = path.is_absolute() or ".." in path.parts or path.exists()  # otherwise an embedded one, or a hub id

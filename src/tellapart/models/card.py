@@ -110,7 +110,7 @@ where they come from, and refuses others.
 
 ## What it was trained on
 
-Not said by whoever shared it.  Photos and captions have licences of their own, which the weights may inherit.
+Not stated.  Photos and captions have licences of their own, which the weights may inherit.
 """
 
 

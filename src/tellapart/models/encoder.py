@@ -66,7 +66,7 @@ def encoder_from(identity: dict[str, Any], device: torch.device, folders: Iterab
 def _encoder_here(config: EncoderConfig, sha256: str, device: torch.device) -> PhotoEncoder:
     """The encoder of a name or hub id; or, where it is a folder, the one of those that the user names.
 
-    A model that somebody sent must not decide what is read from this machine.
+    A downloaded model must not decide what is read from this machine.
     """
     from tellapart.models import clip_words, parts
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 INSTALL = "pip install 'tellapart[vlm]'"
 OWN_PROMPT = "tellapart_prompt"  # in config.json of a model that we trained
-PROMPTS = {  # model_type: what a model of this kind was trained to go on from or to answer; others are asked as people
+PROMPTS = {  # model_type: what a model of this kind was trained to continue or to answer; others are asked as people
     "blip": "a picture of",
     "blip-2": "a photo of",
     "git": "",

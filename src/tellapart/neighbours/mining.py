@@ -1,4 +1,4 @@
-"""Which photos of a collection look alike: by the vectors of the photos, or by what is said of them.
+"""Which photos of a collection look alike: by the vectors of the photos, or of their captions.
 
 By image: the photos whose vectors are nearest to the target's.
 By caption (the similar groups of GEG): the score of a photo is the best fit of any of its captions to the target.
@@ -29,10 +29,10 @@ _MORE = 4  # neighbours beyond those wanted, in the place of near-duplicates; an
 
 @dataclass(frozen=True)
 class Captions:
-    """What is said of the photos, as vectors in one space with those of the photos."""
+    """Captions of the photos, as vectors in one space with those of the photos."""
 
     vectors: Vectors  # (M, E)
-    photo: NDArray[np.int64]  # (M,) the position of the photo of which it is said
+    photo: NDArray[np.int64]  # (M,) the position of its photo
 
 
 def mine(

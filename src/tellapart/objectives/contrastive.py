@@ -36,7 +36,7 @@ def max_violation(
     """VSE++: a pair must beat its hardest other photo and its hardest other caption in the batch by a margin.
 
     hardest  False: it must beat every other one, and the shortfalls are averaged: a start from which the hardest are
-             worth looking at, for at first they are hard by chance
+             useful: at first they are hard by chance
 
     Mean over pairs, so that the learning rate need not follow the batch size; the authors' program has the sum.
     """

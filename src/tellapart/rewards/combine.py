@@ -49,7 +49,7 @@ class Combined:
 
     The running spreads, and what terms remember, are all that changes between calls.  A step in which a term is the
     same for all captions of a photo says nothing of the term's scale, and leaves its running spread as it is.  A term
-    that has always been so is not divided: a baseline takes away whatever it adds.
+    that has always been so is not divided: a baseline takes away all that it adds.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Combined:
             term.restore(state[f"{name}/{_MEMORY}"])
 
     def _rewards(self, sampled: SampledCaptions) -> dict[str, Reward]:
-        # In single precision, whatever the captioner's: in bf16, cosines of thousands of photos are often equal.
+        # In single precision, also for a captioner in bf16: in bf16, cosines of thousands of photos are often equal.
         with torch.autocast(sampled.words.device.type, enabled=False):
             rewards = {name: term(sampled) for name, term in self._terms.items()}
         for name, factors in self._of_photos.items():

@@ -48,7 +48,7 @@ Source = tuple[Stores, Sequence[Example]]
 
 FOUND_BY = ("image", "caption")  # how look-alikes are found by the retriever; else there is a file of them
 _DEEPER = 4  # times as many where near-duplicates are dropped
-_FARTHER = 10  # times as many look-alikes are looked for where a curriculum begins with the farther ones
+_FARTHER = 10  # times as many look-alikes are searched where a curriculum begins with the farther ones
 
 
 def image_retrievers_of(config: RewardsConfig, load: Callable[[str], Retriever]) -> list[Retriever]:
@@ -202,7 +202,7 @@ class RewardContext:
         if how not in FOUND_BY:
             return self._from_file(Path(how), wanted)
         limit = self.config.near_duplicates
-        deep = wanted if limit == 1 else _DEEPER * wanted  # more are looked for where some are dropped
+        deep = wanted if limit == 1 else _DEEPER * wanted  # more are searched where some are dropped
         rule = Rule(how, k=deep, retriever=self.retriever.name, retriever_sha256=self.retriever.sha256)  # type: ignore[arg-type]
         indices, scores = self._mined(rule, self._by_retriever)
         return _without(indices, scores, scores > limit, wanted) if limit < 1 else (indices, scores)

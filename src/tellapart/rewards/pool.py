@@ -95,7 +95,7 @@ def make(
     out.mkdir(parents=True, exist_ok=True)
     names = relative_names([files.real(example.file) for example in examples], files.real(out))
     records = [{"id": e.id, "file": name, "captions": e.captions} for e, name in zip(examples, names, strict=True)]
-    is_own = retriever not in EMBEDDED and files.is_folder(Path(retriever))  # a trainer may run elsewhere
+    is_own = retriever not in EMBEDDED and files.is_folder(Path(retriever))  # a trainer may run in another folder
     head = {
         "format": FORMAT,
         "retriever": {"load": str(files.real(Path(retriever))) if is_own else retriever, "sha256": loaded.sha256},
@@ -221,7 +221,7 @@ def _mapped(file: Path) -> dict[str, Tensor]:
     with file.open("rb") as opened:
         size = int.from_bytes(opened.read(8), "little")
         header = json.loads(opened.read(size))
-    pages = np.memmap(file, np.uint8, "c")  # what nobody writes to is shared
+    pages = np.memmap(file, np.uint8, "c")  # pages without writes are shared
     found = {}
     for name in _SHAPES:
         begin, end = (8 + size + offset for offset in header[name]["data_offsets"])

@@ -2,7 +2,7 @@
 
 A job (a run, or a mean) is known by a key: the hash of its resolved recipe, of the data files that it names, and of the
 keys of the jobs that it uses.  What is done and has the same key is not done again.  What has another key now is set
-aside, never deleted, and run anew, and so is everything that uses it.  DIR/chain.json keeps the keys.
+aside, never deleted, and run again, and so is everything that uses it.  DIR/chain.json keeps the keys.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Record:
         return self._runs.get(name) == {"key": key, "done": True} and _has_weights(self._out / name)
 
     def begin(self, name: str, key: str) -> bool:
-        """Makes room for a job; True if it goes on from where it was stopped."""
+        """Makes room for a job; True if it continues a stopped run."""
         folder = self._out / name
         for above in list(folder.parents)[: len(Path(name).parts) - 1]:  # a stage that has seeds now was one run
             if str(above.relative_to(self._out)) in self._runs:
@@ -300,7 +300,7 @@ def _answer(connection: Connection, process: BaseProcess) -> tuple[Any, ...]:
 
 
 def _stop(processes: list[BaseProcess]) -> None:
-    """Ends those that are under way as Ctrl-C does: they save, and --resume goes on with them."""
+    """Ends those that are under way as Ctrl-C does: they save, and --resume continues them."""
     for process in processes:
         process.terminate()
     deadline = time.monotonic() + 60

@@ -69,7 +69,7 @@ def encoders_of(recipe: Recipe, device: torch.device) -> Encoders:
 
 
 def kinds_taken(encoders: Encoders) -> tuple[Kind, ...]:
-    """The kinds of items that all of them take; features that were imported are of any."""
+    """The kinds of items that all of them take; imported features may be of any."""
     takes = [
         getattr(encoder, "takes", ITEMS) for encoder in encoders.values() if not isinstance(encoder, ImportedFeatures)
     ]
@@ -100,7 +100,7 @@ class Chosen:
 def choose(recipe: Recipe, *, takes: Collection[Kind]) -> tuple[list[Chosen], list[str]]:
     """Of every data file what is learned from and what the run is judged by; and records that cannot be used.
 
-    All that can be wrong with data files is found here, before anybody looks at a photo.
+    All that can be wrong with data files is found here, before any photo is read.
 
     takes  the kinds of items that are learned from; without any only captions count, and records need no file
     """

@@ -2,7 +2,7 @@
 
 It owns the optimiser, clipping, accumulation, number type, logging, validation, saving and stopping; an objective owns
 only a step, from a batch to a loss and a log line.  Several processes go through it side by side: each has its share of
-every batch, their gradients are added up, and whatever one of them decides all decide.
+every batch, their gradients are added up, and all take the same decisions.
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ def fit(
     mean: MeanWeights | None = None,
     world: ProcessGroup = SINGLE,
 ) -> Position:
-    """Train until the epochs are over, the validation metric stops getting better, or somebody interrupts.
+    """Train until the epochs are over, the validation metric stops getting better, or it is interrupted.
 
-    watch  is told of the validations, and of one before the first step, and says what looks wrong
+    watch  gets the validations, and one before the first step, and says what looks wrong
     mean   the running mean of the weights, where the step uses it, too
     """
     optimizer = build_optimizer(model, recipe)
@@ -243,10 +243,10 @@ class _Run:
 
 
 def _longer(recipe: Recipe, position: Position, total: int, steps_per_epoch: float) -> str:
-    """What to say of a run that goes on with another number of steps than it had; nothing of any other.
+    """A sentence about a run that is resumed with another number of steps; empty for any other.
 
     The rate is a function of the step and of that number: where it falls towards the end, it rises to where the longer
-    run would be.  Steps, batches and draws go on as if the run had never had another number.
+    run would be.  Steps, batches and draws continue as if the run had never had another number.
     """
     if position.total in (0, total):
         return ""
@@ -320,7 +320,7 @@ class Log:
     """log.jsonl: a line every few steps with the means since the last one.  Without a file nothing is written."""
 
     def __init__(self, file: Path | None, after: int):
-        """Lines behind the checkpoint that a run goes on from belong to steps that it will do again."""
+        """Lines after the checkpoint that a run resumes from belong to steps that it will do again."""
         self.file = file
         self._values: dict[str, list[float]] = defaultdict(list)
         self._since = time.monotonic()
@@ -365,7 +365,7 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
 
     try:
         before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not in the main thread: whoever called decides how to stop
+    except ValueError:  # not in the main thread: the caller decides how to stop
         before = {}
     try:
         yield lambda: bool(noted)

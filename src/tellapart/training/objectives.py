@@ -25,7 +25,7 @@ Network = Literal["captioner", "retriever", "network"]
 class Objective:
     """description  in a line
     trains       the kind of network that it is for
-    build        makes what the loop needs: of the recipe, what was prepared, the run folder, whether the run goes on,
+    build        makes what the loop needs: of the recipe, the preparation, the run folder, whether it is resumed,
                  the device and the processes
     metrics      what its validation reports, where it trains a network of the third kind
     network      which tagger it trains, if any: its settings are then known

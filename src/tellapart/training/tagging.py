@@ -145,7 +145,7 @@ def _regions(recipe: Recipe, prepared: Prepared, world: ProcessGroup) -> _Read:
         split(sources, recipe.data.train_split, recipe.data.limit),
         split(sources, recipe.data.val_split, held_out(recipe)),
     )
-    nothing = WordTokenizer([])  # captions are read elsewhere
+    nothing = WordTokenizer([])  # captions are not read here
     training = CaptionedPhotos(parts[0], nothing, 1, views(recipe, prepared.encoders, parts[0], world))
     judged_by = CaptionedPhotos(parts[1], nothing, 1)
 

@@ -24,7 +24,7 @@ FAULTS = ("Rep", "BadEnd", "Stutter", "UnusualOrder")  # measures of captions th
 # What `validate` reports, with any judges
 METRICS = ("loss", "accuracy", "CIDEr-D", "unique", "length", *FAULTS)
 LAST = "last"  # the name of a validation metric by which the last checkpoint is the best
-WITHOUT_REFERENCES = (LAST, "unique", *FAULTS)  # what can be asked of photos that nobody has described
+WITHOUT_REFERENCES = (LAST, "unique", *FAULTS)  # what can be asked of photos without references
 
 _FITS = ("words", "loss", "accuracy")  # of a log line of cross-entropy
 _BATCH = 32

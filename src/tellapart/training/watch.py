@@ -1,4 +1,4 @@
-"""Is a policy going astray?  Captions that collapse are seen in how they look long before anybody reads them."""
+"""Is a policy collapsing?  Simple statistics of its captions show it early."""
 
 from __future__ import annotations
 

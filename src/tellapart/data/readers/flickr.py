@@ -84,6 +84,6 @@ def _comma_separated(columns: int) -> Line:
             return None
         if len(cells) < columns:
             return None
-        return cells[0].strip(), ",".join(cells[columns - 1 :])  # a caption with commas that nobody quoted
+        return cells[0].strip(), ",".join(cells[columns - 1 :])  # a caption with unquoted commas
 
     return parse

@@ -20,7 +20,7 @@ PHOTO_FOLDERS = (
 
 SPLITS = {
     "train": "train",
-    "restval": "train",  # Karpathy's name for the rest of COCO's val, which everybody trains on
+    "restval": "train",  # Karpathy's name for the rest of COCO's val, which is used for training
     "val": "val",
     "valid": "val",
     "validation": "val",

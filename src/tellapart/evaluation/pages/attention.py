@@ -51,7 +51,7 @@ class _Scene:
 
 
 def draw(captioner: PhotoCaptioner, file: Path, caption: str, word: str = "") -> bytes | None:
-    """A PNG; none where the captioner has no attention, or nobody knows where its regions are.
+    """A PNG; none where the captioner has no attention, or the places of its regions are unknown.
 
     word  of the caption: the one whose four panels are drawn of GLIED, and the only one of other captioners; without
           it, all words, and of GLIED the content word whose attention is most on one region

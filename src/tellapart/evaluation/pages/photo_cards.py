@@ -1,6 +1,6 @@
 """The photos of an evaluation as a list of cards: which of them, in which order, and what stands behind a caption.
 
-Which photos are taken is drawn by a seed, and nobody chooses; those whose ranks changed most come with them.
+Photos are sampled by a seed; those whose ranks changed most come with them.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _columns(grid: Grid, places: Mapping[str, Places]) -> Columns:
 
 
 def _why_these(cards: Sequence[Card], kinds: Sequence[Kind], best: str, base: str) -> str:
-    """Which photos are shown at first, said plainly: they are no fair sample."""
+    """Which photos are shown first, in a sentence: they are no fair sample."""
     shown = len(kinds[0].cards) if kinds and kinds[0].at_first else 0
     if not shown:
         return f"Those photos first of which {best} says other things than {base}, in people's words."

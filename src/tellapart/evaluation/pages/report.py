@@ -45,7 +45,7 @@ from tellapart.metrics.retrieval import recalls
 EXAMPLES = 24
 _EARNING = 200  # photos among which those are whose words' rewards are shown
 _MAPPED = 1000  # captions on a map
-_FEWEST = 50  # photos that are worth one
+_FEWEST = 50  # photos, at least, for a chart
 _FIRST = (1, 2, 5, 10, 20, 50, 100)
 _SEED = 0
 _SMALL = "Below a figure: its 95 % interval; \N{GREEK CAPITAL LETTER DELTA}, the difference, with the same."

@@ -15,7 +15,7 @@ _MOST = 9  # the level of what the most needed word needs most
 
 
 def word_regions(captioner: PhotoCaptioner, file: Path, caption: str) -> WordRegions | None:
-    """Of a caption that the captioner made; none where nobody knows which part of the photo a feature is of."""
+    """Of a caption that the captioner made; none where it is unknown which part of the photo a feature belongs to."""
     visual, words = captioner.visual_input, captioner.model.tokenizer
     tokens = words.encode(caption)
     encoder = visual.encoder

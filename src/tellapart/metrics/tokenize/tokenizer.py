@@ -61,7 +61,7 @@ class NeedsWhatFollows(Exception):
 def scan(text: str, *, stop: int | None = None) -> list[str]:
     """The words of a text; with `stop`, of the part before it, which ends in a blank or the text's end.
 
-    With `stop`, NeedsWhatFollows is raised unless the words would be the same whatever came after the text.
+    With `stop`, NeedsWhatFollows is raised unless the words would be the same for any text behind it.
     """
     automaton = scanner()
     step, rows, accepted = automaton.step, automaton.rows, automaton.accepted
@@ -108,7 +108,7 @@ def scan(text: str, *, stop: int | None = None) -> list[str]:
 def words_before(piece: str, following: str) -> Words | None:
     """The words of a piece between blanks, given the character behind the blank; None if more must be known.
 
-    Without `following`, None unless they are the same whatever follows. A piece may end with END instead of a blank.
+    Without `following`, None unless they are the same for any text behind. A piece may end with END instead of a blank.
     """
     last = piece.endswith(END)
     try:
