@@ -138,12 +138,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: the recipe is empty.")
     if not isinstance(content, dict):
         raise UserError(f"{path}: a recipe is a YAML file of `key: value`; this one is not.")
-    try:
-        content, notes = former_names.renewed(content)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-    former_names.announce(f"{path}: {note}" for note in notes)
-    return dict(content)
+    return dict(former_names.renewed(content))
 
 
 def _check(own: dict[str, Any], path: Path) -> None:

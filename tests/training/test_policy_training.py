@@ -276,7 +276,7 @@ def test_what_a_watch_sees():
     assert "4 % of the captions have an unusual order of words (1 % before)" in watch.check(
         first, first | {"UnusualOrder": 0.04}
     )
-    assert Watch(WatchConfig("off"), photos=1000).look(first, first | {"unique": 0.0}) == ""
+    assert Watch(WatchConfig("off"), photos=1000).check(first, first | {"unique": 0.0}) == ""
     assert [Watch(WatchConfig(action), photos=9).stops for action in ("warn", "stop", "off")] == [False, True, False]
 
 
@@ -296,7 +296,7 @@ SOUND = {"unique": 1.0, "length": 10.0, "Rep": 0.0, "BadEnd": 0.0, "Stutter": 0.
 @pytest.mark.parametrize("name", ["Stutter", "UnusualOrder"])
 def test_a_few_captions_are_no_collapse(name, photos, captions, seen):
     """What chance could do as well is not cried about."""
-    found = Watch(WatchConfig(), photos=photos).look(SOUND, SOUND | {name: captions / photos})
+    found = Watch(WatchConfig(), photos=photos).check(SOUND, SOUND | {name: captions / photos})
     assert bool(found) == seen
 
 

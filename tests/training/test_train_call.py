@@ -73,7 +73,6 @@ def test_weights_of_rewards_are_one_value_and_one_of_them_can_be_set():
 
     assert weights({"objective": {"rewards": {"weights": {"geg_avg": 2}}}}) == {"geg_avg": 2}
     assert weights({"objective.rewards.weights.geg_avg": 2}) == {"cider_d": 1, "geg_avg": 2}
-    assert weights({"objective.rewards.terms": {"usage": 2}}) == {"unusual_order": 2}  # their former names
 
 
 def test_a_recipe_may_be_a_file_or_build_on_one_and_a_run_can_get_longer(data, tmp_path):

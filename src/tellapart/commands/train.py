@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from tellapart import former_names, plain_yaml, recipe_files, recipe_values
+from tellapart import plain_yaml, recipe_files, recipe_values
 from tellapart.commands.arguments import Parser, positive
 from tellapart.errors import UserError
 from tellapart.printable import print_message, print_row
@@ -152,18 +152,12 @@ def _apart(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
         if option == name or name.split(".")[0] not in Recipe.__dataclass_fields__:
             options.append(word)
         elif joined:
-            changes.append(_renewed(name, value))
+            changes.append((name, value))
         elif given:
-            changes.append(_renewed(name, given.pop(0)))
+            changes.append((name, given.pop(0)))
         else:
             raise UserError(f"{option}: a value must follow.")
     return options, changes
-
-
-def _renewed(option: str, value: str) -> tuple[str, str]:
-    name, text, notes = former_names.renewed_option(option, value)
-    former_names.announce(notes)
-    return name, text
 
 
 def _with_short_forms(arguments: list[str]) -> list[str]:

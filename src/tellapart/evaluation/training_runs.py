@@ -73,7 +73,7 @@ def _read(folder: Path, name: str) -> Run:
 
 def _recipe(file: Path) -> Recipe:
     try:
-        recipe = recipe_values.filled(Recipe(), former_names.renewed(plain_yaml.read(file))[0], strict=False)
+        recipe = recipe_values.filled(Recipe(), former_names.renewed(plain_yaml.read(file)), strict=False)
     except UserError as error:
         raise UserError(f"{file} is damaged: {str(error).removeprefix(f'{file}: ')}") from None
     return recipe

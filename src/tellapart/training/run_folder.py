@@ -56,7 +56,7 @@ def claim(recipe: Recipe, out: Path, resume: bool) -> bool:
     if not resume:
         raise UserError(f"{out} holds a run already; --resume continues it, another --out starts a new one.")
     try:
-        stored, now = flat(former_names.renewed(plain_yaml.read(file))[0]), flat(plain(recipe))
+        stored, now = flat(former_names.renewed(plain_yaml.read(file))), flat(plain(recipe))
     except UserError:
         raise UserError(f"{file} is damaged or missing; choose another --out.") from None
     before = flat(plain(Recipe())) | stored
