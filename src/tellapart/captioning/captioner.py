@@ -28,13 +28,13 @@ from tellapart.data.streams import ATTRIBUTES
 from tellapart.data.tokenizers import split_words
 from tellapart.decoding.candidates import candidates, in_words
 from tellapart.decoding.contrast import contrastive_search
-from tellapart.decoding.flaws import flaws
 from tellapart.decoding.rules import Rules
 from tellapart.decoding.search import Search
 from tellapart.encoders import PhotoEncoder
 from tellapart.errors import BadPhoto, UserError
 from tellapart.features.attributes import named
 from tellapart.features.extracted import read_item
+from tellapart.metrics.stop_words import flaws
 from tellapart.models import card as sharing
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.parallel import batched, ordered_map

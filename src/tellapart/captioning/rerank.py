@@ -37,8 +37,8 @@ from tellapart.captioning.kinds import COPIES_ABOVE, Bursts, Chosen, copied, wit
 from tellapart.data.captions import Candidate, Caption, Proposed
 from tellapart.data.tokenizers import Tokenizer, split_words
 from tellapart.decoding.contrast import Listener
-from tellapart.decoding.flaws import flaws
 from tellapart.errors import UserError
+from tellapart.metrics.stop_words import flaws
 from tellapart.neighbours import thresholds
 from tellapart.parallel import batched
 from tellapart.retrievers.embeddings import Embedded, embed_photos

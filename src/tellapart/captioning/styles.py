@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Literal, get_args
+from typing import Literal
 
 from tellapart.captioning.chatter import LONGEST_ALT, caption_in, whole_sentences
 from tellapart.captioning.contrast_prompt import CONTRAST_PROMPT
@@ -18,7 +18,6 @@ from tellapart.metrics.stop_words import NEVER_LAST, content
 from tellapart.parallel import batched
 
 Style = Literal["caption", "alt", "tags"]
-STYLES: tuple[Style, ...] = get_args(Style)
 MOST_TAGS = 10
 _BATCH = 16  # captions that are translated together
 
