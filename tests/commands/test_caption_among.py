@@ -236,12 +236,13 @@ def test_one_photo_under_two_names_is_refused(choose, photo_folder, tmp_path):
 
 @pytest.mark.slow
 def test_a_request_that_fails_leaves_the_captions_that_are_there(
-    among, photo_folder, tmp_path, tellapart, small_retriever
+    among, photo_folder, tmp_path, tellapart, small_retriever, serve
 ):
     out = tmp_path / "out.jsonl"
     among("--out", out)
     before = out.read_bytes()
-    server = ("--endpoint", "http://127.0.0.1:9", "--endpoint-model", "m", "--timeout", "1")
+    no_key = serve(lambda *_: (401, b"", {}))
+    server = ("--endpoint", f"{no_key.url}/v1", "--endpoint-model", "m")
     code, _, _ = tellapart(
         "caption", photo_folder, "--among", photo_folder, "--retriever", small_retriever, *server, "--out", out
     )
