@@ -1,4 +1,4 @@
-"""Reading what a user hands over, and writing so that a kill or a full disk never costs what was there before."""
+"""Reading files of users, and writing so that a kill or a full disk never costs what was there before."""
 
 from __future__ import annotations
 

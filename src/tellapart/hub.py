@@ -1,4 +1,4 @@
-"""The Hugging Face hub: folders that are fetched from it and put onto it.  No program that lies there is ever run."""
+"""The Hugging Face hub: folders that are downloaded and uploaded.  No code from there is ever run."""
 
 from __future__ import annotations
 

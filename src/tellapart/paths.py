@@ -1,4 +1,4 @@
-"""Where things lie: what we keep between runs, and the files of packages that are installed beside us."""
+"""Where things are: what we keep between runs, and the files of packages that are installed beside us."""
 
 from __future__ import annotations
 

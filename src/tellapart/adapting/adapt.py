@@ -1,4 +1,4 @@
-"""`tellapart.adapt`: discriminative fine-tuning from photos alone (DiscriTune), kept only if it does good.
+"""`tellapart.adapt`: discriminative fine-tuning from photos alone (DiscriTune), kept only if it helps.
 
 In the folder `out`, while it works: work/ with the captioner before, the run, features and captions, so that a call
 that was killed continues where it stopped.  In the end adapt.json and report.html; and the model, if it is kept.

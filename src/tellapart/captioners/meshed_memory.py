@@ -1,4 +1,4 @@
-"""Meshed-Memory Transformer (Cornia et al., 2020): regions also look at learned slots, words at every encoder layer.
+"""Meshed-Memory Transformer (Cornia et al., 2020): regions also attend to learned slots, words to all encoder layers.
 
 The encoder's attention has keys and values beside those of the regions, which no photo changes: what is known before
 anything is seen.  The decoder looks at the regions as each encoder layer left them, and a gate of each decides, number

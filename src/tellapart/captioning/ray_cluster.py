@@ -1,4 +1,4 @@
-"""Work for the workers of a Ray cluster: batches go out, what is made of them comes back as it is done.
+"""Batches of work for a Ray cluster; results come back as they are done.
 
 The one place that knows Ray.  Workers are not brought back to life by Ray: a worker that is to start again waits for
 free processors, and where its whole machine has gone there are none, so that its batches would wait for ever.  Instead

@@ -1,4 +1,4 @@
-"""Captions as alternative text or tags, and in other languages: what is asked of a server, and how answers end up."""
+"""Captions as alternative text or tags, and in other languages: prompts for a server, and the form of its answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every detector is to those that use one: YOLOX as an ONNX file, or a DETR of transformers."""
+"""The interface of every detector: YOLOX as an ONNX file, or a DETR of transformers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encoders: pixels in, features out.  The table of those there are, their settings, and where their weights lie.
+"""Encoders: pixels in, features out.  The table of those there are, their settings, and where their weights are.
 
 Nothing here loads torch, so that recipes can be read and models listed at once.
 """

@@ -1,4 +1,4 @@
-"""What a clip shows and what is done in it, as probabilities of labels: classifiers from a file of weights.
+"""Objects and actions of a clip, as probabilities of labels: classifiers from a file of weights.
 
 The file's tensors say which network it is:
 

@@ -1,4 +1,4 @@
-"""Networks in the form of transformers, from a folder or the Hugging Face hub: what all that are loaded so share.
+"""Networks in the form of transformers, from a folder or the Hugging Face hub: what loading them has in common.
 
 Weights are read from safetensors only, and no code that comes with a model is run.
 """

@@ -1,4 +1,4 @@
-"""LD on show: how much the n-grams of the training references weigh (Figs. 3-4), and what words earn by it (Fig. 5)."""
+"""LD in figures: how much n-grams of the training references weigh (Figs. 3-4), and what words earn by it (Fig. 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A grid for a person at a terminal: rows are models, figures times 100, marks where a row differs from another."""
+"""A grid as a table for the terminal: rows are models, figures times 100, marks where a row differs from another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a frozen network sees in photos, kept between runs: one store in the user's cache for each network."""
+"""Outputs of a frozen network for photos, kept between runs: one store in the user's cache for each network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Captions and references as people have them: by id in a dict or a file, COCO results, COCO annotations, data files.
+"""Captions and references in any common form: by id in a dict or a file, COCO results, COCO annotations, data files.
 
     captions     {id: caption}, {id: [captions]}, [{"image_id", "caption"}], or the rows of `tellapart caption --out`
     references   {id: [captions]}, COCO annotations, or a data file

@@ -1,4 +1,4 @@
-"""What measures and rewards both ask of similarities, written once: numpy arrays and torch tensors do the same here.
+"""Functions of similarities that measures and rewards share, for numpy arrays and torch tensors alike.
 
 (Measures are numpy, so that `score` starts quickly; rewards are torch, on the device of the captions.)
 """

@@ -1,4 +1,4 @@
-"""What makes a retriever: captions and what they are about should meet, and others should not.
+"""Contrastive losses of retrievers: captions should be near what they describe, and far from others.
 
 B photos, N = B*K captions grouped by photo, E embedding size; all embeddings of unit norm.
 """

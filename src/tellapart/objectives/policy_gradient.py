@@ -1,4 +1,4 @@
-"""Policy gradient: what the captioner says becomes likelier by as much as its reward is above that of the rest.
+"""Policy gradient: a sampled caption becomes likelier by how far its reward is above the baseline.
 
 REINFORCE (Williams, 1992) for captions, self-critical training (SCST; Rennie et al., 2017) and what grew out of them:
 where captions come from, what they are compared with, how advantages are scaled and how the loss is summed up are

@@ -1,4 +1,4 @@
-"""Rewards for saying what people say: CIDEr-D, CIDEr, BLEU, ROUGE-L and METEOR of sampled token ids.
+"""Rewards for agreeing with the references: CIDEr-D, CIDEr, BLEU, ROUGE-L and METEOR of sampled token ids.
 
 The same code as the metrics of these names, and but for METEOR without text in between.  Sampling on a GPU, the ids are
 copied to the CPU (16 KB for 200 captions of 20 words) and the rewards back: the comparison takes a microsecond or two a

@@ -1,4 +1,4 @@
-"""A pool: what rewards need of a set of photos, in a folder that other people's trainers can open.
+"""A pool: what rewards need of a set of photos, in a folder that other trainers can open.
 
     pool.json         the retriever, and each photo's id, file and references
     pool.safetensors  image vectors, look-alikes, document frequencies; memory-mapped, so that processes share them

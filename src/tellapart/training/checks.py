@@ -1,4 +1,4 @@
-"""What a recipe's types cannot say; found before anything is computed."""
+"""Checks of a recipe beyond the types of its fields, before anything is computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data that a recipe names: examples of each file with their features, those of a split, and who is left out."""
+"""The data that a recipe names: examples of each file with their features, those of a split, and which are left out."""
 
 from __future__ import annotations
 

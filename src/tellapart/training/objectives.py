@@ -1,4 +1,4 @@
-"""The table of objectives: what a run optimises, which kind of network it trains, and who makes its parts.
+"""The table of objectives: what a run optimises, which kind of network it trains, and how its parts are built.
 
 A third kind of network, neither captioner nor retriever, such as a tagger, is one more entry; a plugin may bring it.
 """

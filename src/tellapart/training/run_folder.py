@@ -1,4 +1,4 @@
-"""The folder of a run: whose it is.  It holds the recipe that it was started with, and takes no other."""
+"""The folder of a run: it holds the recipe that it was started with, and takes no other."""
 
 from __future__ import annotations
 

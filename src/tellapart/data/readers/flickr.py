@@ -1,4 +1,4 @@
-"""Flickr8k and Flickr30k as text, a caption to a line, in the three forms that are about:
+"""Flickr8k and Flickr30k as text, a caption to a line, in the three published forms:
 
     1000268201_693b08cb0e.jpg#0<TAB>A child in a pink dress ...       Flickr8k.token.txt, results_20130124.token
     image,caption                                                     captions.txt, with or without a comment_number

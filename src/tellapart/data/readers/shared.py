@@ -1,4 +1,4 @@
-"""What readers share: where the photos of a data set lie, and which split a name stands for."""
+"""What readers share: where the photos of a data set are, and which split a name stands for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Photos on a page, each with its look-alikes and what several speakers say of it.
+"""Photos on a page, each with its look-alikes and the captions of several models.
 
 A card is one photo; or one clip, a strip of its frames above the captions, whose words are coloured by whether the
 references have them.  Words that a speaker says of it and of none of its look-alikes are marked; how far down the list

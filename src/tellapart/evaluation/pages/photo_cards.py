@@ -1,4 +1,4 @@
-"""The photos of an evaluation as a list of cards: which of them, in which order, and what stands behind a caption.
+"""The photos of an evaluation as a list of cards: which of them, in which order, and the details of a caption.
 
 Photos are sampled by a seed; those whose ranks changed most come with them.
 """
