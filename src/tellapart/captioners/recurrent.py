@@ -7,7 +7,7 @@ that what does not depend on the word before (the photo, and in training all wor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,11 +17,16 @@ from tellapart.captioners.masked import masked_mean, masked_softmax
 State = TypeVar("State")
 
 
-def lstm(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-    """gates (N, 4 * width): input, forget, new, output; cell (N, width) -> the next hidden state and cell."""
+class LSTMState(NamedTuple):
+    output: Tensor  # (rows, width)
+    cell: Tensor  # (rows, width)
+
+
+def lstm(gates: Tensor, cell: Tensor) -> LSTMState:
+    """gates (N, 4 * width): input, forget, new, output; cell (N, width) -> the next state."""
     write, keep, new, show = gates.chunk(4, dim=1)
     cell = keep.sigmoid() * cell + write.sigmoid() * new.tanh()
-    return show.sigmoid() * cell.tanh(), cell
+    return LSTMState(show.sigmoid() * cell.tanh(), cell)
 
 
 def init_gates_(gates: Iterable[nn.Linear], word: nn.Linear) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tellapart.commands.arguments import Parser, number
 from tellapart.detectors import KINDS
-from tellapart.printable import print_message, print_row
+from tellapart.printable import print_message, print_problems, print_row
 
 
 def parser() -> Parser:
@@ -97,6 +97,4 @@ def main(arguments: list[str]) -> int:
         print_row(f"{'yes' if check.passed else 'no '}  {check.sentence}")
     print_row(adapted.summary)
     print_row(str(request.out / REPORT))
-    for problem in adapted.problems:
-        print_message(problem)
-    return 1 if adapted.problems else 0
+    return print_problems(adapted.problems)

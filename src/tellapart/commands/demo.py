@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tellapart.commands.arguments import Parser
 from tellapart.errors import UserError
-from tellapart.printable import print_message, print_row
+from tellapart.printable import print_problems, print_row
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -93,9 +93,7 @@ def main(arguments: list[str]) -> int:
         )
     print(f"\n{time.monotonic() - began:.0f} seconds")
     print_row(str(out / "report.html"))
-    for problem in problems:
-        print_message(problem)
-    return 1 if problems else 0
+    return print_problems(problems)
 
 
 def _make(out: Path) -> None:

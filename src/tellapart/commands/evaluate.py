@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tellapart.commands.arguments import Parser, add_attention, check_attention, positive
 from tellapart.commands.score import TRAINING
-from tellapart.printable import print_message, print_row
+from tellapart.printable import print_message, print_problems, print_row
 
 if TYPE_CHECKING:
     from tellapart.evaluation.evaluate import Evaluation
@@ -135,9 +135,7 @@ def main(arguments: list[str]) -> int:
     )
     if request.out:
         print_row(str(request.out / REPORT))
-    for problem in evaluation.problems:
-        print_message(problem)
-    return 1 if evaluation.problems else 0
+    return print_problems(evaluation.problems)
 
 
 def _taggers(request: Namespace) -> int:
@@ -158,9 +156,7 @@ def _taggers(request: Namespace) -> int:
         for name, metrics in one.metrics.items():
             print_row(name, *(f"{metric} {100 * value:.1f}" for metric, value in metrics.items()))
     problems = [problem for one in found for problem in one.problems]
-    for problem in problems:
-        print_message(problem)
-    return 1 if problems else 0
+    return print_problems(problems)
 
 
 def _cosine(text: str) -> float:

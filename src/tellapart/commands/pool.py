@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tellapart.commands.arguments import Parser, number, positive
 from tellapart.errors import UserError
-from tellapart.printable import print_message, print_row
+from tellapart.printable import print_problems, print_row
 
 
 def parser() -> Parser:
@@ -71,6 +71,4 @@ def main(arguments: list[str]) -> int:
         device=request.device,
     )
     print_row(f"{request.out}: {made.photos:,} photos, {made.references:,} references")
-    for problem in made.problems:
-        print_message(problem)
-    return 1 if made.problems else 0
+    return print_problems(made.problems)
