@@ -44,6 +44,12 @@ def print_message(text: str) -> None:
     print(printable(text), file=sys.stderr)
 
 
+def first_few(names: Iterable[str], few: int = 3) -> str:
+    """a, b, c and 7 more."""
+    names = list(names)
+    return ", ".join(names[:few]) + (f" and {len(names) - few} more" if len(names) > few else "")
+
+
 def print_problems(problems: Collection[str]) -> int:
     """What could not be used, a line each on stderr; the exit code of the command."""
     for problem in problems:

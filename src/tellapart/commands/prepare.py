@@ -11,15 +11,15 @@ from tellapart.data.examples import DataSet, clean, write
 from tellapart.data.items import KIND_OF
 from tellapart.data.media.parts import file_of
 from tellapart.data.readers import READERS
-from tellapart.data.readers.shared import SPLITS, first_few, with_splits
+from tellapart.data.readers.shared import SPLITS, with_splits
 from tellapart.errors import UserError
 from tellapart.files import is_file
-from tellapart.printable import print_message, print_row
+from tellapart.printable import first_few, print_message, print_row
 
 
 def parser() -> Parser:
     width = max(map(len, READERS))
-    formats = "\n".join(f"  {name:<{width}}  {entry.line}" for name, entry in READERS.items())
+    formats = "\n".join(f"  {name:<{width}}  {entry.description}" for name, entry in READERS.items())
     parser = Parser(
         "prepare",
         f"Convert a data set to the JSON format that all other commands read.\n\nformats:\n{formats}",

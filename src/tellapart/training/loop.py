@@ -194,7 +194,7 @@ class _Run:
             with numerics.autocast(self.device, position.dtype):
                 result = step(had[-1], info)
             share, line = joined(world, result)
-            suspects = had[-1:] if not math.isfinite(result.line["loss"]) else []
+            suspects = had[-1:] if not math.isfinite(result.log["loss"]) else []
             _require_finite("loss", line["loss"], position.step + 1, suspects, self.stream, world)
             if result.loss.requires_grad:  # not where this process has nothing of the batch
                 (share * result.loss / recipe.optim.accumulate).backward()  # type: ignore[no-untyped-call]
@@ -262,12 +262,12 @@ def joined(world: ProcessGroup, result: StepResult) -> tuple[float, dict[str, fl
 
     def over(weight: float, captions: float) -> list[float]:
         """What each number of the line is a mean over."""
-        return [weight if name == "loss" else 1.0 if name in COUNTED else captions for name in result.line]
+        return [weight if name == "loss" else 1.0 if name in COUNTED else captions for name in result.log]
 
-    own = zip(over(result.weight, captions), result.line.values(), strict=True)
+    own = zip(over(result.weight, captions), result.log.values(), strict=True)
     weight, captions, *sums = world.sum([result.weight, captions, *(count * value for count, value in own)])
     means = [total / count for total, count in zip(sums, over(weight, captions), strict=True)]
-    return result.weight / weight, dict(zip(result.line, means, strict=True))
+    return result.weight / weight, dict(zip(result.log, means, strict=True))
 
 
 def judge(position: Position, metrics: dict[str, float], metric: str) -> bool:

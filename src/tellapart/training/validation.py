@@ -57,7 +57,7 @@ def validate(
         batch = data.batch(photos, chosen).to(device)
         memory = captioner.encode(batch.inputs)
         best_captions = candidates(captioner, memory, tokenizer, rules, beam=beam)
-        line = cross_entropy_step(captioner, batch, bos=tokenizer.bos).line if described else dict.fromkeys(_FITS, 0.0)
+        line = cross_entropy_step(captioner, batch, bos=tokenizer.bos).log if described else dict.fromkeys(_FITS, 0.0)
         own.append(([best.text for best, *_ in best_captions], tuple(line[name] for name in _FITS)))
     of_all = world.gather(own)
     batches = [of_all[i % world.size][i // world.size] for i in range(sum(map(len, of_all)))]
