@@ -303,7 +303,7 @@ def test_a_name_that_no_file_can_have_is_one_sentence(among, tmp_path):
         (["--among", ".", "--strength", "much"], "must be a number"),
         (["--among", ".", "--strength", "-1"], "must be a number"),
         (["--among", ".", "--k", "0"], "must be a whole number"),
-        (["--among", ".", "--model", "m", "--candidates", "f"], "cannot both"),
+        (["--among", ".", "--model", "m", "--candidates", "f"], "not both"),
     ],
 )
 def test_a_wrong_request_is_one_sentence(tellapart, photo_folder, arguments, about):

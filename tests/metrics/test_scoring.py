@@ -130,7 +130,7 @@ def test_tables_and_lines_of_others_are_read(tmp_path, name, content):
         ("c.csv", "caption\na dog\n", 'entry 1 has no "image_id"'),
         ("c.csv", "image_id,text\n1,a dog\n", '"caption" is missing'),
         ("c.jsonl", '{"image_id": 1, "caption": "a"}\n{"image_id": 2, "cap', "line 2"),
-        ("c.jsonl", '{"image_id": 1, "caption": "a", "caption": "b"}\n', "is there twice"),
+        ("c.jsonl", '{"image_id": 1, "caption": "a", "caption": "b"}\n', "occurs twice"),
     ],
 )
 def test_wrong_tables_and_lines_are_named(tmp_path, name, content, message):

@@ -302,7 +302,7 @@ def _check_watch(request: argparse.Namespace) -> None:
         raise UserError("--watch needs --out F.jsonl or F.csv, a file that rows can be added to.")
     for name in ("candidates", "ray", "segments", "features", "n_best", "split"):
         if getattr(request, name):
-            raise UserError(f"--watch and --{name.replace('_', '-')} do not go together.")
+            raise UserError(f"--watch and --{name.replace('_', '-')} cannot be combined.")
 
 
 def _check_context(request: argparse.Namespace) -> None:
@@ -312,7 +312,7 @@ def _check_context(request: argparse.Namespace) -> None:
         raise UserError("--language needs --endpoint: other captioners write in the language that they learned.")
     for wish, name in (("context", "n_best"), ("context", "ray"), ("context", "show"), ("style", "n_best")):
         if getattr(request, wish) and getattr(request, name):
-            raise UserError(f"--{wish} and --{name.replace('_', '-')} do not go together.")
+            raise UserError(f"--{wish} and --{name.replace('_', '-')} cannot be combined.")
     if request.context and request.contrast == "words":
         raise UserError("--context and --contrast words cannot be combined: context is for whole captions.")
 
@@ -342,4 +342,4 @@ def _check_cluster(request: argparse.Namespace) -> None:
         if getattr(request, name):
             raise UserError(f"--ray and --{name} cannot be combined: workers encode the photos and caption them.")
     if request.contrast == "words":
-        raise UserError("--ray and --contrast words do not go together: workers do not know the collection.")
+        raise UserError("--ray and --contrast words cannot be combined: workers do not know the collection.")
