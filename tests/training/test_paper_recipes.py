@@ -93,7 +93,7 @@ def attributes(small_world, tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file", each_choice_once(CAPTIONING), ids=name_of)
+@pytest.mark.parametrize("file", list(each_choice_once(CAPTIONING)), ids=name_of)
 def test_a_recipe_takes_two_steps(file, small_world, retrievers, attributes, tmp_path):
     (listener, reader), whole = retrievers, parse([str(file)])[0]
     recipe, _, _ = parse(
