@@ -18,6 +18,8 @@ LOWER = {
     "Stutter",
     "UnusualOrder",
     "Unidiomatic",
+    "CHAIRi",
+    "CHAIRs",
     "CIDErBtw",
     "mBLEU-1",
     "mBLEU-2",

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tellapart.metrics import bootstrap, objects
+from tellapart.metrics.measures.chair import chair
 from tellapart.metrics.object_words import CLASSES, MAYBE, MODIFIERS, NOTHING, SURE
 
 NUMBER = {name: number for number, name in enumerate(CLASSES)}
@@ -160,3 +161,21 @@ def test_names_parse_back():
     assert objects.parse("ObjPrec[yolox_nano]") == ("ObjPrec", "yolox_nano")
     assert objects.parse("ObjRec[a[b]]") == ("ObjRec", "a[b]")
     assert [objects.parse(name) for name in ("ObjPrec", "ObjPrec[]", "R@1[judge]", "Prec")] == [None] * 4
+
+
+def test_chair_counts_objects_that_no_reference_names():
+    """By hand: of dog, person, frisbee and cat the cat is in no reference; no object word is no invention."""
+    captions = ["a dog and a man with a frisbee and a cat", "a green field", "a puppy"]
+    references = [["a woman throws a frisbee", "a dog runs"], ["grass"], ["a brown dog"]]
+    words = [text.split() for text in captions]
+    measured = chair(words, [[text.split() for text in texts] for texts in references])
+    assert measured.corpus() == {"CHAIRi": pytest.approx(1 / 5), "CHAIRs": pytest.approx(1 / 3)}
+    assert measured.per_photo().tolist() == [[1 / 4, 1], [0, 0], [0, 0]]
+
+
+def test_chair_takes_the_meaning_that_fits():
+    """A bike may be a bicycle or a motorcycle: neither is an invention, a car is."""
+    words = [["a", "bike"]] * 3
+    references = [["a bicycle"], ["a motorcycle"], ["a car"]]
+    measured = chair(words, [[text.split() for text in texts] for texts in references])
+    assert measured.per_photo()[:, 0].tolist() == [0, 0, 1]

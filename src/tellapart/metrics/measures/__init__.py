@@ -77,6 +77,7 @@ MEASURES = Measures(
         "Fluency": "fluency:FLUENCY",
         "Unidiomatic": "unidiomatic:UNIDIOMATIC",
         "Prec": "precision:PRECISION",
+        "CHAIR": "chair:CHAIR",
         "CIDErBtw": "cider_between:CIDER_BETWEEN",
         "DisWordRate": "distinctive_words:DISTINCTIVE_WORDS",
         "mBLEU": "mutual_bleu:MUTUAL_BLEU",
