@@ -36,7 +36,7 @@ import tellapart
 from tellapart import models, recipe_files, recipe_values
 from tellapart.captioners import CAPTIONERS, select
 from tellapart.data.batches import Batch
-from tellapart.data.streams import ATTRIBUTES, BOXES, REGIONS, Inputs, Stream
+from tellapart.data.streams import ATTRIBUTES, BOXES, REGIONS, RELATIONS, Inputs, Stream
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.decoding.beam import beam_search
 from tellapart.decoding.rules import Rules
@@ -152,6 +152,7 @@ def made_up(streams: Iterable[str], regions: int, features: int) -> Inputs:
     values = {
         REGIONS: torch.randn(PHOTOS, regions, features, generator=draw).relu(),
         BOXES: torch.cat([corner, corner + 0.4], 2),
+        RELATIONS: torch.tensor([[n, n + 1.0, 0] for n in range(regions)]).repeat(PHOTOS, 1, 1),
         ATTRIBUTES: attributes.repeat(PHOTOS, 1, 1),
     }
     return Inputs({stream: Stream(values[stream], mask) for stream in streams})

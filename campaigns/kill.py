@@ -402,6 +402,8 @@ def run(folder: Path, count: int, seed: int, only: str = "") -> Iterator[Row]:
     cases = [case for case in CASES if is_wanted(case.name, only)]
     names = [*(case.name for case in cases), *(["serve"] if is_wanted("serve", only) else [])]
     shares = {name: count // len(names) + (number < count % len(names)) for number, name in enumerate(names)}
+    if "serve" in shares:
+        shares["serve"] = max(shares["serve"], count // 6)  # 50 of 300, which is what a release asks for
     world.preload({name.split()[0] for name in names})
     made = forked.run(lambda: world.make(place), folder / "log", seconds=600)
     if made.code:

@@ -5,6 +5,7 @@ What was committed is on the disk.
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,6 +34,9 @@ class Database:
         """
         self.name = str(path) if url is None else "the database"
         self._what = what
+        # Connections are opened anew each time: none is left of a database that was stopped and started meanwhile.
+        # If one breaks, we say so in a sentence, and the library does not print a traceback besides.
+        logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
         if url is None:
             try:
                 path.touch()
@@ -40,7 +44,7 @@ class Database:
                 raise UserError(
                     f"{path}: the database cannot be made ({error.strerror}); --database names another."
                 ) from None
-            # opened anew each time and never created: a file that was removed is noticed, not written into unseen
+            # never created: a file that was removed is noticed, not written into unseen
             address = f"file:{quote(str(path.resolve()))}?mode=rw"
             self.engine = create_engine(
                 "sqlite://", creator=lambda: sqlite3.connect(address, uri=True, timeout=_WAIT), poolclass=NullPool
@@ -48,7 +52,7 @@ class Database:
             event.listen(self.engine, "connect", _durable)
         else:
             try:
-                self.engine = create_engine(url, pool_pre_ping=True)
+                self.engine = create_engine(url, poolclass=NullPool)
             except (ArgumentError, NoSuchModuleError, ImportError) as error:
                 raise UserError(f"--database: this database cannot be used ({error}).") from None
         with self.asking():
@@ -59,9 +63,15 @@ class Database:
         """Whatever goes wrong with the database, as DatabaseGone."""
         try:
             yield
-        except SQLAlchemyError as error:
-            reason = str(getattr(error, "orig", None) or error).splitlines()[0]
-            raise DatabaseGone(f"{self.name}: {self._what} cannot be stored or read ({reason}).") from None
+        except (SQLAlchemyError, OSError) as error:  # OSError: drivers do not translate all that a network does
+            raise DatabaseGone(f"{self.name}: {self._what} cannot be stored or read ({_reason(error)}).") from None
+
+
+def _reason(error: Exception) -> str:
+    given = getattr(error, "orig", None) or error
+    if given.args and isinstance(given.args[0], dict):  # pg8000's: fields by letters, of which M is the message
+        return str(given.args[0].get("M", "no reason is given"))
+    return (str(given) or type(given).__name__).splitlines()[0]
 
 
 def _durable(connection: Any, _: Any) -> None:

@@ -10,7 +10,13 @@ from tellapart.data.streams import Inputs, Stream, region_inputs
 
 FEATURES, VOCABULARY = 8, 11
 CLIPS = {"words": 6, "actions": 5, "classes": 4, "sound": 3}
-SIZES = {"regions": FEATURES, "attributes": 2, "boxes": 4, **CLIPS}  # of the streams that captioners take
+SIZES = {
+    "regions": FEATURES,
+    "attributes": 2,
+    "boxes": 4,
+    "relations": 3,
+    **CLIPS,
+}  # of the streams that captioners take
 
 
 def sizes_of(name):
@@ -27,7 +33,7 @@ def tiny(name, vocab_size=VOCABULARY, seed=0, **settings):
 def every_stream(features, mask=None):
     """All streams that any captioner takes: these regions, and further ones with a row for each region.
 
-    The box of a region follows from its features, wherever it stands.
+    The box of a region follows from its features, wherever it stands.  Each is related to the one behind it.
 
     features (B, R, FEATURES), mask (B, R)
     """
@@ -39,8 +45,11 @@ def every_stream(features, mask=None):
     corner, size = features[..., :2].sigmoid() * 0.7, features[..., 2:4].sigmoid() * 0.5
     boxes = torch.cat([corner, corner + size], 2)
     mask = inputs["regions"].mask
+    behind = torch.arange(rows).expand(photos, -1)
+    relations = torch.stack([behind, (behind + 1) % rows, behind % 21], 2).float()
     of_clips = {name: Stream(features[..., -size:].sigmoid(), mask) for name, size in CLIPS.items()}
-    return Inputs(inputs | {"attributes": Stream(values, mask), "boxes": Stream(boxes, mask)} | of_clips)
+    ours = {"attributes": values, "boxes": boxes, "relations": relations}
+    return Inputs(inputs | {name: Stream(own, mask.clone()) for name, own in ours.items()} | of_clips)
 
 
 def padded(inputs, more, filler):

@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-from captioners.every import FEATURES, every_stream, tiny
+from captioners.every import FEATURES, SIZES, every_stream, tiny
 from captioners.test_recurrent import cell
-from tellapart.captioners.gcn_lstm import GatedGraph
+from tellapart.captioners.gcn_lstm import TINY, GatedGraph, GcnLstm, GcnLstmConfig
 from tellapart.captioners.meshed_memory import MeshedMemory, MeshedMemoryConfig
 from tellapart.captioners.spatial import spatial_relations
 from tellapart.captioners.transformer import positions
 from tellapart.captioners.x_lan import HeadNorm, XLan, XLanConfig
-from tellapart.data.streams import region_inputs
+from tellapart.data.streams import Inputs, Stream, region_inputs
 from tellapart.models.onnx.captioner import ExportedCaptioner
 from tellapart.models.onnx.export import compare, graphs
 
@@ -72,12 +72,33 @@ def test_the_gated_graph_is_a_sum_over_relations(labels):
 
 
 def test_gcn_lstm_is_up_down_over_related_regions(photos, words):
-    """On boxes drawn by hand: a small one inside a large one, one below, and one far away."""
-    model = shaken(tiny("gcn_lstm"))
+    """On boxes drawn by hand, a small one inside a large one, one below, and one far away; and with labelled relations.
+
+    Of these some do not count: of a region with itself, or that does not exist; a label too high; what is no number.
+    """
+    model = shaken(tiny("gcn_lstm", relation_labels=5))
     drawn = [(0.1, 0.1, 0.5, 0.5), (0.2, 0.2, 0.3, 0.3), (0.12, 0.55, 0.4, 0.75), (0.9, 0.9, 1.0, 1.0)]
     relations = [[0, 2, 6, 0], [1, 0, 5, 0], [10, 9, 0, 0], [0, 0, 0, 0]]
     inputs = every_stream(*photos)
     inputs["boxes"].values[:] = torch.tensor(drawn)
+    nothing = float("nan")
+    labelled = [
+        (0, 1, 4),
+        (1, 0, 2),
+        (3, 2, 0),
+        (2, 2, 1),
+        (0, 2, 5),
+        (0, 4, 1),
+        (0, 2, -1),
+        (nothing, 1, 1),
+        (2, 0, 3),
+    ]
+    exists = torch.tensor([[True] * 9, [True] * 8 + [False]])
+    inputs["relations"] = Stream(torch.tensor(labelled).expand(B, -1, -1), exists)
+    semantic = [
+        torch.tensor([[0, 5, 0, 0], [3, 0, 0, 0], [4, 0, 0, 0], [0, 0, 1, 0]]),
+        torch.tensor([[0, 5, 0], [3, 0, 0], [0, 0, 0]]),  # the last is masked, and of region 3 there is none
+    ]
     assert spatial_relations(torch.tensor([drawn])).tolist() == [relations]
     memory = model.encode(inputs)
     features, mask = photos
@@ -85,7 +106,11 @@ def test_gcn_lstm_is_up_down_over_related_regions(photos, words):
         count = int(mask[photo].sum())
         seen = features[photo, :count]
         related = [
-            torch.relu(seen[i] + given(model.graph, seen, torch.tensor(relations)[:count, :count], i))
+            torch.relu(
+                seen[i]
+                + given(model.graph, seen, torch.tensor(relations)[:count, :count], i)
+                + given(model.semantic, seen, semantic[photo], i)
+            )
             for i in range(count)
         ]
         torch.testing.assert_close(memory.regions[photo, :count], torch.stack(related), atol=1e-5, rtol=1e-5)
@@ -114,6 +139,7 @@ def test_a_region_whose_box_is_unknown_is_related_to_none(photos, words):
     model = shaken(tiny("gcn_lstm"))
     inputs = every_stream(*photos)
     inputs["boxes"].values[:, 1] = float("nan")
+    inputs["relations"].mask[:] = False
     found = model.encode(inputs).regions
     assert found.isfinite().all()
     alone = every_stream(photos[0][:, 1:2], torch.ones(B, 1, dtype=torch.bool))
@@ -129,9 +155,33 @@ def test_regions_with_another_number_of_boxes_are_refused(photos):
         tiny("gcn_lstm").encode(inputs)
 
 
-def test_boxes_have_four_numbers():
-    with pytest.raises(ValueError, match="boxes must have 4 numbers"):
-        shaken(type(tiny("gcn_lstm"))(type(tiny("gcn_lstm").config)(vocab_size=5, feature_size=8, boxes_size=5)))
+@pytest.mark.parametrize("graph", ["boxes", "relations"])
+def test_either_stream_alone_is_a_graph(photos, words, graph):
+    """What is known of the other kind does not matter, and a photo without relations is Up-Down's, but for itself."""
+    model = shaken(GcnLstm(GcnLstmConfig(V, FEATURES, **{f"{graph}_size": SIZES[graph]}, **TINY)))
+    layer = model.graph if graph == "boxes" else model.semantic
+    assert (model.graph is None, model.semantic is None) == (graph != "boxes", graph != "relations")
+    inputs = Inputs({name: every_stream(*photos)[name] for name in ("regions", graph)})
+    exact, mask = model.encode(inputs).regions, photos[1]
+    inputs[graph].mask[0] = False
+    found = model.encode(inputs).regions
+    unrelated = [torch.relu(v + given(layer, v[None], torch.zeros(1, 1), 0)) for v in photos[0][0]]
+    torch.testing.assert_close(found[0], torch.stack(unrelated), atol=1e-5, rtol=1e-5)
+    assert (found[0] - exact[0]).abs().max() > 1e-3
+    torch.testing.assert_close(found[1][mask[1]], exact[1][mask[1]], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "why"),
+    [
+        ({"boxes_size": 5}, "boxes must have 4 numbers"),
+        ({"boxes_size": 4, "relations_size": 2}, "relations must have 3 numbers"),
+        ({}, "needs a stream 'boxes'"),
+    ],
+)
+def test_streams_of_another_form_are_refused(sizes, why):
+    with pytest.raises(ValueError, match=why):
+        GcnLstm(GcnLstmConfig(vocab_size=5, feature_size=8, **sizes))
 
 
 # --- Meshed-Memory Transformer ----------------------------------------------------------------------------------------

@@ -94,7 +94,7 @@ def test_of_each_word_there_is_a_panel_six_in_a_row(photo):
 def test_regions_of_a_detector_are_framed_where_their_boxes_are(photo):
     corner = torch.rand(9, 2, generator=torch.Generator().manual_seed(0)) * 0.6
     boxes = torch.cat([corner, corner + 0.3], 1)
-    one = captioner("gcn_lstm", streams=("regions", "boxes"), boxes=boxes)
+    one = captioner("gcn_lstm", streams=("regions", "boxes", "relations"), boxes=boxes)
     tokens = torch.tensor(WORDS.encode("a dog"))
     found = attention(one.model.captioner, one.visual_input.inputs([]), tokens, bos=WORDS.bos).words[1]
     box = boxes[int(mean_over_regions(found).argmax())]

@@ -1,6 +1,7 @@
-"""Where regions are: the stream that goes with them, from the store or the recipe to what a captioner is given."""
+"""Where regions are and how they are related: streams that go with them, from store or recipe to a captioner."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from tellapart.data.tokenizers import WordTokenizer
 from tellapart.encoders.encoder import Encoder
 from tellapart.errors import UserError
 from tellapart.evaluation.step_time import _sources
-from tellapart.features.boxes import BoxesOf, StoredBoxes, grid_boxes, regions_of
+from tellapart.features.boxes import BoxesOf, RelationsOf, StoredBoxes, grid_boxes, regions_of
 from tellapart.features.imported import ImportedFeatures, features_of
 from tellapart.features.importing import bring_in
 from tellapart.recipe import EncoderConfig
@@ -73,8 +74,9 @@ def test_boxes_are_known_by_what_makes_their_regions():
     regions = ImportedFeatures("bu", 8)
     boxes = BoxesOf(regions)
     assert (boxes.feature_size, boxes.identity == regions.identity) == (4, False)
-    assert regions_of(boxes.identity) == regions.identity
-    assert regions_of(regions.identity) is None
+    assert regions_of(boxes.identity) == (regions.identity, "boxes")
+    assert regions_of(RelationsOf(regions).identity) == (regions.identity, "relations")
+    assert regions_of(regions.identity) == (regions.identity, None)
 
 
 @pytest.mark.parametrize("boxes", ["{name: efficientnet_lite2, grid: 3}", "{name: efficientnet_lite0, grid: 2}"])
@@ -87,7 +89,7 @@ def test_boxes_of_others_than_the_regions_are_refused(boxes):
 
 
 def test_a_captioner_that_needs_boxes_says_so():
-    with pytest.raises(UserError, match="inputs: gcn_lstm takes a stream 'boxes' too, which the recipe does not give"):
+    with pytest.raises(UserError, match="it needs a stream 'boxes'"):
         models.build_captioner("gcn_lstm", {}, vocab_size=9, feature_sizes={"regions": 8})
 
 
@@ -109,7 +111,7 @@ def test_the_time_of_a_step_is_measured_with_boxes_too(tmp_path, kept):
 
 def model(folder, inputs, name="gcn_lstm", size=8):
     words = WordTokenizer(["a", "dog"])
-    sizes = {stream: 4 if stream == "boxes" else size for stream in inputs}
+    sizes = {stream: {"boxes": 4, "relations": 3}.get(stream, size) for stream in inputs}
     settings = {"word_width": 4, "width": 4, "attention_width": 4}
     captioner = models.build_captioner(name, settings, vocab_size=len(words), feature_sizes=sizes)
     folder.mkdir()
@@ -180,6 +182,86 @@ def test_models_of_which_one_needs_boxes_speak_together(tmp_path):
     other = model(tmp_path / "other", {"regions": source.identity}, "up_down")
     assert models.load(f"{one}+{other}", CPU).inputs == inputs
     assert models.load(f"{other}+{one}", CPU).inputs == inputs
+    labelled = {"regions": source.identity, "relations": RelationsOf(source).identity}
+    semantic = model(tmp_path / "semantic", labelled)
+    assert models.load(f"{one}+{semantic}", CPU).inputs == inputs | labelled  # Yao et al.'s captioner of both graphs
     strange = model(tmp_path / "strange", {"regions": ImportedFeatures("other", 8).identity}, "up_down")
     with pytest.raises(UserError, match="learned from features of different encoders"):
         models.load(f"{one}+{strange}", CPU)
+
+
+RELATIONS = {  # of photo 13 only four regions are kept; of two from one region to another the first counts
+    "11": np.array([[0, 1, 7], [2, 0, 20], [0, 1, 3]]),
+    "12": np.zeros((0, 3)),
+    "13": np.array([[4, 0, 1], [3, 1, 2]], np.float32),
+}
+KEPT = {"11": [[0, 1, 7], [2, 0, 20]], "12": [], "13": [[3, 1, 2]]}
+
+
+def brought_in(tmp_path, relations):
+    related = {id: arrays | {"relations": relations[id]} for id, arrays in PHOTOS.items() if id in relations}
+    photos = PHOTOS | related
+    return bring_in(EXAMPLES, archives.as_npz(tmp_path / "a", photos), tmp_path / "f" / "pets.bu", "bu", cap=4)
+
+
+@pytest.mark.parametrize("given", [("11", "12", "13"), ("11", "13")])
+def test_relations_stand_beside_their_regions_in_a_batch(tmp_path, given):
+    """A photo may have none, whether that is written down or not."""
+    result = brought_in(tmp_path, {id: RELATIONS[id] for id in given})
+    assert result.notes[-1] == "relations have labels up to 20: a captioner needs model.relation_labels=21"
+    relations = RelationsOf(result.store.source).stored(result.store)
+    data = CaptionedPhotos(
+        [(Stores(regions=result.store, relations=relations), EXAMPLES)], WordTokenizer(["a", "dog"]), max_words=5
+    )
+    values, mask = data.inputs(np.array([2, 0, 1]))["relations"]
+    for photo, id in enumerate(("13", "11", "12")):
+        assert values[photo][mask[photo]].tolist() == KEPT[id]
+    values, mask = data.inputs(np.array([1]))["relations"]
+    assert (values.shape, mask.any()) == ((1, 1, 3), False)
+
+
+@pytest.mark.parametrize(
+    ("relations", "why"),
+    [
+        ([[0, 3, 1]], "has a relation of region 3 \\(counted from 0\\), and has 3 regions"),
+        ([[0, 1, -1]], "not three whole numbers from 0"),
+        ([[0, 0.5, 1]], "not three whole numbers from 0"),
+        ([[0, 1, np.nan]], "not three whole numbers from 0"),
+        ([[0, 1]], "shape \\(1, 2\\), not \\(relations, 3\\)"),
+    ],
+)
+def test_relations_that_cannot_be_are_named_and_other_photos_go_on(tmp_path, relations, why):
+    result = brought_in(tmp_path, RELATIONS | {"11": np.array(relations)})
+    (failed,) = result.failed
+    assert re.search(f"image 11: .*{why}", failed)
+    assert (result.added, result.missing) == (2, ["11"])
+
+
+def test_features_without_relations_say_so(tmp_path):
+    store = brought_in(tmp_path, {}).store
+    with pytest.raises(UserError, match=r"pets\.bu has none; import archives that have `relations`"):
+        RelationsOf(store.source).stored(store)
+    recipe, _, _ = parse([f"--inputs={{regions: {GRID}, relations: {GRID}}}"])
+    with pytest.raises(UserError, match=r"inputs\.relations: only imported features have them"):
+        encoders_of(recipe, CPU)
+
+
+def test_a_semantic_graph_is_learned_from_imported_relations(tmp_path):
+    brought_in(tmp_path, RELATIONS)
+    images = [
+        {"id": int(id), "file": f"{id}.jpg", "split": "val" if id == "12" else "train", "captions": ["a dog"]}
+        for id in COUNTS
+    ]
+    (tmp_path / "pets.json").write_text(json.dumps({"dataset": "pets", "images": images}))
+    settings = ["--captioner=gcn_lstm", "--inputs={regions: {name: bu}, relations: {name: bu}}", "--data.min_count=1"]
+    settings += [f"--data.features={tmp_path / 'f'}", "--data", str(tmp_path / "pets.json"), "--device=cpu"]
+    settings += ["--model={word_width: 8, width: 8, attention_width: 8}", "--max_steps=1"]
+    assert train([*settings, "--out", str(tmp_path / "run")]) == 0
+    loaded = models.load(tmp_path / "run", CPU)
+    seen = visual_input(loaded, CPU, tmp_path / "f", [str(tmp_path / "pets.json")])
+    given = seen.inputs([seen.load(str(tmp_path / f"{id}.jpg")) for id in COUNTS])
+    for photo, id in enumerate(COUNTS):
+        values, mask = given["relations"]
+        assert values[photo][mask[photo]].tolist() == KEPT[id]
+    assert loaded.captioner.encode(given).regions.isfinite().all()
+    assert loaded.captioner.graph is None

@@ -104,9 +104,20 @@ def test_the_manifest_says_what_was_imported(tmp_path):
     manifest = json.loads((tmp_path / "store" / "manifest.json").read_text())
     assert manifest.pop("digest")
     encoder = {"name": "bottom_up", "from": "elsewhere", "feature_size": 8}
-    assert manifest == {"format": 1, "encoder": encoder, "cap": 6}
+    assert manifest == {"format": 1, "encoder": encoder, "cap": 6, "relations": 512}
     lines = [json.loads(line) for line in (tmp_path / "store" / "rows.jsonl").read_text().splitlines()]
-    assert lines == [{"id": int(id), "regions": n, "row": row} for row, (id, n) in enumerate(COUNTS.items())]
+    assert lines == [
+        {"id": int(id), "regions": n, "relations": 0, "row": row} for row, (id, n) in enumerate(COUNTS.items())
+    ]
+
+
+def test_a_store_of_before_relations_goes_on_as_it_is(tmp_path):
+    sources = archives.as_tsv(tmp_path / "a", PHOTOS)
+    RegionStore(tmp_path / "store", ImportedFeatures("bu", 8), 6, region_files.digest(sources), relations=0)
+    result = bring_in(EXAMPLES, sources, tmp_path / "store", "bu", cap=6)
+    assert result.added == len(EXAMPLES)
+    assert_holds(open_store(tmp_path / "store"))
+    assert not (tmp_path / "store" / "relations.i32").exists()
 
 
 # More than once
@@ -381,6 +392,10 @@ def test_a_damaged_store_is_named(store):
     journal = store.folder / "rows.jsonl"
     journal.write_text(journal.read_text().replace('"regions": 5', '"regions": 99'))
     with pytest.raises(UserError, match=r"rows.jsonl is damaged; delete the folder"):
+        open_store(store.folder)
+    manifest = store.folder / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"relations": 512', '"relations": -1'))
+    with pytest.raises(UserError, match=r"manifest.json is damaged"):
         open_store(store.folder)
     (store.folder / "manifest.json").write_text('{"encoder": {"from": "elsewhere"}}')
     with pytest.raises(UserError, match=r"manifest.json"):

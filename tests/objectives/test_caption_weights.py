@@ -68,6 +68,25 @@ def test_a_reference_weighs_by_its_agreement_with_all_others_of_its_item():
     assert weights[2].tolist() == [0.0]  # there is no other
 
 
+def test_words_that_no_vocabulary_has_are_not_one_and_the_same():
+    """A captioner that knows no word at all gives the same weights; words count as they are written."""
+    texts = [["An ocelot naps.", "an ocelot naps", "a serval naps"], ["dogs play", "Dogs play", "two dogs"]]
+    words = WordTokenizer.build(["nothing of it"], 1)
+    unknown = SimpleNamespace(
+        references=[[words.encode(text) for text in of_item] for of_item in texts],
+        vocabulary=words,
+        data=SimpleNamespace(examples=[SimpleNamespace(captions=of_item) for of_item in texts]),
+    )
+    weights = caption_weights(CaptionWeights("leave_one_out"), unknown)
+    split = [[text.split() for text in of_item] for of_item in texts]
+    for item, references in enumerate(split):
+        for number, caption in enumerate(references):
+            others = [other for k, other in enumerate(references) if k != number]
+            expected = np.mean([similarity_in(split, caption, other) for other in others])
+            assert weights[item][number].item() == pytest.approx(expected, abs=1e-5)
+    assert weights[0][0] < weights[0][1]  # "An" and "naps." are words of their own
+
+
 @pytest.mark.parametrize("normalise", ["item", "global"])
 def test_weights_may_have_mean_one(normalise):
     weights = caption_weights(CaptionWeights("leave_one_out", normalise=normalise), context())

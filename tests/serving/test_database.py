@@ -1,10 +1,12 @@
 """Captions and decisions in a database: the same with SQLite and PostgreSQL."""
 
+import csv
 import threading
 
 import pytest
 from PIL import Image
 
+from support.postgresql import disconnect, remove
 from tellapart.captioning.sources import CaptionSource
 from tellapart.captioning.writing import write
 from tellapart.data.captions import Caption
@@ -19,9 +21,9 @@ from tellapart.serving.job import write as write_files
 CAPTIONS = ["a red bus", "A red bus.", "photo of a cat", "a dog on a bed", "a man riding a wave"]
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request):
-    return None if request.param == "sqlite" else request.getfixturevalue("postgresql")
+@pytest.fixture
+def url(database_url):
+    return database_url
 
 
 @pytest.fixture
@@ -185,6 +187,24 @@ def test_export_and_writing(folder, url):
         undo_writing(job, folder)
 
 
+def test_photos_that_are_gone_or_changed_get_nothing_written_and_are_named(folder, url):
+    photos = captioned(folder, url)
+    bus, other, cat, _, _ = photos.all()
+    (folder / bus.file).unlink()
+    Image.new("RGB", (9, 9), "white").save(folder / other.file)
+    photos.decide(cat.id, cat.version, "edited", "=1+1")
+    job = Job(1, "write")
+    write_files(job, photos, "txt", "all", replace_texts=False, dry_run=False)
+    assert job.result["counts"] == {"write": 3, "failed": 2}
+    reasons = {one["file"]: one["reason"] for one in job.result["failed"]}
+    assert reasons[bus.file] == "there is no such file"
+    assert "has changed since it was captioned" in reasons[other.file]
+    assert len(list(folder.rglob("*.txt"))) == 3
+    cells = [cell for line in csv.reader(export(photos, "all", ".csv").decode().splitlines()) for cell in line]
+    assert any("1+1" in cell for cell in cells)
+    assert not any(cell.startswith("=") for cell in cells)  # which a spreadsheet would compute
+
+
 def test_folders_in_one_database_do_not_mix(folder, postgresql):
     photos = captioned(folder, postgresql)
     other = folder.parent / "other"
@@ -204,11 +224,27 @@ def test_a_sqlite_database_moves_with_its_folder(folder):
     assert Photos(moved).counts()["all"] == 5
 
 
-def test_a_database_that_is_gone_or_none_is_one_sentence(folder, tmp_path):
-    photos = captioned(folder, None)
-    (folder / database.NAME).unlink()
-    with pytest.raises(DatabaseGone, match=r"tellapart\.db: captions cannot be stored or read"):
-        photos.find()
+def test_a_database_that_goes_away_is_one_sentence(folder, url):
+    photos = captioned(folder, url)
+    bus = photos.all()[0]
+    remove(url, folder / database.NAME)
+    for ask in (photos.find, photos.undo, lambda: photos.decide(bus.id, bus.version, "approved")):
+        with pytest.raises(
+            DatabaseGone, match=r"(tellapart\.db|the database): captions cannot be stored or read \([^{]+\)"
+        ):
+            ask()
+
+
+def test_a_database_that_was_started_again_is_used_again(folder, postgresql):
+    photos = captioned(folder, postgresql)
+    bus = photos.all()[0]
+    disconnect(postgresql)
+    assert photos.decide(bus.id, bus.version, "approved")[0].review == "approved"
+    disconnect(postgresql)
+    assert photos.undo() == bus
+
+
+def test_a_database_that_is_none_is_one_sentence(folder, tmp_path):
     (folder / database.NAME).write_bytes(b"not a database" * 100)
     with pytest.raises(DatabaseGone, match="file is not a database"):
         Photos(folder)

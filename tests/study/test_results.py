@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from study.studies import study
+from support.postgresql import option, remove
 from tellapart.__main__ import main
 from tellapart.errors import UserError
 from tellapart.study import answers as stored
@@ -140,19 +141,19 @@ def test_answers_to_trials_that_do_not_exist_are_refused(tmp_path):
         analyse(made, [person], [Answer("x", "0000-000", "elsewhere", 900)])
 
 
-def test_the_database_keeps_the_first_answer_and_fills_sessions_evenly(tmp_path):
-    database = Answers(tmp_path)
+def test_the_database_keeps_the_first_answer_and_fills_sessions_evenly(tmp_path, database_url):
+    database = Answers(tmp_path, database_url)
     people = [database.join(3) for _ in range(7)]
     assert sorted(person.session for person in people) == [0, 0, 0, 1, 1, 2, 2]
     assert database.join(3, "PID").id == database.join(3, "PID").id
     for response in ("p1", "p2"):
         database.add(Answer(people[0].id, "0000-000", response, 800))
-    assert [answer.response for answer in Answers(tmp_path).all()[1]] == ["p1"]
+    assert [answer.response for answer in Answers(tmp_path, database_url).all()[1]] == ["p1"]
 
 
-def test_a_database_that_goes_away_is_one_sentence_and_is_not_made_again(tmp_path):
-    database = Answers(tmp_path)
-    (tmp_path / stored.NAME).unlink()
+def test_a_database_that_goes_away_is_one_sentence_and_is_not_made_again(tmp_path, database_url):
+    database = Answers(tmp_path, database_url)
+    remove(database_url, tmp_path / stored.NAME)
     with pytest.raises(UserError, match="the answers cannot be stored or read"):
         database.add(Answer("x", "0000-000", "p1", 800))
     assert not (tmp_path / stored.NAME).exists()
@@ -160,7 +161,7 @@ def test_a_database_that_goes_away_is_one_sentence_and_is_not_made_again(tmp_pat
         Answers(tmp_path, "nosuch://x")
 
 
-def test_the_command_line(tmp_path, capsys):
+def test_the_command_line(tmp_path, capsys, database_url):
     study(tmp_path, "choose", sets=6)
     assert main(["study", "size", "0.476", "0.428"]) == 0
     assert capsys.readouterr().out.startswith("paired\t1134\t")
@@ -174,12 +175,12 @@ def test_the_command_line(tmp_path, capsys):
     assert main(["study", "wave"]) == 2
     made_of = [str(tmp_path / "plain.json"), str(tmp_path / "rich.json"), "--data", str(tmp_path / "data.json")]
     assert main(["study", "new", "compare", *made_of, "--out", str(tmp_path / "two")]) == 0
-    database = Answers(tmp_path / "two")
+    database = Answers(tmp_path / "two", database_url)
     made = simulate.people(study_in(tmp_path / "two"), {"plain": 0.3, "rich": 0.7})
     for person in made[0]:
         own = database.join(100)
         database.add(*(Answer(own.id, a.trial, a.response, a.rt) for a in made[1] if a.person == person.id))
-    options = ["--retriever", "none", "--out", str(tmp_path / "out")]
+    options = ["--retriever", "none", "--out", str(tmp_path / "out"), *option(database_url)]
     assert main(["study", "results", str(tmp_path / "two"), *options]) == 0
     assert capsys.readouterr().out.startswith("Criterion\tWin\tTie\tLoss\nAccuracy\t")
 

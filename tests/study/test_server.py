@@ -6,17 +6,15 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import threading
-from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
 from study.studies import study
-from support import browser
+from support import browser, web
+from support.postgresql import option, remove
+from support.web import ask
 from tellapart.errors import UserError
 from tellapart.study import answers as stored
 from tellapart.study.answers import Answers
@@ -25,41 +23,26 @@ from tellapart.study.results import analyse
 from tellapart.study.server import serve
 
 
-@contextmanager
-def running(folder):
-    """A server as people start it: its process and its address."""
-    command = [sys.executable, "-m", "tellapart", "study", "serve", str(folder), "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
-    try:
-        address = process.stdout.readline().strip()
-        assert address.startswith("http://127.0.0.1:")
-        yield process, address
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+def running(folder, url=None):
+    return web.running("study", "serve", folder, *option(url))
 
 
-def ask(address, path, body=None, **headers):
-    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=30)
-    try:
-        data = json.dumps(body).encode() if body is not None else None
-        headers = {"Content-Type": "application/json", **headers}
-        connection.request("GET" if data is None else "POST", path, data, headers)
-        answer = connection.getresponse()
-        content = answer.read()
-        return answer.status, json.loads(content) if "json" in answer.getheader("Content-Type", "") else content
-    finally:
-        connection.close()
+STEERING = " <img src=x onerror=document.title='owned'>"
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """A study of each kind; each has one person with three questions, one of them an attention check."""
+    """A study of each kind; each has one person with three questions, one of them an attention check.
+
+    Its texts try to steer the page.
+    """
     made = {}
     for kind in ("choose", "order", "compare"):
         made[kind] = tmp_path_factory.mktemp(kind)
         study(made[kind], kind, captions=("plain.json", "rich.json"), sets=2, catch=1, completion_code="ABC123")
+        file = made[kind] / "study" / "study.json"
+        content = json.loads(file.read_text().replace(" by plain", STEERING).replace(" by rich", STEERING))
+        file.write_text(json.dumps(content | {"title": STEERING, "consent": STEERING}))
     return {kind: folder / "study" for kind, folder in made.items()}
 
 
@@ -68,8 +51,8 @@ def folder(folders, tmp_path):
     return shutil.copytree(folders["choose"], tmp_path / "study")
 
 
-def test_answers_by_http(folder):
-    with running(folder) as (_, address):
+def test_answers_by_http(folder, database_url):
+    with running(folder, database_url) as (_, address):
         assert ask(address, "/api/join", {"consent": False})[0] == 403
         status, state = ask(address, "/api/join", {"consent": True, "subject_id": "PID", "study_id": "S"})
         assert (status, state["done"], state["total"]) == (200, 0, 3)
@@ -94,8 +77,9 @@ def test_answers_by_http(folder):
         for path in ("/photos/..%2fstudy.json", "/photos/p99999", "/study.json", "/answers.db"):
             assert ask(address, path)[0] == 404
         assert ask(address, "/api/answers", {**answer, "more": "x" * 100_000})[0] == 413
-        assert [a.response for a in Answers(folder).all()[1]] == [trial["photos"][0]]
-        (folder / stored.NAME).unlink()
+        assert [a.response for a in Answers(folder, database_url).all()[1]] == [trial["photos"][0]]
+        assert (folder / stored.NAME).exists() == (database_url is None)
+        remove(database_url, folder / stored.NAME)
         assert ask(address, "/api/answers", answer) == (
             503,
             {"error": "the answer could not be stored; please try again."},
@@ -110,11 +94,11 @@ def test_an_address_that_is_taken_is_one_sentence(folder):
 
 
 @pytest.mark.slow
-def test_no_answer_that_was_acknowledged_is_lost_by_a_kill(tmp_path):
+def test_no_answer_that_was_acknowledged_is_lost_by_a_kill(tmp_path, database_url):
     study(tmp_path, "choose", sets=24, per_person=24)
     acknowledged, person = [], None
     for turn in range(3):
-        with running(tmp_path / "study") as (process, address):
+        with running(tmp_path / "study", database_url) as (process, address):
             if person is None:
                 state = ask(address, "/api/join", {"consent": True})[1]
                 person = state["person"]
@@ -135,7 +119,7 @@ def test_no_answer_that_was_acknowledged_is_lost_by_a_kill(tmp_path):
                 kill.join()
             process.wait(timeout=60)
             assert process.returncode == -signal.SIGKILL
-        stored_now = [answer.trial for answer in Answers(tmp_path / "study").all()[1]]
+        stored_now = [answer.trial for answer in Answers(tmp_path / "study", database_url).all()[1]]
         assert set(acknowledged) <= set(stored_now)
         assert len(stored_now) == len(set(stored_now)) <= len(acknowledged) + turn + 1  # one may lack its receipt
     assert len(acknowledged) >= 2 * 3
@@ -152,16 +136,7 @@ UNTIL = "new Promise((done) => {{ const look = () => {} ? done(true) : setTimeou
 
 
 def opened(page, address, **options):
-    """The address as `Tab.open` opens files."""
-
-    class Address:
-        def resolve(self):
-            return self
-
-        def as_uri(self):
-            return address
-
-    page.open(Address(), **options)
+    page.open(web.Address(address), **options)
 
 
 @pytest.mark.slow
@@ -173,6 +148,10 @@ def test_from_consent_to_completion_code_in_a_browser(folders, tmp_path, kind):
         opened(page, f"{address}?PROLIFIC_PID=P1&STUDY_ID=S&SESSION_ID=T", width=390, height=800, dark=kind == "order")
         page.run(UNTIL.format("document.querySelector('#agree')"))
         assert page.run("document.querySelector('.go').disabled")
+        assert page.inaccessible() == []
+        assert page.run(
+            "document.querySelector('h1').textContent + document.querySelector('.consent').textContent"
+        ) == (2 * STEERING)
         page.point("#agree", click=True)
         page.point(".go", click=True)
         for number in range(3):
@@ -182,10 +161,13 @@ def test_from_consent_to_completion_code_in_a_browser(folders, tmp_path, kind):
             assert page.run("document.documentElement.scrollWidth <= innerWidth")  # nothing beside the phone's screen
             page.run(UNTIL.format("[...document.querySelectorAll('img')].every((one) => one.naturalWidth === 40)"))
             assert page.run("[...document.querySelectorAll('img')].every((one) => one.alt)")
+            assert page.run("document.querySelectorAll('.caption img').length") == 0
             page.run(
                 "(() => { const text = document.querySelector('.caption').textContent, check = text.includes('check');"
                 f" const number = Number((/photo (\\d+)/.exec(text) || [0, 1])[1]); {ANSWER[kind]}; }})()"
             )
+            if number == 0:
+                assert page.inaccessible() == []
             if shots := os.environ.get("SCREENSHOTS"):
                 page.screenshot(Path(shots) / f"{kind}-{number}.png")
             if number == 1:  # the keyboard alone; and a page that is loaded again goes on
@@ -205,6 +187,8 @@ def test_from_consent_to_completion_code_in_a_browser(folders, tmp_path, kind):
                 page.run("(() => { const go = document.querySelector('.go'); go.click(); go.click(); })()")
         page.run(UNTIL.format("document.querySelector('#code')"))
         assert page.run("document.querySelector('#code').textContent") == "ABC123"
+        assert page.run("document.title").strip() == STEERING.strip()  # and not what a script would make of it
+        assert page.inaccessible() == []
         assert page.run("document.querySelector('a').href").endswith("complete?cc=ABC123")
         assert [line for line in page.problems if not line.startswith(address)] == []
     people, answers = Answers(folder).all()

@@ -7,8 +7,12 @@ import shutil
 import subprocess
 import tempfile
 from contextlib import contextmanager
+from pathlib import Path
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+SCREENS = [(*size, dark) for size in ((1280, 900), (390, 844)) for dark in (False, True)]
+AXE_RUN = """axe.run().then((found) => found.violations.filter((one) => ["serious", "critical"].includes(one.impact))
+  .map((one) => [one.id, one.nodes[0].html]))"""
 
 
 class Tab:
@@ -51,12 +55,32 @@ class Tab:
         return message
 
     def open(self, file, *, width=1280, height=900, dark=False):
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-        theme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
-        self.call("Emulation.setEmulatedMedia", features=theme)
+        self._screen = width, height, dark
+        self._show_on(*self._screen)
         self.call("Page.navigate", url=file.resolve().as_uri())
         while self._next().get("method") != "Page.loadEventFired":
             pass
+
+    def _show_on(self, width, height, dark):
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        theme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        self.call("Emulation.setEmulatedMedia", features=theme)
+
+    def inaccessible(self):
+        """What axe-core finds serious about the page as it is now: on a desk and a phone, light and dark.
+
+        The environment variable AXE names axe.min.js of the npm package axe-core; without it, nothing is found.
+        """
+        if not (source := os.environ.get("AXE")):
+            return []
+        if self.run("typeof axe === 'undefined'"):
+            self.run(f"{Path(source).read_text()}; 0")
+        found = []
+        for screen in SCREENS:
+            self._show_on(*screen)
+            found += [(*screen, *one) for one in self.run(AXE_RUN)]
+        self._show_on(*self._screen)
+        return found
 
     def run(self, script):
         """The value of an expression of JavaScript."""

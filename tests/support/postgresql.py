@@ -28,14 +28,43 @@ def postgresql_server():
 @pytest.fixture
 def postgresql(postgresql_server):
     """The URL of an empty database."""
+    name = f"test{next(_numbers)}"
+    _as_owner(postgresql_server, f"CREATE DATABASE {name}")
+    return f"{postgresql_server}/{name}"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request):
+    """What `--database` is given; None: SQLite, beside the photos or the study."""
+    return None if request.param == "sqlite" else request.getfixturevalue("postgresql")
+
+
+def option(url):
+    return [] if url is None else ["--database", url]
+
+
+def remove(url, file):
+    """The database is gone, whoever uses it; file: where SQLite keeps it."""
+    if url is None:
+        file.unlink()
+        return
+    server, _, name = url.rpartition("/")
+    _as_owner(server, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def disconnect(url):
+    """As a PostgreSQL server that is started again leaves those who were connected."""
+    server, _, name = url.rpartition("/")
+    _as_owner(server, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
+
+
+def _as_owner(server, command):
     from sqlalchemy import create_engine, text
 
-    name = f"test{next(_numbers)}"
-    engine = create_engine(f"{postgresql_server}/postgres", isolation_level="AUTOCOMMIT")
+    engine = create_engine(f"{server}/postgres", isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name}"))
+        connection.execute(text(command))
     engine.dispose()
-    return f"{postgresql_server}/{name}"
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import json
 import pickle
 import sys
 import threading
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -52,8 +52,11 @@ def test_trl_gets_none_for_rows_without_a_photo(six_photos):
 # ms-swift: a class in a table, plain strings
 
 
-def test_ms_swift_finds_the_reward_in_its_table(six_photos, gaps, monkeypatch):
-    """By the calls of its GRPO trainer: orms[name](args=...), then completions and columns as keywords."""
+@pytest.fixture(params=["documented", "installed"])
+def swift_rewards(request, monkeypatch):
+    """ms-swift's own module where it is installed, and one with what its documentation names."""
+    if request.param == "installed":
+        return pytest.importorskip("swift.rewards", exc_type=ImportError)
     rewards = ModuleType("swift.rewards")
 
     class ORM:
@@ -63,9 +66,15 @@ def test_ms_swift_finds_the_reward_in_its_table(six_photos, gaps, monkeypatch):
     rewards.ORM, rewards.orms = ORM, {}
     monkeypatch.setitem(sys.modules, "swift", ModuleType("swift"))
     monkeypatch.setitem(sys.modules, "swift.rewards", rewards)
+    return rewards
+
+
+def test_ms_swift_finds_the_reward_in_its_table(six_photos, gaps, swift_rewards, monkeypatch):
+    """By the calls of its GRPO trainer: orms[name](args=...), then completions and columns as keywords."""
+    monkeypatch.setitem(swift_rewards.orms, "geg_avg", None)  # the table is as before after the test
     swift.register("geg_avg", six_photos.pool)
-    reward = rewards.orms["geg_avg"](args="settings of the run")
-    assert isinstance(reward, ORM)
+    reward = swift_rewards.orms["geg_avg"](args="settings of the run")
+    assert isinstance(reward, swift_rewards.ORM)
     assert reward(completions=list(CAPTIONS), photo=PHOTOS, solution=None) == gaps
 
 
@@ -85,6 +94,19 @@ def test_verl_scores_a_caption_at_a_time(six_photos, gaps):
         for t, p in zip(CAPTIONS, PHOTOS, strict=True)
     ]
     assert by_column == gaps
+
+
+def test_verl_loads_the_reward_by_its_settings(six_photos, gaps):
+    """Through verl's own loader, where it is installed."""
+    loader = pytest.importorskip("verl.trainer.ppo.reward", exc_type=ImportError)
+    settings = {"path": "pkg://tellapart.trainers.verl", "name": "compute_score"}
+    settings["reward_kwargs"] = {"term": "geg_avg", "pool": str(six_photos.pool)}
+    score = loader.get_custom_reward_fn(SimpleNamespace(reward={"custom_reward_function": settings}))
+    found = [
+        score(data_source="coco", solution_str=t, ground_truth=p, extra_info={"num_turns": None})
+        for t, p in zip(CAPTIONS, PHOTOS, strict=True)
+    ]
+    assert found == gaps
 
 
 def test_verl_has_no_batch_so_that_the_game_is_among_look_alikes(six_photos):

@@ -263,7 +263,7 @@ class _Adapting:
             config = models.read_config(self.work / _BEFORE, "captioner")
         else:
             config = models.Config(VISION_LANGUAGE, {}, {})
-        inputs = {name: _encoder(regions_of(identity) or identity) for name, identity in config.inputs.items()}
+        inputs = {name: _encoder(regions_of(identity)[0]) for name, identity in config.inputs.items()}
         recipe = recipe_values.filled(Recipe(), recipe_files.read(RECIPE).content)
         for name, value in self.overrides.items():
             recipe = recipe_values.with_value(recipe, name, value)

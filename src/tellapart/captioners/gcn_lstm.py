@@ -5,28 +5,31 @@ direction: what a region is given by another depends on which of the two the rel
 and one for what it gives itself), and on the label (a bias).  A gate decides how much of it counts.  The residual is
 X-modaler's, whose program the GEG paper's row is of.
 
-The spatial graph: relations follow from the boxes (`spatial.py`).  The layer takes any labels; the semantic graph of
-the paper, whose labels a classifier of object pairs gives, needs a stream of labelled pairs, which nothing makes yet.
-Left out, too: the paper's late fusion of a spatial and a semantic captioner, which is an ensemble.
+Which graph it has follows from its streams.  `boxes`: the spatial graph, whose relations follow from the boxes
+(`spatial.py`).  `relations`: the semantic graph, whose labelled pairs come from elsewhere, such as a classifier of
+object pairs.  With both streams a region is given the sum of what two such layers give, which is ours: the paper's own
+captioner of both graphs averages the word probabilities of a spatial and a semantic one, which is an ensemble here.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
-from tellapart.captioners.spatial import RELATIONS, spatial_relations
+from tellapart.captioners.spatial import SPATIAL, spatial_relations
 from tellapart.captioners.up_down import Memory, State, UpDown, UpDownConfig
-from tellapart.data.streams import BOXES, REGIONS, Inputs, Stream
+from tellapart.data.streams import BOXES, REGIONS, RELATIONS, Inputs, Stream, read_relations
 
 
 @dataclass
 class GcnLstmConfig:
     vocab_size: int
     feature_size: int = 1280  # regions keep this width
-    boxes_size: int = 4
+    boxes_size: int = field(default=0, metadata={"least": 0})  # 0: no spatial graph
+    relations_size: int = field(default=0, metadata={"least": 0})  # 0: no semantic graph
+    relation_labels: int = 21  # of the semantic graph; X-modaler's
     word_width: int = 512
     width: int = 512  # of both LSTMs
     attention_width: int = 512
@@ -70,29 +73,36 @@ class GatedGraph(nn.Module):
 
 
 class GcnLstm(nn.Module):
-    streams = (REGIONS, BOXES)
+    streams = (REGIONS, BOXES, RELATIONS)
+    optional_streams = True
 
     def __init__(self, config: GcnLstmConfig):
         super().__init__()
         c = self.config = config
-        if c.boxes_size != 4:
+        if not (c.boxes_size or c.relations_size):
+            raise ValueError("it needs a stream 'boxes' (the spatial graph) or 'relations' (the semantic graph)")
+        if c.boxes_size not in (0, 4):
             raise ValueError(f"boxes must have 4 numbers (left, top, right, bottom), not {c.boxes_size}")
-        self.graph, self.dropout = GatedGraph(c.feature_size, RELATIONS), nn.Dropout(c.dropout)
+        if c.relations_size not in (0, 3):
+            raise ValueError(f"relations must have 3 numbers (first region, second, label), not {c.relations_size}")
+        self.graph = GatedGraph(c.feature_size, SPATIAL) if c.boxes_size else None
+        self.semantic = GatedGraph(c.feature_size, c.relation_labels) if c.relations_size else None
+        self.dropout = nn.Dropout(c.dropout)
         self.words = UpDown(
             UpDownConfig(c.vocab_size, c.feature_size, c.word_width, c.width, c.attention_width, c.dropout),
             projects=False,
         )
 
     def encode(self, inputs: Inputs) -> Memory:
-        (features, mask), (boxes, known) = inputs[REGIONS], inputs[BOXES]
-        if features.shape[1] != boxes.shape[1]:
-            raise ValueError(f"{features.shape[1]} regions have {boxes.shape[1]} boxes; each region must have its own")
-        present = mask & known
-        relations = spatial_relations(boxes) * (present[:, :, None] & present[:, None])
+        features, mask = inputs[REGIONS]
         # What stands where there is no region is given to nobody, whatever it is.
-        features = features.masked_fill(~mask[..., None], 0.0)
-        related = self.dropout(torch.relu(features + self.graph(features, relations)))
-        return self.words.encode(Inputs({REGIONS: Stream(related, mask)}))
+        features = related = features.masked_fill(~mask[..., None], 0.0)
+        if self.graph is not None:
+            related = related + self.graph(features, _spatial(inputs[BOXES], mask))
+        if self.semantic is not None:
+            relations = read_relations(inputs[RELATIONS], mask, self.config.relation_labels)
+            related = related + self.semantic(features, relations)
+        return self.words.encode(Inputs({REGIONS: Stream(self.dropout(torch.relu(related)), mask)}))
 
     def start(self, memory: Memory) -> State:
         return self.words.start(memory)
@@ -104,3 +114,11 @@ class GcnLstm(nn.Module):
     def forward(self, tokens: Tensor, memory: Memory, token_mask: Tensor | None = None) -> Tensor:
         """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words of `token_mask`."""
         return self.words.forward(tokens, memory, token_mask)
+
+
+def _spatial(boxes: Stream, regions: Tensor) -> Tensor:
+    """(B, R, R): the relations between regions (B, R) that exist and whose boxes are known"""
+    if regions.shape[1] != boxes.mask.shape[1]:
+        raise ValueError(f"{regions.shape[1]} regions have {boxes.mask.shape[1]} boxes; each region must have its own")
+    present = regions & boxes.mask
+    return spatial_relations(boxes.values) * (present[:, :, None] & present[:, None])

@@ -22,7 +22,7 @@ import math
 import torch
 from torch import Tensor
 
-RELATIONS = 11
+SPATIAL = 11  # kinds of relations
 _OVERLAP, _NEAR = 0.5, 0.5
 _TURN = 45.0  # degrees of a direction
 _ROUNDING = 0.5  # degrees: the cells of a grid lie exactly on the borders of directions, but for rounding

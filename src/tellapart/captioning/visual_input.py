@@ -142,7 +142,7 @@ def visual_input(
         if identity.keys().isdisjoint(("detector", "detected")):
             streams[name] = _stream_input(model, name, device, features, paths)
             continue
-        regions = regions_of(identity) or identity
+        regions, _ = regions_of(identity)
         own = next((one for other, one in detected if other == regions), None)
         if own is None:
             own = DetectedInput(regions, _detector(regions, detector), device, features, paths)
@@ -173,12 +173,12 @@ def _stream_input(
     if identity.get("gives") == attributes.GIVES:
         source = attribute_source(identity, device, model.folders)
         return AttributeInput(source, captioner_ids(source.words, model.tokenizer), device)
-    boxes, identity = regions_of(identity) is not None, regions_of(identity) or identity
+    identity, gives = regions_of(identity)
     try:
         elsewhere = from_identity(identity)
     except ValueError:
         raise UserError("the model's config.json does not say which features it was trained with.") from None
-    if elsewhere is None and boxes:
+    if elsewhere is None and gives == "boxes":
         return GridBoxes(identity, device)
     if elsewhere is None:
         encoder = models.encoder_from(identity, device, model.folders)
@@ -188,7 +188,7 @@ def _stream_input(
             f"this model learned from {elsewhere.name}, features that were made elsewhere, and cannot look at photos; "
             "give it a data file whose features were imported, and their folder: --features DIR."
         )
-    return StoredInput(elsewhere, features, paths, device, "boxes" if boxes else "regions")
+    return StoredInput(elsewhere, features, paths, device, gives or "regions")
 
 
 class EncoderInput(_Own):
@@ -321,7 +321,7 @@ class StoredInput(_Own):
     def __init__(self, elsewhere: ImportedFeatures, root: Path, paths: Iterable[str], device: torch.device, array: str):
         """
         paths  data files, and folders of photos
-        array  of the store: regions, or boxes
+        array  of the store: regions, boxes or relations
         """
         self.device, self._array = device, array
         self._places: dict[str, tuple[RegionStore, str]] = {}  # file -> where its features are, and its id there
@@ -356,7 +356,8 @@ class StoredInput(_Own):
         if id not in store.lines:
             raise BadPhoto(source, f"has no features in {store.folder}")
         line = store.lines[id]
-        return store.read(array, [line["row"]], line["regions"])[0]
+        count = line.get("relations", 0) if array == "relations" else line["regions"]
+        return store.read(array, [line["row"]], count)[0].float()
 
     def stream(self, contents: Sequence[NDArray[Any]]) -> Stream:
         return _ragged([torch.from_numpy(content) for content in contents]).to(self.device)

@@ -28,8 +28,12 @@ def parser() -> Parser:
     )
     parser.add_argument("site", metavar="SITE", type=Path, help="a folder with pages, images and further folders")
     parser.add_argument("--write", action="store_true", help="change the pages")
-    parser.add_argument("--model", default="", help="from `tellapart models`, a run folder or a hub id")
-    parser.add_argument("--retriever", metavar="R", default="", help="who must find an image by its alt text")
+    parser.add_argument(
+        "--model", default="", help="from `tellapart models`, a run folder or a hub id (default: the embedded one)"
+    )
+    parser.add_argument(
+        "--retriever", metavar="R", default="", help="finds an image by its alt text (default: the embedded one)"
+    )
     parser.add_argument("--ignore", metavar="A,B", type=rules, default=[], help="rules of `tellapart lint` to ignore")
     return parser
 
@@ -52,9 +56,8 @@ def main(arguments: list[str]) -> int:
     for page in pages:
         if page.edits:
             _show(page)
-            changed += len(page.edits)
-            if request.write:
-                _write(page)
+            if not request.write or _write(page):
+                changed += len(page.edits)
     problems = [problem for page in pages for problem in page.problems]
     for problem in problems:
         print_message(problem)
@@ -69,9 +72,15 @@ def _show(page: Page) -> None:
         print(line)
 
 
-def _write(page: Page) -> None:
+def _write(page: Page) -> bool:
+    """A page that cannot be written is a problem of its own; the others go on."""
     from tellapart import files
 
-    if files.read_bytes(page.path) != page.data:
-        raise UserError(f"{page.path}: somebody else has changed the page; run the command again.")
-    files.replace(page.path, page.after)
+    try:
+        if files.read_bytes(page.path) != page.data:
+            raise UserError(f"{page.path}: somebody else has changed the page; run the command again.")
+        files.replace(page.path, page.after)
+    except UserError as error:
+        page.problems.append(str(error))
+        return False
+    return True

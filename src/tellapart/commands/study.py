@@ -64,7 +64,10 @@ def _new(arguments: list[str]) -> int:
     )
     parser.add_argument("kind", metavar="KIND", choices=KINDS, help=_KINDS)
     parser.add_argument(
-        "captions", metavar="CAPTIONS", nargs="+", help="caption files, or human; others are compared with the first"
+        "captions",
+        metavar="CAPTIONS",
+        nargs="+",
+        help="caption files, or human: the captions of DATA; all are compared with the first",
     )
     parser.add_argument("--data", metavar="DATA", required=True, help="the photos: a data file or a folder")
     parser.add_argument("--split", metavar="NAME", default="test", help="split of a data file (default: test)")
@@ -179,7 +182,7 @@ def _results(arguments: list[str]) -> int:
         metavar="R",
         nargs="+",
         default=["judge"],
-        help="by which automatic measures are taken; none: without them (default: judge)",
+        help="retrievers of the automatic measures; none: no such measures (default: judge)",
     )
     parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
     _add_database(parser)

@@ -45,9 +45,11 @@ def parser() -> Parser:
         default="auto",
         help="file: photo.jpg.xmp; stem: photo.xmp; auto: what there is already, else photo.jpg.xmp and photo.txt",
     )
-    parser.add_argument("--replace", action="store_true", help="replace texts by people too")
+    parser.add_argument("--replace", action="store_true", help="replace texts that people wrote, too")
     parser.add_argument("--dry-run", action="store_true", help="print FILE<TAB>ACTION<TAB>CAPTION and write nothing")
-    parser.add_argument("--undo", action="store_true", help="restore what was there before; changed files are left")
+    parser.add_argument(
+        "--undo", action="store_true", help="restore what was there before; files that changed since are left"
+    )
     return parser
 
 

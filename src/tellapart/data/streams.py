@@ -17,12 +17,13 @@ if TYPE_CHECKING:  # recipes know the names of streams without loading torch
 
 REGIONS = "regions"
 BOXES = "boxes"  # of the regions: left, top, right, bottom as fractions of the photo; rows in the same order
+RELATIONS = "relations"  # between regions: a row is the place of the first one, of the second, and the label from 0 on
 ATTRIBUTES = "attributes"  # a row is a word of the captioner's vocabulary, by its id, and the word's probability
 WORDS = "words"  # of a clip as a whole: the probability of each of K words (long-range)
 ACTIONS = "actions"  # the probability of each of J actions (short-range)
 CLASSES = "classes"  # the probability of each of M classes of what a frame shows (keyframe)
 SOUND = "sound"
-STREAMS = (REGIONS, ATTRIBUTES, BOXES, WORDS, ACTIONS, CLASSES, SOUND)
+STREAMS = (REGIONS, ATTRIBUTES, BOXES, RELATIONS, WORDS, ACTIONS, CLASSES, SOUND)
 
 
 class Stream(NamedTuple):
@@ -86,3 +87,26 @@ def read_attributes(stream: Stream, words: int) -> tuple[Tensor, Tensor, Tensor]
     ids, probability = stream.values.unbind(2)
     mask = stream.mask & (ids >= 0) & (ids < words) & (probability >= 0)  # all of them False for what is no number
     return ids.masked_fill(~mask, 0).long(), probability.masked_fill(~mask, 0), mask
+
+
+def read_relations(stream: Stream, regions: Tensor, labels: int) -> Tensor:
+    """(B, R, R) of 0, where there is none, to `labels`: one more than the label of the relation from the first region,
+    by row, to the second.
+
+    regions  (B, R) True where a region exists
+    labels   from this one on mean no relation, nor does one of a region with itself, or with one that does not exist;
+             of several from one region to another the highest label counts
+
+    >>> stream = Stream(torch.tensor([[[0.0, 1.0, 4.0], [1.0, 2.0, 0.0]]]), torch.tensor([[True, True]]))
+    >>> read_relations(stream, torch.ones(1, 2, dtype=torch.bool), 5)
+    tensor([[[0, 5],
+             [0, 0]]])
+    """
+    (photos, count), (first, second, label) = regions.shape, stream.values.unbind(2)
+    mask = stream.mask & (first != second) & (label >= 0) & (label < labels)  # all False for what is no number
+    for region in (first, second):
+        mask = mask & (region >= 0) & (region < count)
+    place = (first * count + second).masked_fill(~mask, 0).long()  # where nothing is, a 0 changes nothing
+    found = regions.new_zeros(photos, count * count, dtype=place.dtype)
+    found = found.scatter_reduce(1, place, (label + 1).masked_fill(~mask, 0).long(), "amax")
+    return found.view(photos, count, count) * (regions[:, :, None] & regions[:, None])

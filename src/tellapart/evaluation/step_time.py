@@ -27,7 +27,7 @@ from tellapart.errors import UserError
 from tellapart.evaluation.training_runs import Run
 from tellapart.features import attributes
 from tellapart.features.attributes import AttributeSource
-from tellapart.features.boxes import BoxesOf
+from tellapart.features.boxes import BesideRegions
 from tellapart.features.extracted import stored
 from tellapart.features.imported import ImportedFeatures, store_of
 from tellapart.objectives import StepInfo
@@ -243,7 +243,7 @@ def _stores(encoders: Encoders, root: Path, dataset: str) -> Stores | None:
 
 
 def _store(encoder: Origin, root: Path, dataset: str) -> StoredFeatures | None:
-    if isinstance(encoder, BoxesOf):
+    if isinstance(encoder, BesideRegions):
         regions = _store(encoder.regions, root, dataset)
         return None if regions is None else encoder.stored(regions)
     if isinstance(encoder, AttributeSource):
@@ -251,10 +251,10 @@ def _store(encoder: Origin, root: Path, dataset: str) -> StoredFeatures | None:
     return store_of(encoder, root, dataset) if isinstance(encoder, ImportedFeatures) else stored(root, dataset, encoder)
 
 
-def _noise(encoder: PhotoEncoder | BoxesOf | AttributeSource) -> StoredFeatures:
+def _noise(encoder: PhotoEncoder | BesideRegions | AttributeSource) -> StoredFeatures:
     if isinstance(encoder, AttributeSource):
         return Noise((encoder.most, encoder.feature_size), encoder.feature_size)
-    if not isinstance(encoder, BoxesOf):
+    if not isinstance(encoder, BesideRegions):
         return Noise((encoder.regions, encoder.feature_size), encoder.pooled_size)
     assert not isinstance(encoder.regions, ImportedFeatures)  # of imported features there is no noise
     return encoder.stored(_noise(encoder.regions))

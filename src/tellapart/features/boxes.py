@@ -1,13 +1,14 @@
-"""The stream `boxes`: where the regions of a photo are.  It comes from what makes the regions themselves.
+"""The streams `boxes` and `relations`: where the regions of a photo are, and how they are related.  Both come from what
+makes the regions themselves.
 
 Imported features have boxes beside them, and so have those of a detector; those of an encoder alone are the cells of
-its grids, row by row.
+its grids, row by row.  Relations are imported, or there are none.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -16,7 +17,8 @@ from tellapart.data.examples import Example
 from tellapart.data.store import Rows, Store
 from tellapart.data.stored import StoredFeatures
 from tellapart.encoders import PhotoEncoder
-from tellapart.features.imported import ImportedFeatures
+from tellapart.errors import UserError
+from tellapart.features.imported import ImportedFeatures, RegionStore
 
 SIZE = 4  # left, top, right, bottom
 _GIVES = "gives"  # what an identity says beside that of the regions
@@ -43,11 +45,37 @@ class BoxesOf:
         return StoredBoxes(regions, torch.cat([grid_boxes(*config.grids), whole.expand(config.detected, -1)]))
 
 
-def regions_of(identity: dict[str, Any]) -> dict[str, Any] | None:
-    """The identity of the regions whose boxes an identity means; None if it means no boxes."""
-    if identity.get(_GIVES) != "boxes":
-        return None
-    return {key: value for key, value in identity.items() if key != _GIVES}
+@dataclass(frozen=True)
+class RelationsOf:
+    """Takes the place of an encoder: how the regions are related that were imported."""
+
+    regions: ImportedFeatures
+    feature_size: int = 3  # first region, second region, label
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What relations must share to be used together."""
+        return {**self.regions.identity, _GIVES: "relations"}
+
+    def stored(self, regions: StoredFeatures) -> StoredRelations:
+        """The relations of regions that were imported with any."""
+        assert isinstance(regions, RegionStore)
+        if not any(line.get("relations") for line in regions.lines.values()):
+            raise UserError(
+                f"inputs.relations: {regions.folder} has none; import archives that have `relations` beside the boxes."
+            )
+        return StoredRelations(regions)
+
+
+BesideRegions = BoxesOf | RelationsOf
+
+
+def regions_of(identity: dict[str, Any]) -> tuple[dict[str, Any], Literal["boxes", "relations"] | None]:
+    """The identity of the regions whose boxes or relations an identity means, and which of the two; else itself."""
+    gives = identity.get(_GIVES)
+    if gives != "boxes" and gives != "relations":
+        return identity, None
+    return {key: value for key, value in identity.items() if key != _GIVES}, gives
 
 
 def grid_boxes(*sides: int) -> Tensor:
@@ -94,4 +122,29 @@ class StoredBoxes:
 
     def pooled(self, rows: Rows) -> Tensor:
         """(len(rows), 4)"""
+        return self.grid(rows).mean(1)
+
+
+class StoredRelations:
+    """The relations of imported regions, to those that learn from them."""
+
+    def __init__(self, regions: RegionStore):
+        self._regions, self.shape = regions, (regions.relations, 3)
+
+    def __contains__(self, example: Example) -> bool:
+        return example in self._regions
+
+    def row(self, example: Example) -> int:
+        return self._regions.row(example)
+
+    def count(self, example: Example) -> int:
+        """A photo may have none."""
+        return int(self._regions.lines[str(example.id)].get("relations", 0))
+
+    def grid(self, rows: Rows, most: int | None = None) -> Tensor:
+        """(len(rows), most, 3)"""
+        return self._regions.read("relations", rows, most).float()
+
+    def pooled(self, rows: Rows) -> Tensor:
+        """(len(rows), 3)"""
         return self.grid(rows).mean(1)

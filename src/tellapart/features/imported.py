@@ -3,7 +3,8 @@
 regions.f16   (rows, cap, D) half precision, zeros behind a photo's last region
 boxes.f16     (rows, cap, 4) left, top, right, bottom as fractions of the photo's width and height; zeros where unknown
 pooled.f16    (rows, D) the mean over a photo's regions
-rows.jsonl    a line per photo: {"id", "regions", "row"}
+relations.i32 (rows, 512, 3) first region, second region, label; stores of before relations have none
+rows.jsonl    a line per photo: {"id", "regions", "relations", "row"}
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from tellapart import files
 from tellapart.data.examples import Example
-from tellapart.data.store import Rows, Store
+from tellapart.data.store import Array, Rows, Store
 from tellapart.encoders import ENCODERS, PhotoEncoder
 from tellapart.errors import UserError
 from tellapart.features import attributes
@@ -26,6 +27,7 @@ from tellapart.features.attributes import AttributeSource
 from tellapart.features.extracted import Extracted, extract, safe_name, store_folder
 
 FORMAT = 1
+MOST_RELATIONS = 512  # of a photo
 _NAME = re.compile(r"\w[\w.-]*")
 
 
@@ -71,18 +73,24 @@ def folder_of(root: Path, dataset: str, name: str) -> Path:
 class RegionStore(Store):
     """Imported features of a data set's photos, read from disk as they are asked for."""
 
-    def __init__(self, folder: Path, source: ImportedFeatures, cap: int, digest: str):
+    def __init__(self, folder: Path, source: ImportedFeatures, cap: int, digest: str, relations: int = MOST_RELATIONS):
         """Opens a store, or makes an empty one.  Refuses one that another import filled.
 
-        cap     regions of a photo that are kept
-        digest  of what was imported
+        cap        regions of a photo that are kept
+        digest     of what was imported
+        relations  of a photo that are kept
         """
-        self.source, self.cap, self.digest = source, cap, digest
+        self.source, self.cap, self.digest, self.relations = source, cap, digest, relations
         self.shape = (cap, source.feature_size)
-        arrays = {"regions": self.shape, "boxes": (cap, 4), "pooled": (source.feature_size,)}
-        super().__init__(folder, manifest(source, cap, digest), arrays, ("regions",))
+        arrays = {"regions": Array(self.shape), "boxes": Array((cap, 4)), "pooled": Array((source.feature_size,))}
+        if relations:
+            arrays["relations"] = Array((relations, 3), "i32")
+        super().__init__(folder, manifest(source, cap, digest, relations), arrays, ("regions",))
         for line in self.lines.values():
-            if not isinstance(line["regions"], int) or not 1 <= line["regions"] <= cap:
+            counts = line["regions"], line.get("relations", 0)
+            if not all(isinstance(count, int) for count in counts) or not (
+                1 <= counts[0] <= cap and 0 <= counts[1] <= relations
+            ):
                 raise UserError(f"{folder / 'rows.jsonl'} is damaged; delete the folder {folder}.")
 
     def __contains__(self, example: Example) -> bool:
@@ -104,8 +112,9 @@ class RegionStore(Store):
         return self.read("pooled", rows)
 
 
-def manifest(source: ImportedFeatures, cap: int, digest: str) -> dict[str, Any]:
-    return {"format": FORMAT, "encoder": source.identity, "cap": cap, "digest": digest}
+def manifest(source: ImportedFeatures, cap: int, digest: str, relations: int) -> dict[str, Any]:
+    content = {"format": FORMAT, "encoder": source.identity, "cap": cap, "digest": digest}
+    return content | {"relations": relations} if relations else content
 
 
 def open_store(folder: Path) -> RegionStore | None:
@@ -116,7 +125,12 @@ def open_store(folder: Path) -> RegionStore | None:
     content = files.read_json(file)
     try:
         source = from_identity(dict(content["encoder"]))
-        return None if source is None else RegionStore(folder, source, int(content["cap"]), str(content["digest"]))
+        if source is None:
+            return None
+        cap, relations = int(content["cap"]), int(content.get("relations", 0))
+        if relations < 0:
+            raise ValueError
+        return RegionStore(folder, source, cap, str(content["digest"]), relations)
     except (KeyError, TypeError, ValueError):
         raise UserError(f"{file} is damaged; delete the folder {folder}.") from None
 

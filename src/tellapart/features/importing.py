@@ -16,7 +16,7 @@ from torch import Tensor
 from tellapart.data.examples import Example
 from tellapart.errors import UserError
 from tellapart.features import region_files
-from tellapart.features.imported import ImportedFeatures, RegionStore, check_name, open_store
+from tellapart.features.imported import MOST_RELATIONS, ImportedFeatures, RegionStore, check_name, open_store
 from tellapart.features.region_files import Broken, Regions
 from tellapart.parallel import batched
 from tellapart.progress import Progress
@@ -147,7 +147,24 @@ def _row(one: Regions | Broken, example: Example | None, store: RegionStore, cha
     regions, boxes = torch.zeros(store.shape, dtype=torch.half), torch.zeros(store.cap, 4)
     regions[: len(kept)] = kept
     boxes[: len(kept)] = torch.from_numpy(_fractions(one, changed)[: store.cap])
-    return _Row((regions, boxes, kept.mean(0)), {"id": example.id, "regions": len(kept)})
+    numbers, entry = (regions, boxes, kept.mean(0)), {"id": example.id, "regions": len(kept)}
+    if not store.relations:  # filled before relations could be kept
+        return _Row(numbers, entry)
+    found, relations = _relations(one, len(kept), changed), torch.zeros(store.relations, 3, dtype=torch.int32)
+    changed["relations"] += len(found) > store.relations
+    found = found[: store.relations]
+    relations[: len(found)] = torch.from_numpy(found)
+    return _Row((*numbers, relations), entry | {"relations": len(found)})
+
+
+def _relations(one: Regions, regions: int, changed: Counter[str]) -> NDArray[np.int32]:
+    """(E, 3) between the regions that are kept; of several from one region to another the first."""
+    if one.relations is None:
+        return np.zeros((0, 3), np.int32)
+    found = one.relations[(one.relations[:, :2] < regions).all(1)]
+    _, first = np.unique(found[:, :2], axis=0, return_index=True)
+    changed["labels"] = max(changed["labels"], int(found[:, 2].max(initial=-1)) + 1)
+    return found[np.sort(first)]
 
 
 def _fractions(one: Regions, changed: Counter[str]) -> NDArray[np.float32]:
@@ -170,7 +187,11 @@ def _fractions(one: Regions, changed: Counter[str]) -> NDArray[np.float32]:
 def _notes(changed: Counter[str], cap: int) -> list[str]:
     sentences = {
         "cut": f"more than {cap} regions; the first {cap} are kept",
+        "relations": f"more than {MOST_RELATIONS} relations; the first {MOST_RELATIONS} are kept",
         "outside": "boxes that reach outside the photo; they end at its edges now",
         "unknown": "boxes in pixels and nothing that says how large the photo is; the boxes are left out",
     }
-    return [f"{changed[what]} photos have {text}" for what, text in sentences.items() if changed[what]]
+    notes = [f"{changed[what]} photos have {text}" for what, text in sentences.items() if changed[what]]
+    if labels := changed["labels"]:
+        notes.append(f"relations have labels up to {labels - 1}: a captioner needs model.relation_labels={labels}")
+    return notes

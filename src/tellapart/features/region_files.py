@@ -1,7 +1,7 @@
 """Region features that other programs computed, read one photo at a time: no archive is ever held in memory.
 
     FOLDER/ID.npz .npy .safetensors     one photo each
-    ALL.npz, ALL.safetensors            one array per photo, named ID, or ID/features beside ID/boxes
+    ALL.npz, ALL.safetensors            one array per photo, named ID, or ID/features beside ID/boxes and ID/relations
     ALL.tsv                             lines of bottom-up attention (Anderson et al., 2018): image_id, image_w,
                                         image_h, num_boxes, boxes, features, the last two float32 in base64; or
                                         those of LXMERT
@@ -32,12 +32,14 @@ from tellapart.errors import UserError
 SUFFIXES = (".npz", ".npy", ".safetensors", ".tsv")
 _FEATURES = ("features", "feat", "x", "arr_0")  # what programs call them
 _BOXES = ("boxes", "bbox")
+_RELATIONS = "relations"
 _WIDTH, _HEIGHT = ("image_w", "img_w"), ("image_h", "img_h")
-_OURS = (*_FEATURES, *_BOXES, *_WIDTH, *_HEIGHT, "num_boxes")
+_OURS = (*_FEATURES, *_BOXES, _RELATIONS, *_WIDTH, *_HEIGHT, "num_boxes")
 _COLUMNS = {  # of a TSV line, by how many there are
     6: ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features"),
     10: ("image_id", "image_h", "image_w", "", "", "", "", "num_boxes", "boxes", "features"),
 }
+_MOST_LABELS = 1 << 16
 _LARGEST = 1 << 28  # bytes of a photo's array, unpacked: 2,000 regions of 25,000 numbers
 _LONGEST_LINE = 1 << 28
 _SAMPLE = 1 << 16  # bytes
@@ -64,6 +66,7 @@ class Regions:
     where: str  # the file, and the line if there are lines
     features: NDArray[np.float32]  # (R, D)
     boxes: NDArray[np.float32] | None = None  # (R, 4) left, top, right, bottom; in pixels or as fractions
+    relations: NDArray[np.int32] | None = None  # (E, 3) the places of two regions and the label of their relation
     width: float = 0.0  # of the photo, in pixels; 0 where it is not said
     height: float = 0.0
 
@@ -247,5 +250,20 @@ def _regions(id: str, where: str, parts: Mapping[str, Any]) -> Regions:
     count = int(np.asarray(parts.get("num_boxes", len(features))).item())  # what is behind it only fills up
     if not 0 <= count <= len(features):
         raise ValueError(f"says that it has {count} regions, and has {len(features)}")
+    relations = None if _RELATIONS not in parts else _whole_relations(np.asarray(parts[_RELATIONS]), count)
     width, height = (float(0.0 if (value := one(names)) is None else value) for names in (_WIDTH, _HEIGHT))
-    return Regions(id, where, features[:count], None if boxes is None else boxes[:count], width, height)
+    return Regions(id, where, features[:count], None if boxes is None else boxes[:count], relations, width, height)
+
+
+def _whole_relations(relations: NDArray[Any], regions: int) -> NDArray[np.int32]:
+    """(E, 3), every one between two of so many regions.  Raises ValueError where that is not so."""
+    if relations.size == 0:
+        return np.zeros((0, 3), np.int32)
+    if relations.dtype.kind not in "fiu" or relations.ndim != 2 or relations.shape[1] != 3:
+        raise ValueError(f"its relations have the shape {relations.shape}, not (relations, 3)")
+    if not ((relations >= 0) & (relations < _MOST_LABELS) & (relations == np.floor(relations))).all():
+        raise ValueError(f"has a relation that is not three whole numbers from 0 to {_MOST_LABELS - 1}")
+    whole = relations.astype(np.int32)
+    if whole[:, :2].max() >= regions:
+        raise ValueError(f"has a relation of region {whole[:, :2].max()} (counted from 0), and has {regions} regions")
+    return whole

@@ -1,7 +1,8 @@
 """How much each reference counts in cross-entropy.
 
 leave_one_out  the discriminative cross-entropy (DXE) of GL-RG: m(S), how well a reference agrees with *all* other
-               references of its item.  What most people would say counts more
+               references of its item.  What most people would say counts more.  Words count as they are written, split
+               at spaces, as in GL-RG's program: were rare ones one unknown word, they would agree with each other
 cider_between  CIDErBtw-Cap (Wang et al., 2020), in our reading: a reference counts less the more it would fit the
                item's look-alikes: 1.5 - s / max s, with s its mean CIDEr-D against their references and the maximum
                over the item's references; so weights go from .5 for the most common one up to 1.5
@@ -11,6 +12,8 @@ MSVD; here a weight has the number of its caption.  Weights may be brought to me
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -51,8 +54,13 @@ def _leave_one_out(
     if metric not in MEASURES:
         names = ", ".join([*MEASURES, "METEOR"])
         raise UserError(f"objective.caption_weights.metric: there is no {metric!r} here; there are {names}.")
-    consensus = Consensus(context.references, end=context.vocabulary.eos, measure=metric, count_end=False)
-    return _scored(consensus, context, items, items, numbers)
+    ids: dict[str, int] = {}
+    references = [
+        [[ids.setdefault(word, len(ids)) for word in text.split()] for text in example.captions]
+        for example in context.data.examples
+    ]
+    consensus = Consensus(references, end=len(ids), measure=metric, count_end=False)
+    return _scored(consensus, references, items, numbers)
 
 
 def _against_look_alikes(context: RewardContext, items: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -61,26 +69,25 @@ def _against_look_alikes(context: RewardContext, items: NDArray[np.int64]) -> ND
     total, found = np.zeros(len(items)), (groups >= 0).sum(1)
     for place in range(groups.shape[1]):
         present = np.flatnonzero(groups[:, place] >= 0)
-        total[present] += _scored(consensus, context, items, groups[present, place], None, present)
+        total[present] += _scored(consensus, context.references, groups[present, place], rows=present)
     mean: NDArray[np.float64] = total / np.maximum(found, 1)
     return mean
 
 
 def _scored(
     consensus: Consensus,
-    context: RewardContext,
-    items: NDArray[np.int64],
+    references: Sequence[Sequence[Sequence[int]]],
     against: NDArray[np.int64],
-    left_out: NDArray[np.int64] | None,
+    left_out: NDArray[np.int64] | None = None,
     rows: NDArray[np.int64] | None = None,
 ) -> NDArray[np.float64]:
-    """Scores of references against the references of other items, or against the others of their own."""
-    captions = [caption for of_item in context.references for caption in of_item]
-    rows = np.arange(len(items)) if rows is None else rows
+    """Scores of references, or of some rows of them, against those of other items, or the others of their own."""
+    captions = [caption for of_item in references for caption in of_item]
+    rows = np.arange(len(captions)) if rows is None else rows
     parts = []
     for start in range(0, len(rows), _BATCH):
         part = slice(start, start + _BATCH)
-        tokens, _ = padded([[*captions[row], consensus.end] for row in rows[part]], context.vocabulary.pad)
+        tokens, _ = padded([[*captions[row], consensus.end] for row in rows[part]], consensus.end)
         but = None if left_out is None else torch.from_numpy(left_out[part])
         parts.append(consensus(tokens, torch.from_numpy(against[part]), but).double().numpy())
     return np.concatenate(parts) if parts else np.zeros(0)

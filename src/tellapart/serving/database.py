@@ -274,7 +274,7 @@ FILTERS = {  # name: what the page calls it
     "all": "All photos",
     "unreviewed": "Not reviewed",
     "shared": "Shared captions",
-    "lint": "Lint findings",
+    "lint": "Problems found by lint",
     "approved": "Approved",
     "edited": "Edited",
     "rejected": "Rejected",

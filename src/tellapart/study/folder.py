@@ -40,7 +40,6 @@ def save(study: Study, folder: Path, pictures: Iterable[tuple[str, bytes]]) -> N
     """The photos first: a folder with a `study.json` is whole."""
     if (folder / _NAME).exists():
         raise UserError(f"{folder}: there is a study in this folder already; choose another one.")
-    (folder / "photos").mkdir(parents=True, exist_ok=True)
     for id, data in pictures:
         files.replace(photo(folder, id), data)
     content = {"format": FORMAT, **asdict(study)}

@@ -23,6 +23,7 @@ from tellapart.data import csv_table
 from tellapart.errors import UserError
 from tellapart.evaluation.trec import file_name, word
 from tellapart.metrics.retrieval import RECALLS
+from tellapart.printable import printable
 from tellapart.study import statistics
 from tellapart.study.answers import Answer, Person
 from tellapart.study.design import CRITERIA, FIRST, SECOND, Trial, passed, rank, why_wrong
@@ -295,7 +296,7 @@ def _cell(value: Any) -> str:
 
 
 def _lines(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    return ("\t".join(row) for row in rows)
+    return ("\t".join(map(printable, row)) for row in rows)
 
 
 # Files
@@ -304,7 +305,6 @@ def _lines(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 def write(results: Results, folder: Path) -> None:
     study = results.study
     records = [_record(study, row) for row in results.rows]
-    folder.mkdir(parents=True, exist_ok=True)
     files.replace(folder / "answers.jsonl", "".join(json.dumps(one) + "\n" for one in records).encode("ascii"))
     lines = [csv_table.line(records[0])] if records else []
     lines += [csv_table.line(_csv(value) for value in one.values()) for one in records]

@@ -7,7 +7,7 @@ twice counts once.  Models and right answers never leave the server.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Response
 from fastapi.responses import FileResponse, JSONResponse
@@ -20,17 +20,20 @@ from tellapart.study.design import ORDERED, why_wrong
 from tellapart.study.folder import Study
 from tellapart.web import sorry
 
+# whatever the database: some store no NUL; and results are printed
+Id = Annotated[str, Field(max_length=128, pattern=r"^[^\x00-\x1f\x7f]*$")]
+
 
 class Joining(BaseModel):
     consent: bool
-    subject_id: str | None = Field(None, min_length=1, max_length=128)
-    study_id: str = Field("", max_length=128)
-    session_id: str = Field("", max_length=128)
+    subject_id: Annotated[Id, Field(min_length=1)] | None = None
+    study_id: Id = ""
+    session_id: Id = ""
 
 
 class Answering(BaseModel):
-    person: str = Field(max_length=64)
-    trial: str = Field(max_length=32)
+    person: Id
+    trial: Id
     response: Any
     rt: float = Field(ge=0, le=1e9, allow_inf_nan=False)
 
@@ -60,7 +63,7 @@ def app(study: Study, folder: Path, answers: Answers) -> FastAPI:
         return state(answers.join(len(study.sessions), request.subject_id, request.study_id, request.session_id))
 
     @server.get("/api/people/{id}")
-    def resume(id: str) -> JSONResponse:
+    def resume(id: Id) -> JSONResponse:
         person = answers.person(id)
         return state(person) if person else sorry(404, "nobody of this id takes part.")
 

@@ -18,7 +18,7 @@ from tellapart.data.exclusion import Exclusion
 from tellapart.data.items import ITEMS, KIND_OF, Kind
 from tellapart.data.media.clips import named_as_clip
 from tellapart.data.stored import StoredFeatures, Stores
-from tellapart.data.streams import ATTRIBUTES, BOXES, REGIONS
+from tellapart.data.streams import ATTRIBUTES, BOXES, REGIONS, RELATIONS
 from tellapart.data.tokenizers import Tokenizer
 from tellapart.detectors.loading import load as load_detector
 from tellapart.detectors.regions import DetectedRegions
@@ -28,7 +28,7 @@ from tellapart.encoders.frames import FrameEncoder
 from tellapart.encoders.in_view import in_view
 from tellapart.errors import UserError
 from tellapart.features.attributes import AttributeSource, AttributeStore
-from tellapart.features.boxes import BoxesOf
+from tellapart.features.boxes import BesideRegions, BoxesOf, RelationsOf
 from tellapart.features.extracted import FeatureStore, extract
 from tellapart.features.imported import ImportedFeatures, features_of, find
 from tellapart.models.attributes import load as load_attributes
@@ -38,7 +38,7 @@ from tellapart.rewards import registry
 from tellapart.training.validation import WITHOUT_REFERENCES
 
 Source = tuple[Stores, list[Example]]  # examples of a data file, with their features if photos are seen
-Origin = PhotoEncoder | ImportedFeatures | BoxesOf | AttributeSource
+Origin = PhotoEncoder | ImportedFeatures | BesideRegions | AttributeSource
 Encoders = Mapping[str, Origin]  # what each stream comes from
 
 
@@ -48,17 +48,22 @@ def encoders_of(recipe: Recipe, device: torch.device) -> Encoders:
     found: dict[str, Origin] = {}
     load = cache(load_detector)
     for name, one in streams.items():
-        if name != BOXES:
+        if name not in (BOXES, RELATIONS):
             # a captioner of a plugin may take features of an encoder by this name as well
             make = load_attributes if name == ATTRIBUTES and one.name not in ENCODERS else load_encoder
             encoder = find(root, one.name) or make(one, device)
             if one.detected and isinstance(encoder, ImportedFeatures):
                 raise UserError(f"inputs.{name}.detected: the regions of {one.name} were imported, and have boxes.")
             found[name] = DetectedRegions(encoder, load(recipe.detector)) if one.detected else encoder  # type: ignore[arg-type]
-    if BOXES in streams:
+    for name in streams.keys() & {BOXES, RELATIONS}:
         regions = found.get(REGIONS)
-        if regions is None or isinstance(regions, BoxesOf | AttributeSource) or streams[BOXES] != streams[REGIONS]:
-            raise UserError("inputs.boxes: they are those of the regions, so both must come from the same.")
+        if regions is None or isinstance(regions, BesideRegions | AttributeSource) or streams[name] != streams[REGIONS]:
+            raise UserError(f"inputs.{name}: they are those of the regions, so both must come from the same.")
+        if name == RELATIONS:
+            if not isinstance(regions, ImportedFeatures):
+                raise UserError("inputs.relations: only imported features have them (`tellapart features --from`).")
+            found[RELATIONS] = RelationsOf(regions)
+            continue
         if (
             not isinstance(regions, ImportedFeatures)
             and regions.regions != regions.config.cells + regions.config.detected
@@ -183,10 +188,10 @@ def with_features(
         wanted = [*one.training, *one.held_out]
         stores, failed = Stores(), dict[str, str]()
         for name, encoder in encoders.items():
-            seen_by = encoder.regions if isinstance(encoder, BoxesOf) else encoder
+            seen_by = encoder.regions if isinstance(encoder, BesideRegions) else encoder
             seen_by = _for_photos(seen_by, wanted) if photos_once else seen_by
             result = world.sequentially(partial(features_of, wanted, seen_by, root, one.name))
-            stores[name] = encoder.stored(result.store) if isinstance(encoder, BoxesOf) else result.store
+            stores[name] = encoder.stored(result.store) if isinstance(encoder, BesideRegions) else result.store
             failed |= result.failed
         problems += [f"{one.file}: image {id_}: {reason}" for id_, reason in failed.items()]
         sources.append((stores, [example for example in wanted if stores.have(example)]))
@@ -251,7 +256,7 @@ def _views_of(
     number: int,
     world: ProcessGroup,
 ) -> StoredFeatures:
-    if isinstance(encoder, BoxesOf | AttributeSource):  # the cells of a grid, and the words of the whole photo
+    if isinstance(encoder, BesideRegions | AttributeSource):  # the cells of a grid, and the words of the whole photo
         return store
     if isinstance(encoder, FrameEncoder) and store.shape[0] != encoder.regions:
         encoder = encoder.of_photos

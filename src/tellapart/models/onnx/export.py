@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from tellapart import files, models, paths
 from tellapart.captioners import CAPTIONERS, Captioner, select
-from tellapart.data.streams import ATTRIBUTES, BOXES, REGIONS, Inputs, Stream
+from tellapart.data.streams import ATTRIBUTES, BOXES, REGIONS, RELATIONS, Inputs, Stream
 from tellapart.errors import UserError
 from tellapart.models import card as sharing
 from tellapart.models.onnx.captioner import ENCODE, INSTALL, STEP, ExportedCaptioner, from_graph, graph_names, to_graph
@@ -272,6 +272,8 @@ def _photos(feature_sizes: FeatureSizes, sizes: Sizes, generator: torch.Generato
         values = torch.rand(sizes.photos, rows, size, generator=generator)
         if name == ATTRIBUTES:
             values[..., 0] = (_FEWEST_WORDS * values[..., 0]).floor()
+        if name == RELATIONS:
+            values = (sizes.regions * values).floor()
         mask = torch.ones(sizes.photos, rows, dtype=torch.bool)
         if rows > 1:
             mask[1:, -1] = False

@@ -94,6 +94,13 @@ function mark() {
     one.setAttribute("aria-current", String(group !== null && Number(one.dataset.id) === group.photo.id));
 }
 
+function follow() { // the list shows the photo
+  const list = $("list"), current = $("photos").querySelector('[aria-current="true"]');
+  if (!current || list.scrollHeight <= list.clientHeight) return; // it scrolls by itself only beside the photo
+  const [all, own] = [list, current].map((one) => one.getBoundingClientRect());
+  if (own.top < all.top || own.bottom > all.bottom) list.scrollTop += own.top - all.top;
+}
+
 // The photo
 
 async function open(id, focus = false) {
@@ -106,7 +113,14 @@ async function open(id, focus = false) {
 
 function empty() {
   group = null;
-  $("photo").replaceChildren(make("p", { className: "note" }, "No photo."));
+  const narrowed = $("search").value || $("filter").value !== "all";
+  const all = make("button", { type: "button" }, "Show all photos");
+  all.addEventListener("click", () => trying(() => {
+    $("search").value = "";
+    $("filter").value = "all";
+    return reload(false);
+  }));
+  $("photo").replaceChildren(make("p", {}, narrowed ? "No photo matches. " : "Captions appear here as they are made."), ...(narrowed ? [all] : []));
 }
 
 function draw(focus) {
@@ -121,16 +135,22 @@ function draw(focus) {
     made.addEventListener("click", () => work());
     return made;
   };
-  const parts = [heading, box, make("p", { className: "caption", id: "marked" }, ...words(photo)),
+  const alike = group.look_alikes.length > 0;
+  const parts = [heading, box, alike || !photo.caption ? make("p", { className: "caption", id: "marked" }, ...words(photo)) : "",
     make("ul", { className: "findings" }, ...photo.findings.map((one) => make("li", {}, one.meaning))),
     make("label", { htmlFor: "caption" }, "Caption"), text,
     make("div", { className: "line" }, button("approve", "Approve", "a", () => decide("approved")),
-      button("reject", "Reject", "r", () => decide("rejected")), button("save", "Save", "Ctrl Enter", () => decide("edited")),
+      button("reject", "Reject", "r", () => decide("rejected")), button("save", "Save edit", "Ctrl Enter", () => decide("edited")),
       button("previous", "Previous", "k", () => step(-1)), button("next", "Next", "j", () => step(1))), state];
-  for (const [title, others] of [["Beside its look-alikes", group.look_alikes.length ? [photo, ...group.look_alikes] : []], ["Nearly the same; may share the caption", group.near_duplicates]])
-    if (others.length) parts.push(make("h2", {}, title), make("ul", { className: "group" }, ...others.map((one) => make("li", {}, card(one)))));
+  for (const [title, note, others] of [
+    ["Beside its look-alikes", "Marked: words that no other caption here has.", alike ? [photo, ...group.look_alikes] : []],
+    ["Nearly the same picture", "These may share the caption.", group.near_duplicates]])
+    if (others.length) parts.push(make("h2", {}, title), make("p", { className: "note" }, note),
+      make("ul", { className: "group" }, ...others.map((one) => make("li", {}, card(one)))));
+  if (photo.caption && !alike && !group.near_duplicates.length) parts.push(make("p", { className: "note" }, "No other photo of the folder looks like this one."));
   $("photo").replaceChildren(...parts);
   mark();
+  follow();
   if (focus && document.activeElement !== $("search")) { // who has begun to type there stays there
     heading.focus({ preventScroll: true }); // a screen reader reads on from here
     $("photo").scrollIntoView({ block: "nearest" });
@@ -210,8 +230,9 @@ async function counts() {
     const failed = job.result.failed ? `, ${job.result.failed} could not be used` : "";
     $("job-text").textContent = job.state === "done" ? `${job.total} photos captioned${failed}`
       : job.error || `${job.state}: ${job.done} of ${job.total}${left}`;
+    $("bar").hidden = job.state === "done";
     $("bar").max = job.total || 1;
-    $("bar").value = job.state === "done" ? job.total || 1 : job.done;
+    $("bar").value = job.done;
   }
   return state;
 }

@@ -81,6 +81,10 @@ function photos(trial, pressed) {
     make("li", {}, button, make("small", { ariaHidden: "true" }, `Photo ${place + 1}`)))), buttons];
 }
 
+function asked(trial, ...more) { // stays on the screen while somebody looks through the photos
+  return make("div", { className: "stays" }, make("p", { className: "caption" }, trial.captions[0]), ...more);
+}
+
 function choose(trial, answer) {
   let chosen = null;
   const [list, buttons] = photos(trial, (id) => {
@@ -89,7 +93,7 @@ function choose(trial, answer) {
     done.disabled = false;
   });
   const done = go("Next", (button) => answer(button, chosen), true);
-  show("Which photo does the caption describe?", make("p", { className: "caption" }, trial.captions[0]), list, done);
+  show("Which photo does the caption describe?", asked(trial), list, done);
 }
 
 function order(trial, answer) {
@@ -105,15 +109,15 @@ function order(trial, answer) {
       button.querySelector(".rank")?.remove();
       if (rank) button.append(make("span", { className: "rank" }, String(rank)));
     });
-    count.textContent = `${chosen.length} of ${wanted} chosen`;
+    count.textContent = counted();
     done.disabled = chosen.length < wanted;
   });
-  const count = make("p", {}, `0 of ${wanted} chosen`);
+  const counted = () => `${chosen.length} of ${wanted} chosen. ` + (chosen.length ? "Choose a photo again to take it back." : "");
+  const count = make("small", {}, counted());
   count.setAttribute("role", "status");
   const done = go("Next", (button) => answer(button, chosen), true);
   show(`Choose the ${wanted} photos that fit the caption best, the best first`,
-    make("p", { className: "caption" }, trial.captions[0]),
-    make("p", {}, make("small", {}, "Choose a photo again to take it back.")), list, count, done);
+    asked(trial, count), list, done);
 }
 
 function compare(trial, answer) {

@@ -1,0 +1,58 @@
+"""People who mean harm to a study: by the names under which they come, and by captions that it is made of."""
+
+import csv
+import json
+
+import pytest
+
+from study.studies import study
+from support.postgresql import option
+from support.web import ask, running
+from tellapart.__main__ import main
+
+STEERING = ["a\0b", "\x1b[31m", "x\nforged\t20\t20", "\x7f"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    study(tmp_path, "choose", captions=("plain.json",), sets=2, catch=0, per_person=2)
+    return tmp_path / "study"
+
+
+def test_names_that_are_none_are_refused_alike_by_every_database(folder, database_url):
+    with running("study", "serve", folder, *option(database_url)) as (_, address):
+        for name in [*STEERING, "x" * 200, "", "\ud800"]:
+            status, answer = ask(address, "/api/join", {"consent": True, "subject_id": name})
+            assert (status, list(answer)) == (422, ["error"]), name
+            status, answer = ask(address, "/api/join", {"consent": True, "subject_id": "P", "study_id": name or "\0"})
+            assert (status, list(answer)) == (422, ["error"]), name
+        for path in ("/api/people/%00", "/api/people/" + "x" * 500, "/api/people/%1b[31m"):
+            assert ask(address, path)[0] in (404, 422)
+        person = ask(address, "/api/join", {"consent": True, "subject_id": "P"})[1]
+        trial = person["trial"]
+        body = {"person": person["person"], "trial": trial["id"], "response": trial["photos"][0], "rt": 1}
+        for wrong in ({"person": "\0"}, {"trial": "\0"}, {"response": ["\0"]}, {"response": {"a": "\ud800"}}):
+            assert ask(address, "/api/answers", body | wrong)[0] in (404, 422)
+        assert ask(address, "/api/answers", body)[1]["done"] == 1
+
+
+def test_names_neither_forge_lines_of_the_results_nor_steer_a_spreadsheet(folder, tmp_path, capsys):
+    from tellapart.study.answers import Answer, Answers
+    from tellapart.study.folder import load
+
+    answers = Answers(folder)
+    trials = load(folder).sessions[0]
+    for name in ('=HYPERLINK("http://evil.example")', *STEERING[1:]):  # as if they were in the database already
+        person = answers.join(1, name)
+        answers.add(*(Answer(person.id, trial.id, trial.photos[0], 900) for trial in trials))
+    assert main(["study", "results", str(folder), "--retriever", "none", "--out", str(tmp_path / "out")]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert not any(line.startswith("forged") for line in out.splitlines())
+    assert "x\\nforged\\t20\\t20\t" in out
+    with (tmp_path / "out" / "answers.csv").open(newline="") as file:
+        cells = [cell for row in csv.reader(file) for cell in row]
+    assert not any(cell.startswith(("=", "+", "@", "\t", "\r")) for cell in cells)
+    assert "\x1b" not in (tmp_path / "out" / "answers.csv").read_text()
+    rows = [json.loads(line) for line in (tmp_path / "out" / "answers.jsonl").read_text().splitlines()]
+    assert len(rows) == 2 * 4
