@@ -15,7 +15,7 @@ from metrics.scored import loo1000
 from tellapart import paths
 from tellapart.errors import UserError
 from tellapart.metrics import scoring, scoring_inputs
-from tellapart.metrics.tokenize.tokenizer import tokenize_file
+from tellapart.metrics.tokenize.numbering import numbered
 
 SAID = {"1": "A dog runs on the grass.", "2": "Two cats sleep on a red sofa"}
 TOLD = {"1": ["A brown dog runs over grass", "a dog running"], "2": ["Two cats on a couch", "cats asleep on a sofa"]}
@@ -341,7 +341,7 @@ def test_frequencies_of_a_file_of_references(tmp_path):
 
 def test_references_of_several_models_are_tokenised_once(monkeypatch):
     asked = []
-    monkeypatch.setattr(scoring_inputs, "tokenize_file", lambda texts: asked.append(texts) or tokenize_file(texts))
+    monkeypatch.setattr(scoring_inputs, "numbered", lambda texts, words: asked.append(texts) or numbered(texts, words))
     scoring.compare([SAID, SAID, SAID], TOLD, metrics=OVERLAP)
     assert asked.count([text for texts in TOLD.values() for text in texts]) == 1
     assert asked.count(list(SAID.values())) == 3
