@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from tellapart.captioning import captioner as captioning
 from tellapart.commands.train import parse
@@ -57,16 +58,25 @@ def test_a_captioner_that_learnt_the_toy_world_names_the_object_of_new_scenes(li
 
 
 SEES = "{name: efficientnet_lite2, image_size: 96, grid: 3}"  # as in toy_xe, so that features are shared
+SMALL = {  # recipes upon toy_xe
+    "x_lan": """
+model: {width: 96, heads: 4, attention_width: 16, encoder_layers: 1, dropout: 0, region_dropout: 0}
+data: {captions_per_photo: 3}
+""",
+    "gcn_lstm": f"""
+model: {{word_width: 64, width: 128, attention_width: 48, dropout: 0}}
+inputs: {{regions: {SEES}, boxes: {SEES}}}
+epochs: 3
+""",
+}
 
 
-def test_a_captioner_with_two_streams_learns_to_name_the_object(toy, new, tmp_path):
-    """Trained, saved, and loaded for photos: both streams take part in all.  The others: test_every_captioner.py"""
-    (tmp_path / "r.yaml").write_text(
-        "base: tiny/toy_xe\ncaptioner: gcn_lstm\n"
-        "model: {word_width: 64, width: 128, attention_width: 48, dropout: 0}\n"
-        f"inputs: {{regions: {SEES}, boxes: {SEES}}}\noptim: {{warmup: 20}}\nepochs: 3\n"
-    )
-    out = train(toy[0], tmp_path / "r.yaml", out="gcn_lstm")
+@pytest.mark.parametrize("name", SMALL)
+def test_each_captioner_learns_to_name_the_object(toy, new, name, tmp_path):
+    """Trained, saved, and loaded for photos: all streams take part in both."""
+    recipe = {"epochs": 4, "optim": {"warmup": 20}} | yaml.safe_load(SMALL[name])
+    (tmp_path / "r.yaml").write_text(yaml.safe_dump({"base": "tiny/toy_xe", "captioner": name} | recipe))
+    out = train(toy[0], tmp_path / "r.yaml", out=name)
     captions = captioning.load(out).caption([example.file for example in new])
     assert world.measure([caption.text for caption in captions], new)["object"] >= 0.95
 
