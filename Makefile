@@ -57,6 +57,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/captions.py
 	$(BIN)/python benchmarks/metrics.py $(CAPTIONS)
 	$(BIN)/python benchmarks/retrievers.py
+	$(BIN)/python benchmarks/objectives.py --repeats 2
 	$(BIN)/python benchmarks/serving.py
 	$(BIN)/python benchmarks/neighbours.py
 	$(BIN)/python benchmarks/self_retrieval.py $(PHOTOS)

@@ -22,7 +22,7 @@ def run(*command: object, folder: Path) -> None:
     print("$", *words, flush=True)
     program = [] if words[0].endswith(".py") else ["-m", "tellapart"]
     if code := subprocess.run([sys.executable, *program, *words], cwd=folder, check=False).returncode:
-        sys.exit(f"{words[0]} ended with {code}; the same command goes on from here.")
+        sys.exit(f"{words[0]} ended with {code}; the same command continues from here.")
 
 
 def main() -> None:

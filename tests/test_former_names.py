@@ -2,13 +2,9 @@
 
 import json
 
-import pytest
-import yaml
-
 from tellapart.commands import train
-from tellapart.errors import UserError
 from tellapart.evaluation import training_runs
-from tellapart.former_names import renewed, renewed_option
+from tellapart.former_names import renewed
 from tellapart.recipe import Recipe, WatchConfig
 from tellapart.training import run_folder
 from tellapart.training.watch import Watch
@@ -19,70 +15,27 @@ validation: {metric: Odd, watch: {odd: 0.05}}
 """
 
 
-def test_a_recipe_of_an_earlier_version_is_read_with_a_note_for_each_name(tmp_path, capsys):
+def test_a_recipe_of_an_earlier_version_is_read(tmp_path, capsys):
     (tmp_path / "recipe.yaml").write_text(FORMER)
     recipe, _, _ = train.parse([str(tmp_path / "recipe.yaml")])
     assert recipe.objective.rewards.weights == {"cider_d": 1.0, "unusual_order": 0.2}
     assert recipe.objective.rewards.unbalanced == ["unusual_order", "ending"]
     assert recipe.validation.metric == "UnusualOrder"
     assert recipe.validation.watch.unusual_order == 0.05
-    notes = capsys.readouterr().err.splitlines()
-    assert len(notes) == 5
-    assert f"{tmp_path}/recipe.yaml: validation.metric: Odd is called UnusualOrder now." in notes
+    assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize(
-    ("given", "name", "text"),
-    [
-        (("validation.watch.odd", "0.1"), "validation.watch.unusual_order", "0.1"),
-        (("validation.metric", "Odd"), "validation.metric", "UnusualOrder"),
-        (("objective.rewards.terms.cider_d", "1"), "objective.rewards.weights.cider_d", "1"),
-        (("optim.average", "0.9"), "optim.ema_decay", "0.9"),
-        (("objective.rewards.weights.usage", "1"), "objective.rewards.weights.unusual_order", "1"),
-        (("objective.rewards.weights", "{usage: 1}"), "objective.rewards.weights", "{unusual_order: 1}"),
-        (
-            ("objective.rewards.unbalanced", "[usage, ending]"),
-            "objective.rewards.unbalanced",
-            "[unusual_order, ending]",
-        ),
-        (("objective.rewards", "{terms: {cider_d: 1}}"), "objective.rewards", "{weights: {cider_d: 1}}"),
-        (("objective", "{policy: {best: 2, kl: .5}}"), "objective", "{policy: {top_q: 2, kl: .5}}"),
-    ],
-)
-def test_options_too(given, name, text):
-    now, value, notes = renewed_option(*given)
-    assert (now, yaml.safe_load(value)) == (name, yaml.safe_load(text))
-    assert len(notes) == 1
-
-
-def test_stages_and_options_of_a_chain_have_former_names_too(tmp_path, capsys):
+def test_stages_have_former_names_too(tmp_path):
     stages = "stages: [{name: a, optim: {average: 0.5}}, {name: b, init_from: a, validation: {metric: Odd}}]"
     (tmp_path / "chain.yaml").write_text(stages)
-    options = ["--objective.rewards", "{terms: {cider_d: 2}, group: 3}", "--data.without=[x.json]"]
-    first, second = train.asked([str(tmp_path / "chain.yaml"), *options]).what
+    first, second = train.asked([str(tmp_path / "chain.yaml")]).what
     assert (first.recipe.optim.ema_decay, second.recipe.validation.metric) == (0.5, "UnusualOrder")
-    for stage in (first, second):
-        rewards = stage.recipe.objective.rewards
-        assert (rewards.weights, rewards.group_size, stage.recipe.data.exclude) == ({"cider_d": 2.0}, 3, ["x.json"])
-    assert sorted(capsys.readouterr().err.splitlines()) == [
-        f"{tmp_path}/chain.yaml: stage 1: optim: average is called ema_decay now.",
-        f"{tmp_path}/chain.yaml: stage 2: validation.metric: Odd is called UnusualOrder now.",
-        "data: without is called exclude now.",
-        "objective.rewards: group is called group_size now.",
-        "objective.rewards: terms is called weights now.",
-    ]
 
 
 def test_what_is_called_the_same_is_left_alone():
     content = {"objective": {"rewards": {"weights": {"cider_d": 1.0}}}, "data": {"files": ["usage", "Odd"]}, "x": None}
-    assert renewed(content) == (content, [])
-    assert renewed_option("data.files", "usage") == ("data.files", "usage", [])
-    assert renewed("no recipe") == ("no recipe", [])
-
-
-def test_a_recipe_with_both_names_is_refused():
-    with pytest.raises(UserError, match=r"^validation\.watch has both odd and unusual_order"):
-        renewed({"validation": {"watch": {"odd": 0.1, "unusual_order": 0.2}}})
+    assert renewed(content) == content
+    assert renewed("no recipe") == "no recipe"
 
 
 def test_a_run_of_an_earlier_version_goes_on_and_is_compared(tmp_path):
@@ -106,4 +59,4 @@ def test_a_run_of_an_earlier_version_goes_on_and_is_compared(tmp_path):
 def test_a_watched_run_of_an_earlier_version_is_compared_with_its_own_beginning():
     first = {"unique": 1.0, "length": 10.0, "Rep": 0.0, "BadEnd": 0.0, "Stutter": 0.0, "Odd": 0.0}
     now = {**first, "UnusualOrder": 0.5}
-    assert "50 % of the captions have an unusual order of words" in Watch(WatchConfig(), photos=1000).look(first, now)
+    assert "50 % of the captions have an unusual order of words" in Watch(WatchConfig(), photos=1000).check(first, now)

@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
     with printable_streams():
         try:
             return _run(arguments)
-        except Exception:  # a fault of ours; Python itself would print it, but with whatever a file's name holds
+        except Exception:  # a fault of ours; Python itself would print it, but with all characters of a file's name
             traceback.print_exc()
             return 1
 
@@ -95,8 +95,8 @@ def _run(arguments: list[str]) -> int:
         print_message(f"tellapart {command}: {error}")
         return 2
     except KeyboardInterrupt:
-        goes_on = "; the same command goes on from here" if command in RESUMABLE else ""
-        print(f"\ntellapart {command}: stopped{goes_on}", file=sys.stderr)
+        resumable = "; the same command continues from here" if command in RESUMABLE else ""
+        print(f"\ntellapart {command}: stopped{resumable}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # `tellapart ... | head`: the reader has seen enough
         _discard_output()

@@ -60,7 +60,7 @@ class Database:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Whatever goes wrong with the database, as DatabaseGone."""
+        """Every error of the database, as DatabaseGone."""
         try:
             yield
         except (SQLAlchemyError, OSError) as error:  # OSError: drivers do not translate all that a network does
@@ -75,5 +75,5 @@ def _reason(error: Exception) -> str:
 
 
 def _durable(connection: Any, _: Any) -> None:
-    """On the disk before a commit returns, whatever was compiled in as the default."""
+    """On the disk before a commit returns, for any compiled-in default."""
     connection.execute("PRAGMA synchronous=FULL")

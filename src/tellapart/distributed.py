@@ -1,4 +1,4 @@
-"""Several processes that train as one: who they are, and what they tell each other.
+"""Several processes that train as one: which they are, and what they exchange.
 
 torchrun starts them and says by environment variables who is who.  Small things travel as JSON, numbers as tensors, and
 nothing is pickled.  A world of one process does nothing of all this, so the loop is the same for one and for many.
@@ -72,12 +72,12 @@ class ProcessGroup:
                 else:
                     with redirect_stdout(nowhere), redirect_stderr(nowhere):
                         yield world
-        finally:  # after an error too: threads of a group that nobody ended abort the process now and then as it exits
+        finally:  # after an error too: threads of a group that was not ended abort the process now and then as it exits
             dist.destroy_process_group()
 
     @property
     def is_main(self) -> bool:
-        """The one that writes and speaks."""
+        """The one that writes and prints."""
         return self.rank == 0
 
     def choose_device(self, wanted: str) -> torch.device:
@@ -95,7 +95,7 @@ class ProcessGroup:
         return [value] if self.size == 1 else self._exchange({"value": value})
 
     def _exchange(self, message: dict[str, Any]) -> list[Any]:
-        """All processes meet here, however they came: where one brings an error, none goes on."""
+        """All processes meet here, by any path: where one brings an error, all stop."""
         sent = torch.frombuffer(bytearray(json.dumps(message).encode()), dtype=torch.uint8)
         messages = [json.loads(bytes(received.tolist())) for received in _of_all(sent, self.waiting)]
         for received in messages:
@@ -110,7 +110,7 @@ class ProcessGroup:
 
     def sequentially(self, function: Callable[[], Answer]) -> Answer:
         """All call the function, one after the other: what the first one puts on the disk the others find there."""
-        self.gather(None)  # whoever has failed already says so before somebody begins an hour of work
+        self.gather(None)  # a process that has failed stops the others before an hour of work
         answers = []
         for rank in range(self.size):
             if rank == self.rank:
@@ -128,7 +128,7 @@ class ProcessGroup:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Within, a process that cannot go on takes the others with it; they hear of it when they meet next."""
+        """Within, a process that fails stops the others when they meet next."""
         try:
             yield
         except SharedError:
@@ -240,5 +240,5 @@ def _listening() -> Iterator[None]:
         reason = re.sub(r"^\[[^]]*\] ", "", str(error)).split(". ")[0]  # without gloo's source file and advice
         raise SharedError(
             f"another process of this run has ended, or cannot be reached ({' '.join(reason.split())}); "
-            "the same command with --resume goes on from the last checkpoint."
+            "the same command with --resume continues from the last checkpoint."
         ) from None

@@ -1,4 +1,4 @@
-"""What a user can put right: one clear sentence that names the file or the field, and never a traceback."""
+"""Errors that a user can fix: one clear sentence that names the file or the field, and never a traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading what a user hands over, and writing so that a kill or a full disk never costs what was there before."""
+"""Reading files of users, and writing so that a kill or a full disk never costs what was there before."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PART = 1 << 20
 def read_bytes(path: Path, *, most: int = MOST_BYTES) -> bytes:
     """A regular file's contents.  Pipes and devices are refused at once: reading one may never end."""
     try:
-        # Without waiting: to open a pipe that nobody writes into would take forever.
+        # Without waiting: opening a pipe without a writer would take forever.
         handle = os.open(path, os.O_RDONLY | system.NONBLOCK | system.CLOEXEC | system.BINARY)
         with os.fdopen(handle, "rb", closefd=True) as file:
             status = os.fstat(handle)
@@ -50,7 +50,7 @@ def read_bytes(path: Path, *, most: int = MOST_BYTES) -> bytes:
 
 
 def inside(folder: Path, name: str) -> Path:
-    """A file of a folder that somebody may have sent: refused if a link leads out of it, or if it is no file.
+    """A file of a folder that may have been downloaded: refused if a link leads out of it, or if it is no file.
 
     Models that were fetched from the Hugging Face hub lie in a folder of links to files beside it.
     """
@@ -75,10 +75,10 @@ def regular(path: Path) -> Path:
 
 
 def read_text(path: Path, *, errors: str = "strict", most: int | None = None) -> str:
-    """The text of a UTF-8 file, plain or gzipped (by its first bytes, whatever its name is).
+    """The text of a UTF-8 file, plain or gzipped (by its first bytes, not its name).
 
     errors  "surrogateescape" takes bytes that are not UTF-8, such as of file names
-    most    bytes, unpacked; MOST_TEXT if nothing else is said
+    most    bytes, unpacked; MOST_TEXT by default
     """
     most = MOST_TEXT if most is None else most
     data = read_bytes(path, most=most)
@@ -189,7 +189,7 @@ def _replaced(path: Path, data: bytes) -> int:
 
 @contextmanager
 def _unfinished(folder: Path) -> Iterator[tuple[Path, BinaryIO]]:
-    """A new file, gone again if it is not renamed; the lock on it says that somebody is writing it."""
+    """A new file, gone again if it is not renamed; the lock on it says that it is being written."""
     while True:
         path = folder / f".tellapart-{secrets.token_hex(6)}.tmp"
         with path.open("xb") as file:
@@ -207,7 +207,7 @@ def _unfinished(folder: Path) -> Iterator[tuple[Path, BinaryIO]]:
 @cache  # once in a process: what it leaves itself, it removes itself
 def _remove_leftovers(folder: Path) -> None:
     """What killed processes left of files that they were writing; a living one holds a lock on its own."""
-    if not system.HAS_LOCKS:  # then nobody knows who is still writing
+    if not system.HAS_LOCKS:  # then it is unknown who is still writing
         return
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -245,8 +245,8 @@ def append(path: Path, data: bytes) -> None:
                 raise
     except OSError as error:
         raise UserError(
-            f"{path}: the file cannot be written ({error.strerror}); what is there stays valid, and the same command "
-            "goes on from there."
+            f"{path}: the file cannot be written ({error.strerror}); what was written stays valid, and the same "
+            "command continues from there."
         ) from None
 
 
@@ -282,7 +282,7 @@ class HeldFile:
             self._handle = _open(path)
             try:
                 _lock(self._handle, f"{path}: {busy}")
-                if _is_at(self._handle, real(path)):  # or somebody has put another in its place, and let that go
+                if _is_at(self._handle, real(path)):  # or another file has taken its place, and is not ours to remove
                     return
                 os.close(self._handle)
             except BaseException:

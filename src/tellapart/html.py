@@ -1,7 +1,7 @@
 """What our HTML pages share: one file each, no network, no metadata of the photos.
 
-Captions and file names may come from anybody, so every text is escaped, and a page forbids itself to load anything and
-to run anything but the one script of ours that it may have.  Photos are drawn anew as thumbnails: what else is in a
+Captions and file names are untrusted, so every text is escaped, and a page forbids itself to load anything and
+to run anything but the one script of ours that it may have.  Photos are redrawn as thumbnails: what else is in a
 photo's file, such as where it was taken, does not get here.
 """
 

@@ -1,4 +1,4 @@
-"""The Hugging Face hub: folders that are fetched from it and put onto it.  No program that lies there is ever run."""
+"""The Hugging Face hub: folders that are downloaded and uploaded.  No code from there is ever run."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _silence() -> str:
         return "HF_HUB_OFFLINE is set"
     address = urlsplit(constants.ENDPOINT)
     if address.scheme in getproxies() and not proxy_bypass(address.hostname or ""):
-        return ""  # whom a proxy reaches, only it knows
+        return ""  # only a proxy knows which addresses it reaches
     try:
         port = address.port or (443 if address.scheme == "https" else 80)
         socket.create_connection((address.hostname or "", port), timeout=_ANSWERS_WITHIN).close()

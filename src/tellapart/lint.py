@@ -191,7 +191,7 @@ def _is_unspaced(word: str) -> bool:
 def _is_file_name(caption: str, file: str) -> bool:
     """The picture's own file name, or what can only be one."""
     text, name = caption.strip(" \"'.").casefold(), PurePath(file.casefold())
-    if " " in text:  # somebody may have named a file with a caption, and the caption is right all the same
+    if " " in text:  # a file may be named with its caption, and the caption is right all the same
         return text == name.name and name.suffix != ""
     return text in (name.name, name.stem) or _FILE_NAME.fullmatch(text) is not None
 

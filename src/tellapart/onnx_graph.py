@@ -18,7 +18,7 @@ _PARTS: dict[str, dict[int, str]] = {  # message -> number of a field -> the mes
     "sparse": {1: "tensor", 2: "tensor"},
     "tensor": {},
 }
-_ELSEWHERE = (13, 14)  # of a tensor: where its numbers are, and that they are not in it
+_EXTERNAL = (13, 14)  # of a tensor: where its numbers are, and that they are not in it
 _DEEPEST = 64  # graphs in nodes of graphs
 _NUMBER, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5  # how a field is written
 
@@ -32,7 +32,7 @@ def _reads_other_files(message: memoryview, kind: str, depth: int) -> bool:
     if depth > _DEEPEST:
         raise ValueError("it is nested too deeply")
     for number, value in _fields(message):
-        if kind == "tensor" and number in _ELSEWHERE and value != 0:
+        if kind == "tensor" and number in _EXTERNAL and value != 0:
             return True
         part = _PARTS[kind].get(number)
         if part is not None and isinstance(value, memoryview) and _reads_other_files(value, part, depth + 1):

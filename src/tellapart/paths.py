@@ -1,4 +1,4 @@
-"""Where things lie: what we keep between runs, and the files of packages that are installed beside us."""
+"""Where things are: what we keep between runs, and the files of packages that are installed beside us."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def cache() -> Path | None:
-    """A folder for what can be made anew: $TELLAPART_CACHE, else the user's cache; None for a user without a home."""
+    """A folder for what can be computed again: $TELLAPART_CACHE, else the user's cache; None without a home."""
     if chosen := os.environ.get("TELLAPART_CACHE"):
         return Path(chosen)
     caches = Path(os.environ.get("XDG_CACHE_HOME", ""))

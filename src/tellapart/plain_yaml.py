@@ -1,6 +1,6 @@
 """YAML as recipes need it, from anyone: objects, lists, strings, numbers, booleans and null, within limits.
 
-A file that somebody sent can name a class to be made (a tag), or grow on the way into memory (aliases of aliases).
+A downloaded file can name a class to be made (a tag), or grow on the way into memory (aliases of aliases).
 So values are made here from the parser's events: tags are refused, every alias is counted with all that it stands for,
 and what is nested too deeply is refused before it is nested.
 """

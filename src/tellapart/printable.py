@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
@@ -42,6 +42,19 @@ def print_row(*cells: str) -> None:
 def print_message(text: str) -> None:
     """One line on stderr."""
     print(printable(text), file=sys.stderr)
+
+
+def first_few(names: Iterable[str], few: int = 3) -> str:
+    """a, b, c and 7 more."""
+    names = list(names)
+    return ", ".join(names[:few]) + (f" and {len(names) - few} more" if len(names) > few else "")
+
+
+def print_problems(problems: Collection[str]) -> int:
+    """What could not be used, a line each on stderr; the exit code of the command."""
+    for problem in problems:
+        print_message(problem)
+    return 1 if problems else 0
 
 
 @contextmanager

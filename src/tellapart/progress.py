@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar with rate and time left on a terminal, a plain line now and then elsewhere."""
+"""Progress on stderr: a bar with rate and time left on a terminal, a plain line now and then otherwise."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Progress:
 
 
 def notice(text: str) -> None:
-    """A line on stderr from where no bar is known; one that is on the screen is drawn anew below it."""
+    """A line on stderr from where no bar is known; one that is on the screen is redrawn below it."""
     sys.stderr.write(f"\r\x1b[K{text}\n" if sys.stderr.isatty() else f"{text}\n")
     sys.stderr.flush()
 

@@ -49,9 +49,9 @@ class EncoderConfig:
     @property
     def identity(self) -> dict[str, Any]:
         """As manifests and model folders keep it; those from before there was a choice say nothing of it."""
-        unsaid = {"pooling": "avg", "coarse": 0, "frames": 0, "around": 0, "detected": 0}
-        unsaid |= {"most": self.most, "threshold": self.threshold}
-        return {key: value for key, value in asdict(self).items() if key not in unsaid or value != unsaid[key]}
+        defaults = {"pooling": "avg", "coarse": 0, "frames": 0, "around": 0, "detected": 0}
+        defaults |= {"most": self.most, "threshold": self.threshold}
+        return {key: value for key, value in asdict(self).items() if key not in defaults or value != defaults[key]}
 
     @property
     def grids(self) -> tuple[int, ...]:  # cells a side of each

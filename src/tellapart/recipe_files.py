@@ -3,7 +3,7 @@
     base: album/plain_xe          # another recipe; what this file says has the last word
     optim: {lr: 1.0e-4}
 
-A recipe is data that somebody may have sent.  So a base is a file beside or below the recipe, a recipe of the same
+A recipe is data that may have been downloaded.  So a base is a file beside or below the recipe, a recipe of the same
 `recipes` folder, or one that ships with the package, and nothing else: no absolute path, no "..", no link that leads
 out of these folders.
 """
@@ -138,16 +138,11 @@ def _read(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: the recipe is empty.")
     if not isinstance(content, dict):
         raise UserError(f"{path}: a recipe is a YAML file of `key: value`; this one is not.")
-    try:
-        content, notes = former_names.renewed(content)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-    former_names.announce(f"{path}: {note}" for note in notes)
-    return dict(content)
+    return dict(former_names.renewed(content))
 
 
 def _check(own: dict[str, Any], path: Path) -> None:
-    """Each file by itself, so that a wrong value is looked for where it stands."""
+    """Each file by itself, so that a wrong value is reported for its file."""
     try:
         recipe_values.filled(Recipe(), own)
     except UserError as error:
@@ -193,7 +188,7 @@ def _beneath(root: Path, name: str) -> Path | None:
 
 
 def _close(name: str) -> str | None:
-    """A recipe that may have been meant: one of a similar name, whatever folder it is in."""
+    """A recipe that may have been meant: one of a similar name, in any folder."""
     known = list(shipped())
     bare = name.removeprefix(f"{_FOLDER}/").removesuffix(".yaml").removesuffix(".yml")
     return _first(difflib.get_close_matches(bare, known, n=1, cutoff=0.75)) or _first(

@@ -1,6 +1,6 @@
 """From plain values (of a YAML file or the command line) to the dataclasses of a recipe, each checked against its type.
 
-Nothing is imported, called or opened here, whatever the values say.
+Nothing is imported, called or opened here for any value.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def kind(hint: Any) -> str:
 
 
 def check_ranges(config: Any, hint: Any = None, name: str = "") -> None:
-    """Refuse a number outside the range that its field has in `recipe.py`, in whatever object or list it stands."""
+    """Refuse a number outside the range that its field has in `recipe.py`, in any object or list."""
     if is_dataclass(config):
         for key, inner in get_type_hints(type(config), include_extras=True).items():
             check_ranges(getattr(config, key), inner, _under(name, key))

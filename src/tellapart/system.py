@@ -31,7 +31,7 @@ else:
 
 
 def user() -> int:
-    """The number of who runs this; 0 for everybody where there are no such numbers, as files are then owned by 0."""
+    """The user's id; 0 where there are no such ids, as files are then owned by 0."""
     return os.geteuid() if hasattr(os, "geteuid") else 0
 
 

@@ -1,4 +1,4 @@
-"""No library that we stand on may report about its user.
+"""No library that we use may report about its user.
 
 The package turns this off before any other module of it is imported, and so before any of these libraries is: what
 onnxruntime offers after it was imported comes too late for the identifier that it writes into the user's cache.
@@ -13,10 +13,10 @@ OFF = {
     "ORT_DISABLE_TELEMETRY": "1",  # onnxruntime
     "HF_HUB_DISABLE_TELEMETRY": "1",  # huggingface_hub and transformers
     "RAY_USAGE_STATS_ENABLED": "0",  # Ray
-    "DO_NOT_TRACK": "1",  # whoever else heeds https://donottrack.sh
+    "DO_NOT_TRACK": "1",  # others that heed https://donottrack.sh
 }
 
 
 def turn_off() -> None:
-    """Whatever the environment says: photos are private, and a variable may have been set for another program."""
+    """For any environment: photos are private, and a variable may have been set for another program."""
     os.environ.update(OFF)

@@ -4,7 +4,7 @@ __version__ = "0.1.0"
 
 
 def commit() -> str:
-    """The commit that this is a build of, or a working copy of; "" if nobody knows."""
+    """The commit that this is a build of, or a working copy of; "" if unknown."""
     import subprocess
     from pathlib import Path
 

@@ -44,7 +44,7 @@ def sorry(code: int, sentence: str) -> JSONResponse:
 
 
 def add_page(server: FastAPI, package: str, *names: str) -> None:
-    """Files of the package's folder `page`; the first is what `/` shows.  No file is looked for by a request."""
+    """Files of the package's folder `page`; the first is what `/` shows.  No request names a file."""
     for place, name in enumerate(names):
         data = (resources(package) / "page" / name).read_bytes()
         show = _showing(data, _TYPES[name[name.rindex(".") :]])
@@ -109,8 +109,8 @@ def admit(server: FastAPI, token: str | None) -> None:
         if token is None and not is_loopback(urlsplit(f"//{host}").hostname or ""):
             return _with_headers(sorry(403, "this server answers only to the name of its own machine."))
         origin = request.headers.get("origin")
-        elsewhere = request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none")
-        if request.method not in ("GET", "HEAD") and (elsewhere or (origin and urlsplit(origin).netloc != host)):
+        other_site = request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none")
+        if request.method not in ("GET", "HEAD") and (other_site or (origin and urlsplit(origin).netloc != host)):
             return _with_headers(sorry(403, "requests from other sites are refused."))
         if token is None:
             return await call(request)

@@ -144,7 +144,7 @@ def test_a_folder_of_another_adaptation_is_left_alone(adapt, folder, tmp_path):
     adapt()
     there = (tmp_path / "out" / "adapt.json").read_bytes()
     (folder / "00.png").unlink()
-    with pytest.raises(UserError, match="out is of other photos, another model or other settings"):
+    with pytest.raises(UserError, match="out was made with other photos, another model or other settings"):
         adapt()
     assert (tmp_path / "out" / "adapt.json").read_bytes() == there
 

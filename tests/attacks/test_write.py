@@ -83,8 +83,8 @@ def test_two_sidecars_of_one_photo_are_a_question(tellapart, photo):
     [
         ({"file": "photos/gone.jpg"}, "gone.jpg: there is no such file"),
         ({"file": "photos/a.jpg", "key": "0" * 16 + "-00000000-00000000"}, "has changed since it was captioned"),
-        ({"file": "../{outside}/b.jpg"}, "lies outside of the current folder"),
-        ({"file": "{absolute}/b.jpg"}, "lies outside of the current folder"),
+        ({"file": "../{outside}/b.jpg"}, "is outside the current folder"),
+        ({"file": "{absolute}/b.jpg"}, "is outside the current folder"),
         ({"file": "photos/notes.docx"}, "its name is not that of a photo"),
         ({"file": "photos"}, "is a folder"),
         ({"file": "photos/\x1b[31m\u202e\r.jpg"}, "there is no such file"),

@@ -52,18 +52,18 @@ def test_an_address_where_nobody_listens_is_refused():
     listener = socket.create_server(("127.0.0.1", 0))
     address = f"127.0.0.1:{listener.getsockname()[1]}"
     listener.close()
-    assert "no Ray cluster answers there" in refusal(address)
-    assert "no Ray cluster answers there" in refusal("no-such-host.invalid:6379")
+    assert "no Ray cluster answers at this address" in refusal(address)
+    assert "no Ray cluster answers at this address" in refusal("no-such-host.invalid:6379")
 
 
 def test_an_address_that_says_nothing_is_refused(server, monkeypatch):
     monkeypatch.setattr("tellapart.captioning.ray_cluster._ANSWERS_WITHIN", 0.2)
-    assert "no Ray cluster answers there (timed out)" in refusal(server(None))
+    assert "no Ray cluster answers at this address (timed out)" in refusal(server(None))
 
 
 def test_another_program_at_the_address_is_refused(server):
-    assert "is no Ray cluster" in refusal(server(b"HTTP/1.0 400 Bad request\r\n\r\n"))
-    assert "is no Ray cluster" in refusal(server(b""))
+    assert "is not a Ray cluster" in refusal(server(b"HTTP/1.0 400 Bad request\r\n\r\n"))
+    assert "is not a Ray cluster" in refusal(server(b""))
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,6 @@ def test_workers_look_at_as_many_photos_together_as_one_process_does(photo_folde
     monkeypatch.setattr(extracted, "BATCH", together)
     cluster = Here()
     examples = [Example(number, file) for number, file in enumerate(sorted(photo_folder.iterdir()))]
-    looking = ray_workers.looking_on(cluster, Encoder(EncoderConfig(image_size=64, grid=2)), "cpu")
+    looking = ray_workers.extraction_on(cluster, Encoder(EncoderConfig(image_size=64, grid=2)), "cpu")
     assert len(list(looking(examples))) == 2
     assert cluster.sizes == [together, 6 - together]

@@ -218,7 +218,7 @@ def test_rows_of_an_earlier_version_count_as_done(caption, jpegs, out, small_mod
     old = out.read_bytes()
     err = caption(jpegs, "--beam", 2, "--out", out)  # made again; but whether they were edited nobody knows
     copy = out.with_name(f"o.before{out.suffix}")
-    assert f"there is a copy in {copy}" in err
+    assert f"a copy is in {copy}" in err
     assert copy.read_bytes() == old
     caption(jpegs, "--out", out)
     assert len(list(out.parent.glob("o.before*"))) == 1

@@ -221,7 +221,7 @@ def test_a_process_that_watches_survives_a_kill_and_stops_when_asked(
     _, err = process.communicate(timeout=180)
     assert process.returncode == 0, err
     assert "Traceback" not in err
-    assert "the same command goes on from here" in err
+    assert "the same command continues from here" in err
     after = rows()
     assert len(CaptionsFile(out).rows) == len(after) == 8
     assert (after["3.png"]["caption"], after["3.png"]["edited"]) == ("grandma in 1962", True)

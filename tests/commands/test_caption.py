@@ -227,7 +227,7 @@ def test_ctrl_c_says_that_the_run_can_go_on(start_tellapart, small_model, photo_
     _, err = process.communicate(timeout=180)
     assert process.returncode == 130
     assert "Traceback" not in err
-    assert "the same command goes on from here" in err
+    assert "the same command continues from here" in err
 
 
 @pytest.mark.slow

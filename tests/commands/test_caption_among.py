@@ -236,12 +236,13 @@ def test_one_photo_under_two_names_is_refused(choose, photo_folder, tmp_path):
 
 @pytest.mark.slow
 def test_a_request_that_fails_leaves_the_captions_that_are_there(
-    among, photo_folder, tmp_path, tellapart, small_retriever
+    among, photo_folder, tmp_path, tellapart, small_retriever, serve
 ):
     out = tmp_path / "out.jsonl"
     among("--out", out)
     before = out.read_bytes()
-    server = ("--endpoint", "http://127.0.0.1:9", "--endpoint-model", "m", "--timeout", "1")
+    no_key = serve(lambda *_: (401, b"", {}))
+    server = ("--endpoint", f"{no_key.url}/v1", "--endpoint-model", "m")
     code, _, _ = tellapart(
         "caption", photo_folder, "--among", photo_folder, "--retriever", small_retriever, *server, "--out", out
     )
@@ -302,7 +303,7 @@ def test_a_name_that_no_file_can_have_is_one_sentence(among, tmp_path):
         (["--among", ".", "--strength", "much"], "must be a number"),
         (["--among", ".", "--strength", "-1"], "must be a number"),
         (["--among", ".", "--k", "0"], "must be a whole number"),
-        (["--among", ".", "--model", "m", "--candidates", "f"], "cannot both"),
+        (["--among", ".", "--model", "m", "--candidates", "f"], "not both"),
     ],
 )
 def test_a_wrong_request_is_one_sentence(tellapart, photo_folder, arguments, about):

@@ -180,7 +180,7 @@ def test_captions_made_elsewhere_are_as_they_are(tellapart, photo_folder, tmp_pa
     ):
         code, _, err = tellapart("caption", photo_folder, *source, option, 2)
         assert code == 2
-        assert f"{option} says how a --model looks for captions, not {source[0]}" in err
+        assert f"{option} sets how a --model decodes captions, not {source[0]}" in err
 
 
 # --- ensembles ---

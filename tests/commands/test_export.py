@@ -39,8 +39,8 @@ def test_what_is_wrong_is_one_sentence_and_nothing_is_left(
         (tmp_path / "empty", "new", "it has no config.json"),
         (small_retriever, "new", "holds a retriever"),
         (exported_model.folder, "new", "is exported already"),
-        (small_model, "full", "this is there already"),
-        (small_model, "file", "this is there already"),
+        (small_model, "full", "exists already"),
+        (small_model, "file", "exists already"),
     ):
         code, out, err = tellapart("export", model, "--out", tmp_path / out)
         assert (code, out, len(err.splitlines())) == (2, "", 1)

@@ -151,7 +151,7 @@ def test_a_photo_whose_features_are_not_there_is_named(trained, world, tellapart
 def test_it_cannot_caption_photos_that_it_is_shown(trained, world, tellapart, photo_folder):
     code, out, err = tellapart("caption", photo_folder, "--model", trained)
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "learned from bottom_up, features that were made elsewhere" in err
+    assert "was trained on imported features (bottom_up)" in err
     assert "--features DIR" in err
 
 
@@ -161,7 +161,7 @@ def test_features_that_are_not_of_these_photos_are_refused(trained, world, tella
     features = tmp_path if what == "nothing" else world / "features"
     code, out, err = tellapart("caption", paths[what], "--model", trained, "--features", features)
     assert (code, out, err.count("\n")) == (2, "", 1)
-    said = {"photos": "no features 'bottom_up' of the data set 'photos'", "0.png": "features are known by data set"}
+    said = {"photos": "no features 'bottom_up' of the data set 'photos'", "0.png": "features are stored per data set"}
     assert said.get(what, "no features 'bottom_up' of the data set 'pets'") in err
 
 

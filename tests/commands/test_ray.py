@@ -104,7 +104,7 @@ def test_an_address_that_does_not_answer_is_one_sentence(tellapart, photo_folder
     code, out, err = tellapart(*command, photo_folder, "--ray", address)
     assert time.monotonic() - began < 20
     assert (code, out, len(err.splitlines())) == (2, "", 1)
-    assert f"--ray {address}: no Ray cluster answers there" in err
+    assert f"--ray {address}: no Ray cluster answers at this address" in err
     assert list(tmp_path.iterdir()) == [photo_folder]
 
 

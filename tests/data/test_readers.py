@@ -21,7 +21,7 @@ def by_id(dataset: examples.DataSet) -> dict[object, examples.Example]:
 @pytest.mark.parametrize("name", READERS)
 def test_every_format_in_the_table_can_be_loaded_and_has_a_line(name):
     assert READERS[name].load() is import_module(READERS[name].module).read
-    assert READERS[name].line
+    assert READERS[name].description
 
 
 def test_a_format_that_is_not_built_is_not_in_the_table():

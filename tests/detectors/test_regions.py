@@ -182,7 +182,7 @@ def test_stores_of_different_detectors_lie_apart(file, data, own_cache, tmp_path
     ("arguments", "sentence"),
     [
         (["--detected", "4"], "--detected needs --detector, which finds the boxes."),
-        (["--detector", "d.onnx", "--ray"], "--detector and --ray do not go together"),
+        (["--detector", "d.onnx", "--ray"], "--detector and --ray cannot be combined"),
         (["--detector", "d.onnx", "--from", "a.tsv", "--name", "n"], "--detector is for an encoder"),
     ],
 )

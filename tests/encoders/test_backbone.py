@@ -185,7 +185,9 @@ def test_a_model_refuses_a_backbone_that_has_changed_or_gone(folder, monkeypatch
     monkeypatch.setenv("TELLAPART_ENCODERS", str(folder))
     identity = json.loads(json.dumps(load(EncoderConfig(str(folder), 64, 2), CPU).identity))
     tiny_clip.change(folder, "preprocessor_config.json", image_mean=[0.1, 0.4, 0.3])
-    with pytest.raises(UserError, match=r"saw otherwise: mean was \[0.5, 0.4, 0.3\] and is \[0.1, 0.4, 0.3\] now"):
+    with pytest.raises(
+        UserError, match=r"other preprocessing of .*: mean was \[0.5, 0.4, 0.3\] and is \[0.1, 0.4, 0.3\] now"
+    ):
         models.encoder_from(identity, CPU)
     weights = load_file(folder / "model.safetensors")
     save_file({name: tensor + 1 for name, tensor in weights.items()}, folder / "model.safetensors", {"format": "pt"})
@@ -241,12 +243,12 @@ def test_a_damaged_folder_is_refused_in_one_sentence(folder, damage, said):
 
 
 def test_a_model_that_reads_is_no_encoder(saved):
-    with pytest.raises(UserError, match=r"of the type 'bert', which does not look at photos\.$"):
+    with pytest.raises(UserError, match=r"of the type 'bert', which is not a vision model\.$"):
         load(EncoderConfig(str(saved("bert")), 64, 2), CPU)
 
 
 def test_a_transformer_takes_photos_of_its_own_size_and_says_which(saved):
-    with pytest.raises(UserError, match=r"cannot look at photos of 256 pixels a side; it was made for 64"):
+    with pytest.raises(UserError, match=r"cannot encode photos of 256 x 256 pixels; it was made for 64"):
         load(EncoderConfig(str(saved("vit"))), CPU)
 
 

@@ -183,7 +183,7 @@ def test_a_file_that_is_missing_or_not_whole_or_of_no_known_network_is_named(tmp
     with pytest.raises(UserError, match=r"bad\.safetensors: is no file of weights, or damaged"):
         load(EncoderConfig(str(bad)), torch.device("cpu"))
     save_file({"weight": torch.zeros(2)}, bad)
-    with pytest.raises(UserError, match=r"bad\.safetensors: has the weights of no classifier"):
+    with pytest.raises(UserError, match=r"bad\.safetensors: the weights are of no supported classifier"):
         load(EncoderConfig(str(bad)), torch.device("cpu"))
     save_file({i3d.SIGN: torch.zeros(2)}, bad)
     with pytest.raises(UserError, match=r"bad\.safetensors: the weights do not fit"):

@@ -16,9 +16,9 @@ from tellapart.evaluation.pages import cards
 from tellapart.evaluation.pages.cards import Card, Columns, Kind, Line, Order, Pictures, WordRegions
 
 
-def said(caption, of_look_alikes=(), references=(), looked=None):
+def said(caption, of_look_alikes=(), references=(), regions=None):
     """The caption as HTML."""
-    line = Line("x", caption, frozenset(of_look_alikes), looked=looked)
+    line = Line("x", caption, frozenset(of_look_alikes), regions=regions)
     html = cards.section([Card(Path("x.png"), [], [line], references)], NoPictures(), Columns([]))
     return re.search(r'<td class="said" dir="auto">(.*?)</td>', html)[1]
 
@@ -40,11 +40,11 @@ def test_nobody_knows_whether_it_is_true_where_nobody_said_anything():
 
 
 def test_words_carry_what_they_rest_on_if_it_is_of_these_words():
-    looked = WordRegions(["0000", "9310"])
-    assert said("the bus", looked=looked) == (
+    regions = WordRegions(["0000", "9310"])
+    assert said("the bus", regions=regions) == (
         '<span data-at="0000">the</span> <mark class="own" data-at="9310">bus</mark>'
     )
-    assert said("the old bus", ["old", "bus"], looked=looked) == "the old bus"
+    assert said("the old bus", ["old", "bus"], regions=regions) == "the old bus"
 
 
 def test_hostile_texts_are_texts():

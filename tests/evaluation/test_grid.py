@@ -136,7 +136,7 @@ def test_who_said_nothing_is_no_row(data, grid):
 
 def test_models_that_speak_of_different_photos_cannot_be_compared(data, grid):
     exact, _ = both_words(data)
-    with pytest.raises(UserError, match=r"no photo in .* of which all of them speak"):
+    with pytest.raises(UserError, match=r"has no photo with captions of all of them"):
         grid(data, {"a": {0: exact[0]}, "b": {1: exact[1]}})
 
 

@@ -108,7 +108,7 @@ def test_photos_without_a_caption_are_named(said):
     there, measured, problems = models.taking_part([partial], split, alone=True)
     assert (there, measured) == ([partial], [0, 2, 3])  # an empty caption is one
     (problem,) = problems
-    assert problem.endswith("said.json: no caption for 1 photos of world: '1'; nobody is measured on them.")
+    assert problem.endswith("said.json: no caption for 1 photos of world: '1'; all are measured without them.")
 
 
 def test_among_several_data_sets_a_file_belongs_where_it_has_half_the_captions(said):

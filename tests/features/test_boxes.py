@@ -84,7 +84,7 @@ def test_boxes_of_others_than_the_regions_are_refused(boxes):
     recipe, _, _ = parse(
         ["--captioner=gcn_lstm", f"--inputs={{regions: {{name: efficientnet_lite2, grid: 2}}, boxes: {boxes}}}"]
     )
-    with pytest.raises(UserError, match=r"inputs\.boxes: they are those of the regions"):
+    with pytest.raises(UserError, match=r"inputs\.boxes: boxes belong to the regions"):
         encoders_of(recipe, CPU)
 
 
@@ -171,7 +171,7 @@ def test_a_model_whose_boxes_are_of_no_grid_is_refused_in_one_sentence(tmp_path,
     identity = Encoder(EncoderConfig(image_size=64, grid=2)).identity
     boxes = identity | grid | {"gives": "boxes"}
     loaded = models.load(model(tmp_path / "model", {"regions": identity, "boxes": boxes}, size=1280), CPU)
-    with pytest.raises(UserError, match="does not say which grid its boxes are of"):
+    with pytest.raises(UserError, match="does not say which grid its boxes belong to"):
         visual_input(loaded, CPU)
 
 

@@ -60,7 +60,7 @@ def test_when_the_disk_is_full_what_is_there_stays_valid_and_the_next_run_goes_o
     FeatureStore(tmp_path / "store", encoder)
     restore = limited(most)
     try:
-        with pytest.raises(UserError, match=r"cannot be written \(File too large\); what is there stays valid"):
+        with pytest.raises(UserError, match=r"cannot be written \(File too large\); what was written stays valid"):
             extract(examples, encoder, tmp_path / "store")
     finally:
         restore()

@@ -15,7 +15,7 @@ from metrics.scored import loo1000
 from tellapart import paths
 from tellapart.errors import UserError
 from tellapart.metrics import scoring, scoring_inputs
-from tellapart.metrics.tokenize.tokenizer import tokenize_file
+from tellapart.metrics.tokenize.numbering import numbered
 
 SAID = {"1": "A dog runs on the grass.", "2": "Two cats sleep on a red sofa"}
 TOLD = {"1": ["A brown dog runs over grass", "a dog running"], "2": ["Two cats on a couch", "cats asleep on a sofa"]}
@@ -130,7 +130,7 @@ def test_tables_and_lines_of_others_are_read(tmp_path, name, content):
         ("c.csv", "caption\na dog\n", 'entry 1 has no "image_id"'),
         ("c.csv", "image_id,text\n1,a dog\n", '"caption" is missing'),
         ("c.jsonl", '{"image_id": 1, "caption": "a"}\n{"image_id": 2, "cap', "line 2"),
-        ("c.jsonl", '{"image_id": 1, "caption": "a", "caption": "b"}\n', "is there twice"),
+        ("c.jsonl", '{"image_id": 1, "caption": "a", "caption": "b"}\n', "occurs twice"),
     ],
 )
 def test_wrong_tables_and_lines_are_named(tmp_path, name, content, message):
@@ -183,11 +183,11 @@ def test_what_is_left_out_has_no_part_in_document_frequencies():
         ({"1": [None]}, TOLD, "the captions: '1': a caption must be a string, not null"),
         (SAID, {"1": ["a", {"x": 1}]}, "the references: '1': \"caption\" is missing"),
         (SAID, {"1": [{"caption": {"x": 1}}]}, "the references: '1': a caption must be a string, not an object"),
-        ({1: "a", "1": "b"}, TOLD, "'1' is there twice, as a number and as a string"),
+        ({1: "a", "1": "b"}, TOLD, "'1' occurs twice, as a number and as a string"),
         (
             [{"image_id": 1, "caption": "a"}, {"image_id": 1, "caption": "b"}],
             TOLD,
-            "'1' is there twice, with different",
+            "'1' occurs twice, with different",
         ),
         ([{"image_id": 1}], TOLD, "'1': \"caption\" is missing"),
         ([{"caption": "a"}], TOLD, 'entry 1 has no "image_id"'),
@@ -210,7 +210,7 @@ def test_the_same_row_twice_counts_once():
     ("content", "message"),
     [
         ('{"1": "a", "2": "b', "the JSON breaks off"),
-        ('{"1": "a", "1": "b"}', "'1' is there twice, with different captions"),
+        ('{"1": "a", "1": "b"}', "'1' occurs twice, with different captions"),
         ("[1, 2]", "entry 1 must be an object"),
         ("7", "must be an object of ids and captions, not a number"),
         ("", "the file is empty"),
@@ -341,7 +341,7 @@ def test_frequencies_of_a_file_of_references(tmp_path):
 
 def test_references_of_several_models_are_tokenised_once(monkeypatch):
     asked = []
-    monkeypatch.setattr(scoring_inputs, "tokenize_file", lambda texts: asked.append(texts) or tokenize_file(texts))
+    monkeypatch.setattr(scoring_inputs, "numbered", lambda texts, words: asked.append(texts) or numbered(texts, words))
     scoring.compare([SAID, SAID, SAID], TOLD, metrics=OVERLAP)
     assert asked.count([text for texts in TOLD.values() for text in texts]) == 1
     assert asked.count(list(SAID.values())) == 3

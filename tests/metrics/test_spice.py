@@ -244,7 +244,7 @@ def test_a_lone_surrogate_is_replaced(java):
             "IllegalStateException: the true reason",
         ),
         ("Loading classifier ... done\nInvalid maximum heap size: -Xmx1\n", "Invalid maximum heap size: -Xmx1"),
-        ("", "it said nothing"),
+        ("", "it printed nothing"),
     ],
 )
 def test_a_crash_of_java_is_one_sentence(java, stderr, told):

@@ -298,7 +298,7 @@ def test_near_duplicates_are_known_by_their_looks_and_not_by_what_they_are_about
     about = np.array([[1, 0], [1, 0.01], [0.9, 0.1], [0, 1]], np.float32)
     looks = np.array([[1, 0, 0], [0, 1, 0], [0.999, 0.01, 0], [0, 0, 1]], np.float32)
     photos = [Photo(str(i), str(i), i, "") for i in range(4)]
-    groups = mine(photos, about, Rule("image", "cosine", 2, 0.95), looks=looks)
+    groups = mine(photos, about, Rule("image", "cosine", 2, 0.95), appearance=looks)
     first = next(iter(groups))
     assert [other.file for other in first.near_duplicates] == ["2"]
     assert [other.file for other in first.look_alikes] == ["1", "3"]

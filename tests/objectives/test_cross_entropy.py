@@ -69,7 +69,7 @@ def test_padding_has_no_influence():
     padded.tokens = torch.cat([padded.tokens, torch.full((2, 7), PAD)], 1)
     padded.token_mask = padded.tokens != PAD
     assert step(padded).loss.item() == pytest.approx(step(short).loss.item(), abs=1e-7)
-    assert step(padded).line["words"] == 4
+    assert step(padded).log["words"] == 4
 
 
 def test_padding_has_no_influence_on_a_transformer_and_its_gradient():
@@ -213,7 +213,7 @@ def test_a_teacher_adds_the_mean_squared_difference_of_logits_and_learns_nothing
         (own[before, word] - other[before, word]).item() ** 2 for before in (BOS, A, B, BOS, B) for word in range(5)
     ]
     apart = sum(squares) / len(squares)
-    assert result.line["distillation"] == pytest.approx(apart, rel=1e-5)
+    assert result.log["distillation"] == pytest.approx(apart, rel=1e-5)
     assert result.loss.item() == pytest.approx(plain.loss.item() + 0.3 * apart, rel=1e-5)
     result.loss.backward()
     assert taught.grad is None

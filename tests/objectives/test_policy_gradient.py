@@ -96,7 +96,7 @@ def test_rewarding_a_word_makes_it_likelier(name):
         optimizer.zero_grad()
         result.loss.backward()
         optimizer.step()
-        seen.append(result.line["reward"])
+        seen.append(result.log["reward"])
     assert sum(seen[-5:]) / 5 > 0.6
     assert seen[0] < 0.3
 
@@ -282,7 +282,7 @@ def test_hidden_regions_are_hidden_from_the_model_before_too():
     seen = []
     encode = captioner.encode
     captioner.encode = lambda inputs: seen.append(inputs["regions"].mask) or encode(inputs)
-    assert learn(batch(), START).line["kl"] == pytest.approx(0, abs=1e-6)
+    assert learn(batch(), START).log["kl"] == pytest.approx(0, abs=1e-6)
     assert [mask.sum(1).tolist() for mask in seen] == [[1, 1, 1]]
 
 
@@ -290,11 +290,11 @@ def test_no_divergence_at_the_start_and_some_after():
     captioner, before = tiny("show_tell", VOCABULARY), tiny("show_tell", VOCABULARY).requires_grad_(False)
     learn = learner(captioner, before=before, kl=0.1)
     torch.manual_seed(0)
-    assert learn(batch(), START).line["kl"] == pytest.approx(0, abs=1e-6)
+    assert learn(batch(), START).log["kl"] == pytest.approx(0, abs=1e-6)
     with torch.no_grad():
         for p in captioner.parameters():
             p.add_(0.3 * torch.randn_like(p))
-    assert learn(batch(), START).line["kl"] > 0.01
+    assert learn(batch(), START).log["kl"] > 0.01
 
 
 def test_divergence_is_that_of_the_distributions():
@@ -327,7 +327,7 @@ def test_a_share_without_photos_has_the_same_log_line():
     torch.manual_seed(0)
     some = learn(batch(), START)
     nothing = learn(batch(photos=0), START)
-    assert list(nothing.line) == list(some.line)
+    assert list(nothing.log) == list(some.log)
     assert nothing.weight == 0
     assert scores.missed == 1
 

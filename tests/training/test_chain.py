@@ -105,7 +105,7 @@ def test_without_resume_a_folder_with_a_chain_is_left_alone(write, train, tmp_pa
     runs = tmp_path / "runs"
     assert (code, err) == (
         2,
-        f"tellapart train: {runs} holds a chain already; --resume goes on with it, another --out starts anew.\n",
+        f"tellapart train: {runs} holds a chain already; --resume continues it, another --out starts a new one.\n",
     )
 
 

@@ -74,7 +74,7 @@ def refused(tellapart, small_world, tmp_path):
         ),
         (
             [*POLICY, "--objective.rewards.weights", "{text_rank: 1.0}", "--objective.rewards.text_retriever", "word"],
-            "objective.rewards.text_retriever: word looks at photos",
+            "objective.rewards.text_retriever: word compares captions with photos",
         ),
         (
             [

@@ -262,7 +262,7 @@ def with_checkpoint(out, recipe):
 
 def test_a_folder_that_holds_a_run_is_not_trained_into_again(tmp_path):
     out = with_checkpoint(tmp_path / "run", Recipe())
-    with pytest.raises(UserError, match="holds a run already; --resume goes on with it"):
+    with pytest.raises(UserError, match="holds a run already; --resume continues it"):
         claim(Recipe(), out, resume=False)
     assert claim(Recipe(), out, resume=True)
 
@@ -270,8 +270,8 @@ def test_a_folder_that_holds_a_run_is_not_trained_into_again(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (Recipe(epochs=9), "epochs was 10 and is 9 now; a run that goes on can get longer, not shorter"),
-        (Recipe(max_steps=1000), "max_steps was 0 and is 1000 now; a run that goes on can get longer, not shorter"),
+        (Recipe(epochs=9), "epochs was 10 and is 9 now; a resumed run can get longer, not shorter"),
+        (Recipe(max_steps=1000), "max_steps was 0 and is 1000 now; a resumed run can get longer, not shorter"),
         (Recipe(epochs=20, seed=1), "started with another recipe: seed was 0 and is 1 now"),
         (Recipe(optim=OptimConfig(lr=0.1)), r"optim\.lr was 0\.0005 and is 0\.1 now"),
         (Recipe(model={"width": 8}), r"model\.width was None and is 8 now"),

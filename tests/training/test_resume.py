@@ -133,7 +133,7 @@ def test_a_rate_that_falls_towards_the_end_is_that_of_the_longer_run_from_there_
             )
             assert code == 0, err
         rates[name] = {line["step"]: line["lr"] for line in logged(tmp_path / name) if "lr" in line}
-    assert "step 8: the run has 16 steps now, not 8; the learning rate goes on from 0.00" in err
+    assert "step 8: the run has 16 steps now, not 8; the learning rate continues from 0.00" in err
     assert [step for step, rate in rates["whole"].items() if rate != rates["longer"][step]] == [7, 8]  # 5 of warm-up
     assert rates["longer"][8] < rates["longer"][9]
 

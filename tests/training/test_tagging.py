@@ -176,7 +176,7 @@ def test_what_is_no_encoder_or_has_no_attributes_is_said(tagger, tuned, small_wo
         trained(small_world, tmp_path / "run", {"tuned_blocks": 1}, f"--encoder.name={tuned}")
     photo = str(photos_of(small_world)[0].file)
     assert main(["caption", photo, "--show", "attributes"]) == 2
-    assert "is given no attributes" in capsys.readouterr().err
+    assert "uses no attributes" in capsys.readouterr().err
     carry([part_of(Encoder(EncoderConfig(**LOOKS)))], tmp_path)  # of what a package brings nothing is carried
     assert not (tmp_path / "parts").exists()
 

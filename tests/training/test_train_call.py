@@ -63,17 +63,16 @@ def test_overrides_are_nested_or_dotted_and_leave_their_neighbours(data, tmp_pat
 def test_weights_of_rewards_are_one_value_and_one_of_them_can_be_set():
     from tellapart.recipe import Recipe
     from tellapart.recipe_values import with_value
-    from tellapart.training.train import _changes
+    from tellapart.training.run_folder import flat
 
     def weights(overrides):
         recipe = with_value(Recipe(), "objective.rewards.weights", {"cider_d": 1.0})
-        for name, value in _changes(overrides):
+        for name, value in flat(overrides).items():
             recipe = with_value(recipe, name, value)
         return recipe.objective.rewards.weights
 
     assert weights({"objective": {"rewards": {"weights": {"geg_avg": 2}}}}) == {"geg_avg": 2}
     assert weights({"objective.rewards.weights.geg_avg": 2}) == {"cider_d": 1, "geg_avg": 2}
-    assert weights({"objective.rewards.terms": {"usage": 2}}) == {"unusual_order": 2}  # their former names
 
 
 def test_a_recipe_may_be_a_file_or_build_on_one_and_a_run_can_get_longer(data, tmp_path):

@@ -27,7 +27,7 @@ def faulty(kind, step, calls):
         if len(calls) == 5 and kind == "interrupted":
             signal.raise_signal(signal.SIGINT)
         if len(calls) == 5 and kind == "nan":
-            result.line["loss"] = float("nan")
+            result.log["loss"] = float("nan")
         return result
 
     return call

@@ -1,7 +1,7 @@
-"""`tellapart.adapt`: discriminative fine-tuning from photos alone (DiscriTune), kept only if it does good.
+"""`tellapart.adapt`: discriminative fine-tuning from photos alone (DiscriTune), kept only if it helps.
 
 In the folder `out`, while it works: work/ with the captioner before, the run, features and captions, so that a call
-that was killed goes on where it stopped.  In the end adapt.json and report.html; and the model, if it is kept.
+that was killed continues where it stopped.  In the end adapt.json and report.html; and the model, if it is kept.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ LARGE = 100_000_000  # weights, above which a captioner learns by LoRA
 _BEFORE, _AFTER = "before", "after"  # the rows of the report, and folders of work/
 _PREFERENCES = "preferences.json"  # a file of work/
 _FORMAT = 1
-_FIRST = 32  # photos by whose features the time of all is told
+_FIRST = 32  # photos whose features predict the time of all
 _FEATURES = 0.3  # share of the time that features may take
 _REPORT = 4.0  # seconds that loading, figures and page take for each that it took to load the models at first
 _LEAST_REPORT = 20.0
@@ -336,7 +336,7 @@ class _Adapting:
         _, logged, _ = run_log.curves(self.work / _AFTER / "log.jsonl")
         kl = logged["kl"][-1][1] if "kl" in logged else 0.0
         checks = verdict.checks(grid, _AFTER, judge=self.retrievers[1].name, kl=kl)
-        evaluation = Evaluation([grid], named, [*problems, *more], captioners.looked, plane_of(self.retrievers))
+        evaluation = Evaluation([grid], named, [*problems, *more], captioners.word_regions, plane_of(self.retrievers))
         adapted = Adapted(self.out, checks, grid.scores, evaluation.problems, evaluation, self._learned())
         trained = f"{position.step} steps on {len(photos.of(TRAIN))} photos, {len(grid.measured)} held out"
         evaluation.write_report(
@@ -398,7 +398,7 @@ def _claim(out: Path, request: Mapping[str, Any]) -> Adapted | None:
         return None
     known = files.read_json(file)
     if known.get("format") != _FORMAT or known.get("request") != request:
-        raise UserError(f"{out} is of other photos, another model or other settings; choose another --out.")
+        raise UserError(f"{out} was made with other photos, another model or other settings; choose another --out.")
     if "kept" not in known:
         (out / "work").mkdir(exist_ok=True)
         return None

@@ -56,7 +56,7 @@ def _of_study(folder: Path) -> Iterator[Decision]:
 
     study = folders.load(folder)
     if not (folder / NAME).exists():
-        raise UserError(f"--feedback {folder}: nobody has answered in this study yet.")
+        raise UserError(f"--feedback {folder}: this study has no answers yet.")
     for row in analyse(study, *Answers(folder).all()).counted:  # without people who failed their attention checks
         trial, response = row.trial, row.answer.response
         if study.kind != "compare":

@@ -99,7 +99,7 @@ def interval(difference: Difference) -> str:
 
 
 def add_unidiomatic(row: Row, measured: list[int], photos: int) -> None:
-    """Unidiomatic of captions of photos that nobody has described: by what people write of COCO's photos."""
+    """Unidiomatic captions of photos without references, by the limit of COCO's references."""
     words = tokenize([row.captions.of_photo[photo][0] for photo in measured])
     _add(row, below(words, coco()), measured, photos, f"below:{COCO_LIMIT:g}|lm:coco-odd")
 

@@ -62,7 +62,7 @@ class Entry:
 
     module: str
     name: str  # of the class; its settings are the dataclass `<name>Config` beside it
-    line: str
+    description: str
 
     def load(self) -> tuple[Callable[..., Any], type]:
         """The captioner's class and the dataclass of its settings."""

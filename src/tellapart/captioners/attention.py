@@ -1,8 +1,8 @@
-"""Show, Attend and Tell (Xu et al., 2015) with soft attention: each word looks at the photo anew.
+"""Show, Attend and Tell (Xu et al., 2015) with soft attention: each word attends to the photo again.
 
 Deviations from the original: features are projected to the width of the words first (2,048 numbers a region would make
-what is seen the largest part of the LSTM), and the penalty that makes all words together look everywhere is left out,
-as the programs that the papers compare with do.
+the photo the largest part of the LSTM's input), and the penalty that spreads the attention of all words over the whole
+photo is left out, as in the programs that the papers compare with.
 """
 
 from __future__ import annotations
@@ -13,7 +13,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tellapart.captioners.recurrent import AdditiveAttention, at_words, captions_of, lstm, mean_region, unroll
+from tellapart.captioners.recurrent import (
+    AdditiveAttention,
+    LSTMState,
+    at_words,
+    captions_of,
+    lstm,
+    mean_region,
+    unroll,
+)
 from tellapart.data.streams import REGIONS, Inputs
 
 
@@ -39,11 +47,6 @@ class Memory(NamedTuple):
     hidden: Tensor  # (B, R) True where there is no region
 
 
-class State(NamedTuple):
-    output: Tensor  # (N, width)
-    cell: Tensor  # (N, width)
-
-
 class Attention(nn.Module):
     def __init__(self, config: AttentionConfig):
         super().__init__()
@@ -63,32 +66,32 @@ class Attention(nn.Module):
         regions = self.project(features)
         return Memory(regions, self.look.key(regions), mean_region(regions, mask), ~mask)
 
-    def start(self, memory: Memory) -> State:
-        return State(self.first_output(memory.mean).tanh(), self.first_cell(memory.mean).tanh())
+    def start(self, memory: Memory) -> LSTMState:
+        return LSTMState(self.first_output(memory.mean).tanh(), self.first_cell(memory.mean).tanh())
 
-    def step(self, token: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
+    def step(self, token: Tensor, state: LSTMState, memory: Memory) -> tuple[Tensor, LSTMState]:
         """One word: token (N,) in, logits (N, V) and the next state out."""
         word = self.dropout(self.embed(token))
         output, state = self._advance(self.heard(word), state, memory)
-        return self._speak(word, output), state
+        return self._predict(word, output), state
 
     def forward(self, tokens: Tensor, memory: Memory, token_mask: Tensor | None = None) -> Tensor:
         """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words of `token_mask`."""
         words = self.dropout(self.embed(tokens))  # (N, T, word_width)
-        state = State(*(captions_of(part, len(tokens)) for part in self.start(memory)))
+        state = LSTMState(*(captions_of(part, len(tokens)) for part in self.start(memory)))
         outputs = unroll(
-            state, iter(self.heard(words).unbind(1)), lambda heard, state: self._advance(heard, state, memory)
+            state, iter(self.heard(words).unbind(1)), lambda gates, state: self._advance(gates, state, memory)
         )
-        return self._speak(at_words(words, token_mask), at_words(outputs, token_mask))
+        return self._predict(at_words(words, token_mask), at_words(outputs, token_mask))
 
-    def _advance(self, heard: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
+    def _advance(self, gates: Tensor, state: LSTMState, memory: Memory) -> tuple[Tensor, LSTMState]:
         """The LSTM's output beside what it saw (N, width + word_width), and its next state."""
         seen = self.look(state.output, memory.regions, memory.keys, memory.hidden)
         seen = self.gate(state.output).sigmoid() * seen  # how much of the photo this word needs (Xu et al., 4.2.1)
-        state = State(*lstm(heard + self.seen_and_before(torch.cat([seen, state.output], 1)), state.cell))
+        state = lstm(gates + self.seen_and_before(torch.cat([seen, state.output], 1)), state.cell)
         return torch.cat([state.output, seen], 1), state
 
-    def _speak(self, word: Tensor, output: Tensor) -> Tensor:
+    def _predict(self, word: Tensor, output: Tensor) -> Tensor:
         """Logits from the last word, the LSTM and what it saw together (Xu et al., Eq. 7)."""
         said, seen = output.tensor_split([self.config.width], dim=-1)
         return self.word(self.dropout(word + self.said(self.dropout(said)) + self.saw(seen)))  # type: ignore[no-any-return]

@@ -1,6 +1,6 @@
 """ClipCap (Mokady et al., 2021): a mapper turns the photo into the first embeddings of a causal language model.
 
-The language model (GPT-2 in the paper; any of transformers here) goes on from there.  It is trained with the mapper, or
+The language model (GPT-2 in the paper; any of transformers here) continues.  It is trained with the mapper, or
 frozen, or frozen with LoRA beside its layers; what is frozen is not in checkpoints.  As in the authors' program the
 first word follows the last embedding of the photo: there is no BOS.
 
@@ -71,7 +71,7 @@ class State(NamedTuple):
 
 class ClipCap(nn.Module):
     parallel_forward = True
-    max_words = 40  # sub-words of a caption, where nobody says otherwise
+    max_words = 40  # sub-words of a caption, by default
     exports = False  # the language model is the code of transformers, with a cache of its own
 
     def __init__(self, config: ClipCapConfig):

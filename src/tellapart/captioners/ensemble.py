@@ -1,4 +1,4 @@
-"""Several captioners that speak as one: at each word, the mean of their probabilities.
+"""Several captioners as one: at each word, the mean of their probabilities.
 
 They share the vocabulary and the features; each has a memory and a state of its own.  What they give out as logits is
 the log of the mean probability, which is normalised already.

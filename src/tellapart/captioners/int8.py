@@ -1,4 +1,4 @@
-"""The linear layers of a language model in 8 bits: at a word at a time it waits for its matrices to come from memory.
+"""The linear layers of a language model in 8 bits: decoding word by word is bound by reading them from memory.
 
 Weights      one scale for each output
 Activations  two 8-bit numbers each, the second for what the first leaves over, with one scale for each row.  In 8 bits

@@ -75,7 +75,7 @@ def resolved(source: str) -> str:
 def allowed(source: str, sha256: str, model: Path) -> str:
     """Where a model folder may read its language model from: itself, a name or hub id, or what the user names.
 
-    A model that somebody sent must not decide what is read from this machine.
+    A downloaded model must not decide what is read from this machine.
     """
     if files.is_folder(model / COPY):
         return str(model / COPY)

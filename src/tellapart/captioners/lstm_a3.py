@@ -8,11 +8,10 @@ by frequency, and attributes are frequent words, which have low ids.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from tellapart.captioners.recurrent import at_words, captions_of, init_gates_, lstm, mean_region, unroll
+from tellapart.captioners.recurrent import LSTMState, at_words, captions_of, init_gates_, lstm, mean_region, unroll
 from tellapart.data.streams import ATTRIBUTES, REGIONS, Inputs, Stream, read_attributes
 
 
@@ -29,13 +28,6 @@ class LstmA3Config:
 
 
 TINY = {"width": 32}
-
-
-class State(NamedTuple):
-    """Of the LSTM.  There is no other memory of the photo: the state after both inputs."""
-
-    output: Tensor  # (rows, width)
-    cell: Tensor  # (rows, width)
 
 
 class LstmA3(nn.Module):
@@ -55,29 +47,30 @@ class LstmA3(nn.Module):
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
         init_gates_([self.input_gates, self.recurrent_gates], self.word)
 
-    def encode(self, inputs: Inputs) -> State:
+    def encode(self, inputs: Inputs) -> LSTMState:
+        """The state after both inputs: there is no other memory of the photo."""
         attributes = self.attributes(self._vector(inputs[ATTRIBUTES]))
-        state = State(*lstm(self.input_gates(attributes), attributes.new_zeros(attributes.shape)))
+        state = lstm(self.input_gates(attributes), attributes.new_zeros(attributes.shape))
         photo = self.photo(mean_region(*inputs[REGIONS]))
         return self._advance(self.input_gates(photo), state)[1]
 
-    def start(self, memory: State) -> State:
+    def start(self, memory: LSTMState) -> LSTMState:
         return memory
 
-    def step(self, token: Tensor, state: State, memory: State) -> tuple[Tensor, State]:
+    def step(self, token: Tensor, state: LSTMState, memory: LSTMState) -> tuple[Tensor, LSTMState]:
         """One word: token (N,) in, logits (N, V) and the next state out."""
         output, state = self._advance(self.input_gates(self.dropout(self.embed(token))), state)
         return self.word(self.dropout(output)), state
 
-    def forward(self, tokens: Tensor, memory: State, token_mask: Tensor | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, memory: LSTMState, token_mask: Tensor | None = None) -> Tensor:
         """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words of `token_mask`."""
         gates = self.input_gates(self.dropout(self.embed(tokens)))  # (N, T, 4 * width)
-        state = State(*(captions_of(part, len(tokens)) for part in memory))
+        state = LSTMState(*(captions_of(part, len(tokens)) for part in memory))
         outputs = unroll(state, iter(gates.unbind(1)), self._advance)
         return self.word(self.dropout(at_words(outputs, token_mask)))  # type: ignore[no-any-return]
 
-    def _advance(self, gates: Tensor, state: State) -> tuple[Tensor, State]:
-        state = State(*lstm(gates + self.recurrent_gates(state.output), state.cell))
+    def _advance(self, gates: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
+        state = lstm(gates + self.recurrent_gates(state.output), state.cell)
         return state.output, state
 
     def _vector(self, stream: Stream) -> Tensor:

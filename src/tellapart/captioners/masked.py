@@ -1,4 +1,4 @@
-"""Softmax and mean over the regions that there are.
+"""Softmax and mean over the regions that exist.
 
 A photo of which nothing was found has no region at all: what is seen of it are zeros, and never NaN.
 """

@@ -1,4 +1,4 @@
-"""Meshed-Memory Transformer (Cornia et al., 2020): regions also look at learned slots, words at every encoder layer.
+"""Meshed-Memory Transformer (Cornia et al., 2020): regions also attend to learned slots, words to all encoder layers.
 
 The encoder's attention has keys and values beside those of the regions, which no photo changes: what is known before
 anything is seen.  The decoder looks at the regions as each encoder layer left them, and a gate of each decides, number
@@ -56,7 +56,7 @@ class Memory(NamedTuple):
 
 
 class EncoderLayer(nn.Module):
-    """Regions look at each other and at the slots, then each thinks by itself."""
+    """Regions attend to each other and to the slots, then a feed-forward network."""
 
     def __init__(self, config: MeshedMemoryConfig):
         super().__init__()
@@ -83,7 +83,7 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """A word recalls the words before it, looks at the photo as every encoder layer left it, and thinks."""
+    """Attention to the words before and to every encoder layer's regions, then a feed-forward network."""
 
     def __init__(self, config: MeshedMemoryConfig):
         super().__init__()

@@ -1,13 +1,13 @@
 """What captioners with an LSTM share: its cell, additive attention to regions, and a photo's regions as one vector.
 
-The gates of a cell are a sum of products, one for each thing that the cell hears.  Captioners compute them apart, so
+The gates of a cell are a sum of products, one for each input of the cell.  Captioners compute them apart, so
 that what does not depend on the word before (the photo, and in training all words of a caption) is multiplied once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,18 +17,23 @@ from tellapart.captioners.masked import masked_mean, masked_softmax
 State = TypeVar("State")
 
 
-def lstm(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-    """gates (N, 4 * width): input, forget, new, output; cell (N, width) -> the next hidden state and cell."""
+class LSTMState(NamedTuple):
+    output: Tensor  # (rows, width)
+    cell: Tensor  # (rows, width)
+
+
+def lstm(gates: Tensor, cell: Tensor) -> LSTMState:
+    """gates (N, 4 * width): input, forget, new, output; cell (N, width) -> the next state."""
     write, keep, new, show = gates.chunk(4, dim=1)
     cell = keep.sigmoid() * cell + write.sigmoid() * new.tanh()
-    return show.sigmoid() * cell.tanh(), cell
+    return LSTMState(show.sigmoid() * cell.tanh(), cell)
 
 
 def init_gates_(gates: Iterable[nn.Linear], word: nn.Linear) -> None:
-    """First weights with which words and photo are heard at the output from the first step on.
+    """Initial weights with which words and photo reach the output from the first step on.
 
     torch's own are so small that a signal fades on its way through a cell, and twice through two: for hundreds of steps
-    Up-Down then learned no more than how often each word is said (loss 5.6 after 200 steps, 4.9 with these).
+    Up-Down then learned no more than how frequent each word is (loss 5.6 after 200 steps, 4.9 with these).
 
     gates  all that goes into a cell; of those with a bias, the forget gate begins open
     word   from the cell's output to the words

@@ -1,4 +1,4 @@
-"""What captions of a photo have in common: the distinct ways in which they begin.
+"""Prefixes that captions of a photo share: each is computed once.
 
 The captions that a policy gradient draws for a photo begin alike, the more so the better they get: a third and more of
 their words follow a beginning that another caption has too.  A captioner in which a word's row depends on the words

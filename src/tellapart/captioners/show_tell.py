@@ -1,4 +1,4 @@
-"""Show-Tell (Vinyals et al., 2015): an LSTM sees the photo once, as one vector before the first word, and then speaks.
+"""Show-Tell (Vinyals et al., 2015): an LSTM that sees the photo once, as a vector before the first word.
 
 The ST of the GLD paper.  Regions and grids are averaged into that vector.  Left out: the ensemble of the original, and
 its batch normalisation of the image embedding (the GLD paper's program has neither).
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from tellapart.captioners.recurrent import at_words, captions_of, init_gates_, lstm, mean_region, unroll
+from tellapart.captioners.recurrent import LSTMState, at_words, captions_of, init_gates_, lstm, mean_region, unroll
 from tellapart.data.streams import REGIONS, Inputs
 
 
@@ -30,17 +30,10 @@ class ShowTellConfig:
 TINY = {"width": 32}
 
 
-class State(NamedTuple):
-    """Of the LSTM."""
-
-    output: Tensor  # (rows, width)
-    cell: Tensor  # (rows, width)
-
-
 class Memory(NamedTuple):
     """Of the photo: the state after it was seen, and what it gives to the gates at every step."""
 
-    start: State
+    start: LSTMState
     gates: tuple[Tensor, ...]  # (B, 4 * width); none where the photo is seen only once
 
 
@@ -60,13 +53,13 @@ class ShowTell(nn.Module):
         photo = self.photo(mean_region(features, mask))
         nothing = photo.new_zeros(photo.shape)
         if self.photo_gates is None:
-            return Memory(State(*lstm(self.heard(photo), nothing)), ())
-        return Memory(State(nothing, nothing), (self.photo_gates(photo),))
+            return Memory(lstm(self.heard(photo), nothing), ())
+        return Memory(LSTMState(nothing, nothing), (self.photo_gates(photo),))
 
-    def start(self, memory: Memory) -> State:
+    def start(self, memory: Memory) -> LSTMState:
         return memory.start
 
-    def step(self, token: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
+    def step(self, token: Tensor, state: LSTMState, memory: Memory) -> tuple[Tensor, LSTMState]:
         """One word: token (N,) in, logits (N, V) and the next state out."""
         output, state = self._advance(self._gates(token[:, None], memory).squeeze(1), state)
         return self.word(self.dropout(output)), state
@@ -74,7 +67,7 @@ class ShowTell(nn.Module):
     def forward(self, tokens: Tensor, memory: Memory, token_mask: Tensor | None = None) -> Tensor:
         """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words of `token_mask`."""
         gates = self._gates(tokens, memory)
-        state = State(*(captions_of(part, len(tokens)) for part in memory.start))
+        state = LSTMState(*(captions_of(part, len(tokens)) for part in memory.start))
         outputs = unroll(state, iter(gates.unbind(1)), self._advance)
         return self.word(self.dropout(at_words(outputs, token_mask)))  # type: ignore[no-any-return]
 
@@ -85,6 +78,6 @@ class ShowTell(nn.Module):
             gates = gates + captions_of(photo, len(tokens))[:, None]
         return gates
 
-    def _advance(self, gates: Tensor, state: State) -> tuple[Tensor, State]:
-        state = State(*lstm(gates + self.before(state.output), state.cell))
+    def _advance(self, gates: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
+        state = lstm(gates + self.before(state.output), state.cell)
         return state.output, state

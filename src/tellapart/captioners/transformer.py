@@ -47,7 +47,7 @@ class Memory(NamedTuple):
     hidden: Tensor  # (B, R) True where there is no region
 
 
-State = tuple[KeysValues, ...]  # per layer, what was said so far: N rows
+State = tuple[KeysValues, ...]  # per layer, the words so far: N rows
 
 
 class Layout(NamedTuple):
@@ -79,7 +79,7 @@ class Layout(NamedTuple):
         return words.new_zeros(self.captions * self.length, words.shape[1]).index_copy(0, self.place, words)
 
     def gather(self, words: Tensor) -> Tensor:
-        """(N*T, C), in whatever shape -> (M, C)"""
+        """(N*T, C), in any shape -> (M, C)"""
         words = words.reshape(self.captions * self.length, -1)
         return words if self.place is None else words.index_select(0, self.place)
 
@@ -114,8 +114,8 @@ class Attention(nn.Module):
         """New words look at those before them, and at themselves.
 
         x        (M, width): new words
-        said     the words before them, N rows; none: these are the first
-        returns  (M, width), and all words said by now
+        past     the words before them, N rows; none: these are the first
+        returns  (M, width), and all words up to now
         """
         words = self.remember(layout.spread(self.key_value(x)), layout.captions)
         if past_words is not None:
@@ -136,7 +136,7 @@ def feed_forward(width: int, inner: int) -> nn.Sequential:
 
 
 class EncoderLayer(nn.Module):
-    """Regions look at each other, then each thinks by itself."""
+    """Regions attend to each other, then to a feed-forward network each."""
 
     def __init__(self, config: TransformerConfig):
         super().__init__()
@@ -153,7 +153,7 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """A word recalls what was said before it, looks at the photo, and thinks."""
+    """Attention to the words before, attention to the photo, and a feed-forward network."""
 
     def __init__(self, config: TransformerConfig):
         super().__init__()
@@ -169,7 +169,7 @@ class DecoderLayer(nn.Module):
     def forward(
         self, x: Tensor, layout: Layout, past_words: KeysValues | None, photo: KeysValues, hidden: Tensor
     ) -> tuple[Tensor, KeysValues]:
-        """x (M, width): new words; said: the words before them (N rows); photo (B rows), hidden (B, R)"""
+        """x (M, width): new words; past: the words before them (N rows); photo (B rows), hidden (B, R)"""
         past, words = self.recall.recall(self.recall_norm(x), layout, past_words)
         x = x + self.dropout(past)
 

@@ -1,4 +1,4 @@
-"""Up-Down (Anderson et al., 2018), the GLD paper's Top-Down Attention (TDA): one LSTM looks, a second one speaks.
+"""Up-Down (Anderson et al., 2018), the GLD paper's Top-Down Attention (TDA): one LSTM attends, one predicts words.
 
 Over any regions: boxes of a detector (bottom-up), or the cells of a grid, as the GLD paper has it.
 """
@@ -41,12 +41,12 @@ class Memory(NamedTuple):
 
     regions: Tensor  # (B, R, C): word_width, or as many as there were
     keys: Tensor  # (B, R, attention_width)
-    mean: Tensor  # (B, 4 * width): what the mean region says to the gates of the LSTM that looks
+    mean: Tensor  # (B, 4 * width): what the mean region adds to the gates of the LSTM that attends
     hidden: Tensor  # (B, R) True where there is no region
 
 
 class State(NamedTuple):
-    """Of the LSTM that looks and of the one that speaks."""
+    """Of the LSTM that attends and of the one that predicts words."""
 
     look: Tensor  # (N, width)
     look_cell: Tensor  # (N, width)
@@ -56,7 +56,7 @@ class State(NamedTuple):
 
 class UpDown(nn.Module):
     def __init__(self, config: UpDownConfig, *, projects: bool = True):
-        """projects  regions to the width of words first; else they are looked at as they come"""
+        """projects  regions to the width of words first; else they are attended to as they come"""
         super().__init__()
         c = self.config = config
         seen_width, self.project = c.feature_size, nn.Sequential()
@@ -64,11 +64,11 @@ class UpDown(nn.Module):
             seen_width = c.word_width
             self.project = nn.Sequential(nn.Linear(c.feature_size, c.word_width), nn.ReLU(), nn.Dropout(c.dropout))
         self.embed, self.dropout = nn.Embedding(c.vocab_size, c.word_width), nn.Dropout(c.dropout)
-        # The LSTM that looks hears the word, the mean region, and what both LSTMs said before.
+        # The LSTM that attends takes the word, the mean region, and the last outputs of both LSTMs.
         self.heard, self.mean = nn.Linear(c.word_width, 4 * c.width), nn.Linear(seen_width, 4 * c.width, bias=False)
         self.before = nn.Linear(2 * c.width, 4 * c.width, bias=False)
         self.attend = AdditiveAttention(c.width, seen_width, c.attention_width)
-        # The LSTM that speaks hears what was seen, the other one, and what it said before.
+        # The LSTM that predicts takes the attended regions, the other LSTM, and its own last output.
         self.seen = nn.Linear(seen_width + 2 * c.width, 4 * c.width)
         self.word = nn.Linear(c.width, c.vocab_size)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
@@ -88,21 +88,21 @@ class UpDown(nn.Module):
 
     def step(self, token: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
         """One word: token (N,) in, logits (N, V) and the next state out."""
-        heard = self.heard(self.dropout(self.embed(token))) + captions_of(memory.mean, len(token))
-        output, state = self._advance(heard, state, memory)
+        gates = self.heard(self.dropout(self.embed(token))) + captions_of(memory.mean, len(token))
+        output, state = self._advance(gates, state, memory)
         return self.word(self.dropout(output)), state
 
     def forward(self, tokens: Tensor, memory: Memory, token_mask: Tensor | None = None) -> Tensor:
         """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words of `token_mask`."""
-        heard = self.heard(self.dropout(self.embed(tokens))) + captions_of(memory.mean, len(tokens))[:, None]
+        gates = self.heard(self.dropout(self.embed(tokens))) + captions_of(memory.mean, len(tokens))[:, None]
         state = State(*(captions_of(part, len(tokens)) for part in self.start(memory)))
-        outputs = unroll(state, iter(heard.unbind(1)), lambda heard, state: self._advance(heard, state, memory))
+        outputs = unroll(state, iter(gates.unbind(1)), lambda gates, state: self._advance(gates, state, memory))
         return self.word(self.dropout(at_words(outputs, token_mask)))  # type: ignore[no-any-return]
 
-    def _advance(self, heard: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
-        """heard (N, 4 * width): what word and photo say to the gates of the LSTM that looks"""
+    def _advance(self, gates: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
+        """gates (N, 4 * width): what word and photo add to the gates of the LSTM that attends"""
         before = self.before(torch.cat([state.speak, state.look], 1))
-        look, look_cell = lstm(heard + before, state.look_cell)
+        look, look_cell = lstm(gates + before, state.look_cell)
         seen = self.attend(look, memory.regions, memory.keys, memory.hidden)
         speak, speak_cell = lstm(self.seen(torch.cat([seen, look, state.speak], 1)), state.speak_cell)
         return speak, State(look, look_cell, speak, speak_cell)

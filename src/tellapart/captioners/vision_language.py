@@ -137,7 +137,7 @@ class Placeholders:
 
     def read(self, network: Any, tokens: Tensor, rows: Tensor, cache: Any, past: int) -> Any:
         given: dict[str, Any] = {"input_ids": tokens, "past_key_values": cache, "use_cache": cache is not None}
-        given["pixel_values"] = None  # which some want to be told
+        given["pixel_values"] = None  # which some need as an argument
         if past:
             return network(**given)
         for name, value in self.of_photo.items():
@@ -242,7 +242,7 @@ class VisionLanguage(nn.Module):
         return (State(out.past_key_values, self.prompt.shape[1], ended(out.logits[:, -1], self.endings)),)
 
     def step(self, token: Tensor, state: tuple[State], memory: tuple[Tensor]) -> tuple[Tensor, tuple[State]]:
-        """The first token is BOS, whatever it is: the prompt stands in its place, and was read by `start`."""
+        """The first token is BOS: the prompt stands in its place, and was read by `start`."""
         (past,) = state
         if past.logits is not None:
             return past.logits, (State(past.cache, past.length),)

@@ -1,4 +1,4 @@
-"""Captions made elsewhere, to choose from: JSON lines of {"file", "captions": [...], "logprobs": [...]}.
+"""Captions of other programs, to choose from: JSON lines of {"file", "captions": [...], "logprobs": [...]}.
 
 `logprobs` may be absent.  A `file` is named as in the request, or relative to the candidates file.
 The rows of `caption --n-best` are read too: their captions are {"caption", "logprob"}, and a photo may have an "error".

@@ -28,13 +28,13 @@ from tellapart.data.streams import ATTRIBUTES
 from tellapart.data.tokenizers import split_words
 from tellapart.decoding.candidates import candidates, in_words
 from tellapart.decoding.contrast import contrastive_search
-from tellapart.decoding.flaws import flaws
 from tellapart.decoding.rules import Rules
 from tellapart.decoding.search import Search
 from tellapart.encoders import PhotoEncoder
 from tellapart.errors import BadPhoto, UserError
 from tellapart.features.attributes import named
 from tellapart.features.extracted import read_item
+from tellapart.metrics.stop_words import flaws
 from tellapart.models import card as sharing
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.parallel import batched, ordered_map
@@ -168,7 +168,7 @@ class PhotoCaptioner:
     ) -> Caption | Iterator[Caption]:
         """One photo -> its caption, or `BadPhoto`.  Several -> captions in order; of a bad one, the `error`.
 
-        search     how captions are looked for; with `n_best`, a `Caption` has the others as `candidates`
+        search     how captions are decoded; with `n_best`, a `Caption` has the others as `candidates`
         among      a collection: photos, folders of photos or data files, one or several.  Each caption is the one that
                    best tells its photo apart from its look-alikes there (itself, exact copies and near-duplicates such
                    as the frames of a burst left out)
@@ -198,7 +198,7 @@ class PhotoCaptioner:
             sources = list(sources)
             if not isinstance(among, Collection):
                 among = _collection(among, retriever, {os.fspath(s) for s in sources if not isinstance(s, Image.Image)})
-            captions = self._told_apart(sources, search, among, how)
+            captions = self._rerank(sources, search, among, how)
         if not one:
             return captions
         (caption,) = captions
@@ -212,7 +212,7 @@ class PhotoCaptioner:
         """Captions of each photo to choose from, in order: the beam's best; with samples, the whole beam too."""
         for batch in self._batches(sources):
             captions = {
-                captioner: iter(captioner._speak(good, search, samples, temperature))
+                captioner: iter(captioner._decode(good, search, samples, temperature))
                 for captioner, good in _by_captioner(batch)
             }
             for one in batch:
@@ -221,9 +221,7 @@ class PhotoCaptioner:
                 else:
                     yield Proposed(one.file, next(captions[one.captioner]), sha256=one.photo.sha256)
 
-    def _told_apart(
-        self, sources: list[Source], search: Search, among: Collection, how: RerankConfig
-    ) -> Iterator[Caption]:
+    def _rerank(self, sources: list[Source], search: Search, among: Collection, how: RerankConfig) -> Iterator[Caption]:
         among.retriever.reader.require_words_of(self.model.tokenizer)
         if how.contrast == "words" and isinstance(self.model.captioner, Generates):
             raise UserError("this model is asked by transformers' generate, which knows no contrast at each word.")
@@ -281,11 +279,11 @@ class PhotoCaptioner:
     def with_attributes(self, captions: Iterable[Caption]) -> Iterator[Caption]:
         """The same captions, with the words that the captioner was given of each photo.
 
-        They are looked for once more: few ask for them.
+        They are computed once more: few ask for them.
         """
         given = self.visual_input.streams.get(ATTRIBUTES)
         if not isinstance(given, AttributeInput):
-            raise UserError("this captioner is given no attributes of photos, so there are none to show.")
+            raise UserError("this captioner uses no attributes, so there are none to show.")
         for batch in batched(captions, BATCH):
             files = [caption.file for caption in batch if not caption.error]
             words = iter(named(given.source, [given.load(file)[0] for file in files], given.known) if files else ())
@@ -312,7 +310,7 @@ class PhotoCaptioner:
         return batched(ordered_map(_read, each), BATCH)
 
     @torch.inference_mode()
-    def _speak(
+    def _decode(
         self, read: list[LoadedPhoto], search: Search, samples: int, temperature: float
     ) -> list[list[Candidate]]:
         """The candidates of each photo."""

@@ -45,12 +45,12 @@ def has_opening(caption: str) -> bool:
 
 
 def without_thoughts(answer: str) -> str:
-    """The answer without the blocks in which a model thinks aloud; one that is not closed takes the rest with it."""
+    """The answer without the blocks of a model's reasoning; one that is not closed takes the rest with it."""
     opened = _THOUGHT_BEGINS.search(answer)
     ends = [found.end() for found in _THOUGHT_ENDS.finditer(answer)]
     if not ends:
         return answer[: opened.start()] if opened else answer
-    # Some chat templates send the closing mark only: whatever stands before it is thought.
+    # Some chat templates send the closing mark only: all before it is reasoning.
     after = answer[ends[-1] :]
     reopened = _THOUGHT_BEGINS.search(after)
     after = after[: reopened.start()] if reopened else after
@@ -195,7 +195,7 @@ _OPENING = re.compile(
     re.IGNORECASE,
 )
 _SHOWS = r"(?:show|depict|feature|capture|display|present|portray|showcase|illustrate|contain)s?"
-# What can be taken off without losing anything: the words speak of the photo as a whole, and a clause follows.
+# What can be taken off without losing anything: the words are about the photo as a whole, and a clause follows.
 _REMOVABLE_OPENING = re.compile(
     rf"(?:(?:this|the|that|these)\s+)?(?:(?:provided|given|attached|uploaded)\s+)?{_PHOTO}"
     rf"(?:\s+(?:that\s+)?you(?:['\u2019]ve|\s+have)?\s+(?:shared|sent|provided|uploaded|attached)|\s+(?:provided|above))?"

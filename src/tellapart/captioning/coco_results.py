@@ -1,6 +1,6 @@
 """Captions for the COCO evaluation server: a JSON list of {"image_id", "caption"}.
 
-Rows are made in a file of JSON lines beside it, with all that a run needs to go on where it stopped; the list is
+Rows are made in a file of JSON lines beside it, with all that a run needs to continue where it stopped; the list is
 written when they are done.
 """
 

@@ -134,7 +134,7 @@ def _note(folder: Path) -> str:
     name = next((name for name in NOTES if files.is_file(folder / name)), None)
     try:
         return _quotable(files.read_text(files.inside(folder, name), errors="replace", most=_MOST_NOTE)) if name else ""
-    except UserError:  # a book, or a link to a file elsewhere, which must not reach a server
+    except UserError:  # too long, or a link to another folder's file, which must not reach a server
         return ""
 
 

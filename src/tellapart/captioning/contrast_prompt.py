@@ -141,7 +141,7 @@ class Contrast:
         return [text for text in seen if not self._doubtful(text, first.candidates[0].text, photo)]
 
     def _doubtful(self, text: str, first: str, photo: PhotoVectors) -> bool:
-        """Whether one of the words that an answer adds speaks against the photo."""
+        """Whether one of the words that an answer adds is doubtful."""
         words = split_words(text)
         added = set(content(words)) - set(split_words(first))
         without = [" ".join(word for word in words if word != left_out) for left_out in sorted(added)]

@@ -1,4 +1,4 @@
-"""Work for the workers of a Ray cluster: batches go out, what is made of them comes back as it is done.
+"""Batches of work for a Ray cluster; results come back as they are done.
 
 The one place that knows Ray.  Workers are not brought back to life by Ray: a worker that is to start again waits for
 free processors, and where its whole machine has gone there are none, so that its batches would wait for ever.  Instead
@@ -66,7 +66,7 @@ class Cluster:
             return
         with self._connected():
             todo = dict(enumerate(batches))
-            in_vain = 0
+            without_result = 0
             while todo:
                 before, lost = len(todo), ""
                 try:
@@ -77,11 +77,11 @@ class Cluster:
                     raise
                 except RayError as error:
                     lost = _in_one_line(str(error).strip().rpartition("\n")[2])  # above it are ids, or a traceback
-                in_vain = in_vain + 1 if len(todo) == before else 0
-                if in_vain == _ATTEMPTS:
+                without_result = without_result + 1 if len(todo) == before else 0
+                if without_result == _ATTEMPTS:
                     raise UserError(
-                        f"Ray lost its workers {_ATTEMPTS} times in a row, and nothing came back ({lost}); what was "
-                        "done before is kept.  Every node needs tellapart in the same version, and memory for a model."
+                        f"Ray lost its workers {_ATTEMPTS} times in a row without a result ({lost}); finished "
+                        "batches are kept.  Every node needs the same version of tellapart, and memory for a model."
                     )
 
     @contextmanager
@@ -119,7 +119,7 @@ def _import_ray() -> Any:
 
 
 def _knock(address: str) -> None:
-    """Refuses an address where nobody answers, or somebody else than Ray does."""
+    """Refuses an address where no server answers, or one that is not Ray."""
     if address.startswith("ray://"):  # Ray Data is not made for Ray's client protocol
         raise UserError(f"--ray {address}: give HOST:PORT of the head node, or auto, on a machine of the cluster.")
     found = re.fullmatch(r"\[?([^/]+?)\]?:(\d{1,5})", address)
@@ -131,9 +131,9 @@ def _knock(address: str) -> None:
             answer = connection.recv(9)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error) or "no answer"
-        raise UserError(f"--ray {address}: no Ray cluster answers there ({reason}).") from None
+        raise UserError(f"--ray {address}: no Ray cluster answers at this address ({reason}).") from None
     if len(answer) < 9 or answer[3] != _SETTINGS:
-        raise UserError(f"--ray {address}: what answers there is no Ray cluster.")
+        raise UserError(f"--ray {address}: the server at this address is not a Ray cluster.")
 
 
 def _one_dataset(

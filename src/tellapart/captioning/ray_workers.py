@@ -22,7 +22,7 @@ from tellapart.decoding.search import Search
 from tellapart.encoders import ENCODERS, PhotoEncoder
 from tellapart.errors import UserError
 from tellapart.features import extracted
-from tellapart.features.extracted import EncodedBatch, Extraction, look
+from tellapart.features.extracted import EncodedBatch, Extraction, encode_items
 from tellapart.files import is_folder
 from tellapart.models.parts import load_encoder, part_of
 from tellapart.parallel import batched
@@ -36,7 +36,7 @@ class ClusterCaptioner(PhotoCaptioner):
         """name  none: the embedded default"""
         here = load(name, device=device)
         super().__init__(here.model, here.visual_input, here.device, here.for_clips)
-        self._name = name and "+".join(_known_everywhere(one, EMBEDDED) for one in models.members(name))
+        self._name = name and "+".join(_portable_name(one, EMBEDDED) for one in models.members(name))
         self._cluster, self._wanted_device = cluster, device
 
     def propose(
@@ -69,41 +69,39 @@ def _identity(captioner: PhotoCaptioner) -> list[str]:
     return [captioner.identity]
 
 
-def looking_on(cluster: Cluster, encoder: PhotoEncoder, device: str) -> Extraction:
+def extraction_on(cluster: Cluster, encoder: PhotoEncoder, device: str) -> Extraction:
     """Workers compute features, which come in the order in which they are done.
 
     encoder  as it is here; workers load their own
     """
 
-    def looking(examples: Sequence[Example]) -> Iterator[EncodedBatch]:
+    def extraction(examples: Sequence[Example]) -> Iterator[EncodedBatch]:
         batches = list(batched((Example(one.id, one.file) for one in examples), extracted.BATCH))
-        make = partial(_looking, config, device, encoder.weights_sha256)
-        for _, looked in cluster.map_batches(batches, make, gpus=device != "cpu"):
-            yield looked
+        make = partial(_load_encoding, config, device, encoder.weights_sha256)
+        for _, batch in cluster.map_batches(batches, make, gpus=device != "cpu"):
+            yield batch
 
     part = part_of(encoder)  # of a tuned one, whose folder every node must have
-    config = replace(
-        encoder.config, name=_known_everywhere(str(part.folder) if part else encoder.config.name, ENCODERS)
-    )
-    return looking
+    config = replace(encoder.config, name=_portable_name(str(part.folder) if part else encoder.config.name, ENCODERS))
+    return extraction
 
 
-def _looking(config: EncoderConfig, device: str, sha256: str) -> Callable[[list[Example]], EncodedBatch]:
+def _load_encoding(config: EncoderConfig, device: str, sha256: str) -> Callable[[list[Example]], EncodedBatch]:
     encoder = load_encoder(config, numerics.choose_device(device))
     _require([sha256], [encoder.weights_sha256], config.name)
 
-    def look_at(examples: list[Example]) -> EncodedBatch:
-        (looked,) = look(encoder, encoder, examples)
-        return replace(looked, arrays=[array.half().cpu() for array in looked.arrays])  # as the store keeps them
+    def encode(examples: list[Example]) -> EncodedBatch:
+        (batch,) = encode_items(encoder, encoder, examples)
+        return replace(batch, arrays=[array.half().cpu() for array in batch.arrays])  # as the store keeps them
 
-    return look_at
+    return encode
 
 
 def _require(here: list[str], theirs: list[str], name: str) -> None:
     if here != theirs:
-        raise UserError(f"{name} has other weights there than where the command runs.")
+        raise UserError(f"the workers' weights of {name} differ from those on this machine.")
 
 
-def _known_everywhere(name: str, ours: Container[str]) -> str:
+def _portable_name(name: str, ours: Container[str]) -> str:
     """A name as every node can read it: a folder's is absolute.  ours: names that come with the package"""
     return str(Path(name).absolute()) if name not in ours and is_folder(Path(name)) else name

@@ -7,7 +7,7 @@ The score of a candidate is
 
 where the listener is a retriever that reads the caption and looks at the collection: either by the log of the
 probability it gives the photo (a softmax over the collection), or by the gap between the photo and its look-alikes.
-Flaws are content words that are said again, and breaking off, as "a dog on a" does.  Candidates that have any, or are
+Flaws are repeated content words, and breaking off, as "a dog on a" does.  Candidates that have any, or are
 far less likely than the best, are not chosen while there are others.
 
 Exact copies and near-duplicates of a photo, such as the other frames of a burst, do not take part: they may share its
@@ -37,8 +37,8 @@ from tellapart.captioning.kinds import COPIES_ABOVE, Bursts, Chosen, copied, wit
 from tellapart.data.captions import Candidate, Caption, Proposed
 from tellapart.data.tokenizers import Tokenizer, split_words
 from tellapart.decoding.contrast import Listener
-from tellapart.decoding.flaws import flaws
 from tellapart.errors import UserError
+from tellapart.metrics.stop_words import flaws
 from tellapart.neighbours import thresholds
 from tellapart.parallel import batched
 from tellapart.retrievers.embeddings import Embedded, embed_photos
@@ -380,7 +380,9 @@ def best_of(one: Proposed, found: NDArray[np.float64], how: RerankConfig, taken:
     candidates = one.candidates
     log_probability = np.array([each.logp / max(each.tokens, 1) ** how.length for each in candidates])
     each_token = np.array([each.logp / max(each.tokens, 1) for each in candidates])
-    if np.isnan(log_probability).any():  # made elsewhere: one without a log p cannot be compared with one that has it
+    if np.isnan(
+        log_probability
+    ).any():  # of another program: one without a log p cannot be compared with one that has it
         log_probability, each_token = np.zeros(len(candidates)), np.zeros(len(candidates))
     words = [split_words(each.text) for each in candidates]
     flawed = np.array([flaws(each) for each in words])

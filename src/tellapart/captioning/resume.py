@@ -63,7 +63,7 @@ def by_place(rows: Sequence[Row], photos: Mapping[str, Input]) -> Rows:
 def arrange(rows: Sequence[Row], photos: Mapping[str, Input], settings: str, *, keep_all: bool = False) -> Rows:
     """Each row with the photo that it is of, named as this request names it, and marked if it is by hand.
 
-    keep_all  captions of what photos show now stay, whatever model and settings they were made with
+    keep_all  captions of what photos show now stay, of any model and settings
     """
     found = by_place(rows, photos)
     pictures = _pictures(
@@ -86,9 +86,9 @@ def _settle(found: Rows, photos: Mapping[str, Input], pictures: dict[str, Identi
     free = [row for row in found.others if _key(row) and not _exists(row["file"])]
     lacking = []
     for at, existing in found.of_photos.items():
-        elsewhere = [row for row in existing if _key(row) and not _shows(row, pictures[at], settings)]
-        free += elsewhere
-        if not any("caption" in row and (_key(row) or is_by_hand(row)) and row not in elsewhere for row in existing):
+        outdated = [row for row in existing if _key(row) and not _shows(row, pictures[at], settings)]
+        free += outdated
+        if not any("caption" in row and (_key(row) or is_by_hand(row)) and row not in outdated for row in existing):
             lacking.append(at)
     if not free:
         return
@@ -135,7 +135,7 @@ def is_by_hand(row: Row) -> bool:
         return True
     key = _key(row)
     if key is None:
-        return bool(row["caption"].strip())  # or somebody listed photos that are to be captioned
+        return bool(row["caption"].strip())  # or the row only lists a photo to be captioned
     return key[3] is not None and key[3] != _fingerprint(row)
 
 
@@ -157,8 +157,8 @@ def _named(row: Row, photo: Input) -> Row:
 def _is_current(row: Row, picture: Identity | None, settings: str, keep_all: bool) -> bool:
     """Whether it was made of the photo as it is now, by the same model with the same settings or approved since."""
     key = _key(row)
-    made_alike = key is not None and key[2] in (None, _sha256(settings)[:8])  # in the short form both are one
-    return "caption" in row and (made_alike or keep_all or is_approved(row)) and _shows(row, picture, settings)
+    same_settings = key is not None and key[2] in (None, _sha256(settings)[:8])  # in the short form both are one
+    return "caption" in row and (same_settings or keep_all or is_approved(row)) and _shows(row, picture, settings)
 
 
 def _shows(row: Row, picture: Identity | None, settings: str) -> bool:
@@ -252,7 +252,7 @@ def _exists(name: str) -> bool:
 
 
 def merged(existing: Sequence[Row], made: Iterable[Row]) -> Iterator[Row]:
-    """The rows that a file holds, and those that we put there and that somebody's editor did not know of."""
+    """The rows that a file holds, and those that we added while it was open in an editor."""
     yield from existing
     known = {(row["file"], row.get("key"), row.get("error")) for row in existing}
     yield from (row for row in made if (row["file"], row.get("key"), row.get("error")) not in known)

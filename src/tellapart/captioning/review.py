@@ -15,7 +15,7 @@ from tellapart.captioning.rows import REVIEWS, Review, Row
 
 
 def review_of(row: Row) -> Review | None:
-    """None: nobody has decided.  A caption that was changed by hand, in an editor or a spreadsheet, counts as edited.
+    """None: not reviewed.  A caption that was changed by hand, in an editor or a spreadsheet, counts as edited.
 
     >>> review_of({"file": "a.jpg", "caption": "my dog Rex", "edited": True})
     'edited'

@@ -85,7 +85,7 @@ class CaptionsFile:
         self.rows += rows
 
     def read_again(self) -> list[Row]:
-        """The rows that are there now: somebody may have edited them meanwhile."""
+        """The rows of the file now: they may have been edited meanwhile."""
         return self._read()
 
     def copy(self) -> Path:
@@ -169,7 +169,7 @@ class CaptionsFile:
         return [_from_cells(cells) for cells in table.rows]
 
     def _put_aside(self, line: bytes) -> None:
-        """A last line that breaks off was most likely left by a kill, but we cannot know that nobody wrote it."""
+        """A last line that breaks off was most likely left by a kill, but it may have been written by hand."""
         aside = self.path.with_name(f"{self.path.name}.cut")
         files.append(aside, line + b"\n")
         print_message(f"{self.path}: the last line breaks off; it was put aside in {aside}")

@@ -15,7 +15,6 @@ from tellapart.data.media.parts import Part, named, part
 from tellapart.data.media.shots import pieces, shots
 from tellapart.errors import BadPhoto
 
-SHOTS = "shots"
 _WIDER = 3  # times that a segment is widened: by half of its length on either side, then by the whole, ...
 
 

@@ -61,7 +61,7 @@ def of_captioner(
             return asking.captions(photos, see(collection.retriever, photos))
 
         made_by += f" {astuple(contrast)}" + ("" if detector is None else f" {detector.sha256}")
-        return CaptionSource(contrasted, made_by + _told_apart(collection, how), collection.remember)
+        return CaptionSource(contrasted, made_by + _rerank_settings(collection, how), collection.remember)
     if how.context is not None:
         if collection is not None:
             collection.retriever.reader.require_words_of(captioner.model.tokenizer)
@@ -69,7 +69,7 @@ def of_captioner(
         answers = 1 if collection is None else how.beam
         proposing = partial(_propose_in_context, captioner, search, how, how.context, prompt, answers)
         return CaptionSource(
-            _chosen(proposing, collection, how), made_by + _told_apart(collection, how), _earlier(collection)
+            _chosen(proposing, collection, how), made_by + _rerank_settings(collection, how), _earlier(collection)
         )
 
     def caption(photos: Sequence[str]) -> Iterator[Caption]:
@@ -77,7 +77,7 @@ def of_captioner(
         return captioner.with_attributes(captions) if show_attributes else captions
 
     made_by += " with attributes" if show_attributes else ""
-    return CaptionSource(caption, made_by + _told_apart(collection, how), _earlier(collection))
+    return CaptionSource(caption, made_by + _rerank_settings(collection, how), _earlier(collection))
 
 
 def _answering(captioner: PhotoCaptioner) -> Callable[..., list[str]] | None:
@@ -95,7 +95,7 @@ def _propose_in_context(
     answers: int,
     photos: Sequence[str],
 ) -> Iterator[Proposed]:
-    """Captions to choose from, of a model that is told what is known of the photo, if it can be asked."""
+    """Candidates of a model; one that can be prompted gets the photo's context."""
     if _answering(captioner) is None:
         wide = replace(search, beam=max(search.beam, how.beam))
         yield from captioner.propose(photos, wide, samples=how.samples, temperature=how.temperature)
@@ -137,7 +137,7 @@ def of_candidates(candidates: CandidatesFile, collection: Collection | None, how
 
     return CaptionSource(
         _chosen(candidates.propose, collection, how),
-        candidates.sha256 + _told_apart(collection, how),
+        candidates.sha256 + _rerank_settings(collection, how),
         _earlier(collection),
         leftovers,
     )
@@ -161,7 +161,7 @@ def of_endpoint(
 
     made_by = f"{server.url} {server.model} {server.prompt} {server.candidates} {server.temperature}"
     return CaptionSource(
-        _chosen(propose, collection, how), made_by + _told_apart(collection, how), _earlier(collection)
+        _chosen(propose, collection, how), made_by + _rerank_settings(collection, how), _earlier(collection)
     )
 
 
@@ -188,7 +188,7 @@ def _contrasted(
 
     made_by = f"{server.url} {server.model} {server.prompt} {server.temperature} {server.sheet} {astuple(contrast)}"
     made_by += "" if detector is None else f" {detector.sha256}"
-    return CaptionSource(caption, made_by + _told_apart(collection, how), collection.remember)
+    return CaptionSource(caption, made_by + _rerank_settings(collection, how), collection.remember)
 
 
 def _chosen(
@@ -216,7 +216,7 @@ def _earlier(collection: Collection | None) -> Callable[[Mapping[str, str]], Non
     return (lambda _: None) if collection is None else collection.remember
 
 
-def _told_apart(collection: Collection | None, how: RerankConfig) -> str:
+def _rerank_settings(collection: Collection | None, how: RerankConfig) -> str:
     if collection is None:
         return "" if how.context is None else f" context={how.context.identity}"
     return f" among={collection.identity} {how.identity}"

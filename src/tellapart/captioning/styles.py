@@ -1,11 +1,11 @@
-"""Captions as alternative text or tags, and in other languages: what is asked of a server, and how answers end up."""
+"""Captions as alternative text or tags, and in other languages: prompts for a server, and the form of its answers."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Literal, get_args
+from typing import Literal
 
 from tellapart.captioning.chatter import LONGEST_ALT, caption_in, whole_sentences
 from tellapart.captioning.contrast_prompt import CONTRAST_PROMPT
@@ -18,7 +18,6 @@ from tellapart.metrics.stop_words import NEVER_LAST, content
 from tellapart.parallel import batched
 
 Style = Literal["caption", "alt", "tags"]
-STYLES: tuple[Style, ...] = get_args(Style)
 MOST_TAGS = 10
 _BATCH = 16  # captions that are translated together
 
@@ -55,7 +54,7 @@ def checked(language: str) -> str:
 
 
 def styled(source: CaptionSource, style: Style) -> CaptionSource:
-    """Captions in that style, whoever wrote them."""
+    """Captions in that style, from any source."""
 
     def caption(photos: Sequence[str]) -> Iterator[Caption]:
         for one in source.caption(photos):

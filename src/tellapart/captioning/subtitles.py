@@ -1,4 +1,4 @@
-"""Captions of a video's segments as subtitles, SubRip (.srt) or WebVTT (.vtt), that people have the time to read."""
+"""Captions of a video's segments as subtitles, SubRip (.srt) or WebVTT (.vtt), shown long enough to be read."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class VisualInput:
 
     def region_boxes(self, source: Source, loaded: LoadedPhoto) -> Tensor | None:
         """(R, 4): where the regions of a photo are, as fractions of what is seen of it, also where the captioner is not
-        given that; none where nobody knows, or where the one region is the whole photo."""
+        given that; none where they are unknown, or where the one region is the whole photo."""
         contents = dict(zip(self.streams, loaded.contents, strict=True))
         if BOXES in self.streams:
             return self.streams[BOXES].stream([contents[BOXES]]).values[0].float().cpu()
@@ -175,20 +175,20 @@ def _stream_input(
         return AttributeInput(source, captioner_ids(source.words, model.tokenizer), device)
     identity, gives = regions_of(identity)
     try:
-        elsewhere = from_identity(identity)
+        imported = from_identity(identity)
     except ValueError:
         raise UserError("the model's config.json does not say which features it was trained with.") from None
-    if elsewhere is None and gives == "boxes":
+    if imported is None and gives == "boxes":
         return GridBoxes(identity, device)
-    if elsewhere is None:
+    if imported is None:
         encoder = models.encoder_from(identity, device, model.folders)
         return EncoderInput(encoder, device, {} if features is None else _seen_before(encoder, features, paths))
     if features is None:
         raise UserError(
-            f"this model learned from {elsewhere.name}, features that were made elsewhere, and cannot look at photos; "
-            "give it a data file whose features were imported, and their folder: --features DIR."
+            f"this model was trained on imported features ({imported.name}) and cannot encode photos; "
+            "give a data file whose features were imported, and their folder: --features DIR."
         )
-    return StoredInput(elsewhere, features, paths, device, gives or "regions")
+    return StoredInput(imported, features, paths, device, gives or "regions")
 
 
 class EncoderInput(_Own):
@@ -318,7 +318,7 @@ def _seen_before(encoder: PhotoEncoder, root: Path, paths: Iterable[str]) -> dic
 class StoredInput(_Own):
     """A stream that another program made and that was imported; the photo itself need not be there."""
 
-    def __init__(self, elsewhere: ImportedFeatures, root: Path, paths: Iterable[str], device: torch.device, array: str):
+    def __init__(self, imported: ImportedFeatures, root: Path, paths: Iterable[str], device: torch.device, array: str):
         """
         paths  data files, and folders of photos
         array  of the store: regions, boxes or relations
@@ -327,17 +327,17 @@ class StoredInput(_Own):
         self._places: dict[str, tuple[RegionStore, str]] = {}  # file -> where its features are, and its id there
         digests = set()
         for dataset, of_dataset in _data_sets(paths):
-            store = store_of(elsewhere, root, dataset)
+            store = store_of(imported, root, dataset)
             digests.add(store.digest)
             self._places |= {file: (store, id) for file, id in of_dataset}
         if not self._places:
-            raise UserError(f"--features {root}: features are known by data set; give a data file, or a whole folder.")
+            raise UserError(f"--features {root}: features are stored per data set; give a data file or a whole folder.")
         self.identity = " ".join(sorted(digests))
 
     def load(self, source: Source) -> tuple[NDArray[Any], str]:
         if isinstance(source, Image.Image) or os.fspath(source) not in self._places:
             name = getattr(source, "filename", "image") if isinstance(source, Image.Image) else source
-            raise BadPhoto(name, "is of no data set whose features were imported")
+            raise BadPhoto(name, "belongs to no data set with imported features")
         features = self._read(source, self._array).numpy()
         store, id = self._places[os.fspath(source)]
         try:
@@ -392,7 +392,7 @@ class GridBoxes(_Own):
         grids = [identity.get("grid"), *([identity["coarse"]] if "coarse" in identity else [])]
         sides = [side for side in grids if isinstance(side, int) and 1 <= side <= 64]
         if sides != grids:
-            raise UserError("the model's config.json does not say which grid its boxes are of.")
+            raise UserError("the model's config.json does not say which grid its boxes belong to.")
         self.identity = " and ".join(f"{side} x {side} cells" for side in sides)
         self.device, self._boxes = device, grid_boxes(*sides).numpy()
 

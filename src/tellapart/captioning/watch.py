@@ -1,4 +1,4 @@
-"""Photos that appear in folders: found by polling, and captioned when nobody writes them any more."""
+"""Photos that appear in folders: found by polling, and captioned once they are completely written."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _RECENT = 3600.0  # seconds; a photo that was changed before is not tried by dec
 class Arrivals:
     """Which photos are new or changed and finished: the same size and time in two polls, and they can be decoded."""
 
-    def __init__(self, look: Callable[[], Sequence[Input]], clock: Callable[[], float] = time.monotonic):
+    def __init__(self, list_photos: Callable[[], Sequence[Input]], clock: Callable[[], float] = time.monotonic):
         """look  lists all photos that exist now"""
-        self._look, self._clock = look, clock
+        self._list, self._clock = list_photos, clock
         self._seen: dict[str, tuple[Status, float]] = {}  # file -> its status, and since when
         self._done: dict[str, Status] = {}
-        self.unfinished: set[str] = set()  # files that nobody should read yet
+        self.unfinished: set[str] = set()  # files that are still being written
 
     def poll(self) -> list[Input]:
         """Those that are to be captioned now; the same again at the next poll if they are not `done`."""
         seen, ready, now = dict[str, tuple[Status, float]](), list[Input](), self._clock()
-        for photo in self._look():
+        for photo in self._list():
             if (status := status_of(photo.file)) is None:  # gone again
                 continue
             before, since = self._seen.get(photo.file, (None, now))
@@ -71,7 +71,7 @@ def in_folders(paths: Sequence[str]) -> Callable[[], list[Input]]:
             raise UserError(f"{path}: --watch watches folders, and this is none.")
     shown: set[str] = set()
 
-    def look() -> list[Input]:
+    def list_photos() -> list[Input]:
         try:
             found, problems = gather(paths)
         except UserError:  # no photo yet, or a disk that is not mounted at the moment
@@ -82,7 +82,7 @@ def in_folders(paths: Sequence[str]) -> Callable[[], list[Input]]:
                 print_message(problem)
         return found
 
-    return look
+    return list_photos
 
 
 def watch(
@@ -116,14 +116,14 @@ def watch(
 
 @contextmanager
 def _until_stopped() -> Iterator[None]:
-    """Both signals stop it where it is; what is saved then is valid, and goes on with the same command."""
+    """Both signals stop it where it is; what is saved then is valid, and the same command continues."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
     try:
         before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not in the main thread: whoever called decides how to stop
+    except ValueError:  # not in the main thread: the caller decides how to stop
         before = {}
     try:
         yield

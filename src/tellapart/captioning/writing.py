@@ -1,4 +1,4 @@
-"""Captions into a file: rows are saved as they are made, and a run that is started again goes on where it stopped."""
+"""Captions into a file: rows are saved as they are made, and a run that is started again continues where it stopped."""
 
 from __future__ import annotations
 
@@ -98,9 +98,7 @@ def _row(photo: Input, caption: Caption) -> Row:
 
 def _keep_copy(out: RowStore) -> None:
     copy = out.copy()
-    print_message(
-        f"{out.path}: of an earlier version, which did not note what people edited; there is a copy in {copy}"
-    )
+    print_message(f"{out.path}: written by an earlier version, which did not record edits; a copy is in {copy}")
 
 
 def _report(out: RowStore, before: resume.Rows, after: resume.Rows, failed: int) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tellapart.commands.arguments import Parser, number
 from tellapart.detectors import KINDS
-from tellapart.printable import print_message, print_row
+from tellapart.printable import print_message, print_problems, print_row
 
 
 def parser() -> Parser:
@@ -31,7 +31,7 @@ def parser() -> Parser:
         "of the photos held out are more to their liking, the judge does not find fewer of them, and the guards hold.\n"
         "Decisions that do not predict each other are not used.\n"
         "\n"
-        "A call that was stopped goes on when it is repeated.  Exit 1: some photos could not be used; each is named.",
+        "A call that was stopped continues when it is repeated.  Exit 1: some photos could not be used; each is named.",
         "tellapart adapt holiday/ --out runs/holiday\n  tellapart caption holiday/ --model runs/holiday",
     )
     parser.add_argument("photos", metavar="FOLDER", nargs="+", help="folders, photos, or data files without captions")
@@ -97,6 +97,4 @@ def main(arguments: list[str]) -> int:
         print_row(f"{'yes' if check.passed else 'no '}  {check.sentence}")
     print_row(adapted.summary)
     print_row(str(request.out / REPORT))
-    for problem in adapted.problems:
-        print_message(problem)
-    return 1 if adapted.problems else 0
+    return print_problems(adapted.problems)

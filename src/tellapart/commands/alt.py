@@ -73,12 +73,12 @@ def _show(page: Page) -> None:
 
 
 def _write(page: Page) -> bool:
-    """A page that cannot be written is a problem of its own; the others go on."""
+    """A page that cannot be written is a problem of its own; the others are written."""
     from tellapart import files
 
     try:
         if files.read_bytes(page.path) != page.data:
-            raise UserError(f"{page.path}: somebody else has changed the page; run the command again.")
+            raise UserError(f"{page.path}: the page was changed meanwhile; run the command again.")
         files.replace(page.path, page.after)
     except UserError as error:
         page.problems.append(str(error))

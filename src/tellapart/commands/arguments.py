@@ -44,10 +44,10 @@ def number(text: str, least: float, most: float) -> float:
 def add_address(parser: Parser) -> None:
     """Where a server listens."""
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
-    parser.add_argument("--port", type=_port, default=8000, help="default: %(default)s; 0: any that is free")
+    parser.add_argument("--port", type=port, default=8000, help="default: %(default)s; 0: any that is free")
 
 
-def _port(text: str) -> int:
+def port(text: str) -> int:
     return int(number(text, 0, 65535))
 
 

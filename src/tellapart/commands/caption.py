@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
     results = request.out if request.out and request.out.suffix == coco_results.SUFFIX else None
     file = coco_results.rows_beside(results) if results else request.out
     out = CaptionsFile(file) if file and not titles else None
-    source = _source(request)  # before any photo is looked at: a wrong file or address should not cost an hour
+    source = _source(request)  # before any photo is read: a wrong file or address should not cost an hour
     if request.watch and out:
         return _watch(request, source, out)
     inputs, problems = gather(request.paths, request.split)
@@ -83,7 +83,7 @@ def _watch(request: argparse.Namespace, source: CandidatesFile | Endpoint | Phot
 
     print_message(f"watching {', '.join(request.paths)}; Ctrl-C or SIGTERM stops it")
     watch(arrivals, caption, interval=request.interval or INTERVAL)
-    print_message("stopped; the same command goes on from here")
+    print_message("stopped; the same command continues from here")
     return 1 if any("error" in row for row in out.rows) else 0
 
 
@@ -100,7 +100,7 @@ def _collection(
     retriever: Retriever | None = None,
     unfinished: Set[str] = frozenset(),
 ) -> tuple[Collection | None, list[str]]:
-    """The photos to be told apart from, and a sentence for whatever of them could not be used.
+    """The photos to be told apart from, and a sentence for each that could not be used.
 
     captioned   photos that are captioned as well, and named then
     retriever   if it is loaded already
@@ -169,7 +169,7 @@ def _source(request: argparse.Namespace) -> CandidatesFile | Endpoint | PhotoCap
 
 
 def _api_key(variable: str | None) -> str:
-    """Only a key that is meant for this program or this server: those of other programs go to nobody."""
+    """Only a key that is meant for this program or this server: those of other programs are never sent."""
     key = os.environ.get(variable or "TELLAPART_API_KEY", "").strip()
     if variable and not key:
         raise UserError(f"--api-key-env {variable}: this environment variable is not set, or empty.")

@@ -48,8 +48,8 @@ def parser() -> Parser:
         "--features",
         metavar="DIR",
         type=Path,
-        help="features of DATA.json that were cached or imported there; a model that learned from features made "
-        "elsewhere needs them, others save time",
+        help="folder with cached or imported features of DATA.json: needed by models that were trained on imported "
+        "features, saves time for others",
     )
     parser.add_argument(
         "--show",
@@ -77,7 +77,7 @@ def parser() -> Parser:
     parser.add_argument(
         "--watch",
         action="store_true",
-        help="go on until Ctrl-C or SIGTERM, and caption photos as they appear in the folders; needs --out.  A photo "
+        help="run until Ctrl-C or SIGTERM, and caption photos as they appear in the folders; needs --out.  A photo "
         "is read when its size and time are the same in two polls and it can be decoded",
     )
     parser.add_argument(
@@ -152,7 +152,7 @@ def _add_context(parser: Parser) -> None:
         action="store_true",
         help="use what is known of a photo: the note in its folder (context.txt or note.txt), the names of file and "
         "folder, its EXIF date, and its place (--places).  It goes into the prompt of a server or a vision-language "
-        "model, and captions that have its words are preferred a little",
+        "model, and captions with its words are slightly preferred",
     )
     context.add_argument(
         "--places", metavar="F.csv", type=Path, help="names of places for GPS positions: name, latitude, longitude"
@@ -176,7 +176,7 @@ def _add_clips(parser: Parser) -> None:
         "the others is described by more of the video around it.",
     )
     clips.add_argument(
-        "--segments", type=segments, metavar="shots|SECONDS", help="one caption per shot, or per so many seconds"
+        "--segments", type=segments, metavar="shots|SECONDS", help="one caption per shot, or per this many seconds"
     )
     clips.add_argument(
         "--reading-speed",
@@ -262,7 +262,7 @@ def check(request: argparse.Namespace) -> None:
     if request.dtype and (request.endpoint or request.candidates):
         raise UserError("--dtype is for a vision-language model, which --model names.")
     if request.prompt is not None and request.candidates:
-        raise UserError("--prompt is for vision-language models and servers; --candidates are there already.")
+        raise UserError("--prompt is for vision-language models and servers; --candidates are already written.")
     for name in ("contrast_prompt", "answers", "images"):
         if getattr(request, name) is not None and not request.endpoint and request.contrast != "prompt":
             raise UserError(f"--{name.replace('_', '-')} needs --contrast prompt, or --endpoint.")
@@ -275,16 +275,16 @@ def check(request: argparse.Namespace) -> None:
             raise UserError(f"--{name.replace('_', '-')} is about subtitles: --out F.srt or F.vtt.")
     given = [name for name in ("model", "candidates", "endpoint") if getattr(request, name)]
     if len(given) > 1:
-        raise UserError(f"--{given[0]} and --{given[1]} cannot both be where captions come from.")
+        raise UserError(f"captions come from one source: --{given[0]} or --{given[1]}, not both.")
     _check_decoding(request)
     if request.ray:
         _check_cluster(request)
     if request.show and (request.candidates or request.endpoint or request.ray):
-        raise UserError("--show attributes is of what a --model is given of photos, in this process.")
+        raise UserError("--show attributes needs a --model in this process, which is given attributes.")
     if request.features and (request.candidates or request.endpoint):
-        raise UserError("--features is what a --model remembers of photos; nothing else needs it.")
+        raise UserError("--features is for a --model; nothing else reads features.")
     if request.contrast == "prompt" and request.candidates:
-        raise UserError("--contrast prompt needs a model that can be asked; --candidates are there already.")
+        raise UserError("--contrast prompt needs a model that can be asked; --candidates are already written.")
     if request.images == 1:
         raise UserError("--images 1: a photo must be shown beside at least one other.")
     if request.contrast == "words" and (request.candidates or request.endpoint):
@@ -302,7 +302,7 @@ def _check_watch(request: argparse.Namespace) -> None:
         raise UserError("--watch needs --out F.jsonl or F.csv, a file that rows can be added to.")
     for name in ("candidates", "ray", "segments", "features", "n_best", "split"):
         if getattr(request, name):
-            raise UserError(f"--watch and --{name.replace('_', '-')} do not go together.")
+            raise UserError(f"--watch and --{name.replace('_', '-')} cannot be combined.")
 
 
 def _check_context(request: argparse.Namespace) -> None:
@@ -312,16 +312,16 @@ def _check_context(request: argparse.Namespace) -> None:
         raise UserError("--language needs --endpoint: other captioners write in the language that they learned.")
     for wish, name in (("context", "n_best"), ("context", "ray"), ("context", "show"), ("style", "n_best")):
         if getattr(request, wish) and getattr(request, name):
-            raise UserError(f"--{wish} and --{name.replace('_', '-')} do not go together.")
+            raise UserError(f"--{wish} and --{name.replace('_', '-')} cannot be combined.")
     if request.context and request.contrast == "words":
-        raise UserError("--context and --contrast words do not go together: the context is of whole captions.")
+        raise UserError("--context and --contrast words cannot be combined: context is for whole captions.")
 
 
 def _check_decoding(request: argparse.Namespace) -> None:
     asked = [name for name in _DECODING if getattr(request, name) is not None]
     if asked and (request.candidates or request.endpoint):
         source = "--candidates" if request.candidates else "--endpoint"
-        raise UserError(f"--{asked[0].replace('_', '-')} says how a --model looks for captions, not {source}.")
+        raise UserError(f"--{asked[0].replace('_', '-')} sets how a --model decodes captions, not {source}.")
     if request.n_best and request.among:
         raise UserError("--n-best lists captions and --among chooses one: list them first, then give --candidates.")
     if request.diversity is not None and not request.diverse:
@@ -340,6 +340,6 @@ def _check_decoding(request: argparse.Namespace) -> None:
 def _check_cluster(request: argparse.Namespace) -> None:
     for name in ("candidates", "endpoint", "features", "detector", "prompt", "dtype"):
         if getattr(request, name):
-            raise UserError(f"--ray and --{name} do not go together: workers look at photos and caption them.")
+            raise UserError(f"--ray and --{name} cannot be combined: workers encode the photos and caption them.")
     if request.contrast == "words":
-        raise UserError("--ray and --contrast words do not go together: workers do not know the collection.")
+        raise UserError("--ray and --contrast words cannot be combined: workers do not know the collection.")

@@ -82,7 +82,7 @@ def main(arguments: list[str]) -> int:
     problems: list[str] = []
     if request.out:
         with files.held(request.out, "another comparison writes here; wait, or name another folder."):
-            problems = _look(request, findings)
+            problems = _analyse(request, findings)
             compare_report.write(findings, request.out)
         print_row(str(request.out / "report.html"))
     for sentence in [*findings.left_out, *problems]:
@@ -129,7 +129,7 @@ def _times(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
     return times
 
 
-def _look(request: Namespace, findings: Findings) -> list[str]:
+def _analyse(request: Namespace, findings: Findings) -> list[str]:
     """Look at what the runs say and learned from; returns what could not be used."""
     from tellapart.evaluation import changes, models
     from tellapart.evaluation.compare import by_batch_size
@@ -140,7 +140,7 @@ def _look(request: Namespace, findings: Findings) -> list[str]:
     if request.data:
         (split,) = models.splits([request.data], request.split or "test")
         changed, captioners, problems = _captions(request, split, runs, findings.evaluations)
-        findings.looked = captioners.looked
+        findings.find_regions = captioners.word_regions
         if request.attention:
             photos = [photo.file for photo in changed.photos]
             captions = {name: dict(zip(photos, texts, strict=True)) for name, texts in changed.captions.items()}

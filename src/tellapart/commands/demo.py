@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tellapart.commands.arguments import Parser
 from tellapart.errors import UserError
-from tellapart.printable import print_message, print_row
+from tellapart.printable import print_problems, print_row
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> int:
         if grid is None:  # which no photo of an album that is whole can be the reason of
             raise UserError(f"{album.HERE}: the album could not be captioned; install tellapart again.")
         grid.skipped.update(left_out)
-        _show(grid, _tell_apart(captioners.load(models[-1]), grid.split.photos))
+        _show(grid, _rerank(captioners.load(models[-1]), grid.split.photos))
         differences, width = grid.differences(), shutil.get_terminal_size((100, 24)).columns
         columns = table.main_columns(grid)
         print(f"\n{table.table(grid, differences, columns=columns, width=width)}\n")
@@ -82,7 +82,7 @@ def main(arguments: list[str]) -> int:
             [grid],
             [differences],
             out / "report.html",
-            captioners.looked,
+            captioners.word_regions,
             plane_of(listening),
             title="The album, told apart",
             subtitle=_SUBTITLE.format(photos=len(grid.split.photos)),
@@ -93,9 +93,7 @@ def main(arguments: list[str]) -> int:
         )
     print(f"\n{time.monotonic() - began:.0f} seconds")
     print_row(str(out / "report.html"))
-    for problem in problems:
-        print_message(problem)
-    return 1 if problems else 0
+    return print_problems(problems)
 
 
 def _make(out: Path) -> None:
@@ -140,14 +138,14 @@ def _tune(photos: Sequence[Example], out: Path) -> Path:
     return run
 
 
-def _tell_apart(captioner: PhotoCaptioner, photos: Sequence[Example]) -> dict[str, str]:
+def _rerank(captioner: PhotoCaptioner, photos: Sequence[Example]) -> dict[str, str]:
     """One group, each photo told apart from the others of it: file -> caption."""
     files = [str(photo.file) for photo in photos if photo.extra["group"] == _SHOWN]
     return {row.file: row.text or row.error for row in captioner.caption(files, among=files)}
 
 
 def _show(grid: Grid, told_apart: Mapping[str, str]) -> None:
-    """What is said of one group, photo by photo."""
+    """The captions of one group, photo by photo."""
     width = max(map(len, [*grid.rows, _AMONG]))
     print(f"{_SHOWN}, each by itself, and re-ranked among the others (`tellapart caption PHOTOS --among PHOTOS`)")
     for number in grid.measured:

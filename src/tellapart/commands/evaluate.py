@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from argparse import ArgumentTypeError, Namespace
+from argparse import Namespace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tellapart.commands.arguments import Parser, add_attention, check_attention, positive
+from tellapart.commands.arguments import Parser, add_attention, check_attention, number, positive
 from tellapart.commands.score import TRAINING
-from tellapart.printable import print_message, print_row
+from tellapart.printable import print_message, print_problems, print_row
 
 if TYPE_CHECKING:
     from tellapart.evaluation.evaluate import Evaluation
@@ -77,7 +77,7 @@ def parser() -> Parser:
     parser.add_argument(
         "--near-duplicates",
         metavar="COSINE",
-        type=_cosine,
+        type=partial(number, least=-1, most=1),
         help="hard distractors have at most this similarity to the photo (default: only exact copies are left out)",
     )
     parser.add_argument(
@@ -135,9 +135,7 @@ def main(arguments: list[str]) -> int:
     )
     if request.out:
         print_row(str(request.out / REPORT))
-    for problem in evaluation.problems:
-        print_message(problem)
-    return 1 if evaluation.problems else 0
+    return print_problems(evaluation.problems)
 
 
 def _taggers(request: Namespace) -> int:
@@ -157,20 +155,7 @@ def _taggers(request: Namespace) -> int:
         print(f"{one.name}, average precision:")
         for name, metrics in one.metrics.items():
             print_row(name, *(f"{metric} {100 * value:.1f}" for metric, value in metrics.items()))
-    problems = [problem for one in found for problem in one.problems]
-    for problem in problems:
-        print_message(problem)
-    return 1 if problems else 0
-
-
-def _cosine(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 2.0
-    if not -1 <= value <= 1:
-        raise ArgumentTypeError(f"must be a number between -1 and 1, not {text!r}")
-    return value
+    return print_problems([problem for one in found for problem in one.problems])
 
 
 def _print(evaluation: Evaluation, *, all_columns: bool, words: bool) -> None:
@@ -178,11 +163,11 @@ def _print(evaluation: Evaluation, *, all_columns: bool, words: bool) -> None:
 
     width = shutil.get_terminal_size((100, 24)).columns
     grids = evaluation.grids
-    for number, (grid, found) in enumerate(zip(grids, evaluation.differences, strict=True)):
+    for place, (grid, found) in enumerate(zip(grids, evaluation.differences, strict=True)):
         columns = table.all_columns(grid) if all_columns else table.main_columns(grid)
-        blank = "\n" if number else ""
+        blank = "\n" if place else ""
         print(f"{blank}{table.table(grid, found, columns=columns, width=width)}\n")
-        meant = columns if number == len(grids) - 1 else []  # once, below the last table
+        meant = columns if place == len(grids) - 1 else []  # once, below the last table
         sentences = [*table.which_to_believe(grid, columns), *table.notes(grid, columns)]
         print(table.in_lines(sentences, meant, width=width))
         for sentence in table.left_out(grid):

@@ -1,4 +1,4 @@
-"""tellapart features: compute a data set's features once and keep them, or import those made elsewhere."""
+"""tellapart features: compute a data set's features once and keep them, or import those of other programs."""
 
 from __future__ import annotations
 
@@ -43,57 +43,57 @@ def parser() -> Parser:
     parser.add_argument(
         "--out", metavar="DIR", type=Path, default=Path("features"), help="cache folder (default: features)"
     )
-    looking = parser.add_argument_group("compute features with an encoder")
-    looking.add_argument(
+    computing = parser.add_argument_group("compute features with an encoder")
+    computing.add_argument(
         "--encoder",
         metavar="E",
         help=f"{', '.join(ENCODERS)}, or a vision backbone of transformers by folder or hub id "
         f"(default: {defaults.name})",
     )
-    looking.add_argument(
+    computing.add_argument(
         "--image-size", type=positive, help=f"input size of the encoder in pixels (default: {defaults.image_size})"
     )
-    looking.add_argument(
+    computing.add_argument(
         "--grid", type=positive, help=f"pool the feature map to GRID x GRID cells (default: {defaults.grid})"
     )
-    looking.add_argument(
+    computing.add_argument(
         "--coarse", type=positive, help="add the COARSE x COARSE cells of a second grid (default: no second grid)"
     )
-    looking.add_argument(
+    computing.add_argument(
         "--frames", type=positive, help="frames of a clip, evenly in time (default: the middle frame alone)"
     )
-    looking.add_argument(
+    computing.add_argument(
         "--detector",
         metavar="FILE",
         help=f"add the boxes that it finds to the cells: {KINDS}; --grid 1: only the whole photo and the boxes",
     )
-    looking.add_argument(
+    computing.add_argument(
         "--detected",
         metavar="N",
         type=positive,
         help=f"at most N boxes of the detector, most confident first (default: {_DETECTED})",
     )
-    looking.add_argument(
+    computing.add_argument(
         "--pooling",
         choices=get_args(Pooling),
         help=f"how the feature map is pooled (default: {defaults.pooling})",
     )
-    looking.add_argument(
+    computing.add_argument(
         "--attributes",
         metavar="N",
         type=positive,
         help="cache the N most probable words of each photo instead: E is a tagger's run, a retriever, or a "
         "detector (FILE.onnx)",
     )
-    looking.add_argument("--threshold", type=share, help="leave out words that are less probable (default: 0)")
-    looking.add_argument("--device", help="cpu, cuda ... (default: a GPU if there is one)")
-    looking.add_argument("--ray", metavar="ADDRESS", nargs="?", const=LOCAL, help=HELP)
-    elsewhere = parser.add_argument_group("import features")
-    elsewhere.add_argument(
+    computing.add_argument("--threshold", type=share, help="leave out words that are less probable (default: 0)")
+    computing.add_argument("--device", help="cpu, cuda ... (default: a GPU if there is one)")
+    computing.add_argument("--ray", metavar="ADDRESS", nargs="?", const=LOCAL, help=HELP)
+    importing = parser.add_argument_group("import features")
+    importing.add_argument(
         "--from", dest="sources", metavar="SOURCE", nargs="+", type=Path, help="archives or folders to import"
     )
-    elsewhere.add_argument("--name", help="name for recipes, such as bottom_up_36")
-    elsewhere.add_argument("--cap", type=positive, help="maximum number of regions per photo (default: 100)")
+    importing.add_argument("--name", help="name for recipes, such as bottom_up_36")
+    importing.add_argument("--cap", type=positive, help="maximum number of regions per photo (default: 100)")
     return parser
 
 
@@ -117,25 +117,23 @@ def _check(request: argparse.Namespace) -> None:
     """What the arguments cannot say of each other by themselves."""
     if request.sources and not request.name:
         raise UserError("--from needs --name, the name of these features in recipes.")
-    looks = ("image_size", "grid", "coarse", "frames", "detector", "detected", "pooling", "ray")
-    looking, elsewhere = ("encoder", *looks, "device", "attributes", "threshold"), ("name", "cap")
+    encoding = ("image_size", "grid", "coarse", "frames", "detector", "detected", "pooling", "ray")
+    computing, importing = ("encoder", *encoding, "device", "attributes", "threshold"), ("name", "cap")
     if request.threshold is not None and not request.attributes:
         raise UserError("--threshold needs --attributes, the words that it is about.")
     if request.attributes and not request.encoder:
         raise UserError("--attributes needs --encoder: a tagger's run, a retriever, or a detector.")
-    for option in looks if request.attributes else ():
+    for option in encoding if request.attributes else ():
         if getattr(request, option) is not None:
-            raise UserError(
-                f"--{option.replace('_', '-')} is for features; what gives --attributes looks as it learned to."
-            )
-    for option in looking if request.sources else elsewhere:
+            raise UserError(f"--{option.replace('_', '-')} is for features; --attributes are computed as in training.")
+    for option in computing if request.sources else importing:
         if getattr(request, option) is not None:
             why = "is for an encoder; --from imports features without one" if request.sources else "needs --from"
             raise UserError(f"--{option.replace('_', '-')} {why}.")
     if request.detected and not request.detector:
         raise UserError("--detected needs --detector, which finds the boxes.")
     if request.detector and request.ray:
-        raise UserError("--detector and --ray do not go together: workers do not know the detector.")
+        raise UserError("--detector and --ray cannot be combined: workers have no detector.")
 
 
 def _compute(request: argparse.Namespace, dataset: DataSet) -> bool:
@@ -165,12 +163,12 @@ def _compute(request: argparse.Namespace, dataset: DataSet) -> bool:
 
         encoder = DetectedRegions(encoder, load_detector(request.detector))
     store = store_folder(request.out, dataset.name, encoder)
-    looking = None
+    extraction = None
     if cluster:
-        from tellapart.captioning.ray_workers import looking_on
+        from tellapart.captioning.ray_workers import extraction_on
 
-        looking = looking_on(cluster, encoder, device)
-    return _report(extract(dataset.examples, encoder, store, looking), store, dataset)
+        extraction = extraction_on(cluster, encoder, device)
+    return _report(extract(dataset.examples, encoder, store, extraction), store, dataset)
 
 
 def _attributes(request: argparse.Namespace, dataset: DataSet) -> bool:

@@ -48,7 +48,10 @@ def parser() -> Parser:
     )
     parser.add_argument("--ignore", metavar="A,B", type=rules, default=[], help="rules to ignore")
     parser.add_argument(
-        "--out", metavar="F.json", type=Path, help="write the findings there, with the pictures that share a caption"
+        "--out",
+        metavar="F.json",
+        type=Path,
+        help="write the findings to this file, with the pictures that share a caption",
     )
     return parser
 
@@ -72,7 +75,7 @@ def main(arguments: list[str]) -> int:
         photos, problems = _photos_by_name(request.among, [*captions, *missing], path)
         missing = list(dict.fromkeys([*missing, *(name for name in photos if name not in captions)]))
         if shared:  # or nothing depends on what the photos show
-            contents, neighbours, unread = _look_at(photos)
+            contents, neighbours, unread = _compare_photos(photos)
             shared = shared_captions(captions, contents=contents, neighbours=neighbours)
             problems += unread
     found = [finding for finding in check(captions, shared, missing) if finding.rule not in request.ignore]
@@ -103,7 +106,7 @@ def rules(text: str) -> list[str]:
 def _photos_by_name(among: str, names: Iterable[str], source: Path) -> tuple[dict[str, str], list[str]]:
     """The files of the photos in `among` by what the captions call them: id, file, or path below the folder.
 
-    A photo that the captions do not know goes by its file.  The second part: a sentence for whatever could not be used.
+    A photo that the captions do not know goes by its file.  The second part: a sentence for each problem.
     """
     from tellapart.data.items import gather
 
@@ -130,7 +133,7 @@ def _real(name: str) -> str:
         return name
 
 
-def _look_at(photos: dict[str, str]) -> tuple[dict[str, str], dict[str, list[str]], list[str]]:
+def _compare_photos(photos: dict[str, str]) -> tuple[dict[str, str], dict[str, list[str]], list[str]]:
     """Each photo's content (by name), each content's look-alikes, and a sentence for each photo that cannot be read."""
     from tellapart.models import retrievers
     from tellapart.neighbours.search import nearest

@@ -122,7 +122,7 @@ def main(arguments: list[str]) -> int:
         raise UserError(f"--alike-above {alike_above:g}: a cosine is a number from -1 to 1.")
     given = caption_files.read(request.captions).by_id if request.captions else None
     collection = collect(request.data, request.split)
-    captions = captions_of(collection, given)  # before the photos are looked at: a wrong file should not cost an hour
+    captions = captions_of(collection, given)  # before the photos are read: a wrong file should not cost an hour
     groups = group(
         collection,
         source(request.retriever, request.device),

@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
             name: _card(folder) + {DEFAULT: " (the default)", CLIPS: " (the default of clips)"}.get(name, "")
             for name, folder in EMBEDDED.items()
         },
-        "captioners, to train (recipe: captioner)": {name: entry.line for name, entry in CAPTIONERS.items()},
+        "captioners, to train (recipe: captioner)": {name: entry.description for name, entry in CAPTIONERS.items()},
         "retrievers, ready to use (--retriever)": {
             **{
                 name: _card(folder) + (" (the default)" if name == DEFAULT_RETRIEVER else "")
@@ -37,10 +37,10 @@ def main(arguments: list[str]) -> int:
             MINILM: f"text to text by the sentence encoder MiniLM: compares captions with references; {_minilm()}",
             "CLIP or SigLIP": "a folder or hub id, such as openai/clip-vit-base-patch32; pip install 'tellapart[clip]'",
         },
-        "retrievers, to train (recipe: retriever)": {name: entry.line for name, entry in RETRIEVERS.items()},
+        "retrievers, to train (recipe: retriever)": {name: entry.description for name, entry in RETRIEVERS.items()},
         "rewards (recipe: objective.rewards.weights)": {name: entry.description for name, entry in REWARDS.items()},
         "encoders (--encoder)": {
-            **{name: f"{entry.line}; {_where(name)}" for name, entry in ENCODERS.items()},
+            **{name: f"{entry.description}; {_where(name)}" for name, entry in ENCODERS.items()},
             "a folder or hub id": f"{ANY_BACKBONE}; pip install 'tellapart[backbones]'",
             "imported features": "added with `tellapart features DATA --from ARCHIVE --name NAME`",
         },

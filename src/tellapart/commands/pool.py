@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
-from tellapart.commands.arguments import Parser, number, positive
+from tellapart.commands.arguments import Parser, port, positive
 from tellapart.errors import UserError
-from tellapart.printable import print_message, print_row
+from tellapart.printable import print_problems, print_row
 
 
 def parser() -> Parser:
@@ -38,9 +37,7 @@ def parser() -> Parser:
         "its look-alikes (default: batch)",
     )
     parser.add_argument("--host", default="127.0.0.1", help="with --serve (default: 127.0.0.1, this machine only)")
-    parser.add_argument(
-        "--port", type=partial(number, least=0, most=65535), default=8010, help="with --serve (default: 8010)"
-    )
+    parser.add_argument("--port", type=port, default=8010, help="with --serve (default: 8010)")
     parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
     return parser
 
@@ -56,7 +53,7 @@ def main(arguments: list[str]) -> int:
 
         pool, settings = Pool(request.data), {"device": request.device, "candidates": request.candidates}
         rewards = {term: CaptionReward(term, pool, **settings) for term in request.serve}
-        with server(rewards, host=request.host, port=int(request.port)) as running:
+        with server(rewards, host=request.host, port=request.port) as running:
             print_row(f"http://{request.host}:{running.server_port}/score")
             running.serve_forever()
 
@@ -71,6 +68,4 @@ def main(arguments: list[str]) -> int:
         device=request.device,
     )
     print_row(f"{request.out}: {made.photos:,} photos, {made.references:,} references")
-    for problem in made.problems:
-        print_message(problem)
-    return 1 if made.problems else 0
+    return print_problems(made.problems)

@@ -11,15 +11,15 @@ from tellapart.data.examples import DataSet, clean, write
 from tellapart.data.items import KIND_OF
 from tellapart.data.media.parts import file_of
 from tellapart.data.readers import READERS
-from tellapart.data.readers.shared import SPLITS, first_few, with_splits
+from tellapart.data.readers.shared import SPLITS, with_splits
 from tellapart.errors import UserError
 from tellapart.files import is_file
-from tellapart.printable import print_message, print_row
+from tellapart.printable import first_few, print_message, print_row
 
 
 def parser() -> Parser:
     width = max(map(len, READERS))
-    formats = "\n".join(f"  {name:<{width}}  {entry.line}" for name, entry in READERS.items())
+    formats = "\n".join(f"  {name:<{width}}  {entry.description}" for name, entry in READERS.items())
     parser = Parser(
         "prepare",
         f"Convert a data set to the JSON format that all other commands read.\n\nformats:\n{formats}",
@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
 
 
 def missing_photos(dataset: DataSet) -> list[str]:
-    """At most one sentence: a data set whose photos lie elsewhere would fill the screen otherwise."""
+    """At most one sentence: a data set with photos in other folders would fill the screen otherwise."""
     missing = [str(example.file) for example in dataset.examples if not is_file(file_of(example.file))]
     if not missing:
         return []
@@ -75,7 +75,7 @@ def summary(dataset: DataSet) -> str:
     """8,829 photos, 44,175 captions (6,329 train, 500 val, 2,000 test)."""
     photos = Counter(example.split for example in dataset.examples)
     captions = sum(len(example.captions) for example in dataset.examples)
-    order = list(dict.fromkeys(SPLITS.values()))  # train, val, test, then whatever else there is
+    order = list(dict.fromkeys(SPLITS.values()))  # train, val, test, then all others
     splits = sorted(photos, key=lambda split: (order.index(split) if split in order else len(order), split))
     by_split = ", ".join(f"{photos[split]:,} {split or 'without a split'}" for split in splits)
     return f"{_count(len(dataset.examples), thing(dataset))}, {_count(captions, 'caption')} ({by_split or 'no splits'})"

@@ -1,4 +1,4 @@
-"""tellapart score: compare captions with what people said."""
+"""tellapart score: compare captions with references."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from tellapart import former_names, plain_yaml, recipe_files, recipe_values
+from tellapart import plain_yaml, recipe_files, recipe_values
 from tellapart.commands.arguments import Parser, positive
 from tellapart.errors import UserError
 from tellapart.printable import print_message, print_row
@@ -82,7 +82,7 @@ def _fields() -> str:
 
 
 def parse(arguments: list[str]) -> tuple[Recipe, Path, bool]:
-    """One run: the recipe with the command line's changes, the run folder, and whether to go on with the run there."""
+    """One run: the recipe with the command line's changes, the run folder, and whether to continue the run there."""
     request = asked(arguments)
     if not isinstance(request.what, Recipe):
         raise UserError("this recipe has stages; a single run is needed.")
@@ -152,22 +152,16 @@ def _apart(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
         if option == name or name.split(".")[0] not in Recipe.__dataclass_fields__:
             options.append(word)
         elif joined:
-            changes.append(_renewed(name, value))
+            changes.append((name, value))
         elif given:
-            changes.append(_renewed(name, given.pop(0)))
+            changes.append((name, given.pop(0)))
         else:
             raise UserError(f"{option}: a value must follow.")
     return options, changes
 
 
-def _renewed(option: str, value: str) -> tuple[str, str]:
-    name, text, notes = former_names.renewed_option(option, value)
-    former_names.announce(notes)
-    return name, text
-
-
 def _with_short_forms(arguments: list[str]) -> list[str]:
-    """A bare word is the recipe, first or wherever it is nobody's value; and `--data A B` are the files of the data."""
+    """A bare word that is no option's value is the recipe; and `--data A B` are the files of the data."""
     recipes, data, rest, option = list[str](), list[str](), list[str](), ""
     for place, word in enumerate(arguments):
         bare = not word.startswith("-")
@@ -237,5 +231,5 @@ def train_chain(stages: Chain, request: Request) -> int:
 
 
 def _stopped() -> int:
-    print("\ntellapart train: stopped; the same command with --resume goes on from here", file=sys.stderr)
+    print("\ntellapart train: stopped; the same command with --resume continues from here", file=sys.stderr)
     return 130

@@ -48,7 +48,7 @@ def parser() -> Parser:
     parser.add_argument("--replace", action="store_true", help="replace texts that people wrote, too")
     parser.add_argument("--dry-run", action="store_true", help="print FILE<TAB>ACTION<TAB>CAPTION and write nothing")
     parser.add_argument(
-        "--undo", action="store_true", help="restore what was there before; files that changed since are left"
+        "--undo", action="store_true", help="restore the files as they were; files that changed since are left"
     )
     return parser
 

@@ -47,7 +47,7 @@ class CaptionedPhotos:
         max_words: int,
         views: Sequence[Sequence[Stores]] = (),
     ):
-        """max_words  longer captions are cut, and have no EOS: nobody ends a sentence with "on a"
+        """max_words  longer captions are cut, and have no EOS: no sentence ends with "on a"
         views      of each source, stores with other views of its photos; all sources have as many
         """
         self.examples: list[Example] = []
@@ -152,7 +152,7 @@ class Data(Protocol[OneBatch]):
 
 @dataclass
 class BatchStream(Generic[OneBatch]):
-    """Batches without end, shuffled anew each epoch.  `consumed` is its whole state: set it to go on from there.
+    """Batches without end, reshuffled each epoch.  `consumed` is its whole state: set it to continue from there.
 
     share  (rank, size): of each batch the part of one of several processes, which together have the batch that one
            alone would have; a part may be empty

@@ -1,4 +1,4 @@
-"""What is said of a photo: captions to choose from, and the one that was chosen."""
+"""Candidate captions of a photo, and the caption that was chosen."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROMPT = "Write a caption for this photo: one plain sentence that says what can 
 @dataclass(frozen=True)
 class Candidate:
     text: str
-    logp: float = math.nan  # log p(caption | photo), EOS included; NaN where nobody knows it
+    logp: float = math.nan  # log p(caption | photo), EOS included; NaN where it is unknown
     tokens: int = 0  # words and EOS
 
 
@@ -40,7 +40,7 @@ class Caption:
 
     file: str
     text: str = ""
-    logprob: float = math.nan  # log p(caption | photo), EOS included; NaN where nobody knows it
+    logprob: float = math.nan  # log p(caption | photo), EOS included; NaN where it is unknown
     error: str = ""
     sha256: str = ""  # of the photo's bytes
     look_alikes: tuple[str, ...] | None = None  # files that it was told apart from, the most similar first

@@ -1,7 +1,7 @@
 """Tables in CSV that go through spreadsheets: what is in a cell is text, comes back as it was, and runs nothing.
 
-A name or a caption may come from anybody.  Written as it is, a line break in it would forge a row, and `=...` would be
-a formula to whoever opens the table; so both are written out, in a way that reading undoes.  What people save with
+A name or a caption is untrusted.  Written as it is, a line break in it would forge a row, and `=...` would be
+a formula in a spreadsheet; so both are written out, in a way that reading undoes.  What people save with
 their own programs is read as well: with a byte order mark, with semicolons or tabs, with the bytes of Windows.
 """
 
@@ -83,7 +83,7 @@ def safe(text: str) -> str:
 
 
 def text_of(cell: str) -> str:
-    """What `safe` wrote, or somebody else.  Bytes that are not UTF-8 are taken for those of Windows."""
+    """What `safe` or another program wrote.  Bytes that are not UTF-8 are taken for those of Windows."""
     return _undone(_of_windows(cell))
 
 

@@ -5,7 +5,7 @@
 `file` is relative to the JSON file or absolute.  `captions` may be absent.  Unknown keys are kept.
 
 A file that is wrong as a whole is a `UserError`.  A record that is wrong is left out and named in `DataSet.problems`:
-one bad line among 100,000 should not cost anybody a night's run, and should not go unnoticed either.
+one bad line among 100,000 should not cost a night's run, and should not go unnoticed either.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def write(dataset: DataSet, path: Path | str) -> None:
 
 
 def _to_json(dataset: DataSet, folder: Path) -> str:
-    """A record to a line, so that grep and diff are of use.
+    """A record to a line, so that grep and diff are useful.
 
     ASCII, because a file name need not be UTF-8: Python keeps its odd bytes as lone surrogates, which JSON can escape
     and UTF-8 cannot write.
@@ -233,14 +233,14 @@ def stem(path: Path) -> str:
 
 
 def folder_of(path: Path) -> Path:
-    """The real folder a file lies in.  The file's own link is not followed: its photos lie beside the link."""
+    """The real folder of a file.  The file's own link is not followed: its photos are beside the link."""
     return files.real(path.parent)
 
 
 def absolute(file: str, folder: Path) -> Path:
     """A file named relative to `folder`, or absolutely."""
     path = folder / file
-    # A link before ".." leads elsewhere than the text of the path says, so the file system has to be asked.
+    # A link before ".." leads to another folder than the text of the path says, so the file system has to be asked.
     return files.real(path.parent) / path.name if ".." in path.parts else path
 
 

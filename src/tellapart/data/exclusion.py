@@ -1,4 +1,4 @@
-"""Photos that must not be learned from, in whatever data set they are met again."""
+"""Photos that must not be learned from, in any data set."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Opened:
     kind: Kind
     name: str  # of the data set; nothing for a single file
     examples: list[Example]  # with files as the user would name them
-    problems: list[str] = field(default_factory=list)  # a sentence for whatever could not be used
+    problems: list[str] = field(default_factory=list)  # a sentence for each problem
     is_data_file: bool = False
 
 
@@ -68,7 +68,7 @@ def is_data_file(path: str | Path) -> bool:
 def open_all(
     paths: Iterable[str | Path], *, takes: Collection[Kind] = ITEMS, split: str | None = None
 ) -> tuple[list[Opened], list[str]]:
-    """What is at several paths, and a sentence for whatever could not be used; one that has nothing stops no other."""
+    """What is at several paths, and a sentence for each problem; one that has nothing stops no other."""
     found, problems = list[Opened](), list[str]()
     for path in paths:
         try:
@@ -90,7 +90,7 @@ class Input:
 def gather(
     paths: Iterable[str], split: str | None = None, *, takes: Collection[Kind] = ITEMS
 ) -> tuple[list[Input], list[str]]:
-    """The items in the order given, each once, and a sentence for whatever could not be used."""
+    """The items in the order given, each once, and a sentence for each problem."""
     opened, problems = open_all(paths, takes=takes, split=split)
     found: dict[str, Input] = {}
     for one in opened:

@@ -4,7 +4,7 @@
     NAME.f16        (rows, ...) one file per array; half precision, or another type of number by its suffix
     rows.jsonl      a line per row: {"id", "row", ...}
 
-A row's line is written only after its numbers are on the disk, so whatever a kill leaves behind the last line is cut
+A row's line is written only after its numbers are on the disk, so what a kill leaves behind the last line is cut
 off and computed again.
 """
 

@@ -1,4 +1,4 @@
-"""Stored features, to those that learn from them: one stream of a data set, and all of its streams."""
+"""Stored features for training: one stream of a data set, or all of its streams."""
 
 from __future__ import annotations
 

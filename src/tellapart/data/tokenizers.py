@@ -60,7 +60,7 @@ def join_words(words: Iterable[str]) -> str:
 
 
 class WordTokenizer:
-    """One token per word; what is too rare for the vocabulary is UNK, which is read but never said."""
+    """One token per word; what is too rare for the vocabulary is UNK, which is read but never predicted."""
 
     specials = ("<pad>", "<bos>", "<eos>", "<unk>")
     pad, bos, eos, unk = range(4)
@@ -116,7 +116,7 @@ class WordTokenizer:
 class SubwordTokenizer:
     """The tokenizer of a pretrained language model, as the `tokenizers` library has it.
 
-    Padding may be the same token as the end (GPT-2, SmolLM2): whoever reads a batch goes by its mask.
+    Padding may be the same token as the end (GPT-2, SmolLM2): readers of a batch use its mask.
     """
 
     def __init__(

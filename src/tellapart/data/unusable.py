@@ -14,8 +14,8 @@ _NAMED = 5  # of those with the same reason
 class Unusable:
     """say  prints a line"""
 
-    def __init__(self, say: Callable[[str], None]):
-        self._say, self._counts, self._reasons = say, Counter[str](), dict[str, str]()
+    def __init__(self, report: Callable[[str], None]):
+        self._report, self._counts, self._reasons = report, Counter[str](), dict[str, str]()
 
     def __len__(self) -> int:
         return self._counts.total()
@@ -25,12 +25,12 @@ class Unusable:
         self._counts[kind] += 1
         self._reasons[kind] = reason
         if self._counts[kind] <= _NAMED:
-            self._say(str(BadPhoto(file, reason)))
+            self._report(str(BadPhoto(file, reason)))
 
     def rest(self, hint: str = "") -> None:
         """Those that were not named; hint: where they are"""
         for kind, count in self._counts.items():
             if count == _NAMED + 1:
-                self._say(f"1 more photo: {self._reasons[kind]}{hint}")
+                self._report(f"1 more photo: {self._reasons[kind]}{hint}")
             elif count > _NAMED:
-                self._say(f"{count - _NAMED:,} more photos: {self._reasons[kind]}{hint}")
+                self._report(f"{count - _NAMED:,} more photos: {self._reasons[kind]}{hint}")

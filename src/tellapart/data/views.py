@@ -1,4 +1,4 @@
-"""Views of a photo: parts of it, half of them mirrored.  What is learned from them is not learned by heart.
+"""Views of a photo: parts of it, half of them mirrored.  They reduce overfitting.
 
 A captioner that sees the same photos again and again knows them; `scripts/by_heart.py` measures how well.
 """
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-LEAST = 0.7  # of each side that a view shows: with less, much that people spoke of is not in it
+LEAST = 0.7  # of each side that a view shows: with less, much of what the references name is not in it
 
 
 class View(NamedTuple):

@@ -42,7 +42,7 @@ def log_probabilities_of_pairs(
     batches   what is seen of one batch of photos after the other; only one is held at a time
     captions  word ids without BOS, up to the first EOS if there is one
     with_eos  whether the EOS behind a caption counts, given or not.  Without it, an empty caption has log p 0
-    advance   is told how many more photos are done: `Progress.advance`
+    advance   called with how many more photos are done: `Progress.advance`
 
     Each word is scored over the whole vocabulary, as in `score`, which gives gradients and is for given pairs.
     """

@@ -22,7 +22,7 @@ from tellapart.data.streams import ATTRIBUTES, REGIONS, Inputs, Stream
 _SOFTMAX = (torch.softmax, Tensor.softmax, F.softmax)
 
 
-class Looks(NamedTuple):
+class WordAttention(NamedTuple):
     """What a word attended to before it was chosen, each time that it did, in order: (heads, R), (heads, A)"""
 
     regions: list[Tensor]
@@ -31,7 +31,7 @@ class Looks(NamedTuple):
 
 class Attention(NamedTuple):
     groups: Tensor | None  # (R, R) what each region attends to among all, where regions do; mean over heads
-    words: list[Looks]  # of each word of the caption
+    words: list[WordAttention]  # of each word of the caption
 
 
 @torch.inference_mode()
@@ -44,12 +44,12 @@ def attention(captioner: Captioner, inputs: Inputs, tokens: Tensor, *, bos: int)
     with _Softmaxes() as seen:
         memory = captioner.encode(_padded(inputs, lengths))
     among = [one.flatten(0, -3).mean(0) for one in seen.found if one.shape[-2:] == (regions, regions)]
-    state, words = captioner.start(memory), list[Looks]()
+    state, words = captioner.start(memory), list[WordAttention]()
     for token in (bos, *tokens[:-1].tolist()):
         with _Softmaxes() as seen:
             _, state = captioner.step(tokens.new_tensor([token]), state, memory)
         words.append(
-            Looks(
+            WordAttention(
                 [_heads(one, counts[REGIONS]) for one in _over(seen.found, regions)],
                 [_heads(one, counts[ATTRIBUTES]) for one in _over(seen.found, attributes)],
             )
@@ -58,9 +58,9 @@ def attention(captioner: Captioner, inputs: Inputs, tokens: Tensor, *, bos: int)
     return Attention(among[0][:real, :real] if among else None, words)
 
 
-def mean_over_regions(looks: Looks) -> Tensor | None:
+def mean_over_regions(word: WordAttention) -> Tensor | None:
     """(R,): the mean over all heads and layers; none of a captioner without attention"""
-    return torch.cat(looks.regions).mean(0) if looks.regions else None
+    return torch.cat(word.regions).mean(0) if word.regions else None
 
 
 class _Softmaxes(TorchFunctionMode):

@@ -17,7 +17,7 @@ Diverse beam search (Vijayakumar et al., 2018, arXiv 1610.02424) is the same sea
 each with a bank of its own.  At each step the groups choose in turn, and a word ranks lower by `diversity` for each
 hypothesis of an earlier group that has just gone on with it (their Hamming diversity).  As in their equations the
 penalty counts at that step only: a caption's score stays its own, and by it the banks are ranked and joined at the
-end.  Ending is no word and costs nothing, or later groups would speak longer just for being later.
+end.  Ending is no word and costs nothing, or later groups would be longer just for being later.
 
 Only the next words are ranked where the captioner is.  What is kept of them is a few numbers a photo, and the books on
 those are kept with numpy: at one photo, dozens of torch's small operations a step took longer than a captioner's step.
@@ -43,8 +43,8 @@ from tellapart.decoding.score import caption_mask
 from tellapart.decoding.tokens import log_probabilities, opening
 
 # What a search may rank captions by in place of their log p; asked once a step, for all photos still searched:
-#   tokens   (A, H, t)  the beginnings said so far, without BOS
-#   logp     (A, H, V)  summed log p of each beginning with one word more, -inf where that cannot be said
+#   tokens   (A, H, t)  the prefixes so far, without BOS
+#   logp     (A, H, V)  summed log p of each beginning with one word more, -inf where that is not allowed
 #   photos   (A,)       the row of the batch that each photo is
 #   returns  (A, H, V)  the score of the beginning with that word.  -inf rules it out; none is above its log p, which
 #                       only falls, so that the search knows what a beginning can still reach
@@ -78,7 +78,7 @@ def beam_search(
     rules           with `length_penalty`: 0 ranks by the sum of log p, 1 by its mean over words and EOS (perplexity);
                     the higher, the longer the captions
     groups          that the beam is divided into.  Each gives its best, as many as the others; two may find the same
-    diversity       what it costs a word to be said at the same place by a hypothesis of an earlier group, in log p
+    diversity       the penalty for a word that a hypothesis of an earlier group has at the same place, in log p
     rescore         puts another score in the place of log p in all of the ranking; `Hypotheses.logp` stays log p
 
     No gradients: `score` gives the log p of the captions found, with them.
@@ -149,7 +149,7 @@ class _Beam:
     tokens: NDArray[np.int64]  # (A, H, max_words)
     logp: NDArray[np.floating]  # (A, H) -inf where there is none
     score: NDArray[np.floating]  # (A, H) what captions are ranked by, -inf where there is none
-    row: NDArray[np.int64]  # (A, H) of the state that each goes on from
+    row: NDArray[np.int64]  # (A, H) of the state that each continues from
 
     @classmethod
     def empty(cls, photos: NDArray[np.int64], max_words: int, pad: int, like: Tensor) -> _Beam:

@@ -55,7 +55,7 @@ def candidates(
         return list(map(_once, found))
     uniform = torch.stack([_uniform(seed, samples, rules.max_words) for seed in seeds]).flatten(0, 1)  # (B*samples, T)
     drawn = sample(captioner, memory, rules, samples=samples, temperature=temperature, uniform=uniform)
-    # what was drawn is tempered, and some words are never said: candidates compare by the captioner's own log p
+    # what was drawn is tempered, and some words are banned: candidates compare by the captioner's own log p
     logp = score(captioner, memory, drawn.tokens, drawn.mask, bos=rules.bos).sum(1)
     shape = (len(seeds), samples)
     more = in_words(drawn.tokens.view(*shape, -1), logp.view(shape), drawn.mask.view(*shape, -1), tokenizer)

@@ -1,6 +1,6 @@
-"""What greedy, sampled and searched captions keep to, whatever the captioner prefers.
+"""Rules for greedy, sampled and searched captions, however probable other words are.
 
-A rule looks only at the words said so far, so it holds for hypotheses of a beam in whatever order they stand.
+A rule depends only on the words so far, so it holds for hypotheses of a beam in any order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tellapart.data.tokenizers import Tokenizer
 
 @dataclass(frozen=True)
 class Rules:
-    """The words that captions begin and end with, how long they may be, and what may not be said.
+    """The words that captions begin and end with, how long they may be, and which are not allowed.
 
     Example:
         >>> rules = Rules.of(model.tokenizer, max_words=16, no_repeat=2)
@@ -25,10 +25,10 @@ class Rules:
     bos: int
     eos: int
     pad: int
-    banned: tuple[int, ...] = ()  # words that are never said
+    banned: tuple[int, ...] = ()  # words that are never chosen
     max_words: int = 20  # of a caption, EOS counted; one that is cut there has no EOS
-    min_words: int = 0  # EOS not counted; where nothing else may be said EOS is, so that there is always a way on
-    no_repeat: int = 0  # no sequence of so many words is said twice, EOS exempt; 0: all may be said again
+    min_words: int = 0  # EOS not counted; where no other word is allowed EOS is, so that a caption can always end
+    no_repeat: int = 0  # no sequence of this many words occurs twice, EOS exempt; 0: all may be repeated
     length_penalty: float = 0.0  # of a beam: 0 ranks by the sum of log p; 1 by its mean, which is by perplexity
 
     def __post_init__(self) -> None:

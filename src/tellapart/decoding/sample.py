@@ -8,7 +8,7 @@ sample    the distribution drawn from: tempered, truncated, what rules rule out 
           policy whose expected reward REINFORCE climbs; the captioner's own log p would weight words by a chance they
           never had.  Without any of these the two are the same, and `score` gives either the captioner's own.
 
-Captions of a photo that have begun alike are one row of a step until they part: what they have said so far, and so what
+Captions of a photo with the same prefix are one row of a step until they part: their words so far, and so what
 they may say next, is the same.  (Not while dropout makes every caption another's.)  Rows whose captions have ended ride
 along, fed with padding, until they are more than an eighth; then they leave.
 """
@@ -29,7 +29,7 @@ from tellapart.decoding.score import caption_mask
 from tellapart.decoding.tokens import log_probabilities, opening
 from tellapart.decoding.weights import AtOnce
 
-# logits (rows, V), the words so far (rows, t), and of each caption that goes on its row (n,) and which it is (n,)
+# logits (rows, V), the words so far (rows, t), and of each unfinished caption its row (n,) and which it is (n,)
 # -> its next word (n,) and log p (n,)
 Choose = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
@@ -115,12 +115,12 @@ def _roll_out(
     photos = len(token)
     share = samples > 1 and _same_for_all(captioner)
     logits, state = captioner.step(token, captioner.start(memory), memory)  # (B, V): all samples share the first step
-    captions = torch.arange(photos * samples, device=token.device)  # (n,) those that go on
+    captions = torch.arange(photos * samples, device=token.device)  # (n,) those that are unfinished
     row = captions // samples  # (n,) of the step
     photo = torch.arange(photos, device=token.device)  # (rows,)
     tokens = token.new_full((photos * samples, max_words), pad)
     logps: list[Tensor] = []
-    looked_at = memory
+    own_memory = memory
     while True:
         length = len(logps)
         one = row.new_zeros(len(photo)).index_copy_(0, row, captions)  # (rows,) a caption that stands in the row
@@ -136,15 +136,15 @@ def _roll_out(
         distinct, place = torch.unique(beginning, return_inverse=True)
         before = row.new_zeros(len(distinct)).index_copy_(0, place, row)  # (rows of the next step,) whence it comes
         alone = len(torch.unique(before)) == len(before)
-        if alone and 8 * len(before) >= 7 * len(photo):  # to speak for what has ended costs less than to copy the rest
+        if alone and 8 * len(before) >= 7 * len(photo):  # steps of finished captions cost less than copying the others
             token = word.new_full((len(photo),), pad).index_copy_(0, row, word)
         else:
             token = word.new_zeros(len(distinct)).index_copy_(0, place, word)
             row, photo, state = place, photo[before], select(state, before)
             each, rest = divmod(len(photo), photos)
             grouped = not rest and bool((photo == torch.arange(len(photo), device=photo.device) // each).all())
-            looked_at = memory if grouped else select(memory, photo)
-        logits, state = captioner.step(token, state, looked_at)
+            own_memory = memory if grouped else select(memory, photo)
+        logits, state = captioner.step(token, state, own_memory)
 
 
 def _same_for_all(captioner: Captioner) -> bool:

@@ -1,4 +1,4 @@
-"""How a captioner looks for captions, as a user may ask for it."""
+"""Decoding settings that users can choose."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True)
 class Search:
-    """How captions are looked for.
+    """How captions are decoded.
 
     Example:
         >>> captioner = tellapart.load()
@@ -19,10 +19,10 @@ class Search:
     beam: int = 3  # width; made wider where it has no room for what follows
     n_best: int = 1  # captions of a photo that are listed
     min_words: int = 0  # of a caption, at least
-    no_repeat: int = 0  # sequences of so many words are not said twice; 0: all may be
+    no_repeat: int = 0  # sequences of this many words are not repeated; 0: all may be
     length_penalty: float = 0.0  # 0 ranks captions by the sum of log p, 1 by perplexity
     groups: int = 1  # of a diverse beam search
-    diversity: float = 0.5  # what it costs a word to be said where an earlier group says it, in log p
+    diversity: float = 0.5  # penalty for a word that an earlier group has at the same place, in log p
 
     @property
     def width(self) -> int:

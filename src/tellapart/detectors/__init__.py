@@ -1,4 +1,4 @@
-"""Where things are in a photo, and what they are: boxes, scores and classes by a detector that the user hands over.
+"""Where things are in a photo, and what they are: boxes, scores and classes by a detector that the user provides.
 
 detector.py    what every detector gives, and what is common to all
 loading.py     from a name to a detector

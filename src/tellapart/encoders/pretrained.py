@@ -1,4 +1,4 @@
-"""Networks in the form of transformers, from a folder or the Hugging Face hub: what all that are loaded so share.
+"""Networks in the form of transformers, from a folder or the Hugging Face hub: what loading them has in common.
 
 Weights are read from safetensors only, and no code that comes with a model is run.
 """
@@ -60,7 +60,7 @@ def find(source: str, install: str) -> Path:
 
 
 def _check(folder: Path) -> None:
-    """Whatever transformers opens lies in the folder, and what config.json asks for is not absurd."""
+    """All that transformers opens is in the folder, and what config.json asks for is not absurd."""
     for file in folder.iterdir():
         if not files.is_folder(file):
             files.inside(folder, file.name)
@@ -76,7 +76,7 @@ def _check(folder: Path) -> None:
 
 
 def check_architecture(values: dict[str, Any]) -> None:
-    """The same of a config that lies elsewhere, such as in a model folder of ours."""
+    """The same for a config in another folder, such as a model folder of ours."""
     _check_values(Path(), "config.json", values, True)
 
 

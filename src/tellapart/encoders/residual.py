@@ -103,7 +103,7 @@ class ResNet3d(nn.Module):
 
 
 def read_resnext(tensors: Mapping[str, Tensor]) -> ResNeXt:
-    """KeyError or RuntimeError where the tensors are of another layout."""
+    """KeyError or RuntimeError where the tensors have another layout."""
     blocks = []
     for stage in range(1, 5):
         names = {name.split(".")[1] for name in tensors if name.startswith(f"layer{stage}.")}

@@ -1,4 +1,4 @@
-"""The vision tower of a vision-language model as an encoder: photos as the model's own processor makes them ready."""
+"""The vision tower of a vision-language model as an encoder: photos preprocessed as by the model's own processor."""
 
 from __future__ import annotations
 

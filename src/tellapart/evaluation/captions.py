@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+import torch
+
 from tellapart.captioning.captioner import PhotoCaptioner, load
 from tellapart.captioning.rerank import RerankConfig
 from tellapart.captioning.rows import CaptionsFile
@@ -14,15 +16,17 @@ from tellapart.captioning.sources import of_captioner
 from tellapart.captioning.writing import write
 from tellapart.data.items import Input
 from tellapart.decoding.search import Search
+from tellapart.decoding.word_regions import needed
+from tellapart.errors import BadPhoto
 from tellapart.evaluation import models as rows
 from tellapart.evaluation.models import Model, ModelCaptions, Split
 from tellapart.evaluation.pages.attention import Picture, draw
 from tellapart.evaluation.pages.cards import WordRegions
-from tellapart.evaluation.pages.word_regions import looked
 from tellapart.evaluation.trec import file_name
 from tellapart.metrics import caption_files
 
 _BEAM = 3
+_HIGHEST_LEVEL = 9  # of what the most needed word needs most
 
 
 class Captioners:
@@ -70,9 +74,9 @@ class Captioners:
             model, {row: [texts[str(photo.file)]] for row, photo in photos if str(photo.file) in texts}
         )
 
-    def looked(self, speaker: str, photo: Path, caption: str) -> WordRegions | None:
-        """Which part of a photo the words of a caption rest on; nobody knows it of captions from a file."""
-        return looked(self._loaded[speaker], photo, caption) if speaker in self._loaded else None
+    def word_regions(self, speaker: str, photo: Path, caption: str) -> WordRegions | None:
+        """Which part of a photo the words of a caption rest on; unknown for captions from a file."""
+        return _word_regions(self._loaded[speaker], photo, caption) if speaker in self._loaded else None
 
     def attention(self, captions: Mapping[str, Mapping[Path, str]], photos: int, word: str) -> list[Picture]:
         """What words attend to, of so many photos, the first whose captions have the word.
@@ -86,3 +90,26 @@ class Captioners:
                 if (png := draw(self._loaded[name], file, text, word)) is not None:
                     drawn.append(Picture(name, file.name, text, png))
         return drawn
+
+
+def _word_regions(captioner: PhotoCaptioner, file: Path, caption: str) -> WordRegions | None:
+    """Of a caption that the captioner made; none where it is unknown which part of the photo a feature belongs to."""
+    visual, words = captioner.visual_input, captioner.model.tokenizer
+    tokens = words.encode(caption)
+    encoder = visual.encoder
+    if (
+        encoder is None
+        or encoder.config.grid < 2
+        or encoder.regions != encoder.config.grid**2
+        or not tokens
+        or len(tokens) != len(caption.split())
+    ):
+        return None
+    try:
+        inputs = visual.inputs([visual.load(file)])
+    except BadPhoto:
+        return None
+    given = torch.tensor(tokens, device=captioner.device)
+    need = needed(captioner.model.captioner, inputs, given, side=encoder.config.grid, bos=words.bos)
+    levels = (_HIGHEST_LEVEL * need / need.max().clamp(min=1e-9)).round().int().tolist()
+    return WordRegions(["".join(map(str, word)) for word in levels], middle=encoder.fit.crop)

@@ -1,4 +1,4 @@
-"""What runs say of the same photos: whose captions got better or worse, and where their captions lie (Fig. 9)."""
+"""Captions of runs for the same photos: which got better or worse, and a map of them (Fig. 9)."""
 
 from __future__ import annotations
 

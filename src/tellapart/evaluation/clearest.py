@@ -1,4 +1,4 @@
-"""Which photos show best what a model adds to another: its caption differs, and people bear out what it says.
+"""Which photos show best what a model adds to another: its caption differs, and the references confirm it.
 
 A page that opens with two equal captions, or with a false one, says nothing of either model.  So photos can be put in
 this order, by data alone; a page that does so says it, and shows the other photos too.

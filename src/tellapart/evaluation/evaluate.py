@@ -28,7 +28,7 @@ from tellapart.evaluation.models import Model, Split
 from tellapart.evaluation.pages import report
 from tellapart.evaluation.pages.attention import FOLDER as ATTENTION
 from tellapart.evaluation.pages.attention import Picture, file_names
-from tellapart.evaluation.pages.photo_cards import Looking, nowhere
+from tellapart.evaluation.pages.photo_cards import FindRegions, no_regions
 from tellapart.evaluation.pages.report import Plane
 from tellapart.evaluation.training_runs import Run
 from tellapart.metrics import retrieval, scoring
@@ -54,7 +54,7 @@ class Evaluation:
     grids: list[Grid]
     models: list[Model]
     problems: list[str]
-    word_regions: Looking = field(default=nowhere, repr=False)  # what the words of a caption rest on
+    word_regions: FindRegions = field(default=no_regions, repr=False)  # what the words of a caption rest on
     plane: Plane | None = field(default=None, repr=False)  # where captions lie
     attention: Sequence[Picture] = field(default=(), repr=False)  # what words attend to
 
@@ -153,7 +153,7 @@ def evaluate(
     features         folder with cached or imported features of the data
     attention        draw what the words of so many captions of each model attend to, as PNG files and in the report
     word             of this word, in captions that have it
-    out              folder for the results, the report and the captions; a second call goes on where it stopped
+    out              folder for the results, the report and the captions; a second call continues where it stopped
     show             called with what was measured, before the report is written
 
     Example:
@@ -189,7 +189,7 @@ def evaluate(
         grids, problems = _grids(splits, measure, captioners if self_retrieval else None, left_out)
         _require_rows(named, grids, splits)
         drawn = [one for grid in grids for one in captioners.attention(grid.first_captions(), attention, word)]
-        result = Evaluation(grids, named, problems, captioners.looked, plane_of(seeing), drawn)
+        result = Evaluation(grids, named, problems, captioners.word_regions, plane_of(seeing), drawn)
         _finish(result, show, out)
     return result
 
@@ -274,7 +274,7 @@ def grid_of(
     training: TrainingCaptions | None = None,
     alone: bool = True,
 ) -> tuple[Grid | None, list[str]]:
-    """Caption a split with each model, and measure.  None where no model speaks of it; and what could not be used.
+    """Caption a split with each model, and measure.  None where no model has captions of it; and the problems.
 
     against   the row that others are compared with, or the first there is
     detector  of objects, whether captions name them
@@ -283,7 +283,7 @@ def grid_of(
     readable, embedded = run.embed(retrievers, split)
     seen = None
     if detector is not None:
-        readable, seen = objects.see(detector, readable)
+        readable, seen = objects.detect_objects(detector, readable)
     captions = [captioners.captions_of(model, readable) for model in models]
     participants, measured, sentences = rows.taking_part(captions, readable, alone=alone)
     problems = readable.problems + sentences

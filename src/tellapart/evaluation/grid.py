@@ -206,8 +206,8 @@ def measure(
     training: TrainingCaptions | None = None,
     groups: Groups | None = None,
 ) -> Grid:
-    """`measured` are photos that everybody speaks of; `reader` is the text-to-text encoder, if there is one, and
-    `groups` who looks like whom, for TT@6."""
+    """`measured` are photos with captions of all models; `reader` is the text-to-text encoder, if there is one, and
+    `groups` look-alike groups, for TT@6."""
     rows = {one.model.name: Row([], {}, one, {}) for one in captions}
     skipped: dict[str, str] = {}
     for photo_retriever in photo_retrievers:
@@ -294,7 +294,7 @@ class Known:
 
 
 def _text_to_text(row: Row, split: Split, known: Known, measured: list[int], groups: Groups | None) -> None:
-    least = 2 if row.captions.of_people else 1  # what a person said is compared with what the others said
+    least = 2 if row.captions.of_people else 1  # a person's caption is compared with the other persons'
     photos = [photo for photo in measured if len(split.photos[photo].captions) >= least]
     if not photos:
         return

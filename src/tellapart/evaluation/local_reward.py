@@ -1,4 +1,4 @@
-"""LD on show: how much the n-grams of the training references weigh (Figs. 3-4), and what words earn by it (Fig. 5)."""
+"""LD in figures: how much n-grams of the training references weigh (Figs. 3-4), and what words earn by it (Fig. 5)."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class LocalReward:
         )
 
     @property
-    def whose(self) -> str:
+    def sources(self) -> str:
         """Two sentences: whose references, and whose thresholds."""
         both = f"λ = {self.config.threshold:.3g} and η = {self.config.word_threshold:.3g}"
         return f"{self._source} The thresholds {both} are {self._used}."

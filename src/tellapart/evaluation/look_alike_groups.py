@@ -1,4 +1,4 @@
-"""Who looks like whom, for measures within look-alike groups.
+"""Look-alike groups of photos, for measures within them.
 
 Groups go by the features of the judge's encoder, by which no captioner, reward or text-to-text encoder of ours goes.
 """

@@ -1,4 +1,4 @@
-"""What is compared, and on what: models as a user names them, splits of data sets, and who said what of which photo."""
+"""What is compared, and on what: models as a user names them, splits of data sets, and each model's captions."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tellapart.data.examples import Example, clean
 from tellapart.errors import UserError
 from tellapart.metrics import caption_files
 from tellapart.models import members
+from tellapart.printable import first_few
 
 HUMAN = "human"
 _FILES = (".json", ".jsonl", ".csv")
@@ -161,7 +162,7 @@ def _by_text(examples: Sequence[Example], key: str, source: str) -> list[Example
 class ModelCaptions:
     """One model's captions of a split.
 
-    of_photo   photo -> its captions: one, or all references where people speak
+    of_photo   photo -> its captions: one, or all references of people
     of_people  the captions are the references themselves
     """
 
@@ -193,9 +194,9 @@ def from_file(model: Model, split: Split) -> ModelCaptions:
 def taking_part(
     captions: Sequence[ModelCaptions], split: Split, *, alone: bool
 ) -> tuple[list[ModelCaptions], list[int], list[str]]:
-    """Who can be compared on a split, the photos that all of them speak of, and what there is to say about it.
+    """Who can be compared on a split, the photos that all of them captioned, and sentences about the others.
 
-    Ids of two data sets may be alike by chance, so where there are several (not `alone`), a model has to speak of half
+    Ids of two data sets may be alike by chance, so where there are several (not `alone`), a model has to caption half
     of the photos to be a row.
     """
     photos, problems, kept = len(split.photos), [], []
@@ -210,17 +211,18 @@ def taking_part(
             problems += _missing(one, split)
     common = sorted(set.intersection(*(set(one.of_photo) for one in kept))) if kept else []
     if kept and not common:
-        raise UserError(f"there is no photo in {split.source} of which all of them speak.")
+        raise UserError(f"{split.source} has no photo with captions of all of them.")
     return kept, common, problems
 
 
 def _missing(one: ModelCaptions, split: Split) -> list[str]:
-    """A sentence if a model does not speak of some photos: all are then measured on the others."""
+    """A sentence if a model has no captions of some photos: all are then measured on the others."""
     missing = [repr(photo.id) for row, photo in enumerate(split.photos) if row not in one.of_photo]
     if not missing:
         return []
     what = "reference" if one.of_people else "caption"
-    shown = ", ".join(missing[:_SHOWN]) + (f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else "")
+    shown = first_few(missing, _SHOWN)
     return [
-        f"{one.model.given}: no {what} for {len(missing)} photos of {split.name}: {shown}; nobody is measured on them."
+        f"{one.model.given}: no {what} for {len(missing)} photos of {split.name}: {shown}; all are measured "
+        "without them."
     ]

@@ -14,7 +14,7 @@ from tellapart.metrics.tokenize.tokenizer import tokenize
 
 
 @dataclass(frozen=True)
-class Seen:
+class DetectedObjects:
     """The classes that a detector sees in each photo of a split."""
 
     detector: Detector
@@ -22,7 +22,7 @@ class Seen:
     clear: list[frozenset[int]]
 
 
-def see(detector: Detector, split: Split) -> tuple[Split, Seen]:
+def detect_objects(detector: Detector, split: Split) -> tuple[Split, DetectedObjects]:
     """What is in the photos, and the split without those that cannot be read."""
     found = detect(detector, list(dict.fromkeys(str(photo.file) for photo in split.photos)))
     readable = split.without(found.failed) if found.failed else split
@@ -30,19 +30,20 @@ def see(detector: Detector, split: Split) -> tuple[Split, Seen]:
     places = detector.numbers_of(CLASSES)
     rows = [place[str(photo.file)] for photo in readable.photos]
     weak, clear = (
-        [seen[row] for row in rows] for seen in (found.seen(one, places) for one in (objects.WEAK, objects.CLEAR))
+        [detected[row] for row in rows]
+        for detected in (found.seen(one, places) for one in (objects.WEAK, objects.CLEAR))
     )
-    return readable, Seen(detector, weak, clear)
+    return readable, DetectedObjects(detector, weak, clear)
 
 
-def add(row: Row, seen: Seen, measured: list[int]) -> None:
-    """Add ObjPrec and ObjRec to a row; where people speak, of all their captions."""
-    words: list[list[list[str]]] = [[] for _ in seen.weak]
+def add(row: Row, detected: DetectedObjects, measured: list[int]) -> None:
+    """Add ObjPrec and ObjRec to a row; for people, of all their captions."""
+    words: list[list[list[str]]] = [[] for _ in detected.weak]
     for photo in measured:
         words[photo] = tokenize(row.captions.of_photo[photo])
     count = sum(map(len, words))
     row.add(
-        objects.objects(words, seen.weak, seen.clear, seen.detector.name),
+        objects.objects(words, detected.weak, detected.clear, detected.detector.name),
         f"photos:{len(measured)}|captions:{count}|weak:{objects.WEAK:g}|clear:{objects.CLEAR:g}|iou:{IOU:g}"
-        f"|w:{seen.detector.sha256[:8]}",
+        f"|w:{detected.detector.sha256[:8]}",
     )

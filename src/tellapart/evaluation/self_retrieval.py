@@ -1,4 +1,4 @@
-"""Self-retrieval (GLD): does a captioner find its photos by its own captions?  It listens by log p(caption | photo)."""
+"""Self-retrieval (GLD): does a captioner find its photos by its own captions?  It ranks by log p(caption | photo)."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ from tellapart.training.build import seed_everything
 from tellapart.training.data import Chosen, Encoders, Origin, choose, encoders_of
 from tellapart.training.policy import policy_step
 
-BATCHES = 5  # whose median is told, after one that pays for setting up
+BATCHES = 5  # whose median is reported, after one that pays for setting up
 TOTAL = "whole step"
 
 
@@ -84,7 +84,7 @@ class TimedTerm:
 
 
 class TimedMemory(TimedTerm):
-    """One that goes by what was said before."""
+    """One that uses what was measured before."""
 
     def __init__(self, name: str, term: Remembers, watch: Stopwatch):
         super().__init__(name, term, watch)  # type: ignore[arg-type]  # a term that remembers is a term

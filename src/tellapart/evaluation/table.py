@@ -1,4 +1,4 @@
-"""A grid for a person at a terminal: rows are models, figures times 100, marks where a row differs from another."""
+"""A grid as a table for the terminal: rows are models, figures times 100, marks where a row differs from another."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def main_columns(grid: Grid) -> list[str]:
     every = all_columns(grid)
     parsed = {name: found for name in every if (found := retrieval.parse(name))}
     by_text = [name for name, found in parsed.items() if found.kind == "TT" or (found.kind == "TT R" and found.k == 1)]
-    by_looking = [name for name, found in parsed.items() if found.k == 1 and name not in by_text]
+    by_image = [name for name, found in parsed.items() if found.k == 1 and name not in by_text]
     objects = [name for kind in _OBJECTS for name in every if name.partition("[")[0] == kind]
-    return [*by_text, *objects, *(name for name in (*_ACCURACY, *_WORDING) if name in every), *by_looking]
+    return [*by_text, *objects, *(name for name in (*_ACCURACY, *_WORDING) if name in every), *by_image]
 
 
 def all_columns(grid: Grid) -> list[str]:
@@ -74,7 +74,7 @@ def shown(name: str, value: float) -> str:
 
 
 def heading(name: str) -> tuple[str, str]:
-    """A score's name in two lines: the measure, and by whom."""
+    """A score's name in two lines: the measure, and its retriever."""
     if (seen := objects.parse(name)) is not None:
         return seen
     parsed = retrieval.parse(name)
@@ -130,10 +130,10 @@ def across(grids: Sequence[Grid]) -> str:
     """Several data sets side by side, a table for each measure: a column is a data set, a row a model or people."""
     columns = dict.fromkeys(name for grid in grids for name in all_columns(grid))
     kinds = {name: parsed.kind for name in columns if (parsed := retrieval.parse(name))}
-    by_looking = [name for kind in ("P", "P-hard") for name in columns if kinds.get(name) == kind]
+    by_image = [name for kind in ("P", "P-hard") for name in columns if kinds.get(name) == kind]
     lines = list(dict.fromkeys(name for grid in grids for name in grid.lines))
     parts = []
-    for measure in (*by_looking, *(name for name in _ACROSS if name in columns)):
+    for measure in (*by_image, *(name for name in _ACROSS if name in columns)):
         cells = [[printable(measure), *(printable(grid.split.name) for grid in grids)]]
         for name in lines:
             values = (grid.scores.get(name, {}).get(measure) for grid in grids)
@@ -148,13 +148,13 @@ def in_short(grid: Grid, columns: Sequence[str]) -> list[str]:
     """What the table says of finding photos and of accuracy, as sentences for people who do not know the measures."""
     photos = f"the right one of the {len(grid.split.photos):,} photos"
     by_text = next((name for name in columns if is_text_to_text(name)), None)
-    by_looking = next((name for name in reversed(columns) if _of_retriever(name, grid)), None)
+    by_image = next((name for name in reversed(columns) if _of_retriever(name, grid)), None)
     lines = []
     if by_text:
         lines.append(f"Of 100 captions, so many lead a reader to {photos}: {_of_models(grid, by_text)}.")
-    elif by_looking:
-        whom = f"{heading(by_looking)[1]}, which sees the photos,"
-        lines.append(f"Of 100 captions, so many lead {whom} to {photos}: {_of_models(grid, by_looking)}.")
+    elif by_image:
+        reader = f"{heading(by_image)[1]}, which sees the photos,"
+        lines.append(f"Of 100 captions, so many lead {reader} to {photos}: {_of_models(grid, by_image)}.")
     if "Prec" in columns:
         lines.append(f"Of 100 content words, so many are people's words for the photo too: {_of_models(grid, 'Prec')}.")
     return lines
@@ -195,24 +195,24 @@ def notes(grid: Grid, columns: Sequence[str]) -> list[str]:
 def which_to_believe(grid: Grid, columns: Sequence[str]) -> list[str]:
     """Where retrievers that see photos have columns: what to believe when they disagree with text to text, and why."""
     by_text = next((name for name in columns if is_text_to_text(name)), None)
-    by_looking = [name for name in columns if _of_retriever(name, grid)]
-    if not by_looking:
+    by_image = [name for name in columns if _of_retriever(name, grid)]
+    if not by_image:
         return []
     prefer = "Retrievers that see photos, trained on photos like these, prefer machines' captions to people's own"
     if by_text is None:
-        return [f"{prefer}: compare models by {_listed(by_looking)}, but not models with people. {_EVIDENCE}"]
+        return [f"{prefer}: compare models by {_listed(by_image)}, but not models with people. {_EVIDENCE}"]
     return [
-        f"Where {by_text} disagrees with {_listed(by_looking, 'or')}, believe {by_text}: it is the one that people "
+        f"Where {by_text} disagrees with {_listed(by_image, 'or')}, believe {by_text}: it is the one that people "
         f"win. {prefer}. {_EVIDENCE}",
-        *_seen_here(grid, by_text, by_looking),
+        *_agreement_here(grid, by_text, by_image),
     ]
 
 
-def _seen_here(grid: Grid, by_text: str, by_looking: Sequence[str]) -> list[str]:
+def _agreement_here(grid: Grid, by_text: str, by_image: Sequence[str]) -> list[str]:
     """The same on these photos, where people have a row: by the last retriever that takes a model for better."""
     people = next((name for name in grid.lines if name in grid.rows and grid.rows[name].captions.of_people), None)
     theirs = grid.scores[people] if people else {}
-    for name in reversed([name for name in by_looking if {name, by_text} <= theirs.keys()]):
+    for name in reversed([name for name in by_image if {name, by_text} <= theirs.keys()]):
         others = {line: grid.scores[line] for line in grid.lines if {name, by_text} <= grid.scores[line].keys()}
         best = max(others, key=lambda line: others[line][name])
         ours = others[best]

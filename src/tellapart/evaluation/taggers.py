@@ -167,9 +167,9 @@ def _of_data(
     out: Path | None,
 ) -> Evaluated:
     """of_probe   (P, W) of the photos that are seen"""
-    looked = {name: _look(source, seen, dataset.name, features) for name, source in sources.items()}
+    tagged = {name: _tag(source, seen, dataset.name, features) for name, source in sources.items()}
     usable = np.all(
-        [np.isfinite(row).all(1) for row in looked.values()], 0
+        [np.isfinite(row).all(1) for row in tagged.values()], 0
     )  # what a tagger cannot read, none is judged by
     seen = [one for one, can in zip(seen, usable, strict=True) if can]
     if not seen:
@@ -179,7 +179,7 @@ def _of_data(
     rows = {CHANCE: np.zeros(found.shape)}
     if of_probe is not None:
         rows[PROBE] = of_probe[usable]
-    rows |= {name: row[usable] for name, row in looked.items()}
+    rows |= {name: row[usable] for name, row in tagged.items()}
     captions = max(len(one.captions) for one in seen)
     metrics, per_word = dict[str, dict[str, float]](), dict[str, NDArray[np.float64]]()
     for name, row in rows.items():
@@ -203,16 +203,16 @@ def _pooled(
     ids = {one.id for one in kept}
     rest = [one for one in wanted if one.id not in ids]
     if rest:
-        looked = pooled_features(encoder, list(dict.fromkeys(str(one.file) for one in rest)))
-        place = {file: row for row, file in enumerate(looked.files)}
+        tagged = pooled_features(encoder, list(dict.fromkeys(str(one.file) for one in rest)))
+        place = {file: row for row, file in enumerate(tagged.files)}
         rest = [one for one in rest if str(one.file) in place]
-        vectors.append(torch.from_numpy(looked.vectors)[[place[str(one.file)] for one in rest]].float())
+        vectors.append(torch.from_numpy(tagged.vectors)[[place[str(one.file)] for one in rest]].float())
     return kept + rest, torch.cat(vectors or [torch.zeros(0, encoder.pooled_size)])
 
 
-def _look(source: AttributeSource, seen: Sequence[Example], dataset: str, features: Path | None) -> NDArray[np.float64]:
+def _tag(source: AttributeSource, seen: Sequence[Example], dataset: str, features: Path | None) -> NDArray[np.float64]:
     """Probabilities of all words, (P, W), from stored features where there are some; NaN where a photo is unreadable"""
-    store = stored(features, dataset, source.sees_by) if features and source.sees_by else None
+    store = stored(features, dataset, source.region_encoder) if features and source.region_encoder else None
 
     def read(example: Example) -> NDArray[Any] | None:
         if store is not None and example in store:
@@ -252,7 +252,7 @@ def _page(
     words: Sequence[str],
     metrics: dict[str, float],
 ) -> bytes:
-    """The same photos whoever asks; words that people use of the photo stand out."""
+    """The same photos each time; words that people use of the photo stand out."""
     figures = []
     chosen = np.random.default_rng(0).permutation(len(seen))[:_SHOWN]
     for row in sorted(chosen.tolist()):

@@ -65,7 +65,7 @@ def _read(folder: Path, name: str) -> Run:
         recipe,
         validations,
         training,
-        max(last, int(position.get("step", 0))),  # a run that goes on has logged more than it has saved
+        max(last, int(position.get("step", 0))),  # a resumed run has logged more than it has saved
         position.get("seconds"),
         str(position.get("finished") or "not finished"),
     )
@@ -73,7 +73,7 @@ def _read(folder: Path, name: str) -> Run:
 
 def _recipe(file: Path) -> Recipe:
     try:
-        recipe = recipe_values.filled(Recipe(), former_names.renewed(plain_yaml.read(file))[0], strict=False)
+        recipe = recipe_values.filled(Recipe(), former_names.renewed(plain_yaml.read(file)), strict=False)
     except UserError as error:
         raise UserError(f"{file} is damaged: {str(error).removeprefix(f'{file}: ')}") from None
     return recipe

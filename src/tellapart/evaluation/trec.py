@@ -52,7 +52,7 @@ def qrels_lines(own: Numbers, ids: Sequence[str]) -> Iterator[str]:
 def of_grid(grid: Grid) -> Iterator[tuple[str, Iterator[str]]]:
     """Names and lines of all files of a grid: runs by each retriever, and the qrels that they share.
 
-    Where people speak there are several captions of a photo, and so qrels of their own.
+    People have several captions of a photo, and so qrels of their own.
     """
     data, ids = file_name(grid.split.name), [str(photo.id) for photo in grid.split.photos]
     yield f"{data}.qrels", qrels_lines(np.array(grid.measured, np.int64), ids)

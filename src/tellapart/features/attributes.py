@@ -28,7 +28,7 @@ from tellapart.data.store import Array, Rows, Store
 from tellapart.data.streams import Stream
 from tellapart.data.tokenizers import Tokenizer, WordTokenizer
 from tellapart.encoders import PhotoEncoder
-from tellapart.features.extracted import PHOTO_KEYS, Extracted, add_missing, look_by, safe_name
+from tellapart.features.extracted import PHOTO_KEYS, Extracted, add_missing, encode_batches, safe_name
 
 SIZE = 2  # a word's id and its probability
 GIVES = "attributes"  # what an identity says
@@ -42,11 +42,11 @@ class AttributeSource:
     words          (W,) that it knows
     prepare        a photo, by its path or opened -> what is kept of it for `probabilities`, and the hash of its file
     probabilities  of B photos, (B, W)
-    made_by        what attributes must share to be used together, beside what is said here
+    made_by        what attributes must share to be used together, beside the fields here
     most           N: attributes of a photo
     threshold      words that are no more probable than this are no attributes
     part           what a model must carry to use it (`models.parts`), if anything
-    sees_by        the encoder whose regions (R, D) `probabilities` takes in place of a photo, if it does
+    region_encoder the encoder whose regions (R, D) `probabilities` takes in place of a photo, if it does
     """
 
     name: str
@@ -57,7 +57,7 @@ class AttributeSource:
     most: int
     threshold: float
     part: object = None
-    sees_by: PhotoEncoder | None = None
+    region_encoder: PhotoEncoder | None = None
     feature_size: int = SIZE
 
     @property
@@ -129,8 +129,8 @@ def extract(examples: Sequence[Example], source: AttributeSource, root: Path, da
     """The attributes of a data set's photos: made now where they are missing."""
     folder = folder_of(source, root, dataset)
     store = AttributeStore(folder, source)
-    looking = partial(look_by, lambda file: Photo(*source.prepare(file)), partial(_rows, source))
-    failed, computed = add_missing(store, examples, looking, f"attributes of {folder.name}")
+    extraction = partial(encode_batches, lambda file: Photo(*source.prepare(file)), partial(_rows, source))
+    failed, computed = add_missing(store, examples, extraction, f"attributes of {folder.name}")
     return Extracted(store, failed, computed)
 
 

@@ -45,10 +45,10 @@ def store_folder(root: Path, dataset: str, encoder: PhotoEncoder) -> Path:
     config = encoder.config
     cells = "+".join(f"{side}x{side}" for side in config.grids)
     clip = (f"-{config.frames}f" if config.frames else "") + (f"-{config.around}around" if config.around else "")
-    looks = f"{config.image_size}px-{cells}{clip}" + (f"-{config.pooling}" if config.pooling != "avg" else "")
+    settings = f"{config.image_size}px-{cells}{clip}" + (f"-{config.pooling}" if config.pooling != "avg" else "")
     if config.detected:
-        looks += f"-{config.detected}boxes-{encoder.identity['detector']['weights_sha256'][:8]}"
-    return root / f"{safe_name(dataset)}.{safe_name(Path(config.name).name)}-{looks}"
+        settings += f"-{config.detected}boxes-{encoder.identity['detector']['weights_sha256'][:8]}"
+    return root / f"{safe_name(dataset)}.{safe_name(Path(config.name).name)}-{settings}"
 
 
 def safe_name(name: str) -> str:
@@ -65,7 +65,7 @@ class FeatureStore(Store):
 
     def __init__(self, folder: Path, encoder: PhotoEncoder):
         """Opens a store, or makes an empty one.  Refuses one that another encoder filled."""
-        self.shape, self.seen_by = (encoder.regions, encoder.feature_size), encoder.identity
+        self.shape, self.encoder_identity = (encoder.regions, encoder.feature_size), encoder.identity
         manifest = {"format": _FORMAT, "encoder": encoder.identity, "regions": self.shape[0], "features": self.shape[1]}
         arrays: dict[str, tuple[int, ...] | Array] = {"grid": self.shape, "pooled": (encoder.pooled_size,)}
         if encoder.config.detected:
@@ -123,19 +123,19 @@ Extraction = Callable[[Sequence[Example]], Iterator[EncodedBatch]]
 
 
 def extract(
-    examples: Sequence[Example], encoder: PhotoEncoder, folder: Path, looking: Extraction | None = None
+    examples: Sequence[Example], encoder: PhotoEncoder, folder: Path, extraction: Extraction | None = None
 ) -> Extracted:
     """Make sure that every photo is in the store; those that are there already and have not changed cost nothing.
 
-    looking  who does it, with an encoder like this one (default: this process)
+    extraction  what computes the features with an encoder like this one (default: this process)
     """
     store = FeatureStore(folder, encoder)
-    looking = looking or getattr(encoder, "look", None) or partial(look, encoder, encoder)
-    failed, computed = add_missing(store, examples, looking, f"features of {folder.name}")
+    extraction = extraction or getattr(encoder, "encode_items", None) or partial(encode_items, encoder, encoder)
+    failed, computed = add_missing(store, examples, extraction, f"features of {folder.name}")
     return Extracted(store, failed, computed)
 
 
-def look(
+def encode_items(
     encoder: PhotoEncoder, make: Callable[[NDArray[np.uint8]], Made], examples: Sequence[Example]
 ) -> Iterator[EncodedBatch]:
     """Items batch by batch, as an encoder takes them.
@@ -146,29 +146,29 @@ def look(
     def of_batch(batch: Sequence[photos.Photo]) -> Made:
         return make(np.stack([photo.pixels for photo in batch]))
 
-    return look_by(partial(read_item, encoder), of_batch, examples)
+    return encode_batches(partial(read_item, encoder), of_batch, examples)
 
 
 class HasHash(Protocol):
-    """An item that was read, in whatever form."""
+    """An item that was read, in any form."""
 
     @property
     def sha256(self) -> str:
         """Of the file's bytes."""
 
 
-Seen = TypeVar("Seen", bound=HasHash)
+ItemRead = TypeVar("ItemRead", bound=HasHash)
 
 
-def look_by(
-    read: Callable[[Path], Seen], make: Callable[[Sequence[Seen]], Made], examples: Sequence[Example]
+def encode_batches(
+    read: Callable[[Path], ItemRead], make: Callable[[Sequence[ItemRead]], Made], examples: Sequence[Example]
 ) -> Iterator[EncodedBatch]:
-    """Items batch by batch, read by threads while others are looked at.
+    """Items batch by batch, read by threads while others are encoded.
 
     make  B items -> a tensor with B rows for each of the store's arrays; raises BadPhoto where one cannot be used
     """
 
-    def load(example: Example) -> tuple[Example, tuple[Seen, dict[str, Any]] | BadPhoto]:
+    def load(example: Example) -> tuple[Example, tuple[ItemRead, dict[str, Any]] | BadPhoto]:
         try:
             return example, _load(example, read)
         except BadPhoto as error:
@@ -189,8 +189,8 @@ def look_by(
 
 
 def _encoded(
-    good: Sequence[tuple[Example, Seen, dict[str, Any]]],
-    make: Callable[[Sequence[Seen]], Made],
+    good: Sequence[tuple[Example, ItemRead, dict[str, Any]]],
+    make: Callable[[Sequence[ItemRead]], Made],
     failed: list[tuple[Example, str]],
 ) -> EncodedBatch:
     arrays = make([photo for _, photo, _ in good]) if good else ()
@@ -201,11 +201,11 @@ def _encoded(
 
 
 def add_missing(
-    store: Store, examples: Sequence[Example], looking: Extraction, title: str, *, quiet: bool = False
+    store: Store, examples: Sequence[Example], extraction: Extraction, title: str, *, quiet: bool = False
 ) -> tuple[dict[str, str], int]:
     """Add what is missing or has changed; returns why photos failed, by id, and how many were computed.
 
-    quiet  whoever called will name the photos that failed
+    quiet  the caller names the photos that failed
     """
     if not missing_from(store, examples):
         return {}, 0
@@ -215,16 +215,16 @@ def add_missing(
         missing = missing_from(store, examples)
         with Progress(title, len(examples), done=len(examples) - len(missing)) as bar:
             unusable = Unusable(bar.message)
-            for looked in looking(missing):
-                for example, reason in looked.failed:
+            for batch in extraction(missing):
+                for example, reason in batch.failed:
                     failed[str(example.id)] = reason
                     store.lines.pop(str(example.id), None)  # of what the photo was before it went bad
                     if not quiet:
                         unusable.add(str(example.file), reason)
-                if looked.entries:
-                    store.append(looked.arrays, looked.entries)
-                    computed += len(looked.entries)
-                bar.advance(len(looked.failed) + len(looked.entries))
+                if batch.entries:
+                    store.append(batch.arrays, batch.entries)
+                    computed += len(batch.entries)
+                bar.advance(len(batch.failed) + len(batch.entries))
             unusable.rest()
     return failed, computed
 
@@ -260,7 +260,7 @@ def read_item(encoder: PhotoEncoder, source: clips.Source) -> photos.Photo:
     return clips.read(source, encoder.config.image_size, encoder.fit)
 
 
-def _load(example: Example, read: Callable[[Path], Seen]) -> tuple[Seen, dict[str, Any]]:
+def _load(example: Example, read: Callable[[Path], ItemRead]) -> tuple[ItemRead, dict[str, Any]]:
     """An item, and its line of the journal but for the row."""
     stamp = _stamp(example.file)  # before it is read: if it changes meanwhile, the next run finds that it has
     photo = read(example.file)

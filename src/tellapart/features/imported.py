@@ -1,4 +1,4 @@
-"""Region features from elsewhere, such as bottom-up attention's: a store with a varying number of regions a photo.
+"""Imported region features, such as bottom-up attention's: a store with a varying number of regions a photo.
 
 regions.f16   (rows, cap, D) half precision, zeros behind a photo's last region
 boxes.f16     (rows, cap, 4) left, top, right, bottom as fractions of the photo's width and height; zeros where unknown
@@ -47,13 +47,13 @@ class ImportedFeatures:
 def from_identity(identity: dict[str, Any]) -> ImportedFeatures | None:
     """The features that a manifest or a model's config.json means; None if it means an encoder.
 
-    Raises ValueError where it is not said which.
+    Raises ValueError where they are not named.
     """
     if identity.get("from") != "elsewhere":
         return None
     name, size = identity.get("name"), identity.get("feature_size")
     if not isinstance(name, str) or not isinstance(size, int) or size < 1:
-        raise ValueError("it does not say which features from elsewhere it means")
+        raise ValueError("it does not name the imported features")
     return ImportedFeatures(name, size)
 
 
@@ -160,13 +160,13 @@ def store_of(source: ImportedFeatures, root: Path, dataset: str) -> RegionStore:
 
 
 def features_of(
-    examples: Sequence[Example], seen_by: PhotoEncoder | ImportedFeatures | AttributeSource, root: Path, dataset: str
+    examples: Sequence[Example], encoder: PhotoEncoder | ImportedFeatures | AttributeSource, root: Path, dataset: str
 ) -> Extracted:
     """The features of a data set's photos: made now where they are missing, or imported before."""
-    if isinstance(seen_by, AttributeSource):
-        return attributes.extract(examples, seen_by, root, dataset)
-    if not isinstance(seen_by, ImportedFeatures):
-        return extract(examples, seen_by, store_folder(root, dataset, seen_by))
-    store = store_of(seen_by, root, dataset)
+    if isinstance(encoder, AttributeSource):
+        return attributes.extract(examples, encoder, root, dataset)
+    if not isinstance(encoder, ImportedFeatures):
+        return extract(examples, encoder, store_folder(root, dataset, encoder))
+    store = store_of(encoder, root, dataset)
     lacking = f"has no features in {store.folder}"
     return Extracted(store, {str(e.id): lacking for e in examples if e not in store}, 0)

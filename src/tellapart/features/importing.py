@@ -1,4 +1,4 @@
-"""Bring region features from elsewhere into a store, photo by photo; a run that was stopped goes on where it was."""
+"""Import region features of other programs into a store, photo by photo; a run that was stopped continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a frozen network sees in photos, kept between runs: one store in the user's cache for each network."""
+"""Outputs of a frozen network for photos, kept between runs: one store in the user's cache for each network."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class StoredRows(ReadPhotos):
     rows: list[int]  # of each in the store
 
 
-def stored_rows(store: Store, files: Sequence[str], looking: Extraction, title: str) -> StoredRows:
-    """Where photos are in a store; those that are missing or have changed are looked at first."""
+def stored_rows(store: Store, files: Sequence[str], extraction: Extraction, title: str) -> StoredRows:
+    """Where photos are in a store; those that are missing or have changed are read first."""
     examples = {file: Example(str(Path(file).absolute()), Path(file).absolute()) for file in files}
     wanted = list(examples.values())
-    reasons, _ = add_missing(store, wanted, looking, title, quiet=True)
+    reasons, _ = add_missing(store, wanted, extraction, title, quiet=True)
     for example in wanted:  # its row may be here still, but whether a photo is there must not depend on a cache
         if str(example.id) not in reasons and not is_file(file_of(example.file)):
             reasons[str(example.id)] = "there is no such file"

@@ -18,7 +18,7 @@ from torch import Tensor
 from tellapart.data.examples import Example
 from tellapart.data.media import photos
 from tellapart.data.store import Array, Store
-from tellapart.features.extracted import PHOTO_KEYS, add_missing, look_by, safe_name
+from tellapart.features.extracted import PHOTO_KEYS, add_missing, encode_batches, safe_name
 
 
 class PixelStore(Store):
@@ -34,8 +34,8 @@ class PixelStore(Store):
         def make(batch: Sequence[photos.Photo]) -> Sequence[Tensor]:
             return [torch.from_numpy(np.stack([photo.pixels for photo in batch]))]
 
-        looking = partial(look_by, partial(photos.read, size=size), make)
-        failed, _ = add_missing(self, examples, looking, f"pixels of {self.folder.name}")
+        extraction = partial(encode_batches, partial(photos.read, size=size), make)
+        failed, _ = add_missing(self, examples, extraction, f"pixels of {self.folder.name}")
         return failed
 
     def of(self, rows: NDArray[np.int64]) -> Tensor:

@@ -17,7 +17,7 @@ from tellapart.data.media import clips
 from tellapart.data.store import Store
 from tellapart.encoders import PhotoEncoder
 from tellapart.encoders.frames import FrameEncoder
-from tellapart.features.extracted import PHOTO_KEYS, look
+from tellapart.features.extracted import PHOTO_KEYS, encode_items
 from tellapart.features.photo_cache import ReadPhotos, in_cache, stored_rows
 
 CLIP_FRAMES = 8  # by which retrievers know a clip
@@ -67,8 +67,8 @@ def _pooled(encoder: PhotoEncoder, files: Sequence[str]) -> Pooled:
     def read(folder: Path) -> Pooled:
         manifest = {"format": 1, "encoder": identity}
         store = Store(folder, manifest, {"pooled": (encoder.pooled_size,)}, PHOTO_KEYS)
-        looking = partial(look, encoder, make)
-        found = stored_rows(store, files, looking, f"photos through {encoder.config.name}")
+        extraction = partial(encode_items, encoder, make)
+        found = stored_rows(store, files, extraction, f"photos through {encoder.config.name}")
         return Pooled(found.files, found.sha256, found.failed, store.read("pooled", found.rows).numpy())
 
     return in_cache("photos", identity, read)

@@ -6,7 +6,7 @@
                                         image_h, num_boxes, boxes, features, the last two float32 in base64; or
                                         those of LXMERT
 
-Nothing is unpickled.  Whatever is wrong with one photo is said of that photo, and the others go on.
+Nothing is unpickled.  A fault in one photo's features is reported for that photo, and the others are imported.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Regions:
     features: NDArray[np.float32]  # (R, D)
     boxes: NDArray[np.float32] | None = None  # (R, 4) left, top, right, bottom; in pixels or as fractions
     relations: NDArray[np.int32] | None = None  # (E, 3) the places of two regions and the label of their relation
-    width: float = 0.0  # of the photo, in pixels; 0 where it is not said
+    width: float = 0.0  # of the photo, in pixels; 0 where it is unknown
     height: float = 0.0
 
 
@@ -127,7 +127,7 @@ def read(found: Iterable[Path], wanted: Wanted) -> Iterator[Regions | Broken]:
 
 
 def _attempt(id: str, where: str, make: Callable[[], Mapping[str, Any]]) -> Regions | Broken:
-    """Whatever is wrong with a photo's arrays is wrong with this photo alone."""
+    """A fault in a photo's arrays concerns this photo alone."""
     try:
         return _regions(id, where, make())
     except _DAMAGE as error:

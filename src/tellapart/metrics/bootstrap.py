@@ -1,4 +1,4 @@
-"""How sure a score is, and whether two models differ: photos drawn again and again, with replacement."""
+"""Confidence intervals and paired tests: photos are resampled with replacement."""
 
 from __future__ import annotations
 

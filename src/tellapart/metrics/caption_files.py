@@ -1,4 +1,4 @@
-"""Captions and references as people have them: by id in a dict or a file, COCO results, COCO annotations, data files.
+"""Captions and references in any common form: by id in a dict or a file, COCO results, COCO annotations, data files.
 
     captions     {id: caption}, {id: [captions]}, [{"image_id", "caption"}], or the rows of `tellapart caption --out`
     references   {id: [captions]}, COCO annotations, or a data file
@@ -20,6 +20,7 @@ from typing import Any
 from tellapart import files
 from tellapart.data import csv_table, examples
 from tellapart.errors import UserError
+from tellapart.printable import first_few
 
 _SHOWN = 10  # ids that a message lists
 _LONGEST_SHOWN = 80  # characters of one of them
@@ -50,7 +51,7 @@ def read(path: Path | str) -> Captions:
 
 
 def read_references(path: Path | str, split: str | None = None) -> Captions:
-    """What people said; `split` chooses a part of a data file."""
+    """References; `split` chooses a part of a data file."""
     path = Path(path)
     content = files.read_json_value(path, pairs=lambda pairs: _once(pairs, path))
     return references_from(content, path, split)
@@ -81,7 +82,7 @@ def from_mapping(content: Any, source: str) -> Captions:
     for id, captions in content.items():
         name = _id(id, source)
         if name in by_id:
-            raise UserError(f"{source}: {name!r} is there twice, as a number and as a string.")
+            raise UserError(f"{source}: {name!r} occurs twice, as a number and as a string.")
         by_id[name] = _texts(captions, name, source)
     return Captions(source, by_id)
 
@@ -91,7 +92,7 @@ def from_rows(rows: Iterable[Any], source: str) -> Captions:
     captions = _gathered(rows, source)
     for name, texts in captions.by_id.items():
         if len(set(texts)) > 1:
-            raise UserError(f"{source}: {name!r} is there twice, with different captions.")
+            raise UserError(f"{source}: {name!r} occurs twice, with different captions.")
         del texts[1:]
     return captions
 
@@ -144,7 +145,7 @@ def pair(captions: Captions, references: Captions, *, allow_missing: bool = Fals
 
 
 def _lists(ids: list[str], lack: str) -> list[str]:
-    shown = ", ".join(map(_short, ids[:_SHOWN])) + (f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else "")
+    shown = first_few(map(_short, ids), _SHOWN)
     return [f"{len(ids)} photo{' has' if len(ids) == 1 else 's have'} {lack}: {shown}."] if ids else []
 
 
@@ -238,7 +239,7 @@ def _once(pairs: list[tuple[str, Any]], path: Path) -> dict[str, Any]:
         seen: dict[str, Any] = {}
         for key, value in pairs:
             if key in seen and seen[key] != value:
-                raise UserError(f"{path}: {key!r} is there twice, with different captions.")
+                raise UserError(f"{path}: {key!r} occurs twice, with different captions.")
             seen[key] = value
     return content
 

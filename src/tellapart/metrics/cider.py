@@ -1,4 +1,4 @@
-"""CIDEr and CIDEr-D (Vedantam et al., 2015): how well a caption agrees with what people said, by rare n-grams.
+"""CIDEr and CIDEr-D (Vedantam et al., 2015): how well a caption agrees with the references, by rare n-grams.
 
 CIDEr-D, which the field's leaderboards call "CIDEr", counts no n-gram more often than the reference has it, and has a
 penalty on the difference in length.

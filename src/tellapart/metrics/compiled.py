@@ -18,12 +18,12 @@ Function = TypeVar("Function", bound=Callable[..., object])
 def compiled(function: Function) -> Function:
     """Machine code for this function: kept on disk between runs, and free of the interpreter's lock while it runs.
 
-    The code on disk is made anew only when the function's own file changes: kernels that call each other live in one
+    The code on disk is recompiled only when the function's own file changes: kernels that call each other live in one
     file.
     """
     try:
         return cast(Function, numba.njit(cache=True, nogil=True)(function))
-    except RuntimeError:  # neither the package's folder nor a home can be written to: compiled anew by each process
+    except RuntimeError:  # neither the package's folder nor a home can be written to: compiled by each process
         return cast(Function, numba.njit(nogil=True)(function))
 
 
@@ -43,7 +43,7 @@ def over_cores(work: Callable[[int, int], None], count: int, *, least: int = 512
 
 
 class _Note(event.Listener):
-    """One line for whoever waits at a terminal: compiling takes seconds a kernel, the first time on a machine."""
+    """One line on a terminal: compiling takes seconds a kernel, the first time on a machine."""
 
     shown = False
 

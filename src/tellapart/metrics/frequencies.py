@@ -102,7 +102,7 @@ def _sound(
 
 
 def _sorted(ngrams: Frequencies) -> Frequencies:
-    """The same n-grams, numbered anew: short ones first, then by their parents' numbers and their last tokens."""
+    """The same n-grams, renumbered: short ones first, then by their parents' numbers and their last tokens."""
     number = np.zeros(len(ngrams.parents) + 1, np.int32)  # old to new
     children = np.zeros(1, np.int32)  # old numbers of the order before
     parts = []

@@ -101,7 +101,7 @@ class KneserNey:
     def save(self, path: Path, *, photos: Ints | None = None) -> None:
         """One compressed file, the sequences column by column; shorter ones follow from them.
 
-        photos  (P,) ids of the photos whose captions it has seen, so that anybody can know what it is made of
+        photos  (P,) ids of the photos whose captions it has seen, so that its sources are known
         """
         ids = np.sort(photos) if photos is not None else _NONE
         buffer = io.BytesIO()

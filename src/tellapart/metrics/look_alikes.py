@@ -1,4 +1,4 @@
-"""Photos of which people said much the same: look-alikes for measures that see no photo, only references."""
+"""Photos with similar references: look-alikes for measures that see no photo, only references."""
 
 from __future__ import annotations
 

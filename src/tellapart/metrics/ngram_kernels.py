@@ -18,6 +18,7 @@ ORDERS = 4  # n = 1..4
 ROOT = 0  # the number of the empty n-gram, which all others grow from
 UNKNOWN = -1
 EMPTY = -1  # key of a free slot
+_SPACE = 8  # times as many places as a bag's table needs: captions share few, and most others end at an empty one
 _SPREADER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: neighbouring keys land far apart
 
 Ints = NDArray[np.int32]
@@ -134,7 +135,7 @@ def build(tokens: Ints, starts: Longs, lengths: Longs, first: Longs, base_parent
             positions += max(lengths[s] - order, 0)
 
     slots = _table(1024)
-    while _room(slots) < len(base_tokens) + 1:
+    while _room(slots) < len(base_tokens) + positions // 8 + 1:  # of many captions' n-grams, so many are distinct
         slots = _table(2 * len(slots))
     counts, seen = np.zeros(_room(slots), np.int32), np.zeros(_room(slots), np.int32)
     known = 1  # the root
@@ -205,34 +206,63 @@ def _look_up(slots: Longs, parents: Longs, lasts: Longs, edges: Longs, order: in
 
 
 @compiled
-def _index(slots: Longs, parents: Longs, lasts: Longs, edges: Longs, ids: Longs, places: Ints) -> int:
-    """Number the entries of a bag, and write where in the bag each number is into `places`, whose size is returned.
+def _places(longest: int) -> tuple[Ints, Ints]:
+    """Room for `_index`: which n-gram is at a place, and which entry of the bag it is."""
+    size = _SPACE * _size(ORDERS * longest)
+    return np.empty(size, np.int32), np.empty(size, np.int32)
 
-    (places[:, 0] are numbers, places[:, 1] entries.)  A number is its own hash: those of one photo mostly follow each
-    other, and then no two of them want the same place.
+
+@compiled
+def _index(slots: Longs, parents: Longs, lasts: Longs, edges: Longs, ids: Longs, numbers: Ints, entries: Ints) -> int:
+    """Number the entries of a bag, and write them where `_entry` finds them.  Returns how many places are in use.
+
+    A number is its own hash: those of one photo mostly follow each other, and then no two of them want the same place.
     """
-    size = 2 * _size(edges[ORDERS])
-    places[:size, 0] = EMPTY
+    size = _SPACE * _size(edges[ORDERS])
+    numbers[:size] = EMPTY
     for order in range(ORDERS):
         _look_up(slots, parents, lasts, edges, order, ids)
     for entry in range(edges[ORDERS]):
         if ids[entry] != UNKNOWN:
             place = ids[entry] & (size - 1)
-            while places[place, 0] != EMPTY:
+            while numbers[place] != EMPTY:
                 place = (place + 1) & (size - 1)
-            places[place, 0], places[place, 1] = ids[entry], entry
+            numbers[place], entries[place] = ids[entry], entry
     return size
 
 
 @compiled
-def _entry(places: Ints, number: int, size: int) -> int:
+def _entry(numbers: Ints, entries: Ints, number: int, size: int) -> int:
     """Where in the bag an n-gram of the references is, or UNKNOWN."""
     place = number & (size - 1)
-    while places[place, 0] != EMPTY:
-        if places[place, 0] == number:
-            return int(places[place, 1])
+    while numbers[place] != EMPTY:
+        if numbers[place] == number:
+            return int(entries[place])
         place = (place + 1) & (size - 1)
     return UNKNOWN
+
+
+@compiled
+def _candidates(numbers: Ints, size: int, ids: Ints, begin: int, end: int, found: Longs) -> int:
+    """Where in ids[begin:end] n-grams are that the bag may have: all that it has, and few others.  Returns how many.
+
+    Without a branch: a processor would guess wrongly at every other n-gram.
+    """
+    count = 0
+    for reference in range(begin, end):
+        found[count] = reference
+        count += numbers[ids[reference] & (size - 1)] != EMPTY
+    return count
+
+
+@compiled
+def _longest_bag(photos: Longs, begin: int, end: int, first: Longs, edges: Longs) -> int:
+    """The most n-grams that a reference of these captions has."""
+    longest = 0
+    for i in range(begin, end):
+        for s in range(first[photos[i]], first[photos[i] + 1]):
+            longest = max(longest, edges[s, ORDERS] - edges[s, 0])
+    return longest
 
 
 @compiled
@@ -261,16 +291,18 @@ def clipped(tokens: Ints, starts: Longs, lengths: Longs, photos: Longs, begin: i
              first: Longs, edges: Longs, ids: Ints, times: Ints, matches: Longs) -> None:  # fmt: skip
     longest = _longest(lengths, begin, end)
     local, at, parents, lasts, own_counts = _scratch(longest)
-    places = np.empty((2 * _size(ORDERS * longest), 2), np.int32)
+    numbers, entries = _places(longest)
     bag_edges = np.empty(ORDERS + 1, np.int64)
     bag_ids, most = np.empty(ORDERS * longest, np.int64), np.empty(ORDERS * longest, np.int64)
+    found = np.empty(_longest_bag(photos, begin, end, first, edges), np.int64)
     for i in range(begin, end):
         _bag(tokens, starts[i], lengths[i], local, at, parents, lasts, own_counts, bag_edges)
-        size = _index(slots, parents, lasts, bag_edges, bag_ids, places)
+        size = _index(slots, parents, lasts, bag_edges, bag_ids, numbers, entries)
         most[: bag_edges[ORDERS]] = 0
         for s in range(first[photos[i]], first[photos[i] + 1]):
-            for reference in range(edges[s, 0], edges[s, ORDERS]):
-                entry = _entry(places, ids[reference], size)
+            for k in range(_candidates(numbers, size, ids, edges[s, 0], edges[s, ORDERS], found)):
+                reference = found[k]
+                entry = _entry(numbers, entries, ids[reference], size)
                 if entry != UNKNOWN:
                     most[entry] = max(most[entry], times[reference])
         for order in range(ORDERS):
@@ -297,27 +329,32 @@ def cosines(tokens: Ints, starts: Longs, lengths: Longs, photos: Longs, begin: i
              reference_lengths: Longs, clip: bool, sigma: float, similarities: Floats) -> None:  # fmt: skip
     longest = _longest(lengths, begin, end)
     local, at, parents, lasts, own_counts = _scratch(longest)
-    places = np.empty((2 * _size(ORDERS * longest), 2), np.int32)
+    numbers, entries = _places(longest)
     bag_edges = np.empty(ORDERS + 1, np.int64)
     bag_ids, bag_weights = np.empty(ORDERS * longest, np.int64), np.empty(ORDERS * longest)
-    norm = np.empty(ORDERS)
+    norm, products = np.empty(ORDERS), np.empty(ORDERS)
+    orders = np.empty(ORDERS * longest, np.int64)  # of the bag's entries, counted from 0
+    found = np.empty(_longest_bag(photos, begin, end, first, edges), np.int64)
     for i in range(begin, end):
         _bag(tokens, starts[i], lengths[i], local, at, parents, lasts, own_counts, bag_edges)
-        size = _index(slots, parents, lasts, bag_edges, bag_ids, places)
+        size = _index(slots, parents, lasts, bag_edges, bag_ids, numbers, entries)
         _weigh(bag_ids, own_counts, bag_edges, weights, unknown_weight, bag_weights, norm)
+        for order in range(ORDERS):
+            orders[bag_edges[order] : bag_edges[order + 1]] = order
         sentences = first[photos[i] + 1] - first[photos[i]]
         total = 0.0
         for s in range(first[photos[i]], first[photos[i] + 1]):
+            products[:] = 0.0
+            for k in range(_candidates(numbers, size, ids, edges[s, 0], edges[s, ORDERS], found)):
+                reference = found[k]
+                entry = _entry(numbers, entries, ids[reference], size)
+                if entry != UNKNOWN:
+                    counted = min(own_counts[entry], times[reference]) if clip else own_counts[entry]
+                    products[orders[entry]] += counted * times[reference] * bag_weights[entry] ** 2
             cosine = 0.0
             for order in range(ORDERS):
-                product = 0.0
-                for reference in range(edges[s, order], edges[s, order + 1]):
-                    entry = _entry(places, ids[reference], size)
-                    if entry != UNKNOWN:
-                        counted = min(own_counts[entry], times[reference]) if clip else own_counts[entry]
-                        product += counted * times[reference] * bag_weights[entry] ** 2
-                if product > 0:
-                    cosine += product / (norm[order] * norms[s, order])
+                if products[order] > 0:
+                    cosine += products[order] / (norm[order] * norms[s, order])
             # the original counts two-word sequences, so that captions of one word and of none are equally long
             difference = max(lengths[i] - 1, 0) - max(reference_lengths[s] - 1, 0)
             total += cosine * np.exp(-(difference**2) / (2 * sigma**2))
@@ -341,7 +378,7 @@ def word_gains(tokens: Ints, starts: Longs, lengths: Longs, photos: Longs, begin
                 gains: Floats, word_weights: Floats) -> None:  # fmt: skip
     longest = _longest(lengths, begin, end)
     local, at, parents, lasts, own_counts = _scratch(longest)
-    places = np.empty((2 * _size(ORDERS * longest), 2), np.int32)
+    numbers, entries = _places(longest)
     bag_edges = np.empty(ORDERS + 1, np.int64)
     bag_ids, bag_weights = np.empty(ORDERS * longest, np.int64), np.empty(ORDERS * longest)
     norm = np.empty(ORDERS)
@@ -349,7 +386,7 @@ def word_gains(tokens: Ints, starts: Longs, lengths: Longs, photos: Longs, begin
     members = np.empty(ORDERS, np.int64)
     for i in range(begin, end):
         _bag(tokens, starts[i], lengths[i], local, at, parents, lasts, own_counts, bag_edges)
-        size = _index(slots, parents, lasts, bag_edges, bag_ids, places)
+        size = _index(slots, parents, lasts, bag_edges, bag_ids, numbers, entries)
         _weigh(bag_ids, own_counts, bag_edges, weights, unknown_weight, bag_weights, norm)
         earned[: bag_edges[ORDERS]] = 0
         for s in range(first[photos[i]], first[photos[i] + 1]):
@@ -358,7 +395,7 @@ def word_gains(tokens: Ints, starts: Longs, lengths: Longs, photos: Longs, begin
             for order in range(ORDERS):
                 positions, reference_positions = lengths[i] - order, reference_lengths[s] - order
                 for reference in range(edges[s, order], edges[s, order + 1]):
-                    entry = _entry(places, ids[reference], size)
+                    entry = _entry(numbers, entries, ids[reference], size)
                     if entry == UNKNOWN:
                         continue
                     share = positions if normalised else 1

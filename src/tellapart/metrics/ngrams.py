@@ -1,7 +1,7 @@
 """N-grams of token ids: counted, numbered, weighed by how many photos have them, and compared with references.
 
 An n-gram (n = 1..4) is a pair: the number of its first n - 1 tokens, and its last token.  Both fit one 64-bit key,
-which the table stores whole, so two n-grams can never be taken for each other, whatever the vocabulary.
+which the table stores whole, so two n-grams can never be taken for each other.
 
 Everything here is read only once it is made: threads may share it, and processes may pickle it.
 """
@@ -44,7 +44,7 @@ class Frequencies:
 
 
 class References:
-    """What people said of each photo, counted once, to compare any number of captions with.
+    """The references of each photo, counted once, to compare any number of captions with.
 
     Document frequencies come from these references, each photo being a document, or from `frequencies`.
     """

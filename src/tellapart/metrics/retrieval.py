@@ -10,7 +10,7 @@
     self R@K            as R@K, but the listener is the captioner itself: log p(caption | photo)
 
 A tie counts against the caption.  Every measure is given as sums over photos, so that intervals and paired tests are
-those of `bootstrap`.  A photo with several captions counts once, by their mean; a photo without one is nobody's target
+those of `bootstrap`.  A photo with several captions counts once, by their mean; a photo without one is no target
 and stays a distractor.
 
 The look-alikes of GEG are mined by the retriever's own image embeddings.  (The paper goes by way of their captions,
@@ -262,7 +262,7 @@ class Found:
 def find(captions: Floats, own: Numbers, among: Gallery, what: str) -> Found:
     """Look for the photos of captions (N, E), whose own photos are `own` (N,); `what` is the progress bar's name."""
     if not len(captions):
-        raise ValueError("there is no caption to look for a photo by")
+        raise ValueError("there is no caption to search with")
     pool_of = np.full((len(among.pools), len(among.photos)), -1, np.int64)
     for shuffle, cut in enumerate(among.pools):
         pool_of[shuffle, cut.ravel()] = np.repeat(np.arange(len(cut)), cut.shape[1])
@@ -386,7 +386,7 @@ def text_to_text(
                another.
     """
     if counts.min(initial=1) < 1 or (of_people and counts[own].min(initial=2) < 2):
-        raise ValueError("a photo has no reference to be known by")
+        raise ValueError("a photo has no reference")
     groups = np.full((len(references), 0), -1) if groups is None else groups
     parts = [(np.zeros(0, np.int64), np.zeros(0, bool))]
     with Progress("text to text", len(captions), unit="caption") as bar:

@@ -13,7 +13,7 @@ from tellapart.metrics.caption_files import Captions, Paired
 from tellapart.metrics.frequencies import WordFrequencies
 from tellapart.metrics.measures import MEASURES, RENAMED
 from tellapart.metrics.measures.measure import Measure
-from tellapart.metrics.scoring_inputs import LOOK_ALIKES, ScoringInputs
+from tellapart.metrics.scoring_inputs import LOOK_ALIKES, ScoringInputs, no_search_for_cycles
 from tellapart.metrics.statistics import Statistics
 from tellapart.metrics.training_captions import TrainingCaptions
 from tellapart.progress import Progress
@@ -114,6 +114,7 @@ def measure(
     )[0]
 
 
+@no_search_for_cycles()
 def compare(
     models: Sequence[Any],
     references: Any,
@@ -126,8 +127,8 @@ def compare(
 ) -> list[Scores]:
     """`measure` for captions of several models, on the photos that all of them captioned."""
     asked = chosen(metrics)  # before anything is read: a misspelt name should not cost a minute
-    people, table = as_references(references, split), document_frequencies(df)
-    known = as_training(training)
+    table, known = document_frequencies(df), as_training(training)
+    people = as_references(references, split)
     pairs = [caption_files.pair(as_captions(captions), people, allow_missing=allow_missing) for captions in models]
     common = set.intersection(*(set(paired.ids) for paired in pairs))
     if not common:
@@ -168,7 +169,7 @@ def _run(inputs: ScoringInputs, paired: Paired, chosen: Chosen, df: str, bar: Pr
 
 def _not_given(measure: Measure, inputs: ScoringInputs) -> str | None:
     """What a measure needs and was not given; nothing if it has all."""
-    if "several captions" in measure.needs and inputs.most_captions < 2:
+    if "several captions" in measure.needs and max(inputs.caption_counts, default=0) < 2:
         return "it compares several captions of one photo, and there is one each."
     if "training captions" in measure.needs and inputs.training is None:
         return "it needs the captions that the model was trained on: --training DATA.json (in Python, training=...)."
@@ -183,8 +184,8 @@ def settings(inputs: ScoringInputs, df: str) -> dict[str, str]:
     """What figures of a run may depend on beside the captions, for their signatures."""
     return {
         "tok": "ptb",
-        "refs": _span([len(texts) for texts in inputs.reference_words]),
-        "captions": _span([len(texts) for texts in inputs.all_words]),
+        "refs": _span(inputs.reference_counts),
+        "captions": _span(inputs.caption_counts),
         "df": df if df in ("self", "coco") else Path(df).name,
         "look-alikes": f"references-{LOOK_ALIKES}",
         "training": inputs.training.signature if inputs.training else "none",
@@ -230,7 +231,7 @@ def chosen(metrics: str | Sequence[str] | None) -> Chosen:
 
 
 def without_references(training: TrainingCaptions | None) -> list[str]:
-    """Measures that can be computed of photos that nobody has described."""
+    """Measures that can be computed of photos without references."""
     lacking = {"references", "several captions", "Java"} | (set() if training else {"training captions"})
     return [name for name, measure in MEASURES.items() if lacking.isdisjoint(measure.needs)]
 

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from tellapart.metrics import look_alikes
 from tellapart.metrics.frequencies import WordFrequencies
 from tellapart.metrics.ngrams import References
-from tellapart.metrics.sentences import Grouped, Sentences, Words
+from tellapart.metrics.sentences import Grouped, Sentences, Words, edges
+from tellapart.metrics.tokenize.numbering import numbered
 from tellapart.metrics.tokenize.tokenizer import tokenize_file
 from tellapart.metrics.training_captions import TrainingCaptions
 
@@ -73,11 +74,12 @@ class ScoringInputs:
 
     @cached_property
     def caption_ids(self) -> Sentences:
-        return self._words.join(self.words)
+        return numbered(self.texts, self._words)
 
     @cached_property
     def reference_ids(self) -> Grouped:
-        return self._words.join_groups(self.reference_words)
+        flat = list(chain.from_iterable(self._raw_references))
+        return Grouped(numbered(flat, self._words), edges(self._raw_references))
 
     # Where n-grams are counted, the COCO evaluation splits words once more, at blanks of every kind: a fraction such as
     # "1 1/2" is one word with a no-break space to ROUGE-L, and two to BLEU and CIDEr.
@@ -89,17 +91,20 @@ class ScoringInputs:
     @cached_property
     def references(self) -> References:
         table = self._frequencies.ngrams if self._frequencies else None
-        split = (
-            self.reference_ids
-            if self.reference_words_split is self.reference_words
-            else self._words.join_groups(self.reference_words_split)
-        )
+        split = self.reference_ids
+        if self._words_with_blanks:
+            split = self._words.join_groups(self.reference_words_split)
         return References(split, table)
 
     @cached_property
     def captions_split(self) -> Sentences:
-        (split,) = _split([self.words])
-        return self.caption_ids if split is self.words else self._words.join(split)
+        ids = self.caption_ids
+        return self._words.join(*_split([self.words])) if self._words_with_blanks else ids
+
+    @property
+    def _words_with_blanks(self) -> bool:
+        """Whether any word has blanks, of all that have been met."""
+        return not all(map(str.isprintable, self._words))
 
     @cached_property
     def all_captions_split(self) -> Grouped:
@@ -110,8 +115,13 @@ class ScoringInputs:
         return look_alikes.by_references(self.reference_ids, LOOK_ALIKES)
 
     @property
-    def most_captions(self) -> int:
-        return max(map(len, self._raw_captions), default=0)
+    def caption_counts(self) -> list[int]:
+        """How many captions each photo has."""
+        return list(map(len, self._raw_captions))
+
+    @property
+    def reference_counts(self) -> list[int]:
+        return list(map(len, self._raw_references))
 
 
 def _split(groups: list[list[list[str]]]) -> list[list[list[str]]]:
@@ -123,14 +133,14 @@ def _split(groups: list[list[list[str]]]) -> list[list[list[str]]]:
 
 
 def _tokenized(groups: Sequence[Sequence[str]]) -> list[list[list[str]]]:
-    with _no_search_for_cycles():
+    with no_search_for_cycles():
         words = tokenize_file(list(chain.from_iterable(groups)))
     ends = list(accumulate(map(len, groups), initial=0))
     return [words[start:stop] for start, stop in pairwise(ends)]
 
 
 @contextmanager
-def _no_search_for_cycles() -> Iterator[None]:
+def no_search_for_cycles() -> Iterator[None]:
     """Lists of words hold no cycles, and looking for some in a hundred thousand lists takes as long as making them."""
     was_on = gc.isenabled()
     gc.disable()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Sentences:
-    """Sentence i is `tokens[starts[i] : starts[i] + lengths[i]]`; what lies between sentences is never looked at."""
+    """Sentence i is `tokens[starts[i] : starts[i] + lengths[i]]`; tokens between sentences are never read."""
 
     tokens: NDArray[np.int32]
     starts: NDArray[np.int64]  # (S,)
@@ -51,14 +51,14 @@ class Grouped:
 
     @staticmethod
     def join(groups: Sequence[Sequence[Sequence[int]]]) -> Grouped:
-        return Grouped(Sentences.join(list(chain.from_iterable(groups))), _edges(groups))
+        return Grouped(Sentences.join(list(chain.from_iterable(groups))), edges(groups))
 
     def __len__(self) -> int:
         return len(self.first) - 1
 
 
 def check_photos(captions: Sentences, photos: NDArray[np.int64], count: int) -> None:
-    """Each caption is of one of `count` photos: a kernel would read whatever lies in memory."""
+    """Each caption is of one of `count` photos: a kernel would read beyond its arrays."""
     if photos.shape != (len(captions),):
         raise ValueError(f"{len(captions)} captions, but photos for {len(photos)}")
     if len(photos) and not 0 <= photos.min() <= photos.max() < count:
@@ -77,11 +77,14 @@ class Words:
     def __iter__(self) -> Iterator[str]:
         return iter(self._ids)
 
+    def __getitem__(self, word: str) -> int:
+        return self._ids[word]
+
     def join(self, sentences: Sequence[Sequence[str]]) -> Sentences:
         return _joined(sentences, map(self._ids.__getitem__, chain.from_iterable(sentences)))
 
     def join_groups(self, groups: Sequence[Sequence[Sequence[str]]]) -> Grouped:
-        return Grouped(self.join(list(chain.from_iterable(groups))), _edges(groups))
+        return Grouped(self.join(list(chain.from_iterable(groups))), edges(groups))
 
 
 class _Ids(dict[str, int]):
@@ -95,5 +98,6 @@ def _joined(sentences: Sequence[Sized], tokens: Iterable[int]) -> Sentences:
     return Sentences(np.fromiter(tokens, np.int32, int(lengths.sum())), lengths.cumsum() - lengths, lengths)
 
 
-def _edges(groups: Sequence[Sized]) -> NDArray[np.int64]:
+def edges(groups: Sequence[Sized]) -> NDArray[np.int64]:
+    """(P + 1,) where the sentences of each group begin when they follow each other."""
     return np.concatenate([[0], np.cumsum(np.fromiter(map(len, groups), np.int64, len(groups)))])

@@ -1,6 +1,6 @@
-"""What measures and rewards both ask of similarities, written once: numpy arrays and torch tensors do the same here.
+"""Functions of similarities that measures and rewards share, for numpy arrays and torch tensors alike.
 
-(Measures are numpy, so that `score` starts quickly; rewards are torch, on whatever device the captions are.)
+(Measures are numpy, so that `score` starts quickly; rewards are torch, on the device of the captions.)
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def gap_to_mean(own: Array, group: Array, exists: Array) -> Array:
     """How much better a caption fits its own photo than it fits a group on average: G_avg (GEG, Eq. 3).
 
     own      (N,)   similarity of each caption to its photo
-    group    (N, k) to the look-alikes of that; finite, whatever it is where there is none
+    group    (N, k) to the look-alikes of that; any finite value where there is none
     exists   (N, k) False where there is no further look-alike
     returns  (N,)   `own` where there is none at all
     """

@@ -111,7 +111,7 @@ class _Runner:
         if self._folder is None:
             return self._run(request, len(batch))
         kept = self._folder / "spice" / "results" / f"{hashlib.sha256(request).hexdigest()}.json"
-        with suppress(OSError, ValueError, UserError):  # whatever is wrong with it, it can be computed anew
+        with suppress(OSError, ValueError, UserError):  # a damaged one is computed again
             return _check(json.loads(kept.read_bytes()), len(batch))
         results = self._run(request, len(batch))
         with suppress(UserError):  # a cache that cannot be written costs time, not the result
@@ -157,7 +157,7 @@ class _Runner:
         out.unlink(missing_ok=True)
         command = [java, f"-Xmx{self._memory}", "-jar", "launcher.jar", "in.json", "-out", "out.json"]
         command += ["-subset", "-silent", *(["-cache", str(parses)] if parses else [])]
-        try:  # `run` kills the child whatever interrupts it
+        try:  # `run` kills the child on any interruption
             ended = subprocess.run(command, cwd=folder, capture_output=True, stdin=subprocess.DEVNULL, check=False)
         except OSError as error:
             return f"{java} cannot be started ({error.strerror})."
@@ -219,7 +219,7 @@ def _complaint(output: str, code: int) -> str:
     errors = [
         line for line in lines if re.search(r"\w(Error|Exception)\b|^Error", line) and not line.endswith("input:")
     ]
-    line = (causes or errors or lines or ["it said nothing"])[-1].removeprefix("Caused by: ")
+    line = (causes or errors or lines or ["it printed nothing"])[-1].removeprefix("Caused by: ")
     return f"{line.rstrip('.')[:500]} (exit code {code})."
 
 

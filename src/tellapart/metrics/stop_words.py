@@ -3,6 +3,7 @@
 Numbers, colours and places ("two", "red", "left") are content words.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 STOP_WORDS = frozenset(
@@ -37,3 +38,13 @@ def breaks_off(words: Sequence[str]) -> bool:
 
 def content(words: Iterable[str]) -> list[str]:
     return [word for word in words if word not in STOP_WORDS]
+
+
+def flaws(words: Sequence[str]) -> int:
+    """What re-ranking counts against a caption: repeated content words, and breaking off.
+
+    >>> flaws("a red bus and a red red car on a".split())
+    3
+    """
+    times = Counter(content(words))
+    return times.total() - len(times) + breaks_off(words)

@@ -246,7 +246,7 @@ def _ensemble(names: list[str], loaded: list[Model]) -> Model:
         # One may take a stream that the other does not need; what both take must be the same.
         if any(inputs.setdefault(stream, identity) != identity for stream, identity in model.inputs.items()):
             raise UserError(
-                f"{names[0]} and {name} learned from features of different encoders; models that speak together must "
+                f"{names[0]} and {name} learned from features of different encoders; models of an ensemble must "
                 "share theirs."
             )
     sha256 = hashlib.sha256(" ".join(model.sha256 for model in loaded).encode()).hexdigest()
@@ -337,7 +337,7 @@ def start_from(name: str | Path, captioner: nn.Module, inputs: Inputs) -> None:
         )
     for stream, encoder in inputs.items():
         other = theirs[stream]
-        # With more frames there are more rows of the same kind, so that a captioner of photos can go on with clips.
+        # With more frames there are more rows of the same kind, so a captioner of photos can be fine-tuned on clips.
         fields = sorted((encoder.keys() | other.keys()) - {"frames"})
         if (field := next((key for key in fields if encoder.get(key) != other.get(key)), None)) is None:
             continue

@@ -75,7 +75,7 @@ def from_identity(identity: dict[str, Any], device: torch.device, folders: Itera
 
 
 def _named_by_user(name: str, sha256: str) -> Path:
-    """A model that somebody sent must not decide what is read from this machine."""
+    """A downloaded model must not decide what is read from this machine."""
     for path in paths.encoders():
         for found in (path, path / name):
             if found.name == name and (files.is_file(found) or files.is_folder(found)):

@@ -1,4 +1,4 @@
-"""Several captioners that grew from the same weights as one: the mean of their weights.
+"""One captioner from several that started from the same weights: the mean of their weights.
 
 Runs of one recipe with several seeds average to one that generalises better than any of them, at the cost of one (model
 soups, Wortsman et al., 2022).  Runs with different rewards average to what lies between them, and the shares choose

@@ -67,11 +67,11 @@ def load(folder: Path, settings: dict[str, Any], device: torch.device) -> models
 
 
 def _allowed(name: str, folder: Path) -> str:
-    """A model that somebody sent must not decide what is read from this machine: a base lies beside it, is an embedded
+    """A downloaded model must not decide what is read from this machine: a base lies beside it, is an embedded
     one or on the hub, or the user names it."""
     path = Path(name)
-    elsewhere = path.is_absolute() or ".." in path.parts or path.exists()  # otherwise an embedded one, or a hub id
-    if not elsewhere or path.parent == folder.absolute().parent or path in paths.encoders():
+    local = path.is_absolute() or ".." in path.parts or path.exists()  # otherwise an embedded one, or a hub id
+    if not local or path.parent == folder.absolute().parent or path in paths.encoders():
         return name
     raise UserError(
         f"{folder} was trained over the model {name}; a model does not decide what is read from outside of its own "

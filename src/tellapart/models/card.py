@@ -75,7 +75,7 @@ def model_card(config: models.Config, *, title: str, words: int, metrics: Mappin
     rows = [("captioner", f"{config.name}: {settings}"), ("vocabulary", f"{words} words")]
     for stream, encoder in config.inputs.items():
         alone = len(config.inputs) == 1
-        sees = f"{encoder.get('name')} {_looking(encoder)}".strip()
+        sees = f"{encoder.get('name')} {_resolution(encoder)}".strip()
         rows.append(("photos are seen by" if alone else f"{stream} come from", sees))
         if sha256 := encoder.get("weights_sha256"):
             rows.append(("with weights", f"sha256 {sha256}"))
@@ -110,11 +110,11 @@ where they come from, and refuses others.
 
 ## What it was trained on
 
-Not said by whoever shared it.  Photos and captions have licences of their own, which the weights may inherit.
+Not stated.  Photos and captions have licences of their own, which the weights may inherit.
 """
 
 
-def _looking(encoder: Mapping[str, Any]) -> str:
+def _resolution(encoder: Mapping[str, Any]) -> str:
     size, grids = encoder.get("image_size"), [encoder[key] for key in ("grid", "coarse") if encoder.get(key)]
     cells = " and ".join(f"{grid} x {grid} cells" for grid in grids)
     return f"at {size} x {size} pixels, {cells}" if size and cells else ""

@@ -22,7 +22,7 @@ _alive = WeakValueDictionary[str, PhotoEncoder]()  # while some model sees by th
 
 
 def encoder_from(identity: dict[str, Any], device: torch.device, folders: Iterable[Path] = ()) -> PhotoEncoder:
-    """The encoder that config.json names; refuses if its weights here, or its ways of looking, are others.
+    """The encoder that config.json names; refuses if its weights here, or its preprocessing, differ.
 
     It is frozen, and large: models that see by the same one share it.
 
@@ -32,12 +32,12 @@ def encoder_from(identity: dict[str, Any], device: torch.device, folders: Iterab
 
     if identity.get("from") == "elsewhere":
         name = identity.get("name")
-        raise UserError(f"the model learned from {name}, features that were made elsewhere, and cannot look at photos.")
+        raise UserError(f"the model was trained on imported features ({name}) and cannot encode photos.")
     key = json.dumps([identity, str(device), *map(str, paths.encoders())], sort_keys=True)
     identity = dict(identity)
     try:
         sha256 = str(identity.pop("weights_sha256"))
-        looking = {key: identity.pop(key) for key in ("fit", "mean", "std") if key in identity}
+        preprocessing = {key: identity.pop(key) for key in ("fit", "mean", "std") if key in identity}
         tuned = identity.pop("tuned", "")
         config = EncoderConfig(**identity)
         if list(map(type, astuple(config))) != list(map(type, astuple(EncoderConfig()))):
@@ -53,11 +53,11 @@ def encoder_from(identity: dict[str, Any], device: torch.device, folders: Iterab
             f"the model was trained on features of {encoder.config.name} with weights {sha256[:8]}, "
             f"but the weights installed here are {encoder.weights_sha256[:8]}."
         )
-    here = json.loads(json.dumps(encoder.identity))
-    if changed := [key for key, value in looking.items() if value != here.get(key)]:
+    current = json.loads(json.dumps(encoder.identity))
+    if changed := [key for key, value in preprocessing.items() if value != current.get(key)]:
         raise UserError(
-            f"the model was trained on photos that {config.name} saw otherwise: {changed[0]} was {looking[changed[0]]} "
-            f"and is {here.get(changed[0])} now."
+            f"the model was trained with other preprocessing of {config.name}: {changed[0]} was "
+            f"{preprocessing[changed[0]]} and is {current.get(changed[0])} now."
         )
     _alive[key] = encoder
     return encoder
@@ -66,7 +66,7 @@ def encoder_from(identity: dict[str, Any], device: torch.device, folders: Iterab
 def _encoder_here(config: EncoderConfig, sha256: str, device: torch.device) -> PhotoEncoder:
     """The encoder of a name or hub id; or, where it is a folder, the one of those that the user names.
 
-    A model that somebody sent must not decide what is read from this machine.
+    A downloaded model must not decide what is read from this machine.
     """
     from tellapart.models import clip_words, parts
 

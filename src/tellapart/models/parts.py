@@ -2,7 +2,7 @@
 
 parts/HASH   a model folder of its own, named by the beginning of the hash of its weights
 
-A model that somebody sent reads nothing outside of its own folder, so these lie in it.  Their weights are in half
+A downloaded model reads nothing outside its own folder, so these are in it.  Their weights are in half
 precision, as those of bundled encoders are, and so they are used wherever they come from: a run and its copies see
 the same.
 """

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 INSTALL = "pip install 'tellapart[vlm]'"
 OWN_PROMPT = "tellapart_prompt"  # in config.json of a model that we trained
-PROMPTS = {  # model_type: what a model of this kind was trained to go on from or to answer; others are asked as people
+PROMPTS = {  # model_type: what a model of this kind was trained to continue or to answer; others are asked as people
     "blip": "a picture of",
     "blip-2": "a photo of",
     "git": "",
@@ -162,7 +162,9 @@ class Loaded:
         config, text = self.network.config, self.network.config.get_text_config(decoder=True)
         count, size = len(self.tokenizer), int(text.vocab_size)
         if count > size:
-            raise UserError(f"{self.source}: the tokenizer has {count} tokens, and the model {size}: it is of another.")
+            raise UserError(
+                f"{self.source}: the tokenizer has {count} tokens, and the model {size}: they do not match."
+            )
         own = getattr(text, "sep_token_id", None) if self.kind == "blip" else None
         stated = [own, self.network.generation_config.eos_token_id, text.eos_token_id, self.tokenizer.eos_token_id]
         ends = next((token for token in stated if token is not None), None)
@@ -233,7 +235,7 @@ def _refuse_others(source: str, folder: Path) -> str:
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
         if "auto_map" in config:
-            raise UserError(f"{source} needs a program that comes with it (auto_map in config.json), which is not run.")
+            raise UserError(f"{source} needs code from its repository (auto_map in config.json), which is never run.")
         raise UserError(f"{source} is a model of the type {str(kind)[:60]!r}, which this transformers does not know.")
     if kind not in CAPTIONERS:
         raise UserError(f"{source} is a model of the type {kind!r}, which does not caption photos.")

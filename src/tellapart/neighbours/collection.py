@@ -65,7 +65,7 @@ def look_alikes(
 @dataclass
 class Collection:
     examples: list[Example]
-    problems: list[str] = field(default_factory=list)  # a sentence for whatever could not be used
+    problems: list[str] = field(default_factory=list)  # a sentence for each problem
 
 
 def collect(paths: Paths, split: str | None = None) -> Collection:
@@ -98,7 +98,7 @@ def group(
         duplicates_above = vectors.duplicates_above
     rule = replace(rule, duplicates_above=duplicates_above, retriever=vectors.name, retriever_sha256=vectors.sha256)
     if rule.by == "caption":
-        vectors.of_captions([])  # one that reads none says so before it has looked at all photos
+        vectors.of_captions([])  # one that reads none says so before it has read all photos
     if not vectors.sees_photos:  # vectors of captions do not tell which photos are nearly the same
         rule = replace(rule, duplicates_above=1.0)
     known = vectors.of_photos(collection.examples)
@@ -108,7 +108,7 @@ def group(
     if rule.by == "caption":
         of_photo = np.repeat(np.arange(len(examples)), [len(example.captions) for example in examples])
         captions = Captions(vectors.of_captions([text for example in examples for text in example.captions]), of_photo)
-    groups = mine(photos, known.vectors, rule, captions, looks=known.looks)
+    groups = mine(photos, known.vectors, rule, captions, appearance=known.looks)
     groups.failed = known.failed
     if alike_above == "calibrated":
         alike_above = None

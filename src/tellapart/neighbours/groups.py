@@ -9,7 +9,7 @@
 
 A photo is named by its position in "photos", counted from 0; `file` is relative to the groups file or absolute.
 A photo's exact copies and near-duplicates are not among its look-alikes: no caption could tell those apart.  They make
-up a set, such as the frames of a burst: whatever is a copy or a near-duplicate of a photo of the set is in it as well.
+up a set, such as the frames of a burst: every copy and near-duplicate of a photo of the set is in it as well.
 "sets" is there for other programs; it follows from the photos and is not read again.
 """
 
@@ -114,7 +114,7 @@ class Groups:
 
     @classmethod
     def empty(cls, rule: Rule, photos: list[Photo]) -> Groups:
-        """Nobody looks like anybody yet."""
+        """Without look-alikes yet."""
         shape = len(photos), rule.k
         return cls(rule, photos, np.full(shape, -1), np.zeros(shape, np.float32))
 

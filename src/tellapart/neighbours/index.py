@@ -2,7 +2,7 @@
 
 Vectors are put into lists, each around a centre found by k-means.  A query looks only into the lists whose centres are
 nearest to it.  How many lists, is found out by measuring: a sample of queries is searched exactly too, and the number
-is doubled until the wanted share of true neighbours is found.  That share is kept with the index, to be told to people.
+is doubled until the wanted share of true neighbours is found.  That share is kept with the index, and reported.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _choose_probes(index: Index, k: int, recall: float, random: np.random.Genera
 
 
 def _k_means(vectors: Vectors, lists: int, random: np.random.Generator) -> Tensor:
-    """(lists, D) centres of a sample.  A centre that is nearest to nothing takes the place of a vector drawn anew."""
+    """(lists, D) centres of a sample.  A centre that is nearest to nothing takes the place of a new random vector."""
     chosen = np.sort(random.permutation(len(vectors))[: lists * _SAMPLE])
     sample = torch.from_numpy(vectors[chosen])
     centres = sample[torch.from_numpy(random.permutation(len(sample))[:lists])]

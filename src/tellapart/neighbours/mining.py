@@ -1,12 +1,12 @@
-"""Which photos of a collection look alike: by the vectors of the photos, or by what is said of them.
+"""Which photos of a collection look alike: by the vectors of the photos, or of their captions.
 
 By image: the photos whose vectors are nearest to the target's.
 By caption (the similar groups of GEG): the score of a photo is the best fit of any of its captions to the target.
 
 Photos are compared within their split only.  Photos with the same bytes count as one, by the name of the first; the
 others are its exact copies.  What is more alike than `duplicates_above` is a near-duplicate and no look-alike: by
-`looks`, features that know what a photo looks like, for a retriever's vectors know what it is about, and two bathrooms
-are as near to each other there as two copies of one photo.  Near-duplicates make up sets, such as the frames of a
+`appearance`, features of what a photo looks like.  A retriever's vectors say what it is about: two bathrooms are as
+near to each other there as two copies of one photo.  Near-duplicates make up sets, such as the frames of a
 burst: nothing of a photo's own set is its look-alike, and of another set only the most similar one is.
 """
 
@@ -29,10 +29,10 @@ _MORE = 4  # neighbours beyond those wanted, in the place of near-duplicates; an
 
 @dataclass(frozen=True)
 class Captions:
-    """What is said of the photos, as vectors in one space with those of the photos."""
+    """Captions of the photos, as vectors in one space with those of the photos."""
 
     vectors: Vectors  # (M, E)
-    photo: NDArray[np.int64]  # (M,) the position of the photo of which it is said
+    photo: NDArray[np.int64]  # (M,) the position of its photo
 
 
 def mine(
@@ -41,11 +41,11 @@ def mine(
     rule: Rule,
     captions: Captions | None = None,
     *,
-    looks: Vectors | None = None,
+    appearance: Vectors | None = None,
 ) -> Groups:
     """The groups of photos whose vectors (P, E) are given; `captions` for the rule by caption.
 
-    looks  (P, D) what near-duplicates are known by; default: the vectors
+    appearance  (P, D) features by which near-duplicates are found; default: the vectors
     """
     if not len(photos) == len(vectors):
         raise ValueError(f"{len(photos)} photos and {len(vectors)} vectors")
@@ -61,7 +61,7 @@ def mine(
     for position, photo in enumerate(photos):
         by_split.setdefault(photo.split, []).append(position)
     for members in by_split.values():
-        _mine_split(groups, np.array(members), vectors, captions, looks)
+        _mine_split(groups, np.array(members), vectors, captions, appearance)
     return groups
 
 
@@ -70,7 +70,7 @@ def _mine_split(
     members: NDArray[np.int64],
     vectors: Vectors,
     captions: Captions | None,
-    looks: Vectors | None,
+    appearance: Vectors | None,
 ) -> None:
     same: dict[str, list[int]] = {}
     for position in members.tolist():
@@ -78,7 +78,7 @@ def _mine_split(
     copies = list(same.values())
     first = np.array([positions[0] for positions in copies])  # (U,) the photo that stands for its copies
     rule = groups.rule
-    alike = Search((vectors if looks is None else looks)[first], rule.k + _MORE)
+    alike = Search((vectors if appearance is None else appearance)[first], rule.k + _MORE)
     duplicates = _near_duplicates(alike, rule.duplicates_above)
     pairs = ((one, other) for one, others in duplicates.items() for other, _ in others)
     set_of = joined(len(first), pairs)  # (U,)
@@ -92,7 +92,7 @@ def _mine_split(
         fitting = Search(captions.vectors[here], usual * (rule.k + 1), queries=vectors[first])
     else:
         of_photo = np.arange(len(first))
-        reuse = rule.metric == "cosine" and looks is None
+        reuse = rule.metric == "cosine" and appearance is None
         fitting = alike if reuse else Search(vectors[first], rule.k + _MORE, metric=rule.metric)
     indices, scores = _look_alikes(fitting, of_photo, rule.k, set_of)
     if rule.metric == "cosine":  # zeros, such as of a photo known by captions that has none: equally like everything

@@ -24,5 +24,5 @@ class StepResult(NamedTuple):
 
     loss: Tensor
     weight: float  # words, say, where the loss is a mean over words
-    line: dict[str, float]  # for the log: the loss, and means over what is weighed, or over `captions`
+    log: dict[str, float]  # the loss, and means over what is weighed, or over `captions`
     captions: int | None = None  # in the share, where they are what is counted

@@ -1,4 +1,4 @@
-"""What makes a retriever: captions and what they are about should meet, and others should not.
+"""Contrastive losses of retrievers: captions should be near what they describe, and far from others.
 
 B photos, N = B*K captions grouped by photo, E embedding size; all embeddings of unit norm.
 """
@@ -36,7 +36,7 @@ def max_violation(
     """VSE++: a pair must beat its hardest other photo and its hardest other caption in the batch by a margin.
 
     hardest  False: it must beat every other one, and the shortfalls are averaged: a start from which the hardest are
-             worth looking at, for at first they are hard by chance
+             useful: at first they are hard by chance
 
     Mean over pairs, so that the learning rate need not follow the batch size; the authors' program has the sum.
     """

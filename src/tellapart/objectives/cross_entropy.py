@@ -1,4 +1,4 @@
-"""Cross-entropy: make the people's captions likely, word by word."""
+"""Cross-entropy: make the references likely, word by word."""
 
 from __future__ import annotations
 

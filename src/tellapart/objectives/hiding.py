@@ -1,4 +1,4 @@
-"""Regions that a captioner does not see in a step: what it says must not hang on one of them."""
+"""Regions that a captioner does not see in a step: its captions must not depend on a single one."""
 
 from __future__ import annotations
 

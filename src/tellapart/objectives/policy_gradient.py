@@ -1,4 +1,4 @@
-"""Policy gradient: what the captioner says becomes likelier by as much as its reward is above that of the rest.
+"""Policy gradient: a sampled caption becomes likelier by how far its reward is above the baseline.
 
 REINFORCE (Williams, 1992) for captions, self-critical training (SCST; Rennie et al., 2017) and what grew out of them:
 where captions come from, what they are compared with, how advantages are scaled and how the loss is summed up are
@@ -61,7 +61,7 @@ def policy_gradient(
 def divergence(logp: Tensor, before: Tensor, mask: Tensor) -> Tensor:
     """How far the policy has gone from where it was, in nats a word: an estimate of KL(policy || before) from samples.
 
-    logp, before  (N, T)  of the words said, by the policy and by the model before
+    logp, before  (N, T)  of the words, by the policy and by the model before
 
     Schulman's third estimator, r - 1 - ln r with r = p_before / p: never negative, and with less noise than ln r.
     """
@@ -149,7 +149,7 @@ class PolicyGradient:
             above = baselines.whitened(above, rollout.mask, len(above) if config.whiten == "batch" else samples)
         if forced is not None:
             above = torch.cat([torch.ones_like(above[:, : forced.shape[1]]), above[:, forced.shape[1] :]], 1)
-        learned = rollout.mask & ~rollout.logp.isneginf()  # a reference may have words that are never said
+        learned = rollout.mask & ~rollout.logp.isneginf()  # a reference may have words that are banned
         logp = rollout.logp.masked_fill(~learned, 0.0)
         loss, weight = policy_gradient(logp, above, learned, config.reduction)
         line = {

@@ -48,7 +48,7 @@ class Entry:
     name: str  # of the class; its settings are the dataclass `<name>Config` beside it
     reads: Literal["words", "sentences"]
     sees: Literal["photos", "references"]
-    line: str
+    description: str
 
     def load(self) -> tuple[type[nn.Module], type]:
         """The network's class and the dataclass of its settings."""

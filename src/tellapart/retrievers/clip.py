@@ -82,13 +82,13 @@ class ClipReader:
         return tokens
 
     def require_words_of(self, words: Tokenizer) -> None:
-        """It reads text, whatever the words."""
+        """It reads text, not words."""
 
     def read_tokens(self, tokens: Tensor, words: Tokenizer) -> Tensor:
         return self.read([words.decode(caption) for caption in tokens.tolist()])
 
     def _count(self, count: int, cut: int) -> None:
-        """Captions come in many batches; how many were too long can be said when the last has been read."""
+        """Captions come in many batches; how many were too long is reported when the last has been read."""
         if cut and not self._cut:
             atexit.register(self.announce)
         self._captions, self._cut = self._captions + count, self._cut + cut
@@ -105,7 +105,7 @@ def _tokenizer(pretrained: clip.Pretrained) -> Any:
     from transformers import AutoTokenizer
 
     folder, text = pretrained.folder, pretrained.network.config.text_config
-    if not any((folder / file).exists() for file in _VOCABULARIES):  # transformers would go on with an empty one
+    if not any((folder / file).exists() for file in _VOCABULARIES):  # transformers would continue with an empty one
         raise UserError(f"{folder} has no tokenizer: none of {', '.join(_VOCABULARIES)}.")
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)

@@ -111,7 +111,7 @@ class SentenceReader:
         return self.read([words.decode(caption) for caption in tokens.tolist()])
 
     def require_words_of(self, words: Tokenizer) -> None:
-        """It reads text, whatever the words."""
+        """It reads text, not words."""
 
     def prepare(self, captions: Sequence[str], max_words: int, cache: Path) -> Prepared:
         return _PreparedVectors(self.encoder.embed_and_keep(captions, cache))  # read whole: nothing grows with length

@@ -54,7 +54,7 @@ class Retriever:
     def embed_captions(self, captions: Sequence[str]) -> Tensor:
         """-> (N, E) unit norm; a caption without a word is like nothing: zeros"""
         parts = [
-            self._embed(self.reader.read(batch)) * _says_something(batch)[:, None].to(self.device)
+            self._embed(self.reader.read(batch)) * _has_words(batch)[:, None].to(self.device)
             for batch in batched(captions, _BATCH)
         ]
         return torch.cat(parts) if parts else torch.zeros(0, self.size, device=self.device)
@@ -83,5 +83,5 @@ class Retriever:
         return self.towers.embed_captions(read.to(self.device))
 
 
-def _says_something(captions: Sequence[str]) -> Tensor:
+def _has_words(captions: Sequence[str]) -> Tensor:
     return torch.tensor([any(map(str.isalnum, caption)) for caption in captions])

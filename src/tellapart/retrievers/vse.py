@@ -36,7 +36,7 @@ class VSE(nn.Module):
         self.gru = nn.GRU(c.word_size, c.size, batch_first=True)
         self.linear = nn.Linear(c.size, c.size) if c.linear_captions else nn.Identity()
         self.images = nn.Linear(c.feature_size, c.size)
-        # A hinge needs no scale.  This one serves whoever wants probabilities: at a margin of 0.2 it makes a caption
+        # A hinge needs no scale.  This one is for probabilities: at a margin of 0.2 it makes a caption
         # that has learned its lesson about e^4 = 55 times as likely for its photo as for the hardest other.
         self.log_scale: Tensor
         self.register_buffer("log_scale", torch.tensor(math.log(20.0)))

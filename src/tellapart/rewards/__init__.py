@@ -25,7 +25,7 @@ class SampledCaptions:
     photos: Tensor  # (N,) position in the data of each caption's photo
     reference: Tensor | None = None  # (N,) which of its photo's references a caption is; -1 where it is none of them
     progress: float = 0.0  # of the training, from 0 to 1: for rewards that grow harder
-    texts: Sequence[str] | None = None  # of each caption, where the captioner speaks in parts of words
+    texts: Sequence[str] | None = None  # of each caption, where the captioner's tokens are parts of words
 
     def of(self, rows: Tensor) -> SampledCaptions:
         """These captions alone: (n,) indices."""

@@ -4,7 +4,7 @@
     reward.score(["a red bus on a bridge"], ["coco/391895.jpg"])
 
 What a reward needs of the photos is in a pool (`rewards.pool`).  It can be pickled: a process that gets it opens the
-pool anew, whose numbers are memory-mapped.
+pool again, whose numbers are memory-mapped.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class CaptionReward:
         captions = [texts[place] for place in order.tolist()]
         vocabulary = self._context.vocabulary
         words, mask = padded([[*vocabulary.encode(text), vocabulary.eos] for text in captions], vocabulary.pad)
-        self._say_if_cut(mask)
+        self._warn_if_cut(mask)
         sampled = SampledCaptions(words, mask, positions[order], texts=captions)
         with torch.no_grad():
             found = self._reward(sampled).per_caption(mask).float()
@@ -111,8 +111,8 @@ class CaptionReward:
         scores[order] = found
         return scores.tolist()
 
-    def _say_if_cut(self, mask: Tensor) -> None:
-        """Once: a policy may learn to write on where nobody reads."""
+    def _warn_if_cut(self, mask: Tensor) -> None:
+        """Once: a policy may learn to write beyond what is scored."""
         reads_words = "retriever" in self._context.__dict__ and isinstance(self._context.retriever.reader, WordReader)
         long = int((mask.sum(1) - 1 > MAX_WORDS).sum()) if reads_words and not self._cut else 0
         if long:

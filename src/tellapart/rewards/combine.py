@@ -49,7 +49,7 @@ class Combined:
 
     The running spreads, and what terms remember, are all that changes between calls.  A step in which a term is the
     same for all captions of a photo says nothing of the term's scale, and leaves its running spread as it is.  A term
-    that has always been so is not divided: a baseline takes away whatever it adds.
+    that has always been so is not divided: a baseline takes away all that it adds.
     """
 
     def __init__(
@@ -132,11 +132,11 @@ class Combined:
             self._running[row] = state[name].cpu()
         for name, term in self._remembering.items():
             if f"{name}/{_MEMORY}" not in state:
-                raise UserError(f"the checkpoint does not have what {name} remembers: it is of another recipe.")
+                raise UserError(f"the checkpoint has no state of {name}: it is of another recipe.")
             term.restore(state[f"{name}/{_MEMORY}"])
 
     def _rewards(self, sampled: SampledCaptions) -> dict[str, Reward]:
-        # In single precision, whatever the captioner's: in bf16, cosines of thousands of photos are often equal.
+        # In single precision, also for a captioner in bf16: in bf16, cosines of thousands of photos are often equal.
         with torch.autocast(sampled.words.device.type, enabled=False):
             rewards = {name: term(sampled) for name, term in self._terms.items()}
         for name, factors in self._of_photos.items():

@@ -1,4 +1,4 @@
-"""Rewards for saying what people say: CIDEr-D, CIDEr, BLEU, ROUGE-L and METEOR of sampled token ids.
+"""Rewards for agreeing with the references: CIDEr-D, CIDEr, BLEU, ROUGE-L and METEOR of sampled token ids.
 
 The same code as the metrics of these names, and but for METEOR without text in between.  Sampling on a GPU, the ids are
 copied to the CPU (16 KB for 200 captions of 20 words) and the rewards back: the comparison takes a microsecond or two a
@@ -31,7 +31,7 @@ class Consensus:
     """The reward of captions that are sampled for photos of a fixed set, such as a training split.
 
     references   token ids of each photo's captions, without the end token
-    end          the end token; what follows it in a sample is not looked at
+    end          the end token; what follows it in a sample is ignored
     measure      "CIDEr-D", "CIDEr", "BLEU-1" .. "BLEU-4" or "ROUGE-L"
     count_end    the end token counts as a word of captions and references: it keeps captions from breaking off
     frequencies  document frequencies for CIDEr; from these references if there are none

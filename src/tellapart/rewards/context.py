@@ -48,7 +48,7 @@ Source = tuple[Stores, Sequence[Example]]
 
 FOUND_BY = ("image", "caption")  # how look-alikes are found by the retriever; else there is a file of them
 _DEEPER = 4  # times as many where near-duplicates are dropped
-_FARTHER = 10  # times as many look-alikes are looked for where a curriculum begins with the farther ones
+_FARTHER = 10  # times as many look-alikes are searched where a curriculum begins with the farther ones
 
 
 def image_retrievers_of(config: RewardsConfig, load: Callable[[str], Retriever]) -> list[Retriever]:
@@ -64,7 +64,10 @@ def image_retrievers_of(config: RewardsConfig, load: Callable[[str], Retriever])
 def reader_of(config: RewardsConfig, load: Callable[[str], Retriever]) -> Retriever:
     retriever = load(config.text_retriever)
     if retriever.sees != "references":
-        raise UserError(f"objective.rewards.text_retriever: {retriever.name} looks at photos; it must read references.")
+        raise UserError(
+            f"objective.rewards.text_retriever: {retriever.name} compares captions with photos; "
+            "it must compare them with references."
+        )
     return retriever
 
 
@@ -199,7 +202,7 @@ class RewardContext:
         if how not in FOUND_BY:
             return self._from_file(Path(how), wanted)
         limit = self.config.near_duplicates
-        deep = wanted if limit == 1 else _DEEPER * wanted  # more are looked for where some are dropped
+        deep = wanted if limit == 1 else _DEEPER * wanted  # more are searched where some are dropped
         rule = Rule(how, k=deep, retriever=self.retriever.name, retriever_sha256=self.retriever.sha256)  # type: ignore[arg-type]
         indices, scores = self._mined(rule, self._by_retriever)
         return _without(indices, scores, scores > limit, wanted) if limit < 1 else (indices, scores)
@@ -299,4 +302,4 @@ def pooled_of(retriever: Retriever, sources: Sequence[Source]) -> Tensor:
 def _same_eyes(store: FeatureStore, retriever: Retriever) -> bool:
     if retriever.encoder is None:
         return False
-    return pooled_identity(store.seen_by) == pooled_identity(retriever.encoder.identity)
+    return pooled_identity(store.encoder_identity) == pooled_identity(retriever.encoder.identity)

@@ -52,7 +52,7 @@ def learned(files: Sequence[str], left_out: Sequence[Exclusion] = ()) -> KneserN
 def readable(files: Sequence[str], left_out: Sequence[Exclusion] = (), *, odd: bool = False) -> list[Example]:
     """The photos of data files whose captions a language model may see.
 
-    Without the splits val and test, under whatever id they are met again, and without COCO photos of odd ids, which
+    Without the splits val and test, under any id, and without COCO photos of odd ids, which
     the measures' model has seen; `odd` is for that one, and takes no others.
     """
     sets = [data_files.read(Path(file), needs_files=False) for file in files]

@@ -1,4 +1,4 @@
-"""A frozen retriever as rewards use it: it embeds captions, and has embedded all photos of the data beforehand.
+"""A frozen retriever as rewards use it: it embeds captions, and has embedded all photos of the data.
 
 Several rewards ask the same retriever about the same captions, so it keeps the vectors of the last ones.
 """
@@ -115,7 +115,7 @@ class FrozenRetriever:
     def similarities(self, sampled: SampledCaptions) -> Tensor:
         """(N, P) to all photos of the data set that a caption's own photo is from
 
-        -inf at photos of other data sets, among which nobody looks for it, and at those of which nothing is known.
+        -inf at photos of other data sets, which are not its candidates, and at unknown photos.
         """
         last = self._similarities
         if last is None or last[0] is not sampled:

@@ -51,7 +51,7 @@ class GroupGap:
     groups      (P, M) positions of each photo's look-alikes, nearest first, -1 after the last
     kind        "average": G_avg; "hardest": G_min
     k           how many of them are a group; the paper's 5
-    curriculum  the group moves from the farthest k to the nearest k as the training goes on; else: the nearest k
+    curriculum  the group moves from the farthest k to the nearest k during the training; else: the nearest k
     scale       the gap is multiplied with this
     """
 
@@ -82,7 +82,7 @@ class GroupGap:
 
 
 class OwnSimilarity:
-    """f(I, c): how well a caption fits its photo, whatever else it fits."""
+    """f(I, c): how well a caption fits its photo, regardless of others."""
 
     def __init__(self, retriever: FrozenRetriever):
         self.retriever = retriever

@@ -1,4 +1,4 @@
-"""A pool: what rewards need of a set of photos, in a folder that other people's trainers can open.
+"""A pool: what rewards need of a set of photos, in a folder that other trainers can open.
 
     pool.json         the retriever, and each photo's id, file and references
     pool.safetensors  image vectors, look-alikes, document frequencies; memory-mapped, so that processes share them
@@ -78,7 +78,7 @@ def make(
     photos = [Photo(str(e.file), seen.sha256[row], e.id) for e, row in zip(examples, rows, strict=True)]
     vectors, features = seen.vectors[rows], seen.features[rows]
     rule = Rule(k=k, duplicates_above=duplicates_above(loaded.encoder))
-    alike = mine(photos, vectors, rule, looks=features)
+    alike = mine(photos, vectors, rule, appearance=features)
     nearest = mine(photos, features, Rule(metric="euclidean", k=1)).indices[:, 0]  # the neighbour of GLD
     closeness = np.where(alike.indices[:, 0] >= 0, alike.scores[:, 0], -np.inf)
     frequencies = _frequencies([example.captions for example in examples])
@@ -95,7 +95,7 @@ def make(
     out.mkdir(parents=True, exist_ok=True)
     names = relative_names([files.real(example.file) for example in examples], files.real(out))
     records = [{"id": e.id, "file": name, "captions": e.captions} for e, name in zip(examples, names, strict=True)]
-    is_own = retriever not in EMBEDDED and files.is_folder(Path(retriever))  # a trainer may run elsewhere
+    is_own = retriever not in EMBEDDED and files.is_folder(Path(retriever))  # a trainer may run in another folder
     head = {
         "format": FORMAT,
         "retriever": {"load": str(files.real(Path(retriever))) if is_own else retriever, "sha256": loaded.sha256},
@@ -221,7 +221,7 @@ def _mapped(file: Path) -> dict[str, Tensor]:
     with file.open("rb") as opened:
         size = int.from_bytes(opened.read(8), "little")
         header = json.loads(opened.read(size))
-    pages = np.memmap(file, np.uint8, "c")  # what nobody writes to is shared
+    pages = np.memmap(file, np.uint8, "c")  # pages without writes are shared
     found = {}
     for name in _SHAPES:
         begin, end = (8 + size + offset for offset in header[name]["data_offsets"])

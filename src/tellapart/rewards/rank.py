@@ -1,6 +1,6 @@
 """The bounded rank: at which place does a caption find its photo among all photos of the data set?
 
-Worth 1 at the first place, less by the logarithm, 0 behind `base` others.  A log-softmax punishes a wrong detail more
+1 at the first place, less by the logarithm, 0 behind `base` others.  A log-softmax punishes a wrong detail more
 than it pays for a right one, and captions go generic; a rank that cannot fall below 0 does not.
 
 With a retriever of photos it is the image-to-text reward, with one of references the text-to-text reward.
@@ -25,7 +25,7 @@ def bounded_rank(rank: Tensor, base: int = 200) -> Tensor:
 class BoundedRank:
     """The bounded rank of captions.
 
-    Two that get 0 whatever the caption: a photo of which the retriever knows nothing, and, in a data set of more than
+    Two get 0 for any caption: a photo of which the retriever knows nothing, and, in a data set of more than
     `base` photos, a caption without a word.
     """
 

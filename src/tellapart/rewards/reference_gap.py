@@ -11,7 +11,7 @@ from tellapart.rewards.group_gap import Kind, gap
 
 
 class ReferenceGap:
-    """The gap in CIDEr-D, or in whatever `consensus` measures.  It cannot pay for invented detail.
+    """The gap in CIDEr-D, or in another measure of `consensus`.  It cannot pay for invented detail.
 
     consensus    compares captions with the references of a photo
     look_alikes  (P, k) positions of each photo's look-alikes in the data; -1 where there are fewer than k

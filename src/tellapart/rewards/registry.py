@@ -53,7 +53,7 @@ def _asks(*needs: Need) -> Needs:
 class RewardEntry:
     """description  what captions are paid for, in a line
     build        makes the reward from what the training photos offer
-    needs        what it asks of that, by the recipe: it is looked for before anything else is done.  Where no reward
+    needs        what it asks of that, by the recipe: it is checked before anything else is done.  Where no reward
                  needs references, photos without captions can be learned from
     """
 

@@ -44,7 +44,7 @@ class Faithful:
 
     references  token ids of each photo's captions, without the end token
     content     (V,) bool: which tokens are content words
-    end         the end token; what follows it in a caption is not looked at
+    end         the end token; what follows it in a caption is ignored
 
     Each occurrence counts.  A caption without a content word gets 0, for saying nothing must not be the surest way to
     be right, and so does any of a photo without references.  A caption that is itself one of the references
@@ -75,10 +75,10 @@ class Repetition:
     """Minus how often a caption repeats itself: content words, pairs of neighbours, any word at once.
 
     content  (V,) bool: which tokens are content words
-    end      the end token; what follows it in a caption is not looked at
+    end      the end token; what follows it in a caption is ignored
 
     Every occurrence after the first counts.  Only pairs with a content word do: a caption may say "in a" twice.  So "a
-    dog and a dog" gets -2, for "dog" and for "a dog".  A word that follows itself counts whatever it is: "on on a bed"
+    dog and a dog" gets -2, for "dog" and for "a dog".  Any word that follows itself counts: "on on a bed"
     is how a captioner pleases `different` where it has nothing else to say, and no measure of the field sees it.
     """
 

@@ -1,4 +1,4 @@
-"""Sampled captions as words, whatever the captioner's tokens are.
+"""Sampled captions as words, for any tokens of the captioner.
 
 Rewards measure words: CIDEr-D of sub-words is another measure, and a repeated "ing" is no repetition.  With a word
 tokenizer a token is a word, and nothing is done.  With sub-words, captions are decoded, split into words as their

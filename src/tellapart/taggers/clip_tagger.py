@@ -1,6 +1,6 @@
 """Words of a clip from some of its frames: GL-RG's encoders as networks that are trained (Yan et al., 2022).
 
-B clips, F stored frames of each, S segments that are looked at, W words.  A stored frame is a map of g x g cells.
+B clips, F stored frames of each, S segments that are used, W words.  A stored frame is a map of g x g cells.
 
 long-range   2D convolutions on the keyframe and on those n before and after it, then a 3D convolution over the three.
              `steps` is the least n, in stored frames; those are evenly in time, and should be so far apart that it is
@@ -52,7 +52,7 @@ class ClipTagger(nn.Module):
         c = self.config = config
         if c.steps and c.around:
             raise ValueError("steps are between frames that stand alone, and the encoder's around must be 0")
-        self.deep = bool(c.steps or c.around)  # more than one frame is looked at
+        self.deep = bool(c.steps or c.around)  # more than one frame is used
         self.cells = nn.Sequential(nn.Conv2d(c.feature_size, c.width, 1), nn.ReLU(), nn.Dropout(c.dropout))
         self.frame = nn.Sequential(nn.Conv2d(c.width, c.width, 3, padding=1), nn.ReLU())
         self.motion, self.resnet, size = None, None, 2 * c.width
@@ -89,7 +89,7 @@ class ClipTagger(nn.Module):
         return _both(self.motion(maps.unflatten(0, (count, length)).transpose(1, 2)).squeeze(2))
 
     def _segments(self, clips: int, frames: int, device: torch.device) -> Tensor:
-        """The stored frames of each segment that is looked at: (B, S, 3), or (B, S, 1) of keyframes alone"""
+        """The stored frames of each segment that is used: (B, S, 3), or (B, S, 1) of keyframes alone"""
         c = self.config
         count = frames // 3 if c.around else frames
         if self.training:

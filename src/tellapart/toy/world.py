@@ -171,13 +171,13 @@ class Truth:
         return tuple(claim for claim in self.wrong if claim.aspect != "noun")
 
 
-_SEVERAL = "several"  # "some boxes", "boxes": more than one, nobody counted
+_SEVERAL = "several"  # "some boxes", "boxes": more than one, not counted
 _MODIFIED = {
     "noun": ("colour", "noun_count"),
     "companion": ("companion_colour", "count"),
     "place": ("place_colour", ""),
 }
-_LEXICON: dict[str, tuple[str, str]] = {  # word → kind, value; other words are heard and ignored
+_LEXICON: dict[str, tuple[str, str]] = {  # word → kind, value; other words are ignored
     **{colour: ("colour", colour) for colour in COLOURS},
     **{noun: ("noun", noun) for noun in NOUNS},
     **{companion: ("companion", companion) for companion in COMPANIONS},
@@ -193,7 +193,7 @@ _PLURALS = {_plural(noun) for noun in (*NOUNS, *COMPANIONS)}
 
 
 def claims(caption: str) -> list[Claim]:
-    """What a caption states, whatever its grammar.
+    """What a caption states, in any grammar.
 
     Colours and numbers belong to the next object or place ("two blue boxes").  If a new phrase or the end comes first,
     they belong to the object before them ("the ball on the grass is red"), and to the salient one if there was none.
@@ -321,7 +321,7 @@ def make(
 
 
 def look_alike_groups(groups: int, group_size: tuple[int, int], rng: random.Random) -> Iterator[list[Scene]]:
-    """Groups that share noun and colour.  No scene is given twice, in whatever group.
+    """Groups that share noun and colour.  No scene is given twice, in any group.
 
     Every scene changes one to three details of the group's first, so that no single kind of detail tells all apart:
     one neighbour stands in another place, the next has the same place and one box more.

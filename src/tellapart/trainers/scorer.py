@@ -58,7 +58,7 @@ def server(rewards: Mapping[str, CaptionReward], *, host: str = "127.0.0.1", por
             self.wfile.write(data)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """A line for each of a million requests is of no use."""
+            """No log: a line for each of a million requests is useless."""
 
     try:
         return ThreadingHTTPServer((host, port), Handler)

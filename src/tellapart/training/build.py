@@ -53,7 +53,6 @@ from tellapart.training.data import (
     visits,
     with_features,
 )
-from tellapart.training.judges import Judge
 from tellapart.training.loop import Position, Step, Validate, fit
 from tellapart.training.objectives import OBJECTIVES
 from tellapart.training.policy import policy_step
@@ -61,7 +60,7 @@ from tellapart.training.preparation import Prepared, prepare, vocabulary
 from tellapart.training.retrieval_validation import validate as validate_retriever
 from tellapart.training.running_mean import MeanWeights
 from tellapart.training.schedule import chance_of_own_words
-from tellapart.training.validation import validate
+from tellapart.training.validation import Judge, validate
 from tellapart.training.watch import Watch
 
 

@@ -2,7 +2,7 @@
 
 A job (a run, or a mean) is known by a key: the hash of its resolved recipe, of the data files that it names, and of the
 keys of the jobs that it uses.  What is done and has the same key is not done again.  What has another key now is set
-aside, never deleted, and run anew, and so is everything that uses it.  DIR/chain.json keeps the keys.
+aside, never deleted, and run again, and so is everything that uses it.  DIR/chain.json keeps the keys.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Record:
         self._runs: dict[str, dict[str, Any]] = {}
         if self._file.exists():
             if not resume:
-                raise UserError(f"{out} holds a chain already; --resume goes on with it, another --out starts anew.")
+                raise UserError(f"{out} holds a chain already; --resume continues it, another --out starts a new one.")
             self._runs = self._read()
         elif any(out.iterdir()):
             raise UserError(f"{out} is not empty and holds no chain; choose another --out.")
@@ -97,7 +97,7 @@ class Record:
         return self._runs.get(name) == {"key": key, "done": True} and _has_weights(self._out / name)
 
     def begin(self, name: str, key: str) -> bool:
-        """Makes room for a job; True if it goes on from where it was stopped."""
+        """Makes room for a job; True if it continues a stopped run."""
         folder = self._out / name
         for above in list(folder.parents)[: len(Path(name).parts) - 1]:  # a stage that has seeds now was one run
             if str(above.relative_to(self._out)) in self._runs:
@@ -177,10 +177,10 @@ class Plan:
 def _run_in_turn(plan: Plan) -> None:
     while plan.waiting:
         job = plan.ready(())[0]
-        goes_on = plan.begin(job)
+        resumes = plan.begin(job)
         try:
             plan.end(
-                job, *(plan.average(job) if job.recipe is None else _train(plan.recipe(job), plan.folder(job), goes_on))
+                job, *(plan.average(job) if job.recipe is None else _train(plan.recipe(job), plan.folder(job), resumes))
             )
         except UserError as error:
             raise plan.failed(job, error) from None
@@ -205,9 +205,9 @@ def _run_at_once(plan: Plan, most: int) -> None:
             while running or (plan.waiting and failure is None):
                 ready = plan.ready(job for job, _ in running.values()) if failure is None else []
                 for job in ready[: most - len(running)]:
-                    goes_on = plan.begin(job)
+                    resumes = plan.begin(job)
                     if job.recipe is not None:
-                        running.update([_start(plan, job, goes_on)])
+                        running.update([_start(plan, job, resumes)])
                         continue
                     try:
                         plan.end(job, *plan.average(job))
@@ -245,12 +245,12 @@ def _one_thread_each() -> Iterator[None]:
         os.environ |= {name: before} if before is not None else {}
 
 
-def _start(plan: Plan, job: Job, goes_on: bool) -> tuple[Connection, tuple[Job, BaseProcess]]:
+def _start(plan: Plan, job: Job, resumes: bool) -> tuple[Connection, tuple[Job, BaseProcess]]:
     log = _log(plan, job)
     log.parent.mkdir(exist_ok=True)
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    arguments = (plan.recipe(job), plan.folder(job), goes_on, log, sender, plugins.loaded)
+    arguments = (plan.recipe(job), plan.folder(job), resumes, log, sender, plugins.loaded)
     process = context.Process(target=_child, args=arguments, name=job.name)
     process.start()
     sender.close()  # so that its end is seen when the process ends
@@ -261,7 +261,7 @@ def _log(plan: Plan, job: Job) -> Path:
     return plan.out / LOGS / f"{job.name.replace('/', '-')}.txt"
 
 
-def _child(recipe: Recipe, out: Path, goes_on: bool, log: Path, answer: Connection, own_code: list[str]) -> None:
+def _child(recipe: Recipe, out: Path, resumes: bool, log: Path, answer: Connection, own_code: list[str]) -> None:
     """One run, in a process of its own.  It stops when the process that started it is gone."""
     os.setpgrp()  # Ctrl-C is for the process that started it, which ends it in good order
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -270,7 +270,7 @@ def _child(recipe: Recipe, out: Path, goes_on: bool, log: Path, answer: Connecti
             os.dup2(file.fileno(), stream)
     try:
         plugins.take([word for name in own_code for word in (plugins.OPTION, name)])
-        line, problems = _train(recipe, out, goes_on)
+        line, problems = _train(recipe, out, resumes)
     except UserError as error:
         print(error, file=sys.stderr)
         answer.send(("failed", str(error)))
@@ -300,7 +300,7 @@ def _answer(connection: Connection, process: BaseProcess) -> tuple[Any, ...]:
 
 
 def _stop(processes: list[BaseProcess]) -> None:
-    """Ends those that are under way as Ctrl-C does: they save, and --resume goes on with them."""
+    """Ends those that are under way as Ctrl-C does: they save, and --resume continues them."""
     for process in processes:
         process.terminate()
     deadline = time.monotonic() + 60

@@ -42,7 +42,7 @@ def save(
     keeps: Mapping[str, Stateful] = NOTHING,
     world: ProcessGroup = SINGLE,
 ) -> None:
-    """The first process writes; the others go on when it has.
+    """The first process writes; the others wait for it.
 
     keeps  what else there is to remember, by name; a name is the first part of its tensors' names
     """

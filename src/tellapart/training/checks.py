@@ -1,4 +1,4 @@
-"""What a recipe's types cannot say; found before anything is computed."""
+"""Checks of a recipe beyond the types of its fields, before anything is computed."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def check(recipe: Recipe) -> None:
     if detected and not recipe.detector:
         raise UserError(f"inputs.{detected[0]}.detected: boxes need a detector, which --detector names: {KINDS}.")
     if recipe.lora.rank and not recipe.init_from:
-        raise UserError("lora.rank: LoRA stands beside the layers of a trained model, which init_from names.")
+        raise UserError("lora.rank: LoRA adapts the layers of a trained model; name it in init_from.")
     if recipe.retriever and recipe.init_from:
         raise UserError("init_from: a retriever starts from fresh weights.")
     by_text = recipe.retriever and RETRIEVERS[recipe.retriever].sees == "references"

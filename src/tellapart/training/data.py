@@ -1,4 +1,4 @@
-"""The data that a recipe names: examples of each file with their features, those of a split, and who is left out."""
+"""The data that a recipe names: examples of each file with their features, those of a split, and which are left out."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def encoders_of(recipe: Recipe, device: torch.device) -> Encoders:
     for name in streams.keys() & {BOXES, RELATIONS}:
         regions = found.get(REGIONS)
         if regions is None or isinstance(regions, BesideRegions | AttributeSource) or streams[name] != streams[REGIONS]:
-            raise UserError(f"inputs.{name}: they are those of the regions, so both must come from the same.")
+            raise UserError(f"inputs.{name}: {name} belong to the regions, so both must have the same source.")
         if name == RELATIONS:
             if not isinstance(regions, ImportedFeatures):
                 raise UserError("inputs.relations: only imported features have them (`tellapart features --from`).")
@@ -74,7 +74,7 @@ def encoders_of(recipe: Recipe, device: torch.device) -> Encoders:
 
 
 def kinds_taken(encoders: Encoders) -> tuple[Kind, ...]:
-    """The kinds of items that all of them take; features that were imported are of any."""
+    """The kinds of items that all of them take; imported features may be of any."""
     takes = [
         getattr(encoder, "takes", ITEMS) for encoder in encoders.values() if not isinstance(encoder, ImportedFeatures)
     ]
@@ -105,7 +105,7 @@ class Chosen:
 def choose(recipe: Recipe, *, takes: Collection[Kind]) -> tuple[list[Chosen], list[str]]:
     """Of every data file what is learned from and what the run is judged by; and records that cannot be used.
 
-    All that can be wrong with data files is found here, before anybody looks at a photo.
+    All that can be wrong with data files is found here, before any photo is read.
 
     takes  the kinds of items that are learned from; without any only captions count, and records need no file
     """
@@ -129,7 +129,7 @@ def choose(recipe: Recipe, *, takes: Collection[Kind]) -> tuple[list[Chosen], li
         called[dataset.name] = file
         kind = KIND_OF[dataset.kind]
         if takes and kind not in takes:
-            raise UserError(f"{file} has {kind}; what this recipe's features come from takes {' and '.join(takes)}.")
+            raise UserError(f"{file} has {kind}; this recipe's encoders take {' and '.join(takes)}.")
         problems += dataset.problems
         training, validation = (
             [
@@ -188,9 +188,9 @@ def with_features(
         wanted = [*one.training, *one.held_out]
         stores, failed = Stores(), dict[str, str]()
         for name, encoder in encoders.items():
-            seen_by = encoder.regions if isinstance(encoder, BesideRegions) else encoder
-            seen_by = _for_photos(seen_by, wanted) if photos_once else seen_by
-            result = world.sequentially(partial(features_of, wanted, seen_by, root, one.name))
+            source = encoder.regions if isinstance(encoder, BesideRegions) else encoder
+            source = _for_photos(source, wanted) if photos_once else source
+            result = world.sequentially(partial(features_of, wanted, source, root, one.name))
             stores[name] = encoder.stored(result.store) if isinstance(encoder, BesideRegions) else result.store
             failed |= result.failed
         problems += [f"{one.file}: image {id_}: {reason}" for id_, reason in failed.items()]

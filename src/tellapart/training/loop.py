@@ -2,7 +2,7 @@
 
 It owns the optimiser, clipping, accumulation, number type, logging, validation, saving and stopping; an objective owns
 only a step, from a batch to a loss and a log line.  Several processes go through it side by side: each has its share of
-every batch, their gradients are added up, and whatever one of them decides all decide.
+every batch, their gradients are added up, and all take the same decisions.
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ def fit(
     mean: MeanWeights | None = None,
     world: ProcessGroup = SINGLE,
 ) -> Position:
-    """Train until the epochs are over, the validation metric stops getting better, or somebody interrupts.
+    """Train until the epochs are over, the validation metric stops getting better, or it is interrupted.
 
-    watch  is told of the validations, and of one before the first step, and says what looks wrong
+    watch  gets the validations, and one before the first step, and says what looks wrong
     mean   the running mean of the weights, where the step uses it, too
     """
     optimizer = build_optimizer(model, recipe)
@@ -194,7 +194,7 @@ class _Run:
             with numerics.autocast(self.device, position.dtype):
                 result = step(had[-1], info)
             share, line = joined(world, result)
-            suspects = had[-1:] if not math.isfinite(result.line["loss"]) else []
+            suspects = had[-1:] if not math.isfinite(result.log["loss"]) else []
             _require_finite("loss", line["loss"], position.step + 1, suspects, self.stream, world)
             if result.loss.requires_grad:  # not where this process has nothing of the batch
                 (share * result.loss / recipe.optim.accumulate).backward()  # type: ignore[no-untyped-call]
@@ -233,7 +233,7 @@ class _Run:
                 self.world.on_main(partial(models.save_weights, self.out / "best.safetensors", self.model))
         if validation.patience and position.stale >= validation.patience:
             position.finished = f"{validation.metric} has not improved for {position.stale} validations"
-        if watch is not None and (wrong := watch.look(position.first, metrics)):
+        if watch is not None and (wrong := watch.check(position.first, metrics)):
             bar.message(f"step {position.step}: {wrong}.")
             position.finished = position.finished or (f"stopped, for {wrong}" if watch.stops else "")
 
@@ -243,16 +243,16 @@ class _Run:
 
 
 def _longer(recipe: Recipe, position: Position, total: int, steps_per_epoch: float) -> str:
-    """What to say of a run that goes on with another number of steps than it had; nothing of any other.
+    """A sentence about a run that is resumed with another number of steps; empty for any other.
 
     The rate is a function of the step and of that number: where it falls towards the end, it rises to where the longer
-    run would be.  Steps, batches and draws go on as if the run had never had another number.
+    run would be.  Steps, batches and draws continue as if the run had never had another number.
     """
     if position.total in (0, total):
         return ""
     now = learning_rate(recipe.optim, position.step, total, steps_per_epoch)
     before = learning_rate(recipe.optim, min(position.step, position.total), position.total, steps_per_epoch)
-    rate = f"; the learning rate goes on from {now:.3g}, where it was {before:.3g}" if now != before else ""
+    rate = f"; the learning rate continues from {now:.3g}, where it was {before:.3g}" if now != before else ""
     return f"step {position.step}: the run has {total} steps now, not {position.total}{rate}."
 
 
@@ -262,12 +262,12 @@ def joined(world: ProcessGroup, result: StepResult) -> tuple[float, dict[str, fl
 
     def over(weight: float, captions: float) -> list[float]:
         """What each number of the line is a mean over."""
-        return [weight if name == "loss" else 1.0 if name in COUNTED else captions for name in result.line]
+        return [weight if name == "loss" else 1.0 if name in COUNTED else captions for name in result.log]
 
-    own = zip(over(result.weight, captions), result.line.values(), strict=True)
+    own = zip(over(result.weight, captions), result.log.values(), strict=True)
     weight, captions, *sums = world.sum([result.weight, captions, *(count * value for count, value in own)])
     means = [total / count for total, count in zip(sums, over(weight, captions), strict=True)]
-    return result.weight / weight, dict(zip(result.line, means, strict=True))
+    return result.weight / weight, dict(zip(result.log, means, strict=True))
 
 
 def judge(position: Position, metrics: dict[str, float], metric: str) -> bool:
@@ -320,7 +320,7 @@ class Log:
     """log.jsonl: a line every few steps with the means since the last one.  Without a file nothing is written."""
 
     def __init__(self, file: Path | None, after: int):
-        """Lines behind the checkpoint that a run goes on from belong to steps that it will do again."""
+        """Lines after the checkpoint that a run resumes from belong to steps that it will do again."""
         self.file = file
         self._values: dict[str, list[float]] = defaultdict(list)
         self._since = time.monotonic()
@@ -365,7 +365,7 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
 
     try:
         before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not in the main thread: whoever called decides how to stop
+    except ValueError:  # not in the main thread: the caller decides how to stop
         before = {}
     try:
         yield lambda: bool(noted)

@@ -1,4 +1,4 @@
-"""The table of objectives: what a run optimises, which kind of network it trains, and who makes its parts.
+"""The table of objectives: what a run optimises, which kind of network it trains, and how its parts are built.
 
 A third kind of network, neither captioner nor retriever, such as a tagger, is one more entry; a plugin may bring it.
 """
@@ -25,7 +25,7 @@ Network = Literal["captioner", "retriever", "network"]
 class Objective:
     """description  in a line
     trains       the kind of network that it is for
-    build        makes what the loop needs: of the recipe, what was prepared, the run folder, whether the run goes on,
+    build        makes what the loop needs: of the recipe, the preparation, the run folder, whether it is resumed,
                  the device and the processes
     metrics      what its validation reports, where it trains a network of the third kind
     network      which tagger it trains, if any: its settings are then known

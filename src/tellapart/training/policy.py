@@ -1,4 +1,4 @@
-"""The step of a policy gradient as a recipe describes it: for whoever trains with it, and for whoever measures it."""
+"""The step of a policy gradient as a recipe describes it, for training and for timing."""
 
 from __future__ import annotations
 

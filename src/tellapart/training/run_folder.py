@@ -1,4 +1,4 @@
-"""The folder of a run: whose it is.  It holds the recipe that it was started with, and takes no other."""
+"""The folder of a run: it holds the recipe that it was started with, and takes no other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tellapart import files, former_names, models, plain_yaml, recipe_files
 from tellapart.errors import UserError
 from tellapart.recipe import Recipe
 
-_LENGTHS = ("epochs", "max_steps", "max_minutes")  # what a run that goes on may have more of
+_LENGTHS = ("epochs", "max_steps", "max_minutes")  # what a resumed run may have more of
 _WRITTEN = ("recipe.yaml", "config.json", "vocabulary.json", "log.jsonl")  # before the first checkpoint
 
 
@@ -32,7 +32,7 @@ def held(out: Path) -> Iterator[None]:
             if not _has_weights(out):
                 _remove({out / name for name in _WRITTEN} - before)
                 for folder in made:
-                    with suppress(OSError):  # somebody else has put something into it
+                    with suppress(OSError):  # it is not empty
                         folder.rmdir()
             raise
 
@@ -40,8 +40,8 @@ def held(out: Path) -> Iterator[None]:
 def claim(recipe: Recipe, out: Path, resume: bool) -> bool:
     """Write the recipe into the run folder, or see that it is the one that the run was started with.
 
-    True if there is a checkpoint to go on from.  A run that never came so far (its data were missing, say) leaves
-    nothing worth keeping, so the next one may take its folder, with whatever recipe.  What the stored recipe does not
+    True if there is a checkpoint to resume.  A run that never came so far (its data were missing, say) leaves
+    nothing to keep, so the next one may take its folder, with any recipe.  What the stored recipe does not
     mention is a setting that came with a later version: it was what it is by default.  A run may get longer: more
     epochs or steps are no other recipe.
     """
@@ -54,9 +54,9 @@ def claim(recipe: Recipe, out: Path, resume: bool) -> bool:
         keep(recipe, out)
         return False
     if not resume:
-        raise UserError(f"{out} holds a run already; --resume goes on with it, another --out starts a new one.")
+        raise UserError(f"{out} holds a run already; --resume continues it, another --out starts a new one.")
     try:
-        stored, now = flat(former_names.renewed(plain_yaml.read(file))[0]), flat(plain(recipe))
+        stored, now = flat(former_names.renewed(plain_yaml.read(file))), flat(plain(recipe))
     except UserError:
         raise UserError(f"{file} is damaged or missing; choose another --out.") from None
     before = flat(plain(Recipe())) | stored
@@ -69,7 +69,7 @@ def claim(recipe: Recipe, out: Path, resume: bool) -> bool:
             )
         if not _is_longer(before[key], now[key]):
             raise UserError(
-                f"{out}: {key} was {before[key]} and is {now[key]} now; a run that goes on can get longer, not shorter."
+                f"{out}: {key} was {before[key]} and is {now[key]} now; a resumed run can get longer, not shorter."
             )
     _remove(unfinished)
     return True

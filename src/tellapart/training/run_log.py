@@ -19,7 +19,7 @@ Curves = dict[str, list[tuple[int, float]]]  # what is measured -> step, value
 def curves(file: Path) -> tuple[Curves, Curves, int]:
     """Validations, all else, and the last step."""
     if not files.is_file(file):
-        raise UserError(f"{file.parent}: there is no log.jsonl; the run has not come so far.")
+        raise UserError(f"{file.parent}: there is no log.jsonl; the run has logged nothing yet.")
     validations: Curves = defaultdict(list)
     training: Curves = defaultdict(list)
     step = -1

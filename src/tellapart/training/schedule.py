@@ -1,4 +1,4 @@
-"""Learning rate and chance of own words as functions of the step: nothing to save, nothing to restore."""
+"""Learning rate and scheduled sampling as functions of the step: nothing to save, nothing to restore."""
 
 from __future__ import annotations
 

@@ -37,7 +37,9 @@ from tellapart.training.objectives import OBJECTIVES
 from tellapart.training.preparation import Prepared
 
 _BATCH = 64
-Look = Callable[[NDArray[np.int64], NDArray[np.float64] | None], Stream | Tensor]  # photos, chance -> regions or pixels
+ReadPhotos = Callable[
+    [NDArray[np.int64], NDArray[np.float64] | None], Stream | Tensor
+]  # photos, chance -> regions or pixels
 
 
 @dataclass
@@ -53,8 +55,8 @@ class TaggedBatch:
 class TaggedPhotos:
     """Photos with the words of their captions."""
 
-    def __init__(self, examples: Sequence[Example], tokenizer: WordTokenizer, look: Look):
-        self.examples, self._look = list(examples), look
+    def __init__(self, examples: Sequence[Example], tokenizer: WordTokenizer, read: ReadPhotos):
+        self.examples, self._read = list(examples), read
         self.captions = [example.captions for example in examples]
         self.mentions = mentions(self.captions, tokenizer)  # (P, W)
 
@@ -69,7 +71,7 @@ class TaggedPhotos:
     ) -> TaggedBatch:
         """The photos with the words of all their captions, whichever were chosen."""
         has = torch.from_numpy(self.mentions[photos] > 0).float()
-        return TaggedBatch(photos, self._look(photos, chance), has)
+        return TaggedBatch(photos, self._read(photos, chance), has)
 
 
 def frequent_words(captions: Iterable[str], most: int, min_count: int) -> WordTokenizer:
@@ -95,10 +97,10 @@ def tagger_parts(
 ) -> Parts:
     settings, name = dict(recipe.model), OBJECTIVES[recipe.objective.name].network
     if name == "clip_tagger":
-        seen_as = recipe.streams[REGIONS]
-        settings |= {"frames": seen_as.frames or 1, "grid": seen_as.grid, "around": seen_as.around}
+        encoder = recipe.streams[REGIONS]
+        settings |= {"frames": encoder.frames or 1, "grid": encoder.grid, "around": encoder.around}
     tunes = int(settings.get("tuned_blocks", 0)) > 0
-    examples, looks, regions, failed = (_pixels if tunes else _regions)(recipe, prepared, world)
+    examples, readers, regions, failed = (_pixels if tunes else _regions)(recipe, prepared, world)
     if resume:
         tokenizer = WordTokenizer.load(out)
     else:
@@ -111,7 +113,7 @@ def tagger_parts(
     seed_everything(recipe.seed)
     network = models.build(TAGGERS, "network", name, settings | sizes)
     assert isinstance(network, Tagger | ClipTagger)
-    training, judged_by = (TaggedPhotos(*parts) for parts in zip(examples, [tokenizer] * 2, looks, strict=True))
+    training, judged_by = (TaggedPhotos(*parts) for parts in zip(examples, [tokenizer] * 2, readers, strict=True))
     network.start_at(torch.from_numpy((training.mentions > 0).mean(0)), regions)
     if network.encoder is not None:
         network.encoder.load_state_dict(read_weights(weights_file(recipe.encoder.name, _tunable(recipe))))
@@ -128,11 +130,11 @@ def tagger_parts(
     return Parts(network, step, partial(validate, network, judged_by, device), training, [*prepared.problems, *failed])
 
 
-Seen = tuple[tuple[list[Example], list[Example]], tuple[Look, Look], int, list[str]]
+_Read = tuple[tuple[list[Example], list[Example]], tuple[ReadPhotos, ReadPhotos], int, list[str]]
 # of training and validation: examples, how they are seen; then R, and what could not be used
 
 
-def _regions(recipe: Recipe, prepared: Prepared, world: ProcessGroup) -> Seen:
+def _regions(recipe: Recipe, prepared: Prepared, world: ProcessGroup) -> _Read:
     """Stored features."""
     if list(prepared.encoders) != [REGIONS]:
         raise UserError("inputs: a tagger takes the stream regions alone.")
@@ -143,18 +145,18 @@ def _regions(recipe: Recipe, prepared: Prepared, world: ProcessGroup) -> Seen:
         split(sources, recipe.data.train_split, recipe.data.limit),
         split(sources, recipe.data.val_split, held_out(recipe)),
     )
-    nothing = WordTokenizer([])  # captions are read elsewhere
+    nothing = WordTokenizer([])  # captions are not read here
     training = CaptionedPhotos(parts[0], nothing, 1, views(recipe, prepared.encoders, parts[0], world))
     judged_by = CaptionedPhotos(parts[1], nothing, 1)
 
-    def of(data: CaptionedPhotos) -> Look:
+    def of(data: CaptionedPhotos) -> ReadPhotos:
         return lambda photos, chance: data.inputs(photos, chance)[REGIONS]
 
     most = max(stores[REGIONS].shape[0] for stores, _ in sources)
     return (training.examples, judged_by.examples), (of(training), of(judged_by)), most, failed
 
 
-def _pixels(recipe: Recipe, prepared: Prepared, world: ProcessGroup) -> Seen:
+def _pixels(recipe: Recipe, prepared: Prepared, world: ProcessGroup) -> _Read:
     """Photos themselves, from which a part is cut whenever they are learned from."""
     _tunable(recipe)
     size, least = recipe.encoder.image_size, float(recipe.model.get("crop", TaggerConfig.crop))
@@ -165,7 +167,7 @@ def _pixels(recipe: Recipe, prepared: Prepared, world: ProcessGroup) -> Seen:
         failed += [f"{one.file}: image {id_}: {reason}" for id_, reason in missing.items()]
         stores.append(PixelStore(Path(recipe.data.features), one.name, size))  # with what another process has added
 
-    def of(chosen: Callable[[Chosen], list[Example]], crops: bool) -> tuple[list[Example], Look]:
+    def of(chosen: Callable[[Chosen], list[Example]], crops: bool) -> tuple[list[Example], ReadPhotos]:
         usable = [
             (number, example)
             for number, (one, store) in enumerate(zip(prepared.chosen, stores, strict=True))
@@ -177,7 +179,7 @@ def _pixels(recipe: Recipe, prepared: Prepared, world: ProcessGroup) -> Seen:
         source = np.array([number for number, _ in usable])
         rows = np.array([stores[number].row_of(str(example.id)) for number, example in usable])
 
-        def look(photos: NDArray[np.int64], chance: NDArray[np.float64] | None) -> Tensor:
+        def read(photos: NDArray[np.int64], chance: NDArray[np.float64] | None) -> Tensor:
             pixels = torch.empty(len(photos), size, size, 3, dtype=torch.uint8)
             for number, store in enumerate(stores):
                 here = np.flatnonzero(source[photos] == number)
@@ -185,7 +187,7 @@ def _pixels(recipe: Recipe, prepared: Prepared, world: ProcessGroup) -> Seen:
                     pixels[here] = store.of(rows[photos[here]])
             return cropped(pixels, chance.tolist(), least) if crops and chance is not None else pixels
 
-        return [example for _, example in usable], look
+        return [example for _, example in usable], read
 
     training, judged_by = of(lambda one: one.training, True), of(lambda one: one.held_out, False)
     cells = (-(-size // STRIDE)) ** 2

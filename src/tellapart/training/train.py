@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tellapart import former_names, recipe_files, recipe_values
+from tellapart import recipe_files, recipe_values
 from tellapart.captioning.captioner import PhotoCaptioner, load
 from tellapart.errors import UserError
 from tellapart.html import escaped
@@ -90,7 +90,7 @@ def train(
     recipe     the name of one that ships with tellapart (`tellapart models` lists them), a file, or its content
     data       data files
     out        folder of the run
-    resume     go on with the run in that folder, if there is one; more epochs or max_steps make it longer
+    resume     continue the run in that folder, if there is one; more epochs or max_steps make it longer
     overrides  fields of the recipe to set, nested or by dotted names: {"optim.lr": 1e-4, "data": {"limit": 500}}
 
     Example:
@@ -100,7 +100,7 @@ def train(
         >>> caption = run.captioner().caption("holiday/a.jpg")
     """
     chosen = recipe_values.filled(Recipe(), _content(recipe))
-    for name, value in _changes(overrides or {}):
+    for name, value in flat(_plain(overrides or {})).items():
         chosen = recipe_values.with_value(chosen, name, value)
     if data is not None:
         named = [data] if isinstance(data, str | os.PathLike) else list(data)
@@ -115,8 +115,7 @@ def _content(recipe: Name | Mapping[str, Any]) -> dict[str, Any]:
         file = recipe_files.read(os.fspath(recipe))
         _require_one_run(file.stages, os.fspath(recipe))
         return file.content
-    own, notes = former_names.renewed(_plain(recipe))
-    former_names.announce(notes)
+    own = _plain(recipe)
     _require_one_run(own.get("stages"), "the recipe")
     base = own.pop("base", None)
     return own if base is None else recipe_files.merged(_content(base), own)
@@ -125,15 +124,6 @@ def _content(recipe: Name | Mapping[str, Any]) -> dict[str, Any]:
 def _require_one_run(stages: object, name: str) -> None:
     if stages is not None:
         raise UserError(f"{name} has stages, and this call trains one run; `tellapart train FILE` runs such a recipe.")
-
-
-def _changes(overrides: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """One field after another, with the names of this version."""
-    for given, value in _plain(overrides).items():
-        name, notes = former_names.renewed_name(given)
-        renewed, more = former_names.renewed(value, name)
-        former_names.announce([*notes, *more])
-        yield from flat(renewed, name).items()
 
 
 def _plain(value: Any) -> Any:

@@ -16,15 +16,16 @@ from tellapart.decoding.candidates import candidates
 from tellapart.decoding.rules import Rules
 from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.metrics.measures import MEASURES
+from tellapart.metrics.retrieval import ranks
 from tellapart.metrics.scoring_inputs import ScoringInputs
 from tellapart.objectives.cross_entropy import cross_entropy_step
-from tellapart.training.judges import Judge
+from tellapart.retrievers.retriever import Retriever
 
 FAULTS = ("Rep", "BadEnd", "Stutter", "UnusualOrder")  # measures of captions that are not right as sentences
 # What `validate` reports, with any judges
 METRICS = ("loss", "accuracy", "CIDEr-D", "unique", "length", *FAULTS)
 LAST = "last"  # the name of a validation metric by which the last checkpoint is the best
-WITHOUT_REFERENCES = (LAST, "unique", *FAULTS)  # what can be asked of photos that nobody has described
+WITHOUT_REFERENCES = (LAST, "unique", *FAULTS)  # what can be asked of photos without references
 
 _FITS = ("words", "loss", "accuracy")  # of a log line of cross-entropy
 _BATCH = 32
@@ -56,7 +57,7 @@ def validate(
         batch = data.batch(photos, chosen).to(device)
         memory = captioner.encode(batch.inputs)
         best_captions = candidates(captioner, memory, tokenizer, rules, beam=beam)
-        line = cross_entropy_step(captioner, batch, bos=tokenizer.bos).line if described else dict.fromkeys(_FITS, 0.0)
+        line = cross_entropy_step(captioner, batch, bos=tokenizer.bos).log if described else dict.fromkeys(_FITS, 0.0)
         own.append(([best.text for best, *_ in best_captions], tuple(line[name] for name in _FITS)))
     of_all = world.gather(own)
     batches = [of_all[i % world.size][i // world.size] for i in range(sum(map(len, of_all)))]
@@ -93,3 +94,27 @@ def _as_many(captions: list[list[int]], count: int = 5) -> list[int]:
 def _chunks(count: int) -> Iterator[NDArray[np.int64]]:
     for start in range(0, count, _BATCH):
         yield np.arange(start, min(start + _BATCH, count))
+
+
+class Judge:
+    """A retriever that gives no reward, asked at each validation whether captions find their photos.
+
+    A captioner that learns to please one retriever can lose all others: that is seen here while it happens.
+
+    photos  (P, E) the photos as it sees them, or what it knows of them by their references
+    source  (P,) the number of the data set that each is from: a caption is to be found among the photos of its own
+    """
+
+    def __init__(self, retriever: Retriever, photos: Tensor, source: NDArray[np.int64]):
+        self.name, self._retriever, self._photos, self._source = retriever.name, retriever, photos, source
+
+    @torch.inference_mode()
+    def found(self, captions: Sequence[str]) -> float:
+        """R@1: the share of captions, one for each photo, that fit no other photo as well as their own."""
+        embedded = self._retriever.embed_captions(captions)
+        right = np.zeros(len(captions), bool)
+        for source in np.unique(self._source):
+            here = torch.from_numpy(np.flatnonzero(self._source == source)).to(embedded.device)
+            similarity = self._retriever.similarity(embedded[here], self._photos[here]).float().cpu().numpy()
+            right[here.cpu().numpy()] = ranks(similarity, np.arange(len(here))) == 0
+        return float(right.mean())

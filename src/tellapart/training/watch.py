@@ -1,4 +1,4 @@
-"""Is a policy going astray?  Captions that collapse are seen in how they look long before anybody reads them."""
+"""Is a policy collapsing?  Simple statistics of its captions show it early."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Watch:
     def stops(self) -> bool:
         return self._config.action == "stop"
 
-    def look(self, first: dict[str, float], now: dict[str, float]) -> str:
+    def check(self, first: dict[str, float], now: dict[str, float]) -> str:
         """What looks wrong in a validation, in words; nothing: an empty string."""
         if self._config.action == "off" or not first:
             return ""

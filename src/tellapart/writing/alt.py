@@ -65,12 +65,12 @@ def read_pages(site: Path, ignore: Names[str] = ()) -> Iterator[Page]:
     root = files.real(site)
     for path in sorted(_pages(site)):
         if not files.real(path).is_relative_to(root):
-            continue  # a link to a page elsewhere
+            continue  # a link to a page outside
         page = Page(path, files.read_bytes(path, most=MOST_BYTES))
         if b"\0" in page.data:
             page.problems.append(f"{path}: the page is not text in UTF-8 or another encoding of single bytes.")
         else:
-            _look(page, root, ignore)
+            _find_faults(page, root, ignore)
         yield page
 
 
@@ -80,7 +80,7 @@ def _pages(site: Path) -> Iterator[Path]:
         yield from (Path(folder, n) for n in names if Path(n).suffix.lower() in HTML_SUFFIXES + MARKDOWN_SUFFIXES)
 
 
-def _look(page: Page, root: Path, ignore: Names[str]) -> None:
+def _find_faults(page: Page, root: Path, ignore: Names[str]) -> None:
     found = [one for one in images(page.text, page.path.suffix.lower()) if not one.is_template]
     located = {id(one): _file(one.source, page.path, root) for one in found}
     page.images = [(one, place) for one in found if os.path.isabs(place := located[id(one)])]  # noqa: PTH117
@@ -114,7 +114,7 @@ def _file(source: str, page: Path, root: Path) -> str:
         return "is not the name of a file"
     inside = [place for place in places if place.is_relative_to(root)]
     if not inside:
-        return "lies outside of the folder"
+        return "is outside the folder"
     return next((str(place) for place in inside if files.is_file(place)), "there is no such file")
 
 
@@ -165,7 +165,7 @@ def _plain(text: str) -> str:
 
 
 def _text(data: bytes) -> str:
-    return data.decode("utf-8", "surrogateescape")  # whatever it is, it comes back as it was
+    return data.decode("utf-8", "surrogateescape")  # any bytes come back as they were
 
 
 def _bytes(text: str) -> bytes:

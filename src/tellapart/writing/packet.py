@@ -1,6 +1,6 @@
 """An XMP packet as a tree with the place of everything in its bytes, so that it can be changed by splicing.
 
-A packet may come from anybody: one with a DTD is refused, so no entity is ever defined, fetched or expanded, and bytes,
+A packet is untrusted: one with a DTD is refused, so no entity is ever defined, fetched or expanded, and bytes,
 elements and levels are bounded.
 """
 

@@ -119,7 +119,7 @@ class Writer:
         """One photo, unless its target has changed meanwhile."""
         now = files.read_bytes(planned.target) if os.path.lexists(planned.target) else None
         if now != planned.before:
-            raise UserError(f"{planned.target}: somebody else has changed the file; run the command again.")
+            raise UserError(f"{planned.target}: the file was changed meanwhile; run the command again.")
         self.journal.change(planned.target, planned.before, planned.merged.data, planned.merged.edits)
 
     def _planned(self, photo: str, place: Path, rows: dict[str, Row]) -> Planned:
@@ -145,7 +145,7 @@ class Writer:
         if known:
             return
         if not any(place.is_relative_to(root) for root in self._roots):
-            raise BadPhoto(photo, "lies outside of the current folder and that of the captions, so it is left alone")
+            raise BadPhoto(photo, "is outside the current folder and that of the captions, so it is left alone")
         if place.suffix.lower() not in PHOTO_SUFFIXES:
             raise BadPhoto(photo, "its name is not that of a photo")
 
@@ -184,7 +184,7 @@ class Writer:
         target = {"file": long, "stem": short}.get(self._naming) or self._found(photo, place, long, short)
         other = self._taken.setdefault(target, photo)
         if other != photo:
-            raise BadPhoto(photo, f"{target.name} is of {other} too; --name file gives each its own")
+            raise BadPhoto(photo, f"{target.name} belongs to {other} too; --name file gives each photo its own")
         return target
 
     def _found(self, photo: str, place: Path, long: Path, short: Path) -> Path:

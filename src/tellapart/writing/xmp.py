@@ -3,7 +3,7 @@
 A caption goes into three properties, each with a text per language (rdf:Alt): dc:description, which every photo program
 shows, tiff:ImageDescription, and Iptc4xmpCore:AltTextAccessibility, which is the alt text.  A property of our own
 namespace says who wrote it, with which version and when, and has fingerprints of the texts: so we know our own again
-and replace it, and one that somebody has changed is that person's.  Fields that mark a *picture* as made by AI are
+and replace it, and one that was changed by hand stays.  Fields that mark a *picture* as made by AI are
 never written: the picture is not.
 """
 

@@ -234,7 +234,7 @@ def test_who_stops_early_need_not_wait_for_the_server(serve, coloured_photos):
 
     def behave(request, colour):
         if colour != "red":
-            enough.wait(10)
+            enough.wait(4)
         return say_colour(request, colour)
 
     spoken = endpoint(serve(behave), timeout=10, retries=3, back_off=10, at_once=2).candidates_of(

@@ -2,7 +2,7 @@
 
 What is sent, and where: each photo as a JPEG of at most `LONGEST_SIDE` pixels a side without metadata, and the prompt,
 to the host of `Endpoint.url` only.  No proxy is used, no redirect followed, and the only key that is sent is the one
-that was given for this server.  What comes back is anybody's text, and is treated as such.
+that was given for this server.  Answers are untrusted text, and are treated as such.
 
 settings (here) -> `run`: photos, retries, waits -> `pace`: how many at once -> `client`: one request -> `answers`
 """
@@ -109,7 +109,7 @@ class Endpoint:
             raise UserError("the API key must be in ASCII, without spaces or line breaks.")
 
     def candidates_of(self, files: Iterable[str]) -> Iterator[ServerCaptions]:
-        """Captions of each photo, in order.  A photo without any has an `error`, and the others go on.
+        """Captions of each photo, in order.  A photo without any has an `error`.
 
         What would go wrong with every photo is a `UserError`: no such server, path or model, a key that is not valid.
         """
@@ -118,7 +118,7 @@ class Endpoint:
     def answers_to(self, questions: Iterable[Question], usage: Usage | None = None) -> Iterator[ServerCaptions]:
         """The same for questions of their own.
 
-        usage  what earlier questions took, which this adds to; whoever gives it says at the end how much it was
+        usage  of earlier requests, which this adds to; the caller reports it at the end
         """
         from tellapart.captioning.endpoint.run import Run  # here, for --help reads the defaults above and nothing else
 

@@ -53,7 +53,7 @@ class Client:
         self.open: set[socket.socket] = set()
 
     def stop(self) -> None:
-        """Hang up: the threads must not keep anybody waiting."""
+        """Close the connections, so that no thread keeps the program waiting."""
         self.stopped.set()
         for line in list(self.open):
             _hang_up(line)
@@ -65,14 +65,14 @@ class Client:
         except (OSError, ValueError) as error:
             raise Failure("unreachable", f"the server cannot be reached ({_reason(error)})") from None
         raw.settimeout(None)
-        line = raw.dup()  # hangs up whatever is made of the connection: encryption takes `raw` over
+        line = raw.dup()  # closes the connection in any case: encryption takes `raw` over
         is_late = threading.Event()
 
         def ring() -> None:
             is_late.set()
             _hang_up(line)
 
-        # A socket's own time limit starts anew with every byte: a server that drips would never meet it.
+        # A socket's own timeout restarts with every byte: a server that drips would never reach it.
         alarm = threading.Timer(self.endpoint.timeout, ring)
         alarm.daemon = True
         self.open.add(line)

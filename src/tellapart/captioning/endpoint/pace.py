@@ -27,7 +27,7 @@ class Pace:
     So one request more at a time is tried; its level is kept if answers per second rise by half of what they would
     rise at best, else it is one down again.  A level is only tried if its answers would be in time even if each had
     to wait for another, and a server that is late or says it is busy gets one request at a time, and never again as
-    many as then.  Pace has no clock of its own: whoever makes a request says how long it took.
+    many as then.  Pace has no clock of its own: the caller says how long a request took.
     """
 
     def __init__(self, most: int, timeout: float):
@@ -59,7 +59,7 @@ class Pace:
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """Nobody waits any longer."""
+        """Wake all who wait."""
         with self._changed:
             self._is_stopped = True
             self._changed.notify_all()
@@ -79,7 +79,7 @@ class Pace:
                 self._changed.notify_all()
 
     def overloaded(self, place: Place) -> None:
-        """The server was late, or said that it is busy."""
+        """The server was late, or answered that it is busy."""
         with self._changed:
             if place.level > 1:  # or the others were not to blame
                 self._most = min(self._most, place.level - 1)

@@ -21,7 +21,7 @@ from tellapart.captioning.endpoint.sheet import SHEET_PROMPT, contact_sheet
 from tellapart.data.media import clips
 from tellapart.errors import BadPhoto, UserError
 
-_SILENT = 5.0  # seconds; who waits longer is told why
+_SILENT = 5.0  # seconds; after that a message says why
 _SLOWEST_POLL = 10.0  # seconds between two looks at a server that loads its model
 _STILL_LOADING = 60.0  # seconds between two messages about it
 _FOR_EVERY_PHOTO = ("unreachable", "refused", "loading", "ended")  # what the first photo meets, all would
@@ -98,7 +98,7 @@ class Run:
         return ServerCaptions(file, captions, sha256=sha256)
 
     def _candidates(self, question: Question, pictures: list[str], order: int) -> list[str]:
-        """Captions, each once.  An answer that is of no use is passed over unless all are."""
+        """Captions, each once.  An unusable answer is skipped, unless all are."""
         found, useless = [], Failure("useless", "the server answered with no text")
         asked, wanted = 0, question.answers or self.endpoint.candidates
         while asked < wanted:

@@ -1,7 +1,7 @@
 """From a clip to some of its frames: by their times, without decoding or holding the rest of it.
 
 The times of all frames are read from the packets first, which needs no decoding.  So the length and the frame rate are
-those of the frames that are in the file, whatever its header says, and a frame has a number that does not depend on the
+those of the frames that are in the file, not of its header, and a frame has a number that does not depend on the
 frame rate.  To get at a frame, the decoder begins at the key frame before it; it goes on forward as long as the next
 frame that is wanted belongs to the same key frame.
 
@@ -299,7 +299,7 @@ def picture(file: str | os.PathLike[str], *, at_least: int = 0) -> Image.Image:
 
 @contextmanager
 def opened(file: str | os.PathLike[str]) -> Iterator[tuple[av.container.InputContainer, Stamp]]:
-    """A container, and the stamp of its file; whatever FFmpeg raises while it is used comes out as BadPhoto."""
+    """A container, and the stamp of its file; every error of FFmpeg while it is used becomes BadPhoto."""
     try:
         import av
     except ImportError:

@@ -1,4 +1,4 @@
-"""Which files are pictures, and how each kind is opened: by what the file is, whatever its name says."""
+"""Which files are pictures, and how each kind is opened: by the content of the file, not by its name."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _open_heif(data: bytes, file: object) -> Image.Image:
         raise BadPhoto(file, f"is a HEIC photo; `{INSTALL_HEIC}` brings what opens it")
     from pi_heif import HeifImageFile
 
-    image: Image.Image = HeifImageFile(io.BytesIO(data))  # not registered with Pillow, which is everybody's
+    image: Image.Image = HeifImageFile(io.BytesIO(data))  # not registered with Pillow, which others use too
     return image
 
 
@@ -102,7 +102,7 @@ def coefficients(image: Image.Image) -> int:
 
 
 def load(image: Image.Image, data: bytes) -> None:
-    """Decode the pixels, of an animation those of the first frame; whatever is amiss is raised.
+    """Decode the pixels, of an animation those of the first frame; every fault is raised.
 
     data  the file that it was opened from
     """
@@ -114,7 +114,7 @@ def load(image: Image.Image, data: bytes) -> None:
     _handle_libtiff_messages()
     _COMPLAINTS.latest = ""
     image.load()
-    if _COMPLAINTS.latest:  # libtiff goes on after most faults
+    if _COMPLAINTS.latest:  # libtiff continues after most faults
         raise ValueError(_COMPLAINTS.latest)
 
 

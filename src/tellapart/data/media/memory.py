@@ -1,4 +1,4 @@
-"""Memory that threads share: each says beforehand what it will need, and waits until that much is free."""
+"""Memory that threads share: each reserves what it will need, and waits until that much is free."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 class Memory:
     """A number of bytes that all who hold some of it together never exceed.
 
-    Whoever holds some must not ask for more, or two could wait for each other.
+    A thread that holds some must not ask for more, or two could wait for each other.
     """
 
     def __init__(self, total: int):

@@ -3,7 +3,7 @@
 Any file may be hostile or broken.  What a file is decides how it is opened (`formats`), and everything that can go
 wrong comes out as `BadPhoto` with a reason that a person understands.
 
-What a photo may cost is bounded, whatever its size and its colours: files of MAX_BYTES and MEMORY for decoding them are
+What a photo may cost is bounded for any size and colours: files of MAX_BYTES and MEMORY for decoding them are
 all that the threads of a process hold together.  A photo that would need more is refused before it is decoded.
 """
 
@@ -33,7 +33,7 @@ from tellapart.data.media.parts import file_of, part
 from tellapart.data.views import view_of
 from tellapart.errors import BadPhoto
 
-MAX_PIXELS = 178_956_970  # where Pillow itself speaks of a decompression bomb; larger than any camera's photo
+MAX_PIXELS = 178_956_970  # where Pillow itself warns of a decompression bomb; larger than any camera's photo
 MAX_BYTES = 1 << 29  # of a file, and of all files that are read at once
 MEMORY = 1 << 30  # bytes for decoding a photo, and for all that are decoded at once
 KEPT_PIXELS = 1 << 26  # a photo with more is averaged down to so many before anything else is done with it
@@ -80,7 +80,7 @@ SQUEEZE = Fit()
 
 
 def read(file: str | os.PathLike[str], size: int, fit: Fit = SQUEEZE) -> Photo:
-    """The photo upright, in RGB, as a square of `size` pixels a side: if not told otherwise, nothing is cropped."""
+    """The photo upright, in RGB, as a square of `size` pixels a side: by default, nothing is cropped."""
     with open_file(file) as (handle, length), _files.reserved(length):
         return _from_bytes(_read(handle, length, file), file, size, fit)
 
@@ -310,7 +310,7 @@ def _to_photo(image: Image.Image, orientation: int | None = None) -> Image.Image
 
 @contextmanager
 def _refusing(file: object) -> Iterator[None]:
-    """Whatever decoders raise, as BadPhoto."""
+    """Every error of decoders, as BadPhoto."""
     try:
         yield
     except BadPhoto:
@@ -326,7 +326,7 @@ def _refusing(file: object) -> Iterator[None]:
 def _turn(image: Image.Image, orientation: int | None) -> Image.Transpose | None:
     """What brings a picture upright, by its EXIF orientation, or else by `orientation`.
 
-    Not by `ImageOps.exif_transpose`: it writes the EXIF data anew, and leaves the photo lying when some other entry
+    Not by `ImageOps.exif_transpose`: it rewrites the EXIF data, and does not rotate the photo when some other entry
     cannot be written.  The picture has been loaded, for Pillow itself turns a TIFF while it loads.
     """
     try:
@@ -345,11 +345,11 @@ def _file_behind(image: Image.Image) -> bytes | None:
             known = (again.size, again.mode, again.format, again.tell())
             if known != (image.size, image.mode, image.format, image.tell()):
                 return None
-            if image.tile:  # its pixels have not been decoded, so nobody can have changed them
+            if image.tile:  # its pixels have not been decoded, so they cannot have been changed
                 return data
             same = again.tobytes() == image.tobytes() and again.getpalette() == image.getpalette()
             return data if same else None
-    except Exception:  # whatever is wrong with the file: the picture is what was handed over
+    except Exception:  # any fault of the file: the picture is what was handed over
         return None
 
 

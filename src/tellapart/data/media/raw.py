@@ -1,4 +1,4 @@
-"""The JPEG inside a RAW photo: most cameras put the picture as they would have shown it beside what the sensor saw.
+"""The JPEG inside a RAW photo: most cameras store a finished picture beside the sensor's data.
 
 Of the kinds of RAW that are built like a TIFF (DNG, CR2, NEF, ARW and others).  A TIFF is a chain of directories, each
 of which may name further ones; an entry is (tag, type, count, value or where the values are).  Every number in the file

@@ -1,4 +1,4 @@
-"""From the way in which a picture keeps its colours to RGB, block by block: what that takes does not grow with it."""
+"""Any picture mode to RGB, block by block: the memory that it takes does not grow with the picture."""
 
 from __future__ import annotations
 

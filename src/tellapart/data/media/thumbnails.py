@@ -1,4 +1,4 @@
-"""Photos in small, for pages: drawn anew, so that nothing else of a photo's file gets there."""
+"""Thumbnails for pages: redrawn, so that nothing else of a photo's file gets there."""
 
 from __future__ import annotations
 

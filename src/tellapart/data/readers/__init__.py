@@ -20,7 +20,7 @@ class Entry:
     """A line of the table: the module whose `read` knows the format, and what `tellapart prepare --help` says of it."""
 
     module: str
-    line: str
+    description: str
 
     def load(self) -> Read:
         read: Read = import_module(self.module).read

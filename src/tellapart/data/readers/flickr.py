@@ -1,4 +1,4 @@
-"""Flickr8k and Flickr30k as text, a caption to a line, in the three forms that are about:
+"""Flickr8k and Flickr30k as text, a caption to a line, in the three published forms:
 
     1000268201_693b08cb0e.jpg#0<TAB>A child in a pink dress ...       Flickr8k.token.txt, results_20130124.token
     image,caption                                                     captions.txt, with or without a comment_number
@@ -84,6 +84,6 @@ def _comma_separated(columns: int) -> Line:
             return None
         if len(cells) < columns:
             return None
-        return cells[0].strip(), ",".join(cells[columns - 1 :])  # a caption with commas that nobody quoted
+        return cells[0].strip(), ",".join(cells[columns - 1 :])  # a caption with unquoted commas
 
     return parse

@@ -27,13 +27,13 @@ def read(source: Path, photos: Path | None = None) -> DataSet:
     files, problems = walk(folder)
     suffixes = {file: Path(file).suffix.lower() for file in files}
     names = [file for file, suffix in suffixes.items() if suffix in PHOTO_SUFFIXES | CLIP_SUFFIXES]
-    if not names and problems:  # nobody knows whether it is empty
+    if not names and problems:  # it may not be empty
         also = "" if len(problems) == 1 else f"  So it is with {len(problems) - 1} more folders there."
         raise UserError(f"{source}: no photo or clip was found in this folder; {problems[0]}{also}")
     if not names:
         looked_for = "(.jpg, .png, .heic, .dng and the like), and no clips (.mp4, .mov and the like)"
         raise UserError(f"{source}: there are no photos in this folder {looked_for}.")
-    # All are "test": that is the split which commands take when they are told none, and nothing here can be trained on.
+    # All are "test": that is the default split of commands, and nothing here can be trained on.
     records = ({"id": name, "file": name, "split": "test"} for name in names)
     kind = "videos" if all(suffixes[name] in CLIP_SUFFIXES for name in names) else "images"
     examples, broken = check(records, source=source, folder=folder, kind=kind)

@@ -1,4 +1,4 @@
-"""MSVD (the Microsoft Research Video Description Corpus) in the two forms that are about:
+"""MSVD (the Microsoft Research Video Description Corpus) in the two published forms:
 
     VideoID,Start,End,WorkerID,Source,AnnotationTime,Language,Description        video_corpus.csv
     -4wsuPCjDBc_5_15 a squirrel is eating a peanut                                AllVideoDescriptions.txt

@@ -1,4 +1,4 @@
-"""What readers share: where the photos of a data set lie, and which split a name stands for."""
+"""What readers share: where the photos of a data set are, and which split a name stands for."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from tellapart.data.examples import DataSet, Example, folder_of
 from tellapart.errors import UserError
 from tellapart.files import is_file, is_folder, read_text, real
+from tellapart.printable import first_few
 
 # Where the archives of the data sets unpack their photos
 PHOTO_FOLDERS = (
@@ -20,7 +21,7 @@ PHOTO_FOLDERS = (
 
 SPLITS = {
     "train": "train",
-    "restval": "train",  # Karpathy's name for the rest of COCO's val, which everybody trains on
+    "restval": "train",  # Karpathy's name for the rest of COCO's val, which is used for training
     "val": "val",
     "valid": "val",
     "validation": "val",
@@ -91,9 +92,3 @@ def _split_of(example: Example, splits: Mapping[str, str]) -> str:
 def _keys(example: Example) -> tuple[str, ...]:
     """What a list may call a photo."""
     return example.file.name, example.file.stem, str(example.id)
-
-
-def first_few(names: Iterable[str], few: int = 3) -> str:
-    """a, b, c and 7 more."""
-    names = list(names)
-    return ", ".join(names[:few]) + (f" and {len(names) - few} more" if len(names) > few else "")

@@ -51,7 +51,7 @@ class _Scene:
 
 
 def draw(captioner: PhotoCaptioner, file: Path, caption: str, word: str = "") -> bytes | None:
-    """A PNG; none where the captioner has no attention, or nobody knows where its regions are.
+    """A PNG; none where the captioner has no attention, or the places of its regions are unknown.
 
     word  of the caption: the one whose four panels are drawn of GLIED, and the only one of other captioners; without
           it, all words, and of GLIED the content word whose attention is most on one region
@@ -143,12 +143,12 @@ def _word_by_word(scene: _Scene, places: Sequence[int]) -> Image.Image:
 
 def _four_panels(scene: _Scene, config: GliedConfig, place: int) -> Image.Image:
     """Global distilling on the left, local on the right; regions above attributes.  What a model lacks stays empty."""
-    looks, groups = scene.attention.words[place], scene.attention.groups
+    weights, groups = scene.attention.words[place], scene.attention.groups
     local = _regions(scene, place)
     group = groups[int(local.argmax())].cpu() if groups is not None else None
     pivot = config.attribute_distilling and not config.attributes_attend
-    collocated = looks.attributes[0].mean(0).cpu() if pivot else None
-    last = looks.attributes[-1].mean(0).cpu() if looks.attributes else None
+    collocated = weights.attributes[0].mean(0).cpu() if pivot else None
+    last = weights.attributes[-1].mean(0).cpu() if weights.attributes else None
     tile = _fitted(scene.photo, _LARGE)
     below = _LINE * (TOP + 1)
     before = scene.words[place - 1] if place else "the beginning"

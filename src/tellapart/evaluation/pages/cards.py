@@ -1,4 +1,4 @@
-"""Photos on a page, each with its look-alikes and what several speakers say of it.
+"""Photos on a page, each with its look-alikes and the captions of several models.
 
 A card is one photo; or one clip, a strip of its frames above the captions, whose words are coloured by whether the
 references have them.  Words that a speaker says of it and of none of its look-alikes are marked; how far down the list
@@ -43,7 +43,7 @@ class Line:
     caption: str
     of_look_alikes: frozenset[str] = frozenset()  # the words that it says of them
     figures: Mapping[str, float] = field(default_factory=dict)  # by the name of their column
-    looked: WordRegions | None = None
+    regions: WordRegions | None = None
     colour: str = ""  # HTML before the name
 
 
@@ -160,7 +160,7 @@ def legend(cards: Sequence[Card]) -> str:
         sentences.append(f"Words that a model uses for none of these are underlined{so}.")
     if any(card.is_clip and card.references for card in cards):
         sentences.append("Of clips, words that the references have are green, others red.")
-    if any(line.looked for card in cards for line in card.lines):
+    if any(line.regions for card in cards for line in card.lines):
         sentences.append("Point at a word, or tap it, to see which part of the photo it rests on.")
     return " ".join(sentences)
 
@@ -214,9 +214,9 @@ def _own(card: Card, pictures: Pictures) -> str:
     """The photo, and over it a place where words show what they rest on; of a clip, frames."""
     if card.is_clip:
         return f'<div class="own">{pictures.strip(card.file)[0]}</div>'
-    looked = [line.looked for line in card.lines if line.looked]
-    frame = "middle" if looked and looked[0].middle else "whole"
-    overlay = f'<canvas class="{frame}"></canvas>' if looked else ""
+    regions = [line.regions for line in card.lines if line.regions]
+    frame = "middle" if regions and regions[0].middle else "whole"
+    overlay = f'<canvas class="{frame}"></canvas>' if regions else ""
     return f'<div class="own">{pictures.show(card.file, LONG_SIDE)}{overlay}</div>'
 
 
@@ -245,7 +245,7 @@ def _figure(value: float | None, is_place: bool) -> str:
 def _caption(line: Line, known: frozenset[str], card: Card) -> str:
     """The caption, with the words that tell the photo apart marked, and what each word rests on."""
     texts, has_references = line.caption.split(), bool(card.references)
-    levels = line.looked.levels if line.looked and len(line.looked.levels) == len(texts) else [""] * len(texts)
+    levels = line.regions.levels if line.regions and len(line.regions.levels) == len(texts) else [""] * len(texts)
     shown = []
     for text, at in zip(texts, levels, strict=True):
         content = frozenset(split_words(text)) - STOP_WORDS

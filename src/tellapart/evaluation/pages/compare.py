@@ -20,7 +20,7 @@ from tellapart.evaluation.pages.attention import FOLDER, Picture, file_names
 from tellapart.evaluation.pages.attention import section as attended
 from tellapart.evaluation.pages.cards import Card, Columns, Order, Pictures, legend, section
 from tellapart.evaluation.pages.figures import dot, side_by_side
-from tellapart.evaluation.pages.photo_cards import Looking, Places, card, nowhere, places_of
+from tellapart.evaluation.pages.photo_cards import FindRegions, Places, card, no_regions, places_of
 from tellapart.evaluation.pages.plots import Series
 from tellapart.evaluation.step_time import time_table
 from tellapart.evaluation.training_runs import Run, caution
@@ -41,7 +41,7 @@ class Findings:
     grid: Grid | None = (
         None  # of the photos of `changes`: how a retriever embeds them and their captions, if there is one
     )
-    looked: Looking = nowhere
+    find_regions: FindRegions = no_regions
     attention: Sequence[Picture] = ()
     local: LocalReward | None = None
     plane: tuple[str, dict[str, NDArray[np.float64]]] | None = None  # the retriever, and run -> (P, 2)
@@ -172,7 +172,7 @@ def _changed(findings: Findings, pictures: Pictures) -> str:
 
 def _card(findings: Findings, grid: Grid, changes: Changes, photo: int, places: Mapping[str, Places]) -> Card:
     """A photo of the grid, each caption with its score and its run's colour."""
-    bare = card(grid, photo, places, findings.looked)
+    bare = card(grid, photo, places, findings.find_regions)
     lines = [
         replace(
             line,

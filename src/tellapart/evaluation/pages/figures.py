@@ -98,7 +98,7 @@ def weights(local: LocalReward, drawn: dict[str, str]) -> Figure:
         for one in found
     )
     examples = f'<h3>Frequent ones, from light to heavy</h3>\n<div class="wide"><table>\n{lines}</table></div>\n'
-    return Figure("What n-grams weigh", local.whose, side_by_side({"weights": chart}, drawn) + examples)
+    return Figure("What n-grams weigh", local.sources, side_by_side({"weights": chart}, drawn) + examples)
 
 
 def word_rewards(
@@ -119,7 +119,7 @@ def word_rewards(
         parts.append(f"<article>\n{picture}{side_by_side(charts, drawn)}</article>\n")
     note = (
         "What LD, the local discriminative reward, gives each word of a caption; dashed: CIDEr-D, which all words get. "
-        f"Shown are the photos where a word of {last} gets most. {local.whose}"
+        f"Shown are the photos where a word of {last} gets most. {local.sources}"
     )
     return Figure("What words earn", note, "".join(parts))
 

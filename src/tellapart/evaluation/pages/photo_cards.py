@@ -1,6 +1,6 @@
-"""The photos of an evaluation as a list of cards: which of them, in which order, and what stands behind a caption.
+"""The photos of an evaluation as a list of cards: which of them, in which order, and the details of a caption.
 
-Which photos are taken is drawn by a seed, and nobody chooses; those whose ranks changed most come with them.
+Photos are sampled by a seed; those whose ranks changed most come with them.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _PLACE_BY_TEXT = (
 )
 _PLACE_BY = "The photo's place among all, 1 if it is found, by {by}, a model that sees the photos."
 
-Looking = Callable[[str, Path, str], WordRegions | None]  # speaker, photo, caption -> what its words rest on
+FindRegions = Callable[[str, Path, str], WordRegions | None]  # speaker, photo, caption -> what its words rest on
 
 
-def nowhere(_speaker: str, _photo: Path, _caption: str) -> None:
+def no_regions(_speaker: str, _photo: Path, _caption: str) -> None:
     """Of captions whose captioner is not at hand."""
 
 
-def photo_list(grid: Grid, pictures: Pictures, looked: Looking, examples: int, first: int) -> str:
+def photo_list(grid: Grid, pictures: Pictures, find_regions: FindRegions, examples: int, first: int) -> str:
     """Those drawn by chance, and for each speaker those whose places changed most from the base's.
 
     first  so many are shown at first, of those that show best what the second speaker adds; 0: those drawn by chance
@@ -51,7 +51,7 @@ def photo_list(grid: Grid, pictures: Pictures, looked: Looking, examples: int, f
 
     wanted = {(photo, name) for photo in drawn for name in ours}
     wanted |= {(photo, one) for name, own in changed.items() for photo in own for one in (name, base)}
-    cards = _cards(grid, photos, places, looked, wanted)
+    cards = _cards(grid, photos, places, find_regions, wanted)
     clear = {name: _clarities(grid, cards, photos, name, base) for name in ours if name != base}
     best = next(iter(clear), "") if first else ""
     kinds, orders, sorted_by = [], [], "the order of the data"
@@ -133,7 +133,7 @@ def _columns(grid: Grid, places: Mapping[str, Places]) -> Columns:
 
 
 def _why_these(cards: Sequence[Card], kinds: Sequence[Kind], best: str, base: str) -> str:
-    """Which photos are shown at first, said plainly: they are no fair sample."""
+    """Which photos are shown first, in a sentence: they are no fair sample."""
     shown = len(kinds[0].cards) if kinds and kinds[0].at_first else 0
     if not shown:
         return f"Those photos first of which {best} says other things than {base}, in people's words."
@@ -171,20 +171,20 @@ def _cards(
     grid: Grid,
     photos: Sequence[int],
     places: Mapping[str, Places],
-    looked: Looking,
+    find_regions: FindRegions,
     wanted: set[tuple[int, str]],
 ) -> list[Card]:
     """wanted  photos and speakers of whose words is shown what they rest on: it takes time"""
     files = {(grid.split.photos[photo].file, name) for photo, name in wanted}
     with Progress("what words rest on", len(files), unit="caption") as bar:
 
-        def look(name: str, file: Path, caption: str) -> WordRegions | None:
+        def find(name: str, file: Path, caption: str) -> WordRegions | None:
             if (file, name) not in files:
                 return None
             bar.advance()
-            return looked(name, file, caption)
+            return find_regions(name, file, caption)
 
-        return [card(grid, photo, places, look) for photo in photos]
+        return [card(grid, photo, places, find) for photo in photos]
 
 
 def speakers(grid: Grid) -> list[str]:
@@ -192,18 +192,20 @@ def speakers(grid: Grid) -> list[str]:
     return list(dict.fromkeys([*map(grid.speaker, grid.lines), grid.speaker(grid.against)]))
 
 
-def card(grid: Grid, photo: int, places: Mapping[str, Places], looked: Looking) -> Card:
+def card(grid: Grid, photo: int, places: Mapping[str, Places], find_regions: FindRegions) -> Card:
     """A photo of a grid: what the speakers that have places say of it, and not of its look-alikes."""
     here = grid.split.photos[photo]
     alike = [other for other in grid.look_alikes[photo].tolist() if other >= 0]
     lines = []
     for name, of_retrievers in places.items():
         captions = grid.rows[name].captions.of_photo
-        elsewhere = frozenset(
+        of_others = frozenset(
             word for other in alike for text in captions.get(other, [])[:1] for word in split_words(text)
         )
         figures = {by: float(own[photo]) for by, own in of_retrievers.items() if photo in own}
-        lines.append(Line(name, captions[photo][0], elsewhere, figures, looked(name, here.file, captions[photo][0])))
+        lines.append(
+            Line(name, captions[photo][0], of_others, figures, find_regions(name, here.file, captions[photo][0]))
+        )
     return Card(here.file, [grid.split.photos[other].file for other in alike], lines, here.captions)
 
 

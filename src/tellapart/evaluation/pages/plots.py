@@ -1,6 +1,6 @@
 """Charts as SVG: readable as files of their own and inside a page, in light and in dark.
 
-A chart is a text that begins with `<svg`; colours are variables, so that whoever shows it decides on them.  Every point
+A chart is a text that begins with `<svg`; colours are variables, so that the page decides on them.  Every point
 says what it is when it is pointed at (`<title>`).  Texts are escaped here.
 """
 

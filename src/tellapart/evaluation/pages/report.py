@@ -22,7 +22,7 @@ from tellapart.evaluation.pages.attention import Picture
 from tellapart.evaluation.pages.attention import section as attended
 from tellapart.evaluation.pages.cards import Pictures
 from tellapart.evaluation.pages.figures import Figure
-from tellapart.evaluation.pages.photo_cards import Looking, nowhere, photo_list, speakers
+from tellapart.evaluation.pages.photo_cards import FindRegions, no_regions, photo_list, speakers
 from tellapart.evaluation.pages.plots import Series
 from tellapart.evaluation.table import (
     MARKS,
@@ -45,7 +45,7 @@ from tellapart.metrics.retrieval import recalls
 EXAMPLES = 24
 _EARNING = 200  # photos among which those are whose words' rewards are shown
 _MAPPED = 1000  # captions on a map
-_FEWEST = 50  # photos that are worth one
+_FEWEST = 50  # photos, at least, for a chart
 _FIRST = (1, 2, 5, 10, 20, 50, 100)
 _SEED = 0
 _SMALL = "Below a figure: its 95 % interval; \N{GREEK CAPITAL LETTER DELTA}, the difference, with the same."
@@ -61,7 +61,7 @@ def write(
     grids: Sequence[Grid],
     differences: Sequence[Differences],
     out: Path,
-    looked: Looking = nowhere,
+    find_regions: FindRegions = no_regions,
     plane: Plane | None = None,
     *,
     title: str = "Evaluation",
@@ -81,7 +81,7 @@ def write(
     """
     pictures = Pictures()
     parts = [
-        _grid(grid, found, pictures, looked, plane, examples, first)
+        _grid(grid, found, pictures, find_regions, plane, examples, first)
         for grid, found in zip(grids, differences, strict=True)
     ]
     parts += [attended(attention), _training(trained)]
@@ -95,12 +95,12 @@ def _grid(
     grid: Grid,
     differences: Differences,
     pictures: Pictures,
-    looked: Looking,
+    find_regions: FindRegions,
     plane: Plane | None,
     examples: int,
     first: int,
 ) -> str:
-    photos = photo_list(grid, pictures, looked, examples, first)
+    photos = photo_list(grid, pictures, find_regions, examples, first)
     tables = _tables(grid, differences)
     parts = [
         f"<section>\n<h2>{escaped(grid.split.name)}</h2>\n",

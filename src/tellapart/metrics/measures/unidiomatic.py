@@ -18,7 +18,7 @@ from tellapart.metrics.measures.measure import Measure, Score
 from tellapart.metrics.statistics import Statistics, mean_of
 
 QUANTILE = 0.05
-# That quantile of 15,980 captions by people of COCO training photos with even ids, for photos that nobody has described
+# That quantile of 15,980 captions by people of COCO training photos with even ids, for photos without references
 COCO_LIMIT = -3.83
 
 
@@ -32,7 +32,7 @@ def unidiomatic(
 
 
 def below(captions: Sequence[Sequence[str]], model: KneserNey, limit: float = COCO_LIMIT) -> Statistics:
-    """Of the words of one caption for each photo, by a limit that is known beforehand."""
+    """Of the words of one caption for each photo, by a given limit."""
     return mean_of("Unidiomatic", lowest_terms(captions, model) < limit)
 
 

@@ -26,7 +26,7 @@ from tellapart.metrics.meteor import fingerprints
 from tellapart.metrics.meteor.normalise import read_prefixes
 from tellapart.progress import Progress
 
-_FORMAT = 1  # of the cache file: another number makes every cache anew
+_FORMAT = 1  # of the cache file: another number rebuilds every cache
 _ADVICE = "METEOR needs the synonyms and paraphrases that come with pycocoevalcap: pip install 'tellapart[score]'."
 _JAR, _PARAPHRASES = "meteor-1.5.jar", "data/paraphrase-en.gz"
 _DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)  # or no file at all
@@ -154,7 +154,7 @@ def _version(folder: Path) -> str:
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether nobody else can have put a file there."""
+    """Whether no other user can have put a file there."""
     try:
         state = folder.lstat()
     except OSError:

@@ -24,7 +24,7 @@ WEIGHTS = (1.0, 0.6, 0.8, 0.6)  # of a match: exact, by stem, as synonyms, as pa
 
 
 class Meteor:
-    """Captions to statistics.  May be used by several threads at once; pickled, it loads its data anew."""
+    """Captions to statistics.  May be used by several threads at once; after unpickling, it loads its data again."""
 
     def __init__(self, folder: Path):
         self._folder = folder

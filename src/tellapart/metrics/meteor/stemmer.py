@@ -1,4 +1,4 @@
-"""The Snowball English stemmer (Porter2), as METEOR's stem stage knows it.
+"""The Snowball English stemmer (Porter2), as METEOR's stem stage uses it.
 
 After the published description of the algorithm, https://snowballstem.org/algorithms/english/stemmer.html, in the older
 revision that METEOR 1.5 ships: the exceptions that were added later are missing here on purpose.

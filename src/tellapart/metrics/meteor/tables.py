@@ -1,4 +1,4 @@
-"""What the alignment looks words and phrases up in: tuples of arrays, as the compiled loops take them."""
+"""Tables of words and phrases for the alignment: tuples of arrays, as the compiled loops take them."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ _QUANTITIES = frozenset({"bunch", "couple", "lot", "pair", "number", "variety", 
 _INSIDE_PREPOSITION = {"front": "in", "top": "on", "middle": "in"}  # in front of, on top of
 _BEFORE_TO = frozenset({"next", "close"})  # next to, close to
 _SINGULAR_PRONOUNS = frozenset({"he", "she", "it", "him", "her", "his", "its", "himself", "herself", "itself"})
-_FAR = 50  # words from the beginning in which a pronoun's noun is looked for
+_FAR = 50  # words from the beginning in which a pronoun's noun is searched
 _MOST = 8  # things that share a verb or a preposition: captions have few, and hostile text has thousands
 
 _PUNCTUATION = words_in(". , ; : ! ? ... - -- ' '' ` `` \" ( ) -lrb- -rrb- -LRB- -RRB-")
@@ -246,7 +246,7 @@ class _Caption:
         return _INSIDE_PREPOSITION.get(self.words[i]) == self._preposition(i) and self.labels[i] == "nmod"
 
     def _read_subject(self, subject: int, predicate: int, label: str) -> None:
-        """What is said of a subject: that it is so, that it is somewhere, or that it does something."""
+        """Statements about a subject: that it is so, that it is somewhere, or that it does something."""
         if predicate == len(self.words):
             return
         tag = self.tags[predicate]

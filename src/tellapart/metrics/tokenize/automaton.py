@@ -235,7 +235,7 @@ class Scanner:
                 self.rows[state][character] = following
             return following
 
-    def goes_on(self, state: int) -> bool:
+    def can_continue(self, state: int) -> bool:
         """Whether any character leads on from this state."""
         return any(self.nodes[node].on for node in self.states[state])
 

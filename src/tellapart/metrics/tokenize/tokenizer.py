@@ -61,7 +61,7 @@ class NeedsWhatFollows(Exception):
 def scan(text: str, *, stop: int | None = None) -> list[str]:
     """The words of a text; with `stop`, of the part before it, which ends in a blank or the text's end.
 
-    With `stop`, NeedsWhatFollows is raised unless the words would be the same whatever came after the text.
+    With `stop`, NeedsWhatFollows is raised unless the words would be the same for any text behind it.
     """
     automaton = scanner()
     step, rows, accepted = automaton.step, automaton.rows, automaton.accepted
@@ -90,7 +90,7 @@ def scan(text: str, *, stop: int | None = None) -> list[str]:
                     break
                 notes.append((place, state))
         else:
-            if stop is not None and automaton.goes_on(state):
+            if stop is not None and automaton.can_continue(state):
                 raise NeedsWhatFollows
         hopeless.update(notes)
         matched = text[at:end]
@@ -108,7 +108,7 @@ def scan(text: str, *, stop: int | None = None) -> list[str]:
 def words_before(piece: str, following: str) -> Words | None:
     """The words of a piece between blanks, given the character behind the blank; None if more must be known.
 
-    Without `following`, None unless they are the same whatever follows. A piece may end with END instead of a blank.
+    Without `following`, None unless they are the same for any text behind. A piece may end with END instead of a blank.
     """
     last = piece.endswith(END)
     try:
@@ -162,24 +162,34 @@ def tokenize(texts: Iterable[str]) -> list[list[str]]:
     return captions
 
 
-def tokenize_file(texts: Sequence[str]) -> list[list[str]]:
+def tokenize_file(texts: Sequence[str], places: Sequence[int] | None = None) -> list[list[str]]:
     """As `tokenize`, for captions that follow each other in one file, as pycocoevalcap hands them over.
 
     There the full stop at a caption's end can depend on the next caption.  In "the letter P." it belongs to the word
     unless the next one begins with a word that begins sentences ("A", "The" ...); in "says no." it does if the next one
     begins with a digit, as an abbreviation of "number".
+
+    places  which captions of the file are wanted: all, if none are named
     """
-    captions = tokenize(texts)
-    for place, (text, words) in enumerate(zip(texts, captions, strict=True)):
-        if not words or len(words[-1]) > LONGEST_THAT_DEPENDS:
-            continue
-        if len(words[-1]) == 1:
-            keeps_its_stop = LONE_LETTER_AT_END.search(text) and not begins_a_sentence(texts, place + 1)
-        else:
-            keeps_its_stop = BEFORE_A_NUMBER_AT_END.search(text) and begins_with_a_digit(texts, place + 1)
-        if keeps_its_stop and not words[-1].endswith("."):
-            words[-1] += "."
+    places = range(len(texts)) if places is None else places
+    captions = tokenize(texts[place] for place in places)
+    for place, words in zip(places, captions, strict=True):
+        if words and may_keep_its_stop(texts[place], words[-1]) and not words[-1].endswith("."):
+            if len(words[-1]) == 1:
+                keeps_its_stop = not begins_a_sentence(texts, place + 1)
+            else:
+                keeps_its_stop = begins_with_a_digit(texts, place + 1)
+            if keeps_its_stop:
+                words[-1] += "."
     return captions
+
+
+def may_keep_its_stop(text: str, last_word: str) -> bool:
+    """Whether the full stop at the end of a text can belong to its last word, if what follows is right for it."""
+    if len(last_word) > LONGEST_THAT_DEPENDS:
+        return False
+    pattern = LONE_LETTER_AT_END if len(last_word) == 1 else BEFORE_A_NUMBER_AT_END
+    return pattern.search(text) is not None
 
 
 def begins_a_sentence(texts: Sequence[str], place: int) -> bool:

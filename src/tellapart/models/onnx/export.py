@@ -59,7 +59,7 @@ class Sizes(NamedTuple):
     photos: int = 2  # B
     captions: int = 3  # K
     regions: int = 5  # R
-    words: int = 2  # said so far
+    words: int = 2  # so far
 
 
 def export(model: str | Path, out: Path, *, int8: bool = False) -> Difference:
@@ -70,7 +70,7 @@ def export(model: str | Path, out: Path, *, int8: bool = False) -> Difference:
     if (folder / STEP).exists():
         raise UserError(f"{folder} is exported already; give the folder that it was exported from.")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"--out {out}: this is there already; choose another name, or remove it first.")
+        raise UserError(f"--out {out}: exists already; choose another name, or remove it first.")
     captioner, _ = models.rebuild(folder, CAPTIONERS, "captioner", config)
     tokenizer = models.load_tokenizer(folder, config.settings)
     sizes = {name: _size(captioner, name) for name in models.streams_of(config.name)}
@@ -172,7 +172,7 @@ class _Encode(nn.Module):
 
 
 class _Step(nn.Module):
-    """Takes B and K apart: that N is a multiple of B is then plain to whoever traces it."""
+    """Takes B and K apart: that N is a multiple of B is then plain to the tracer."""
 
     def __init__(self, captioner: nn.Module, state: Any, memory: Any):
         super().__init__()

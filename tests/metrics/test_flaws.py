@@ -1,6 +1,6 @@
 import pytest
 
-from tellapart.decoding.flaws import flaws
+from tellapart.metrics.stop_words import flaws
 
 
 @pytest.mark.parametrize(
