@@ -46,7 +46,7 @@ Made by `scripts/list_licences.py` from what is installed; licences are those th
 EXTRAS = """
 ## Extras
 
-`python scripts/check_package.py --extras` installs the wheel with each extra alone into a new environment, asks
+`python scripts/check_package.py --extras` installs each extra alone into a new environment that shares the core, asks
 `pip check`, and tries it by the command of the last column (a file of tests: by pytest). All of them work;
 `postgresql`, which is a driver, together with `serve`.
 
