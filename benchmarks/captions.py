@@ -36,8 +36,11 @@ COUNT = 96
 
 
 def by_torch(encoder: encoders.Encoder) -> encoders.FeatureMap:
-    entry = encoders.ENCODERS[encoder.config.name]
-    return encoders._by_torch(entry.variant, weights_file(encoder.config.name, entry), torch.device("cpu"))
+    tuned, cpu = encoder.tuned, torch.device("cpu")
+    name = tuned.base if tuned else encoder.config.name
+    entry = encoders.ENCODERS[name]
+    weights = tuned.weights if tuned else encoders.read_weights(weights_file(name, entry))
+    return encoders._by_torch(entry.variant, {key: tensor.float() for key, tensor in weights.items()}, cpu)
 
 
 def plain_way(ways: Ways, encoder: encoders.Encoder, look: encoders.FeatureMap, files: list[Path]) -> list[str]:
