@@ -79,7 +79,7 @@ def tellapart(capfd):
     def run(*arguments):
         code = main([str(argument) for argument in arguments])
         out, err = capfd.readouterr()
-        assert "Traceback" not in err
+        assert "Traceback" not in err, err
         return code, out, err
 
     return run
