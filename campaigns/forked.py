@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import socket
 import sys
 import time
 import traceback
@@ -74,6 +75,30 @@ def end(child: int) -> None:
         os.waitpid(child, 0)
     except (ProcessLookupError, ChildProcessError):
         pass
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    return port
+
+
+class Server:
+    """A server that is killed and started again."""
+
+    def __init__(self, serve: Callable[[], int | None], log: Path):
+        self._serve, self._log = serve, log
+        self._process = start(serve, log)
+
+    def restart(self) -> str:
+        """Kill and start it.  Returns what was wrong: that it had come to an end by itself."""
+        fault = f"the server came to an end by itself: {self._log.read_text()[-300:]}" if ended(self._process) else ""
+        end(self._process)
+        self._process = start(self._serve, self._log)
+        return fault
+
+    def end(self) -> None:
+        end(self._process)
 
 
 def _child(call: Callable[[], int | None], log: Path, memory: int | None) -> None:

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
 import shutil
-import signal
-import socket
 import sqlite3
 import time
 from collections import Counter
@@ -62,11 +59,10 @@ def _attack(
     place = folder / "study"
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(folder / "made" / "study", place)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = forked.free_port()
     report, done = folder / "report.json", 0
     report.unlink(missing_ok=True)
-    server = forked.start(lambda: _serve(place, port, plant), folder / "server.log")
+    server = forked.Server(lambda: _serve(place, port, plant), folder / "server.log")
     clients = forked.start(lambda: asyncio.run(_people(port, people, draw.random(), report)), folder / "clients.log")
     try:
         while not forked.ended(clients):
@@ -74,13 +70,12 @@ def _attack(
             answers = _stored(place)
             if done < kills and answers >= (done + 1) * 7 * people / (kills + 1) - draw.random() * 7:
                 time.sleep(draw.uniform(0, 0.05))
-                os.killpg(server, signal.SIGKILL)
-                os.waitpid(server, 0)
+                if fault := server.restart():
+                    row.failed.append(fault)
                 done += 1
-                server = forked.start(lambda: _serve(place, port, plant), folder / "server.log")
     finally:
-        for process in (server, clients):
-            forked.end(process)
+        server.end()
+        forked.end(clients)
     if not report.exists():
         row.failed.append(f"people did not come to the end: {(folder / 'clients.log').read_text()[-500:]}")
         return

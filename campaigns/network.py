@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -115,8 +114,7 @@ def _asked(folder: Path, row: Row, name: str, arguments: list[object], plant: wo
     home.mkdir()
 
     if name == "serve":
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = forked.free_port()
         arguments = [*arguments, "--port", port]
 
     def at_home() -> None:

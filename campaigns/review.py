@@ -11,7 +11,6 @@ import os
 import random
 import secrets
 import shutil
-import socket
 import sqlite3
 import threading
 import time
@@ -50,30 +49,27 @@ def _attack(place: Path, work: Path, row: Row, kills: int, draw: random.Random, 
     end.unlink(missing_ok=True)
     decisions.write_bytes(b"")
     os.environ["TELLAPART_CACHE"] = str(work / "cache")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = forked.free_port()
     serve = world.command("serve", folder, "--model", place / "captioner", "--port", port, plant=plant)
     seed = draw.random()
-    server = forked.start(serve, work / "server.log")
+    server = forked.Server(serve, work / "server.log")
     people = forked.start(lambda: _people(port, seed, decisions, end), work / "people.log")
     try:
         while row.tried < kills and not forked.ended(people):
             grow(decisions, people)
             time.sleep(draw.uniform(0, 0.5))
-            if forked.ended(server):
-                row.failed.append(f"the server came to an end by itself: {(work / 'server.log').read_text()[-300:]}")
+            if fault := server.restart():
+                row.failed.append(fault)
                 return
-            forked.end(server)
             row.tried += 1
-            server = forked.start(serve, work / "server.log")
         grow(decisions, people)
         end.touch()  # each person comes to an end of what is under way
         until = time.monotonic() + _PATIENCE
         while not forked.ended(people) and time.monotonic() < until:
             time.sleep(0.02)
     finally:
-        for process in (server, people):
-            forked.end(process)
+        server.end()
+        forked.end(people)
     row.failed += [f"a person met a fault: {line}" for line in (work / "people.log").read_text().splitlines()[-1:]]
     lines = decisions.read_bytes().splitlines()
     row.failed += _wrong(folder, [json.loads(line) for line in lines])

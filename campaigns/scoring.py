@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,31 +50,28 @@ def _attack(
 ) -> None:
     answers = work / "answers.jsonl"
     answers.write_bytes(b"")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = forked.free_port()
     serve = world.command("pool", pool, "--serve", "geg_avg", "cider_d", "--port", port, plant=plant)
     before = _contents(pool)
-    server = forked.start(serve, work / "server.log")
+    server = forked.Server(serve, work / "server.log")
     trainer = forked.start(lambda: _trainer(port, questions, answers), work / "trainer.log")
     try:
         for _ in range(_QUESTIONS):  # each has been answered once before the first kill
             grow(answers, trainer)
         while row.tried < kills and not forked.ended(trainer):
             time.sleep(draw.uniform(0, 0.2))
-            if forked.ended(server):
-                row.failed.append(f"the server came to an end by itself: {(work / 'server.log').read_text()[-300:]}")
+            if fault := server.restart():
+                row.failed.append(fault)
                 return
-            forked.end(server)
             row.tried += 1
-            server = forked.start(serve, work / "server.log")
             grow(answers, trainer)
         for _ in range(_QUESTIONS):
             grow(answers, trainer)
         if forked.ended(trainer):
             row.failed.append(f"the trainer met a fault: {(work / 'trainer.log').read_text()[-300:]}")
     finally:
-        for process in (server, trainer):
-            forked.end(process)
+        server.end()
+        forked.end(trainer)
     first, lines = dict[int, Any](), answers.read_bytes().split(b"\n")[:-1]
     for number, scores in map(json.loads, lines):
         if first.setdefault(number, scores) != scores:
