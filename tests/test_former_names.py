@@ -2,7 +2,10 @@
 
 import json
 
+import pytest
+
 from tellapart.commands import train
+from tellapart.errors import UserError
 from tellapart.evaluation import training_runs
 from tellapart.former_names import renewed
 from tellapart.recipe import Recipe, WatchConfig
@@ -36,6 +39,11 @@ def test_what_is_called_the_same_is_left_alone():
     content = {"objective": {"rewards": {"weights": {"cider_d": 1.0}}}, "data": {"files": ["usage", "Odd"]}, "x": None}
     assert renewed(content) == content
     assert renewed("no recipe") == "no recipe"
+
+
+def test_a_recipe_with_both_names_is_refused():
+    with pytest.raises(UserError, match=r"^validation\.watch has both odd and unusual_order"):
+        renewed({"validation": {"watch": {"odd": 0.1, "unusual_order": 0.2}}})
 
 
 def test_a_run_of_an_earlier_version_goes_on_and_is_compared(tmp_path):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tellapart.errors import UserError
+
 _REWARDS = {"usage": "unusual_order"}
 _FIELDS = {  # former name -> name, by the part of a recipe
     "data": {"without": "exclude"},
@@ -42,4 +44,6 @@ def renewed(content: Any, name: str = "") -> Any:
     if not isinstance(content, dict):
         return content
     now = {key: names.get(key, key) for key in content}
+    if both := next((key for key in content if now[key] != key and now[key] in content), None):
+        raise UserError(f"{name} has both {both} and {now[both]}, which is its name now; leave out {both}.")
     return {now[key]: renewed(value, f"{name}.{now[key]}" if name else str(now[key])) for key, value in content.items()}
