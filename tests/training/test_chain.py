@@ -266,11 +266,16 @@ def test_the_command_line_changes_every_stage(write):
     assert [stage.recipe.epochs for stage in found] == [3, 3]
 
 
-@pytest.mark.parametrize("option", ["--seed=3", "--init_from=plain"])
-def test_what_stages_say_themselves_the_command_line_does_not(write, train, option):
-    code, _, err = train(write({"name": "a", "seeds": [1, 2]}), option)
+def test_where_a_stage_starts_the_command_line_does_not_say(write, train):
+    code, _, err = train(write({"name": "a"}), "--init_from=plain")
     assert code == 2
-    assert f"stage a: {option.partition('=')[0]}: the stages of a chain say that themselves." in err
+    assert "stage a: --init_from: the stages of a chain say that themselves." in err
+
+
+def test_a_seed_on_the_command_line_moves_all_seeds_of_a_chain(write):
+    given = {"name": "a"}, {"name": "b", "seeds": [1, 2]}
+    jobs = stages.jobs(asked([str(write(*given)), "--seed", "100"]).what)
+    assert {job.name: job.recipe.seed for job in jobs} == {"a": 100, "b/seed1": 101, "b/seed2": 102}
 
 
 def test_a_recipe_of_a_stage_stands_in_place_of_the_base_and_under_what_the_file_says(write, tmp_path):

@@ -11,6 +11,7 @@
       - name: plain
         mean: {xe: 1, scst: 3}            # trains nothing: the mean of other stages, each with its share
 
+The numbers of `seeds` are added to the command line's --seed, which so runs the whole chain with other seeds.
 All other keys of a stage are those of a recipe.  What stands beside `stages` in the file holds for every stage.
 Wherever a recipe names a model (init_from, encoders and taggers, the retrievers of rewards, judges), the name of an
 earlier stage stands for what that stage made.
@@ -123,7 +124,9 @@ def jobs(stages: Chain) -> list[Job]:
     for number, stage in enumerate(stages, 1):
         for seed in stage.seeds or (None,):
             name = stage.name if seed is None else f"{stage.name}/seed{seed}"
-            recipe = stage.recipe if stage.recipe is None or seed is None else replace(stage.recipe, seed=seed)
+            recipe = stage.recipe
+            if recipe is not None and seed is not None:
+                recipe = replace(recipe, seed=recipe.seed + seed)
             named = [*stage.shares, *(model for _, model in (models_of(recipe) if recipe else ()))]
             named += [encoder for _, encoder in (_encoders_of(recipe) if recipe else ())]
             uses = {model: _job(model, made[model], stage, seed) for model in named if model in made}
@@ -156,8 +159,10 @@ def replaced(recipe: Recipe, models: Mapping[str, str]) -> Recipe:
 def models_of(recipe: Recipe) -> list[tuple[str, str]]:
     """Wherever a recipe names a model that its run uses: the field, and the name."""
     named = [("init_from", recipe.init_from)]
+    rewards = recipe.objective.rewards
+    if recipe.objective.sentence_weight:
+        named += [("objective.rewards.text_retriever", rewards.text_retriever)]
     if recipe.objective.name == "policy_gradient":
-        rewards = recipe.objective.rewards
         named += [
             ("objective.rewards.image_retriever", rewards.image_retriever),
             ("objective.rewards.text_retriever", rewards.text_retriever),
@@ -202,7 +207,7 @@ def _stage(name: str, given: dict[str, Any], file: RecipeFile, changes: Sequence
     seeds = _seeds(given.get("seeds", []))
     recipe = _recipe(own, given.get("recipe"), file)
     for option, text in changes:
-        if option == "init_from" or (option == "seed" and seeds):
+        if option == "init_from":
             raise UserError(f"--{option}: the stages of a chain say that themselves.")
         recipe = recipe_values.changed(recipe, option, text)
     if seeds and "seed" in own:
