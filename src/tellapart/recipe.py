@@ -173,6 +173,8 @@ class ObjectiveConfig:
         scheduled_sampling: train on the captioner's own words
         policy: sampling and baseline of a policy gradient
         rewards: rewards of a policy gradient
+        sentence_weight: of tagging: weight of a second loss, by which the photo's captions are found among those of all
+            training photos (rewards.text_retriever embeds them); 0: words alone
         margin: of max_violation
         all_negatives: number of first epochs in which max_violation uses all negatives instead of the hardest
     """
@@ -185,6 +187,7 @@ class ObjectiveConfig:
     scheduled_sampling: ScheduledSampling = field(default_factory=ScheduledSampling)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     rewards: RewardsConfig = field(default_factory=RewardsConfig)
+    sentence_weight: Size = 0.0
     margin: Annotated[float, Range(0, 2)] = 0.2
     all_negatives: CountOrNone = 0
 

@@ -12,7 +12,7 @@ from tellapart.data.tokenizers import WordTokenizer
 from tellapart.encoders.encoder import Encoder
 from tellapart.metrics.average_precision import average_precision
 from tellapart.recipe import EncoderConfig
-from tellapart.taggers.tagger import SPECIALS, Tagger, TaggerConfig, cropped, tagging_loss
+from tellapart.taggers.tagger import SPECIALS, Tagger, TaggerConfig, cropped, sentence_loss, tagging_loss
 from tellapart.toy import world as toy_world
 from tellapart.training.tagging import frequent_words, mentions
 
@@ -57,6 +57,27 @@ def test_the_loss_is_binary_cross_entropy():
     for p, y in zip(probability.flatten().tolist(), has.flatten().tolist(), strict=True):
         expected -= math.log(p) if y else math.log(1 - p)
     assert tagging_loss(-torch.log1p(-probability), has).item() == pytest.approx(expected / 3)
+
+
+def test_the_sentence_loss_is_that_of_finding_the_own_captions_among_all():
+    predicted, sentences = torch.tensor([[0.6, 0.8], [1.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.0]])
+    scores = [[3.0, 4.0, 1.8], [5.0, 0.0, 3.0]]  # five times the products, by hand
+    expected = sum(
+        -math.log(math.exp(row[own]) / sum(map(math.exp, row))) for row, own in zip(scores, (1, 2), strict=True)
+    )
+    found = sentence_loss(predicted, sentences, torch.tensor([1, 2]), 5.0)
+    assert found.item() == pytest.approx(expected / 2, abs=1e-5)
+
+
+def test_a_sentence_is_predicted_from_the_mean_of_the_regions_that_exist():
+    network = tagger(sentence_size=3)
+    values, mask = torch.randn(1, 3, 4), torch.tensor([[True, True, False]])
+    mean = (values[0, 0] + values[0, 1]) / 2
+    raw = [sum(w * x for w, x in zip(row, mean.tolist(), strict=True)) for row in network.sentence.weight.tolist()]
+    raw = [number + bias for number, bias in zip(raw, network.sentence.bias.tolist(), strict=True)]
+    length = math.sqrt(sum(number**2 for number in raw))
+    found = network.sentences(network.rows(Stream(values, mask)))
+    assert found[0].tolist() == pytest.approx([number / length for number in raw], abs=1e-5)
 
 
 def test_a_photo_without_regions_has_no_word_and_learning_from_it_stays_finite():

@@ -21,6 +21,7 @@ from tellapart.training.build import run
 from tellapart.training.data import encoders_of, gather, split
 from tellapart.training.preparation import _require_buildable
 
+TAGGING = ["--objective.name", "tagging", "--validation.metric", "mAP", "--model", '{"words": 12}']
 POLICY = ("--objective.name", "policy_gradient")
 
 
@@ -71,6 +72,12 @@ def refused(tellapart, small_world, tmp_path):
                 "nowhere",
             ],
             "there is no retriever 'nowhere'",
+        ),
+        (["--objective.sentence_weight", "1"], "objective.sentence_weight: only tagging predicts sentences"),
+        ([*TAGGING, "--objective.sentence_weight", "1"], "sentence_weight needs a run of retrievers/text"),
+        (
+            [*TAGGING, "--objective.sentence_weight", "1", "--objective.rewards.text_retriever", "word"],
+            "objective.rewards.text_retriever: word compares captions with photos",
         ),
         (
             [*POLICY, "--objective.rewards.weights", "{text_rank: 1.0}", "--objective.rewards.text_retriever", "word"],

@@ -62,6 +62,28 @@ def test_a_run_that_stopped_goes_on_as_if_it_had_not(tagger, small_world, tmp_pa
     assert all(one[name].equal(other[name]) for name in one if name.startswith("model/"))
 
 
+@pytest.mark.parametrize("model", [{}, {"tuned_blocks": 1}])
+def test_captions_are_found_beside_words_and_a_run_that_stopped_goes_on_alike(model, small_world, tmp_path):
+    text, settings = tmp_path / "text", {"size": 8, "word_size": 8, "channels": 8}
+    tower = ["--retriever=text_tower", "--objective.name=info_nce", f"--model={json.dumps(settings)}"]
+    tower += ["--data.captions_per_photo=2", "--validation.metric=recall", "--max_steps=1", "--batch_size=8"]
+    recipe, _, _ = parse([str(small_world / "recipe.yaml"), *tower])
+    run(recipe, text)
+    sentences = ["--objective.sentence_weight=2", f"--objective.rewards.text_retriever={text}"]
+    trained(small_world, tmp_path / "whole", model, *sentences, "--max_steps=4")
+    log = [json.loads(line) for line in (tmp_path / "whole" / "log.jsonl").read_text().splitlines()]
+    losses = [line["sentences"] for line in log if "sentences" in line]
+    assert len(losses) == 4
+    assert all(0 < loss < 10 for loss in losses)  # about ln 27, the photos
+    given = [*TAGGING, f"--model={json.dumps({'words': 12, **model})}", *sentences]
+    for steps in (2, 4):
+        recipe, _, _ = parse([str(small_world / "recipe.yaml"), *given, f"--max_steps={steps}"])
+        run(recipe, tmp_path / "parts", resume=steps == 4)
+    one, other = (load_file(tmp_path / name / "last.safetensors") for name in ("whole", "parts"))
+    assert "model/sentence.weight" in one
+    assert all(one[name].equal(other[name]) for name in one if name.startswith("model/"))
+
+
 def test_only_the_last_blocks_and_the_head_are_tuned(tuned):
     found = read_tagger(tuned).network.encoder.state_dict()
     bundled = load_file(BUNDLED / "efficientnet_lite2.safetensors")

@@ -61,7 +61,7 @@ def image_retrievers_of(config: RewardsConfig, load: Callable[[str], Retriever])
     return retrievers
 
 
-def reader_of(config: RewardsConfig, load: Callable[[str], Retriever]) -> Retriever:
+def text_retriever_of(config: RewardsConfig, load: Callable[[str], Retriever]) -> Retriever:
     retriever = load(config.text_retriever)
     if retriever.sees != "references":
         raise UserError(
@@ -163,7 +163,7 @@ class RewardContext:
 
     @cached_property
     def reader(self) -> FrozenRetriever:
-        retriever = reader_of(self.config, self._load)
+        retriever = text_retriever_of(self.config, self._load)
         references = [example.captions for example in self.data.examples]
         return FrozenRetriever.of_references(retriever, self.vocabulary, references, torch.from_numpy(self.source))
 

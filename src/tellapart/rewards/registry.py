@@ -25,7 +25,7 @@ from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards import Reward, SampledCaptions, Term
 from tellapart.rewards.combine import Combined
 from tellapart.rewards.consensus import Consensus, MeteorConsensus
-from tellapart.rewards.context import FOUND_BY, RewardContext, image_retrievers_of, reader_of
+from tellapart.rewards.context import FOUND_BY, RewardContext, image_retrievers_of, text_retriever_of
 from tellapart.rewards.different import Different
 from tellapart.rewards.fluency import Fluency
 from tellapart.rewards.frozen_retriever import FrozenRetriever
@@ -118,7 +118,7 @@ def require(config: RewardsConfig, names: Sequence[str], load: Callable[[str], R
     if "image_retriever" in needs:
         image_retrievers_of(config, load)
     if "text_retriever" in needs:
-        reader_of(config, load)
+        text_retriever_of(config, load)
     if "look_alikes" in needs and config.look_alikes not in FOUND_BY:
         group_files.load(Path(config.look_alikes))
     if "preference" in config.weights:

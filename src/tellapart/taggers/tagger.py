@@ -5,6 +5,9 @@ B photos, R regions, D numbers of a region, W words.
 noisy-OR   P(w) = 1 - prod over regions of (1 - p(w | region)), p the sigmoid of a linear function of the region and of
            the mean of all regions: what a cell shows is easier to tell from where it is (`context`)
 
+sentence   a linear function of the mean of all regions finds the embedding of the photo's captions among those of all
+           training photos (`sentence_size`): the whole that single words do not tell.  In training alone
+
 It is computed by the sum of -log(1 - p), which neither overflows nor vanishes over many regions.  The paper's own
 network is VGG over 12 x 12 overlapping windows, with two more layers; ours takes any regions, and where it tunes the
 encoder (`tuned_blocks`) those are its layers.
@@ -43,6 +46,7 @@ class TaggerConfig:
     variant: int = field(default=2, metadata={"least": 0})  # of the EfficientNet-Lite that is tuned
     crop: float = 0.65  # where the encoder is tuned: the least share of a photo's area that a step sees
     encoder_rate: float = 0.1  # the learning rate of the encoder, as a share of the others'
+    sentence_size: int = field(default=0, metadata={"least": 0})  # of the sentence embedding predicted too; 0: none
 
 
 class Tagger(nn.Module):
@@ -57,6 +61,7 @@ class Tagger(nn.Module):
         self.photo = nn.Linear(width, c.vocab_size - SPECIALS, bias=False) if c.context else None
         if self.photo is not None:
             nn.init.normal_(self.photo.weight, std=0.01)
+        self.sentence = nn.Linear(width, c.sentence_size) if c.sentence_size else None
         self.encoder = EfficientNetLite(c.variant) if c.tuned_blocks else None
         if self.encoder is not None:
             self.encoder.requires_grad_(False)
@@ -65,18 +70,28 @@ class Tagger(nn.Module):
 
     def forward(self, seen: Stream | Tensor) -> Tensor:
         """-log P(no region has the word), (B, W); of regions, or where the encoder is tuned of pixels (B, S, S, 3)"""
+        return self.words(self.rows(seen))
+
+    def rows(self, seen: Stream | Tensor) -> Stream:
+        """What words and sentences are predicted from, (B, R, width)"""
         if isinstance(seen, Tensor):
             seen = self.regions(seen)
-        mask = seen.mask[..., None]
-        rows = self.project(seen.values)  # (B, R, width)
-        logits = self.word(self.drop(rows))  # (B, R, W)
+        return Stream(self.project(seen.values), seen.mask)
+
+    def words(self, rows: Stream) -> Tensor:
+        """-log P(no region has the word), (B, W)"""
+        logits = self.word(self.drop(rows.values))  # (B, R, W)
         if self.photo is not None:
-            mean = rows.masked_fill(~mask, 0).sum(1) / mask.sum(1).clamp(min=1)
-            logits = logits + self.photo(self.drop(mean))[:, None]
-        absent = F.softplus(logits).masked_fill(~mask, 0)
+            logits = logits + self.photo(self.drop(_mean(rows)))[:, None]
+        absent = F.softplus(logits).masked_fill(~rows.mask[..., None], 0)
         if self.training and self.config.dropout:
             absent = absent * F.dropout(torch.ones_like(absent[..., :1]), self.config.dropout)
         return absent.sum(1)
+
+    def sentences(self, rows: Stream) -> Tensor:
+        """The embedding of the photo's captions, as far as it can be seen, (B, sentence_size) unit norm"""
+        assert self.sentence is not None
+        return F.normalize(self.sentence(self.drop(_mean(rows))), dim=1)
 
     def regions(self, pixels: Tensor) -> Stream:
         """The cells of the tuned encoder's map; pixels in 0..255"""
@@ -104,6 +119,23 @@ class Tagger(nn.Module):
     def rate_of(self, parameter: str) -> float:
         """What the learning rate of a parameter is multiplied with."""
         return self.config.encoder_rate if parameter.startswith("encoder.") else 1.0
+
+
+def _mean(rows: Stream) -> Tensor:
+    """(B, width)"""
+    mask = rows.mask[..., None]
+    return rows.values.masked_fill(~mask, 0).sum(1) / mask.sum(1).clamp(min=1)
+
+
+def sentence_loss(predicted: Tensor, sentences: Tensor, own: Tensor, scale: float) -> Tensor:
+    """Cross-entropy of finding a photo's captions among those of all training photos.
+
+    predicted  (B, E) unit norm
+    sentences  (P, E) the mean embedding of each training photo's captions, by a frozen text retriever
+    own        (B,) the rows of these photos
+    scale      what a cosine is multiplied with
+    """
+    return F.cross_entropy(scale * predicted @ sentences.T, own)
 
 
 def tagging_loss(absent: Tensor, has: Tensor) -> Tensor:

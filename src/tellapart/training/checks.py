@@ -51,6 +51,11 @@ def check(recipe: Recipe) -> None:
     _check_curve(recipe.objective.scheduled_sampling.curve)
     if recipe.objective.distillation and not recipe.optim.ema_decay:
         raise UserError("objective.distillation: the teacher is a running mean of the weights; give optim.ema_decay.")
+    if recipe.objective.sentence_weight:
+        if recipe.objective.name != "tagging":
+            raise UserError("objective.sentence_weight: only tagging predicts sentences beside words.")
+        if not recipe.objective.rewards.text_retriever:
+            raise UserError("objective.rewards.text_retriever: sentence_weight needs a run of retrievers/text.")
     if recipe.objective.name == "policy_gradient":
         _check_policy(recipe.objective.policy)
         policy = recipe.objective.policy

@@ -31,6 +31,7 @@ from tellapart.recipe import Recipe
 from tellapart.retrievers import RETRIEVERS, sentences
 from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards import registry
+from tellapart.rewards.context import text_retriever_of
 from tellapart.training.checks import check
 from tellapart.training.data import Chosen, Encoders, choose, encoders_of, feature_sizes, identities, kinds_taken
 from tellapart.training.objectives import OBJECTIVES
@@ -83,6 +84,8 @@ def prepare(recipe: Recipe, device: torch.device, *, resume: bool = False, world
         return Prepared(encoders, chosen, problems, base.tokenizer, load, base)
     encoders = encoders_of(recipe, device)
     if OBJECTIVES[recipe.objective.name].trains == "network":
+        if recipe.objective.sentence_weight:
+            world.sequentially(partial(text_retriever_of, recipe.objective.rewards, load))
         chosen, problems = choose(recipe, takes=kinds_taken(encoders))
         return Prepared(encoders, chosen, problems, None, load)
     _require_buildable(recipe, encoders)

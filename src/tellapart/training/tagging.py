@@ -28,9 +28,10 @@ from tellapart.metrics.stop_words import content
 from tellapart.models.parts import carry, part_of
 from tellapart.objectives import StepInfo, StepResult
 from tellapart.recipe import Recipe
+from tellapart.rewards.context import text_retriever_of
 from tellapart.taggers import TAGGERS
 from tellapart.taggers.clip_tagger import ClipTagger
-from tellapart.taggers.tagger import SPECIALS, Tagger, TaggerConfig, cropped, tagging_loss
+from tellapart.taggers.tagger import SPECIALS, Tagger, TaggerConfig, cropped, sentence_loss, tagging_loss
 from tellapart.training.build import Parts, seed_everything
 from tellapart.training.data import Chosen, feature_sizes, held_out, identities, split, views, with_features
 from tellapart.training.objectives import OBJECTIVES
@@ -110,6 +111,10 @@ def tagger_parts(
     sizes = {"vocab_size": len(tokenizer), **models.stream_sizes(feature_sizes(prepared.encoders))}
     if tunes:
         settings["variant"] = _tunable(recipe).variant
+    weight = recipe.objective.sentence_weight
+    retriever = text_retriever_of(recipe.objective.rewards, prepared.load) if weight else None
+    if retriever is not None:
+        settings["sentence_size"] = retriever.size
     seed_everything(recipe.seed)
     network = models.build(TAGGERS, "network", name, settings | sizes)
     assert isinstance(network, Tagger | ClipTagger)
@@ -123,11 +128,28 @@ def tagger_parts(
         models.describe(out, name, network, tokenizer, identities(prepared.encoders), "network")
         carry(map(part_of, prepared.encoders.values()), out)
 
-    def step(batch: TaggedBatch, info: StepInfo) -> StepResult:
-        loss = tagging_loss(network(batch.seen), batch.has)
-        return StepResult(loss, float(len(batch.photos)), {"loss": loss.item()})
-
+    step: Callable[[TaggedBatch, StepInfo], StepResult] = partial(_words, network)
+    if retriever is not None:
+        assert isinstance(network, Tagger)
+        sentences = retriever.embed_references(training.captions).clone()  # (P, E)
+        step = partial(_words_and_sentences, network, sentences, retriever.scale, weight)
     return Parts(network, step, partial(validate, network, judged_by, device), training, [*prepared.problems, *failed])
+
+
+def _words(network: Tagger | ClipTagger, batch: TaggedBatch, info: StepInfo) -> StepResult:
+    loss = tagging_loss(network(batch.seen), batch.has)
+    return StepResult(loss, float(len(batch.photos)), {"loss": loss.item()})
+
+
+def _words_and_sentences(
+    network: Tagger, sentences: Tensor, scale: float, weight: float, batch: TaggedBatch, info: StepInfo
+) -> StepResult:
+    """Words, and the photo's captions found among those of all training photos, `sentences` (P, E)."""
+    rows, own = network.rows(batch.seen), torch.from_numpy(batch.photos).to(sentences.device)
+    words = tagging_loss(network.words(rows), batch.has)
+    found = sentence_loss(network.sentences(rows), sentences, own, scale)
+    log = {"loss": words.item(), "sentences": found.item()}
+    return StepResult(words + weight * found, float(len(batch.photos)), log)
 
 
 _Read = tuple[tuple[list[Example], list[Example]], tuple[ReadPhotos, ReadPhotos], int, list[str]]
