@@ -67,6 +67,7 @@ bench: $(READY)
 campaign: $(READY)
 	$(BIN)/python -m campaigns $(CAMPAIGN)
 
-# the embedded captioners again, from photos and captions: DATA has flickr8k/, coco/ and text/, DETECTOR is a YOLOX export
+# the embedded captioners again, from photos and captions: DATA has flickr8k/, coco/ and text/, DETECTOR is a YOLOX export;
+# OPTIONS="--seed 100 --out again" for another seed
 reproduce: $(READY)
-	$(BIN)/python scripts/reproduce.py $(DATA) --detector $(DETECTOR)
+	$(BIN)/python scripts/reproduce.py $(DATA) --detector $(DETECTOR) $(OPTIONS)
