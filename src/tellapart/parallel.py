@@ -11,8 +11,10 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+AHEAD = 64  # results that may wait
 
-def ordered_map(work: Callable[[Item], Result], items: Iterable[Item], *, ahead: int = 64) -> Iterator[Result]:
+
+def ordered_map(work: Callable[[Item], Result], items: Iterable[Item], *, ahead: int = AHEAD) -> Iterator[Result]:
     """`map`, in order, with at most `ahead` results waiting: a long input needs no more memory than a short one."""
     with ThreadPoolExecutor(max_workers=cores()) as pool:
         waiting: deque[Future[Result]] = deque()

@@ -28,6 +28,7 @@ from tellapart.detectors.regions import DetectedRegions, PhotoWithBoxes
 from tellapart.encoders import PhotoEncoder
 from tellapart.encoders.encoder import Features
 from tellapart.encoders.frames import FrameEncoder
+from tellapart.encoders.in_view import in_view
 from tellapart.errors import BadPhoto, UserError
 from tellapart.features import attributes
 from tellapart.features.attributes import AttributeSource, captioner_ids
@@ -45,6 +46,7 @@ class LoadedPhoto:
 
     contents: tuple[Any, ...]  # of each stream: pixels (S, S, 3) to be encoded, or features (R, D), or both with boxes
     sha256: str  # of the photo
+    others: tuple[tuple[Any, ...], ...] = ()  # the contents of each further view (`captioning.views`)
 
 
 class VisualInput:
@@ -208,11 +210,15 @@ class EncoderInput(_Own):
             store, line = found
             row = line["row"]
             return store.grid([row], store.count_of(row))[0].numpy(), line["sha256"]
+        photo = self.read(source)
+        return photo.pixels, photo.sha256
+
+    def read(self, source: Source, view: int = 0) -> photos.Photo:
+        """view  which of its views (`data.views`), from 1; 0: the whole photo"""
         encoder = self.encoder
         if isinstance(encoder, FrameEncoder) and (isinstance(source, Image.Image) or not is_clip(source)):
             encoder = encoder.of_photos  # a clip of one frame
-        photo = read_item(encoder, source)
-        return photo.pixels, photo.sha256
+        return read_item(in_view(encoder, view) if view else encoder, source)
 
     def stream(self, contents: Sequence[NDArray[Any]]) -> Stream:
         pixels = [content for content in contents if content.dtype == np.uint8]
@@ -323,7 +329,7 @@ class StoredInput(_Own):
         paths  data files, and folders of photos
         array  of the store: regions, boxes or relations
         """
-        self.device, self._array = device, array
+        self.device, self.name, self._array = device, imported.name, array
         self._places: dict[str, tuple[RegionStore, str]] = {}  # file -> where its features are, and its id there
         digests = set()
         for dataset, of_dataset in _data_sets(paths):

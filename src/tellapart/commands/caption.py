@@ -151,6 +151,14 @@ def _source(request: argparse.Namespace) -> CandidatesFile | Endpoint | PhotoCap
             notify=notice,
             **_given(settings),
         )
+    from tellapart.captioning import views
+
+    captioner = _captioner(request)
+    views.require(captioner.visual_input, request.views or 1)
+    return captioner
+
+
+def _captioner(request: argparse.Namespace) -> PhotoCaptioner:
     from tellapart.captioning.captioner import load
 
     if request.ray:
@@ -209,7 +217,7 @@ def _chooser(
         return of_endpoint(source, collection, how, contrast, detector)
     searched = {"n_best": request.n_best, "min_words": request.min_words, "no_repeat": request.no_repeat}
     searched |= {"beam": request.beam, "groups": request.diverse, "diversity": request.diversity}
-    searched |= {"length_penalty": request.length_penalty}
+    searched |= {"length_penalty": request.length_penalty, "views": request.views}
     return of_captioner(
         source,
         Search(**_given(searched)),

@@ -20,7 +20,9 @@ def in_view(encoder: PhotoEncoder, number: int) -> PhotoEncoder:
     if isinstance(encoder, FrameEncoder):
         return FrameEncoder(InView(encoder.of_photos, number), encoder.frames, encoder.offsets[-1])
     if hasattr(encoder, "read"):
-        raise UserError(f"{encoder.config.name}: reads whole clips, and cannot be shown views of them.")
+        raise UserError(
+            f"{encoder.config.name}: has its own way to read photos and clips, and cannot be shown views of them."
+        )
     return InView(encoder, number)
 
 
