@@ -60,5 +60,7 @@ def test_the_distinctive_one_is_found_more_often_and_shares_fewer_captions(said,
 def test_both_say_what_people_say(said):
     references = [photo.captions for photo in PHOTOS]
     scores = {name: score(captions, references, metrics="CIDEr-D,Rep") for name, captions in said.items()}
-    assert scores["distinctive"]["CIDEr-D"] >= 0.9 * scores["plain"]["CIDEr-D"]
+    assert scores["plain"]["CIDEr-D"] >= 0.86  # what it has on all 2,000 test photos of COCO
+    # On those distinctive has 0.96 times as much; the album is 92 that look alike, of which it says what differs.
+    assert scores["distinctive"]["CIDEr-D"] >= 0.85 * scores["plain"]["CIDEr-D"]
     assert scores["distinctive"]["Rep"] <= 0.08
