@@ -14,6 +14,7 @@ import argparse
 import csv
 import json
 import random
+import sys
 import textwrap
 from collections import Counter
 from pathlib import Path
@@ -24,13 +25,14 @@ COLUMNS, ROWS, WIDTH, HEIGHT, TEXT = 3, 3, 420, 300, 130  # of a page
 
 
 def draw(request: argparse.Namespace) -> None:
+    if len(request.files) % 2:
+        sys.exit("give as many files of the second captioner as of the first.")
+    if (request.out / "sheet.csv").exists():  # what a person has read of it would belong to other photos
+        sys.exit(f"{request.out} has a sheet already; name another --out.")
     half = len(request.files) // 2
     chance, items = random.Random(request.seed), []
     for one, other in zip(request.files[:half], request.files[half:], strict=True):
-        first, second = (
-            {row["file"]: row["caption"] for row in map(json.loads, Path(file).read_text().splitlines())}
-            for file in (one, other)
-        )
+        first, second = map(captions_of, (one, other))
         photos = chance.sample(sorted(first.keys() & second.keys()), request.photos // half)
         items += [(photo, first[photo], second[photo]) for photo in photos]
     chance.shuffle(items)
@@ -49,6 +51,12 @@ def draw(request: argparse.Namespace) -> None:
         page(sheet[start : start + size], [item[0] for item in items[start : start + size]]).save(
             request.out / f"page{start // size + 1}.png"
         )
+
+
+def captions_of(file: str) -> dict[str, str]:
+    """By photo; one that could not be read has none."""
+    rows = map(json.loads, Path(file).read_text().splitlines())
+    return {row["file"]: row["caption"] for row in rows if "caption" in row}
 
 
 def page(rows: list[list], photos: list[str]) -> Image.Image:
