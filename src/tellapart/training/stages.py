@@ -126,7 +126,7 @@ def jobs(stages: Chain) -> list[Job]:
             name = stage.name if seed is None else f"{stage.name}/seed{seed}"
             recipe = stage.recipe
             if recipe is not None and seed is not None:
-                recipe = replace(recipe, seed=recipe.seed + seed)
+                recipe = replace(recipe, seed=(recipe.seed + seed) % 2**63)  # what torch takes
             named = [*stage.shares, *(model for _, model in (models_of(recipe) if recipe else ()))]
             named += [encoder for _, encoder in (_encoders_of(recipe) if recipe else ())]
             uses = {model: _job(model, made[model], stage, seed) for model in named if model in made}
