@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tellapart.data import examples as data_files
 from tellapart.data.examples import Example
 from tellapart.data.exclusion import Exclusion
+from tellapart.data.folds import FoldedFeatures, fold_of
 from tellapart.data.items import ITEMS, KIND_OF, Kind
 from tellapart.data.media.clips import named_as_clip
 from tellapart.data.stored import StoredFeatures, Stores
@@ -35,6 +36,7 @@ from tellapart.models.attributes import load as load_attributes
 from tellapart.models.parts import load_encoder
 from tellapart.recipe import Recipe
 from tellapart.rewards import registry
+from tellapart.training import run_folder
 from tellapart.training.validation import WITHOUT_REFERENCES
 
 Source = tuple[Stores, list[Example]]  # examples of a data file, with their features if photos are seen
@@ -100,6 +102,12 @@ class Chosen:
     name: str  # of the data set
     training: list[Example]
     held_out: list[Example]
+    left_out: list[Example] = field(default_factory=list)  # the fold that is not learned from
+
+    @property
+    def all_folds(self) -> list[Example]:
+        """All photos of the training split: every fold has the same vocabulary."""
+        return [*self.training, *self.left_out]
 
 
 def choose(recipe: Recipe, *, takes: Collection[Kind]) -> tuple[list[Chosen], list[str]]:
@@ -147,7 +155,8 @@ def choose(recipe: Recipe, *, takes: Collection[Kind]) -> tuple[list[Chosen], li
                 f"{recipe.data.train_split!r} and {recipe.data.val_split!r} (its splits: "
                 f"{', '.join(sorted({e.split for e in dataset.examples}))})."
             )
-        found.append(Chosen(file, dataset.name, training, validation))
+        learned, left = _without_fold(training, recipe)
+        found.append(Chosen(file, dataset.name, learned, validation, left))
     if unknown := recipe.data.repeat.keys() - {one.name for one in found}:
         known = ", ".join(repr(one.name) for one in found)
         raise UserError(f"data.repeat: no data set is called {min(unknown)!r}; there are {known}.")
@@ -155,6 +164,16 @@ def choose(recipe: Recipe, *, takes: Collection[Kind]) -> tuple[list[Chosen], li
     _require(recipe.data.train_split, [chosen.training for chosen in found], what)
     _require(recipe.data.val_split, [chosen.held_out for chosen in found], what)
     return found, problems
+
+
+def _without_fold(training: list[Example], recipe: Recipe) -> tuple[list[Example], list[Example]]:
+    """What is learned from, and the fold that is not."""
+    if not recipe.data.fold:
+        return training, []
+    of = [fold_of(example, recipe.data.folds) == recipe.data.fold for example in training]
+    return [e for e, out in zip(training, of, strict=True) if not out], [
+        e for e, out in zip(training, of, strict=True) if out
+    ]
 
 
 def learns_without_captions(recipe: Recipe) -> bool:
@@ -247,6 +266,59 @@ def views(
         ]
         for stores, examples in training
     ]
+
+
+def crossfitted(
+    recipe: Recipe,
+    encoders: Sequence[PhotoEncoder],
+    chosen: Sequence[Chosen],
+    training: Sequence[Source],
+    world: ProcessGroup = SINGLE,
+) -> tuple[list[Source], list[list[Stores]]]:
+    """The training photos and views of them, each as the encoder sees it that was tuned without it.
+
+    encoders  one for each fold
+    chosen    the data sets of the sources
+    """
+    whole, others = list[list[Source]](), list[list[list[Stores]]]()  # by fold, then by source
+    for number, encoder in enumerate(encoders, 1):
+        own = [
+            replace(one, training=[e for e in examples if fold_of(e, len(encoders)) == number], held_out=[])
+            for one, (_, examples) in zip(chosen, training, strict=True)
+        ]
+        by = {REGIONS: encoder}
+        sources, failed = with_features(own, by, Path(recipe.data.features), world)
+        if failed:
+            raise UserError(f"data.crossfit: {failed[0]}")
+        whole.append(sources)
+        others.append(views(recipe, by, sources, world) or [[] for _ in sources])
+
+    def folded(parts: Sequence[Stores]) -> Stores:
+        return Stores({REGIONS: FoldedFeatures([stores[REGIONS] for stores in parts])})
+
+    return (
+        [(folded([sources[place][0] for sources in whole]), examples) for place, (_, examples) in enumerate(training)],
+        [
+            [folded(parts) for parts in zip(*(by_source[place] for by_source in others), strict=True)]
+            for place in range(len(training))
+        ],
+    )
+
+
+def fold_encoders(recipe: Recipe, device: torch.device) -> list[PhotoEncoder]:
+    """The encoders of `data.crossfit`; refuses one that may have seen the photos that it is to show."""
+    runs, found = recipe.data.crossfit, list[PhotoEncoder]()
+    for number, run in enumerate(runs, 1):
+        encoder = load_encoder(replace(recipe.encoder, name=run), device)
+        used = run_folder.recipe_of(Path(run)).get("data")
+        left = (used.get("fold"), used.get("folds")) if isinstance(used, dict) else None
+        if left != (number, len(runs)):
+            raise UserError(
+                f"data.crossfit: {run} was not trained without fold {number} of {len(runs)} "
+                "(its data.fold and data.folds); it may have seen the photos that it is to show."
+            )
+        found.append(encoder)
+    return found
 
 
 def _views_of(

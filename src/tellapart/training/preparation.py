@@ -5,7 +5,7 @@ A wrong name in the last line of a recipe should not cost the hour that its phot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
@@ -21,6 +21,7 @@ from tellapart.data.streams import REGIONS
 from tellapart.data.tokenizers import Tokenizer, WordTokenizer
 from tellapart.detectors.loading import load as load_detector
 from tellapart.distributed import SINGLE, ProcessGroup
+from tellapart.encoders import PhotoEncoder
 from tellapart.errors import UserError
 from tellapart.metrics import measures
 from tellapart.metrics.object_words import CLASSES
@@ -33,7 +34,16 @@ from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards import registry
 from tellapart.rewards.context import text_retriever_of
 from tellapart.training.checks import check
-from tellapart.training.data import Chosen, Encoders, choose, encoders_of, feature_sizes, identities, kinds_taken
+from tellapart.training.data import (
+    Chosen,
+    Encoders,
+    choose,
+    encoders_of,
+    feature_sizes,
+    fold_encoders,
+    identities,
+    kinds_taken,
+)
 from tellapart.training.objectives import OBJECTIVES
 
 _SOME_WORDS = 10  # a vocabulary's size, to see whether a network can be built
@@ -49,6 +59,7 @@ class Prepared:
     tokenizer: Tokenizer | None  # none where the run has one already, or needs none
     load: Callable[[str], Retriever]  # each retriever is loaded once
     base: models.Model | None = None  # what a run trains over, where that is frozen in part
+    fold_encoders: Sequence[PhotoEncoder] = ()  # of data.crossfit
 
 
 def prepare(recipe: Recipe, device: torch.device, *, resume: bool = False, world: ProcessGroup = SINGLE) -> Prepared:
@@ -98,7 +109,7 @@ def prepare(recipe: Recipe, device: torch.device, *, resume: bool = False, world
         tokenizer = language_models.tokenizer(str(language_model))
     if tokenizer is None and not resume:
         tokenizer = _vocabulary(recipe, chosen)
-    return Prepared(encoders, chosen, problems, tokenizer, load)
+    return Prepared(encoders, chosen, problems, tokenizer, load, fold_encoders=fold_encoders(recipe, device))
 
 
 def vocabulary(recipe: Recipe, examples: Iterable[Example]) -> WordTokenizer:
@@ -112,7 +123,7 @@ def vocabulary(recipe: Recipe, examples: Iterable[Example]) -> WordTokenizer:
 
 
 def _vocabulary(recipe: Recipe, chosen: Iterable[Chosen]) -> WordTokenizer:
-    return vocabulary(recipe, chain.from_iterable(one.training for one in chosen))
+    return vocabulary(recipe, chain.from_iterable(one.all_folds for one in chosen))
 
 
 def _require_buildable(recipe: Recipe, encoders: Encoders) -> None:

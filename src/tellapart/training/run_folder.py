@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from tellapart import files, former_names, models, plain_yaml, recipe_files
 from tellapart.errors import UserError
@@ -56,7 +57,7 @@ def claim(recipe: Recipe, out: Path, resume: bool) -> bool:
     if not resume:
         raise UserError(f"{out} holds a run already; --resume continues it, another --out starts a new one.")
     try:
-        stored, now = flat(former_names.renewed(plain_yaml.read(file))), flat(plain(recipe))
+        stored, now = flat(recipe_of(out)), flat(plain(recipe))
     except UserError:
         raise UserError(f"{file} is damaged or missing; choose another --out.") from None
     before = flat(plain(Recipe())) | stored
@@ -73,6 +74,12 @@ def claim(recipe: Recipe, out: Path, resume: bool) -> bool:
             )
     _remove(unfinished)
     return True
+
+
+def recipe_of(run: Path) -> dict[str, Any]:
+    """The fields of the recipe that a run was started with, by their names of today."""
+    recipe: dict[str, Any] = former_names.renewed(plain_yaml.read(run / "recipe.yaml"))
+    return recipe
 
 
 def keep(recipe: Recipe, out: Path) -> None:

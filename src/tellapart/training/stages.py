@@ -12,6 +12,7 @@
         mean: {xe: 1, scst: 3}            # trains nothing: the mean of other stages, each with its share
 
 The numbers of `seeds` are added to the command line's --seed, which so runs the whole chain with other seeds.
+In place of seeds, `folds: 2` makes two runs, NAME/fold1 and NAME/fold2, each without a fold of the training photos.
 All other keys of a stage are those of a recipe.  What stands beside `stages` in the file holds for every stage.
 Wherever a recipe names a model (init_from, encoders and taggers, the retrievers of rewards, judges), the name of an
 earlier stage stands for what that stage made.
@@ -34,7 +35,7 @@ from tellapart.training.checks import check
 from tellapart.training.run_folder import plain
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # no dot: what is set aside, and the chain's own files, have one
-_KEYS = ("name", "recipe", "seeds", "mean")
+_KEYS = ("name", "recipe", "seeds", "folds", "mean")
 _MOST = 1000  # stages of a chain, or seeds of a stage
 
 
@@ -45,10 +46,25 @@ class Stage:
     seeds: tuple[int, ...] = ()
     mean: bool = False  # of its seeds
     shares: Mapping[str, float] = field(default_factory=dict)  # of the stages and models that it is the mean of
+    folds: int = 0
+
+    def runs(self) -> dict[str, int]:
+        """Its runs, where it has several, each with its seed or the number of its fold."""
+        if self.folds:
+            return {f"{self.name}/fold{fold}": fold for fold in range(1, self.folds + 1)}
+        return {f"{self.name}/seed{seed}": seed for seed in self.seeds}
 
     def results(self) -> list[str]:
         """What can be named of it: the stage, and each of its runs."""
-        return [self.name, *(f"{self.name}/seed{seed}" for seed in self.seeds), *[f"{self.name}/mean"] * self.mean]
+        return [self.name, *self.runs(), *[f"{self.name}/mean"] * self.mean]
+
+    def recipe_of(self, number: int) -> Recipe | None:
+        """The recipe of one of its runs."""
+        if self.recipe is None:
+            return None
+        if self.folds:
+            return replace(self.recipe, data=replace(self.recipe.data, folds=self.folds, fold=number))
+        return replace(self.recipe, seed=(self.recipe.seed + number) % 2**63)  # what torch takes
 
 
 @dataclass(frozen=True)
@@ -94,6 +110,7 @@ def shown(stages: Chain) -> dict[str, Any]:
             {
                 "name": stage.name,
                 **({"seeds": list(stage.seeds)} if stage.seeds else {}),
+                **({"folds": stage.folds} if stage.folds else {}),
                 **({"mean": dict(stage.shares) or True} if stage.mean or stage.shares else {}),
                 **_values(stage),
             }
@@ -122,17 +139,14 @@ def jobs(stages: Chain) -> list[Job]:
     found: list[Job] = []
     made: dict[str, Stage] = {}
     for number, stage in enumerate(stages, 1):
-        for seed in stage.seeds or (None,):
-            name = stage.name if seed is None else f"{stage.name}/seed{seed}"
-            recipe = stage.recipe
-            if recipe is not None and seed is not None:
-                recipe = replace(recipe, seed=(recipe.seed + seed) % 2**63)  # what torch takes
+        runs: dict[str, int | None] = {**stage.runs()} or {stage.name: None}
+        for name, of_run in runs.items():
+            recipe = stage.recipe if of_run is None else stage.recipe_of(of_run)
             named = [*stage.shares, *(model for _, model in (models_of(recipe) if recipe else ()))]
             named += [encoder for _, encoder in (_encoders_of(recipe) if recipe else ())]
-            uses = {model: _job(model, made[model], stage, seed) for model in named if model in made}
+            uses = {model: _job(model, made[model], stage, of_run) for model in named if model in made}
             found.append(Job(name, number, recipe, stage.shares, uses))
         if stage.mean:
-            runs = [f"{stage.name}/seed{seed}" for seed in stage.seeds]
             found.append(Job(f"{stage.name}/mean", number, None, dict.fromkeys(runs, 1.0), {run: run for run in runs}))
         made |= dict.fromkeys(stage.results(), stage)
     return found
@@ -151,6 +165,7 @@ def replaced(recipe: Recipe, models: Mapping[str, str]) -> Recipe:
         init_from=of(recipe.init_from),
         encoder=replace(recipe.encoder, name=of(recipe.encoder.name)),
         inputs={stream: replace(one, name=of(one.name)) for stream, one in recipe.inputs.items()},
+        data=replace(recipe.data, crossfit=[of(name) for name in recipe.data.crossfit]),
         objective=replace(objective, rewards=rewards),
         validation=replace(recipe.validation, judges=[of(name) for name in recipe.validation.judges]),
     )
@@ -174,7 +189,7 @@ def models_of(recipe: Recipe) -> list[tuple[str, str]]:
 def _encoders_of(recipe: Recipe) -> list[tuple[str, str]]:
     """What makes the streams, each of which may be a stage: a tuned encoder, or a tagger."""
     if not recipe.inputs:
-        return [("encoder.name", recipe.encoder.name)]
+        return [("encoder.name", recipe.encoder.name), *(("data.crossfit", name) for name in recipe.data.crossfit)]
     return [(f"inputs.{stream}.name", encoder.name) for stream, encoder in recipe.inputs.items()]
 
 
@@ -204,7 +219,7 @@ def _stage(name: str, given: dict[str, Any], file: RecipeFile, changes: Sequence
         return Stage(name, None, shares=_shares(mean))
     if type(mean) is not bool:
         raise UserError(f"mean must be true, or stages with their shares, not {files.type_of(mean)}.")
-    seeds = _seeds(given.get("seeds", []))
+    seeds, folds = _seeds(given.get("seeds", [])), _folds(given.get("folds", 0))
     recipe = _recipe(own, given.get("recipe"), file)
     for option, text in changes:
         if option == "init_from":
@@ -212,18 +227,26 @@ def _stage(name: str, given: dict[str, Any], file: RecipeFile, changes: Sequence
         recipe = recipe_values.changed(recipe, option, text)
     if seeds and "seed" in own:
         raise UserError("it has both seed and seeds.")
+    if folds and (seeds or recipe.data.fold or recipe.data.folds):
+        raise UserError("folds: its runs are those of the folds; it has seeds, data.fold or data.folds as well.")
     if mean and len(seeds) < 2:
         raise UserError("mean: true is the mean of its seeds; it needs two or more.")
     if mean and (recipe.retriever or not recipe.init_from):
         raise UserError("mean: there is only a mean of captioners that start from the same weights; give init_from.")
     check(recipe)
-    return Stage(name, recipe, seeds, mean)
+    return Stage(name, recipe, seeds, mean, folds=folds)
 
 
 def _recipe(own: dict[str, Any], name: object, file: RecipeFile) -> Recipe:
     recipe_values.filled(Recipe(), own)  # a wrong value is the stage's own fault
     content = file.content if name is None else merged(based(file.path, name, "recipe"), file.own)
     return recipe_values.filled(Recipe(), merged(content, own))
+
+
+def _folds(given: object) -> int:
+    if type(given) is not int or given == 1 or not 0 <= given <= _MOST:
+        raise UserError(f"folds must be a whole number from 2 to {_MOST}.")
+    return given
 
 
 def _seeds(given: object) -> tuple[int, ...]:
@@ -271,18 +294,19 @@ def _could_be_model(name: str) -> bool:
     return name in known or "/" in name or files.is_folder(Path(name))
 
 
-def _job(model: str, other: Stage, stage: Stage, seed: int | None) -> str:
-    """The job that makes what a stage's name stands for: its mean, its run, or its run with the same seed."""
-    source = other.name
-    if model != source or not other.seeds:
+def _job(model: str, other: Stage, stage: Stage, number: int | None) -> str:
+    """The job that makes what a stage's name stands for: its mean, its run, or its run with the same seed or fold."""
+    source, runs = other.name, list(other.runs())
+    if model != source or not runs:
         return model
     if other.mean:
         return f"{source}/mean"
-    if len(other.seeds) == 1:
-        return f"{source}/seed{other.seeds[0]}"
-    if seed in other.seeds:
-        return f"{source}/seed{seed}"
+    if len(runs) == 1:
+        return runs[0]
+    if bool(stage.folds) == bool(other.folds) and number in other.runs().values():
+        return next(run for run, of_run in other.runs().items() if of_run == number)
+    kind = "folds" if other.folds else "seeds"
     raise UserError(
-        f"stage {stage.name}: {source} has {len(other.seeds)} seeds and no mean; say which one ({source}/seed"
-        f"{other.seeds[0]}), give {source} a mean, or {stage.name} the same seeds."
+        f"stage {stage.name}: {source} has {len(runs)} {kind} and no mean; say which one ({runs[0]}), "
+        f"give {source} a mean, or {stage.name} the same {kind}."
     )
