@@ -116,7 +116,7 @@ def test_repetition_counts_what_is_said_again(caption, times):
 
 
 def test_a_plural_repeats_its_singular():
-    vocabulary = WordTokenizer("a and two sink sinks bus buses grass man men".split())
+    vocabulary = WordTokenizer(["a", "and", "two", "sink", "sinks", "bus", "buses", "grass", "man", "men"])
     captions = ["two sinks and a sink", "a bus and two buses", "two men and a man", "a sink and grass"]
     ids = [vocabulary.encode(caption) for caption in captions]
     longest = max(map(len, ids))
