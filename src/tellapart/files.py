@@ -251,10 +251,12 @@ def append(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def held(folder: Path, busy: str) -> Iterator[None]:
+def held(folder: Path, busy: str, wait: Callable[[str], None] | None = None) -> Iterator[None]:
     """Hold a folder, made if need be, for this process alone; `busy` says what another one does that holds it.
 
     The lock is on the folder itself and goes with the process, however that ends.
+
+    wait  is told so, and this process waits; without it, it is refused
     """
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is not a folder.")
@@ -265,7 +267,7 @@ def held(folder: Path, busy: str) -> Iterator[None]:
         raise UserError(f"{folder}: the folder cannot be made or opened ({error.strerror}).") from None
     try:
         if handle is not None:
-            _lock(handle, f"{folder}: {busy}")
+            _lock(handle, f"{folder}: {busy}", wait)
         _remove_leftovers(folder)
         yield
     finally:
@@ -324,12 +326,15 @@ def _open(path: Path) -> int:
     raise UserError(f"{path}: this is not a regular file.")  # a pipe or a device cannot be read and added to
 
 
-def _lock(handle: int, busy: str) -> None:
+def _lock(handle: int, busy: str, wait: Callable[[str], None] | None = None) -> None:
     """Goes with the process, or when the file is closed."""
     try:
         system.lock(handle, wait=False)
     except OSError:
-        raise UserError(busy) from None
+        if wait is None:
+            raise UserError(busy) from None
+        wait(busy)
+        system.lock(handle, wait=True)
 
 
 def _is_at(handle: int, path: Path) -> bool:

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import threading
 
 import pytest
 import torch
@@ -126,16 +127,26 @@ def test_what_another_process_wrote_meanwhile_is_kept(open_store):
     assert_holds(open_store(), "abc", expected)
 
 
-def test_two_processes_do_not_write_at_once(filled):
+def test_two_processes_do_not_write_at_once(filled, capsys):
     store, three = filled
     handle = os.open(store.folder, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    entered = threading.Event()
+
+    def write():
+        with store.writing():
+            entered.set()
+
+    waiting = threading.Thread(target=write)
+    waiting.start()
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        with pytest.raises(UserError, match=r"store: another process is filling this store\.$"), store.writing():
-            pass
+        assert not entered.wait(0.5)
         assert_holds(store, "abc", three)  # who only reads does not wait
     finally:
         os.close(handle)
+    assert entered.wait(30)
+    waiting.join()
+    assert capsys.readouterr().err.endswith("store: another process is filling this store; waiting for it.\n")
 
 
 # --- damage -----------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from features.stores import album, assert_holds, cut
 from tellapart import files
 from tellapart.data.examples import Example
 from tellapart.errors import UserError
-from tellapart.features.extracted import FeatureStore, extract, store_folder
+from tellapart.features.extracted import Extracted, FeatureStore, encode_items, extract, store_folder
 
 # Runs that were cut off
 
@@ -96,14 +97,19 @@ def test_when_the_disk_is_full_in_the_middle_of_the_lines_the_next_run_goes_on(t
 # Several processes
 
 
-def test_two_cannot_fill_one_store_at_once_and_the_second_is_told_so(tmp_path, encoder):
+def test_of_two_that_fill_one_store_at_once_the_second_waits_and_computes_nothing_twice(tmp_path, encoder):
     examples = album(tmp_path / "photos", 2)
-    with (
-        FeatureStore(tmp_path / "store", encoder).writing(),
-        pytest.raises(UserError, match="store: another process is filling this store"),
-    ):
-        extract(examples, encoder, tmp_path / "store")
-    assert extract(examples, encoder, tmp_path / "store").computed == 2
+    store, second = FeatureStore(tmp_path / "store", encoder), list[Extracted]()
+    with store.writing():
+        waiting = threading.Thread(target=lambda: second.append(extract(examples, encoder, tmp_path / "store")))
+        waiting.start()
+        waiting.join(0.5)
+        assert not second
+        (batch,) = encode_items(encoder, encoder, examples[:1])
+        store.append(batch.arrays, batch.entries)
+    waiting.join(30)
+    assert second[0].computed == 1
+    assert_holds(FeatureStore(tmp_path / "store", encoder), examples, encoder)
 
 
 def test_a_full_store_can_be_used_while_another_process_adds_to_it(tmp_path, encoder):

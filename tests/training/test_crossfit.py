@@ -44,7 +44,7 @@ def chain(small_world, tmp_path_factory):
     shared = {"base": "world", "max_steps": 2, "data": {"features": str(folder / "features")}}
     file = folder / "chain.yaml"
     file.write_text(yaml.safe_dump(shared | {"stages": [HALVES, TUNED, CAPTIONER]}))
-    assert main(["train", str(file), "--out", str(folder / "runs")]) == 0
+    assert main(["train", str(file), "--out", str(folder / "runs"), "--jobs", "2"]) == 0
     return folder
 
 

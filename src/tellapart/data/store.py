@@ -24,6 +24,7 @@ from torch import Tensor
 
 from tellapart import files
 from tellapart.errors import UserError
+from tellapart.progress import notice
 
 Rows = Sequence[int] | NDArray[np.int64]
 Number = Literal["f16", "f32", "i32", "u8"]
@@ -116,8 +117,8 @@ class Store:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Only one process may fill a store; what a killed one left half-written is cut off first."""
-        with files.held(self.folder, "another process is filling this store."):
+        """Only one process fills a store, others wait; what a killed one left half-written is cut off first."""
+        with files.held(self.folder, "another process is filling this store; waiting for it.", notice):
             self._read_journal()  # again: another process may have added to it before we held the lock
             self._cut_off_rest()
             yield
