@@ -170,10 +170,10 @@ def _without_fold(training: list[Example], recipe: Recipe) -> tuple[list[Example
     """What is learned from, and the fold that is not."""
     if not recipe.data.fold:
         return training, []
-    of = [fold_of(example, recipe.data.folds) == recipe.data.fold for example in training]
-    return [e for e, out in zip(training, of, strict=True) if not out], [
-        e for e, out in zip(training, of, strict=True) if out
-    ]
+    learned, left = list[Example](), list[Example]()
+    for example in training:
+        (left if fold_of(example, recipe.data.folds) == recipe.data.fold else learned).append(example)
+    return learned, left
 
 
 def learns_without_captions(recipe: Recipe) -> bool:
@@ -280,29 +280,23 @@ def crossfitted(
     encoders  one for each fold
     chosen    the data sets of the sources
     """
-    whole, others = list[list[Source]](), list[list[list[Stores]]]()  # by fold, then by source
+    seen = list[list[list[Stores]]]()  # by fold, then by source: the whole photos, and each view of them
     for number, encoder in enumerate(encoders, 1):
         own = [
             replace(one, training=[e for e in examples if fold_of(e, len(encoders)) == number], held_out=[])
             for one, (_, examples) in zip(chosen, training, strict=True)
         ]
-        by = {REGIONS: encoder}
-        sources, failed = with_features(own, by, Path(recipe.data.features), world)
+        sources, failed = with_features(own, {REGIONS: encoder}, Path(recipe.data.features), world)
         if failed:
             raise UserError(f"data.crossfit: {failed[0]}")
-        whole.append(sources)
-        others.append(views(recipe, by, sources, world) or [[] for _ in sources])
-
-    def folded(parts: Sequence[Stores]) -> Stores:
-        return Stores({REGIONS: FoldedFeatures([stores[REGIONS] for stores in parts])})
-
-    return (
-        [(folded([sources[place][0] for sources in whole]), examples) for place, (_, examples) in enumerate(training)],
-        [
-            [folded(parts) for parts in zip(*(by_source[place] for by_source in others), strict=True)]
-            for place in range(len(training))
-        ],
-    )
+        others = views(recipe, {REGIONS: encoder}, sources, world) or [[] for _ in sources]
+        seen.append([[stores, *of_source] for (stores, _), of_source in zip(sources, others, strict=True)])
+    folded = [
+        [Stores({REGIONS: FoldedFeatures([stores[REGIONS] for stores in folds])}) for folds in zip(*parts, strict=True)]
+        for parts in zip(*seen, strict=True)
+    ]
+    whole = [(of_source[0], examples) for of_source, (_, examples) in zip(folded, training, strict=True)]
+    return whole, [of_source[1:] for of_source in folded]
 
 
 def fold_encoders(recipe: Recipe, device: torch.device) -> list[PhotoEncoder]:
