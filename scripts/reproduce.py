@@ -61,7 +61,7 @@ def main() -> None:
     clips = data / "msrvtt" / "captions.json"
     if clips.exists():
         features = ["--data.features", "runs/features"]
-        tellapart("train", "album/clips", "--data", *photos, clips, *features, *both, *again, "--out", "runs/clips")
+        tellapart("train", "album/clips", "--data", *photos, clips, *features, *again, "--out", "runs/clips")
     if request.bundle:
         scripts, runs = Path(__file__).absolute().parent, request.out.absolute() / "runs"
         tellapart(scripts / "bundle_encoder.py", "efficientnet_lite2_tuned", runs / "plain" / "tuned")

@@ -39,7 +39,7 @@ from tellapart.rewards.rank import BoundedRank
 from tellapart.rewards.reference_gap import ReferenceGap
 from tellapart.rewards.retrieved import Retrieved
 from tellapart.rewards.unusual_order import UnusualOrder, roles_of
-from tellapart.rewards.wording import Ending, Faithful, Repetition, never_last, singulars
+from tellapart.rewards.wording import Ending, Faithful, Repetition, never_last
 
 Need = Literal["image_retriever", "text_retriever", "look_alikes", "references", "detector"]
 Needs = Callable[[RewardsConfig], frozenset[Need]]
@@ -348,7 +348,7 @@ REWARDS: dict[str, RewardEntry] = {
     ),
     "repetition": RewardEntry(
         "minus the number of repeated content words and word pairs, and of words that follow themselves",
-        lambda m: Repetition(m.content, end=m.vocabulary.eos, singulars=singulars(m.vocabulary)),
+        lambda m: Repetition(m.content, end=m.vocabulary.eos),
     ),
     "unusual_order": RewardEntry(
         'minus the number of words that rarely follow the three words before them ("a toilet in it on it")',

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.metrics.compiled import compiled, over_cores
-from tellapart.metrics.scene_graph.words import singular
 from tellapart.metrics.sentences import Grouped, Sentences, check_photos
 from tellapart.metrics.stop_words import NEVER_LAST, STOP_WORDS
 from tellapart.rewards import Reward, SampledCaptions
@@ -33,12 +32,6 @@ def content_words(tokenizer: WordTokenizer) -> Tensor:
     is_content = [word not in STOP_WORDS and any(map(str.isalnum, word)) for word in tokenizer.words]
     is_content[: len(tokenizer.specials)] = [False] * len(tokenizer.specials)
     return torch.tensor(is_content)
-
-
-def singulars(tokenizer: WordTokenizer) -> Tensor:
-    """(V,) of each token the one of its singular, where the vocabulary has it; else the token itself."""
-    place = {word: number for number, word in enumerate(tokenizer.words)}
-    return torch.tensor([place.get(singular(word, {}, place), number) for word, number in place.items()])
 
 
 def never_last(tokenizer: WordTokenizer) -> Tensor:
@@ -81,28 +74,23 @@ class Faithful:
 class Repetition:
     """Minus how often a caption repeats itself: content words, pairs of neighbours, any word at once.
 
-    content    (V,) bool: which tokens are content words
-    end        the end token; what follows it in a caption is ignored
-    singulars  (V,) the token that counts in the place of each, so that "two sinks and a sink" repeats itself
+    content  (V,) bool: which tokens are content words
+    end      the end token; what follows it in a caption is ignored
 
     Every occurrence after the first counts.  Only pairs with a content word do: a caption may say "in a" twice.  So "a
     dog and a dog" gets -2, for "dog" and for "a dog".  Any word that follows itself counts: "on on a bed"
     is how a captioner pleases `different` where it has nothing else to say, and no measure of the field sees it.
     """
 
-    def __init__(self, content: Tensor, *, end: int, singulars: Tensor | None = None):
+    def __init__(self, content: Tensor, *, end: int):
         self._content, self._end = content.cpu().numpy(), end
-        own = torch.arange(len(content)) if singulars is None else singulars
-        self._singulars = own.cpu().numpy().astype(np.int32)
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
         captions = Sentences.rows(sampled.words.cpu().numpy(), self._end, keep_end=False)
         penalties = np.zeros(len(captions), np.float32)
-        known = np.clip(captions.tokens, 0, len(self._singulars) - 1)
-        tokens = np.where(known == captions.tokens, self._singulars[known], captions.tokens).astype(np.int32)
 
         def work(start: int, stop: int) -> None:
-            _penalties(tokens, captions.starts, captions.lengths, start, stop, self._content, penalties)
+            _penalties(captions.tokens, captions.starts, captions.lengths, start, stop, self._content, penalties)
 
         over_cores(work, len(captions))
         return Reward(torch.from_numpy(penalties).to(sampled.words.device))
