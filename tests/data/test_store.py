@@ -133,8 +133,11 @@ def test_two_processes_do_not_write_at_once(filled, capsys):
     fcntl.flock(handle, fcntl.LOCK_EX)
     entered = threading.Event()
 
+    with pytest.raises(UserError, match=r"store: another process is filling this store\.$"), store.writing():
+        pass
+
     def write():
-        with store.writing():
+        with store.writing(wait=True):
             entered.set()
 
     waiting = threading.Thread(target=write)

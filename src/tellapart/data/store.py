@@ -116,9 +116,13 @@ class Store:
         self._maps = {}
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Only one process fills a store, others wait; what a killed one left half-written is cut off first."""
-        with files.held(self.folder, "another process is filling this store; waiting for it.", notice):
+    def writing(self, *, wait: bool = False) -> Iterator[None]:
+        """Only one process may fill a store; what a killed one left half-written is cut off first.
+
+        wait  for another process that fills it; without, it is refused
+        """
+        busy = "another process is filling this store"
+        with files.held(self.folder, f"{busy}{'; waiting for it' if wait else ''}.", notice if wait else None):
             self._read_journal()  # again: another process may have added to it before we held the lock
             self._cut_off_rest()
             yield

@@ -201,17 +201,24 @@ def _encoded(
 
 
 def add_missing(
-    store: Store, examples: Sequence[Example], extraction: Extraction, title: str, *, quiet: bool = False
+    store: Store,
+    examples: Sequence[Example],
+    extraction: Extraction,
+    title: str,
+    *,
+    quiet: bool = False,
+    wait: bool = True,
 ) -> tuple[dict[str, str], int]:
     """Add what is missing or has changed; returns why photos failed, by id, and how many were computed.
 
     quiet  the caller names the photos that failed
+    wait   for another process that fills the store: it may compute the same photos
     """
     if not missing_from(store, examples):
         return {}, 0
     failed: dict[str, str] = {}
     computed = 0
-    with store.writing():
+    with store.writing(wait=wait):
         missing = missing_from(store, examples)
         with Progress(title, len(examples), done=len(examples) - len(missing)) as bar:
             unusable = Unusable(bar.message)

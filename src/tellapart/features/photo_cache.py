@@ -59,7 +59,7 @@ def stored_rows(store: Store, files: Sequence[str], extraction: Extraction, titl
     """Where photos are in a store; those that are missing or have changed are read first."""
     examples = {file: Example(str(Path(file).absolute()), Path(file).absolute()) for file in files}
     wanted = list(examples.values())
-    reasons, _ = add_missing(store, wanted, extraction, title, quiet=True)
+    reasons, _ = add_missing(store, wanted, extraction, title, quiet=True, wait=False)
     for example in wanted:  # its row may be here still, but whether a photo is there must not depend on a cache
         if str(example.id) not in reasons and not is_file(file_of(example.file)):
             reasons[str(example.id)] = "there is no such file"
