@@ -256,7 +256,7 @@ def held(folder: Path, busy: str, wait: Callable[[str], None] | None = None) -> 
 
     The lock is on the folder itself and goes with the process, however that ends.
 
-    wait  is told so, and this process waits; without it, it is refused
+    wait  is called with that message before this process waits; without it a folder that is held is refused
     """
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is not a folder.")

@@ -109,6 +109,9 @@ def test_an_encoder_that_knows_the_photos_is_refused(chain, recipe):
     recipe.data.crossfit = recipe.data.crossfit[::-1]
     with pytest.raises(UserError, match=r"fold2 was not trained without fold 1 of 2"):
         prepare(recipe, CPU)
+    recipe.data.crossfit = ["efficientnet_lite2", "efficientnet_lite2"]  # no run at all
+    with pytest.raises(UserError, match=r"data.crossfit: efficientnet_lite2 was not trained without fold 1 of 2"):
+        prepare(recipe, CPU)
 
 
 @pytest.mark.parametrize(
@@ -116,6 +119,7 @@ def test_an_encoder_that_knows_the_photos_is_refused(chain, recipe):
     [
         (["--data.fold", "1"], "there is no fold 1 of 0"),
         (["--data.fold", "3", "--data.folds", "2"], "there is no fold 3 of 2"),
+        (["--data.folds", "2"], "there is no fold 0 of 2"),
         (["--data.crossfit", "[one]"], "two folds or more"),
         (["--data.crossfit", "[one, two]", "--data.fold", "1", "--data.folds", "2"], "data.fold must be 0"),
         (["--lora.rank", "2", "--data.crossfit", "[one, two]"], "only a captioner"),

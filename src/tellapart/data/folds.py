@@ -28,7 +28,7 @@ def fold_of(example: Example, folds: int) -> int:
 class FoldedFeatures:
     """Stored features of a data set, those of each fold in a store of its own.
 
-    A row's number is that of its store and the number of the fold in one.
+    Row r of the store of fold k is row r * folds + k - 1 here.
     """
 
     def __init__(self, stores: Sequence[StoredFeatures]):

@@ -87,7 +87,7 @@ def check(recipe: Recipe) -> None:
 
 def _check_folds(recipe: Recipe, kind: Network) -> None:
     data = recipe.data
-    if data.folds == 1 or data.fold > data.folds:
+    if data.folds == 1 or data.fold > data.folds or (data.folds and not data.fold):
         raise UserError(
             f"data.fold: photos are divided into two folds or more; there is no fold {data.fold} of {data.folds}."
         )

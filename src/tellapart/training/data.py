@@ -304,15 +304,22 @@ def fold_encoders(recipe: Recipe, device: torch.device) -> list[PhotoEncoder]:
     runs, found = recipe.data.crossfit, list[PhotoEncoder]()
     for number, run in enumerate(runs, 1):
         encoder = load_encoder(replace(recipe.encoder, name=run), device)
-        used = run_folder.recipe_of(Path(run)).get("data")
-        left = (used.get("fold"), used.get("folds")) if isinstance(used, dict) else None
-        if left != (number, len(runs)):
+        if _fold_left_out(Path(run)) != (number, len(runs)):
             raise UserError(
                 f"data.crossfit: {run} was not trained without fold {number} of {len(runs)} "
                 "(its data.fold and data.folds); it may have seen the photos that it is to show."
             )
         found.append(encoder)
     return found
+
+
+def _fold_left_out(run: Path) -> tuple[object, object] | None:
+    """The fold that a run was trained without, and of how many; none of what is no run."""
+    try:
+        data = run_folder.recipe_of(run).get("data")
+    except UserError:
+        return None
+    return (data.get("fold"), data.get("folds")) if isinstance(data, dict) else None
 
 
 def _views_of(

@@ -306,7 +306,8 @@ def _job(model: str, other: Stage, stage: Stage, number: int | None) -> str:
     if bool(stage.folds) == bool(other.folds) and number in other.runs().values():
         return next(run for run, of_run in other.runs().items() if of_run == number)
     kind = "folds" if other.folds else "seeds"
+    mean = "name a stage that is their mean" if other.folds else f"give {source} a mean"
     raise UserError(
-        f"stage {stage.name}: {source} has {len(runs)} {kind} and no mean; say which one ({runs[0]}), "
-        f"give {source} a mean, or {stage.name} the same {kind}."
+        f"stage {stage.name}: {source} has {len(runs)} {kind} and no mean; say which one ({runs[0]}), {mean}, "
+        f"or give {stage.name} the same {kind}."
     )
