@@ -66,6 +66,62 @@ def test_text_is_scored_as_score_does_it(data, grid):
     assert {name: scores["vague"][name] for name in expected} == pytest.approx(expected)
 
 
+def groups_by_caption(photos, references, k):
+    """GEG's Eq. 2 as it is written: the N(K+1) captions that fit a photo best, its own left out, give K photos."""
+    groups, most = [], max(map(len, references))
+    for target, photo in enumerate(photos):
+        fits = [
+            (float(vector @ photo), other)
+            for other, vectors in enumerate(references)
+            if other != target
+            for vector in vectors
+        ]
+        best = sorted(fits, reverse=True)[: most * (k + 1)]
+        groups.append(list(dict.fromkeys(other for _, other in best))[:k])
+    return groups
+
+
+def test_gaps_to_look_alikes_are_to_the_photos_whose_captions_fit_as_in_the_paper(tmp_path, grid):
+    """Captions say other things than their photos show, so that groups by image would be others."""
+    data = world.make(tmp_path / "w", 40)
+    records = world.records_of(data)
+    random = np.random.default_rng(0)
+    for record in records:
+        words = random.choice([*world.THINGS, *world.PLACES], (2, 3))
+        record["captions"] = [" ".join(caption) for caption in words]
+    world.write(data, records)
+    exact, vague = both_words(data)
+    result = grid(data, {"exact": exact, "vague": vague})
+    photos = [world.vector(record["file"].removesuffix(".png"), "word") for record in records]
+    references = [[world.vector(text, "word") for text in record["captions"]] for record in records]
+    for name, captions in (("exact", exact), ("vague", vague)):
+        average, least = [], []
+        for own, group in enumerate(groups_by_caption(photos, references, 5)):
+            caption = world.vector(captions[own], "word")
+            theirs = [caption @ photos[other] for other in group]
+            average.append(caption @ photos[own] - np.mean(theirs))
+            least.append(caption @ photos[own] - max(theirs))
+        assert result.scores[name]["GEG-Avg[word]"] == pytest.approx(np.mean(average), abs=1e-6)
+        assert result.scores[name]["GEG-Min[word]"] == pytest.approx(np.mean(least), abs=1e-6)
+        assert "|look-alikes:caption-5|" in result.rows[name].signature["GEG-Min[word]"]
+
+
+def test_where_photos_have_no_captions_gaps_are_to_the_photos_most_alike(tmp_path, grid):
+    data = world.make(tmp_path / "w", 40)
+    exact, _ = both_words(data)
+    world.write(data, [record | {"captions": []} for record in world.records_of(data)])
+    result = grid(data, {"exact": exact}, metrics="AvgLen")
+    files = [record["file"].removesuffix(".png") for record in world.records_of(data)]
+    photos = np.stack([world.vector(file, "word") for file in files])
+    gaps = []
+    for own, photo in enumerate(photos):
+        nearest = [other for other in np.argsort(-(photos @ photo), kind="stable") if other != own][:5]
+        caption = world.vector(exact[own], "word")
+        gaps.append(caption @ photo - np.mean(photos[nearest] @ caption))
+    assert result.scores["exact"]["GEG-Avg[word]"] == pytest.approx(np.mean(gaps), abs=1e-6)
+    assert "|look-alikes:image-5|" in result.rows["exact"].signature["GEG-Avg[word]"]
+
+
 # Human captions
 
 

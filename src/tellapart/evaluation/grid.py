@@ -19,12 +19,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tellapart.data.examples import Example
 from tellapart.evaluation.look_alike_groups import Groups
 from tellapart.evaluation.models import ModelCaptions, Split
 from tellapart.metrics import bootstrap, retrieval, scoring
 from tellapart.metrics.retrieval import Found, Gallery, Name
 from tellapart.metrics.statistics import Statistics, mean_of_runs
 from tellapart.metrics.training_captions import TrainingCaptions
+from tellapart.neighbours import mining
+from tellapart.neighbours.groups import Photo, Rule
 from tellapart.progress import Progress
 from tellapart.retrievers import MINILM
 from tellapart.retrievers.embeddings import Embedded, embed_photos
@@ -159,6 +162,7 @@ class PhotoRetriever:
     retriever: Retriever
     gallery: Gallery
     near_duplicates: float | None  # above this cosine, photos are no hard distractors
+    groups: str  # how the look-alikes of GEG are found
 
     def signature(self, captions: int) -> dict[retrieval.Kind, str]:
         """What its measures depend on beside the captions."""
@@ -168,7 +172,7 @@ class PhotoRetriever:
             "R": shared,
             "P": f"{shared}|shuffles:{retrieval.SHUFFLES}",
             "P-hard": f"{shared}|without:{limit}",
-            "GEG-Avg": f"{shared}|look-alikes:image-{retrieval.GROUP}",
+            "GEG-Avg": f"{shared}|look-alikes:{self.groups}",
         }
 
 
@@ -183,15 +187,36 @@ def embed(retrievers: Sequence[Retriever], split: Split) -> tuple[Split, list[Em
 def photo_retrievers_of(
     retrievers: Sequence[Retriever], embedded: Sequence[Embedded], split: Split, near_duplicates: float | None
 ) -> list[PhotoRetriever]:
-    """Galleries of the photos of a split, copies of a photo known by their bytes."""
-    photo_retrievers = []
+    """Galleries of the photos of a split, copies of a photo known by their bytes.
+
+    The look-alikes of GEG are found by caption where every photo has captions, else by image.
+    """
+    photo_retrievers, by_caption = [], all(photo.captions for photo in split.photos)
     for retriever, one in zip(retrievers, embedded, strict=True):
         row_of = {file: row for row, file in enumerate(one.files)}
         rows = [row_of[str(photo.file)] for photo in split.photos]
-        _, copies = np.unique([one.sha256[row] for row in rows], return_inverse=True)
-        gallery = retrieval.gallery(one.vectors[rows], copies, near_duplicates=near_duplicates)
-        photo_retrievers.append(PhotoRetriever(retriever, gallery, near_duplicates))
+        vectors, hashes = one.vectors[rows], [one.sha256[row] for row in rows]
+        _, copies = np.unique(hashes, return_inverse=True)
+        groups, found_by = None, f"image-{retrieval.GROUP}"
+        if by_caption:
+            mined = _groups_by_caption(retriever, split.photos, vectors, hashes)
+            groups, found_by = mined.indices, f"caption-{retrieval.GROUP}"
+            if mined.recall is not None:  # of a search by an index
+                found_by += f"|recall:{mined.recall:.3f}"
+        gallery = retrieval.gallery(vectors, copies, near_duplicates=near_duplicates, groups=groups)
+        photo_retrievers.append(PhotoRetriever(retriever, gallery, near_duplicates, found_by))
     return photo_retrievers
+
+
+def _groups_by_caption(
+    retriever: Retriever, photos: Sequence[Example], vectors: NDArray[np.float32], hashes: Sequence[str]
+) -> mining.Groups:
+    """The similar groups of GEG (Eq. 2), with which the reward compares, too."""
+    owners = np.repeat(np.arange(len(photos)), [len(photo.captions) for photo in photos])
+    texts = [text for photo in photos for text in photo.captions]
+    captions = mining.Captions(embed_captions(retriever, texts), owners)
+    named = [Photo(str(photo.file), sha256, photo.id) for photo, sha256 in zip(photos, hashes, strict=True)]
+    return mining.mine(named, vectors, Rule("caption", k=retrieval.GROUP), captions)
 
 
 def measure(
@@ -224,7 +249,7 @@ def measure(
     elif reader is not None:
         skipped["TT"] = "there are no references."
     skipped |= _text(rows, split, measured, metrics, training)
-    look_alikes = photo_retrievers[0].gallery.groups if photo_retrievers else np.full((len(split.photos), 0), -1)
+    look_alikes = photo_retrievers[0].gallery.look_alikes if photo_retrievers else np.full((len(split.photos), 0), -1)
     by_name = {photo_retriever.retriever.name: photo_retriever.retriever.sha256 for photo_retriever in photo_retrievers}
     runs: dict[str, list[str]] = {}
     for name, row in rows.items():

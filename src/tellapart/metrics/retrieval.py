@@ -13,8 +13,8 @@ A tie counts against the caption.  Every measure is given as sums over photos, s
 those of `bootstrap`.  A photo with several captions counts once, by their mean; a photo without one is no target
 and stays a distractor.
 
-The look-alikes of GEG are mined by the retriever's own image embeddings.  (The paper goes by way of their captions,
-which a folder of photos does not have.)
+The look-alikes of GEG are those of its paper (Eq. 2) where the photos have captions: the photos whose captions fit the
+photo best.  Where they have none, as in a folder of photos, they are the nearest by the retriever's image embeddings.
 """
 
 from __future__ import annotations
@@ -189,25 +189,37 @@ class Gallery:
     photos       (P, E)  unit-norm embeddings
     pools        (S, C, 100)  photos, shuffled by a seed and cut into C pools, S times; the rest is dropped
     distractors  (P, 99)  the photos most like each one; -1 where there are too few
-    groups       (P, K)   the look-alikes of GEG; the same
+    look_alikes  (P, K)   the first of them, near-duplicates too
+    groups       (P, K)   the look-alikes of GEG; -1 where there are too few
     """
 
     photos: Floats
     pools: Numbers
     distractors: Numbers
+    look_alikes: Numbers
     groups: Numbers
 
 
-def gallery(photos: Floats, copies: Numbers, *, near_duplicates: float | None = None, seed: int = 0) -> Gallery:
+def gallery(
+    photos: Floats,
+    copies: Numbers,
+    *,
+    near_duplicates: float | None = None,
+    groups: Numbers | None = None,
+    seed: int = 0,
+) -> Gallery:
     """copies (P,) is equal for photos that are copies of each other: these are never each other's look-alikes.
 
     Photos whose cosine is above `near_duplicates` are no hard distractors either (DiscriTune: 0.8 by CLIP).
+    Without `groups` those of GEG are the photos most alike.
     """
     if not np.isfinite(photos).all():
         raise ValueError("an embedding has a number that is not finite")
     nearest = neighbours(photos, copies, max(POOL - 1, GROUP))
     distractors = nearest if near_duplicates is None else neighbours(photos, copies, POOL - 1, below=near_duplicates)
-    return Gallery(photos, pools(len(photos), seed=seed), distractors[:, : POOL - 1], nearest[:, :GROUP])
+    alike = nearest[:, :GROUP]
+    of_geg = alike if groups is None else groups
+    return Gallery(photos, pools(len(photos), seed=seed), distractors[:, : POOL - 1], alike, of_geg)
 
 
 def pools(photos: int, *, size: int = POOL, shuffles: int = SHUFFLES, seed: int = 0) -> Numbers:
