@@ -43,7 +43,6 @@ def requests(w: Path, out: Path) -> dict[str, list[object]]:
         "write": [w / "captions.jsonl"],
         "alt": [w / "site", *model, *retriever],
         "pool": [data, "--split", "val", *retriever, "--out", out / "pool"],
-        "export": [w / "captioner", "--out", out / "exported"],
         "adapt": [w / "holiday", *model, *retriever, "--minutes", 0.5, "--out", out / "adapted"],
         "study": ["new", "compare", *captions, "--data", w / "colours" / "data.json", "--out", out / "study"],
         "demo": ["--out", out / "demo"],

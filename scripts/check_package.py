@@ -34,7 +34,6 @@ TRIED = {
     "language-models": "tests/models/test_clipcap.py -k says_the_same",
     "vlm": "tests/commands/test_caption_vlm.py -k captioned",
     "hub": "tests/models/test_card.py -k fetched_from",
-    "export": "tests/commands/test_export.py -k captioned_with_it",
     "ray": "tests/commands/test_ray.py -k features_are",
     "plots": "tests/commands/test_compare.py -k captions_of_an_evaluation",
     "web": "tests/serving/test_server.py -k the_api",

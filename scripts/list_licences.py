@@ -57,8 +57,7 @@ NOTES = """
 
 Captions by onnxruntime alone would take {without:.0f} MB instead of {core:.0f} MB. That is not built: of what
 `tellapart caption` does, only the image encoder is an ONNX graph; weights, captioner, beam search and the stores of
-features work with PyTorch's tensors, in 61 of the 148 modules that it imports. `tellapart export` writes the captioner
-as ONNX, too, but decoding with it still needs those tensors.
+features work with PyTorch's tensors, in 61 of the 148 modules that it imports.
 
 ## Licences
 

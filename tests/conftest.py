@@ -20,7 +20,7 @@ from tellapart import telemetry
 telemetry.turn_off()  # before a test imports onnxruntime by itself
 torch.set_num_threads(1)
 
-pytest_plugins = ["support.chat_server", "support.doc_pages", "support.exports", "support.postgresql"]
+pytest_plugins = ["support.chat_server", "support.doc_pages", "support.postgresql"]
 
 # A first call may compile a kernel, and the machine may be busy: time says nothing of what is tested.
 settings.register_profile("tellapart", deadline=None)
@@ -29,9 +29,6 @@ settings.load_profile("tellapart")
 
 def pytest_collection_modifyitems(items):
     """Files with slow tests come first, so that at the end no process is left with one while the others wait."""
-    for item in items:
-        if "exported_model" in item.fixturenames:  # which takes longer than most tests
-            item.add_marker("slow")
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
     items.sort(key=lambda item: -slow[item.path])  # otherwise the order stays
 

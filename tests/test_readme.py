@@ -70,7 +70,7 @@ def test_every_command_of_the_readme_runs(home, tellapart, monkeypatch):
         code, out, err = tellapart(*words, *(["--tiny"] if words[0] == "train" else []))
         found_something = words[0] == "lint" and code == 1
         assert code == 0 or found_something, f"{shlex.join(words)}: {out}{err}"
-    for made in ("sheet.html", "results/report.html", "comparison/report.html", "mine_int8/config.json"):
+    for made in ("sheet.html", "results/report.html", "comparison/report.html"):
         assert (home / made).stat().st_size > 0
     rows = [json.loads(line) for line in (home / "captions.jsonl").read_text().splitlines()]
     assert {Path(row["file"]).name for row in rows} == {"a.jpg", "b.jpg", "c.jpg", "d.jpg"}

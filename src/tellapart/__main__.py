@@ -32,7 +32,6 @@ COMMANDS = {  # name: (module with `main(arguments) -> exit code`, what it does)
     "serve": ("tellapart.commands.serve", "caption a folder and review the captions on a web page; a JSON API"),
     "prepare": ("tellapart.commands.prepare", "convert a data set to the format of the other commands"),
     "study": ("tellapart.commands.study", "run the human studies of the papers: new, serve, results, simulate, size"),
-    "export": ("tellapart.commands.export", "export a captioner to ONNX"),
     "features": ("tellapart.commands.features", "compute or import the features of a data set and cache them"),
     "pool": ("tellapart.commands.pool", "prepare rewards of captions for other trainers, and serve them"),
     "models": ("tellapart.commands.models", "list captioners, retrievers, encoders and recipes"),

@@ -7,6 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from detectors import tiny_yolox
+from tellapart import onnx_graph
 from tellapart.detectors import yolox
 from tellapart.errors import UserError
 
@@ -55,6 +56,25 @@ def test_weights_in_other_files_are_not_read(tmp_path, monkeypatch):
     file = tiny_yolox.write(tmp_path / "reads.onnx", tiny_yolox.nothing(), tensors=elsewhere)
     monkeypatch.chdir(tmp_path)
     refused(file, "keeps weights in another file, which is not read")
+
+
+def test_weights_in_other_files_are_noticed_wherever_a_graph_may_have_them():
+    away = TensorProto(data_type=TensorProto.FLOAT, dims=[1], data_location=TensorProto.EXTERNAL, name="w")
+    away.external_data.add(key="location", value="weights.bin")
+    inner = helper.make_graph([], "inner", [], [], [away])
+    sparse = helper.make_node("Constant", [], ["x"])
+    sparse.attribute.append(helper.make_attribute("sparse_value", helper.make_sparse_tensor(away, away, [1])))
+    constant = helper.make_node("Constant", [], ["x"], value=away)
+    branch = helper.make_node("If", ["c"], ["x"], then_branch=inner, else_branch=inner)
+    for node in (constant, branch, sparse):
+        model = helper.make_model(helper.make_graph([node], "outer", [], []))
+        assert onnx_graph.reads_other_files(model.SerializeToString())
+    function = helper.make_function("d", "f", [], ["x"], [constant], [])
+    model = helper.make_model(helper.make_graph([], "outer", [], []), functions=[function])
+    assert onnx_graph.reads_other_files(model.SerializeToString())
+    assert not onnx_graph.reads_other_files(
+        helper.make_model(helper.make_graph([], "outer", [], [])).SerializeToString()
+    )
 
 
 CELLS, P6 = tiny_yolox.rows_of(), tiny_yolox.rows_of((64, 128), (8, 16, 32, 64))

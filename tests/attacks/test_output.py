@@ -69,7 +69,6 @@ def test_names_of_photos_neither_steer_a_terminal_nor_forge_a_line(caption, tmp_
         ["evaluate", "human", "--data", "no\x1b.json"],
         ["features", "no\x1b.json", "--encoder", "x\x07", "--out", "y"],
         ["prepare", "folder", "no\x1b\nthere", "--out", "o.json"],
-        ["export", "no\x1bmodel", "--out", "o"],
         ["demo", "--\x1b"],
     ],
     ids=lambda request_: request_[0],

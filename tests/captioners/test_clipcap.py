@@ -307,10 +307,3 @@ def test_a_model_folder_cannot_name_an_absurd_language_model(folders, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match="n_layer is too large"):
         models.load(tmp_path, CPU)
-
-
-def test_it_is_not_exported(folders):
-    from tellapart.models.onnx.export import graphs
-
-    with pytest.raises(UserError, match="cannot be exported"):
-        graphs(build(folders["gpt2"]), {"regions": 8})

@@ -12,8 +12,6 @@ from tellapart.data.batches import Batch
 from tellapart.data.streams import Inputs, Stream
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.decoding import score
-from tellapart.models.onnx.captioner import ExportedCaptioner
-from tellapart.models.onnx.export import compare, graphs
 from tellapart.objectives.cross_entropy import cross_entropy_step
 
 WORDS = WordTokenizer(["a", "red", "bus", "cat", "on", "the", "bed"])
@@ -269,20 +267,3 @@ def test_captioners_of_all_kinds_speak_as_one(photos):
     best = beam_search(everyone, memory, beam=3, max_words=T, **SAID)
     again = score(everyone, memory, best.tokens[:, 0], best.mask[:, 0], bos=WORDS.bos).sum(1)
     torch.testing.assert_close(best.logp[:, 0], again, atol=1e-5, rtol=0)
-
-
-# an export takes seconds, and more where there is more to trace
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name == "show_tell" else pytest.param(name, marks=pytest.mark.slow)
-        for name in CAPTIONERS
-        if name not in ("clipcap", "transformer")  # one refuses, the other is exported in commands/test_export.py
-    ],
-)
-def test_as_onnx_it_says_the_same(name, captioner):
-    """Its step among others, over several numbers of photos, captions, rows of each stream and words."""
-    made = graphs(captioner, sizes_of(name))
-    runs = ExportedCaptioner(made.encode.SerializeToString(), made.step.SerializeToString())
-    difference = compare(captioner, runs, sizes_of(name))
-    assert difference.largest < 1e-5 * difference.scale

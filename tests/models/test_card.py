@@ -64,7 +64,7 @@ def test_a_run_folder_is_shared_by_its_best_weights(small_model, tmp_path):
 
 
 def test_what_has_no_weights_of_its_own_is_refused(small_model, tmp_path):
-    with pytest.raises(UserError, match="no ensemble and nothing exported"):
+    with pytest.raises(UserError, match="not an ensemble"):
         tellapart.load(f"{small_model}+{small_model}").save_pretrained(tmp_path / "saved")
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="file is not a folder"):

@@ -178,7 +178,7 @@ class _Adapting:
         if isinstance(self.captioner.model.captioner, Generates):
             raise UserError("this model can only be asked by transformers' generate, and cannot be trained.")
         if not isinstance(self.captioner.model.captioner, torch.nn.Module):
-            raise UserError("adapt: only a single captioner can be trained: no ensemble, and nothing exported.")
+            raise UserError("adapt: only a single captioner can be trained: not an ensemble.")
         assert self.captioner.encoder  # refuses captioners of imported features
         self.report = max(_LEAST_REPORT, _REPORT * (time.monotonic() - began))
         self.detector: Detector | None = load_detector(self.detector_file, CLASSES) if self.detector_file else None

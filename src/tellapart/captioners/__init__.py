@@ -5,8 +5,7 @@ B items (photos or clips), N = B*K captions grouped by item, T tokens, V vocabul
 A captioner's *memory* has one row per photo, its *state* one row per caption; K is always N // B.  So several captions
 of a photo (references, samples, beams) share its memory, and nothing is copied to give each its own.
 Memory and state are nested tuples of tensors whose first dimension counts those rows: `select` reorders either.  A
-state may also hold an object with a method `select_rows(rows)`, such as the key-value cache of a language model; a
-captioner with one cannot be exported.
+state may also hold an object with a method `select_rows(rows)`, such as the key-value cache of a language model.
 
 Two attributes are optional, and only make a policy gradient quicker: `parallel_forward`, where `forward` is quicker
 than as many steps, and `shares_prefixes`, where `forward` takes `SharedPrefixes` in place of `token_mask`.

@@ -72,7 +72,6 @@ class State(NamedTuple):
 class ClipCap(nn.Module):
     parallel_forward = True
     max_words = 40  # sub-words of a caption, by default
-    exports = False  # the language model is the code of transformers, with a cache of its own
 
     def __init__(self, config: ClipCapConfig):
         super().__init__()

@@ -426,7 +426,7 @@ def load(
     prompt: str | None = None,
     dtype: str | None = None,
 ) -> PhotoCaptioner:
-    """The embedded default, another embedded captioner, a model or run folder, an exported one, or a hub id.
+    """The embedded default, another embedded captioner, a model or run folder, or a hub id.
 
     The default is `distinctive` for photos, with `clips` for clips; any other takes both, a clip by its middle frame or
     by as many frames as it was trained with.  A folder or hub id may also be a vision-language model of transformers,

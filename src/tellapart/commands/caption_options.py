@@ -63,8 +63,8 @@ def parser() -> Parser:
     parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
     parser.add_argument(
         "--dtype",
-        choices=("fp32", "bf16", "int8"),
-        help="number type of a vision-language model; int8: of a captioner over a language model, on a CPU",
+        choices=("fp32", "bf16"),
+        help="number type of a vision-language model",
     )
     parser.add_argument(
         "--prompt",

@@ -2,7 +2,7 @@
 
 B items, R rows of an item (regions, grid cells, frames, attribute words), D numbers in a row.
 
-Names have one meaning everywhere, in recipes, feature stores, batches, model folders and exported graphs.  `regions`
+Names have one meaning everywhere, in recipes, feature stores, batches and model folders.  `regions`
 is the one that every captioner of a single stream takes: grid cells, detected boxes or frames.
 """
 

@@ -3,7 +3,7 @@
 They are read while the captioner takes a caption word by word: every softmax of a step is noted, and those over the
 regions or the attributes are known by their length.  For that, streams are padded to lengths that nothing else has,
 which changes nothing in a captioner.  So captioners need no code for it, and those of plugins are read as well; one
-without attention, or exported to another program, has nothing to be read.
+without attention has nothing to be read.
 """
 
 from __future__ import annotations

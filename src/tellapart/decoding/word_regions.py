@@ -2,7 +2,7 @@
 
 Measured by hiding, not read from attention: windows of the photo are taken away one after another, and what a word's
 log p loses by it is how much the word needs to see there.  This takes only the captioner's protocol, so that it tells
-the same of a captioner without attention, of an ensemble and of an exported one; and it is about the word that is
+the same of a captioner without attention and of an ensemble; and it is about the word that is
 said, where attention is about what is mixed.
 """
 

@@ -27,6 +27,7 @@ from tellapart.metrics.retrieval import Found, Gallery, Name
 from tellapart.metrics.statistics import Statistics, mean_of_runs
 from tellapart.metrics.training_captions import TrainingCaptions
 from tellapart.neighbours import mining
+from tellapart.neighbours.groups import Groups as MinedGroups
 from tellapart.neighbours.groups import Photo, Rule
 from tellapart.progress import Progress
 from tellapart.retrievers import MINILM
@@ -210,7 +211,7 @@ def photo_retrievers_of(
 
 def _groups_by_caption(
     retriever: Retriever, photos: Sequence[Example], vectors: NDArray[np.float32], hashes: Sequence[str]
-) -> mining.Groups:
+) -> MinedGroups:
     """The similar groups of GEG (Eq. 2), with which the reward compares, too."""
     owners = np.repeat(np.arange(len(photos)), [len(photo.captions) for photo in photos])
     texts = [text for photo in photos for text in photo.captions]

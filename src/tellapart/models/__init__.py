@@ -2,8 +2,7 @@
 
 config.json         which network with which settings, and the encoder that its features must come from
 vocabulary.json     its words
-model.safetensors   its weights, packed or not (a run folder has best.safetensors and last.safetensors instead; an
-                    exported one, encode.onnx and step.onnx)
+model.safetensors   its weights, packed or not (a run folder has best.safetensors and last.safetensors instead)
 README.md           the model card, where there is one
 parts/              tuned encoders and taggers that it needs (`models.parts`)
 """
@@ -26,7 +25,6 @@ from tellapart import files, hub
 from tellapart.album import EMBEDDED
 from tellapart.captioners import CAPTIONERS, Captioner
 from tellapart.captioners.ensemble import Ensemble
-from tellapart.captioners.int8 import to_int8
 from tellapart.captioners.lora import lora_parameters, merge_lora
 from tellapart.data import tokenizers
 from tellapart.data.streams import REGIONS
@@ -47,7 +45,6 @@ from tellapart.models.networks import (
     stream_sizes,
     streams_of,
 )
-from tellapart.models.onnx import captioner as exported
 from tellapart.models.weights import (
     WEIGHTS,
     load_weights,
@@ -102,7 +99,6 @@ PARTS = (
     "tokenizer.json",
     "README.md",
     "*.safetensors",
-    "*.onnx",
     "parts/*",
 )  # of a model on the hub
 
@@ -208,8 +204,7 @@ def _inputs(config: dict[str, Any]) -> Inputs:
 def load(name: str | Path, device: torch.device, *, prompt: str | None = None, dtype: str | None = None) -> Model:
     """A captioner; or several as one, if they are named as A+B.
 
-    prompt, dtype  of a vision-language model: what it is asked, and its number type; int8: of captioners over a
-                   language model
+    prompt, dtype  of a vision-language model: what it is asked, and its number type
     """
     names = members(str(name))
     if len(names) > 1 and not all(names):
@@ -260,10 +255,8 @@ def _quoted(word: str | None) -> str:
 
 def _load_one(name: str, device: torch.device, prompt: str | None = None, dtype: str | None = None) -> Model:
     folder = find(name)
-    if vision_language.is_one(folder) and dtype != "int8":
+    if vision_language.is_one(folder):
         return vision_language.load(name, device, prompt, dtype or "auto")
-    if dtype == "int8":
-        return _in_int8(name, folder, device)
     if prompt is not None or dtype is not None:
         given = "prompt" if prompt is not None else "dtype"
         raise UserError(f"{name}: --{given} is for vision-language models and servers; this is neither.")
@@ -273,23 +266,9 @@ def _load_one(name: str, device: torch.device, prompt: str | None = None, dtype:
 
         return base.load(folder, config.base, device)
     tokenizer = load_tokenizer(folder, config.settings)
-    if exported.is_exported(folder):
-        runs, sha256 = exported.load(folder, config.settings)
-        return Model(runs, tokenizer, config.inputs, sha256, (folder,))
     captioner, sha256 = rebuild(folder, CAPTIONERS, "captioner", config)
     captioner = for_inference(captioner.to(device))
     return Model(captioner, tokenizer, config.inputs, sha256, (folder,))  # type: ignore[arg-type]
-
-
-def _in_int8(name: str, folder: Path, device: torch.device) -> Model:
-    """Only what spends its time on the matrices of a language model."""
-    if vision_language.is_one(folder) or "language_model" not in read_config(folder, "captioner").settings:
-        raise UserError(f"{name}: --dtype int8 is for captioners over a language model (clipcap).")
-    if device.type != "cpu":
-        raise UserError(f"--dtype int8 is for CPUs, not for {device.type}.")
-    model = _load_one(name, device)
-    to_int8(model.captioner.language_model)  # type: ignore[attr-defined]
-    return replace(model, sha256=hashlib.sha256(f"int8 {model.sha256}".encode()).hexdigest())
 
 
 def load_tokenizer(folder: Path, settings: dict[str, Any]) -> Tokenizer:

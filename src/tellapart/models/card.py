@@ -126,7 +126,7 @@ def _cell(text: str) -> str:
 
 def _network(model: models.Model) -> nn.Module:
     if not isinstance(model.captioner, nn.Module):
-        raise UserError("only a captioner with weights of its own can be shared so: no ensemble and nothing exported.")
+        raise UserError("only a captioner with weights of its own can be shared so, not an ensemble.")
     return model.captioner
 
 

@@ -1,8 +1,8 @@
 """Weights in a byte each, as the package carries them: a quarter of the size, unpacked when they are loaded.
 
 A matrix has one scale for each of its rows, so that a row with small numbers keeps its precision; what is no matrix, or
-a small one, is kept in half precision.  Products are then made in single precision: this is about size, not speed (for
-speed, `tellapart export --int8`).
+a small one, is kept in half precision.  Products are then made in single precision: this is about size, not
+speed.
 """
 
 from __future__ import annotations
