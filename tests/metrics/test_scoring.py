@@ -61,6 +61,66 @@ def test_iterators_numpy_ids_and_annotations_in_memory_are_taken():
     assert tellapart.score(SAID, {"images": [], "annotations": annotations}, metrics=OVERLAP) == expected
 
 
+def test_what_the_command_says_is_a_warning_in_python():
+    """gts and res in pycocoevalcap's order, the plain CIDEr, a photo that is left out, a single photo."""
+    with pytest.warns(UserWarning, match="swapped") as seen:
+        tellapart.score(TOLD, SAID, metrics="BLEU")
+    assert seen[0].filename == __file__
+    with pytest.warns(UserWarning, match="CIDEr-D"):
+        scoring.measure(SAID, TOLD, metrics="CIDER")
+    with pytest.warns(UserWarning, match="no caption in the captions: '3'"):
+        tellapart.score(SAID, TOLD | {"3": ["a dog"]}, metrics="BLEU", allow_missing=True)
+    with pytest.warns(UserWarning, match='df="coco"'):
+        tellapart.score({"1": "a"}, {"1": ["a"]}, metrics="CIDEr-D")
+
+
+def test_usual_scores_warn_of_nothing(recwarn):
+    tellapart.score(SAID, TOLD, metrics="BLEU,CIDEr-D")
+    assert not recwarn.list
+
+
+def test_scores_are_shown_as_a_table():
+    found = scoring.measure(
+        {"1": "a red bus", "2": "a cat"}, {"1": ["a red bus"], "2": ["dogs"]}, metrics="BLEU-1,AvgLen"
+    )
+    assert [line.split() for line in repr(found).splitlines()[1:]] == [["BLEU-1", "60.0"], ["AvgLen", "2.5"]]
+    assert "2 photos" in repr(found)
+    page = found._repr_html_()
+    assert "<td>60.0</td>" in page
+    assert "[" not in page, "no raw arrays"
+
+
+class Series:
+    """What pandas.Series has."""
+
+    ndim = 1
+
+    def __init__(self, index, values):
+        self.index, self._values = index, values
+
+    def items(self):
+        return zip(self.index, self._values, strict=True)
+
+    def __iter__(self):
+        return iter(self._values)
+
+
+def test_a_series_keeps_its_index():
+    expected = tellapart.score(SAID, TOLD, metrics=OVERLAP)
+    captions = Series(np.array([2, 1]), [SAID["2"], SAID["1"]])
+    assert tellapart.score(captions, TOLD, metrics=OVERLAP) == expected
+    assert tellapart.score(captions, Series(["1", "2"], TOLD.values()), metrics=OVERLAP) == expected
+    with pytest.raises(UserError, match="twice"):
+        tellapart.score(Series([1, 1], ["a", "b"]), TOLD)
+
+
+@pytest.mark.parametrize("given", [3, None, {"a", "b"}, np.array([["a"], ["b"]])], ids=str)
+def test_what_holds_no_captions_in_order_is_refused(given):
+    for arguments in ((given, TOLD), (SAID, given)):
+        with pytest.raises(UserError, match="must be a mapping by id, a list"):
+            tellapart.score(*arguments)
+
+
 def test_scores_can_be_pickled():
     found = scoring.measure(SAID, TOLD)
     assert pickle.loads(pickle.dumps(found)).corpus == found.corpus

@@ -78,7 +78,7 @@ def main(arguments: list[str]) -> int:
 
     from tellapart import files
     from tellapart.errors import UserError
-    from tellapart.metrics.scoring import compare, notes
+    from tellapart.metrics.scoring import compare
 
     given = [
         Path(path)
@@ -98,14 +98,8 @@ def main(arguments: list[str]) -> int:
         split=request.split,
         allow_missing=request.allow_missing,
     )
-    left_out = [f"{name} is left out: {why}" for name, why in ours.skipped.items()]
-    problems = [problem for scores in (ours, *others) for problem in scores.problems]
-    for line in [*notes(request.metrics), *dict.fromkeys(problems), *left_out]:
+    for line in dict.fromkeys(line for scores in (ours, *others) for line in scores.warnings):
         print_message(line)
-    if ours.perhaps_swapped:
-        print_message("Photos have several captions and one reference each: are the two files swapped?")
-    if request.df == "self" and len(ours.ids) == 1 and any(name.startswith("CIDEr") for name in ours.signature):
-        print_message("CIDEr of a single photo is 0 with its own document frequencies; use --df coco.")
     result = _result(ours, others, per_image=request.per_image)
     text = json.dumps(result, indent=1, allow_nan=False)
     if request.out is None:

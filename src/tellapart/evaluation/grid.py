@@ -382,7 +382,7 @@ def _text(
     for row in people:
         if others:
             first = {photo: references[int(photo)][0] for photo in others}
-            scores = scoring.measure(first, others, metrics=metrics, training=training)
+            [scores] = scoring.compare([first], others, metrics=metrics, training=training)
             skipped |= _add_scores(row, scores, len(split.photos))
         else:
             skipped[f"text of {row.captions.model.name}"] = "no photo has two references to compare with each other."

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tellapart.errors import UserError
+from tellapart.html import counted, escaped
 from tellapart.metrics import bootstrap, caption_files, frequencies, training_captions
 from tellapart.metrics.caption_files import Captions, Paired
 from tellapart.metrics.frequencies import WordFrequencies
 from tellapart.metrics.measures import MEASURES, RENAMED
-from tellapart.metrics.measures.measure import Measure
+from tellapart.metrics.measures.measure import Measure, Score
 from tellapart.metrics.scoring_inputs import LOOK_ALIKES, ScoringInputs, no_search_for_cycles
 from tellapart.metrics.statistics import Statistics
 from tellapart.metrics.training_captions import TrainingCaptions
@@ -22,16 +24,19 @@ from tellapart.version import __version__
 Training = TrainingCaptions | str | Path | Sequence[str | Path]  # captions, or files of captions
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Scores:
-    """What `measure` found.  All scores are fractions on the scale of the COCO evaluation."""
+    """What `measure` found; a table in terminals and notebooks.
+
+    All scores are fractions on the scale of the COCO evaluation.
+    """
 
     ids: list[str]
     statistics: list[Statistics]
     signature: dict[str, str]  # of each score
     skipped: dict[str, str]  # measures that could not run, and why
     problems: list[str]  # photos that were left out, a sentence each
-    perhaps_swapped: bool  # every photo has several captions and one reference
+    warnings: list[str]  # what those should know who go by these scores, a sentence each
 
     @property
     def corpus(self) -> dict[str, float]:
@@ -60,6 +65,22 @@ class Scores:
         found = bootstrap.differences(self.statistics, other.statistics, samples=samples, seed=seed)
         return {name: found[name] for name in self.signature if name in other.signature}
 
+    def __repr__(self) -> str:
+        rows = self._for_people()
+        wide = max((len(name) for name, _ in rows), default=0)
+        return "\n".join([f"<Scores of {self._size}>", *(f"{name:<{wide}}  {shown:>7}" for name, shown in rows)])
+
+    def _repr_html_(self) -> str:
+        cells = (f'<tr><th scope="row">{escaped(name)}</th><td>{shown}</td></tr>' for name, shown in self._for_people())
+        return f"<p>{escaped(self._size)}</p>\n<table>{''.join(cells)}</table>\n"
+
+    @property
+    def _size(self) -> str:
+        return f"{counted(len(self.ids), 'photo')}; shares and scores times 100"
+
+    def _for_people(self) -> list[tuple[str, str]]:
+        return [(name, (MEASURES.score(name) or Score(name, "")).shown(value)) for name, value in self.corpus.items()]
+
 
 def score(
     captions: Any,
@@ -68,22 +89,34 @@ def score(
     metrics: str | Sequence[str] | None = None,
     df: str | Path = "self",
     training: Training | None = None,
+    split: str | None = None,
+    allow_missing: bool = False,
 ) -> dict[str, float]:
     """Score captions against references: {"CIDEr-D": ..., ...}, each photo's first caption.
 
-    captions, references  {id: caption} and {id: [captions]}, two lists in the same order, or files (see `tellapart
-                          score --help`)
+    captions, references  {id: caption} and {id: [captions]}, two lists in the same order, a pandas Series with the ids
+                          as its index, or files (see `tellapart score --help`)
     metrics               names, or "all"; default: all that need no Java
     df                    document frequencies of CIDEr: "self" (the references'), "coco" (bundled), or a file
     training              files with the captions that the model was trained on, for measures that need them
+    split                 of a data file of references
+    allow_missing         skip photos that only one of the two has
 
+    What the command says on stderr is a warning here, such as captions and references that look swapped.
     `measure` gives values of each photo, intervals, paired tests and signatures as well.
 
     Example:
         >>> tellapart.score({"1": "a red bus"}, {"1": ["a red bus", "the bus is red"]}, metrics="ROUGE-L")
         {'ROUGE-L': 1.0}
     """
-    return measure(captions, references, metrics=metrics, df=df, training=training).corpus
+    options: dict[str, Any] = {
+        "metrics": metrics,
+        "df": df,
+        "training": training,
+        "split": split,
+        "allow_missing": allow_missing,
+    }
+    return _warned(compare([captions], references, **options)[0]).corpus
 
 
 def measure(
@@ -103,15 +136,20 @@ def measure(
         >>> scores.per_photo()["0"]
         {'ROUGE-L': 1.0}
     """
-    return compare(
-        [captions],
-        references,
-        metrics=metrics,
-        df=df,
-        training=training,
-        split=split,
-        allow_missing=allow_missing,
-    )[0]
+    options: dict[str, Any] = {
+        "metrics": metrics,
+        "df": df,
+        "training": training,
+        "split": split,
+        "allow_missing": allow_missing,
+    }
+    return _warned(compare([captions], references, **options)[0])
+
+
+def _warned(scores: Scores) -> Scores:
+    for sentence in scores.warnings:
+        warnings.warn(sentence, stacklevel=3)  # at the line that called `score` or `measure`
+    return scores
 
 
 @no_search_for_cycles()
@@ -125,7 +163,7 @@ def compare(
     split: str | None = None,
     allow_missing: bool = False,
 ) -> list[Scores]:
-    """`measure` for captions of several models, on the photos that all of them captioned."""
+    """`measure` for captions of several models, on the photos that all of them captioned; warnings are not raised."""
     asked = chosen(metrics)  # before anything is read: a misspelt name should not cost a minute
     table, known = document_frequencies(df), as_training(training)
     people = as_references(references, split)
@@ -139,11 +177,11 @@ def compare(
     with Progress("scores", len(pairs) * len(asked.families), unit="measure") as bar:
         for paired in pairs:
             inputs = inputs.with_captions(paired.captions)  # and with what has been made of the references
-            scores.append(_run(inputs, paired, asked, str(df), bar))
+            scores.append(_run(inputs, paired, asked, notes(metrics), str(df), bar))
     return scores
 
 
-def _run(inputs: ScoringInputs, paired: Paired, chosen: Chosen, df: str, bar: Progress) -> Scores:
+def _run(inputs: ScoringInputs, paired: Paired, chosen: Chosen, notes: list[str], df: str, bar: Progress) -> Scores:
     statistics, skipped = [], {}
     for family in chosen.families:
         measure = MEASURES[family]
@@ -163,8 +201,17 @@ def _run(inputs: ScoringInputs, paired: Paired, chosen: Chosen, df: str, bar: Pr
         for name in chosen.names
         if name in computed
     }
-    swapped = min(map(len, paired.captions)) > 1 == max(map(len, paired.references))
-    return Scores(paired.ids, statistics, signature, skipped, paired.problems, swapped)
+    notes = [*notes, *paired.problems, *(f"{name} is left out: {why}" for name, why in skipped.items())]
+    if max(map(len, paired.references)) == 1 < max(map(len, paired.captions)):
+        notes.append(
+            "Photos have several captions and one reference each: are the two swapped?  Captions come first here, "
+            "references second."
+        )
+    if df == "self" and len(paired.ids) == 1 and any(name.startswith("CIDEr") for name in signature):
+        notes.append(
+            'CIDEr of a single photo is 0 with its own document frequencies; use --df coco (in Python, df="coco").'
+        )
+    return Scores(paired.ids, statistics, signature, skipped, paired.problems, notes)
 
 
 def _not_given(measure: Measure, inputs: ScoringInputs) -> str | None:
@@ -273,9 +320,9 @@ def as_training(training: Training | None) -> TrainingCaptions | None:
 def as_captions(captions: Any) -> Captions:
     if isinstance(captions, str | Path):
         return caption_files.read(captions)
+    captions = _collected(captions, "the captions")
     if isinstance(captions, Mapping):
         return caption_files.from_mapping(captions, "the captions")
-    captions = list(captions)
     if captions and all(isinstance(row, Mapping) for row in captions):
         return caption_files.from_rows(captions, "the captions")
     return caption_files.from_sequence(captions, "the captions")
@@ -284,6 +331,22 @@ def as_captions(captions: Any) -> Captions:
 def as_references(references: Any, split: str | None = None) -> Captions:
     if isinstance(references, str | Path):
         return caption_files.read_references(references, split)
+    references = _collected(references, "the references")
     if isinstance(references, Mapping):
         return caption_files.references_from(references, Path("the references"), split)
-    return caption_files.from_sequence(list(references), "the references")
+    return caption_files.from_sequence(references, "the references")
+
+
+def _collected(given: Any, what: str) -> Mapping[Any, Any] | list[Any]:
+    """A mapping as it is, or by its index if it is a Series of pandas; else a list of what there is, in its order."""
+    if isinstance(given, Mapping):
+        return given
+    if hasattr(given, "index") and callable(getattr(given, "items", None)) and getattr(given, "ndim", 0) == 1:
+        pairs = list(given.items())
+        if len(by_id := dict(pairs)) < len(pairs):
+            raise UserError(f"{what}: an id occurs twice in the index.")
+        return by_id
+    if isinstance(given, bytes | Set) or getattr(given, "ndim", 1) != 1 or not isinstance(given, Iterable):
+        kind = type(given).__name__
+        raise UserError(f"{what}: must be a mapping by id, a list in the order of the photos, or a file, not {kind}.")
+    return list(given)

@@ -21,7 +21,7 @@ from tellapart.data.tokenizers import split_words
 from tellapart.errors import BadPhoto, UserError
 from tellapart.lint import RULES
 from tellapart.metrics.measures import MEASURES
-from tellapart.metrics.scoring import measure
+from tellapart.metrics.scoring import compare
 from tellapart.metrics.stop_words import STOP_WORDS
 from tellapart.serving import documents, job
 from tellapart.serving.database import FILTERS, Changed, Photo, Photos
@@ -322,7 +322,7 @@ def _add_models(server: FastAPI, captioning: Captioning) -> None:
         wanted = request.metrics
         if wanted is not None and (refused := [name for name in wanted if name in java or name == "all"]):
             raise Sorry(422, f"{refused[0]} is not available here.")
-        found = measure(request.captions, request.references, metrics=wanted)
+        found = compare([request.captions], request.references, metrics=wanted)[0]
         return Scored(scores=found.corpus, signature=found.signature, skipped=found.skipped)
 
 
