@@ -29,3 +29,9 @@ class BadPhoto(UserError):
     def __init__(self, file: object, reason: str):
         super().__init__(f"{printable(str(file))}: {reason}")
         self.file, self.reason = str(file), reason
+
+
+def unexpected(file: object, error: Exception) -> BadPhoto:
+    """A fault of ours with one photo or file: named with its kind, and the others go on."""
+    reason = printable(f"{type(error).__name__}: {error}").splitlines() or [""]
+    return BadPhoto(file, f"tellapart has an error here, please report it ({reason[0][:200]})")

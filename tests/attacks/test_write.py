@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import pkgutil
 
 import pytest
 from PIL import Image
@@ -69,6 +70,41 @@ def test_a_sidecar_that_is_too_large_is_left(tellapart, photo):
         file.truncate(17 << 20)
     listed({"file": "photos/a.jpg", "caption": "a dog"})
     refused(tellapart, "more than 16 MB")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+def test_a_packet_in_another_encoding_stops_nothing(tellapart, photo, encoding):
+    packet = xmp.EMPTY.decode().encode(encoding)
+    data = photo.read_bytes()
+    body = b"http://ns.adobe.com/xap/1.0/\0" + packet
+    photo.write_bytes(data[:2] + b"\xff\xe1" + (len(body) + 2).to_bytes(2, "big") + body + data[2:])
+    for name in ("b.jpg", "c.jpg"):
+        photo.with_name(name).write_bytes(data)
+    photo.with_name("b.jpg.xmp").write_bytes(packet)
+    listed(*({"file": f"photos/{name}.jpg", "caption": "a dog"} for name in "abc"))
+    for options in ((), ("--in-file",)):
+        assert tellapart("write", "c.jsonl", *options)[0] == 0
+    assert ">a dog</rdf:li>".encode(encoding) in photo.read_bytes()
+    assert ">a dog</rdf:li>" in photo.with_name("b.jpg.xmp").read_bytes().decode(encoding)
+    assert b">a dog</rdf:li>" in photo.with_name("c.jpg").read_bytes()
+
+
+@pytest.mark.parametrize("where", ["identify", "files.replace"])
+def test_an_error_of_the_program_with_one_photo_is_that_photos(tellapart, photo, monkeypatch, where):
+    photo.with_name("b.jpg").write_bytes(photo.read_bytes())
+    listed({"file": "photos/a.jpg", "caption": "a dog"}, {"file": "photos/b.jpg", "caption": "a dog"})
+    name = f"tellapart.writing.{'write' if where == 'identify' else 'journal'}.{where}"
+    right = pkgutil.resolve_name(name)
+
+    def wrong(file, *rest):
+        return right(file, *rest) if "b.jpg" in str(file) else {}[f"\x1b{file}"]
+
+    monkeypatch.setattr(name, wrong)
+    code, _, err = tellapart("write", "c.jsonl")
+    assert code == 1
+    assert "photos/a.jpg: tellapart has an error here, please report it (KeyError: " in err
+    assert err.endswith("1 written; 0 unchanged; 1 could not be written for\n")
+    assert "\x1b" not in err
 
 
 def test_two_sidecars_of_one_photo_are_a_question(tellapart, photo):

@@ -180,12 +180,18 @@ def test_languages_stand_side_by_side_and_a_person_keeps_theirs():
     assert found == {"de-DE": "Rex", "fr": "un chien"}  # a new default would hide theirs
 
 
-def test_utf_16_and_byte_order_marks_stay():
-    for encoding in ("utf-16", "utf-8-sig"):
-        before = LIGHTROOM.decode().encode(encoding)
+ENCODINGS = ("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be")
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("start", ["", " ", "\ufeff"], ids=["", "space", "mark"])
+def test_other_encodings_and_byte_order_marks_stay(encoding, start):
+    if not (start == "\ufeff" and encoding in ("utf-8-sig", "utf-16", "utf-32")):  # these write one themselves
+        before = (start + LIGHTROOM.decode()).encode(encoding)
         merged = xmp.merge(before, text("ein Bär"))
-        assert merged.data.startswith(before[:2])
-        assert read(merged.data.decode(encoding).encode()) == {key: {"x-default": "ein Bär"} for key in FIELDS}
+        assert merged.data.startswith(before[:4])
+        after = merged.data.decode(encoding).lstrip("\ufeff ").encode()
+        assert read(after) == {key: {"x-default": "ein Bär"} for key in FIELDS}
         assert edits.apply(before, merged.edits) == merged.data
 
 
@@ -201,6 +207,8 @@ def test_nothing_marks_the_picture_as_made_by_ai():
         (b"<a>", "not well-formed XML"),
         (b"<html/>", "no rdf:RDF"),
         (b"\xff\xfe\x00", "neither UTF-8 nor UTF-16"),
+        (b"<rdf>\0</rdf>", "neither UTF-8 nor UTF-16"),
+        (" <a/>".encode("utf-16-le") + b"\0", "neither UTF-8 nor UTF-16"),
         (b'<?xml version="1.0" encoding="ISO-8859-1"?><a/>', "neither UTF-8 nor UTF-16"),
         (b"<a:b/>", "the prefix 'a'"),
         (b"<a>" * 500 + b"</a>" * 500, "levels"),

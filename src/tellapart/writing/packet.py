@@ -19,7 +19,17 @@ _MOST_ELEMENTS, _MOST_LEVELS = 200_000, 200
 
 _ATTRIBUTE = re.compile(rb"""\s+([^\s=/>]+)\s*=\s*("[^"]*"|'[^']*')""")
 _DECLARED = re.compile(rb"""<\?xml\s[^>]*?encoding\s*=\s*["']([A-Za-z0-9._-]+)["']""")
-_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_MARKS = (  # that of UTF-32 begins with that of UTF-16
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_ENCODINGS = (b"utf-8", b"utf8", b"utf-16", b"utf-16le", b"utf-16be", b"utf-32", b"utf-32le", b"utf-32be")
+
+
+_NOT_UNICODE = "the XMP is neither UTF-8 nor UTF-16 nor UTF-32"
 
 
 class BadPacket(Exception):
@@ -59,15 +69,23 @@ def decoded(data: bytes) -> tuple[bytes, str, bytes]:
     """The packet as UTF-8, how it was written, and its byte order mark."""
     if len(data) > MOST_BYTES:
         raise BadPacket(f"the XMP has more than {MOST_BYTES >> 20} MB, the most that is read")
-    mark, encoding = next((known for known in _MARKS if data.startswith(known[0])), (b"", "utf-8"))
+    mark, encoding = next((known for known in _MARKS if data.startswith(known[0])), (b"", _by_zeros(data)))
     try:
         text = data.removeprefix(mark).decode(encoding).encode("utf-8")
     except (UnicodeDecodeError, UnicodeEncodeError):
-        raise BadPacket("the XMP is neither UTF-8 nor UTF-16") from None
+        raise BadPacket(_NOT_UNICODE) from None
     declared = _DECLARED.match(text)
-    if declared and declared[1].lower() not in (b"utf-8", b"utf8", b"utf-16"):
-        raise BadPacket("the XMP is neither UTF-8 nor UTF-16")
+    if b"\0" in text.rstrip(b"\0") or (declared and declared[1].lower() not in _ENCODINGS):
+        raise BadPacket(_NOT_UNICODE)
     return text, encoding, mark
+
+
+def _by_zeros(data: bytes) -> str:
+    """The encoding of a text without a mark: XML begins with a character of ASCII, so its zeros tell."""
+    first, second, third = (byte != 0 for byte in data[:3].ljust(3))
+    if first and second:
+        return "utf-8"
+    return f"utf-{16 if second or third else 32}-{'le' if first else 'be'}"
 
 
 def parse(data: bytes) -> Element:

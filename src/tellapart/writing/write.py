@@ -21,7 +21,7 @@ from tellapart.data.media.formats import RAW_SUFFIXES
 from tellapart.data.media.identity import identify
 from tellapart.data.media.photos import PHOTO_SUFFIXES
 from tellapart.data.media.photos import read_bytes as read_photo
-from tellapart.errors import BadPhoto, UserError
+from tellapart.errors import BadPhoto, UserError, unexpected
 from tellapart.writing import in_file, xmp
 from tellapart.writing.edits import Edit
 from tellapart.writing.journal import Journal
@@ -103,6 +103,8 @@ class Writer:
                 yield error
             except UserError as error:
                 yield BadPhoto(photo, str(error).rstrip("."))
+            except Exception as error:
+                yield unexpected(photo, error)
 
     def run(self, *, dry_run: bool = False) -> Iterator[Planned | BadPhoto]:
         """The same, each when it has been written; the journal must be held."""
@@ -112,6 +114,9 @@ class Writer:
                     self.write(planned)
                 except UserError as error:
                     yield BadPhoto(planned.photo, str(error).rstrip("."))
+                    continue
+                except Exception as error:
+                    yield unexpected(planned.photo, error)
                     continue
             yield planned
 
