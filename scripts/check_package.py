@@ -35,7 +35,6 @@ TRIED = {
     "vlm": "tests/commands/test_caption_vlm.py -k captioned",
     "hub": "tests/models/test_card.py -k fetched_from",
     "ray": "tests/commands/test_ray.py -k features_are",
-    "plots": "tests/commands/test_compare.py -k captions_of_an_evaluation",
     "web": "tests/serving/test_server.py -k the_api",
     "serve": "tests/serving/test_server.py -k the_api",
     "postgresql": "tests/serving/test_database.py -k do_not_mix",

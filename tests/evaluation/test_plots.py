@@ -90,9 +90,9 @@ def test_long_names_go_to_the_next_row_of_the_legend():
 def test_a_file_has_its_own_style_and_the_names_that_were_given():
     names = ['<script>alert("x")</script>', "a&b"]
     series = [Series(name, [(0.0, 1.0), (2.0, 3.0)], n) for n, name in enumerate(names)]
-    file = plots.standalone(plots.scatter(names[0], series, [["p", "<q>"]] * 2))
+    file = plots.standalone(plots.lines(names[0], series, x="<q>"))
     tree = ElementTree.fromstring(file)
     assert tree.find(f"{SVG}style") is not None
     assert not list(tree.iter(f"{SVG}script"))
-    assert {title.text for title in tree.iter(f"{SVG}title")} >= {"a&b: p", f"{names[0]}: <q>"}
+    assert {title.text for title in tree.iter(f"{SVG}title")} >= {"a&b, <q> 0: 1", f"{names[0]}, <q> 2: 3"}
     assert "prefers-color-scheme: dark" in file.decode()

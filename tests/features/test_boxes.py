@@ -20,12 +20,11 @@ from tellapart.data.stored import Stores
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.encoders.encoder import Encoder
 from tellapart.errors import UserError
-from tellapart.evaluation.step_time import _sources
 from tellapart.features.boxes import BoxesOf, RelationsOf, StoredBoxes, grid_boxes, regions_of
-from tellapart.features.imported import ImportedFeatures, features_of
+from tellapart.features.imported import ImportedFeatures
 from tellapart.features.importing import bring_in
 from tellapart.recipe import EncoderConfig
-from tellapart.training.data import Chosen, encoders_of
+from tellapart.training.data import encoders_of
 
 CPU = torch.device("cpu")
 COUNTS = {"11": 3, "12": 1, "13": 5}  # regions of each photo
@@ -91,22 +90,6 @@ def test_boxes_of_others_than_the_regions_are_refused(boxes):
 def test_a_captioner_that_needs_boxes_says_so():
     with pytest.raises(UserError, match="it needs a stream 'boxes'"):
         models.build_captioner("gcn_lstm", {}, vocab_size=9, feature_sizes={"regions": 8})
-
-
-@pytest.mark.parametrize("kept", [False, True])
-def test_the_time_of_a_step_is_measured_with_boxes_too(tmp_path, kept):
-    """Of photos whose features are kept, or else of noise in their place, in the cells of the grid."""
-    recipe, _, _ = parse([f"--inputs={{regions: {GRID}, boxes: {GRID}}}", f"--data.features={tmp_path}"])
-    photos = [Example(i, tmp_path / f"{i}.png", "train", ("a dog",)) for i in range(3)]
-    for photo in photos:
-        Image.new("RGB", (64, 64), (80 * photo.id, 0, 0)).save(photo.file)
-    if kept:
-        features_of(photos, encoders_of(recipe, CPU)["regions"], tmp_path, "pets")
-    sources, found = _sources(recipe, [Chosen("pets.json", "pets", photos, [])], CPU)
-    assert found == kept
-    inputs = CaptionedPhotos(sources, WordTokenizer(["a", "dog"]), 5).inputs(np.array([0, 2]))
-    torch.testing.assert_close(inputs["boxes"].values, grid_boxes(2, 1).expand(2, -1, -1))
-    assert inputs["regions"].values.shape == (2, 5, 1280)
 
 
 def model(folder, inputs, name="gcn_lstm", size=8):

@@ -37,7 +37,7 @@ from tellapart.detectors.loading import load as load_detector
 from tellapart.errors import UserError
 from tellapart.evaluation.captions import Captioners
 from tellapart.evaluation.evaluate import REPORT as REPORT
-from tellapart.evaluation.evaluate import Evaluation, grid_of, plane_of
+from tellapart.evaluation.evaluate import Evaluation, grid_of
 from tellapart.evaluation.grid import embed
 from tellapart.evaluation.models import Model, Split
 from tellapart.features.boxes import regions_of
@@ -336,7 +336,7 @@ class _Adapting:
         _, logged, _ = run_log.curves(self.work / _AFTER / "log.jsonl")
         kl = logged["kl"][-1][1] if "kl" in logged else 0.0
         checks = verdict.checks(grid, _AFTER, judge=self.retrievers[1].name, kl=kl)
-        evaluation = Evaluation([grid], named, [*problems, *more], captioners.word_regions, plane_of(self.retrievers))
+        evaluation = Evaluation([grid], named, [*problems, *more], captioners.word_regions)
         adapted = Adapted(self.out, checks, grid.scores, evaluation.problems, evaluation, self._learned())
         trained = f"{position.step} steps on {len(photos.of(TRAIN))} photos, {len(grid.measured)} held out"
         evaluation.write_report(

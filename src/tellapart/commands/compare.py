@@ -35,7 +35,7 @@ def parser() -> Parser:
         "  RUN   a folder that `tellapart train` wrote; changes are shown from the first run to the last\n"
         "\n"
         "Writes DIR/report.html and DIR/figures/*.svg: curves of validation and rewards, and n-gram weights.\n"
-        "With --data: captions that changed, failures, rewards of words, and a map (t-SNE) of the captions.\n"
+        "With --data: captions that changed, failures, and rewards of words.\n"
         "With --evaluation: recall against batch size, for runs that differ in it.\n"
         "Exit 1: some photos could not be used; each is reported.",
         "tellapart compare runs/plain_xe runs/plain_scst --data flickr8k.json --out comparison",
@@ -58,7 +58,6 @@ def parser() -> Parser:
         help="folders of `tellapart evaluate --out`; their captions are reused",
     )
     add_attention(parser)
-    parser.add_argument("--time", action="store_true", help="time each part of a policy gradient step; takes a minute")
     parser.add_argument("--features", metavar="DIR", type=Path, help="folder with cached or imported features of DATA")
     parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
     return parser
@@ -77,8 +76,6 @@ def main(arguments: list[str]) -> int:
     findings = Findings(runs.read(request.runs))
     findings.evaluations = [compare.read_evaluation(folder, findings.runs) for folder in request.evaluation]
     _print(findings.runs)
-    if request.time:
-        findings.times = _times(findings.runs)
     problems: list[str] = []
     if request.out:
         with files.held(request.out, "another comparison writes here; wait, or name another folder."):
@@ -115,23 +112,9 @@ def _print(runs: Sequence[Run]) -> None:
         print(f"\nwhere the recipes differ\n{compare.text_table(differ, names, width)}")
 
 
-def _times(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
-    from tellapart.errors import UserError
-    from tellapart.evaluation import compare, step_time
-
-    learning = [run for run in runs if run.rewards]
-    if not learning:
-        raise UserError("--time: none of the runs is trained by a policy gradient.")
-    times = {run.name: step_time.measure(run) for run in learning}
-    width = shutil.get_terminal_size((100, 24)).columns
-    table = compare.text_table(step_time.time_table(times), list(times), width)
-    print(f"\nmilliseconds of a step\n{table}")
-    return times
-
-
 def _analyse(request: Namespace, findings: Findings) -> list[str]:
     """Look at what the runs say and learned from; returns what could not be used."""
-    from tellapart.evaluation import changes, models
+    from tellapart.evaluation import models
     from tellapart.evaluation.compare import by_batch_size
     from tellapart.evaluation.local_reward import LocalReward
     from tellapart.models.retrievers import load
@@ -147,9 +130,6 @@ def _analyse(request: Namespace, findings: Findings) -> list[str]:
             findings.attention = captioners.attention(captions, request.attention, request.word or "")
         retriever = _unless(findings, "what a listener makes of captions", lambda: load(device=request.device))
         findings.changes, findings.grid = changed, _retrieved(changed, split, runs, retriever, findings)
-        if retriever is not None:
-            plane = _unless(findings, "the map of captions", lambda: changes.plane(changed.captions, retriever))
-            findings.plane = None if plane is None else (retriever.name, plane)
     speaking = [run for run in runs if not run.recipe.retriever]
     rewarded = [run for run in speaking if "ld" in run.rewards] or speaking
     if rewarded:

@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
     from tellapart.evaluation import models as rows
     from tellapart.evaluation import table
     from tellapart.evaluation.captions import Captioners
-    from tellapart.evaluation.evaluate import grid_of, plane_of, text_reader, trained
+    from tellapart.evaluation.evaluate import grid_of, text_reader, trained
     from tellapart.evaluation.pages import report
     from tellapart.models.retrievers import load
 
@@ -83,7 +83,6 @@ def main(arguments: list[str]) -> int:
             [differences],
             out / "report.html",
             captioners.word_regions,
-            plane_of(listening),
             title="The album, told apart",
             subtitle=_SUBTITLE.format(photos=len(grid.split.photos)),
             footer=credit(grid.split.photos),

@@ -1,10 +1,9 @@
-"""Captions of runs for the same photos: which got better or worse, and a map of them (Fig. 9)."""
+"""Captions of runs for the same photos: which got better or worse."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,18 +13,8 @@ from tellapart.errors import UserError
 from tellapart.evaluation.models import Split
 from tellapart.metrics.cider import cider_d
 from tellapart.metrics.scoring_inputs import ScoringInputs
-from tellapart.progress import Progress
-
-if TYPE_CHECKING:
-    from tellapart.retrievers.retriever import Retriever
 
 Floats = NDArray[np.float64]
-
-INSTALL = "pip install 'tellapart[plots]'"
-_SEED = 0
-_FEWEST = 4  # captions that t-SNE can lay out
-_ITERATIONS = 750  # of t-SNE: 250 with exaggeration, as is usual, and then these less 250
-_EVERY = 25  # iterations between two signs of life
 
 
 @dataclass(frozen=True)
@@ -83,33 +72,3 @@ def compare(split: Split, photos: Sequence[Example], captions: Mapping[str, Mapp
         captioned = inputs.with_captions([[text] for text in texts])
         scores[run] = cider_d(captioned.captions_split, captioned.photos, captioned.references)[at]
     return Changes(shared, {run: [own[str(photo.file)] for photo in shared] for run, own in captions.items()}, scores)
-
-
-def plane(captions: Mapping[str, Sequence[str]], retriever: Retriever) -> dict[str, Floats]:
-    """run -> (P, 2): all captions as a retriever embeds them, laid out by t-SNE so that like ones lie together."""
-    try:
-        from openTSNE import TSNE
-    except ImportError:
-        raise UserError(f"the map of captions needs openTSNE: {INSTALL}.") from None
-    texts = [text for own in captions.values() for text in own]
-    vectors = retriever.embed_captions(texts).numpy(force=True)
-    if (different := len(np.unique(vectors, axis=0))) < _FEWEST:
-        raise UserError(f"a map needs {_FEWEST} different captions, and there are {different}.")
-    with Progress("t-SNE", _ITERATIONS, unit="iteration") as bar:
-
-        def alive(*_: Any) -> None:
-            bar.advance(_EVERY)
-
-        layout = TSNE(
-            perplexity=min(30, (len(vectors) - 1) / 3),
-            metric="euclidean",  # of unit vectors: as cosines, and defined where a caption says nothing
-            neighbors="exact",
-            negative_gradient_method="bh",
-            n_iter=_ITERATIONS - 250,
-            callbacks=alive,
-            callbacks_every_iters=_EVERY,
-            random_state=_SEED,
-            n_jobs=1,  # the sum over threads depends on their order
-        ).fit(vectors)
-    ends = np.cumsum([len(own) for own in captions.values()])
-    return dict(zip(captions, np.split(np.asarray(layout, np.float64), ends[:-1]), strict=True))

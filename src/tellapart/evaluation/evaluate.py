@@ -21,7 +21,6 @@ from tellapart.evaluation import models as rows
 from tellapart.evaluation import objects, table, training_runs, trec
 from tellapart.evaluation import self_retrieval as by_itself
 from tellapart.evaluation.captions import Captioners
-from tellapart.evaluation.changes import plane
 from tellapart.evaluation.grid import Differences, Grid
 from tellapart.evaluation.look_alike_groups import groups_of
 from tellapart.evaluation.models import Model, Split
@@ -29,7 +28,6 @@ from tellapart.evaluation.pages import report
 from tellapart.evaluation.pages.attention import FOLDER as ATTENTION
 from tellapart.evaluation.pages.attention import Picture, file_names
 from tellapart.evaluation.pages.photo_cards import FindRegions, no_regions
-from tellapart.evaluation.pages.report import Plane
 from tellapart.evaluation.training_runs import Run
 from tellapart.metrics import retrieval, scoring
 from tellapart.metrics.object_words import CLASSES
@@ -55,7 +53,6 @@ class Evaluation:
     models: list[Model]
     problems: list[str]
     word_regions: FindRegions = field(default=no_regions, repr=False)  # what the words of a caption rest on
-    plane: Plane | None = field(default=None, repr=False)  # where captions lie
     attention: Sequence[Picture] = field(default=(), repr=False)  # what words attend to
 
     @property
@@ -92,7 +89,6 @@ class Evaluation:
             self.differences,
             folder / REPORT,
             self.word_regions,
-            self.plane,
             title=title,
             subtitle=subtitle,
             first=first,
@@ -189,7 +185,7 @@ def evaluate(
         grids, problems = _grids(splits, measure, captioners if self_retrieval else None, left_out)
         _require_rows(named, grids, splits)
         drawn = [one for grid in grids for one in captioners.attention(grid.first_captions(), attention, word)]
-        result = Evaluation(grids, named, problems, captioners.word_regions, plane_of(seeing), drawn)
+        result = Evaluation(grids, named, problems, captioners.word_regions, drawn)
         _finish(result, show, out)
     return result
 
@@ -359,11 +355,6 @@ def text_reader(retrievers: list[Retriever], device: str) -> tuple[Retriever | N
         return retriever_models.load(MINILM, device=device), {}
     except UserError as error:
         return None, {"TT": str(error)}
-
-
-def plane_of(retrievers: Sequence[Retriever]) -> Plane | None:
-    """How the first of the retrievers lays out captions."""
-    return (lambda captions: (retrievers[0].name, plane(captions, retrievers[0]))) if retrievers else None
 
 
 def trained(models: Sequence[Model]) -> list[Run]:

@@ -6,9 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tellapart import files
 from tellapart.evaluation.changes import Changes
 from tellapart.evaluation.compare import Evaluation, by_batch_size, differences, facts
@@ -22,7 +19,6 @@ from tellapart.evaluation.pages.cards import Card, Columns, Order, Pictures, leg
 from tellapart.evaluation.pages.figures import dot, side_by_side
 from tellapart.evaluation.pages.photo_cards import FindRegions, Places, card, no_regions, places_of
 from tellapart.evaluation.pages.plots import Series
-from tellapart.evaluation.step_time import time_table
 from tellapart.evaluation.training_runs import Run, caution
 from tellapart.evaluation.trec import file_name
 from tellapart.html import counted, escaped, page
@@ -44,8 +40,6 @@ class Findings:
     find_regions: FindRegions = no_regions
     attention: Sequence[Picture] = ()
     local: LocalReward | None = None
-    plane: tuple[str, dict[str, NDArray[np.float64]]] | None = None  # the retriever, and run -> (P, 2)
-    times: dict[str, dict[str, float]] = field(default_factory=dict)  # run -> part of a step -> milliseconds
     left_out: list[str] = field(default_factory=list)  # figures that could not be made, and why
 
 
@@ -54,7 +48,6 @@ def write(findings: Findings, out: Path) -> None:
     pictures = Pictures()
     sections = [
         _runs(findings.runs),
-        _times(findings.runs, findings.times),
         *(_section(*one) for one in figures.over_steps(findings.runs, drawn)),
         _batch_sizes(findings.runs, findings.evaluations, drawn),
         _changed(findings, pictures),
@@ -91,15 +84,12 @@ def _table(table: Mapping[str, Sequence[str]], names: Sequence[str], *, colours:
 
 
 def _figures(findings: Findings, pictures: Pictures, drawn: dict[str, str]) -> str:
-    """What words earn and weigh, and where captions lie."""
+    """What words earn and weigh."""
     changes, local, found = findings.changes, findings.local, []
     if changes is not None and local is not None:
         found.append(figures.word_rewards(local, changes.photos, changes.captions, pictures, drawn))
     if local is not None:
         found.append(figures.weights(local, drawn))
-    if changes is not None and findings.plane is not None:
-        retriever, layout = findings.plane
-        found.append(figures.plane(retriever, layout, changes.captions, drawn))
     return "".join(_section(*one) for one in found)
 
 
@@ -114,14 +104,6 @@ def _runs(runs: Sequence[Run]) -> str:
     if differ := differences(runs):
         parts.append(f"<h3>Where the recipes differ</h3>\n{_table(differ, names, colours=colours)}")
     return _section("Runs", note, "".join(parts))
-
-
-def _times(runs: Sequence[Run], times: Mapping[str, Mapping[str, float]]) -> str:
-    if not times:
-        return ""
-    colours = [number for number, run in enumerate(runs) if run.name in times]
-    note = "Milliseconds for a batch, the median of a few, measured here and now; without the optimiser."
-    return _section("Time per part of a step", note, _table(time_table(times), list(times), colours=colours))
 
 
 def _batch_sizes(runs: Sequence[Run], evaluations: Sequence[Evaluation], drawn: dict[str, str]) -> str:

@@ -7,9 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tellapart.data.examples import Example
 from tellapart.data.media.thumbnails import LONG_SIDE
 from tellapart.evaluation.local_reward import Earned, LocalReward
@@ -131,22 +128,6 @@ def _earned(photo: Example, earned: Mapping[str, Earned]) -> Iterable[tuple[str,
             flat = [(float(place), own.sentence) for place in range(len(each))]
             series = [Series("LD", each, number), Series("CIDEr-D", flat, number, dashed=True)]
             yield f"words.{photo.id}.{name}", plots.lines(name, series, x="word", words=own.words)
-
-
-def plane(
-    retriever: str,
-    layout: Mapping[str, NDArray[np.float64]],
-    captions: Mapping[str, Sequence[str]],
-    drawn: dict[str, str],
-) -> Figure:
-    """Where captions lie (Fig. 9).  layout: speaker -> (P, 2)"""
-    series = [Series(name, list(map(tuple, layout[name].tolist())), number) for number, name in enumerate(captions)]
-    chart = plots.scatter("Captions as the retriever embeds them", series, list(captions.values()))
-    note = (
-        f"t-SNE of the captions as {retriever} embeds them: captions that say alike lie together, and many on one spot "
-        "tell no photo apart. Directions and distances across the map mean nothing."
-    )
-    return Figure("Map of the captions", note, side_by_side({"captions": chart}, drawn))
 
 
 STYLE = """

@@ -54,17 +54,6 @@ def lines(
     return frame.svg(title, body)
 
 
-def scatter(title: str, series: Sequence[Series], labels: Sequence[Sequence[str]]) -> str:
-    """Points without axes, for a plane whose directions mean nothing.  labels: of each series what its points are."""
-    frame = _Frame([point for one in series for point in one.points], series, (), bare=True)
-    body = [
-        _point(f"dot {_kind(one)}", h, v, 3, f"{one.name}: {text}")
-        for one, texts in zip(series, labels, strict=True)
-        for (h, v), text in zip((frame.at(*point) for point in one.points), texts, strict=True)
-    ]
-    return frame.svg(title, body)
-
-
 def standalone(chart: str) -> bytes:
     """A chart as a file."""
     head, tail = chart.split(">", 1)
@@ -83,16 +72,15 @@ class _Frame:
         points: Sequence[tuple[float, float]],
         series: Sequence[Series],
         words: Sequence[str],
-        bare: bool = False,
     ):
-        self._series, self._words, self._bare = series, words, bare
+        self._series, self._words = series, words
         self._x = _scale([x for x, _ in points], exact=True)
-        self._y = _scale([*(y for _, y in points), *([0.0] if words else [])], exact=bare)
+        self._y = _scale([*(y for _, y in points), *([0.0] if words else [])], exact=False)
         self._legend = _rows(series)
         self._top = _TOP + _LINE * len(self._legend)
-        below = 8 if bare else min(90, 14 + max(map(len, words)) * 4.6) if words else _BOTTOM
-        self._left = 12 if bare else _LEFT
-        self._foot = self._top + HEIGHT - _TOP - _BOTTOM + (60 if bare else 0)
+        below = min(90, 14 + max(map(len, words)) * 4.6) if words else _BOTTOM
+        self._left = _LEFT
+        self._foot = self._top + HEIGHT - _TOP - _BOTTOM
         self.height = self._foot + below
 
     def at(self, x: float, y: float) -> tuple[float, float]:
@@ -134,7 +122,7 @@ class _Frame:
         parts = [
             f'<svg class="chart" xmlns="{_NAMESPACE}" viewBox="0 0 {WIDTH} {self.height:.0f}" role="img">',
             f'<rect class="paper" width="{WIDTH}" height="{self.height:.0f}"/>',
-            f'<text class="title" x="{12 if self._bare else self._left}" y="18">{escaped(title)}</text>',
+            f'<text class="title" x="{self._left}" y="18">{escaped(title)}</text>',
         ]
         for row, entries in enumerate(self._legend):
             y = _TOP + 4 + _LINE * row

@@ -5,15 +5,12 @@ A page for people who come to see captions opens with photos, those first that s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tellapart import files
-from tellapart.errors import UserError
 from tellapart.evaluation.grid import Differences, Grid
 from tellapart.evaluation.local_reward import LocalReward
 from tellapart.evaluation.pages import cards as of_photos
@@ -44,7 +41,6 @@ from tellapart.metrics.retrieval import recalls
 
 EXAMPLES = 24
 _EARNING = 200  # photos among which those are whose words' rewards are shown
-_MAPPED = 1000  # captions on a map
 _FEWEST = 50  # photos, at least, for a chart
 _FIRST = (1, 2, 5, 10, 20, 50, 100)
 _SEED = 0
@@ -52,9 +48,6 @@ _SMALL = "Below a figure: its 95 % interval; \N{GREEK CAPITAL LETTER DELTA}, the
 
 
 CaptionsByModel = dict[str, list[str]]  # model -> captions of the same photos
-Plane = Callable[
-    [CaptionsByModel], tuple[str, dict[str, NDArray[np.float64]]]
-]  # -> a retriever's name, where captions lie for it
 
 
 def write(
@@ -62,7 +55,6 @@ def write(
     differences: Sequence[Differences],
     out: Path,
     find_regions: FindRegions = no_regions,
-    plane: Plane | None = None,
     *,
     title: str = "Evaluation",
     subtitle: str = "",
@@ -81,7 +73,7 @@ def write(
     """
     pictures = Pictures()
     parts = [
-        _grid(grid, found, pictures, find_regions, plane, examples, first)
+        _grid(grid, found, pictures, find_regions, examples, first)
         for grid, found in zip(grids, differences, strict=True)
     ]
     parts += [attended(attention), _training(trained)]
@@ -96,7 +88,6 @@ def _grid(
     differences: Differences,
     pictures: Pictures,
     find_regions: FindRegions,
-    plane: Plane | None,
     examples: int,
     first: int,
 ) -> str:
@@ -105,7 +96,7 @@ def _grid(
     parts = [
         f"<section>\n<h2>{escaped(grid.split.name)}</h2>\n",
         *([photos, tables] if first else [tables, photos]),
-        _figures(grid, pictures, plane),
+        _figures(grid, pictures),
         *map(_figure, gallery.galleries(grid, pictures)),
         *map(_figure, gallery.words(grid)),
         "</section>\n",
@@ -211,8 +202,8 @@ def _recall(grid: Grid) -> str:
 # Figures and training
 
 
-def _figures(grid: Grid, pictures: Pictures, plane: Plane | None) -> str:
-    """What words earn and weigh, and where captions lie; of some photos, drawn by chance."""
+def _figures(grid: Grid, pictures: Pictures) -> str:
+    """What words earn and weigh, of some photos, drawn by chance."""
     names = [name for name in speakers(grid) if not grid.rows[name].captions.of_people]
     if not names:
         return ""
@@ -227,10 +218,6 @@ def _figures(grid: Grid, pictures: Pictures, plane: Plane | None) -> str:
             figures.word_rewards(local, photos, _captions(grid, two, chosen), pictures, {}),
             figures.weights(local, {}),
         ]
-    if plane is not None and len(grid.measured) >= _FEWEST:
-        captions = _captions(grid, names, _some(grid.measured, max(_FEWEST, _MAPPED // len(names))))
-        with suppress(UserError):  # what it needs is installed apart, and captions may be too few or too alike
-            found.append(figures.plane(*plane(captions), captions, {}))
     return "".join(map(_figure, found))
 
 
