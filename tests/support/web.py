@@ -3,8 +3,10 @@
 import http.client
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
@@ -28,6 +30,23 @@ def running(*arguments, **environment):
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+@contextmanager
+def in_a_thread(app):
+    """The address of an app that is served by this process."""
+    from tellapart import web
+
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = web.bounded(app, "127.0.0.1", 0)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/"
+    finally:
+        server.should_exit = True
+        thread.join()
+        listening.close()
 
 
 def ask(address, path, body=None, *, method=None, **headers):

@@ -1,15 +1,12 @@
 """Our rewards as other trainers call them.  Each test fails if a reward goes to the next photo's caption."""
 
-import json
 import pickle
 import sys
-import threading
 from types import ModuleType, SimpleNamespace
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 
 import pytest
 
+from support import web
 from support.pools import CAPTIONS, shifted
 from tellapart.errors import UserError
 from tellapart.rewards.caption_reward import CaptionReward
@@ -120,46 +117,46 @@ def test_verl_has_no_batch_so_that_the_game_is_among_look_alikes(six_photos):
 
 
 @pytest.fixture
-def ask(six_photos):
-    with scorer.server({"geg_avg": CaptionReward("geg_avg", six_photos.pool)}) as running:
-        thread = threading.Thread(target=running.serve_forever)
-        thread.start()
-
-        def post(data, path="/score"):
-            url = f"http://127.0.0.1:{running.server_port}{path}"
-            try:
-                with urlopen(Request(url, data if isinstance(data, bytes) else json.dumps(data).encode())) as answer:
-                    return answer.status, json.loads(answer.read())
-            except HTTPError as error:
-                return error.code, json.loads(error.read())
-
-        yield post
-        running.shutdown()
-        thread.join()
+def score(six_photos):
+    with web.in_a_thread(scorer.app({"geg_avg": CaptionReward("geg_avg", six_photos.pool)})) as address:
+        yield lambda body, path="/score", **more: web.ask(address, path, body, **more)
 
 
-def test_the_server_scores_captions(ask, gaps):
-    status, answer = ask({"texts": CAPTIONS, "photos": PHOTOS})
+def test_the_server_scores_captions(score, gaps):
+    status, answer = score({"texts": CAPTIONS, "photos": PHOTOS})
     assert status == 200
     assert answer["scores"]["geg_avg"] == gaps
 
 
-def test_the_server_answers_what_is_wrong_in_a_sentence(ask, monkeypatch):
-    monkeypatch.setattr(scorer, "MOST_BYTES", 100)
-    wrong = {
-        b"no json": "the request is not JSON.",
-        b"[1]": '"texts" must be a list of strings.',
-        b'{"texts": [1]}': '"texts" must be a list of strings.',
-        b'{"texts": ["a"], "photos": [true]}': '"photos" must be a list of ids or files, one for each text.',
-        b'{"texts": ["a"], "photos": []}': "geg_avg: there are 1 captions and 0 photos.",
-    }
-    for data, sentence in wrong.items():
-        assert ask(data) == (400, {"error": sentence})
-    status, answer = ask({"texts": ["a"], "photos": ["elsewhere"]})
-    assert (status, answer["error"].endswith("the photo 'elsewhere' is not in this pool.")) == (400, True)
-    assert ask({"texts": ["a" * 200], "photos": ["photo1"]})[0] == 413
-    assert ask({}, "/other") == (404, {"error": "there is only /score."})
-    assert ask(b"[" * 99)[0] == 400  # and goes on
+def test_the_server_answers_what_is_wrong_in_a_sentence(score):
+    for wrong, field in (
+        (b"no json", ""),
+        (b"[1]", ""),
+        (b"[" * 99, ""),
+        ({}, "texts"),
+        ({"texts": [1], "photos": []}, "texts.0"),
+        ({"texts": ["a"], "photos": [True]}, "photos.0"),
+        ({"texts": ["a"], "photos": ["\ud800"]}, "'\\ud800' is not in this pool"),
+        ({"texts": ["a"], "photos": ["\0"]}, "is not in this pool"),
+    ):
+        status, answer = score(wrong)
+        assert (status, list(answer)) == (422, ["error"])
+        assert field in answer["error"]
+    assert score({"texts": ["a"], "photos": []}) == (422, {"error": "geg_avg: there are 1 captions and 0 photos."})
+    status, answer = score({"texts": ["a"], "photos": ["elsewhere"]})
+    assert (status, answer["error"].endswith("the photo 'elsewhere' is not in this pool.")) == (422, True)
+    assert score({"texts": ["a" * (1 << 20)], "photos": ["photo1"]})[0] == 413
+    for path, method in (("/other", "POST"), ("/score", "GET"), ("/score", "PUT"), ("/score", "DELETE")):
+        status, answer = score(b"", path, method=method)
+        assert (status in (404, 405), list(answer)) == (True, ["error"])
+
+
+def test_the_server_of_this_machine_answers_no_other_name_and_no_other_site(score):
+    asked = {"texts": ["a"], "photos": ["photo1"]}
+    for headers in ({"Host": "evil.example"}, {"Host": "["}, {"Origin": "http://evil.example"}, {"Origin": "http://["}):
+        status, answer = score(asked, **headers)
+        assert (status, list(answer)) == (403, ["error"])
+    assert score(asked)[0] == 200
 
 
 def test_the_command_asks_for_what_it_should_do(tellapart, six_photos):

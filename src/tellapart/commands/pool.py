@@ -47,15 +47,21 @@ def main(arguments: list[str]) -> int:
     if bool(request.out) == bool(request.serve):
         raise UserError("give --out POOL to write a pool, or --serve TERM to score captions by one.")
     if request.serve:
+        try:
+            from tellapart import web
+            from tellapart.trainers.scorer import app
+        except ModuleNotFoundError as error:
+            if error.name in ("fastapi", "uvicorn", "sqlalchemy"):
+                raise UserError(f"this needs {error.name}; install it with: pip install 'tellapart[web]'") from None
+            raise
+
         from tellapart.rewards.caption_reward import CaptionReward
         from tellapart.rewards.pool import Pool
-        from tellapart.trainers.scorer import server
 
         pool, settings = Pool(request.data), {"device": request.device, "candidates": request.candidates}
         rewards = {term: CaptionReward(term, pool, **settings) for term in request.serve}
-        with server(rewards, host=request.host, port=request.port) as running:
-            print_row(f"http://{request.host}:{running.server_port}/score")
-            running.serve_forever()
+        web.run(app(rewards, local=web.is_loopback(request.host)), request.host, request.port, "score")
+        return 0
 
     from tellapart.rewards.pool import make
 

@@ -157,9 +157,12 @@ class Pool:
 
     def _find(self, photo: int | str | Path) -> int | None:
         found = self._position.get(str(photo))
-        if found is None and "\0" not in str(photo):
-            found = self._position.get(str(files.real(Path(photo)))) if not isinstance(photo, int) else None
-        return found
+        if found is not None or isinstance(photo, int):
+            return found
+        try:
+            return self._position.get(str(files.real(Path(photo))))
+        except ValueError:  # no name of a file: a NUL, or half of a surrogate pair
+            return None
 
     def load_retriever(self, device: str = "auto") -> Retriever:
         """The one whose vectors these are."""

@@ -177,8 +177,8 @@ def app(captioning: Captioning, photos: Photos | None, jobs: Jobs, token: str | 
         server,
         most={"/api/caption": MOST_UPLOAD, "/api/score": _MOST_SCORE},
         gone="the database does not answer, so nothing was changed; please try again.",
+        admitted=web.admission(token, local=token is None),
     )
-    web.admit(server, token)
     return server
 
 
