@@ -1,6 +1,7 @@
 """Recipes of the papers: each takes steps at a tiny size, and has the parameters of the paper at its own."""
 
 from dataclasses import asdict
+from fnmatch import fnmatchcase
 
 import numpy as np
 import pytest
@@ -227,6 +228,83 @@ def test_all_rows_of_a_table_have_one_captioner_and_start_from_one_run():
             starts = {row.init_from for row in rows}
             assert starts == ({"", f"runs/gld/{name}_xe"} if paper == "gld" else
                               {"", f"runs/geg/{name}_xe", f"runs/geg/{name}_scst"})  # fmt: skip
+
+
+RULES = {  # by which the weights of a run are chosen (metric, patience), and where that is said
+    # GLD: its program keeps model-best, by CIDEr on the validation split; VSE++'s the best sum of recalls.
+    "gld/vse": ("recall", 0),
+    "gld/*": ("CIDEr-D", 0),
+    # GEG, section 4.1: "trained with GEG reward for 10 epochs" on "the best SCST model"; Table 3 compares equal numbers of epochs.
+    "geg/*_er": ("last", 0),
+    "geg/*_geg": ("last", 0),
+    "geg/*_geg_min": ("last", 0),
+    "geg/*_geg_sole": ("last", 0),
+    "geg/*_scst_more": ("last", 0),
+    "geg/*": ("CIDEr-D", 0),
+    "glied/*": ("CIDEr-D", 5),  # GLIED, section 4.2: "early stopping based on CIDEr"; its length is ours
+    "glrg/long_range": ("mAP", 0),  # ours: the paper says nothing of it
+    "glrg/*": ("CIDEr-D", 0),  # GL-RG's program keeps the best CIDEr on the validation split
+    # DiscriTune, section 4: a number of epochs; before it ClipCap's program and CaMEL's early stopping.
+    "discritune/camel_xe": ("CIDEr-D", 5),
+    "discritune/*_xe": ("CIDEr-D", 0),
+    "discritune/*": ("last", 0),
+    # Ours: cross-entropy by a measure of captions or by its loss, rewards to the end
+    "tiny/toy_word": ("recall", 0),
+    "tiny/toy_xe": ("loss", 0),
+    "tiny/photos_xe": ("CIDEr-D", 0),
+    "tiny/photos_scst": ("CIDEr-D", 0),
+    "tiny/*": ("last", 0),
+    "album/plain_scst": ("last", 0),
+    "album/*": ("CIDEr-D", 0),
+}
+
+
+@pytest.mark.parametrize("name", [name for name in shipped() if name.partition("/")[0] + "/*" in RULES])
+def test_a_run_ends_with_the_weights_that_its_paper_ends_with(name):
+    what = asked([name]).what
+    if isinstance(what, Recipe):
+        rule = next(rule for names, rule in RULES.items() if fnmatchcase(name, names))
+        assert (what.validation.metric, what.validation.patience) == rule
+    elif name.startswith(("gld/", "glrg/")):  # a chain of stages that are called otherwise: of the same rules
+        folder = name.partition("/")[0]
+        for stage in what:
+            own = f"{folder}/{stage.name}"
+            rule = next(rule for names, rule in RULES.items() if fnmatchcase(own, names))
+            assert stage.recipe is None or (stage.recipe.validation.metric, stage.recipe.validation.patience) == rule
+
+
+@pytest.mark.parametrize("captioner", ["st", "tda"])
+def test_rows_of_gld_draw_one_caption_and_compare_it_as_their_program_does(captioner):
+    """Its base rows are SCST (the greedy caption); the others compare with a second sample (`CSGD_trainpro.py`)."""
+    for row, baseline in {"scst": "greedy", "strengthen": "greedy"}.items():
+        policy = parse([f"gld/{captioner}_{row}"])[0].objective.policy
+        assert (policy.sampler, policy.samples, policy.baseline) == ("sample", 1, baseline)
+    for row in ("gd", "luo", "ld", "ld_diff", "gld"):
+        policy = parse([f"gld/{captioner}_{row}"])[0].objective.policy
+        assert (policy.sampler, policy.samples, policy.baseline) == ("sample", 1, "second_sample")
+
+
+def test_global_vectors_are_of_resnet_101_and_the_same_wherever_they_are_used():
+    """GLD, section IV-A3, and GEG, section 4.1; its LSTM-A3 sees them."""
+    encoders = [parse([name])[0].streams["regions"] for name in ("gld/vse", "gld/st_xe", "geg/lstm_a3_geg")]
+    assert all(one == encoders[0] for one in encoders)
+    assert (encoders[0].name, encoders[0].grid, encoders[0].pooling) == ("resnet101", 1, "avg")
+
+
+def test_table_3_of_geg_has_its_five_rows_and_one_by_the_least_gap():
+    """alpha .1 and beta 10 (section 4.1); GEG-sole has no CIDEr, ER no group, SCST++ neither."""
+    weights = {
+        row: parse([f"geg/x_lan_{row}"])[0].objective.rewards.weights
+        for row in ("scst", "scst_more", "er", "geg", "geg_sole", "geg_min")
+    }
+    assert weights == {
+        "scst": {"cider_d": 1},
+        "scst_more": {"cider_d": 1},
+        "er": {"cider_d": 0.1, "similarity": 10},
+        "geg": {"cider_d": 0.1, "geg_avg": 10},
+        "geg_sole": {"geg_avg": 10},
+        "geg_min": {"cider_d": 0.1, "geg_min": 10},
+    }
 
 
 def test_rows_of_glied_differ_in_their_switches_alone():
