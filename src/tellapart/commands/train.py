@@ -214,7 +214,9 @@ def train(recipe: Recipe, out: Path, resume: bool, world: ProcessGroup | None = 
     for problem in outcome.problems:
         print_message(problem)
     print_row(f"{out}: {outcome.position.summary(recipe.validation.metric)}")
-    return 1 if outcome.problems else 0
+    if fault := outcome.position.fault(recipe.validation.metric):
+        print_message(f"{out}: {fault}")
+    return 1 if outcome.problems or fault else 0
 
 
 def train_chain(stages: Chain, request: Request) -> int:
@@ -226,8 +228,11 @@ def train_chain(stages: Chain, request: Request) -> int:
         return _stopped()
     for problem in outcome.problems:
         print_message(problem)
-    print_row(f"{request.out}: all {len(stages)} stages are done; {len(outcome.done)} runs and means were made now")
-    return 1 if outcome.problems else 0
+    for fault in outcome.faults:
+        print_message(fault)
+    done = "the rest is done" if outcome.faults else f"all {len(stages)} stages are done"
+    print_row(f"{request.out}: {done}; {len(outcome.done)} runs and means were made now")
+    return 1 if outcome.problems or outcome.faults else 0
 
 
 def _stopped() -> int:

@@ -43,10 +43,13 @@ _FORMAT = 1
 class Outcome:
     done: list[str] = field(default_factory=list)  # a line for each job that was run now
     problems: list[str] = field(default_factory=list)  # photos and captions that could not be used
+    faults: list[str] = field(default_factory=list)  # runs whose model is not what it was trained for
 
 
 def run(chain: Chain, out: Path, *, resume: bool, at_once: int = 1) -> Outcome:
     """Train all stages into folders of `out`; stops at the first failure.
+
+    A run that never is better than its start, or collapses, holds up what would use it, and nothing else.
 
     at_once  how many jobs may run at the same time, each in a process of its own
     """
@@ -62,6 +65,7 @@ def run(chain: Chain, out: Path, *, resume: bool, at_once: int = 1) -> Outcome:
             _run_in_turn(plan)
         else:
             _run_at_once(plan, at_once)
+    plan.outcome.faults = plan.faults()
     return plan.outcome
 
 
@@ -94,7 +98,12 @@ class Record:
         files.replace(self._file, json.dumps({"format": _FORMAT, "runs": self._runs}, indent=1).encode())
 
     def is_done(self, name: str, key: str) -> bool:
-        return self._runs.get(name) == {"key": key, "done": True} and _has_weights(self._out / name)
+        made = self._runs.get(name, {})
+        return made.get("key") == key and made["done"] and _has_weights(self._out / name)
+
+    def fault(self, name: str) -> str:
+        """What is wrong with the model of a run that is done; mostly nothing."""
+        return str(self._runs.get(name, {}).get("fault", ""))
 
     def begin(self, name: str, key: str) -> bool:
         """Makes room for a job; True if it continues a stopped run."""
@@ -108,8 +117,8 @@ class Record:
         self._write()
         return _has_weights(folder)
 
-    def end(self, name: str) -> None:
-        self._runs[name]["done"] = True
+    def end(self, name: str, fault: str) -> None:
+        self._runs[name] |= {"done": True, "fault": fault}
         self._write()
 
     def _set_aside(self, folder: Path) -> None:
@@ -141,16 +150,25 @@ class Plan:
 
     def ready(self, running: Iterable[Job]) -> list[Job]:
         """Jobs whose needs are done."""
-        unfinished = {job.name for job in [*self.waiting, *running]}
-        return [job for job in self.waiting if unfinished.isdisjoint(job.uses.values())]
+        lacking = {job.name for job in [*self.waiting, *running]} | {job.name for job in self._faulty()}
+        return [job for job in self.waiting if lacking.isdisjoint(job.uses.values())]
+
+    def _faulty(self) -> list[Job]:
+        return [job for job in self.jobs if job not in self.waiting and self.record.fault(job.name)]
+
+    def faults(self) -> list[str]:
+        """Runs whose model is not what it was trained for, and what did not start because of them."""
+        faults = [f"{self.title(job)}: {self.record.fault(job.name)}" for job in self._faulty()]
+        held_up = ", ".join(job.name for job in self.waiting)
+        return [*faults, *([f"not started, for they use it: {held_up}."] if held_up and faults else [])]
 
     def begin(self, job: Job) -> bool:
         self.waiting.remove(job)
         notice(f"{self.title(job)} ...")
         return self.record.begin(job.name, self.keys[job.name])
 
-    def end(self, job: Job, line: str, problems: list[str]) -> None:
-        self.record.end(job.name)
+    def end(self, job: Job, line: str, problems: list[str], fault: str = "") -> None:
+        self.record.end(job.name, fault)
         self.outcome.done.append(line)
         self.outcome.problems += problems
         notice(f"{self.title(job)}: {line}")
@@ -175,8 +193,8 @@ class Plan:
 
 
 def _run_in_turn(plan: Plan) -> None:
-    while plan.waiting:
-        job = plan.ready(())[0]
+    while ready := plan.ready(()):
+        job = ready[0]
         resumes = plan.begin(job)
         try:
             plan.end(
@@ -186,14 +204,15 @@ def _run_in_turn(plan: Plan) -> None:
             raise plan.failed(job, error) from None
 
 
-def _train(recipe: Recipe, out: Path, resume: bool) -> tuple[str, list[str]]:
-    """A run: what is to be printed of it, and what could not be used."""
+def _train(recipe: Recipe, out: Path, resume: bool) -> tuple[str, list[str], str]:
+    """A run: what is to be printed of it, what could not be used, and what is wrong with its model."""
     threads = torch.get_num_threads()
     try:
         outcome = build.run(recipe, out, resume=resume)
     finally:
         torch.set_num_threads(threads)  # what a recipe sets is not for the next one
-    return f"{out}: {outcome.position.summary(recipe.validation.metric)}", outcome.problems
+    position, metric = outcome.position, recipe.validation.metric
+    return f"{out}: {position.summary(metric)}", outcome.problems, position.fault(metric)
 
 
 def _run_at_once(plan: Plan, most: int) -> None:
@@ -202,7 +221,7 @@ def _run_at_once(plan: Plan, most: int) -> None:
     failure: UserError | None = None
     with _one_thread_each():
         try:
-            while running or (plan.waiting and failure is None):
+            while running or (failure is None and plan.ready(())):
                 ready = plan.ready(job for job, _ in running.values()) if failure is None else []
                 for job in ready[: most - len(running)]:
                     resumes = plan.begin(job)
@@ -270,14 +289,14 @@ def _child(recipe: Recipe, out: Path, resumes: bool, log: Path, answer: Connecti
             os.dup2(file.fileno(), stream)
     try:
         plugins.take([word for name in own_code for word in (plugins.OPTION, name)])
-        line, problems = _train(recipe, out, resumes)
+        result = _train(recipe, out, resumes)
     except UserError as error:
         print(error, file=sys.stderr)
         answer.send(("failed", str(error)))
     except KeyboardInterrupt:
         answer.send(("failed", "stopped."))
     else:
-        answer.send(("done", line, problems))
+        answer.send(("done", *result))
 
 
 def _end_with_parent() -> None:

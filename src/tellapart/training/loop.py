@@ -67,11 +67,18 @@ class Position:
     finished: str = ""  # why, once it is
     first: dict[str, float] = field(default_factory=dict)  # the validation before the first step, where there was one
     total: int = 0  # optimiser steps that it is to have; 0 in checkpoints from before there was this
+    collapse: str = ""  # what the watch said of the weights that are kept
 
     def summary(self, metric: str) -> str:
         """How a run that is finished has ended."""
         best = "" if self.best is None else f"; best {metric} {self.best:.4f} at step {self.best_step}"
         return f"{self.finished} after {self.step} steps, {self.seconds / 60:.1f} minutes{best}"
+
+    def fault(self, metric: str) -> str:
+        """A sentence about a run whose model is not what it was trained for; of any other an empty string."""
+        if self.best is not None and self.best_step == 0:
+            return f"no validation was better than the start ({metric} {self.best:.4f}); the run's model is its start."
+        return f"{self.collapse}." if self.collapse else ""
 
 
 def fit(
@@ -90,6 +97,8 @@ def fit(
     world: ProcessGroup = SINGLE,
 ) -> Position:
     """Train until the epochs are over, the validation metric stops getting better, or it is interrupted.
+
+    The model that a run starts from (init_from) is validated and kept as long as none is better.
 
     watch  gets the validations, and one before the first step, and says what looks wrong
     mean   the running mean of the weights, where the step uses it, too
@@ -123,8 +132,10 @@ def fit(
     with Progress("training", total, unit="step", done=position.step) as bar, _interruptible() as interrupted:
         if longer:
             bar.message(longer)
-        if watch is not None and position.step == 0:
+        if (watch is not None or recipe.init_from) and position.step == 0:
             position.first = run.validated(validate, bar)
+            if recipe.init_from and recipe.validation.metric != LAST:
+                run.keep_best(position.first)
         while not position.finished:
             loss = run.advance(step)
             bar.advance(note=f"loss {loss:.3f}")
@@ -225,17 +236,23 @@ class _Run:
         bar.message(f"step {self.position.step}: " + ", ".join(f"{k} {v:.4g}" for k, v in metrics.items()))
         return metrics
 
+    def keep_best(self, metrics: dict[str, float], collapse: str = "") -> None:
+        """Keep the weights if they are the best so far."""
+        if judge(self.position, metrics, self.recipe.validation.metric):
+            self.position.collapse = collapse
+            with self._as_kept():
+                self.world.on_main(partial(models.save_weights, self.out / "best.safetensors", self.model))
+
     def judge(self, metrics: dict[str, float], watch: Watch | None, bar: Progress) -> None:
         """Keep the weights if they are the best so far, and end the run if there is reason to."""
         position, validation = self.position, self.recipe.validation
-        if judge(position, metrics, validation.metric):
-            with self._as_kept():
-                self.world.on_main(partial(models.save_weights, self.out / "best.safetensors", self.model))
+        collapse = watch.check(position.first, metrics) if watch is not None else ""
+        self.keep_best(metrics, collapse)
         if validation.patience and position.stale >= validation.patience:
             position.finished = f"{validation.metric} has not improved for {position.stale} validations"
-        if watch is not None and (wrong := watch.check(position.first, metrics)):
-            bar.message(f"step {position.step}: {wrong}.")
-            position.finished = position.finished or (f"stopped, for {wrong}" if watch.stops else "")
+        if watch is not None and collapse:
+            bar.message(f"step {position.step}: {collapse}.")
+            position.finished = position.finished or (f"stopped, for {collapse}" if watch.stops else "")
 
     def _as_kept(self) -> AbstractContextManager[None]:
         """The model is what the run would end with if it ended now."""

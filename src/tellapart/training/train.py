@@ -40,6 +40,11 @@ class TrainedRun:
         return f"{self.folder}: {self.position.summary(self.recipe.validation.metric)}"
 
     @property
+    def fault(self) -> str:
+        """A sentence if the run never was better than its start, or its captions collapsed; otherwise empty."""
+        return self.position.fault(self.recipe.validation.metric)
+
+    @property
     def validations(self) -> dict[int, dict[str, float]]:
         """{step: {metric: value}}, as the run's log has them; all are fractions but loss and length."""
         found: dict[int, dict[str, float]] = {}
@@ -65,7 +70,8 @@ class TrainedRun:
         head = "".join(f'<th scope="col">{escaped(name)}</th>' for name in names)
         body = "".join(_row(step, [row.get(name) for name in names], step == self._best) for step, row in rows.items())
         table = f"<table>\n<thead><tr><th>step</th>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
-        return f"<p>{escaped(self.summary)}</p>\n{table}\n"
+        fault = f"<p>{escaped(self.fault)}</p>\n" if self.fault else ""
+        return f"<p>{escaped(self.summary)}</p>\n{fault}{table}\n"
 
     @property
     def _best(self) -> int | None:
