@@ -234,7 +234,7 @@ RULES = {  # by which the weights of a run are chosen (metric, patience), and wh
     # GLD: its program keeps model-best, by CIDEr on the validation split; VSE++'s the best sum of recalls.
     "gld/vse": ("recall", 0),
     "gld/*": ("CIDEr-D", 0),
-    # GEG, section 4.1: "trained with GEG reward for 10 epochs" on "the best SCST model"; Table 3 compares equal numbers of epochs.
+    # GEG, section 4.1: "trained with GEG reward for 10 epochs" on "the best SCST model"; Table 3: equally many epochs.
     "geg/*_er": ("last", 0),
     "geg/*_geg": ("last", 0),
     "geg/*_geg_min": ("last", 0),
