@@ -42,11 +42,6 @@ def abbreviation(text: str, meaning: str) -> str:
     return f'<abbr title="{escaped(meaning)}">{escaped(text)}</abbr>' if meaning else escaped(text)
 
 
-def counted(number: int, thing: str) -> str:
-    """1 photo, 2 photos"""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 _PAGE = """<!DOCTYPE html>

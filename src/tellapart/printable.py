@@ -50,6 +50,14 @@ def first_few(names: Iterable[str], few: int = 3) -> str:
     return ", ".join(names[:few]) + (f" and {len(names) - few} more" if len(names) > few else "")
 
 
+def counted(number: int, thing: str) -> str:
+    """
+    >>> counted(1, "photo"), counted(2000, "photo")
+    ('1 photo', '2,000 photos')
+    """
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def print_problems(problems: Collection[str]) -> int:
     """What could not be used, a line each on stderr; the exit code of the command."""
     for problem in problems:

@@ -62,12 +62,17 @@ class Contrast:
 
     def captions(self, files: Sequence[str], seen: Mapping[str, PhotoVectors]) -> Iterator[Caption]:
         """seen  the photos as the retriever sees them, by their hash"""
-        known: dict[str, str] = {}  # the first caption of each photo, by its hash
         so_far = self.collection.captions_so_far()
+        hashes = self.collection.photos.sha256
+        # Of each photo, by its hash: its caption if it has one already, else its first.  A run that continues another
+        # one so asks what that would have asked.
+        known = {hashes[place]: caption.text for place, caption in so_far.captions.items()}
         for batch in batched(files, _BATCH):
             first = list(self.ask([self._in_context(Question(file)) for file in batch]))
             known |= {one.sha256: one.captions[0] for one in first if one.captions}
-            yield from rerank(self._proposed(first, seen, known), seen, self.collection, self.how, so_far)
+            captions = list(rerank(self._proposed(first, seen, known), seen, self.collection, self.how, so_far))
+            known |= {one.sha256: one.text for one in captions if not one.error}
+            yield from captions
 
     def _proposed(
         self, first: list[ServerCaptions], seen: Mapping[str, PhotoVectors], known: Mapping[str, str]

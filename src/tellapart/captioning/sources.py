@@ -32,6 +32,7 @@ class CaptionSource:
         None
     )  # captions that stay, by file: look-alikes have others
     leftovers: Callable[[Sequence[Input]], list[str]] = lambda _: []  # sentences on what was not used
+    saved: Callable[[Iterable[str]], None] = lambda _: None  # files whose captions a kill cannot take any more
 
 
 def of_captioner(
@@ -161,8 +162,15 @@ def of_endpoint(
 
     made_by = f"{server.url} {server.model} {server.prompt} {server.candidates} {server.temperature}"
     return CaptionSource(
-        _chosen(propose, collection, how), made_by + _rerank_settings(collection, how), _earlier(collection)
+        _chosen(propose, collection, how),
+        made_by + _rerank_settings(collection, how),
+        _earlier(collection),
+        saved=_forgetting(server),
     )
+
+
+def _forgetting(server: Endpoint) -> Callable[[Iterable[str]], None]:
+    return (lambda _: None) if server.kept is None else server.kept.forget
 
 
 def _question(file: str, prompt: str, how: RerankConfig) -> Question:
@@ -183,12 +191,13 @@ def _contrasted(
         try:
             yield from asking.captions(photos, see(collection.retriever, photos))
         finally:
-            if usage.answers:
+            if usage.answers or usage.kept:
                 server.notify(f"{server.url}: {usage}")
 
     made_by = f"{server.url} {server.model} {server.prompt} {server.temperature} {server.sheet} {astuple(contrast)}"
     made_by += "" if detector is None else f" {detector.sha256}"
-    return CaptionSource(caption, made_by + _rerank_settings(collection, how), collection.remember)
+    settings = made_by + _rerank_settings(collection, how)
+    return CaptionSource(caption, settings, collection.remember, saved=_forgetting(server))
 
 
 def _chosen(

@@ -78,6 +78,7 @@ def _write(speaker: CaptionSource, inputs: list[Input], out: RowStore, keep_all:
                 for caption, picture in zip(batch, pictures, strict=True)
             ]
             out.append(rows)
+            speaker.saved([caption.file for caption in batch if not caption.error])
             made += rows
             for caption in batch:
                 if caption.error:

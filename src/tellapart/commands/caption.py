@@ -134,6 +134,7 @@ def _source(request: argparse.Namespace) -> CandidatesFile | Endpoint | PhotoCap
         return CandidatesFile(request.candidates)
     if request.endpoint:
         from tellapart.captioning.endpoint import Endpoint
+        from tellapart.captioning.endpoint.kept import KeptAnswers
         from tellapart.captioning.styles import PROMPTS, in_language
 
         prompt = PROMPTS[request.style or "caption"] if request.prompt is None else request.prompt
@@ -149,6 +150,7 @@ def _source(request: argparse.Namespace) -> CandidatesFile | Endpoint | PhotoCap
             at_once=request.requests,
             api_key=_api_key(request.api_key_env),
             notify=notice,
+            kept=KeptAnswers(request.endpoint, notice),
             **_given(settings),
         )
     from tellapart.captioning import views
@@ -270,6 +272,7 @@ def _subtitle(request: argparse.Namespace, source_of_captions: CaptionSource, in
     reading = Reading(**_given({"speed": request.reading_speed, "line": request.line_length}))
     if captions:
         write(list(cues(captions)), request.out, reading)
+    source_of_captions.saved([caption.file for caption in captions])
     return len(failed)
 
 
@@ -282,12 +285,14 @@ def _words(caption: Caption) -> list[str]:
 
 def show(source_of_captions: CaptionSource, inputs: list[Input]) -> int:
     """Lines on stdout, as they come.  Returns how many photos failed."""
-    failed = Unusable(print_message)
+    failed, shown = Unusable(print_message), list[str]()
     for caption in source_of_captions.caption([photo.file for photo in inputs]):
         if caption.error:
             failed.add(caption.file, caption.error)
         else:
+            shown.append(caption.file)
             for text in [one.text for one in caption.candidates] or [caption.text]:
                 print_row(caption.file, text, *_words(caption))
     failed.rest(" (--out F.jsonl names each)")
+    source_of_captions.saved(shown)  # all at once: what a run that is stopped has shown, the next shows again
     return len(failed)

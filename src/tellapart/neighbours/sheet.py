@@ -10,8 +10,9 @@ from urllib.parse import quote
 from tellapart import files
 from tellapart.data.media.thumbnails import thumbnail
 from tellapart.errors import BadPhoto
-from tellapart.html import counted, escaped, page
+from tellapart.html import escaped, page
 from tellapart.neighbours.groups import Groups
+from tellapart.printable import counted
 from tellapart.progress import Progress
 
 _LONG_SIDE = 220  # pixels of a thumbnail

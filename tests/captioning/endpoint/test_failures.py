@@ -112,10 +112,10 @@ def test_a_server_that_is_busy_is_not_one_that_loads(serve, coloured_photos, mes
 def test_what_is_late_twice_is_not_asked_again_and_the_next_photo_once(serve, coloured_photos):
     enough = threading.Event()
     server = serve(lambda *_: (enough.wait(5), ["late"])[1])
-    rows = list(endpoint(server, timeout=0.1, retries=3, at_once=1).candidates_of(list(coloured_photos.values())[:3]))
+    rows = list(endpoint(server, timeout=0.1, retries=3, at_once=1).candidates_of(list(coloured_photos.values())[:2]))
     enough.set()
     assert {row.error for row in rows} == {"the server took longer than 0.1 s; --timeout gives it more"}
-    assert len(server.requests) == 2 + 1 + 1
+    assert len(server.requests) == 2 + 1
 
 
 def test_waits_grow(serve, coloured_photos):
@@ -243,18 +243,51 @@ def test_rubbish_is_the_photos_error_and_the_rest_goes_on(serve, coloured_photos
     assert len(blue.captions) == 2
 
 
-def test_a_server_that_dies_halfway_costs_the_photos_that_are_left(coloured_photos):
+def test_a_server_that_dies_halfway_ends_the_run(coloured_photos):
     server = Server(say_colour)
     threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
-    spoken = endpoint(server, retries=1, at_once=1).candidates_of([*coloured_photos.values()] * 3)
+    spoken = endpoint(server, retries=1, at_once=1).candidates_of([*coloured_photos.values()] * 30)
     rows = [next(spoken)]
     server.shutdown()
     server.server_close()
-    rows += spoken
-    assert [row.file for row in rows] == [*coloured_photos.values()] * 3
+    with pytest.raises(UserError, match=rf"^{server.url}: the server .* in a row\.$"):
+        rows += spoken
     assert first_captions(rows)[0] == "a red photo, seed 0, number 0"
-    assert rows[-1].error.startswith("the server cannot be reached (")
-    assert all(bool(row.captions) != bool(row.error) for row in rows)
+    assert len(rows) < 100
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence", "most"),
+    [
+        ((500, b'{"error": "CUDA out of memory"}', {}), "the server answers 500 (CUDA out of memory)", 4 + 1 + 1),
+        ((502, b"", {}), "the server answers 502 (Bad Gateway)", 4 + 1 + 1),
+        ((429, b"", {}), "the server answers 429 (Too Many Requests)", 10 * 4),
+        ((200, b"<html>", {}), "the server's answer is not JSON", 3),
+        ((200, b'data: {"choices": []}\n\ndata: [DONE]\n\n', {}), "the server streams its answer", 3),
+    ],
+)
+def test_an_error_that_comes_every_time_ends_the_run_in_the_servers_words(
+    serve, coloured_photos, answer, sentence, most
+):
+    server = serve(lambda *_: answer)
+    with pytest.raises(UserError) as error:
+        list(endpoint(server, retries=3, at_once=1).candidates_of([*coloured_photos.values()] * 50))
+    assert str(error.value).startswith(f"{server.url}: {sentence}, for ")
+    assert most <= len(server.requests) <= most + 2  # the next photos may be on their way
+
+
+def test_photos_that_a_server_cannot_take_do_not_end_the_run(serve, coloured_photos):
+    """Two in a row, again and again."""
+    broken = (500, b"no", {})
+    server = serve(lambda request, colour: broken if colour in ("red", "green") else say_colour(request, colour))
+    rows = list(endpoint(server, at_once=1).candidates_of([*coloured_photos.values()] * 3))
+    assert [bool(row.error) for row in rows] == 3 * [True, True, False, False, False, False]
+
+
+def test_a_wait_is_told_with_its_reason(serve, coloured_photos):
+    server, messages = serve(fails_first(1, (500, b"out of memory", {}))), []
+    list(endpoint(server, retries=3, back_off=2.0, notify=messages.append).candidates_of([coloured_photos["red"]]))
+    assert "500 (out of memory); waiting 2 s" in messages[0]
 
 
 # What is wrong with the request
@@ -329,7 +362,8 @@ def test_redirects_are_not_followed(serve, coloured_photos):
 @pytest.mark.parametrize(
     "url",
     [
-        "localhost:8080",
+        "example.org:8080",
+        "example.org/v1",
         "ftp://localhost/v1",
         "file:///etc/passwd",
         "http://",
@@ -352,3 +386,8 @@ def test_a_url_that_is_none_is_refused_before_anything_is_sent(url):
 def test_a_model_must_be_named():
     with pytest.raises(UserError, match="model must be named"):
         Endpoint("http://localhost", "")
+
+
+@pytest.mark.parametrize("url", ["localhost:8080", "127.0.0.1:8080/v1", "[::1]:8080", "192.168.0.2"])
+def test_a_server_nearby_needs_no_http(url):
+    assert Endpoint(url, "eyes").url == f"http://{url}"

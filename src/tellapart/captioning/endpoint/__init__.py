@@ -5,6 +5,7 @@ to the host of `Endpoint.url` only.  No proxy is used, no redirect followed, and
 that was given for this server.  Answers are untrusted text, and are treated as such.
 
 settings (here) -> `run`: photos, retries, waits -> `pace`: how many at once -> `client`: one request -> `answers`
+`kept`: answers of a run that was stopped
 """
 
 from __future__ import annotations
@@ -12,10 +13,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from tellapart.data.captions import PROMPT
 from tellapart.errors import UserError
+from tellapart.printable import counted
+
+if TYPE_CHECKING:
+    from tellapart.captioning.endpoint.kept import KeptAnswers
 
 LONGEST_SIDE = 768  # pixels of a photo that is sent; models look at no more
 MAX_TOKENS = 2048  # of an answer: some models think for a thousand before they write twenty
@@ -51,13 +58,15 @@ class Usage:
 
     requests: int = 0
     answers: int = 0
+    kept: int = 0  # answers of an earlier run, which took no request
     sent: int = 0  # bytes
     counted: int = 0  # answers that say how many tokens they took
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
     def __str__(self) -> str:
-        requests = f"{self.requests} request{'' if self.requests == 1 else 's'} ({self.sent / 1e6:.1f} MB sent)"
+        requests = f"{counted(self.requests, 'request')} ({self.sent / 1e6:.1f} MB sent)"
+        requests += f", {counted(self.kept, 'answer')} of a run that was stopped" if self.kept else ""
         if not self.counted:
             return f"{requests}; the server did not say how many tokens"
         some = f" (of {self.counted} of {self.answers} answers)" if self.counted < self.answers else ""
@@ -88,8 +97,11 @@ class Endpoint:
     longest_wait: float = 120.0  # seconds; a server that asks for more is not asked again
     longest_loading: float = 600.0  # seconds that a server may take to load its model
     notify: Callable[[str], None] = field(default=_silent, repr=False, compare=False)  # waits, and what it was in all
+    kept: KeptAnswers | None = field(default=None, repr=False, compare=False)  # none: a run that is stopped loses them
 
     def __post_init__(self) -> None:
+        if _is_local(self.url):
+            object.__setattr__(self, "url", f"http://{self.url}")
         try:
             parts = urlsplit(self.url)
             is_web = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -123,3 +135,12 @@ class Endpoint:
         from tellapart.captioning.endpoint.run import Run  # here, for --help reads the defaults above and nothing else
 
         return Run(self, usage).answers_to(questions)
+
+
+def _is_local(url: str) -> bool:
+    """Whether it is localhost:8080 or 192.168.0.2:8080, without http://; a name of another host needs it."""
+    try:
+        host = "" if "://" in url else urlsplit(f"//{url}").hostname or ""
+        return host == "localhost" or bool(host and ip_address(host))
+    except ValueError:  # a name, or no URL
+        return False

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from tellapart.captioning.chatter import caption_in, is_refusal, one_line, whole_sentences, without_thoughts
 
 LONGEST_MESSAGE = 200  # characters of what a server says about an error
+_STREAM = re.compile(rb"\s*(?:data|event|id|retry)?:")  # server-sent events
 _LARGEST_COUNT = 10**9  # tokens; what claims more is not counted
 
 
@@ -64,7 +66,8 @@ def read(data: bytes) -> Completion:
     """The answers of a chat completion, or `Unusable`."""
     content = _json(data)
     if content is None:
-        raise Unusable("the server's answer is not JSON")
+        is_stream = _STREAM.match(data) is not None
+        raise Unusable("the server streams its answer" if is_stream else "the server's answer is not JSON")
     choices = content.get("choices") if isinstance(content, dict) else None
     if not isinstance(choices, list) or not choices:
         message = error_message(data)

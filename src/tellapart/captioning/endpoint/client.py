@@ -21,15 +21,16 @@ from tellapart.errors import UserError
 _LONGEST_ANSWER = 1 << 20  # bytes
 _CONNECTING = 10.0  # seconds; a server that needs more is not there
 
-Kind = Literal["unreachable", "slow", "busy", "loading", "refused", "useless", "ended"]
+Kind = Literal["unreachable", "slow", "busy", "broken", "loading", "refused", "rubbish", "useless", "ended"]
 
 
 class Failure(Exception):
     """Why a request, and with it a photo, has no answer.
 
-    unreachable, busy, loading   may pass: another try may help
+    unreachable, busy, broken, loading   may pass: another try may help
     slow                         no answer in time
     refused                      the server does not want this request
+    rubbish                      an answer that is no chat completion
     useless                      an answer without a caption
     ended                        no further request is made in this run
     """
@@ -96,7 +97,7 @@ class Client:
         if response.status != 200:
             raise self._failure(response, answer)
         if len(answer) > _LONGEST_ANSWER:
-            raise Failure("useless", f"the server's answer has more than {_LONGEST_ANSWER >> 20} MB")
+            raise Failure("rubbish", f"the server's answer has more than {_LONGEST_ANSWER >> 20} MB")
         return answer
 
     def _exchange(self, raw: socket.socket, body: bytes) -> tuple[http.client.HTTPResponse, bytes]:
@@ -134,7 +135,8 @@ class Client:
         if status == 503 and _IS_LOADING.search(message):
             return Failure("loading", reason)
         if status in (408, 429) or status >= 500:
-            return Failure("busy", reason, wait=_seconds(response.headers.get("Retry-After", "")))
+            kind: Kind = "busy" if status in (408, 429, 503) else "broken"
+            return Failure(kind, reason, wait=_seconds(response.headers.get("Retry-After", "")))
         if status == 400 and _IS_TOO_LONG.search(message):
             reason += f"; it was asked for up to {self.endpoint.max_tokens} tokens, --max-tokens asks for fewer"
         return Failure("refused", reason)

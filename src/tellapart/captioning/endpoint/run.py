@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 
 from PIL import Image
 
@@ -21,7 +22,9 @@ from tellapart.captioning.endpoint.sheet import SHEET_PROMPT, contact_sheet
 from tellapart.data.media import clips
 from tellapart.errors import BadPhoto, UserError
 
-_SILENT = 5.0  # seconds; after that a message says why
+_SILENT = 2.0  # seconds; a wait as long as that is told, with its reason
+# How many photos may fail in a row for the same reason: then all would.  It may lie in photos that a server refuses.
+_IN_A_ROW = {"unreachable": 3, "slow": 3, "broken": 3, "rubbish": 3, "busy": 10, "refused": 10}
 _SLOWEST_POLL = 10.0  # seconds between two looks at a server that loads its model
 _STILL_LOADING = 60.0  # seconds between two messages about it
 _FOR_EVERY_PHOTO = ("unreachable", "refused", "loading", "ended")  # what the first photo meets, all would
@@ -30,7 +33,7 @@ _FOR_EVERY_PHOTO = ("unreachable", "refused", "loading", "ended")  # what the fi
 class Run:
     def __init__(self, endpoint: Endpoint, usage: Usage | None = None):
         self.endpoint, self.client = endpoint, Client(endpoint)
-        self.is_first = usage is None or not usage.answers
+        self.is_first = usage is None or not (usage.answers or usage.kept)
         self.reports = usage is None
         self.pace = Pace(endpoint.at_once, endpoint.timeout)
         self.usage = Usage() if usage is None else usage
@@ -38,6 +41,7 @@ class Run:
         self._lock = threading.Lock()
         self._knows_n = True  # until the server shows that it does not
         self._is_down = self._is_slow = False  # the last request failed for good: the next are not tried as often
+        self._same, self._in_a_row = "", 0  # why photos failed since the last answer, and how many
         self._ended = ""  # why no further photo is sent
         self._not_before = 0.0  # when the next request may be made: a server's wish holds for all threads
         self._loading_since = self._spoke_of_loading = 0.0
@@ -66,13 +70,13 @@ class Run:
             while waiting:
                 yield next_one()
         except UserError:
-            is_wrong_request = self.usage.answers == 0  # which is one sentence, and no more
+            is_wrong_request = not (self.usage.answers or self.usage.kept)  # which is one sentence, and no more
             raise
         finally:  # the consumer may stop early, or be stopped
             self.client.stop()
             self.pace.stop()
             pool.shutdown(cancel_futures=True)
-            if self.reports and self.usage.requests and not is_wrong_request:
+            if self.reports and (self.usage.requests or self.usage.kept) and not is_wrong_request:
                 self.endpoint.notify(f"{self.endpoint.url}: {self.usage}")
 
     # A photo
@@ -94,8 +98,17 @@ class Run:
             captions = self._candidates(question, pictures, order)
         except Failure as failure:
             failure.reason = self.client.without_key(failure.reason)
+            self._count_failure(failure)
             return failure
         return ServerCaptions(file, captions, sha256=sha256)
+
+    def _count_failure(self, failure: Failure) -> None:
+        """What goes wrong with each photo is a `UserError`."""
+        with self._lock:
+            self._in_a_row = self._in_a_row + 1 if failure.reason == self._same else 1
+            self._same = failure.reason
+            if self._in_a_row == _IN_A_ROW.get(failure.kind):
+                raise UserError(f"{self.endpoint.url}: {failure.reason}, for {self._in_a_row} photos in a row.")
 
     def _candidates(self, question: Question, pictures: list[str], order: int) -> list[str]:
         """Captions, each once.  An unusable answer is skipped, unless all are."""
@@ -106,12 +119,13 @@ class Run:
             number = wanted - asked if asked and self._knows_n else 1
             answers: list[Answer] = []
             try:
-                answers = self._ask(order, self._request(question, pictures, number, asked))[:number]
+                request = self._request(question, pictures, number, asked)
+                answers = self._ask(order, question.file, request)[:number]
             except Failure as failure:
-                if number > 1 and failure.kind in ("refused", "busy"):  # some servers know "n" and refuse it
+                if number > 1 and failure.kind in ("refused", "busy", "broken"):  # some servers know "n" and refuse it
                     self._knows_n = False
                     continue
-                if failure.kind != "useless":
+                if failure.kind not in ("useless", "rubbish"):
                     raise
                 useless = failure
             if len(answers) < number:
@@ -141,12 +155,21 @@ class Run:
         }
         return json.dumps(request | ({"n": number} if number > 1 else {})).encode("ascii")
 
-    def _ask(self, order: int, body: bytes) -> list[Answer]:
+    def _ask(self, order: int, file: str, body: bytes) -> list[Answer]:
         """The answers to a request, tried again where that may help."""
-        attempt = 0
+        kept, attempt = self.endpoint.kept, 0
+        if kept is not None and (answer := kept.get(file, body)) is not None:
+            with suppress(Unusable):
+                answers = read(answer).answers
+                with self._lock:
+                    self.usage.kept += 1
+                return answers
         while True:
             try:
-                return self._send(order, body).answers
+                answer, completion = self._send(order, body)
+                if kept is not None and any(map(self._is_usable, completion.answers)):  # others may be better next time
+                    kept.put(file, body, answer)
+                return completion.answers
             except Failure as failure:
                 if self.stopped.is_set():
                     raise
@@ -156,9 +179,15 @@ class Run:
                     self._wait_for_retry(failure, attempt)
                     attempt += 1
 
+    def _is_usable(self, answer: Answer) -> bool:
+        try:
+            return bool(answer.caption(self.endpoint.max_tokens))
+        except Unusable:
+            return False
+
     # A request
 
-    def _send(self, order: int, body: bytes) -> Completion:
+    def _send(self, order: int, body: bytes) -> tuple[bytes, Completion]:
         place = self.pace.enter(order)
         try:
             while not self.stopped.is_set() and (seconds := self._not_before - time.monotonic()) > 0:
@@ -166,11 +195,12 @@ class Run:
             self._count(body)
             began = time.monotonic()
             try:
-                completion = read(self.client.post(body))
+                answer = self.client.post(body)
+                completion = read(answer)
             except Unusable as reason:
-                raise Failure("useless", str(reason)) from None
+                raise Failure("rubbish", str(reason)) from None
             except Failure as failure:
-                if failure.kind in ("slow", "busy"):
+                if failure.kind in ("slow", "busy", "broken"):
                     self.pace.overloaded(place)
                 if failure.kind == "loading":  # nothing was done, and it is asked again and again
                     with self._lock:
@@ -186,8 +216,9 @@ class Run:
                 self.usage.prompt_tokens += completion.tokens.prompt
                 self.usage.completion_tokens += completion.tokens.completion
         self._is_down = self._is_slow = False
+        self._same, self._in_a_row = "", 0
         self._loading_since = 0.0
-        return completion
+        return answer, completion
 
     @property
     def _is_over_budget(self) -> bool:
@@ -214,12 +245,12 @@ class Run:
             raise Failure("ended", self._ended)
         if failure.kind == "slow":  # what was late once may have had to wait; what is late twice is slow
             tries = 0 if self._is_slow else min(1, endpoint.retries)
-        elif failure.kind in ("unreachable", "busy"):
+        elif failure.kind in ("unreachable", "busy", "broken"):
             tries = 0 if self._is_down else endpoint.retries
         else:
             raise failure
         if attempt >= tries:
-            self._is_down = failure.kind == "unreachable"
+            self._is_down = failure.kind in ("unreachable", "broken")
             self._is_slow = failure.kind == "slow"
             raise failure
         wait = 0.0 if failure.kind == "slow" else max(failure.wait, endpoint.back_off * 2**attempt)

@@ -21,7 +21,8 @@ from tellapart.evaluation.pages.photo_cards import FindRegions, Places, card, no
 from tellapart.evaluation.pages.plots import Series
 from tellapart.evaluation.training_runs import Run, caution
 from tellapart.evaluation.trec import file_name
-from tellapart.html import counted, escaped, page
+from tellapart.html import escaped, page
+from tellapart.printable import counted
 
 _CHANGED = 12  # photos whose captions gained most
 _FAILED = 8  # and lost most

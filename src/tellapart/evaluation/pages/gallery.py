@@ -13,7 +13,8 @@ from tellapart.evaluation.grid import Grid
 from tellapart.evaluation.pages.cards import Pictures
 from tellapart.evaluation.pages.figures import Figure
 from tellapart.evaluation.pages.photo_cards import speakers
-from tellapart.html import counted, escaped
+from tellapart.html import escaped
+from tellapart.printable import counted
 
 SHOWN = 6  # photos of a gallery, as in the paper
 _SEED = 0

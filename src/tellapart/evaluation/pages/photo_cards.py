@@ -16,7 +16,8 @@ from tellapart.data.tokenizers import split_words
 from tellapart.evaluation.clearest import Clarity, clarity, positions
 from tellapart.evaluation.grid import Grid, Row
 from tellapart.evaluation.pages.cards import Card, Columns, Kind, Line, Order, Pictures, WordRegions, legend, section
-from tellapart.html import counted, escaped
+from tellapart.html import escaped
+from tellapart.printable import counted
 from tellapart.progress import Progress
 
 CHANGES = 4  # photos whose rank rose most, and as many whose rank fell most, for each model

@@ -35,9 +35,10 @@ from tellapart.evaluation.table import (
     which_to_believe,
 )
 from tellapart.evaluation.training_runs import Run
-from tellapart.html import abbreviation, counted, escaped, page
+from tellapart.html import abbreviation, escaped, page
 from tellapart.metrics import measures
 from tellapart.metrics.retrieval import recalls
+from tellapart.printable import counted
 
 EXAMPLES = 24
 _EARNING = 200  # photos among which those are whose words' rewards are shown
