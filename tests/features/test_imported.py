@@ -18,7 +18,7 @@ from tellapart.captioners.transformer import TINY
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example
 from tellapart.data.stored import Stores
-from tellapart.data.streams import region_inputs
+from tellapart.data.streams import read_attributes, region_inputs
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.errors import UserError
 from tellapart.features import region_files
@@ -97,6 +97,19 @@ def test_an_archive_of_bf16_is_read(tmp_path):
     save_file({"11": features}, tmp_path / "a.safetensors")
     store = bring_in(EXAMPLES[:1], [tmp_path / "a.safetensors"], tmp_path / "store", "half").store
     torch.testing.assert_close(store.grid([0], 3)[0], features.float())
+
+
+def test_ids_of_rare_words_are_the_ids_that_were_imported(tmp_path):
+    """From 2,049 on half precision does not have every whole number."""
+    (tmp_path / "in").mkdir()
+    attributes = np.array([[2047, 0.5], [2049, 0.25], [3001, 0.125], [70001, 0.0625]], np.float32)
+    np.save(tmp_path / "in" / "11.npy", attributes)
+    bring_in(EXAMPLES[:1], [tmp_path / "in"], tmp_path / "f" / "coco.attributes", "attributes", cap=6)
+    store = features_of(EXAMPLES[:1], ImportedFeatures("attributes", 2), tmp_path / "f", "coco").store
+    data = CaptionedPhotos([(Stores(attributes=store), EXAMPLES[:1])], WordTokenizer(["a", "dog"]), 20)
+    ids, probability, _ = read_attributes(data.inputs(np.array([0]))["attributes"], 100_000)
+    assert ids.tolist() == [[2047, 2049, 3001, 70001]]
+    assert probability.tolist() == [[0.5, 0.25, 0.125, 0.0625]]
 
 
 def test_the_manifest_says_what_was_imported(tmp_path):

@@ -99,6 +99,10 @@ class Store:
     def row_of(self, id: str) -> int:
         return int(self.lines[id]["row"])
 
+    def dtype(self, name: str) -> torch.dtype:
+        """The numbers of an array as they are written."""
+        return _NUMBERS[self.arrays[name].number][1]
+
     def read(self, name: str, rows: Rows, first: int | None = None) -> Tensor:
         """(len(rows), ...) of an array, halves in single precision; or of each row only what comes first"""
         found = torch.from_numpy(self._mapped(name)[np.asarray(rows, np.int64), :first])

@@ -1,8 +1,9 @@
 """Imported region features, such as bottom-up attention's: a store with a varying number of regions a photo.
 
-regions.f16   (rows, cap, D) half precision, zeros behind a photo's last region
+regions.f16   (rows, cap, D) half precision, zeros behind a photo's last region; regions.f32 where D is 2, as
+              attributes have it: half precision cannot hold ids of words above 2,048
 boxes.f16     (rows, cap, 4) left, top, right, bottom as fractions of the photo's width and height; zeros where unknown
-pooled.f16    (rows, D) the mean over a photo's regions
+pooled        (rows, D), as regions: the mean over a photo's regions
 relations.i32 (rows, 512, 3) first region, second region, label; stores of before relations have none
 rows.jsonl    a line per photo: {"id", "regions", "relations", "row"}
 """
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from tellapart import files
 from tellapart.data.examples import Example
-from tellapart.data.store import Array, Rows, Store
+from tellapart.data.store import Array, Number, Rows, Store
 from tellapart.encoders import ENCODERS, PhotoEncoder
 from tellapart.errors import UserError
 from tellapart.features import attributes
@@ -82,7 +83,9 @@ class RegionStore(Store):
         """
         self.source, self.cap, self.digest, self.relations = source, cap, digest, relations
         self.shape = (cap, source.feature_size)
-        arrays = {"regions": Array(self.shape), "boxes": Array((cap, 4)), "pooled": Array((source.feature_size,))}
+        number: Number = "f32" if source.feature_size == attributes.SIZE else "f16"
+        pooled = Array((source.feature_size,), number)
+        arrays = {"regions": Array(self.shape, number), "boxes": Array((cap, 4)), "pooled": pooled}
         if relations:
             arrays["relations"] = Array((relations, 3), "i32")
         super().__init__(folder, manifest(source, cap, digest, relations), arrays, ("regions",))

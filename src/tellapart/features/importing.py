@@ -142,9 +142,9 @@ def _row(one: Regions | Broken, example: Example | None, store: RegionStore, cha
         raise ValueError(f"has features of {size} numbers, the others of {store.source.feature_size}")
     changed["cut"] += count > store.cap
     kept = torch.from_numpy(one.features[: store.cap])
-    if not kept.half().isfinite().all():
+    regions, boxes = torch.zeros(store.shape, dtype=store.dtype("regions")), torch.zeros(store.cap, 4)
+    if not kept.to(regions.dtype).isfinite().all():
         raise ValueError("has features that are no numbers, or too large for half precision")
-    regions, boxes = torch.zeros(store.shape, dtype=torch.half), torch.zeros(store.cap, 4)
     regions[: len(kept)] = kept
     boxes[: len(kept)] = torch.from_numpy(_fractions(one, changed)[: store.cap])
     numbers, entry = (regions, boxes, kept.mean(0)), {"id": example.id, "regions": len(kept)}
