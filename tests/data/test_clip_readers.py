@@ -39,6 +39,16 @@ def test_msrvtt_has_the_captions_of_each_clip_and_its_split(tmp_path):
     assert dataset.examples[1].file == tmp_path / "TrainValVideo" / "video7.mp4"
 
 
+def test_photos_names_the_folder_of_the_clips_or_the_one_above_them(tmp_path):
+    source = put(tmp_path / "texts" / "videodatainfo.json", {"videos": [{"video_id": "video7"}], "sentences": []})
+    put(tmp_path / "media" / "TestVideo" / "video7.mp4", "x")
+    for given in (tmp_path / "media", tmp_path / "media" / "TestVideo"):
+        (example,) = msrvtt.read(source, given).examples
+        assert example.file == tmp_path / "media" / "TestVideo" / "video7.mp4"
+    put(tmp_path / "media" / "video7.mp4", "x")
+    assert msrvtt.read(source, tmp_path / "media").examples[0].file == tmp_path / "media" / "video7.mp4"
+
+
 def test_msrvtt_without_splits_gets_those_of_the_papers_by_number(tmp_path):
     videos = [{"video_id": f"video{number}"} for number in range(10_000)]
     dataset = msrvtt.read(put(tmp_path / "videodatainfo.json", {"videos": videos, "sentences": []}))

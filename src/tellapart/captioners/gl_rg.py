@@ -10,7 +10,7 @@ sound    of the same form, a further modality (the paper's outlook)
 Each is optional: the rows of the paper's Table 2 are recipes with fewer streams.
 
 fusion   Eq. 4: F = concat(phi(W), phi(A), phi(C)), phi a linear layer, ReLU and dropout; `joint`: one phi over the
-         concatenation, as in the paper's program
+         concatenation, as wide as the three together (the paper's program has one of `width` numbers, F = 512)
 decoder  Eqs. 5-7: by Eq. 6 the first input is F, by a linear layer of its own, and there is no BOS: what is fed at the
          first step is not used.  `every_step`: F stands beside every word, BOS is fed, and the cell has no biases, as
          in the program that produced the published figures

@@ -32,6 +32,7 @@ from tellapart.models import averaging
 from tellapart.progress import notice
 from tellapart.recipe import Recipe
 from tellapart.training import build, stages
+from tellapart.training.preparation import require_installed
 from tellapart.training.run_folder import plain
 from tellapart.training.stages import Chain, Job
 
@@ -61,6 +62,7 @@ def run(chain: Chain, out: Path, *, resume: bool, at_once: int = 1) -> Outcome:
         for job in jobs:
             if record.is_done(job.name, keys[job.name]):
                 notice(f"{plan.title(job)}: done already.")
+        _require_installed(plan)
         if at_once == 1:
             _run_in_turn(plan)
         else:
@@ -190,6 +192,17 @@ class Plan:
         folders = [self.out / job.uses[name] if name in job.uses else models.find(name) for name in job.shares]
         averaging.average(folders, self.folder(job), list(job.shares.values()))
         return f"{self.folder(job)}: the mean of {len(folders)} models", []
+
+
+def _require_installed(plan: Plan) -> None:
+    """What is missing for the last stage is said before the first one runs."""
+    loaded = set[tuple[object, ...]]()
+    for job in plan.waiting:
+        try:
+            if job.recipe is not None:
+                require_installed(job.recipe, job.uses, loaded)
+        except UserError as error:
+            raise plan.failed(job, error) from None
 
 
 def _run_in_turn(plan: Plan) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -46,17 +46,10 @@ Encoders = Mapping[str, Origin]  # what each stream comes from
 
 def encoders_of(recipe: Recipe, device: torch.device) -> Encoders:
     """What the recipe's streams come from: encoders, or features that were imported."""
-    root, streams = Path(recipe.data.features), recipe.streams
-    found: dict[str, Origin] = {}
-    load = cache(load_detector)
-    for name, one in streams.items():
-        if name not in (BOXES, RELATIONS):
-            # a captioner of a plugin may take features of an encoder by this name as well
-            make = load_attributes if name == ATTRIBUTES and one.name not in ENCODERS else load_encoder
-            encoder = find(root, one.name) or make(one, device)
-            if one.detected and isinstance(encoder, ImportedFeatures):
-                raise UserError(f"inputs.{name}.detected: the regions of {one.name} were imported, and have boxes.")
-            found[name] = DetectedRegions(encoder, load(recipe.detector)) if one.detected else encoder  # type: ignore[arg-type]
+    streams, load = recipe.streams, cache(load_detector)
+    found: dict[str, Origin] = {
+        name: encoder_of(recipe, name, device, load) for name in streams if name not in (BOXES, RELATIONS)
+    }
     for name in streams.keys() & {BOXES, RELATIONS}:
         regions = found.get(REGIONS)
         if regions is None or isinstance(regions, BesideRegions | AttributeSource) or streams[name] != streams[REGIONS]:
@@ -73,6 +66,17 @@ def encoders_of(recipe: Recipe, device: torch.device) -> Encoders:
             raise UserError(f"inputs.boxes: the regions of {regions.config.name} are not the cells of a grid.")
         found[BOXES] = BoxesOf(regions)
     return {name: found[name] for name in streams}
+
+
+def encoder_of(recipe: Recipe, stream: str, device: torch.device, load: Callable[[str], Any] = load_detector) -> Origin:
+    """What one stream comes from, unless it is boxes or relations, which belong to regions."""
+    config, root = recipe.streams[stream], Path(recipe.data.features)
+    # a captioner of a plugin may take features of an encoder by this name as well
+    make = load_attributes if stream == ATTRIBUTES and config.name not in ENCODERS else load_encoder
+    encoder = find(root, config.name) or make(config, device)
+    if config.detected and isinstance(encoder, ImportedFeatures):
+        raise UserError(f"inputs.{stream}.detected: the regions of {config.name} were imported, and have boxes.")
+    return DetectedRegions(encoder, load(recipe.detector)) if config.detected else encoder  # type: ignore[arg-type]
 
 
 def kinds_taken(encoders: Encoders) -> tuple[Kind, ...]:

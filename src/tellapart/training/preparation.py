@@ -5,7 +5,7 @@ A wrong name in the last line of a recipe should not cost the hour that its phot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
@@ -17,19 +17,19 @@ from tellapart import models
 from tellapart.captioners import language_models
 from tellapart.data import tokenizers
 from tellapart.data.examples import Example
-from tellapart.data.streams import REGIONS
+from tellapart.data.streams import ATTRIBUTES, BOXES, REGIONS, RELATIONS
 from tellapart.data.tokenizers import Tokenizer, WordTokenizer
 from tellapart.detectors.loading import load as load_detector
 from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.encoders import PhotoEncoder
 from tellapart.errors import UserError
-from tellapart.metrics import measures
+from tellapart.metrics import measures, meteor
 from tellapart.metrics.object_words import CLASSES
 from tellapart.models import base as bases
 from tellapart.models.base import VISION_LANGUAGE
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.recipe import Recipe
-from tellapart.retrievers import RETRIEVERS, sentences
+from tellapart.retrievers import MINILM, RETRIEVERS, sentences
 from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards import registry
 from tellapart.rewards.context import text_retriever_of
@@ -38,6 +38,7 @@ from tellapart.training.data import (
     Chosen,
     Encoders,
     choose,
+    encoder_of,
     encoders_of,
     feature_sizes,
     fold_encoders,
@@ -110,6 +111,29 @@ def prepare(recipe: Recipe, device: torch.device, *, resume: bool = False, world
     if tokenizer is None and not resume:
         tokenizer = _vocabulary(recipe, chosen)
     return Prepared(encoders, chosen, problems, tokenizer, load, fold_encoders=fold_encoders(recipe, device))
+
+
+def require_installed(recipe: Recipe, made: Collection[str], loaded: set[tuple[object, ...]]) -> None:
+    """Refuses a recipe whose encoders, detectors, sentence encoder or METEOR are not on this machine.
+
+    made    what earlier stages of a chain will make, by its names in the recipe
+    loaded  encoders that were there, which are not loaded again
+    """
+    for stream, one in recipe.streams.items():
+        encoder = (stream == ATTRIBUTES, one, recipe.data.features, recipe.detector)
+        if one.name not in made and stream not in (BOXES, RELATIONS) and encoder not in loaded:
+            encoder_of(recipe, stream, torch.device("cpu"))
+            loaded.add(encoder)
+    rewards, weights = recipe.objective.rewards, recipe.objective.caption_weights
+    retriever = RETRIEVERS.get(recipe.retriever)
+    reads_sentences = retriever is not None and retriever.reads == "sentences"
+    lacks = list[str | None]()
+    if reads_sentences or MINILM in (rewards.text_retriever, *recipe.validation.judges):
+        lacks.append(sentences.lacks())
+    if "meteor" in rewards.weights or (weights.by == "leave_one_out" and weights.metric == "METEOR"):
+        lacks.append(meteor.available())
+    for lack in filter(None, lacks):
+        raise UserError(lack)
 
 
 def vocabulary(recipe: Recipe, examples: Iterable[Example]) -> WordTokenizer:

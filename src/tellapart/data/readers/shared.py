@@ -39,11 +39,13 @@ def split_in_name(path: Path) -> str:
 
 
 def photo_folders(source: Path, photos: Path | None) -> list[Path]:
-    """The folders in which to look for photos: the one that was given, else those beside the source and one above."""
+    """The folders in which to look for photos: the one that was given, else those beside the source and one above; and
+    in each the ones that archives unpack."""
     if photos is not None:
         if not is_folder(photos):
             raise UserError(f"{photos}: there is no such folder of photos.")
-        return [real(photos)]
+        given = real(photos)
+        return [given, *(given / name for name in PHOTO_FOLDERS if is_folder(given / name))]
     here = real(source) if is_folder(source) else folder_of(source)
     around = [folder / name for folder in (here, here.parent) for name in (*PHOTO_FOLDERS, "")]
     return [folder for folder in around if is_folder(folder)] or [here]
