@@ -6,6 +6,7 @@ What was committed is on the disk.
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from sqlalchemy import MetaData, create_engine, event
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
+from tellapart import files, system
 from tellapart.errors import UserError
 
 _WAIT = 30  # seconds for another writer
@@ -38,8 +40,11 @@ class Database:
         # If one breaks, we say so in a sentence, and the library does not print a traceback besides.
         logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
         if url is None:
+            for beside in ("", "-journal", "-wal", "-shm"):
+                files.refuse_link(path.with_name(path.name + beside))
             try:
-                path.touch()
+                flags = os.O_RDWR | os.O_CREAT | system.NONBLOCK | system.NOFOLLOW
+                os.close(os.open(path, flags, 0o666))
             except OSError as error:
                 raise UserError(
                     f"{path}: the database cannot be made ({error.strerror}); --database names another."

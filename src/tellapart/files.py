@@ -159,14 +159,25 @@ def read_lines(path: Path) -> list[bytes]:
     return read_bytes(path).split(b"\n")[:-1] if path.exists() else []
 
 
-def replace(path: Path, data: bytes) -> None:
-    """Put new contents in a file's place in one step: a reader sees the old ones or the new ones, never a part."""
-    os.close(_replaced(path, data))
+def replace(path: Path, data: bytes, *, by_user: bool = False) -> None:
+    """Put new contents in a file's place in one step: a reader sees the old ones or the new ones, never a part.
+
+    Owner, permissions and extended attributes stay, as far as this process may set them.
+
+    by_user  the user gave the name: a link there is theirs, and stays one.  In the place of a file that we name
+             ourselves a link is refused, as whoever made the folder may have put it there.
+    """
+    os.close(_replaced(path, data, by_user))
 
 
-def _replaced(path: Path, data: bytes) -> int:
+def _replaced(path: Path, data: bytes, by_user: bool) -> int:
     """The same; returns the new file, open and locked."""
-    target = real(path)  # a link stays a link
+    if by_user:
+        target = real(path)
+        refuse_shared(target)
+    else:
+        refuse_link(path)
+        target = real(path.parent) / path.name
     if is_folder(target):
         raise UserError(f"{path}: this is a folder; give the name of a file.")
     try:
@@ -176,7 +187,7 @@ def _replaced(path: Path, data: bytes) -> int:
         _remove_leftovers(target.parent)
         with _unfinished(target.parent) as (unfinished, file):  # beside it: a rename stays on one disk
             if target.exists():
-                system.copy_mode(file.fileno(), stat.S_IMODE(target.stat().st_mode))  # what was private stays private
+                system.copy_attributes(target, file.fileno())
             file.write(data)
             file.flush()
             os.fsync(file.fileno())  # without it a power cut may leave the new name on an empty file
@@ -185,6 +196,26 @@ def _replaced(path: Path, data: bytes) -> int:
     except OSError as error:
         kept = "; what was there before is untouched" if is_file(target) else ""
         raise UserError(f"{path}: the file cannot be written ({error.strerror}){kept}.") from None
+
+
+def refuse_link(path: Path) -> None:
+    """Refuse a link in the place of a file that we name ourselves."""
+    if path.is_symlink():
+        raise UserError(f"{path}: this is a link, and a file that tellapart names itself is not written through one.")
+
+
+def refuse_shared(path: Path) -> None:
+    """Refuse a file with several names: after a replacement the others would still be the old file."""
+    with suppress(FileNotFoundError):
+        _refuse_shared(path, path.stat())
+
+
+def _refuse_shared(path: Path, status: os.stat_result) -> None:
+    if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+        raise UserError(
+            f"{path}: the file has {status.st_nlink} names (hard links), of which only this one would change; copy it "
+            "to a file of its own first."
+        )
 
 
 @contextmanager
@@ -230,10 +261,24 @@ def _remove_leftover(path: Path) -> None:
         os.close(handle)
 
 
-def append(path: Path, data: bytes) -> None:
+@contextmanager
+def appending(path: Path, *, by_user: bool = False) -> Iterator[io.FileIO]:
+    """A file that is added to, made if need be.  OSErrors are the caller's."""
+    if not by_user:
+        refuse_link(path)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | system.CLOEXEC | system.BINARY
+    with os.fdopen(os.open(path, flags | _nofollow(by_user), 0o666), "ab", buffering=0) as file:
+        yield file
+
+
+def _nofollow(by_user: bool) -> int:
+    return 0 if by_user else system.NOFOLLOW
+
+
+def append(path: Path, data: bytes, *, by_user: bool = False) -> None:
     """Add to a journal, all or nothing, and wait until it is on the disk."""
     try:
-        with path.open("ab", buffering=0) as file:
+        with appending(path, by_user=by_user) as file:
             size = file.seek(0, os.SEEK_END)
             try:
                 rest = memoryview(data)
@@ -278,10 +323,10 @@ def held(folder: Path, busy: str, wait: Callable[[str], None] | None = None) -> 
 class HeldFile:
     """A file that only this process adds to or replaces, until it is let go."""
 
-    def __init__(self, path: Path, busy: str):
-        self.path, self._made = path, not os.path.lexists(path)
+    def __init__(self, path: Path, busy: str, by_user: bool):
+        self.path, self._by_user, self._made = path, by_user, not os.path.lexists(path)
         while True:
-            self._handle = _open(path)
+            self._handle = _open(path, by_user)
             try:
                 _lock(self._handle, f"{path}: {busy}")
                 if _is_at(self._handle, real(path)):  # or another file has taken its place, and is not ours to remove
@@ -292,7 +337,7 @@ class HeldFile:
                 raise
 
     def replace(self, data: bytes) -> None:
-        before, self._handle = self._handle, _replaced(self.path, data)
+        before, self._handle = self._handle, _replaced(self.path, data, self._by_user)
         os.close(before)
 
     def release(self) -> None:
@@ -304,26 +349,35 @@ class HeldFile:
 
 
 @contextmanager
-def held_file(path: Path, busy: str) -> Iterator[HeldFile]:
+def held_file(path: Path, busy: str, *, by_user: bool = False) -> Iterator[HeldFile]:
     """The same for a file, made if need be."""
-    file = HeldFile(path, busy)
+    file = HeldFile(path, busy, by_user)
     try:
         yield file
     finally:
         file.release()
 
 
-def _open(path: Path) -> int:
+def _open(path: Path, by_user: bool) -> int:
+    if not by_user:
+        refuse_link(path)
+    flags = os.O_RDWR | os.O_CREAT | system.NONBLOCK | system.BINARY | _nofollow(by_user)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(real(path).parent)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | system.NONBLOCK | system.BINARY, 0o666)
+        handle = os.open(path, flags, 0o666)
     except OSError as error:
         raise UserError(f"{path}: the file cannot be written ({error.strerror}).") from None
-    if stat.S_ISREG(os.fstat(handle).st_mode):
-        return handle
-    os.close(handle)
-    raise UserError(f"{path}: this is not a regular file.")  # a pipe or a device cannot be read and added to
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise UserError(f"{path}: this is not a regular file.")  # a pipe or a device cannot be read and added to
+        if by_user:
+            _refuse_shared(path, status)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
 
 
 def _lock(handle: int, busy: str, wait: Callable[[str], None] | None = None) -> None:

@@ -7,7 +7,10 @@ The tests run on Linux.
 from __future__ import annotations
 
 import os
+import stat
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 NONBLOCK: int = getattr(os, "O_NONBLOCK", 0)
 NOFOLLOW: int = getattr(os, "O_NOFOLLOW", 0)
@@ -35,7 +38,20 @@ def user() -> int:
     return os.geteuid() if hasattr(os, "geteuid") else 0
 
 
-def copy_mode(handle: int, mode: int) -> None:
-    """Give an open file these permissions, where a file has any."""
-    if hasattr(os, "fchmod"):
-        os.fchmod(handle, mode)
+def copy_attributes(source: Path, handle: int) -> None:
+    """Owner, permissions, and extended attributes (access lists are such), as far as this process may set them."""
+    status = source.stat()
+    mode = stat.S_IMODE(status.st_mode)
+    if hasattr(os, "fchown"):
+        with suppress(OSError):
+            os.fchown(handle, -1, status.st_gid)
+        with suppress(OSError):
+            os.fchown(handle, status.st_uid, -1)
+        if os.fstat(handle).st_gid != status.st_gid:
+            mode &= ~stat.S_IRWXG  # what one group may do is not for another
+        os.fchmod(handle, mode & 0o777)
+    if hasattr(os, "listxattr"):
+        with suppress(OSError):  # some file systems have none
+            for name in os.listxattr(source):
+                with suppress(OSError):
+                    os.setxattr(handle, name, os.getxattr(source, name))

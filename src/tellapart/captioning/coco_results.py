@@ -26,7 +26,9 @@ def rows_beside(path: Path) -> Path:
             isinstance(one, dict) and one.keys() == {"image_id", "caption"} for one in existing
         ):
             raise UserError(f"--out {path}: exists and is no file of COCO results; choose another name.")
-    return path.with_suffix(".jsonl")
+    beside = path.with_suffix(".jsonl")
+    files.refuse_link(beside)  # the user named the other
+    return beside
 
 
 def require_ids(inputs: Sequence[Input], path: Path) -> None:
@@ -41,4 +43,4 @@ def write(rows: Iterable[Row], inputs: Sequence[Input], path: Path) -> None:
     """The captions of these photos, each once, in their order."""
     captions = {row["id"]: row["caption"] for row in rows if "caption" in row and "id" in row}
     results = [{"image_id": photo.id, "caption": captions[photo.id]} for photo in inputs if photo.id in captions]
-    files.replace(path, (json.dumps(results) + "\n").encode())
+    files.replace(path, (json.dumps(results) + "\n").encode(), by_user=True)

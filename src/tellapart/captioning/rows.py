@@ -56,7 +56,7 @@ class CaptionsFile:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Only one process may add rows."""
-        with files.held_file(self.path, "another process writes to this file.") as self._held:
+        with files.held_file(self.path, "another process writes to this file.", by_user=True) as self._held:
             try:
                 self.rows = self._read()  # again: another process may have added to it before we held it
                 if self._cut_off:
@@ -77,11 +77,11 @@ class CaptionsFile:
         except RecursionError:
             raise self._no_captions() from None
         if not files.is_file(self.path) or self.path.read_bytes() != data:
-            (self._held.replace if self._held else partial(files.replace, self.path))(data)
+            (self._held.replace if self._held else partial(files.replace, self.path, by_user=True))(data)
 
     def append(self, rows: Iterable[Row]) -> None:
         rows = list(rows)
-        files.append(self.path, b"".join(map(self._line, rows)))
+        files.append(self.path, b"".join(map(self._line, rows)), by_user=True)
         self.rows += rows
 
     def read_again(self) -> list[Row]:

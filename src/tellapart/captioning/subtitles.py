@@ -73,7 +73,7 @@ def subtitles(cues: Sequence[Cue], reading: Reading, *, vtt: bool) -> str:
 
 
 def write(cues: Sequence[Cue], path: Path, reading: Reading) -> None:
-    files.replace(path, subtitles(cues, reading, vtt=path.suffix == ".vtt").encode())
+    files.replace(path, subtitles(cues, reading, vtt=path.suffix == ".vtt").encode(), by_user=True)
 
 
 def _plain(text: str) -> str:

@@ -79,6 +79,7 @@ def _write(page: Page) -> bool:
     try:
         if files.read_bytes(page.path) != page.data:
             raise UserError(f"{page.path}: the page was changed meanwhile; run the command again.")
+        files.refuse_shared(page.path)
         files.replace(page.path, page.after)
     except UserError as error:
         page.problems.append(str(error))

@@ -80,7 +80,7 @@ def main(arguments: list[str]) -> int:
             problems += unread
     found = [finding for finding in check(captions, shared, missing) if finding.rule not in request.ignore]
     if request.out:
-        files.replace(request.out, _json(found, shared))
+        files.replace(request.out, _json(found, shared), by_user=True)
     else:
         for finding in found:
             print_row(finding.file, finding.rule, finding.caption)

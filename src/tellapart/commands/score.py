@@ -105,7 +105,7 @@ def main(arguments: list[str]) -> int:
     if request.out is None:
         print(text)
     else:
-        files.replace(request.out, (text + "\n").encode())
+        files.replace(request.out, (text + "\n").encode(), by_user=True)
         print(_table(result))
     return 0
 

@@ -73,7 +73,7 @@ def write(dataset: DataSet, path: Path | str) -> None:
         data = _to_json(dataset, folder_of(path)).encode("ascii")
     except RecursionError:
         raise UserError(f"{path}: a value among the unknown keys is nested too deeply to be written.") from None
-    files.replace(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    files.replace(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data, by_user=True)
 
 
 def _to_json(dataset: DataSet, folder: Path) -> str:

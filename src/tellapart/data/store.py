@@ -136,7 +136,7 @@ class Store:
         sizes[self.folder / "rows.jsonl"] = self._journal_bytes
         for file, size in sizes.items():
             try:
-                with file.open("ab") as handle:
+                with files.appending(file) as handle:
                     handle.truncate(size)
             except OSError as error:
                 raise UserError(f"{file}: the file cannot be written ({error.strerror}).") from None

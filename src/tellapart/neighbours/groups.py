@@ -209,7 +209,7 @@ def save(groups: Groups, path: Path) -> None:
     lines = (json.dumps(_record(groups, position, name)) for position, name in enumerate(names))
     text = f'{json.dumps(head)[:-1]}, "photos": [\n' + ",\n".join(lines) + "\n]}\n"
     data = text.encode("ascii")
-    files.replace(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    files.replace(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data, by_user=True)
 
 
 def _record(groups: Groups, position: int, name: str) -> dict[str, Any]:

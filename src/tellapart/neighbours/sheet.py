@@ -33,7 +33,8 @@ def write_sheet(groups: Groups, out: Path, *, most: int, captions: Mapping[str, 
             bar.advance()
     body.append(_unusable(groups.failed))
     subtitle = _subtitle(groups, len(rows), most)
-    files.replace(out, page("Look-alikes", subtitle, "".join(body), footer=_footer(groups), style=_STYLE))
+    sheet_page = page("Look-alikes", subtitle, "".join(body), footer=_footer(groups), style=_STYLE)
+    files.replace(out, sheet_page, by_user=True)
     return min(most, len(rows)), len(rows)
 
 

@@ -297,7 +297,7 @@ def _child(recipe: Recipe, out: Path, resumes: bool, log: Path, answer: Connecti
     """One run, in a process of its own.  It stops when the process that started it is gone."""
     os.setpgrp()  # Ctrl-C is for the process that started it, which ends it in good order
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    with log.open("ab", buffering=0) as file:
+    with files.appending(log) as file:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
     try:

@@ -99,6 +99,7 @@ class Journal:
 
 def _take_back(change: Change) -> None:
     file = change.file
+    files.refuse_shared(file)
     now = files.read_bytes(file) if os.path.lexists(file) else None
     found = None if now is None else _sha256(now)
     if found == change.before:  # it was never made, or has been taken back

@@ -132,6 +132,7 @@ class Writer:
         target = self._target(photo, place)
         if target.is_symlink():
             raise BadPhoto(photo, f"{target} is a link, which is not written to")
+        files.refuse_shared(target)
         before = self._read(photo, target)
         texts = {language or xmp.DEFAULT: one_line(row["caption"]) for language, row in rows.items()}
         by_hand = all(map(resume.is_by_hand, rows.values()))
