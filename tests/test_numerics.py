@@ -1,27 +1,41 @@
+from contextlib import nullcontext
+
 import pytest
 import torch
 
 from tellapart import numerics
 from tellapart.errors import UserError
 
-CPU = torch.device("cpu")
+CPU, GPU = torch.device("cpu"), torch.device("cuda", 1)
 
 
-@pytest.mark.parametrize(("gain", "chosen"), [(0.02, "fp32"), (1.0, "fp32"), (1.2, "fp32"), (1.9, "bf16")])
-def test_bf16_is_taken_only_where_it_is_clearly_quicker(monkeypatch, gain, chosen):
-    monkeypatch.setattr(numerics, "bf16_gain", lambda device: gain)
-    assert numerics.choose_dtype(CPU) == chosen
+@pytest.fixture
+def graphics_card(monkeypatch):
+    """A card by its generation: bf16 came with the eighth; earlier ones emulate it."""
+
+    def card(generation):
+        entered = []
+        monkeypatch.setattr(torch.cuda, "device", lambda device: entered.append(device) or nullcontext())
+        monkeypatch.setattr(
+            torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation or generation >= 8
+        )
+        return entered
+
+    return card
 
 
-def test_a_person_overrides_the_measurement(monkeypatch):
-    monkeypatch.setattr(numerics, "bf16_gain", lambda device: pytest.fail("measured for nothing"))
+@pytest.mark.parametrize(("generation", "dtype"), [(7, "fp32"), (8, "bf16"), (9, "bf16")])
+def test_a_graphics_card_computes_in_bf16_if_it_has_it(graphics_card, generation, dtype):
+    asked = graphics_card(generation)
+    assert numerics.choose_dtype(GPU) == dtype
+    assert asked == [GPU]
+
+
+def test_a_cpu_computes_in_fp32_unless_asked():
+    assert numerics.choose_dtype(CPU) == "fp32"
     assert numerics.choose_dtype(CPU, "bf16") == "bf16"
     with pytest.raises(UserError, match="dtype must be auto, fp32 or bf16, not 'fp64'"):
         numerics.choose_dtype(CPU, "fp64")
-
-
-def test_the_measurement_is_short_and_positive():
-    assert numerics.bf16_gain(CPU, seconds=0.01) > 0
 
 
 @pytest.mark.parametrize("wanted", ["abacus", "cuda:99"])

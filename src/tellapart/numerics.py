@@ -1,11 +1,7 @@
-"""Which device and which number type to compute with: measured on this machine, not assumed.
-
-On a CPU without bf16 instructions bf16 can be 90 times slower than fp32; on others it is twice as fast.
-"""
+"""Which device and which number type to compute with: fp32 unless asked on a CPU, bf16 on a GPU that has it."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
@@ -15,7 +11,6 @@ from tellapart.errors import UserError
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 OutOfMemory = torch.OutOfMemoryError
-_LEAST_GAIN = 1.3  # how much quicker bf16 must be before its coarser numbers pay
 
 
 def choose_device(wanted: str = "auto") -> torch.device:
@@ -41,33 +36,20 @@ def memory_of(device: torch.device, what: str) -> Iterator[None]:
 
 
 def choose_dtype(device: torch.device, wanted: str = "auto") -> str:
-    """fp32 or bf16"""
+    """fp32 or bf16.  "auto" goes by what the device is able to, not by how quick it is today: figures depend on it."""
     if wanted in DTYPES:
         return wanted
     if wanted != "auto":
         raise UserError(f"dtype must be auto, {' or '.join(DTYPES)}, not {wanted!r}.")
-    return quicker(bf16_gain(device))
+    if device.type != "cuda":
+        return "fp32"
+    with torch.cuda.device(device):
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
 
 
-def quicker(gain: float) -> str:
-    """The number type to take where bf16 is `gain` times as quick as fp32."""
-    return "bf16" if gain > _LEAST_GAIN else "fp32"
-
-
-def bf16_gain(device: torch.device, seconds: float = 0.2) -> float:
-    """How many times quicker a matrix product is in bf16 than in fp32 here."""
-    took = {}
-    for name, dtype in DTYPES.items():
-        a = torch.ones(256, 256, dtype=dtype, device=device)
-        a @ a  # the first one pays for setting up
-        began, rounds = time.perf_counter(), 0
-        while time.perf_counter() - began < seconds:
-            a @ a
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
-            rounds += 1
-        took[name] = (time.perf_counter() - began) / rounds
-    return took["fp32"] / took["bf16"]
+def is_slow(device: torch.device, dtype: str) -> bool:
+    """Whether it is a type that PyTorch knows no instructions for, which can be 90 times slower than fp32."""
+    return dtype == "bf16" and device.type == "cpu" and not torch.cpu._is_avx512_bf16_supported()
 
 
 def autocast(device: torch.device, dtype: str) -> AbstractContextManager[object]:

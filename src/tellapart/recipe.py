@@ -296,7 +296,7 @@ class Recipe:
         log_steps: optimiser steps between two lines of log.jsonl
         seed: of data order, initial weights and sampling
         device: auto, cpu, cuda ...
-        dtype: number type; auto: the faster of the two here
+        dtype: number type of training; auto: bf16 on a GPU that has it, else fp32.  A run's own recipe says which
         threads: CPU threads; 0: PyTorch's choice, which on a busy machine is slower than 1
     """
 

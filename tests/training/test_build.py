@@ -11,7 +11,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from tellapart import models
+from tellapart import models, plain_yaml
 from tellapart.commands.train import parse
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.errors import UserError
@@ -278,3 +278,30 @@ def test_features_from_elsewhere_have_no_views(tmp_path):
     recipe = Recipe(data=DataConfig(views=1))
     with pytest.raises(UserError, match=r"data\.views: features of bottom_up were imported; there is no encoder"):
         views(recipe, {"regions": ImportedFeatures("bottom_up", 2048)}, [])
+
+
+def test_the_number_type_of_a_run_is_stated_and_stays(tellapart, small_world, tmp_path):
+    """On a CPU "auto" is fp32, however quick bf16 may be; a run that was asked for bf16 goes on in it."""
+    short = ("--max_steps=2", "--validation.metric=last")
+    one, other = tmp_path / "auto", tmp_path / "bf16"
+    for folder, dtype, came_to in ((one, "auto", "fp32"), (other, "bf16", "bf16")):
+        code, out, err = tellapart("train", small_world / "recipe.yaml", f"--out={folder}", f"--dtype={dtype}", *short)
+        assert code == 0, err
+        assert f"in {came_to}" in out
+        assert f"training on cpu in {came_to}" in err
+    for folder, came_to in ((one, "fp32"), (other, "bf16")):
+        longer = ("--dtype=auto", "--max_steps=3", "--validation.metric=last", "--resume")
+        code, _, err = tellapart("train", small_world / "recipe.yaml", f"--out={folder}", *longer)
+        assert code == 0, err
+        assert plain_yaml.read(folder / "recipe.yaml")["dtype"] == came_to
+        lines = log_of(folder)
+        assert lines[-1]["step"] == 3
+        assert {line["dtype"] for line in lines} == {came_to}
+    code, out, _ = tellapart("compare", one, other)
+    (line,) = (line for line in out.splitlines() if line.startswith("dtype"))
+    assert line.split() == ["dtype", "fp32", "bf16"]
+    code, _, err = tellapart(
+        "train", small_world / "recipe.yaml", f"--out={other}", "--dtype=fp32", "--max_steps=3", "--resume"
+    )
+    assert code == 2
+    assert "dtype was bf16 and is fp32 now" in err

@@ -142,6 +142,7 @@ def test_two_processes_end_with_the_weights_of_one_that_has_the_joined_batches(
     lines, others = logged(out), logged(folder / name)
     assert [other.keys() for other in others] == [line.keys() for line in lines]
     for line, other in zip(lines, others, strict=True):
+        assert other.pop("dtype") == line.pop("dtype") == "fp32"
         assert other == pytest.approx(line, rel=1e-4, abs=1e-6)
 
 

@@ -44,13 +44,14 @@ def _versions() -> Iterator[Finding]:
 def _numbers() -> Iterator[Finding]:
     import torch
 
-    from tellapart.numerics import bf16_gain, choose_device, quicker
+    from tellapart.numerics import choose_device, choose_dtype, is_slow
 
     device = choose_device()
     kind = torch.backends.cpu.get_cpu_capability() if device.type == "cpu" else torch.cuda.get_device_name(device)
     yield True, "device", f"{device} ({kind}, {torch.get_num_threads()} threads)"
-    gain = bf16_gain(device)
-    yield True, "number type", f"{quicker(gain)} (bf16 is {gain:.2g} times as fast as fp32 here)"
+    dtype = choose_dtype(device)
+    other = "fp32" if dtype == "bf16" else "bf16, which is slow here" if is_slow(device, "bf16") else "bf16"
+    yield True, "number type", f"{dtype} (unless --dtype asks for {other})"
 
 
 def _weights() -> Iterator[Finding]:

@@ -213,7 +213,7 @@ def train(recipe: Recipe, out: Path, resume: bool, world: ProcessGroup | None = 
         return _stopped()
     for problem in outcome.problems:
         print_message(problem)
-    print_row(f"{out}: {outcome.position.summary(recipe.validation.metric)}")
+    print_row(f"{out}: {outcome.position.summary(outcome.recipe)}")
     if fault := outcome.position.fault(recipe.validation.metric):
         print_message(f"{out}: {fault}")
     return 1 if outcome.problems or fault else 0

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tellapart import models
+from tellapart import models, recipe_values
 from tellapart.captioners import CAPTIONERS
 from tellapart.data import tokenizers
 from tellapart.data.batches import Batch, BatchStream, CaptionedPhotos, Data
@@ -68,6 +68,7 @@ from tellapart.training.watch import Watch
 @dataclass
 class Outcome:
     position: Position
+    recipe: Recipe  # with the number type that "auto" came to
     problems: list[str] = field(default_factory=list)  # photos and captions that could not be used
 
 
@@ -79,6 +80,8 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, world: ProcessGroup 
             if recipe.threads:
                 torch.set_num_threads(recipe.threads)
             device = world.choose_device(recipe.device)
+            dtype = world.on_main(partial(run_folder.number_type, recipe, out, resume, device))
+            recipe = recipe_values.with_value(recipe, "dtype", dtype)
             prepared = prepare(recipe, device, resume=resume, world=world)
             if world.is_main:
                 held.enter_context(run_folder.held(out))
@@ -110,7 +113,7 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, world: ProcessGroup 
             mean=parts.mean,
             world=world,
         )
-    return Outcome(position, parts.problems)
+    return Outcome(position, recipe, parts.problems)
 
 
 @dataclass

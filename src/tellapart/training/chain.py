@@ -224,8 +224,12 @@ def _train(recipe: Recipe, out: Path, resume: bool) -> tuple[str, list[str], str
         outcome = build.run(recipe, out, resume=resume)
     finally:
         torch.set_num_threads(threads)  # what a recipe sets is not for the next one
-    position, metric = outcome.position, recipe.validation.metric
-    return f"{out}: {position.summary(metric)}", outcome.problems, position.fault(metric)
+    position = outcome.position
+    return (
+        f"{out}: {position.summary(outcome.recipe)}",
+        outcome.problems,
+        position.fault(recipe.validation.metric),
+    )
 
 
 def _run_at_once(plan: Plan, most: int) -> None:

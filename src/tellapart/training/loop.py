@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -62,17 +62,17 @@ class Position:
     best: float | None = None
     best_step: int = 0
     stale: int = 0  # validations since the best
-    dtype: str = ""
     seconds: float = 0.0
     finished: str = ""  # why, once it is
     first: dict[str, float] = field(default_factory=dict)  # the validation before the first step, where there was one
     total: int = 0  # optimiser steps that it is to have; 0 in checkpoints from before there was this
     collapse: str = ""  # what the watch said of the weights that are kept
 
-    def summary(self, metric: str) -> str:
+    def summary(self, recipe: Recipe) -> str:
         """How a run that is finished has ended."""
+        metric = recipe.validation.metric
         best = "" if self.best is None else f"; best {metric} {self.best:.4f} at step {self.best_step}"
-        return f"{self.finished} after {self.step} steps, {self.seconds / 60:.1f} minutes{best}"
+        return f"{self.finished} after {self.step} steps in {recipe.dtype}, {self.seconds / 60:.1f} minutes{best}"
 
     def fault(self, metric: str) -> str:
         """A sentence about a run whose model is not what it was trained for; of any other an empty string."""
@@ -110,7 +110,8 @@ def fit(
     keeps = {**keeps, "mean": mean} if mean else keeps
     with world.together():
         if resume:
-            position = Position(**checkpoint.load(out / "last.safetensors", model, optimizer, keeps, world.rank))
+            stored = checkpoint.load(out / "last.safetensors", model, optimizer, keeps, world.rank)
+            position = Position(**{name: value for name, value in stored.items() if name in Position.__annotations__})
             stream.consumed = position.consumed
     world.share_weights(model)
     steps_per_epoch = stream.batches_per_epoch / recipe.optim.accumulate  # a step may end in the next epoch
@@ -123,13 +124,14 @@ def fit(
         return position
     longer = _longer(recipe, position, total, steps_per_epoch)
     position.total = total
-    position.dtype = position.dtype or world.on_main(partial(numerics.choose_dtype, device, recipe.dtype))
-    log = Log(out / "log.jsonl" if world.is_main else None, after=position.step)
+    log = Log(out / "log.jsonl" if world.is_main else None, position.step, {"dtype": recipe.dtype})
     run = _Run(recipe, out, model, optimizer, mean, keeps, stream, device, world, position, log, steps_per_epoch)
     if not resume:
         run.save()  # finds a full or read-only disk now, not after an hour
     model.train()
     with Progress("training", total, unit="step", done=position.step) as bar, _interruptible() as interrupted:
+        slow = ", for which this CPU has no instructions: --dtype fp32 may be many times quicker"
+        bar.message(f"training on {device} in {recipe.dtype}{slow * numerics.is_slow(device, recipe.dtype)}")
         if longer:
             bar.message(longer)
         if (watch is not None or recipe.init_from) and position.step == 0:
@@ -202,7 +204,7 @@ class _Run:
         info = StepInfo(epoch, position.step / position.total)
         for _ in range(recipe.optim.accumulate):
             had.append(next(self._batches).to(self.device))
-            with numerics.autocast(self.device, position.dtype):
+            with numerics.autocast(self.device, recipe.dtype):
                 result = step(had[-1], info)
             share, line = joined(world, result)
             suspects = had[-1:] if not math.isfinite(result.log["loss"]) else []
@@ -336,9 +338,12 @@ def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
 class Log:
     """log.jsonl: a line every few steps with the means since the last one.  Without a file nothing is written."""
 
-    def __init__(self, file: Path | None, after: int):
-        """Lines after the checkpoint that a run resumes from belong to steps that it will do again."""
-        self.file = file
+    def __init__(self, file: Path | None, after: int, always: Mapping[str, str] = MappingProxyType({})):
+        """
+        after   lines after the checkpoint that a run resumes from belong to steps that it will do again
+        always  what every line says
+        """
+        self.file, self._always = file, always
         self._values: dict[str, list[float]] = defaultdict(list)
         self._since = time.monotonic()
         if file is not None:
@@ -359,7 +364,7 @@ class Log:
             self._values[name].append(value)
 
     def write(self, step: int, more: dict[str, float]) -> None:
-        line: dict[str, float] = {"step": step}
+        line: dict[str, float | str] = {"step": step, **self._always}
         for name, values in self._values.items():
             line[name] = sum(values) / len(values)
         if words := self._values.get("words"):

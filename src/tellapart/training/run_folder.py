@@ -9,7 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tellapart import files, former_names, models, plain_yaml, recipe_files
+import torch
+
+from tellapart import files, former_names, models, numerics, plain_yaml, recipe_files
 from tellapart.errors import UserError
 from tellapart.recipe import Recipe
 
@@ -80,6 +82,15 @@ def recipe_of(run: Path) -> dict[str, Any]:
     """The fields of the recipe that a run was started with, by their names of today."""
     recipe: dict[str, Any] = former_names.renewed(plain_yaml.read(run / "recipe.yaml"))
     return recipe
+
+
+def number_type(recipe: Recipe, out: Path, resume: bool, device: torch.device) -> str:
+    """fp32 or bf16; a run that is resumed goes on in what it was started with, unless its recipe asks for another."""
+    if resume and recipe.dtype == "auto" and _has_weights(out):
+        with suppress(UserError):  # `claim` will say what is wrong with the folder
+            if (before := str(recipe_of(out).get("dtype"))) in numerics.DTYPES:
+                return before
+    return numerics.choose_dtype(device, recipe.dtype)
 
 
 def keep(recipe: Recipe, out: Path) -> None:

@@ -11,7 +11,7 @@ from tellapart import files
 from tellapart.errors import UserError
 from tellapart.metrics.measures import RENAMED
 
-_UNSEEN = ("step", "epoch", "words")  # of a log line: where it is, and how much it is about
+_UNSEEN = ("step", "epoch", "words", "dtype")  # of a log line: where it is, how much it is about, and in what numbers
 
 Curves = dict[str, list[tuple[int, float]]]  # what is measured -> step, value
 
@@ -27,7 +27,8 @@ def curves(file: Path) -> tuple[Curves, Curves, int]:
         try:
             line = json.loads(text)
             step = line["step"]
-            if not isinstance(step, int) or not all(isinstance(value, int | float) for value in line.values()):
+            numbers = [value for name, value in line.items() if name != "dtype"]
+            if not isinstance(step, int) or not all(isinstance(value, int | float) for value in numbers):
                 raise ValueError
         except (ValueError, KeyError, TypeError, RecursionError):
             raise UserError(f"{file}: line {number} is damaged; it must be an object of numbers with a step.") from None

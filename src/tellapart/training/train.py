@@ -37,7 +37,7 @@ class TrainedRun:
 
     @property
     def summary(self) -> str:
-        return f"{self.folder}: {self.position.summary(self.recipe.validation.metric)}"
+        return f"{self.folder}: {self.position.summary(self.recipe)}"
 
     @property
     def fault(self) -> str:
@@ -112,7 +112,7 @@ def train(
         named = [data] if isinstance(data, str | os.PathLike) else list(data)
         chosen = recipe_values.with_value(chosen, "data.files", [os.fspath(file) for file in named])
     outcome = build.run(chosen, Path(out), resume=resume)
-    return TrainedRun(Path(out), chosen, outcome.position, outcome.problems)
+    return TrainedRun(Path(out), outcome.recipe, outcome.position, outcome.problems)
 
 
 def _content(recipe: Name | Mapping[str, Any]) -> dict[str, Any]:
