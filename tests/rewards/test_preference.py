@@ -112,7 +112,7 @@ def test_the_reward_is_the_log_probability_of_being_preferred():
     texts = ["a red bus", "a cat", "red red"]
     words = torch.tensor([[*tokenizer.encode(text), tokenizer.eos, *[tokenizer.pad] * 3][:5] for text in texts])
     mask = torch.tensor([[place <= len(text.split()) for place in range(5)] for text in texts])
-    reward = PreferenceReward(preference, tokenizer.decode)(
+    reward = PreferenceReward(preference, lambda sampled: texts)(
         SampledCaptions(words, mask, torch.zeros(3, dtype=torch.long))
     )
     above = [2.0 - 1.5 - 0.5, -1.0 - 1.0 - 0.5, 2.0 - 1.0 - 0.5]  # each different word once

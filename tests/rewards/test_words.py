@@ -63,9 +63,15 @@ def sentence(measure, vocabulary):
     return lambda sampled: score(sampled.words, sampled.photos)
 
 
+def texts_of(sampled, vocabulary):
+    if sampled.texts is not None:
+        return sampled.texts
+    return [vocabulary.decode(words[mask].tolist()) for words, mask in zip(sampled.words, sampled.mask, strict=True)]
+
+
 def meteor_of(vocabulary, data):
-    score = MeteorConsensus(REFERENCES, decode=vocabulary.decode, data=data)
-    return lambda sampled: score(sampled.words, sampled.photos, None, sampled.texts)
+    score = MeteorConsensus(REFERENCES, data=data)
+    return lambda sampled: score(texts_of(sampled, vocabulary), sampled.photos)
 
 
 def faithful(vocabulary):

@@ -249,7 +249,7 @@ def test_weights_that_are_not_numbers_stop_a_run_and_keep_the_last_good_ones(beg
         return scores(self, tokens, photos, but) * (math.nan if len(calls) > 2 else 1)
 
     monkeypatch.setattr(consensus.Consensus, "__call__", broken)
-    with pytest.raises(FloatingPointError, match="reward cider_d is not a finite number for the photos at"):
+    with pytest.raises(UserError, match="reward 'cider_d' is not a finite number for the photos at"):
         begin("--max_steps=9", "--optim.accumulate=1")
     kept = load_file(tmp_path / "run" / "last.safetensors")
     assert all(tensor.isfinite().all() for tensor in kept.values() if tensor.is_floating_point())

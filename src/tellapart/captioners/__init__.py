@@ -14,9 +14,11 @@ than as many steps, and `shares_prefixes`, where `forward` takes `SharedPrefixes
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from importlib import import_module
+from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from tellapart.errors import UserError
+from tellapart.plugins import Table, defined, place
 
 if TYPE_CHECKING:  # the table can be read without loading torch
     from torch import Tensor
@@ -63,66 +65,79 @@ class Entry:
     name: str  # of the class; its settings are the dataclass `<name>Config` beside it
     description: str
 
-    def load(self) -> tuple[Callable[..., Any], type]:
+    def load(self) -> tuple[Callable[..., Any], Any]:
         """The captioner's class and the dataclass of its settings."""
-        module = import_module(self.module)
-        return getattr(module, self.name), getattr(module, f"{self.name}Config")
+        make: Any = defined(self.module, self.name)
+        config: Any = defined(self.module, f"{self.name}Config")
+        if lacks := [
+            verb for verb in ("encode", "start", "step", "forward") if not callable(getattr(make, verb, None))
+        ]:
+            raise UserError(f"{place(self.module)}: the captioner {self.name} has no method {lacks[0]!r}.")
+        if not is_dataclass(config):
+            raise UserError(f"{place(self.module)}: {self.name}Config must be a dataclass (@dataclass).")
+        if "vocab_size" not in {field.name for field in fields(config)}:
+            raise UserError(f"{place(self.module)}: {self.name}Config has no field 'vocab_size'.")
+        return make, config
 
 
-CAPTIONERS = {
-    "transformer": Entry(
-        "tellapart.captioners.transformer",
-        "Transformer",
-        "Transformer over a grid or regions, with a key-value cache (Vaswani et al., 2017)",
-    ),
-    "up_down": Entry(
-        "tellapart.captioners.up_down",
-        "UpDown",
-        "Up-Down, Top-Down Attention (TDA): one LSTM for attention, one for the words (Anderson et al., 2018)",
-    ),
-    "attention": Entry(
-        "tellapart.captioners.attention",
-        "Attention",
-        "Show, Attend and Tell with soft attention: an LSTM that attends to the photo at every word (Xu et al., 2015)",
-    ),
-    "show_tell": Entry(
-        "tellapart.captioners.show_tell",
-        "ShowTell",
-        "Show-Tell (ST): an LSTM that gets the photo once, as one vector (Vinyals et al., 2015)",
-    ),
-    "meshed_memory": Entry(
-        "tellapart.captioners.meshed_memory",
-        "MeshedMemory",
-        "Meshed-Memory Transformer: learned memory slots, attention to every encoder layer (Cornia et al., 2020)",
-    ),
-    "x_lan": Entry(
-        "tellapart.captioners.x_lan",
-        "XLan",
-        "X-LAN: an LSTM with X-linear attention, bilinear over regions and channels (Pan et al., 2020)",
-    ),
-    "gcn_lstm": Entry(
-        "tellapart.captioners.gcn_lstm",
-        "GcnLstm",
-        "GCN-LSTM: Up-Down over a graph of the regions; needs boxes (Yao et al., 2018)",
-    ),
-    "lstm_a3": Entry(
-        "tellapart.captioners.lstm_a3",
-        "LstmA3",
-        "LSTM-A3: an LSTM that gets the attributes first, then the photo (Yao et al., 2017)",
-    ),
-    "glied": Entry(
-        "tellapart.captioners.glied",
-        "Glied",
-        "GLIED: attention to regions and attributes, distilled globally and locally (Liu et al., 2019)",
-    ),
-    "gl_rg": Entry(
-        "tellapart.captioners.gl_rg",
-        "GlRg",
-        "GL-RG: an LSTM over the fused words, actions and classes of a clip (Yan et al., 2022)",
-    ),
-    "clipcap": Entry(
-        "tellapart.captioners.clipcap",
-        "ClipCap",
-        "ClipCap: the photo as a prefix of a causal language model, GPT-2 or SmolLM2 (Mokady et al., 2021)",
-    ),
-}
+CAPTIONERS = Table(
+    "captioner",
+    {
+        "transformer": Entry(
+            "tellapart.captioners.transformer",
+            "Transformer",
+            "Transformer over a grid or regions, with a key-value cache (Vaswani et al., 2017)",
+        ),
+        "up_down": Entry(
+            "tellapart.captioners.up_down",
+            "UpDown",
+            "Up-Down, Top-Down Attention (TDA): one LSTM for attention, one for the words (Anderson et al., 2018)",
+        ),
+        "attention": Entry(
+            "tellapart.captioners.attention",
+            "Attention",
+            "Show, Attend and Tell, soft attention: an LSTM that attends to the photo at every word (Xu et al., 2015)",
+        ),
+        "show_tell": Entry(
+            "tellapart.captioners.show_tell",
+            "ShowTell",
+            "Show-Tell (ST): an LSTM that gets the photo once, as one vector (Vinyals et al., 2015)",
+        ),
+        "meshed_memory": Entry(
+            "tellapart.captioners.meshed_memory",
+            "MeshedMemory",
+            "Meshed-Memory Transformer: learned memory slots, attention to every encoder layer (Cornia et al., 2020)",
+        ),
+        "x_lan": Entry(
+            "tellapart.captioners.x_lan",
+            "XLan",
+            "X-LAN: an LSTM with X-linear attention, bilinear over regions and channels (Pan et al., 2020)",
+        ),
+        "gcn_lstm": Entry(
+            "tellapart.captioners.gcn_lstm",
+            "GcnLstm",
+            "GCN-LSTM: Up-Down over a graph of the regions; needs boxes (Yao et al., 2018)",
+        ),
+        "lstm_a3": Entry(
+            "tellapart.captioners.lstm_a3",
+            "LstmA3",
+            "LSTM-A3: an LSTM that gets the attributes first, then the photo (Yao et al., 2017)",
+        ),
+        "glied": Entry(
+            "tellapart.captioners.glied",
+            "Glied",
+            "GLIED: attention to regions and attributes, distilled globally and locally (Liu et al., 2019)",
+        ),
+        "gl_rg": Entry(
+            "tellapart.captioners.gl_rg",
+            "GlRg",
+            "GL-RG: an LSTM over the fused words, actions and classes of a clip (Yan et al., 2022)",
+        ),
+        "clipcap": Entry(
+            "tellapart.captioners.clipcap",
+            "ClipCap",
+            "ClipCap: the photo as a prefix of a causal language model, GPT-2 or SmolLM2 (Mokady et al., 2021)",
+        ),
+    },
+    Entry,
+)

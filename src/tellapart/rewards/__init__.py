@@ -12,6 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tellapart.errors import UserError
+from tellapart.plugins import maker
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -65,3 +68,25 @@ class Reward:
 
 
 Term = Callable[[SampledCaptions], Reward]
+
+
+def of_term(term: Term, sampled: SampledCaptions, name: str) -> Reward:
+    """What a term gives sampled captions, if it has the shape of a reward and is a number for each of them."""
+    reward: object = term(sampled)
+    plugin = maker(term)
+    what = f"{plugin}: the reward {name!r}" if plugin else f"the reward {name!r}"
+    if not isinstance(reward, Reward):
+        raise UserError(f"{what} must give a Reward, not a {type(reward).__name__}.")
+    for field, wanted in (("sentence", sampled.mask.shape[:1]), ("words", sampled.mask.shape)):
+        values = getattr(reward, field)
+        if values is None and field == "words":
+            continue
+        shape = getattr(values, "shape", None)
+        if shape != wanted:
+            given = f"a {type(values).__name__}" if shape is None else tuple(shape)
+            raise UserError(f"{what}: Reward.{field} must be a tensor of shape {tuple(wanted)}, not {given}.")
+    wrong = ~reward.per_caption(sampled.mask).isfinite()
+    if wrong.any():
+        photos = ", ".join(map(str, sorted(set(sampled.photos[wrong].tolist()))))
+        raise UserError(f"{what} is not a finite number for the photos at {photos} of the training data.")
+    return reward

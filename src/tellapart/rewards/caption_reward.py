@@ -25,13 +25,13 @@ from tellapart.progress import notice
 from tellapart.recipe_policy import RewardsConfig
 from tellapart.retrievers.readers import MAX_WORDS, WordReader
 from tellapart.retrievers.retriever import Retriever
-from tellapart.rewards import SampledCaptions
+from tellapart.rewards import SampledCaptions, of_term
 from tellapart.rewards.combine import Remembers
 from tellapart.rewards.consensus import Consensus
 from tellapart.rewards.context import RewardContext
 from tellapart.rewards.frozen_retriever import EmbedCaptions, FrozenRetriever
 from tellapart.rewards.pool import Pool
-from tellapart.rewards.registry import REWARDS, needs_of
+from tellapart.rewards.registry import REWARDS, make, needs_of
 from tellapart.rewards.words import RewardVocabulary, WordView
 
 # What a pool leaves open.  The rest of a recipe's rewards, such as the retriever, is in the pool.
@@ -48,6 +48,12 @@ SETTINGS = (
     "preferences",
 )
 _IN_BATCH = ("log_probability", "accuracy", "gd_batch")  # all the same where a batch has one photo
+
+
+def refuse_one_text(term: str, texts: object, what: str = "captions") -> None:
+    """A text is no list of captions, though it has as many letters as there may be photos."""
+    if isinstance(texts, str):
+        raise UserError(f"{term}: the {what} must be a list, not one text.")
 
 
 class CaptionReward:
@@ -75,7 +81,7 @@ class CaptionReward:
         self.term, self.settings, self._device = term, settings, device
         self._context = _PoolContext(RewardsConfig(weights={term: 1.0}, **settings), self.pool, device)
         self._context.require(term)
-        self._reward = REWARDS[term].build(self._context)
+        self._reward = make(term, self._context)
         self._cut = False
 
     def score(self, texts: Sequence[str], photos: Sequence[int | str | Path]) -> list[float]:
@@ -84,6 +90,8 @@ class CaptionReward:
         photos  of each caption, its photo, by the id in the pool or by file.  Captions of one photo are no distractors
                 of each other, however many there are
         """
+        refuse_one_text(self.term, texts)
+        refuse_one_text(self.term, photos, "photos")
         if len(texts) != len(photos):
             raise UserError(f"{self.term}: there are {len(texts)} captions and {len(photos)} photos.")
         if not texts:
@@ -103,7 +111,7 @@ class CaptionReward:
         self._warn_if_cut(mask)
         sampled = SampledCaptions(words, mask, positions[order], texts=captions)
         with torch.no_grad():
-            found = self._reward(sampled).per_caption(mask).float()
+            found = of_term(self._reward, sampled, self.term).per_caption(mask).float()
         term: object = self._reward
         if isinstance(term, Remembers):
             term.remember(sampled)
@@ -143,6 +151,10 @@ class _PoolContext(RewardContext):
     def require(self, term: str) -> None:
         """Refuses a reward that needs what is not in the pool."""
         needs, pool = needs_of(self.config), self._pool
+        if term == "preference" and not self.config.preferences:
+            raise UserError(
+                'preference needs preferences="FILE", the file that `tellapart adapt --feedback` made of reviews.'
+            )
         if "detector" in needs:
             raise UserError(f"{term} needs a detector, which a pool does not have.")
         if "references" in needs and not any(example.captions for example in pool.examples):

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tellapart.errors import UserError
-from tellapart.rewards import Reward, SampledCaptions, Term
+from tellapart.rewards import Reward, SampledCaptions, Term, of_term
 
 _MEMORY = "memory"
 _ROUNDING = 1e-6  # a smaller spread is none: equal captions may differ by this much in a batch
@@ -92,7 +92,6 @@ class Combined:
         """The sum for captions that are learned from, `samples` of each photo, and its log line."""
         rewards = self._rewards(sampled)
         values = torch.stack([reward.per_caption(sampled.mask) for reward in rewards.values()])  # (terms, N)
-        self._check_finite(values, sampled)
         by_photo = values.view(len(values), -1, samples)
         spreads = by_photo.std(2).mean(1) if samples > 1 else values.new_zeros(len(values))
         means, means_of_spreads = torch.stack([values.mean(1), spreads]).tolist()  # one transfer
@@ -107,9 +106,7 @@ class Combined:
 
     def score_baseline(self, sampled: SampledCaptions) -> Reward:
         """The sum for captions that others are compared with, on the scale of those that were learned from last."""
-        rewards = self._rewards(sampled)
-        self._check_finite(torch.stack([reward.per_caption(sampled.mask) for reward in rewards.values()]), sampled)
-        return self._sum(rewards)
+        return self._sum(self._rewards(sampled))
 
     def skip_batch(self) -> None:
         """This process has no captions of the batch: the others' spreads are its own, and their captions."""
@@ -138,7 +135,7 @@ class Combined:
     def _rewards(self, sampled: SampledCaptions) -> dict[str, Reward]:
         # In single precision, also for a captioner in bf16: in bf16, cosines of thousands of photos are often equal.
         with torch.autocast(sampled.words.device.type, enabled=False):
-            rewards = {name: term(sampled) for name, term in self._terms.items()}
+            rewards = {name: of_term(term, sampled, name) for name, term in self._terms.items()}
         for name, factors in self._of_photos.items():
             rewards[name] *= factors[sampled.photos.cpu()].to(sampled.words.device)
         return rewards
@@ -161,11 +158,3 @@ class Combined:
         for name, (spreads, ones) in zip(self._balanced, self._running.tolist(), strict=True):
             factors[name] *= self._target * (ones / spreads if ones else 1.0)
         return factors
-
-    def _check_finite(self, values: Tensor, sampled: SampledCaptions) -> None:
-        finite = values.isfinite()
-        if not finite.all():
-            for name, row in zip(self._terms, finite, strict=True):
-                if not row.all():
-                    photos = ", ".join(map(str, sorted(set(sampled.photos[~row].tolist()))))
-                    raise FloatingPointError(f"reward {name} is not a finite number for the photos at {photos}")

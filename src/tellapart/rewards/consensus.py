@@ -81,42 +81,32 @@ class Consensus:
         but     (N,)    which reference of its photo each is, and is not compared with; -1 if none
         """
         scores = self.scores(self.sentences(tokens), photos, but)
-        return torch.from_numpy(scores).to(tokens.device, torch.float32)
+        return torch.from_numpy(scores).float()
 
 
 class MeteorConsensus:
     """METEOR as a reward.  It compares words and not ids, and takes some thirty times as long as CIDEr-D.
 
     references  captions of each photo, as people wrote them
-    decode      token ids up to the end as text: a tokenizer's `decode`
     data        METEOR's synonyms and paraphrases: those of the installed pycocoevalcap unless others are given
 
-    It keeps no state between calls: threads may share it, and processes may pickle it if they can pickle `decode`.
+    It keeps no state between calls: threads may share it, and processes may pickle it.
     """
 
-    def __init__(
-        self,
-        references: Sequence[Sequence[str]],
-        *,
-        decode: Callable[[Sequence[int]], str],
-        data: meteor.Meteor | None = None,
-    ):
+    def __init__(self, references: Sequence[Sequence[str]], *, data: meteor.Meteor | None = None):
         self._words = tokenize([caption for captions in references for caption in captions])
         self._first = np.cumsum([0, *map(len, references)])
-        self._decode = decode
         self._meteor = data or meteor.load()
 
-    def __call__(
-        self, tokens: Tensor, photos: Tensor, but: Tensor | None = None, texts: Sequence[str] | None = None
-    ) -> Tensor:
-        """As that of `Consensus`; texts of the captions, where they were decoded before."""
-        sampled = tokenize([self._decode(row) for row in tokens.tolist()] if texts is None else texts)
+    def __call__(self, texts: Sequence[str], photos: Tensor, but: Tensor | None = None) -> Tensor:
+        """As that of `Consensus`, of texts."""
+        sampled = tokenize(texts)
         of = _numbers(photos)
         chosen, first = others(self._first, of, np.full_like(of, -1) if but is None else _numbers(but))
         words = [self._words[sentence] for sentence in chosen.tolist()]
         compared_with = [words[begin:end] for begin, end in pairwise(first.tolist())]
         scores = meteor.value(self._meteor.statistics(sampled, compared_with))
-        return torch.from_numpy(scores).to(tokens.device, torch.float32)
+        return torch.from_numpy(scores).float()
 
 
 def _numbers(tensor: Tensor) -> NDArray[np.int64]:

@@ -38,7 +38,7 @@ from tellapart.neighbours.mining import Captions, mine
 from tellapart.progress import notice
 from tellapart.recipe_policy import RewardsConfig
 from tellapart.retrievers.retriever import Retriever
-from tellapart.rewards import fluency
+from tellapart.rewards import SampledCaptions, fluency
 from tellapart.rewards.consensus import Consensus
 from tellapart.rewards.frozen_retriever import FrozenRetriever
 from tellapart.rewards.wording import content_words
@@ -103,6 +103,13 @@ class RewardContext:
         self._load = load or partial(load_retriever, device=str(device))
         self.content = content_words(self.vocabulary)
         self.source = np.repeat(np.arange(len(sources)), [len(examples) for _, examples in sources])  # (P,)
+
+    def texts(self, sampled: SampledCaptions) -> Sequence[str]:
+        """(N,) captions as people read them"""
+        if sampled.texts is not None:
+            return sampled.texts
+        rows = zip(sampled.words.tolist(), sampled.mask.sum(1).tolist(), strict=True)
+        return [self.vocabulary.decode(words[:length]) for words, length in rows]
 
     def factors(self, reward: str) -> Tensor:
         """(P,) what the recipe multiplies the reward with for each photo"""

@@ -88,18 +88,13 @@ class Preference:
 
 
 class PreferenceReward:
-    """log sigmoid of a caption's appeal above that of the captions that people liked; decode: word ids -> text"""
+    """log sigmoid of a caption's appeal above that of the captions that people liked; texts: of sampled captions"""
 
-    def __init__(self, preference: Preference, decode: Callable[[Sequence[int]], str]):
-        self._preference, self._decode = preference, decode
+    def __init__(self, preference: Preference, texts: Callable[[SampledCaptions], Sequence[str]]):
+        self._preference, self._texts = preference, texts
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
-        lengths = sampled.mask.sum(1).tolist()
-        texts = sampled.texts
-        if texts is None:
-            rows = zip(sampled.words.tolist(), lengths, strict=True)
-            texts = [self._decode(row[:length]) for row, length in rows]
-        above = [self._preference.appeal(text) - self._preference.liked for text in texts]
+        above = [self._preference.appeal(text) - self._preference.liked for text in self._texts(sampled)]
         return Reward(F.logsigmoid(torch.tensor(above, device=sampled.words.device)))
 
 

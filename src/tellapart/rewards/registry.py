@@ -20,6 +20,7 @@ from tellapart.errors import UserError
 from tellapart.metrics.measures.unusual_order import END, WordOrder, roles
 from tellapart.metrics.measures.unusual_order import coco as coco_order
 from tellapart.neighbours import groups as group_files
+from tellapart.plugins import Table
 from tellapart.recipe_policy import RewardsConfig
 from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards import Reward, SampledCaptions, Term
@@ -70,7 +71,7 @@ def build(context: RewardContext, wrap: Callable[[str, Term], Term] | None = Non
     config = context.config
     check(config)
     check_factors(config, context.names)
-    terms = {name: REWARDS[name].build(context) for name in config.weights}
+    terms = {name: make(name, context) for name in config.weights}
     if wrap is not None:
         terms = {name: wrap(name, term) for name, term in terms.items()}
     return Combined(
@@ -81,6 +82,14 @@ def build(context: RewardContext, wrap: Callable[[str, Term], Term] | None = Non
         factors={name: context.factors(name) for name in config.dataset_weights},
         total=context.world.sum,
     )
+
+
+def make(name: str, context: RewardContext) -> Term:
+    """A reward of the table."""
+    term = REWARDS[name].build(context)
+    if not callable(term):
+        raise UserError(f"{REWARDS.named(name)} is built as a {type(term).__name__}, not as a function of captions.")
+    return term
 
 
 def check(config: RewardsConfig) -> None:
@@ -161,11 +170,12 @@ class Sentence:
 class MeteorSentence:
     """METEOR, which compares texts, as a term."""
 
-    def __init__(self, measure: MeteorConsensus):
-        self._measure = measure
+    def __init__(self, measure: MeteorConsensus, texts: Callable[[SampledCaptions], Sequence[str]]):
+        self._measure, self._texts = measure, texts
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
-        return Reward(self._measure(sampled.words, sampled.photos, sampled.reference, sampled.texts))
+        scores = self._measure(self._texts(sampled), sampled.photos, sampled.reference)
+        return Reward(scores.to(sampled.words.device))
 
 
 def _consensus(measure: str, context: RewardContext) -> Term:
@@ -174,7 +184,7 @@ def _consensus(measure: str, context: RewardContext) -> Term:
 
 def _meteor(context: RewardContext) -> Term:
     references = [example.captions for example in context.data.examples]
-    return MeteorSentence(MeteorConsensus(references, decode=context.vocabulary.decode))
+    return MeteorSentence(MeteorConsensus(references), context.texts)
 
 
 def _local(context: RewardContext) -> Term:
@@ -246,120 +256,126 @@ def _gd_asks(config: RewardsConfig) -> frozenset[Need]:
 
 _REFERENCES = _asks("references")
 
-REWARDS: dict[str, RewardEntry] = {
-    "cider_d": RewardEntry("CIDEr-D against the photo's references (R_C)", partial(_consensus, "CIDEr-D"), _REFERENCES),
-    "cider_d_base2": RewardEntry(
-        "the same with logarithms of base 2 (Strengthen, GLD): equal, since a cosine does not change",
-        partial(_consensus, "CIDEr-D"),
-        _REFERENCES,
-    ),
-    "cider": RewardEntry("CIDEr against the references", partial(_consensus, "CIDEr"), _REFERENCES),
-    "bleu_4": RewardEntry("BLEU-4 against the references", partial(_consensus, "BLEU-4"), _REFERENCES),
-    "rouge_l": RewardEntry("ROUGE-L against the references", partial(_consensus, "ROUGE-L"), _REFERENCES),
-    "meteor": RewardEntry("METEOR against the references; slow", _meteor, _REFERENCES),
-    "gd": RewardEntry("global discriminability: R_H + R_B (GLD, Eqs. 5-8)", _global, _gd_asks),
-    "gd_neighbour": RewardEntry(
-        "R_H: minus the hinge loss against the most similar photo (GLD)",
-        lambda m: HardNeighbour(m.image_retriever, m.nearest, m.config.margin),
-        _asks("image_retriever"),
-    ),
-    "gd_batch": RewardEntry(
-        "R_B: minus the hinge losses against the photos and captions of the batch (Luo et al.)",
-        lambda m: InBatch(m.image_retriever, m.config.margin),
-        _asks("image_retriever"),
-    ),
-    "ld": RewardEntry(
-        "CIDEr-D, and for each word a reward for the rare n-grams that it is in (R_LD; GLD, Eqs. 9-10)",
-        _local,
-        _ld_asks,
-    ),
-    "ld_diff": RewardEntry(
-        "CIDEr-D, and for each word the increase of CIDEr-D by it (LD-Diff, GLD)",
-        lambda m: Differences(m.consensus("CIDEr-D")),
-        _REFERENCES,
-    ),
-    "geg_avg": RewardEntry(
-        "similarity of caption and photo minus its mean over the photo's look-alikes (G_avg; GEG, Eq. 3)",
-        partial(_gap, "average"),
-        _asks("image_retriever", "look_alikes"),
-    ),
-    "geg_min": RewardEntry(
-        "similarity of caption and photo minus its maximum over the photo's look-alikes (G_min; GEG, Eq. 4)",
-        partial(_gap, "hardest"),
-        _asks("image_retriever", "look_alikes"),
-    ),
-    "similarity": RewardEntry(
-        "similarity of caption and photo (ER, GEG)",
-        _in_turn(lambda m, retriever: OwnSimilarity(retriever)),
-        _asks("image_retriever"),
-    ),
-    "log_probability": RewardEntry(
-        "log-probability of the photo among those of the batch, or its look-alikes, given the caption (DiscriTune)",
-        _in_turn(lambda m, retriever: InBatchLogProbability(retriever, m.config.scale or None, _distractors(m))),
-        _game_asks,
-    ),
-    "accuracy": RewardEntry(
-        "1 if the caption retrieves its photo among those of the batch, or its look-alikes, else 0 (DiscriTune)",
-        _in_turn(lambda m, retriever: Accuracy(retriever, _distractors(m))),
-        _game_asks,
-    ),
-    "hard_positives": RewardEntry(
-        "log-probability of the least similar view of the photo among the photos of the batch (RRG)",
-        lambda m: HardPositives(m.image_retriever, m.views(m.config.positives), m.config.scale or None),
-        _asks("image_retriever"),
-    ),
-    "image_rank": RewardEntry(
-        "rank of the photo in its data set by the image retriever, bounded",
-        lambda m: BoundedRank(m.image_retriever, m.config.rank_base),
-        _asks("image_retriever"),
-    ),
-    "text_rank": RewardEntry(
-        "rank of the photo in its data set by the text retriever, bounded",
-        lambda m: BoundedRank(m.reader, m.config.rank_base),
-        _asks("text_retriever", "references"),
-    ),
-    "reference_gap": RewardEntry(
-        "CIDEr-D against the photo's references minus that against the look-alikes' references",
-        lambda m: ReferenceGap(m.consensus("CIDEr-D"), m.look_alikes[:, : m.config.group_size]),
-        _asks("look_alikes", "references"),
-    ),
-    "retrieved": RewardEntry(
-        "similarity of the retrieved photos to each other and to the caption's photo (CIM)",
-        lambda m: Retrieved(m.image_retriever),
-        _asks("image_retriever"),
-    ),
-    "faithful": RewardEntry(
-        "share of content words that are in the references (H)",
-        lambda m: Faithful(m.references, m.content, end=m.vocabulary.eos),
-        _REFERENCES,
-    ),
-    "objects": RewardEntry(
-        "named objects that the recipe's detector sees less those that it does not, as a share of those named",
-        lambda m: Objects(m.objects, m.vocabulary),
-        _asks("detector"),
-    ),
-    "preference": RewardEntry(
-        "log-probability that people prefer the caption to those they liked, learned from their reviews",
-        lambda m: PreferenceReward(Preference.load(Path(m.config.preferences)), m.vocabulary.decode),
-    ),
-    "different": RewardEntry(
-        "minus the logarithm of how often the same caption was recently sampled for other photos",
-        lambda m: Different(gather=m.world.gather),
-    ),
-    "repetition": RewardEntry(
-        "minus the number of repeated content words and word pairs, and of words that follow themselves",
-        lambda m: Repetition(m.content, end=m.vocabulary.eos),
-    ),
-    "unusual_order": RewardEntry(
-        'minus the number of words that rarely follow the three words before them ("a toilet in it on it")',
-        _unusual_order,
-    ),
-    "fluency": RewardEntry(
-        "minus what the words fall short of people's captions in how expected they are, on average and at worst (SLOR)",
-        lambda m: Fluency(m.language_model, m.vocabulary),
-    ),
-    "ending": RewardEntry(
-        'minus 1 for an incomplete caption, such as "a dog on a"',
-        lambda m: Ending(never_last(m.vocabulary), end=m.vocabulary.eos),
-    ),
-}
+REWARDS: Table[RewardEntry] = Table(
+    "reward",
+    {
+        "cider_d": RewardEntry(
+            "CIDEr-D against the photo's references (R_C)", partial(_consensus, "CIDEr-D"), _REFERENCES
+        ),
+        "cider_d_base2": RewardEntry(
+            "the same with logarithms of base 2 (Strengthen, GLD): equal, since a cosine does not change",
+            partial(_consensus, "CIDEr-D"),
+            _REFERENCES,
+        ),
+        "cider": RewardEntry("CIDEr against the references", partial(_consensus, "CIDEr"), _REFERENCES),
+        "bleu_4": RewardEntry("BLEU-4 against the references", partial(_consensus, "BLEU-4"), _REFERENCES),
+        "rouge_l": RewardEntry("ROUGE-L against the references", partial(_consensus, "ROUGE-L"), _REFERENCES),
+        "meteor": RewardEntry("METEOR against the references; slow", _meteor, _REFERENCES),
+        "gd": RewardEntry("global discriminability: R_H + R_B (GLD, Eqs. 5-8)", _global, _gd_asks),
+        "gd_neighbour": RewardEntry(
+            "R_H: minus the hinge loss against the most similar photo (GLD)",
+            lambda m: HardNeighbour(m.image_retriever, m.nearest, m.config.margin),
+            _asks("image_retriever"),
+        ),
+        "gd_batch": RewardEntry(
+            "R_B: minus the hinge losses against the photos and captions of the batch (Luo et al.)",
+            lambda m: InBatch(m.image_retriever, m.config.margin),
+            _asks("image_retriever"),
+        ),
+        "ld": RewardEntry(
+            "CIDEr-D, and for each word a reward for the rare n-grams that it is in (R_LD; GLD, Eqs. 9-10)",
+            _local,
+            _ld_asks,
+        ),
+        "ld_diff": RewardEntry(
+            "CIDEr-D, and for each word the increase of CIDEr-D by it (LD-Diff, GLD)",
+            lambda m: Differences(m.consensus("CIDEr-D")),
+            _REFERENCES,
+        ),
+        "geg_avg": RewardEntry(
+            "similarity of caption and photo minus its mean over the photo's look-alikes (G_avg; GEG, Eq. 3)",
+            partial(_gap, "average"),
+            _asks("image_retriever", "look_alikes"),
+        ),
+        "geg_min": RewardEntry(
+            "similarity of caption and photo minus its maximum over the photo's look-alikes (G_min; GEG, Eq. 4)",
+            partial(_gap, "hardest"),
+            _asks("image_retriever", "look_alikes"),
+        ),
+        "similarity": RewardEntry(
+            "similarity of caption and photo (ER, GEG)",
+            _in_turn(lambda m, retriever: OwnSimilarity(retriever)),
+            _asks("image_retriever"),
+        ),
+        "log_probability": RewardEntry(
+            "log-probability of the photo among those of the batch, or its look-alikes, given the caption (DiscriTune)",
+            _in_turn(lambda m, retriever: InBatchLogProbability(retriever, m.config.scale or None, _distractors(m))),
+            _game_asks,
+        ),
+        "accuracy": RewardEntry(
+            "1 if the caption retrieves its photo among those of the batch, or its look-alikes, else 0 (DiscriTune)",
+            _in_turn(lambda m, retriever: Accuracy(retriever, _distractors(m))),
+            _game_asks,
+        ),
+        "hard_positives": RewardEntry(
+            "log-probability of the least similar view of the photo among the photos of the batch (RRG)",
+            lambda m: HardPositives(m.image_retriever, m.views(m.config.positives), m.config.scale or None),
+            _asks("image_retriever"),
+        ),
+        "image_rank": RewardEntry(
+            "rank of the photo in its data set by the image retriever, bounded",
+            lambda m: BoundedRank(m.image_retriever, m.config.rank_base),
+            _asks("image_retriever"),
+        ),
+        "text_rank": RewardEntry(
+            "rank of the photo in its data set by the text retriever, bounded",
+            lambda m: BoundedRank(m.reader, m.config.rank_base),
+            _asks("text_retriever", "references"),
+        ),
+        "reference_gap": RewardEntry(
+            "CIDEr-D against the photo's references minus that against the look-alikes' references",
+            lambda m: ReferenceGap(m.consensus("CIDEr-D"), m.look_alikes[:, : m.config.group_size]),
+            _asks("look_alikes", "references"),
+        ),
+        "retrieved": RewardEntry(
+            "similarity of the retrieved photos to each other and to the caption's photo (CIM)",
+            lambda m: Retrieved(m.image_retriever),
+            _asks("image_retriever"),
+        ),
+        "faithful": RewardEntry(
+            "share of content words that are in the references (H)",
+            lambda m: Faithful(m.references, m.content, end=m.vocabulary.eos),
+            _REFERENCES,
+        ),
+        "objects": RewardEntry(
+            "named objects that the recipe's detector sees less those that it does not, as a share of those named",
+            lambda m: Objects(m.objects, m.vocabulary),
+            _asks("detector"),
+        ),
+        "preference": RewardEntry(
+            "log-probability that people prefer the caption to those they liked, learned from their reviews",
+            lambda m: PreferenceReward(Preference.load(Path(m.config.preferences)), m.texts),
+        ),
+        "different": RewardEntry(
+            "minus the logarithm of how often the same caption was recently sampled for other photos",
+            lambda m: Different(gather=m.world.gather),
+        ),
+        "repetition": RewardEntry(
+            "minus the number of repeated content words and word pairs, and of words that follow themselves",
+            lambda m: Repetition(m.content, end=m.vocabulary.eos),
+        ),
+        "unusual_order": RewardEntry(
+            'minus the number of words that rarely follow the three words before them ("a toilet in it on it")',
+            _unusual_order,
+        ),
+        "fluency": RewardEntry(
+            "minus what words fall short of people's captions in how expected they are, on average and at worst (SLOR)",
+            lambda m: Fluency(m.language_model, m.vocabulary),
+        ),
+        "ending": RewardEntry(
+            'minus 1 for an incomplete caption, such as "a dog on a"',
+            lambda m: Ending(never_last(m.vocabulary), end=m.vocabulary.eos),
+        ),
+    },
+    RewardEntry,
+)

@@ -18,6 +18,7 @@ import torch
 
 from tellapart import models, recipe_values
 from tellapart.captioners import CAPTIONERS
+from tellapart.captioners.stepping import require_agreement
 from tellapart.data import tokenizers
 from tellapart.data.batches import Batch, BatchStream, CaptionedPhotos, Data
 from tellapart.data.pairs import PairBatch, Pairs
@@ -155,6 +156,8 @@ def captioner_parts(
     else:
         seen, others = training, views(recipe, encoders, training, world)
     photos = CaptionedPhotos(seen, tokenizer, recipe.data.max_words, others)
+    if prepared.base is None and len(photos):
+        _require_agreement(recipe, captioner, photos, tokenizer, device)
     judge = partial(
         validate,
         captioner,
@@ -196,6 +199,16 @@ def captioner_parts(
         keeps={"objective": learn},
         watch=Watch(recipe.validation.watch, photos=sum(len(examples) for _, examples in judged_by)),
     )
+
+
+def _require_agreement(
+    recipe: Recipe, captioner: torch.nn.Module, photos: CaptionedPhotos, tokenizer: Tokenizer, device: torch.device
+) -> None:
+    """By two captions of two photos, of any words."""
+    seen = photos.inputs(np.arange(min(2, len(photos)))).to(device)
+    words = torch.arange(4 * seen.items_count, device=device).view(-1, 2) % len(tokenizer)
+    tokens = torch.cat([torch.full((len(words), 1), tokenizer.bos, device=device), words], 1)
+    require_agreement(CAPTIONERS.named(recipe.captioner), captioner, seen, tokens)
 
 
 def _captioner(

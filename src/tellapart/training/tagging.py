@@ -106,7 +106,7 @@ def tagger_parts(
         tokenizer = WordTokenizer.load(out)
     else:
         texts = (text for one in prepared.chosen for example in one.all_folds for text in example.captions)
-        most = int(settings.get("words", 0) or TAGGERS[name].load()[1].words)  # type: ignore[attr-defined]
+        most = int(settings.get("words", 0) or TAGGERS[name].load()[1].words)
         tokenizer = frequent_words(texts, most, recipe.data.min_count)
     sizes = {"vocab_size": len(tokenizer), **models.stream_sizes(feature_sizes(prepared.encoders))}
     if tunes:

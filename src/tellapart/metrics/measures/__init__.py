@@ -6,42 +6,45 @@ A measure is one object (`measure.Measure`) in a file of its own, which is impor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
 
 from tellapart.metrics.measures.measure import Measure, Score
+from tellapart.plugins import Table
 
 
-class Measures(MutableMapping[str, Measure]):
-    """Measures by their names.  One may be given as "module:object" of this package, and is then imported at need."""
+class Measures(Table[Measure]):
+    """Measures by their names.  Ours are given as "module:object" of this package, and imported at need."""
 
     def __init__(self, lines: dict[str, str]):
-        self._lines: dict[str, str | Measure] = dict(lines)
+        super().__init__("measure", {}, Measure)
+        self._ours = dict(lines)
 
     def __getitem__(self, name: str) -> Measure:
-        line = self._lines[name]
-        if isinstance(line, Measure):
-            return line
-        module, _, variable = line.partition(":")
-        measure: Measure = getattr(import_module(f"{__name__}.{module}"), variable)
-        self._lines[name] = measure
-        return measure
+        if name in self._ours and name not in self._lines:
+            module, _, variable = self._ours[name].partition(":")
+            self._lines[name] = getattr(import_module(f"{__name__}.{module}"), variable)
+        return self._lines[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._ours or name in self._lines
 
     def __setitem__(self, name: str, measure: Measure) -> None:
-        self._lines[name] = measure
+        super().__setitem__(name, measure)
         self.__dict__.pop("home", None)
 
     def __delitem__(self, name: str) -> None:
-        del self._lines[name]
+        super().__delitem__(name)
         self.__dict__.pop("home", None)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._lines)
+        yield from self._ours
+        yield from (name for name in self._lines if name not in self._ours)
 
     def __len__(self) -> int:
-        return len(self._lines)
+        return len(self._ours.keys() | self._lines.keys())
 
     @cached_property
     def home(self) -> dict[str, str]:
