@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tellapart.errors import UserError
-from tellapart.html import counted, escaped
+from tellapart.html import escaped
 from tellapart.metrics import bootstrap, caption_files, frequencies, training_captions
 from tellapart.metrics.caption_files import Captions, Paired
 from tellapart.metrics.frequencies import WordFrequencies
@@ -20,6 +20,7 @@ from tellapart.metrics.measures.measure import Measure, Score
 from tellapart.metrics.scoring_inputs import LOOK_ALIKES, ScoringInputs, no_search_for_cycles
 from tellapart.metrics.statistics import Statistics
 from tellapart.metrics.training_captions import TrainingCaptions
+from tellapart.printable import counted
 from tellapart.progress import Progress
 from tellapart.version import __version__
 
