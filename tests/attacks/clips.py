@@ -40,6 +40,25 @@ def truncated(folder):
     return file
 
 
+def _cut(folder, name, **how):
+    """The first two thirds of a whole clip of a format without a list of frames at its beginning."""
+    file = write_clip(folder / name, 60, **how)
+    file.write_bytes(file.read_bytes()[: file.stat().st_size * 2 // 3])
+    return file
+
+
+def truncated_mkv(folder):
+    return _cut(folder, "truncated.mkv")
+
+
+def truncated_webm(folder):
+    return _cut(folder, "truncated.webm", codec="libvpx-vp9")
+
+
+def truncated_avi(folder):
+    return _cut(folder, "truncated.avi", codec="mpeg4", b_frames=0)
+
+
 def audio_only(folder):
     return write_clip(folder / "audio.mp4", [], sound=np.sin(np.arange(16000) / 20))
 
@@ -96,7 +115,7 @@ def concatenation(folder):
 
 
 REFUSED = (
-    *(empty, text, header_only, truncated, audio_only, zero_frames),
+    *(empty, text, header_only, truncated, truncated_mkv, truncated_webm, truncated_avi, audio_only, zero_frames),
     *(garbage_frames, unknown_codec, huge, playlist, concatenation),
 )
 

@@ -28,7 +28,8 @@ def reason(file):
 def test_the_reason_says_what_is_wrong(tmp_path):
     assert reason(made.audio_only(tmp_path)) == "has sound but no video"
     assert reason(made.zero_frames(tmp_path)) == "has no frames"
-    assert reason(made.truncated(tmp_path)) == "is cut short: its last frames are not in the file"
+    for make in (made.truncated, made.truncated_mkv, made.truncated_webm, made.truncated_avi):
+        assert reason(make(tmp_path)) == "is cut short: its last frames are not in the file"
     assert reason(made.huge(tmp_path)) == "has frames of no size, or of more than 33 megapixels"
     assert reason(tmp_path) == "is a folder, not a photo"
     assert reason(tmp_path / "gone.mp4") == "there is no such file"

@@ -77,6 +77,13 @@ def test_a_clip_that_is_cut_short_is_as_long_as_what_is_left_of_it(tmp_path):
         assert numbers(clip.frames(range(len(clip) - 3))) == list(range(len(clip) - 3))
 
 
+def test_a_recording_that_does_not_say_how_long_it_is_ends_where_it_ends(tmp_path):
+    file = write_clip(tmp_path / "a.mkv", 60, format="matroska", options={"live": "1"})
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    with open_clip(file) as clip:
+        assert 10 <= len(clip) <= 45
+
+
 def test_a_frame_costs_the_way_from_its_key_frame_and_no_more(tmp_path, monkeypatch):
     decoded = []
     following = clips._Video._next

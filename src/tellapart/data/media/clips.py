@@ -38,6 +38,7 @@ _DECODER_BYTES = 32  # of a pixel: up to 17 frames are kept as references, in 4:
 # Formats that name other files or addresses (playlists, concatenations, scripts) are not among them.
 _FORMATS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,mpegvideo,flv,asf,ogg"
 
+_CUT_SHORT = "is cut short: its last frames are not in the file"
 _ROUNDING = 1e-6  # seconds: the time of a frame, as a fraction, is not below itself
 
 RGB = NDArray[np.uint8]  # (H, W, 3)
@@ -161,7 +162,7 @@ class _Video(Clip):
         """
         entries = self._stream.index_entries
         if len(entries) and entries[-1].pos + entries[-1].size > length:
-            raise BadPhoto(self._file, "is cut short: its last frames are not in the file")
+            raise BadPhoto(self._file, _CUT_SHORT)
         times, keys, end = array("q"), dict[int, int](), 0
         for packet in packets(self._container, self._stream):
             time = packet.dts if packet.pts is None else packet.pts
@@ -175,6 +176,8 @@ class _Video(Clip):
                 raise BadPhoto(self._file, f"has more than {MAX_FRAMES // 10**6} million frames")
         if not times:
             raise BadPhoto(self._file, "has no frames")
+        if _declared_length(self._file) > length:
+            raise BadPhoto(self._file, _CUT_SHORT)
         found = np.unique(np.frombuffer(times, np.int64))
         if end <= found[-1] and len(found) > 1:  # no duration is given for frames: the last one is as long as the mean
             end = int(found[-1] + (found[-1] - found[0]) // (len(found) - 1))
@@ -336,11 +339,34 @@ def is_clip(file: str | os.PathLike[str]) -> bool:
     return named_as_clip(file) and not head.startswith(_PHOTO_HEADS)
 
 
+def _declared_length(file: str | os.PathLike[str]) -> int:
+    """The bytes that an AVI or Matroska file says it has, as far as its header does; other formats list their frames, or
+    end anywhere.  Damage to what it says of their durations does no harm."""
+    with photos.open_file(file, most=None) as (handle, _):
+        head = handle.read(1 << 12)
+    if head.startswith(b"RIFF"):
+        return 8 + int.from_bytes(head[4:8], "little")
+    place = 0
+    while head.startswith(_EBML) and place < len(head):
+        name, after = head[place : place + 4], place + 4
+        if name not in (_EBML, _SEGMENT):  # of Matroska's top level; another, such as a Void, has a shorter name
+            name, after = head[place : place + 1], place + 1
+        width = 9 - head[after].bit_length() if after < len(head) else 9
+        if width > 8:
+            break
+        size = int.from_bytes(head[after : after + width], "big") - (1 << 7 * width)
+        if name == _SEGMENT:
+            return after + width + size if size < (1 << 7 * width) - 1 else 0  # all ones: a stream of unknown length
+        place = after + width + size
+    return 0
+
+
 def named_as_clip(file: str | os.PathLike[str]) -> bool:
     return file_of(file).suffix.lower() in CLIP_SUFFIXES
 
 
-_CLIP_HEADS = (b"\x1aE\xdf\xa3", b"FLV\x01", b"0&\xb2u\x8ef\xcf\x11", b"OggS", b"\0\0\x01\xba", b"\0\0\x01\xb3")
+_EBML, _SEGMENT = b"\x1aE\xdf\xa3", b"\x18S\x80g"
+_CLIP_HEADS = (_EBML, b"FLV\x01", b"0&\xb2u\x8ef\xcf\x11", b"OggS", b"\0\0\x01\xba", b"\0\0\x01\xb3")
 _ATOMS = (b"moov", b"mdat", b"wide", b"pnot")
 _PHOTO_HEADS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BM", b"II", b"MM")
 
