@@ -1,6 +1,8 @@
 """Sidecars, captions, photos, journals and pages of others in the way of `write` and `alt`: nothing is lost."""
 
+import base64
 import errno
+import hashlib
 import json
 import os
 import pkgutil
@@ -10,6 +12,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from tellapart import files
+from tellapart.data.media.identity import identify
 from tellapart.errors import BadPhoto
 from tellapart.writing import alt, in_file, xmp
 
@@ -182,6 +185,67 @@ def test_a_journal_of_others_is_refused(tellapart, photo, line):
     code, _, err = tellapart("write", "c.jsonl", "--undo")
     assert code == 2
     assert "c.jsonl.journal: line 1" in err
+
+
+def sha256(data):
+    return data if data is None else hashlib.sha256(data).hexdigest()
+
+
+def change(file, before, after):
+    """A line of a journal that makes `before` of `after`, or of no file where there was none."""
+    back = [[0, len(after), base64.b64encode(before).decode()]] if before is not None else []
+    row = {"file": str(file), "before": sha256(before), "after": sha256(after), "back": back, "time": 1}
+    return json.dumps(row) + "\n"
+
+
+@pytest.mark.parametrize("where", ["outside", "inside", "through a link", "beside a photo outside", "a photo"])
+def test_a_forged_journal_changes_nothing_of_others(tellapart, photo, tmp_path_factory, where):
+    outside = tmp_path_factory.mktemp("project")
+    folder = {"inside": photo.parent, "through a link": photo.parent.parent / "link", "a photo": photo.parent}.get(
+        where, outside
+    )
+    (photo.parent.parent / "link").symlink_to(outside)
+    files_of_others = [folder / "requirements.txt", folder / "LICENSE.txt"]
+    if where == "a photo":
+        files_of_others = [folder / "a.png", folder / "b.png"]
+    for file in files_of_others:
+        file.write_bytes(b"precious")
+        if where in ("beside a photo outside", "through a link"):
+            file.with_suffix(".jpg").write_bytes(photo.read_bytes())
+    # Even if the captions name the photo: it is not the one that was captioned, or nothing says what that showed.
+    key = "0" * 16 + "-00000000-00000000"
+    listed(*({"file": str(file.with_suffix(".jpg")), "caption": "a dog", "key": key} for file in files_of_others[:1]))
+    one, other = files_of_others
+    forged = change(one, b"evil", b"precious") + change(other, None, b"precious")
+    files.Path("c.jsonl.journal").write_text(forged)
+    code, out, _ = tellapart("write", "c.jsonl", "--undo", "--dry-run")
+    assert where == "a photo" or (code, out) == (1, "")
+    code, _, err = tellapart("write", "c.jsonl", "--undo")
+    assert code == 1
+    assert err.endswith("0 files as before; 2 changes not taken back\n")
+    assert [file.read_bytes() for file in files_of_others] == [b"precious"] * 2
+    assert files.Path("c.jsonl.journal").read_text() == forged
+
+
+def test_what_was_written_beside_a_captioned_photo_elsewhere_is_taken_back(tellapart, photo, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "b.jpg").write_bytes(photo.read_bytes())
+    key = f"{identify(photo).picture[:16]}-00000000-00000000"
+    row = {"file": str(elsewhere / "b.jpg"), "caption": "a dog", "key": key}
+    for options in ((), ("--txt",), ("--in-file",)):
+        listed(row)
+        assert tellapart("write", "c.jsonl", *options)[0] == 0
+        assert tellapart("write", "c.jsonl", "--undo")[0] == 0
+        assert [path.name for path in elsewhere.iterdir()] == ["b.jpg"]
+        tellapart("write", "c.jsonl", *options)
+        files.Path("c.jsonl").write_text("")
+        code, _, err = tellapart("write", "c.jsonl", "--undo")
+        assert code == 1
+        assert "is outside the current folder and that of the captions" in err
+        os.chdir(elsewhere)
+        assert tellapart("write", photo.parent.parent / "c.jsonl", "--undo")[0] == 0
+        os.chdir(photo.parent.parent)
+    assert (elsewhere / "b.jpg").read_bytes() == photo.read_bytes()
 
 
 # Photos

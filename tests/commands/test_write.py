@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -152,6 +153,16 @@ def test_our_text_files_are_replaced_and_those_of_people_are_not(tellapart, phot
     assert tellapart("write", "captions.jsonl", "--undo")[0] == 0  # of all three runs
     assert (photos / "a.txt").read_text() == "by Anna"
     assert not (photos / "b.txt").exists()
+
+
+def test_undo_gives_photos_the_time_back_that_they_had(tellapart, photos):
+    captions(photos)
+    for path in photos.iterdir():
+        os.utime(path, ns=(10**18, 10**18 + 123_000))
+    tellapart("write", "captions.jsonl", "--in-file")
+    assert (photos / "a.jpg").stat().st_mtime_ns > 10**18 + 123_000  # other programs see that it changed
+    tellapart("write", "captions.jsonl", "--undo")
+    assert {path.stat().st_mtime_ns for path in photos.iterdir()} == {10**18 + 123_000}
 
 
 def test_undo_leaves_what_changed_since_and_takes_back_the_rest(tellapart, photos):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,20 +98,25 @@ def _run(writer: Writer, number: int, without: int, *, dry_run: bool) -> int:
     return 1 if len(failed) else 0
 
 
-def _undo(captions: Path, *, dry_run: bool) -> int:
+def _undo(path: Path, *, dry_run: bool) -> int:
     from tellapart.writing.journal import Journal
+    from tellapart.writing.write import Captions
 
-    journal = Journal(captions)
+    journal = Journal(path)
     if not journal.path.exists():
         raise UserError(f"{journal.path}: there is no such file, so there is nothing to undo.")
-    if dry_run:
-        journal.read()
-        for file in dict.fromkeys(change.file for change in reversed(journal.changes)):
-            print_row(str(file), "restore")
-        return 0
-    with journal.held():
-        restored, problems = journal.undo()
+    captions = Captions(path)
+    with suppress(UserError):  # what was written can be taken back without them, too
+        captions = Captions.read(path)
+    with nullcontext() if dry_run else journal.held():
+        if dry_run:
+            journal.read()
+        restored, problems = journal.undo(captions.shown_by, dry_run=dry_run)
+    for file in restored if dry_run else ():
+        print_row(str(file), "restore")
     for problem in problems:
         print_message(problem)
-    print_message(f"{restored} file{'' if restored == 1 else 's'} as before; {len(problems)} changes not taken back")
+    if not dry_run:
+        count = f"{len(restored)} file{'' if len(restored) == 1 else 's'} as before"
+        print_message(f"{count}; {len(problems)} changes not taken back")
     return 1 if problems else 0

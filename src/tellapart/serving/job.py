@@ -210,5 +210,5 @@ def undo_writing(job: Job, folder: Path) -> None:
         raise UserError("nothing has been written, so there is nothing to undo.")
     job.begin("restoring", 0)
     with journal.held():
-        restored, problems = journal.undo()
-    job.result = {"counts": {"restored": restored, "failed": len(problems)}, "problems": problems[:_SHOWN]}
+        restored, problems = journal.undo(Captions(folder / REVIEWED).shown_by)
+    job.result = {"counts": {"restored": len(restored), "failed": len(problems)}, "problems": problems[:_SHOWN]}

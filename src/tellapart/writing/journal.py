@@ -7,15 +7,17 @@ import binascii
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tellapart import files
+from tellapart.data.media.clips import named_as_clip
+from tellapart.data.media.identity import picture_sha256
 from tellapart.data.media.photos import PHOTO_SUFFIXES
-from tellapart.errors import UserError
+from tellapart.errors import UserError, unexpected
 from tellapart.writing import edits
 from tellapart.writing.edits import Edit
 
@@ -28,6 +30,7 @@ class Change:
     before: str | None  # SHA-256; none: there was no such file
     after: str
     back: list[Edit]  # makes what was there of what was written
+    time: int | None  # when what was there had been modified, in nanoseconds
 
 
 class Journal:
@@ -35,6 +38,7 @@ class Journal:
 
     def __init__(self, captions: Path):
         self.path = captions.with_name(f"{captions.name}.journal")
+        self.roots = [files.real(Path()), files.real(captions).parent]  # where what nothing else vouches for may lie
         self.changes: list[Change] = []
         self._written: set[tuple[str, str]] = set()
 
@@ -59,42 +63,94 @@ class Journal:
     def change(self, file: Path, before: bytes | None, after: bytes, made: Sequence[Edit]) -> None:
         """Note it, then make it."""
         back = [] if before is None else edits.inverse(before, made)
-        change = Change(file, None if before is None else _sha256(before), _sha256(after), back)
+        time = None if before is None else file.stat().st_mtime_ns
+        change = Change(file, None if before is None else _sha256(before), _sha256(after), back, time)
         files.append(self.path, _line(change))
         self.changes.append(change)
         self._written.add((str(file), change.after))
         files.replace(file, after)
 
-    def undo(self) -> tuple[int, list[str]]:
-        """Take back all changes, the last first: how many files are as they were, and sentences on the others."""
-        stay, problems, done = list[Change](), list[str](), set[Path]()
+    def undo(self, captioned: Callable[[Path], bool], *, dry_run: bool = False) -> tuple[list[Path], list[str]]:
+        """Take back all changes, the last first: the files that are as they were, and sentences on the others.
+
+        captioned  whether a file is a photo whose caption these are: outside of our roots, only such are believed in
+        """
+        stay, problems, done, media = list[Change](), list[str](), dict[Path, None](), _Media(captioned)
         for change in reversed(self.changes):
             try:
-                _take_back(change)
-                done.add(change.file)
+                self._check(change, media)
+                if not dry_run:
+                    _take_back(change)
+                done[change.file] = None
             except UserError as error:
                 stay.insert(0, change)
                 problems.append(str(error))
-        if stay:
+            except Exception as error:
+                stay.insert(0, change)
+                problems.append(str(unexpected(change.file, error)))
+        if not dry_run and stay:
             files.replace(self.path, b"".join(map(_line, stay)))
-        else:
+        elif not dry_run:
             self.path.unlink()
-        return len(done - {change.file for change in stay}), problems
+        return [file for file in done if file not in {change.file for change in stay}], problems
+
+    def _check(self, change: Change, media: _Media) -> None:
+        """That it is of a photo that may be written for: the journal may be a stranger's."""
+        file, photos = change.file, media.of(change.file)
+        if not photos:
+            raise UserError(f"{file}: there is no photo that it belongs to, so it is left as it is.")
+        if files.real(file.parent) != file.parent:
+            raise UserError(f"{file}: its folder has become a link, so it is left as it is.")
+        if not any(file.is_relative_to(root) for root in self.roots) and not any(map(media.captioned, photos)):
+            raise UserError(
+                f"{file}: is outside the current folder and that of the captions, so it is left as it is; run the "
+                "command in its folder."
+            )
 
     def _change(self, line: bytes, number: int) -> Change:
         try:
             row: dict[str, Any] = json.loads(line)
             back = [Edit(start, end, base64.b64decode(data, validate=True)) for start, end, data in row["back"]]
-            change = Change(Path(row["file"]), row["before"], row["after"], back)
+            change = Change(Path(row["file"]), row["before"], row["after"], back, row["time"])
             if not all(isinstance(place, int) for edit in back for place in edit[:2]):
                 raise ValueError
             if not isinstance(change.after, str) or not isinstance(change.before, str | None):
+                raise ValueError
+            if not isinstance(change.time, int | None) or not 0 <= (change.time or 0) < 1 << 63:
                 raise ValueError
         except (ValueError, KeyError, TypeError, RecursionError, binascii.Error):
             raise UserError(f"{self.path}: line {number} is not of a journal of `tellapart write`.") from None
         if not change.file.is_absolute() or change.file.suffix.lower() not in _WRITTEN:
             raise UserError(f"{self.path}: line {number} names a file that `tellapart write` never writes.")
         return change
+
+
+class _Media:
+    """The photos and clips that files belong to."""
+
+    def __init__(self, captioned: Callable[[Path], bool]):
+        self.captioned = captioned
+        self._in: dict[Path, dict[str, list[Path]]] = {}  # folder -> stem -> those with it
+
+    def of(self, file: Path) -> list[Path]:
+        if file.suffix.lower() in PHOTO_SUFFIXES:
+            return [file]
+        long = file.with_suffix("")
+        if files.is_file(long) and (_is_media(long) or self.captioned(long)):
+            return [long]
+        return self._folder(file.parent).get(file.stem, [])
+
+    def _folder(self, folder: Path) -> dict[str, list[Path]]:
+        if folder not in self._in:
+            stems = self._in[folder] = {}
+            for name in os.listdir(folder) if files.is_folder(folder) else ():  # noqa: PTH208 - names
+                if _is_media(Path(name)):
+                    stems.setdefault(Path(name).stem, []).append(folder / name)
+        return self._in[folder]
+
+
+def _is_media(path: Path) -> bool:
+    return path.suffix.lower() in PHOTO_SUFFIXES or named_as_clip(path)
 
 
 def _take_back(change: Change) -> None:
@@ -107,8 +163,12 @@ def _take_back(change: Change) -> None:
     before = b"" if now is None else edits.apply(now, change.back)
     if file.is_symlink() or found != change.after or (change.before is not None and _sha256(before) != change.before):
         raise UserError(f"{file}: the file has changed since it was written, so it is left as it is.")
+    if _is_media(file) and (change.before is None or picture_sha256(before) != picture_sha256(now or b"")):
+        raise UserError(f"{file}: `tellapart write` never changed this picture, so it is left as it is.")
     if change.before is not None:
         files.replace(file, before)
+        if change.time is not None:
+            os.utime(file, ns=(file.stat().st_atime_ns, change.time))
         return
     try:
         file.unlink()
@@ -118,7 +178,7 @@ def _take_back(change: Change) -> None:
 
 def _line(change: Change) -> bytes:
     back = [(start, end, base64.b64encode(data).decode("ascii")) for start, end, data in change.back]
-    row = {"file": str(change.file), "before": change.before, "after": change.after, "back": back}
+    row = {"file": str(change.file), "before": change.before, "after": change.after, "back": back, "time": change.time}
     return (json.dumps(row) + "\n").encode("ascii")
 
 

@@ -78,6 +78,11 @@ class Captions:
             raise UserError(f"{path}: has no caption.")
         return captions
 
+    def shown_by(self, file: Path) -> bool:
+        """Whether a photo is one of these, by what it shows and not by its name alone."""
+        keys = _keys(self.rows.get(str(file), {}).values())
+        return bool(keys) and all(key == identify(file).picture[:16] for key in keys)
+
     def _located(self, name: str) -> str:
         """As it is named from here, or else from the folder of the captions."""
         beside = self.path.parent / name
@@ -87,7 +92,6 @@ class Captions:
 class Writer:
     def __init__(self, captions: Captions, kind: Kind, *, naming: Naming = "auto", replace: bool = False):
         self._captions, self._kind, self._naming, self._replace = captions, kind, naming, replace
-        self._roots = [files.real(Path()), files.real(captions.path).parent]
         self._date = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         self._taken: dict[Path, str] = {}  # target -> photo
         self._photos_in: dict[Path, dict[str, int]] = {}  # folder -> stem -> number of photos with it
@@ -144,13 +148,13 @@ class Writer:
 
     def _check(self, photo: str, place: Path, rows: Iterable[Row]) -> None:
         """That it is a photo, and the one that was captioned."""
-        known = [found[1] for row in rows if (found := KEY.fullmatch(str(row.get("key", "")))) and found[2]]
+        known = _keys(rows)
         picture = identify(photo).picture
         if any(key != picture[:16] for key in known):
             raise BadPhoto(photo, "the picture has changed since it was captioned; caption it again")
         if known:
             return
-        if not any(place.is_relative_to(root) for root in self._roots):
+        if not any(place.is_relative_to(root) for root in self.journal.roots):
             raise BadPhoto(photo, "is outside the current folder and that of the captions, so it is left alone")
         if place.suffix.lower() not in PHOTO_SUFFIXES:
             raise BadPhoto(photo, "its name is not that of a photo")
@@ -210,6 +214,11 @@ class Writer:
                 if name.suffix.lower() in PHOTO_SUFFIXES:
                     counts[name.stem] = counts.get(name.stem, 0) + 1
         return self._photos_in[place.parent].get(place.stem, 0)
+
+
+def _keys(rows: Iterable[Row]) -> list[str]:
+    """What the photo showed when it was captioned, as far as rows say so."""
+    return [found[1] for row in rows if (found := KEY.fullmatch(str(row.get("key", "")))) and found[2]]
 
 
 def _names(folder: Path) -> Sequence[Path]:
