@@ -4,10 +4,13 @@ import json
 from dataclasses import replace
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
+from tellapart import models, numerics
 from tellapart.commands.train import parse
 from tellapart.data.readers import folder
+from tellapart.models import base
 from tellapart.recipe import EncoderConfig, LoraConfig
 from tellapart.recipe_files import shipped
 from tellapart.training.build import run
@@ -115,3 +118,36 @@ def test_blip_learns_over_its_tower_and_the_run_is_a_model(small, tmp_path, phot
     code, said, err = tellapart("caption", photo_folder / "0.png", "--model", out)  # its base lies beside it
     assert code == 0, err
     assert said.startswith(str(photo_folder / "0.png"))
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_blip_learns_by_small_steps_in_bf16_too(small, tmp_path, monkeypatch, rank):
+    """A step of 1e-7 is nothing to a weight that is kept in bf16.  As on a graphics card, where that is the default."""
+    pytest.importorskip("transformers", reason="BLIP is loaded with transformers")
+    from support import tiny_vlms
+
+    blip, cpu = tiny_vlms.blip(tmp_path / "blip"), torch.device("cpu")
+    given = replace(small("discritune/blip"), captioner="vision_language", model={}, encoder=EncoderConfig())
+    recipe = replace(given, init_from=str(blip), lora=LoraConfig(rank), dtype="auto", epochs=10, max_steps=3)
+    began = dict(base.start(str(blip), cpu).captioner.named_parameters())
+    with monkeypatch.context() as card:
+        choose = numerics.choose_dtype
+        card.setattr(
+            numerics, "choose_dtype", lambda device, wanted="auto": choose(device, wanted.replace("auto", "bf16"))
+        )
+        assert run(recipe, tmp_path / "run").recipe.dtype == "bf16"
+        in_bf16 = models.load(blip, cpu)
+    learned = load_file(tmp_path / "run" / "best.safetensors")
+    assert {tensor.dtype for tensor in learned.values()} == {torch.float32}
+    zero = torch.zeros(())  # where B of LoRA begins; A only follows it
+    moved = [
+        (tensor != (zero if rank else began[name])).float().mean()
+        for name, tensor in learned.items()
+        if tensor.numel() > 1 and not name.endswith("lora_a")
+    ]
+    assert sum(moved) / len(moved) > 0.8
+    in_fp32 = models.load(blip, cpu)  # and so the cache of its features is the same, and the run opens here
+    assert in_bf16.captioner.network.dtype != in_fp32.captioner.network.dtype
+    assert in_bf16.sha256 == in_fp32.sha256
+    assert in_bf16.encoder.identity == in_fp32.encoder.identity
+    assert models.load(tmp_path / "run", cpu).captioner.network.dtype == torch.float32

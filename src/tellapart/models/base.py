@@ -16,6 +16,7 @@ from tellapart import files, models, paths
 from tellapart.captioners.lora import add_lora
 from tellapart.captioners.vision_language import Generates
 from tellapart.errors import UserError
+from tellapart.models import vision_language
 from tellapart.recipe import LoraConfig
 
 VISION_LANGUAGE = "vision_language"  # the captioner of a recipe that starts from a model of transformers
@@ -35,8 +36,8 @@ def make_trainable(captioner: nn.Module, lora: LoraConfig) -> None:
 
 
 def start(name: str, device: torch.device) -> models.Model:
-    """The model that a run is to train over."""
-    model = models.load(name, device)
+    """The model that a run is to train over, in fp32: bf16 is too coarse for small steps, and so only computed in."""
+    model = models.load(name, device, dtype="fp32" if vision_language.is_one(models.find(name)) else None)
     if isinstance(model.captioner, Generates):
         raise UserError(f"{name}: this model can only be asked by transformers' generate, and cannot be trained.")
     return model

@@ -76,14 +76,14 @@ class Loaded:
         self.source, self.device = source, device
         self.folder = pretrained.find(source, INSTALL)
         self.kind = _refuse_others(source, self.folder)
-        self.dtype = numerics.choose_dtype(device, dtype if dtype != "auto" or device.type == "cuda" else "fp32")
+        weights = numerics.DTYPES[numerics.choose_dtype(device, dtype)]
         with _explained(source, "processor"):
             self.tokenizer, self.photos, self.processor = _processor(self.folder, self.kind)
         config = files.read_json(self.folder / "config.json")
         usual = config.get(OWN_PROMPT, PROMPTS.get(self.kind, PROMPT))
         self.prompt = str(usual if prompt is None else prompt)
         self.network, missing = pretrained.read_network(
-            source, self.folder, "AutoModelForImageTextToText", "model", numerics.DTYPES[self.dtype]
+            source, self.folder, "AutoModelForImageTextToText", "model", weights
         )
         pretrained.refuse_incomplete(source, missing)
         with numerics.memory_of(device, source):
@@ -91,8 +91,8 @@ class Loaded:
         self.sha256 = self._digest()
 
     def _digest(self) -> str:
-        """Of all that captions depend on beside the photo."""
-        digest = hashlib.sha256(f"{self.dtype} {self.prompt}\n".encode())
+        """Of all that captions depend on beside the photo, but for what this machine rounds."""
+        digest = hashlib.sha256(f"{self.prompt}\n".encode())
         for file in sorted(self.folder.iterdir()):
             if file.suffix in (".safetensors", ".json", ".jinja", ".model"):
                 with file.open("rb") as handle:
