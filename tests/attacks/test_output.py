@@ -142,7 +142,7 @@ def test_names_of_photos_forge_no_rows_of_a_table(caption, tmp_path, monkeypatch
     for _ in range(2):  # the second run finds them all
         code, _, err = caption(*files, "--out", "../o.csv")
         assert code == 0
-    assert "5 of them from before" in err
+    assert "5 kept" in err
     assert len(cells_of(tmp_path / "o.csv")) == 6
     assert [row["file"] for row in CaptionsFile(tmp_path / "o.csv").rows] == files
 

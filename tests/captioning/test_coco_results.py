@@ -41,7 +41,7 @@ def test_a_second_run_makes_no_caption_again_and_keeps_what_people_wrote(caption
     rows.write_text("".join(json.dumps(row) + "\n" for row in edited))
     code, _, err = caption(file, "--split", "test", "--out", out)
     assert code == 0
-    assert "5 of them from before; 1 edited by hand" in err
+    assert "5 kept; 1 edited by hand" in err
     assert {"image_id": ids[2], "caption": "our dog Rex"} in json.loads(out.read_text())
 
 

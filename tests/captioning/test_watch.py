@@ -101,8 +101,7 @@ def run(arrivals, out, events):
             asked.extend(Path(file).name for file in files)
             yield from (Caption(file, f"caption of {Path(file).name}", -1.0) for file in files)
 
-        # the collection, and with it the settings, changes as photos come
-        write(CaptionSource(speak, f"among {len(asked)} photos"), new, CaptionsFile(out), keep_all=True)
+        write(CaptionSource(speak, "a captioner"), new, CaptionsFile(out))
 
     waiting = iter(events)
 

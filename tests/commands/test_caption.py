@@ -130,7 +130,7 @@ def test_what_is_done_is_not_done_again(caption, photo_folder, tmp_path):
     code, _, err = caption(photo_folder, "--out", out)
     assert code == 0
     assert out.read_text() == marked
-    assert "6 of them from before" in err
+    assert "6 kept" in err
 
 
 def test_another_photo_under_the_same_name_is_captioned_again(caption, photo_folder, tmp_path):
@@ -173,7 +173,7 @@ def test_a_row_that_a_kill_cut_off_is_made_again(caption, photo_folder, tmp_path
     out.write_bytes(whole[:-20])
     code, _, err = caption(photo_folder, "--out", out)
     assert code == 0
-    assert "5 of them from before" in err
+    assert "5 kept" in err
     lines, before = out.read_text().splitlines(), whole.decode().splitlines()
     assert lines[:-1] == before[:-1]
     assert lines[-1].split("logprob")[0][:100] == before[-1].split("logprob")[0][:100]

@@ -6,6 +6,10 @@ import shutil
 
 import pytest
 
+from tellapart.captioning import resume
+from tellapart.captioning.rows import CaptionsFile
+from tellapart.data.items import Input
+
 
 @pytest.fixture(autouse=True)
 def cache(own_cache):
@@ -53,17 +57,63 @@ def test_the_same_request_gives_the_same_rows_and_a_second_one_has_nothing_to_do
     assert (tmp_path / "one.jsonl").read_bytes() == (tmp_path / "other.jsonl").read_bytes()
     code, _, err = among("--out", tmp_path / "one.jsonl")
     assert code == 0
-    assert "6 of them from before" in err
+    assert "6 kept" in err
 
 
-def test_another_collection_or_strength_makes_rows_anew(among, photo_folder, tmp_path):
+def test_another_strength_makes_rows_anew_and_another_collection_only_if_asked(among, photo_folder, tmp_path):
     among("--out", tmp_path / "out.jsonl")
     _, _, err = among("--strength", 3, "--out", tmp_path / "out.jsonl")
-    assert "from before" not in err
+    assert "6 made anew (another model or other settings)" in err
     part = sorted(photo_folder.iterdir())[:3]
     _, _, err = among("--strength", 3, "--out", tmp_path / "out.jsonl", among=part)
-    assert "from before" not in err
+    assert "6 kept" in err
+    _, _, err = among("--strength", 3, "--out", tmp_path / "out.jsonl", "--again", among=part)
+    assert "6 made anew (--again)" in err
     assert {len(row["look_alikes"]) for row in rows(tmp_path / "out.jsonl")} == {2, 3}
+
+
+@pytest.mark.parametrize("contrast", ["captions", "words"])
+@pytest.mark.parametrize("name", ["o.jsonl", "o.csv"])
+def test_captions_stay_when_the_collection_grows_and_new_ones_are_told_apart_from_them(
+    among, photo_folder, tmp_path, contrast, name
+):
+    out, options = tmp_path / name, ("--contrast", contrast)
+    new = photo_folder / "5.png"
+    new.rename(tmp_path / "5.png")
+    among(*options, "--out", out)
+    before = CaptionsFile(out).rows
+    (tmp_path / "5.png").rename(new)
+    by_itself = among(*options)[1].splitlines()[-1].split("\t")[1]  # in so small a collection all are look-alikes
+    _, _, err = among(*options, "--out", out)
+    *kept, added = CaptionsFile(out).rows
+    assert kept == before
+    assert "5 kept (--again makes them anew), 1 new" in err
+    assert added["file"].endswith("5.png")
+    assert len(added["look_alikes"]) == 5
+    if contrast == "captions":
+        assert added["caption"] not in {row["caption"] for row in before}
+        assert added["caption"] == by_itself
+
+
+def test_again_makes_all_but_what_people_decided_and_goes_on_where_it_was_stopped(among, photo_folder, tmp_path):
+    out = tmp_path / "out.jsonl"
+    among("--out", out)
+    file = CaptionsFile(out)
+    made = [row["caption"] for row in file.rows]
+    theirs = [{"caption": "mine"}, {"review": "approved", "logprob": -9.0}, *[{"logprob": -9.0}] * 4]
+    file.keep([row | mark for row, mark in zip(file.rows, theirs, strict=True)])
+    _, _, err = among("--again", "--out", out)
+    found = rows(out)
+    again = [row["caption"] for row in found]
+    assert again[:2] == ["mine", made[1]]
+    assert [row["logprob"] == -9.0 for row in found[1:]] == [True, False, False, False, False]
+    assert "2 kept, 4 made anew (--again)" in err
+
+    stopped = resume.arrange(found, {str(f): Input(str(f)) for f in sorted(photo_folder.iterdir())}, "", again=True)
+    CaptionsFile(out).keep(stopped.all())  # what a kill leaves behind before the first is made
+    _, _, err = among("--out", out)
+    assert "2 kept, 4 made anew (--again)" in err
+    assert [row["caption"] for row in rows(out)] == again
 
 
 def test_captions_depend_on_other_photos_only_where_a_look_alike_has_the_caption_already(
@@ -128,7 +178,7 @@ def test_a_table_keeps_look_alikes_and_gap(among, tmp_path):
     table = list(csv.DictReader((tmp_path / "out.csv").open()))
     assert all(len(json.loads(row["look_alikes"])) == 5 and float(row["gap"]) < 2 for row in table)
     _, _, err = among("--out", tmp_path / "out.csv")
-    assert "6 of them from before" in err
+    assert "6 kept" in err
 
 
 def test_contrast_at_each_word_is_the_other_method(among, tmp_path):

@@ -70,7 +70,7 @@ def test_segments_have_a_row_each_with_their_times_and_are_resumed(caption, tmp_
         Image.fromarray(frame(number)).save(tmp_path / "photo.png")
         assert caption(tmp_path / "photo.png")[1].split("\t")[1].strip() == row["caption"]
     before = (tmp_path / "a.jsonl").read_bytes()
-    assert "3 of them from before" in caption(clip, "--segments", "1", "--out", tmp_path / "a.jsonl")[2]
+    assert "3 kept" in caption(clip, "--segments", "1", "--out", tmp_path / "a.jsonl")[2]
     assert (tmp_path / "a.jsonl").read_bytes() == before
 
 
@@ -157,7 +157,7 @@ def test_by_default_clips_have_a_captioner_of_their_own(
     )
     assert both == [clips[0], photos[1], clips[2]]
     assert both != photos
-    assert "3 of them from before" in tellapart("caption", files, *more, "--out", tmp_path / "both.jsonl")[2]
+    assert "3 kept" in tellapart("caption", files, *more, "--out", tmp_path / "both.jsonl")[2]
 
 
 def test_serve_has_the_same_default(tellapart, tmp_path, small_model, of_clips, monkeypatch):

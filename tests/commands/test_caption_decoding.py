@@ -140,10 +140,10 @@ def test_other_settings_make_rows_anew_and_the_same_ones_do_not(caption, photo_f
     asked += [("--n-best", 3, "--diverse", 3, "--diversity", 2), ("--views", 2), ("--views", 3)]
     for settings in asked:
         _, _, err = caption(photo_folder / "0.png", *settings, "--out", out)
-        assert "from before" not in err
+        assert "kept" not in err
         kinds.add(rows_of(out)[0]["key"])
         _, _, err = caption(photo_folder / "0.png", *settings, "--out", out)
-        assert "1 of them from before" in err
+        assert "1 kept" in err
     assert len(kinds) == len(asked)
 
 
@@ -199,7 +199,7 @@ def test_an_ensemble_captions_and_its_rows_depend_on_all_members(
     for name in (small_model, other_model, f"{small_model}+{other_model}", f"{small_model}+{small_model}"):
         code, _, err = tellapart("caption", photo_folder, "--model", name, "--out", tmp_path / "o.jsonl")
         assert code == 0, err
-        assert "from before" not in err
+        assert "kept" not in err
         said[name] = [(row["caption"], row["logprob"]) for row in rows_of(tmp_path / "o.jsonl")]
     one, other, both, twice = said.values()
     assert both not in (one, other)
@@ -236,7 +236,7 @@ def test_one_view_is_what_there_was_before(caption, photo_folder, tmp_path):
     code, _, err = caption(photo_folder, "--views", 1, "--out", tmp_path / "o.jsonl")
     assert code == 0
     assert "6 captions" in err
-    assert "6 of them from before" in err
+    assert "6 kept" in err
     assert (tmp_path / "o.jsonl").read_bytes() == before
 
 
@@ -246,7 +246,7 @@ def test_a_run_with_views_that_was_cut_short_goes_on(caption, photo_folder, tmp_
     cut.write_text("".join(whole.read_text().splitlines(keepends=True)[:4]))
     code, _, err = caption(photo_folder, "--views", 3, "--out", cut)
     assert code == 0
-    assert "4 of them from before" in err
+    assert "4 kept" in err
     assert [(row["file"], row["caption"], row["key"]) for row in rows_of(cut)] == [
         (row["file"], row["caption"], row["key"]) for row in rows_of(whole)
     ]
@@ -269,7 +269,7 @@ def test_captions_are_chosen_among_those_of_all_views(caption, photo_folder, sma
     for count in (1, 2, 3):
         code, _, err = caption(*request, "--views", count, "--out", tmp_path / "o.jsonl")
         assert code == 0, err
-        assert "from before" not in err
+        assert "kept" not in err
         rows[count] = rows_of(tmp_path / "o.jsonl")
         assert all(len(row["look_alikes"]) == 5 for row in rows[count])
     assert len({row["logprob"] for one in rows.values() for row in one}) > 6

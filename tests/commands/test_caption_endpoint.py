@@ -45,7 +45,7 @@ def test_of_several_captions_one_of_the_same_photo_is_chosen(
         assert len(row["look_alikes"]) == 5
     asked = len(server.requests)
     code, _, err = tellapart("caption", *coloured_photos.values(), "--among", *coloured_photos.values(), *arguments)
-    assert "6 of them from before" in err
+    assert "6 kept" in err
     assert len(server.requests) == asked
 
 

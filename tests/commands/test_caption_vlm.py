@@ -37,7 +37,7 @@ def test_photos_are_captioned_and_told_apart(
     assert [row["file"] for row in found] == list(captions)
     assert all(row["caption"] and row["logprob"] < 0 and len(row["look_alikes"]) <= 5 for row in found)
     code, _, err = tellapart("caption", photo_folder, "--model", folders[kind], *among)
-    assert "6 of them from before" in err
+    assert "6 kept" in err
 
 
 def test_prompt_and_number_type_count(tellapart, folders, photo_folder, tmp_path):

@@ -143,7 +143,7 @@ def test_captions_are_made_once(compare, world, tmp_path):
     assert [len(rows.splitlines()) for rows in made] == [6, 6]
     code, _, err = compare(world / "xe", world / "gld", *request)
     assert code == 0
-    assert err.count("6 of them from before") == 2
+    assert err.count("6 kept") == 2
 
 
 def records(data):

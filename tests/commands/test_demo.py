@@ -99,7 +99,7 @@ def test_the_whole_story(demo, small, small_model, tmp_path):
     (out / "mine.txt").write_text("mine")
     code, _, err = demo("--out", out)  # a second time, the captions are there
     assert code == 0
-    assert f"{len(PHOTOS)} of them from before" in err
+    assert f"{len(PHOTOS)} kept" in err
     assert (out / "mine.txt").read_text() == "mine"
 
 

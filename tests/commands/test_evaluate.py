@@ -136,7 +136,7 @@ def test_captions_are_made_once_and_kept(evaluate, files, small_model, tmp_path)
     kept.write_text(kept.read_text().replace('"caption": "', '"caption": "KEPT '))
     code, _, err = evaluate(*request)
     assert code == 0
-    assert "12 of them from before" in err
+    assert "12 kept" in err
     second = json.loads((out / "results.json").read_text())["world"][small_model.name]
     assert second["AvgLen"] == pytest.approx(first["AvgLen"] + 1)
 

@@ -12,12 +12,12 @@ from tellapart.__main__ import main
 
 where, left, share, append = pathlib.Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), files.append
 
-def append_or_die(path, data):
+def append_or_die(path, data, **how):
     global left
     left -= path.is_relative_to(where)
     if left:
-        return append(path, data)
-    append(path, data[: int(share * len(data))])
+        return append(path, data, **how)
+    append(path, data[: int(share * len(data))], **how)
     os.kill(os.getpid(), signal.SIGKILL)
 
 files.append = append_or_die

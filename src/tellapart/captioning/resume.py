@@ -24,6 +24,8 @@ from tellapart.data.media.parts import file_of
 from tellapart.errors import BadPhoto
 from tellapart.parallel import ordered_map
 
+_NO_SETTINGS = "0" * 8  # in the key of a caption that is to be made anew
+
 
 @dataclass
 class Rows:
@@ -32,6 +34,9 @@ class Rows:
     of_photos: dict[str, list[Row]]
     others: list[Row] = field(default_factory=list)
     done: set[str] = field(default_factory=set)  # places of photos whose rows stay as they are
+    why: dict[str, str] = field(
+        default_factory=dict
+    )  # places of the others -> why a caption is made anew; "": there is none
     changed: list[str] = field(default_factory=list)  # files with a caption by hand, and another picture than it had
 
     def all(self) -> list[Row]:
@@ -60,10 +65,11 @@ def by_place(rows: Sequence[Row], photos: Mapping[str, Input]) -> Rows:
     return found
 
 
-def arrange(rows: Sequence[Row], photos: Mapping[str, Input], settings: str, *, keep_all: bool = False) -> Rows:
+def arrange(rows: Sequence[Row], photos: Mapping[str, Input], settings: str, *, again: bool = False) -> Rows:
     """Each row with the photo that it is of, named as this request names it, and marked if it is by hand.
 
-    keep_all  captions of what photos show now stay, of any model and settings
+    again  no caption stays but those that a person wrote or approved; the others are marked, so that a request without
+           this goes on with them
     """
     found = by_place(rows, photos)
     pictures = _pictures(
@@ -72,10 +78,14 @@ def arrange(rows: Sequence[Row], photos: Mapping[str, Input], settings: str, *, 
     _settle(found, photos, pictures, settings)
     for at, existing in found.of_photos.items():
         existing[:] = [_named(row, photos[at]) for row in existing]
+        if again:
+            existing[:] = map(_outdated, existing)
         picture = pictures.get(at)
-        stay = [row for row in chosen(existing) if is_by_hand(row) or _is_current(row, picture, settings, keep_all)]
+        stay = [row for row in chosen(existing) if is_by_hand(row) or _is_current(row, picture, settings)]
         if stay:
             found.done.add(at)
+        else:
+            found.why[at] = _why(existing, picture, settings)
         if picture and any(is_by_hand(row) and "key" in row and not _shows(row, picture, settings) for row in stay):
             found.changed.append(photos[at].file)
     return found
@@ -154,11 +164,30 @@ def _named(row: Row, photo: Input) -> Row:
     return named | {"edited": True} if is_by_hand(row) else named
 
 
-def _is_current(row: Row, picture: Identity | None, settings: str, keep_all: bool) -> bool:
+def _is_current(row: Row, picture: Identity | None, settings: str) -> bool:
     """Whether it was made of the photo as it is now, by the same model with the same settings or approved since."""
     key = _key(row)
     same_settings = key is not None and key[2] in (None, _sha256(settings)[:8])  # in the short form both are one
-    return "caption" in row and (same_settings or keep_all or is_approved(row)) and _shows(row, picture, settings)
+    return "caption" in row and (same_settings or is_approved(row)) and _shows(row, picture, settings)
+
+
+def _outdated(row: Row) -> Row:
+    """With a key that no settings have."""
+    key = _key(row)
+    if key is None or "caption" not in row or is_by_hand(row):
+        return row
+    return row | {"key": f"{key[1]}-{_NO_SETTINGS}-{key[3] or _fingerprint(row)}"}
+
+
+def _why(existing: Sequence[Row], picture: Identity | None, settings: str) -> str:
+    """Why none of a photo's rows stays."""
+    captions = [row for row in existing if "caption" in row and _key(row)]
+    if not captions:
+        return ""
+    if not any(_shows(row, picture, settings) for row in captions):
+        return "another picture"
+    is_asked = any(row["key"].split("-")[1:2] == [_NO_SETTINGS] for row in captions)
+    return "--again" if is_asked else "another model or other settings"
 
 
 def _shows(row: Row, picture: Identity | None, settings: str) -> bool:

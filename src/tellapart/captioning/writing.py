@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -14,7 +15,7 @@ from tellapart.data.captions import Caption
 from tellapart.data.items import Input
 from tellapart.data.unusable import Unusable
 from tellapart.parallel import batched, ordered_map
-from tellapart.printable import print_message
+from tellapart.printable import counted, first_few, print_message
 from tellapart.progress import Progress
 
 _SAVED_TOGETHER = 16  # rows; a kill loses at most so many
@@ -40,21 +41,21 @@ class RowStore(Protocol):
     def copy(self) -> Path: ...
 
 
-def write(speaker: CaptionSource, inputs: list[Input], out: RowStore, *, keep_all: bool = False) -> int:
+def write(speaker: CaptionSource, inputs: list[Input], out: RowStore, *, again: bool | None = None) -> int:
     """Rows in a file, those that are there already left as they are.  Returns how many photos failed.
 
-    keep_all  also those that another model or other settings made
+    again  those that a person neither wrote nor approved are made anew; None: a caller who cannot ask for that
     """
     with out.writing():
-        return _write(speaker, inputs, out, keep_all)
+        return _write(speaker, inputs, out, again)
 
 
-def _write(speaker: CaptionSource, inputs: list[Input], out: RowStore, keep_all: bool) -> int:
+def _write(speaker: CaptionSource, inputs: list[Input], out: RowStore, again: bool | None) -> int:
     photos: dict[str, Input] = {}
     for place, photo in zip(resume.places([photo.file for photo in inputs]), inputs, strict=True):
         photos.setdefault(place, photo)  # a photo may be named twice, in two ways
     place_of = {photo.file: place for place, photo in photos.items()}
-    before = resume.arrange(out.rows, photos, speaker.settings, keep_all=keep_all)
+    before = resume.arrange(out.rows, photos, speaker.settings, again=bool(again))
     todo = [photo.file for place, photo in photos.items() if place not in before.done]
     replaced = [row for file in todo for row in before.of_photos[place_of[file]]]
     if any(map(resume.is_of_unknown_hand, replaced)):
@@ -89,7 +90,10 @@ def _write(speaker: CaptionSource, inputs: list[Input], out: RowStore, keep_all:
     # what a person wrote stays, even if it was written only just now.
     after = resume.by_place(list(resume.merged(out.read_again(), made)), photos)
     out.keep(after.chosen())
-    _report(out, before, after, len(failed))
+    remade = Counter(before.why[place_of[row["file"]]] for row in made if "caption" in row)
+    print_message(_summary(out, before, after, remade, len(failed), may_ask=again is False))
+    if before.changed:
+        print_message(f"the picture has changed since its caption was edited by hand: {first_few(before.changed)}")
     return len(failed)
 
 
@@ -102,15 +106,18 @@ def _keep_copy(out: RowStore) -> None:
     print_message(f"{out.path}: written by an earlier version, which did not record edits; a copy is in {copy}")
 
 
-def _report(out: RowStore, before: resume.Rows, after: resume.Rows, failed: int) -> None:
-    captions = len(after.of_photos) - failed
+def _summary(
+    out: RowStore, before: resume.Rows, after: resume.Rows, remade: Counter[str], failed: int, *, may_ask: bool
+) -> str:
+    """remade  how many captions were made, by `Rows.why`"""
     edited = sum(any(map(resume.is_by_hand, rows)) for rows in after.of_photos.values())
-    counts = [f"{captions} caption{'' if captions == 1 else 's'} in {out.path}"]
-    counts += [f"{len(before.done)} of them from before"] if before.done else []
-    counts += [f"{edited} edited by hand, and kept"] if edited else []
-    counts += [f"{failed} photos could not be used"] if failed else []
-    counts += [f"{len(after.others)} rows of other photos kept"] if after.others else []
-    print_message("; ".join(counts))
-    if before.changed:
-        shown = ", ".join(before.changed[:3]) + (" ..." if len(before.changed) > 3 else "")
-        print_message(f"the picture has changed since its caption was edited by hand: {shown}")
+    new = remade.pop("", 0)
+    parts = [f"{len(before.done):,} kept"] if before.done else []
+    parts = [f"{part} (--again makes them anew)" if may_ask and new else part for part in parts]
+    parts += [f"{new:,} new"] if new and (before.done or remade) else []
+    parts += [f"{count:,} made anew ({why})" for why, count in remade.items()]
+    text = f"{counted(len(after.of_photos) - failed, 'caption')} in {out.path}"
+    text += f": {', '.join(parts)}" if parts else ""
+    text += f"; {edited:,} edited by hand" if edited else ""
+    text += f"; {counted(failed, 'photo')} could not be used" if failed else ""
+    return text + (f"; {counted(len(after.others), 'row')} of other photos kept" if after.others else "")

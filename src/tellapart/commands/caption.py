@@ -62,7 +62,9 @@ def main(arguments: list[str]) -> int:
     if titles:
         failed = _subtitle(request, source_of_captions, inputs)
     else:
-        failed = write(source_of_captions, inputs, out) if out else show(source_of_captions, inputs)
+        failed = (
+            write(source_of_captions, inputs, out, again=request.again) if out else show(source_of_captions, inputs)
+        )
     if results and out:
         coco_results.write(out.rows, inputs, results)
     for problem in dict.fromkeys([*problems, *collection_problems, *source_of_captions.leftovers(inputs)]):
@@ -79,7 +81,7 @@ def _watch(request: argparse.Namespace, source: CandidatesFile | Endpoint | Phot
 
     def caption(new: list[Input]) -> None:
         collection, _ = _collection(request, {photo.file for photo in new}, retriever, arrivals.unfinished)
-        write(_speaker(request, source, collection), new, out, keep_all=True)
+        write(_speaker(request, source, collection), new, out, again=False)
 
     print_message(f"watching {', '.join(request.paths)}; Ctrl-C or SIGTERM stops it")
     watch(arrivals, caption, interval=request.interval or INTERVAL)

@@ -19,7 +19,7 @@ def parser() -> Parser:
         "caption",
         "Caption photos, clips, folders of them (with the folders in them) or a data file.\n"
         "Prints FILE<TAB>CAPTION lines, or writes rows to --out; run it again with the same --out to\n"
-        "resume.  Captions that you edit there are kept; delete a row to make it again.\n"
+        "resume.  Captions that you edit there are kept; delete a row to make it again, or --again for all.\n"
         "Exit 1: some photos could not be used; each is named with its reason.\n"
         "\n"
         "With --among, the caption of a photo is the candidate that best tells the photo apart from its\n"
@@ -27,8 +27,7 @@ def parser() -> Parser:
         "\n"
         "With --segments, each clip gets one caption per shot or per N seconds; --out F.srt or F.vtt are subtitles.\n"
         "With --n-best N, rows list N captions of a photo, and N lines are printed; --candidates reads such rows.\n"
-        "With --watch, photos get captions as they appear, told apart from those that are there (or --among).  Rows\n"
-        "that --out has stay as they are.",
+        "With --watch, photos get captions as they appear, told apart from those that are there (or --among).",
         "tellapart caption holiday/ --among holiday/ --out captions.jsonl",
     )
     parser.add_argument("paths", metavar="PATH", nargs="+", help="a photo, a clip, a folder of them, or DATA.json")
@@ -44,6 +43,12 @@ def parser() -> Parser:
         metavar="F",
         type=Path,
         help="rows to F.jsonl or F.csv, COCO results to F.json, or subtitles of a clip to F.srt or F.vtt",
+    )
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="make captions anew that --out has; those that a person edited or approved stay.  Without this, captions "
+        "are made of new and changed photos, and of all if the model or its settings are others",
     )
     parser.add_argument(
         "--features",
@@ -273,6 +278,8 @@ def check(request: argparse.Namespace) -> None:
     for name, value in told_apart.items():
         if value is not None and not request.among:
             raise UserError(f"{name} needs --among, the collection that photos are told apart from.")
+    if request.again and (not request.out or request.out.suffix in (".srt", ".vtt")):
+        raise UserError("--again needs --out, a file whose captions are to be made anew.")
     _check_watch(request)
     _check_context(request)
     if bool(request.endpoint) != bool(request.endpoint_model):
@@ -318,7 +325,7 @@ def _check_watch(request: argparse.Namespace) -> None:
         return
     if not request.out or request.out.suffix not in (".jsonl", ".csv"):
         raise UserError("--watch needs --out F.jsonl or F.csv, a file that rows can be added to.")
-    for name in ("candidates", "ray", "segments", "features", "n_best", "split"):
+    for name in ("candidates", "ray", "segments", "features", "n_best", "split", "again"):
         if getattr(request, name):
             raise UserError(f"--watch and --{name.replace('_', '-')} cannot be combined.")
 

@@ -63,17 +63,20 @@ def test_an_answer_without_a_caption_is_asked_for_again(serve, coloured_photos):
         assert asked(server, [coloured_photos["red"]])[1] == 1
 
 
-@pytest.mark.parametrize("damage", [b"", b"no database" * 1000, None])
+@pytest.mark.parametrize("damage", [b"", b"no database" * 1000, "a folder", "a link"])
 def test_a_cache_that_is_damaged_stops_nothing(serve, coloured_photos, cache, damage):
     cache.mkdir()
-    if damage is None:
+    if damage == "a folder":
         (cache / "answers.sqlite").mkdir()
+    elif damage == "a link":
+        (cache / "answers.sqlite").symlink_to(cache / "elsewhere")
     else:
         (cache / "answers.sqlite").write_bytes(damage)
     server, messages = serve(), []
     rows = list(endpoint(server, kept=kept(server, messages)).candidates_of(coloured_photos.values()))
     assert not any(row.error for row in rows)
     assert len(messages) == (damage != b"")
+    assert not (cache / "elsewhere").exists()
 
 
 def test_old_answers_and_too_many_go(serve, coloured_photos, cache, monkeypatch):

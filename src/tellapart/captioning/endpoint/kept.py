@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from tellapart import paths
+from tellapart import files, paths
+from tellapart.errors import UserError
 
 _OLDEST = 30 * 86400.0  # seconds
 _MOST = 1 << 28  # bytes of all answers
@@ -74,13 +75,15 @@ class KeptAnswers:
         folder = paths.cache()
         if folder is None:
             return
+        path = folder / "answers.sqlite"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._database = sqlite3.connect(folder / "answers.sqlite", timeout=10.0, check_same_thread=False)
+            files.refuse_link(path)
+            self._database = sqlite3.connect(path, timeout=10.0, check_same_thread=False)
             with self._database:
                 self._database.execute(_TABLE)
                 self._database.execute(_TOO_MANY, (time.time() - _OLDEST, _MOST))
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, UserError) as error:
             self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
