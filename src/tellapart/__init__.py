@@ -66,14 +66,17 @@ _HOME = {
     "score": "tellapart.metrics.scoring",
     "train": "tellapart.training.train",
 }
+_MODULES = ("plugins", "rewards")
 
 
 def __getattr__(name: str) -> Any:
     """Public names are imported when they are first used: `import tellapart` alone loads neither torch nor Pillow."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'tellapart' has no attribute {name!r}")
     from importlib import import_module
 
+    if name in _MODULES:
+        return import_module(f"tellapart.{name}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'tellapart' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_HOME[name]), name)  # from now on without this function
     return value
 

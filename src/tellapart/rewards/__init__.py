@@ -16,7 +16,11 @@ from tellapart.errors import UserError
 from tellapart.plugins import maker
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torch import Tensor
+
+    from tellapart.rewards.photo_reward import PhotoReward
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,24 @@ class Reward:
 
 
 Term = Callable[[SampledCaptions], Reward]
+
+
+def reward(term: str, retriever: str | Path = "word", *, scale: float = 0.0, device: str = "auto") -> PhotoReward:
+    """A reward of texts and photos as they come, without a pool: a function (texts, images) -> a number each.
+
+    term       similarity, log_probability or accuracy
+    retriever  that sees photos: word, judge, a run folder, a CLIP by folder or hub id
+    scale      of log_probability before the softmax (default: the retriever's own)
+
+    Example:
+        >>> clip_reward = tellapart.rewards.reward("similarity", "word")  # or "openai/clip-vit-base-patch32"
+        >>> [right, wrong] = clip_reward(["a kitchen with a stove", "a red bus on a street"], ["a.jpg", "a.jpg"])
+        >>> right > wrong
+        True
+    """
+    from tellapart.rewards.photo_reward import PhotoReward
+
+    return PhotoReward(term, retriever, scale=scale, device=device)
 
 
 def of_term(term: Term, sampled: SampledCaptions, name: str) -> Reward:
