@@ -1,20 +1,22 @@
 """What people answer and decide, in a database: SQLite in a file, or any that SQLAlchemy reaches by URL.
 
-What was committed is on the disk.
+What was committed is on the disk.  JSON that is damaged is read as None: the other rows are there still.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import MetaData, create_engine, event
+from sqlalchemy import MetaData, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
@@ -22,6 +24,8 @@ from tellapart import files, system
 from tellapart.errors import UserError
 
 _WAIT = 30  # seconds for another writer
+_LONGEST = 120  # seconds of a transaction in a file, which might hold a view without end
+_STEPS = 100_000  # of SQLite, after which the time is looked at
 
 
 class DatabaseGone(UserError):
@@ -52,14 +56,20 @@ class Database:
             # never created: a file that was removed is noticed, not written into unseen
             address = f"file:{quote(str(path.resolve()))}?mode=rw"
             self.engine = create_engine(
-                "sqlite://", creator=lambda: sqlite3.connect(address, uri=True, timeout=_WAIT), poolclass=NullPool
+                "sqlite://",
+                creator=lambda: sqlite3.connect(address, uri=True, timeout=_WAIT),
+                poolclass=NullPool,
+                json_deserializer=_from_json,
             )
             event.listen(self.engine, "connect", _durable)
         else:
             try:
-                self.engine = create_engine(url, poolclass=NullPool)
+                self.engine = create_engine(url, poolclass=NullPool, json_deserializer=_from_json)
             except (ArgumentError, NoSuchModuleError, ImportError) as error:
                 raise UserError(f"--database: this database cannot be used ({error}).") from None
+            except ValueError:
+                raise UserError("--database: the port of this URL is not a number.") from None
+            _check(url)
         with self.asking():
             tables.create_all(self.engine)
 
@@ -72,6 +82,22 @@ class Database:
             raise DatabaseGone(f"{self.name}: {self._what} cannot be stored or read ({_reason(error)}).") from None
 
 
+def _check(url: str) -> None:
+    """Nothing of a password may be taken for another part, which messages show."""
+    parts = make_url(url)
+    if parts.host and "@" in f"{parts.host}{parts.database}":
+        raise UserError("--database: write @ and / within the password of this URL as %40 and %2F.")
+    if parts.get_backend_name() == "sqlite" and parts.database in (None, "", ":memory:"):
+        raise UserError("--database: this URL names no file, and what is in memory is lost.")
+
+
+def _from_json(text: Any) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        return None
+
+
 def _reason(error: Exception) -> str:
     given = getattr(error, "orig", None) or error
     if given.args and isinstance(given.args[0], dict):  # pg8000's: fields by letters, of which M is the message
@@ -80,5 +106,7 @@ def _reason(error: Exception) -> str:
 
 
 def _durable(connection: Any, _: Any) -> None:
-    """On the disk before a commit returns, for any compiled-in default."""
+    """On the disk before a commit returns, for any compiled-in default; and nothing takes forever."""
     connection.execute("PRAGMA synchronous=FULL")
+    until = time.monotonic() + _LONGEST
+    connection.set_progress_handler(lambda: time.monotonic() > until, _STEPS)

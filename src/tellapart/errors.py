@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
+from pathlib import Path
+
 from tellapart.printable import printable
 
 
@@ -35,3 +38,9 @@ def unexpected(file: object, error: Exception) -> BadPhoto:
     """A fault of ours with one photo or file: named with its kind, and the others go on."""
     reason = printable(f"{type(error).__name__}: {error}").splitlines() or [""]
     return BadPhoto(file, f"tellapart has an error here, please report it ({reason[0][:200]})")
+
+
+def fault(error: Exception) -> str:
+    """An error that nobody expected, and where it was raised; not what it says, which may be somebody's secret."""
+    places = [f"{Path(place.filename).name}:{place.lineno}" for place in traceback.extract_tb(error.__traceback__)]
+    return f"the program has an error: {type(error).__name__} at {' '.join(places[-4:])}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
+from contextvars import ContextVar
 from types import TracebackType
 from typing import TextIO
 
@@ -12,6 +14,9 @@ from tellapart.printable import printable, unguarded
 _BAR = 0.1  # seconds between redrawings of the bar
 _LINE = 15.0  # seconds between plain lines
 _QUIET = 2.0  # what is over sooner than this shows nothing
+
+watching: ContextVar[Callable[[int, int], None] | None] = ContextVar("watching", default=None)
+"""Told of every step, how much is done and of how much; what it raises ends the work between two steps."""
 
 
 class Progress:
@@ -28,6 +33,8 @@ class Progress:
     def advance(self, count: int = 1, note: str = "") -> None:
         self.done += count
         self.note = printable(note) or self.note
+        if watch := watching.get():
+            watch(self.done, self.total)
         now = time.monotonic()
         if now - self._began >= _QUIET and now - self._shown >= (_BAR if self._terminal else _LINE):
             self._shown = now

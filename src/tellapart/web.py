@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-import traceback
 from collections.abc import Callable, Mapping
 from importlib.resources import files as resources
-from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -23,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tellapart.databases import DatabaseGone
-from tellapart.errors import UserError
+from tellapart.errors import UserError, fault
 from tellapart.printable import print_message
 
 MOST_BYTES = 1 << 16  # of a request
@@ -159,12 +157,6 @@ def _unbounded(request: Request, most: int) -> Response | None:
     if not length.isdecimal():
         return sorry(411, "the request does not say how long it is.")
     return sorry(413, "the request is too large.") if int(length) > most else None
-
-
-def fault(error: Exception) -> str:
-    """An error that nobody expected, and where it was raised; not what it says, which may be somebody's secret."""
-    places = [f"{Path(place.filename).name}:{place.lineno}" for place in traceback.extract_tb(error.__traceback__)]
-    return f"the program has an error: {type(error).__name__} at {' '.join(places[-4:])}"
 
 
 def admission(token: str | None, *, local: bool) -> Callable[[Request], Response | None]:

@@ -1,6 +1,7 @@
 """Captions and decisions in a database: the same with SQLite and PostgreSQL."""
 
 import csv
+import sqlite3
 import threading
 
 import pytest
@@ -253,3 +254,115 @@ def test_a_database_that_is_none_is_one_sentence(folder, tmp_path):
             Photos(folder, url)
     with pytest.raises(UserError, match="the database cannot be made"):
         Photos(tmp_path / "missing")
+
+
+def sql(folder, command, *values):
+    with sqlite3.connect(folder / database.NAME) as connection:
+        connection.execute(command, values)
+
+
+@pytest.mark.parametrize(
+    "row",
+    ['{"file": "0.pn', "[1]", "null", "5", '{"caption": "x"}', '{"file": 7, "caption": "x"}']
+    + [f'{{"file": "0.png", "{field}": {value}}}' for field, value in (
+        ("caption", 5), ("error", [1]), ("original", "[1]"), ("look_alikes", '[1, {}]'), ("near_duplicates", '"x"'))]
+    + ["[" * 100_000],
+    ids=lambda row: row[:30],
+)  # fmt: skip
+def test_a_damaged_row_is_that_photos_error_and_the_others_go_on(folder, row):
+    photos = captioned(folder, None)
+    bus, other, cat, *_ = photos.all()
+    photos.decide(cat.id, cat.version, "approved")
+    photos.decide(bus.id, bus.version, "approved")
+    sql(folder, "update photos set row = ? where id = ?", row, bus.id)
+    found = photos.get(bus.id)
+    assert (found.file, found.caption, found.row["error"]) == (bus.file, "", "what is stored of this photo is damaged")
+    assert [photo.caption for photo in photos.all()] == ["", *CAPTIONS[1:]]
+    assert [photo.row for photo in photos.by_file([bus.file, other.file])] == [found.row, other.row]
+    assert export(photos, "all", ".csv").decode().count("\n") == 6
+    job = Job(1, "write")
+    write_files(job, photos, "txt", "approved", replace_texts=False, dry_run=True)
+    assert job.result["counts"]["write"] == 1
+    captioned(folder, None, ["new"] * 5, "B")  # nothing comes in the place of what a person approved
+    assert photos.get(bus.id).row == found.row
+    mended, _ = photos.decide(bus.id, found.version, "edited", "our bus")
+    assert (mended.caption, mended.review, photos.get(bus.id)) == ("our bus", "edited", mended)
+
+
+def test_a_damaged_decision_is_one_sentence_and_the_others_can_be_undone(folder):
+    photos = captioned(folder, None)
+    bus, other, *_ = photos.all()
+    photos.decide(other.id, other.version, "rejected")
+    _, number = photos.decide(bus.id, bus.version, "approved")
+    sql(folder, "update decisions set before = '{' where id = ?", number)
+    with pytest.raises(Changed, match="damaged"):
+        photos.undo(number)
+    assert photos.undo() == other
+
+
+def test_undo_goes_on_after_a_photo_was_moved_or_captioned_anew(folder, url):
+    photos = captioned(folder, url)
+    bus, other, cat, *_ = photos.all()
+    photos.decide(other.id, other.version, "approved")
+    photos.decide(bus.id, bus.version, "edited", "our bus")
+    edited = photos.get(bus.id)
+    photos.decide(bus.id, edited.version, "approved")
+    (folder / bus.file).rename(folder / "zz.png")
+    captioned(folder, url)
+    back = photos.undo()  # of the photo that was moved, both decisions
+    assert (back.id, back.file, back.caption, back.review) == (bus.id, "zz.png", "our bus", "edited")
+    back = photos.undo()
+    assert (back.file, back.caption, back.review) == ("zz.png", bus.caption, "")
+    photos.decide(cat.id, cat.version, "rejected")
+    captioned(folder, url, [f"new {number}" for number in range(5)], "B")  # in the place of a caption that was rejected
+    assert photos.get(cat.id).caption.startswith("new")
+    assert photos.undo().row == other.row
+    assert photos.undo() is None
+
+
+def test_two_captioners_at_once_on_one_database(folder, url, monkeypatch):
+    photos, second = Photos(folder, url), Photos(folder, url)
+    look, rows = Photos.by_file, [{"file": "0.png", "caption": "a red bus", "key": "1" * 16 + "-00000000-00000000"}]
+
+    def late(self, names):
+        found = look(self, names)
+        if self is photos:
+            monkeypatch.setattr(Photos, "by_file", look)
+            second.add([rows[0] | {"caption": "a bus"}])
+        return found
+
+    monkeypatch.setattr(Photos, "by_file", late)
+    photos.add(rows)
+    assert [photo.file for photo in photos.all()] == ["0.png"]
+
+
+def test_a_view_without_end_is_stopped(folder, monkeypatch):
+    from tellapart import databases
+
+    photos = captioned(folder, None)
+    sql(folder, "alter table photos rename to real")
+    endless = "with recursive n(i) as (select 1 union all select i + 1 from n) select i from n"
+    sql(folder, f"create view photos as select real.* from real, ({endless})")
+    monkeypatch.setattr(databases, "_LONGEST", 0.2)
+    with pytest.raises(DatabaseGone, match="interrupted"):
+        photos.counts()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql+pg8000://u:SEC@RET@127.0.0.1:1/x",
+        "postgresql+pg8000://u:SEC/RET@127.0.0.1:1/x",
+        "postgresql+pg8000://u:SECRET@127.0.0.1:bad/x",
+        "postgresql+pg8000://u:SEC@RET@127.0.0.1:bad/x",
+        "postgresql+pg8000://u:SECRET@[::1/x",
+        "postgresql+pg8000://u:SECRET@127.0.0.1:1/x",
+        "sqlite://",
+        "sqlite:///:memory:",
+    ],
+)
+def test_a_url_that_cannot_be_used_is_one_sentence_without_the_password(folder, url):
+    with pytest.raises(UserError, match="database") as raised:
+        Photos(folder, url)
+    assert not any(part in str(raised.value) for part in ("SEC", "RET"))
+    assert len(str(raised.value).splitlines()) == 1

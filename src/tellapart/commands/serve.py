@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from tellapart.commands.arguments import Parser, add_address
 from tellapart.errors import UserError
+
+if TYPE_CHECKING:
+    from tellapart.serving.job import Jobs
 
 TOKEN = "TELLAPART_TOKEN"
 
@@ -61,5 +66,20 @@ def main(arguments: list[str]) -> int:
     jobs = Jobs()
     if photos is not None:
         jobs.start("caption", lambda job: captioning.caption_folder(job, photos))
-    web.run(app(captioning, photos, jobs, token), request.host, request.port, f"?token={quote(token)}" if token else "")
+    query = f"?token={quote(token)}" if token else ""
+    try:
+        web.run(app(captioning, photos, jobs, token), request.host, request.port, query)
+    finally:
+        _end(jobs)
     return 0
+
+
+def _end(jobs: Jobs) -> None:
+    """A thread in native code would abort the program when the interpreter ends."""
+    try:
+        ended = jobs.stop()
+    except KeyboardInterrupt:
+        ended = False
+    if not ended:  # what is acknowledged is on the disk; a job goes on from there
+        print("\ntellapart serve: stopped; the same command continues from here", file=sys.stderr, flush=True)
+        os._exit(130)

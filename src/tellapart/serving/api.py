@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from tempfile import NamedTemporaryFile
-from typing import Any, Literal
+from tempfile import NamedTemporaryFile, TemporaryFile
+from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.responses import JSONResponse
@@ -129,9 +130,12 @@ class Uploaded(BaseModel):
     gap: float | None = None
 
 
+Text = Annotated[str, Field(max_length=_LONGEST)]  # some measures take time in the square of it
+
+
 class Scoring(BaseModel):
-    captions: dict[str, str] = Field(max_length=100_000)
-    references: dict[str, list[str]] = Field(max_length=100_000)
+    captions: dict[str, Text] = Field(max_length=100_000)
+    references: dict[str, list[Text]] = Field(max_length=100_000)
     metrics: list[str] | None = None
 
 
@@ -266,7 +270,7 @@ def _add_jobs(server: FastAPI, captioning: Captioning, photos: Photos | None, jo
 
     @server.get("/api/jobs")
     def list_jobs() -> list[JobState]:
-        """All jobs since the server was started."""
+        """The last jobs of each kind since the server was started."""
         return [JobState(**one.public()) for one in jobs.all()]
 
     @server.get("/api/jobs/{id}")
@@ -299,11 +303,8 @@ def _add_models(server: FastAPI, captioning: Captioning) -> None:
     one_at_a_time = threading.Lock()
 
     def caption(data: bytes, among: bool) -> Uploaded:
-        # a name without a suffix: what a file is, its bytes decide
-        with one_at_a_time, NamedTemporaryFile(prefix="tellapart-upload-") as file:
-            file.write(data)
-            file.flush()
-            found = captioning.caption(Path(file.name), among=among).row()
+        with one_at_a_time, _file(data) as file:
+            found = captioning.caption(file, among=among).row()
         folder = f"{captioning.folder}/"
         alike = [name.removeprefix(folder) for name in found["look_alikes"]] if "look_alikes" in found else None
         return Uploaded(caption=found["caption"], logprob=found["logprob"], look_alikes=alike, gap=found.get("gap"))
@@ -324,6 +325,19 @@ def _add_models(server: FastAPI, captioning: Captioning) -> None:
             raise Sorry(422, f"{refused[0]} is not available here.")
         found = compare([request.captions], request.references, metrics=wanted)[0]
         return Scored(scores=found.corpus, signature=found.signature, skipped=found.skipped)
+
+
+@contextmanager
+def _file(data: bytes) -> Iterator[Path]:
+    """Without a name in any folder, where the system has such files: gone with this process, however it ends.
+
+    What a file is, its bytes decide; so its name has no suffix.
+    """
+    nameless = Path("/proc/self/fd").is_dir()
+    with TemporaryFile() if nameless else NamedTemporaryFile(prefix="tellapart-upload-") as file:
+        file.write(data)
+        file.flush()
+        yield Path(f"/proc/self/fd/{file.fileno()}" if nameless else file.name)
 
 
 def _known(photos: Photos, id: int) -> Photo:

@@ -44,6 +44,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.engine import Connection
+from sqlalchemy.exc import IntegrityError
 
 from tellapart.captioning.resume import is_approved, is_by_hand
 from tellapart.captioning.review import reviewed
@@ -53,6 +54,7 @@ from tellapart.errors import UserError
 from tellapart.lint import caption_words, faults
 
 NAME = "tellapart.db"  # in the folder of the photos
+_TRIES = 5  # to add rows, while another captioner adds the same
 _OF_FILES = ("look_alikes", "near_duplicates")  # fields of a row that list names
 
 _meta = MetaData()
@@ -180,7 +182,8 @@ class Photos:
             return [_photo(found) for found in connection.execute(self._select().where(self._here, condition))]
 
     def _select(self) -> Any:
-        return select(_photos.c.id, _photos.c.row, _photos.c.version, self._is_shared().label("shared"))
+        columns = (_photos.c.id, _photos.c.row, _photos.c.version, _photos.c.file, _photos.c.review)
+        return select(*columns, self._is_shared().label("shared"))
 
     def _is_shared(self) -> ColumnElement[bool]:
         several = select(_photos.c.words).where(self._here, _photos.c.words != "").group_by(_photos.c.words)
@@ -214,13 +217,19 @@ class Photos:
         return self._known(id), int(number)
 
     def undo(self, number: int | None = None) -> Photo | None:
-        """Take back a decision, or the last one that stands; None: there is none."""
-        wanted = _decisions.c.id == number if number is not None else true()
+        """Take back a decision, or the last one after which its photo was not changed; None: there is none."""
+        unchanged = select(_photos.c.id).where(
+            _photos.c.id == _decisions.c.photo, _photos.c.version == _decisions.c.version_after
+        )
+        wanted = _decisions.c.id == number if number is not None else unchanged.exists()
         standing = and_(_decisions.c.folder == self._key, _decisions.c.undone.is_(False), wanted)
-        with self._asking(), self._engine.connect() as connection:
-            found = connection.execute(select(_decisions).where(standing).order_by(_decisions.c.id.desc())).first()
+        last_first = select(_decisions).where(standing).order_by(_decisions.c.id.desc())
+        with self._asking(), self._engine.connect() as connection, connection.execute(last_first) as decisions:
+            found = next((one for one in decisions if number is not None or _is_whole(one.before)), None)
         if found is None:
             return None
+        if not _is_whole(found.before):
+            raise Changed("what was there before this decision is damaged in the database.")
         with self._asking(), self._engine.begin() as connection:
             before = Photo(found.photo, found.before, found.version_after)
             self._update(connection, before, found.version_before)
@@ -245,8 +254,17 @@ class Photos:
     def add(self, rows: Iterable[Row]) -> None:
         """Captions that were made, or reasons why there is none; they take no decision's place."""
         made = {row["file"]: row for row in rows}
+        for left in reversed(range(_TRIES)):
+            with self._asking():
+                try:
+                    return self._add(made)
+                except IntegrityError:  # another captioner added one of them meanwhile: now it is there
+                    if not left:
+                        raise
+
+    def _add(self, made: dict[str, Row]) -> None:
         known = {photo.file: photo for photo in self.by_file(list(made))}
-        with self._asking(), self._engine.begin() as connection:
+        with self._engine.begin() as connection:
             for name, row in made.items():
                 old = known.get(name)
                 row = {field: value for field, value in row.items() if field not in ("review", "original")}
@@ -260,14 +278,24 @@ class Photos:
                         continue
 
     def rename(self, photo: Photo, name: str) -> None:
-        """The file of a photo was moved.  If there is another row by a person, both stay as they are."""
+        """The file of a photo was moved; decisions about it can be undone still.
+
+        If there is another row by a person, both stay as they are.
+        """
         others = self.by_file([name])
         if others and (others[0].review or is_by_hand(others[0].row)):
             return
         with self._asking(), self._engine.begin() as connection:
             for other in others:
                 connection.execute(delete(_photos).where(_photos.c.id == other.id))
-            self._update(connection, replace(photo, row=photo.row | {"file": name}), secrets.token_hex(8))
+            version = secrets.token_hex(8)
+            self._update(connection, replace(photo, row=photo.row | {"file": name}), version)
+            of_photo = _decisions.c.photo == photo.id
+            for one in connection.execute(select(_decisions).where(of_photo, _decisions.c.undone.is_(False))).all():
+                after = version if one.version_after == photo.version else one.version_after
+                before = one.before | {"file": name} if _is_whole(one.before) else one.before
+                changed = update(_decisions).where(_decisions.c.id == one.id)
+                connection.execute(changed.values(version_after=after, before=before))
 
 
 FILTERS = {  # name: what the page calls it
@@ -334,11 +362,28 @@ def below(folder: Path, name: str) -> str:
 
 
 def _photo(found: Any) -> Photo:
-    return Photo(found.id, found.row, found.version, bool(found.shared))
+    row = found.row
+    if not _is_whole(row):
+        row = {"file": _unescaped(str(found.file)), "error": "what is stored of this photo is damaged"}
+        row |= {"review": found.review} if found.review in FILTERS else {}
+    return Photo(found.id, row, str(found.version), bool(found.shared))
+
+
+def _is_whole(row: Any) -> bool:
+    """Whether it has the form in which we store rows."""
+    if not isinstance(row, dict) or not isinstance(row.get("file"), str):
+        return False
+    texts = (row.get(name) for name in ("caption", "error", "review", "original", "key"))
+    lists = (row.get(name) for name in _OF_FILES)
+    return all(text is None or isinstance(text, str) for text in texts) and all(
+        names is None or (isinstance(names, list) and all(isinstance(name, str) for name in names)) for names in lists
+    )
 
 
 def _stands(old: Row, new: Row) -> bool:
     """Whether the old row stays: what a person wrote, or approved of this picture; and no error replaces a caption."""
+    if old.get("review") and "caption" not in old:  # a decision about a caption that is damaged
+        return True
     approved = is_approved(old) and ("error" in new or _derived(old)["picture"] == _derived(new)["picture"])
     return approved or is_by_hand(old) or ("error" in new and "caption" in old)
 
@@ -368,3 +413,10 @@ def _folded(text: str) -> str:
 
 def _escaped(name: str) -> str:
     return json.dumps(name)[1:-1]
+
+
+def _unescaped(name: str) -> str:
+    try:
+        return str(json.loads(f'"{name}"'))
+    except ValueError:
+        return name

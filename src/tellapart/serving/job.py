@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -25,10 +24,11 @@ from tellapart.captioning.writing import write as write_rows
 from tellapart.data.captions import Caption
 from tellapart.data.items import Input, gather
 from tellapart.decoding.search import Search
-from tellapart.errors import BadPhoto, UserError
+from tellapart.errors import BadPhoto, UserError, fault
 from tellapart.features.extracted import read_item
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.printable import print_message
+from tellapart.progress import watching
 from tellapart.serving.database import FolderRows, Photos, below, with_names
 from tellapart.writing.journal import Journal
 from tellapart.writing.write import Captions, Kind, Writer
@@ -36,6 +36,11 @@ from tellapart.writing.write import Captions, Kind, Writer
 REVIEWED = "tellapart.reviewed.jsonl"  # in the folder; beside it is the journal of what was written
 Which = Literal["approved", "all"]
 _SHOWN = 100  # photos whose fate a job tells
+_KEPT = 4  # jobs of a kind
+
+
+class Stopped(Exception):
+    pass
 
 
 @dataclass
@@ -49,12 +54,19 @@ class Job:
     result: dict[str, Any] = field(default_factory=dict)
     seconds_left: float | None = None
     _began: tuple[float, int] = (0.0, 0)
+    _end: threading.Event = field(default_factory=threading.Event)
 
     def begin(self, state: str, total: int, done: int = 0) -> None:
         self.state, self.total, self.done, self._began = state, total, done, (time.monotonic(), done)
 
     def advance(self, count: int) -> None:
-        self.done += count
+        self.see(self.done + count, self.total)
+
+    def see(self, done: int, total: int) -> None:
+        """A step is done; the next one is not begun where the program is to end."""
+        if self._end.is_set():
+            raise Stopped
+        self.done, self.total = max(self.done, done), total
         passed, made = time.monotonic() - self._began[0], self.done - self._began[1]
         self.seconds_left = round(passed / made * (self.total - self.done), 1) if made else None
 
@@ -70,7 +82,10 @@ class Jobs:
     """Each in a thread; one of a kind at a time."""
 
     def __init__(self) -> None:
-        self._jobs: list[Job] = []
+        self._jobs: list[Job] = []  # the last of each kind
+        self._count = 0
+        self._threads: list[threading.Thread] = []
+        self._end = threading.Event()
         self._lock = threading.Lock()
 
     def all(self) -> list[Job]:
@@ -83,22 +98,38 @@ class Jobs:
         with self._lock:
             if (last := self.last(kind)) and last.running:
                 raise UserError(f"job {last.id} is still running; wait until it is done.")
-            job = Job(len(self._jobs) + 1, kind)
-            self._jobs.append(job)
-        threading.Thread(target=self._run, args=(job, work), daemon=True).start()
+            self._count += 1
+            job = Job(self._count, kind, _end=self._end)
+            others = [one for one in self._jobs if one.kind != kind]
+            same = [one for one in self._jobs if one.kind == kind][1 - _KEPT :]
+            self._jobs = sorted([*others, *same, job], key=lambda one: one.id)
+            thread = threading.Thread(target=self._run, args=(job, work), daemon=True)
+            self._threads = [*(one for one in self._threads if one.is_alive()), thread]
+            thread.start()
         return job
+
+    def stop(self, seconds: float = 10) -> bool:
+        """Between two steps of each; whether all came to an end in this time."""
+        self._end.set()
+        until = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
 
     @staticmethod
     def _run(job: Job, work: Callable[[Job], None]) -> None:
+        watching.set(job.see)  # of this thread alone
         try:
             work(job)
             job.state = "done"
+        except Stopped:
+            job.error, job.state = "stopped", "failed"
         except UserError as error:
             job.error, job.state = str(error), "failed"
             print_message(f"tellapart serve: {error}")
         except Exception as error:  # a fault of ours; the page goes on
             job.error, job.state = f"the program has an error ({type(error).__name__}).", "failed"
-            traceback.print_exc()
+            print_message(f"tellapart serve: {fault(error)}")
 
 
 class Captioning:
