@@ -238,9 +238,9 @@ class ValidationConfig:
 
     Args:
         every: number of epochs between two validations
-        metric: chooses the best checkpoint.  Captioners: loss, accuracy, CIDEr-D, unique, Rep, BadEnd, Stutter or
-            UnusualOrder; retrievers: R@1, R@5, R@10 or recall, their mean; "last": keep the last checkpoint.  The model
-            that a run starts from competes
+        metric: chooses the best checkpoint.  Captioners: loss, accuracy, unique, or any score of `tellapart score` or
+            of a plugin, such as CIDEr-D, METEOR or BLEU-4; retrievers: R@1, R@5, R@10 or recall, their mean; "last":
+            keep the last checkpoint.  The model that a run starts from competes
         patience: stop after so many validations without improvement; 0: never
         photos: use at most so many photos of the validation split; 0: all
         beam: beam width; 1: greedy search

@@ -166,6 +166,7 @@ def captioner_parts(
         device,
         beam=recipe.validation.beam,
         max_words=recipe.data.max_words,
+        metric=recipe.validation.metric,
         judges=world.sequentially(partial(judges, list(map(prepared.load, recipe.validation.judges)), judged_by)),
         world=world,
     )

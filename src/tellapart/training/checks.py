@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tellapart import models, recipe_values
 from tellapart.captioners import CAPTIONERS
 from tellapart.detectors import KINDS
@@ -14,7 +16,7 @@ from tellapart.rewards import registry
 from tellapart.taggers import TAGGERS
 from tellapart.training.objectives import OBJECTIVES, Network, learned_by
 from tellapart.training.retrieval_validation import METRICS as RETRIEVAL_METRICS
-from tellapart.training.validation import LAST, METRICS
+from tellapart.training.validation import LAST, METRICS, lacks, measure_of, measured
 
 
 def check(recipe: Recipe) -> None:
@@ -42,12 +44,7 @@ def check(recipe: Recipe) -> None:
     elif objective.network:
         models.refuse_sizes(recipe.model)
         models.check_settings(TAGGERS, "network", objective.network, recipe.model)
-    reported = {"retriever": RETRIEVAL_METRICS, "captioner": METRICS, "network": objective.metrics}[kind]
-    metrics = (*reported, LAST)
-    if recipe.validation.metric not in metrics:
-        raise UserError(
-            f"validation.metric: there is no {recipe.validation.metric!r} here; there are {', '.join(metrics)}."
-        )
+    _check_metric(recipe.validation.metric, RETRIEVAL_METRICS if kind == "retriever" else objective.metrics, kind)
     _check_curve(recipe.objective.scheduled_sampling.curve)
     if recipe.objective.distillation and not recipe.optim.ema_decay:
         raise UserError("objective.distillation: the teacher is a running mean of the weights; give optim.ema_decay.")
@@ -83,6 +80,18 @@ def check(recipe: Recipe) -> None:
         raise UserError(
             f"data.captions_per_photo must be 2: {recipe.retriever} brings two captions of a photo together."
         )
+
+
+def _check_metric(metric: str, reported: Sequence[str], kind: Network) -> None:
+    """What chooses the best checkpoint: of a captioner also any score of the measure table, a plugin's too."""
+    if metric == LAST or metric in (METRICS if kind == "captioner" else reported):
+        return
+    measure = measure_of(metric) if kind == "captioner" else None
+    if measure is None or lacks(measure):
+        metrics = measured() if kind == "captioner" else [*reported, LAST]
+        raise UserError(f"validation.metric: there is no {metric!r} here; there are {', '.join(metrics)}.")
+    if why := measure.missing():
+        raise UserError(f"validation.metric: {metric} cannot be computed: {why}")
 
 
 def _check_folds(recipe: Recipe, kind: Network) -> None:

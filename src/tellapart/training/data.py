@@ -37,7 +37,7 @@ from tellapart.models.parts import load_encoder
 from tellapart.recipe import Recipe
 from tellapart.rewards import registry
 from tellapart.training import run_folder
-from tellapart.training.validation import WITHOUT_REFERENCES
+from tellapart.training.validation import reads_references
 
 Source = tuple[Stores, list[Example]]  # examples of a data file, with their features if photos are seen
 Origin = PhotoEncoder | ImportedFeatures | BesideRegions | AttributeSource
@@ -188,7 +188,7 @@ def learns_without_captions(recipe: Recipe) -> bool:
         and not policy.references
         and policy.baseline != "references"
         and "references" not in registry.needs_of(objective.rewards)
-        and recipe.validation.metric in WITHOUT_REFERENCES
+        and not reads_references(recipe.validation.metric)
     )
 
 

@@ -16,6 +16,7 @@ from tellapart.decoding.candidates import candidates
 from tellapart.decoding.rules import Rules
 from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.metrics.measures import MEASURES
+from tellapart.metrics.measures.measure import Measure
 from tellapart.metrics.retrieval import ranks
 from tellapart.metrics.scoring_inputs import ScoringInputs
 from tellapart.objectives.cross_entropy import cross_entropy_step
@@ -25,10 +26,32 @@ FAULTS = ("Rep", "BadEnd", "Stutter", "UnusualOrder")  # measures of captions th
 # What `validate` reports, with any judges
 METRICS = ("loss", "accuracy", "CIDEr-D", "unique", "length", *FAULTS)
 LAST = "last"  # the name of a validation metric by which the last checkpoint is the best
-WITHOUT_REFERENCES = (LAST, "unique", *FAULTS)  # what can be asked of photos without references
 
 _FITS = ("words", "loss", "accuracy")  # of a log line of cross-entropy
 _BATCH = 32
+
+
+def measure_of(metric: str) -> Measure | None:
+    """The measure of the table that gives a validation metric, if `validate` does not report it anyway."""
+    family = None if metric in (*METRICS, LAST) else MEASURES.home.get(metric)
+    return MEASURES[family] if family and metric in MEASURES[family].names else None
+
+
+def measured() -> list[str]:
+    """All that the weights of a captioner can be chosen by."""
+    other = (name for measure in MEASURES.values() if not lacks(measure) for name in measure.names)
+    return list(dict.fromkeys([*METRICS, *other, LAST]))
+
+
+def lacks(measure: Measure) -> str:
+    """What a validation cannot give a measure; mostly nothing."""
+    return next((need for need in measure.needs if need in ("several captions", "training captions")), "")
+
+
+def reads_references(metric: str) -> bool:
+    """Whether the photos of a validation need captions by people."""
+    measure = measure_of(metric)
+    return "references" in measure.needs if measure else metric not in (LAST, "unique", *FAULTS)
 
 
 @torch.inference_mode()
@@ -40,12 +63,14 @@ def validate(
     *,
     beam: int,
     max_words: int,
+    metric: str = LAST,
     judges: Sequence[Judge] = (),
     world: ProcessGroup = SINGLE,
 ) -> dict[str, float]:
     """Every process of a world takes some of the batches, and all get the result.
 
     Of photos without captions there are only the figures that need none.
+    metric  is reported, too, if it is a score of the measure table
     judges  retrievers that know the photos of `data`: how many captions find their own, R@1[judge]
     """
     captioner: Captioner = model  # type: ignore[assignment]
@@ -73,8 +98,10 @@ def validate(
         if described
         else {}
     )
+    measure = measure_of(metric)
     return {
         **compared,
+        **({metric: measure.compute(scored).corpus()[metric]} if measure else {}),
         "unique": len(set(captions)) / len(captions),
         "length": float(scored.caption_ids.lengths.mean()),
         **{name: score for fault in FAULTS for name, score in MEASURES[fault].compute(scored).corpus().items()},
