@@ -6,11 +6,13 @@ import pytest
 import torch
 import yaml
 
+from tellapart import recipe_values
 from tellapart.__main__ import main
 from tellapart.commands.train import asked
 from tellapart.errors import UserError
 from tellapart.models.parts import load_encoder, read_tagger
-from tellapart.recipe import EncoderConfig
+from tellapart.recipe import EncoderConfig, Recipe
+from tellapart.training import chain, stages
 
 LOOKS = {"image_size": 64, "grid": 2}
 TAGGING = {
@@ -69,3 +71,68 @@ def test_encoders_and_taggers_of_later_stages_cannot_be_used(write):
     ):
         with pytest.raises(UserError, match=f"stage first: {field} names the later stage words"):
             asked([str(write(stage, SEES[0]))])
+
+
+POLICY = {"name": "policy_gradient", "policy": {"samples": 2}}
+BETWEEN = {"caption_weights": {"by": "cider_between"}}
+
+
+@pytest.mark.parametrize(
+    ("field", "objective"),
+    [
+        ("image_retriever", POLICY),
+        ("other_retrievers", POLICY),
+        ("text_retriever", POLICY),
+        ("image_retriever", BETWEEN),
+        ("text_retriever", {"name": "tagging", "sentence_weight": 1.0}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.get("name", "cider_between"),
+)
+def test_a_stage_in_a_field_of_rewards_comes_before_is_put_there_and_counts(write, field, objective):
+    """`other_retrievers`, and the image retriever of cider_between, were neither."""
+    value = ["ear"] if field == "other_retrievers" else "ear"
+    ear = {"name": "ear", "retriever": "word_tower", "objective": {"name": "info_nce"}, "validation": {"metric": "R@1"}}
+    rewards = {"weights": {"log_probability": 1}, field: value}
+    metric = {"validation": {"metric": "mAP"}} if objective.get("name") == "tagging" else {}
+    heard = {"name": "heard", "objective": {**objective, "rewards": rewards}, **metric}
+    *_, job = stages.jobs(asked([str(write(ear, heard))]).what)
+    assert job.uses == {"ear": "ear"}
+    put = getattr(stages.replaced(job.recipe, {"ear": "runs/ear"}).objective.rewards, field)
+    assert put == (["runs/ear"] if field == "other_retrievers" else "runs/ear")
+    with pytest.raises(UserError, match=f"stage heard: objective.rewards.{field} names the later stage ear"):
+        asked([str(write(heard, ear))])
+
+
+@pytest.mark.parametrize(
+    ("field", "file"),
+    [
+        ("encoder.name", "net/best.safetensors"),
+        ("encoder.name", "net.safetensors"),
+        ("inputs", "net/config.json"),
+        ("data.crossfit", "net/best.safetensors"),
+        ("data.tokenizer", "net/tokenizer.json"),
+        ("detector", "net.onnx"),
+        ("model", "net/model.safetensors"),
+        ("init_from", "net/vocabulary.json"),
+        ("objective.rewards.preferences", "net.json"),
+        ("objective.rewards.look_alikes", "net.json"),
+    ],
+)
+def test_what_a_run_is_made_with_counts_for_its_key(tmp_path, monkeypatch, field, file):
+    """A retrained encoder in the same folder left all stages that saw by it "done already"."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net").mkdir()
+    (tmp_path / "data.json").write_text("{}")
+    name = "./net" if file.startswith("net/") else f"./{file}"
+    value = {"inputs": {"regions": {"name": name}}, "data.crossfit": [name, name], "model": {"language_model": name}}
+    recipe = recipe_values.with_value(Recipe(), "data.files", ["data.json"])
+    recipe = recipe_values.with_value(recipe, field, value.get(field, name))
+
+    def key():
+        return chain._keys([stages.Job("a", 1, recipe, {}, {})])["a"]
+
+    (tmp_path / file).write_text("before")
+    before = key()
+    assert key() == before
+    (tmp_path / file).write_text("after")
+    assert key() != before

@@ -168,6 +168,32 @@ def test_tiny_shrinks_a_recipe_to_ten_steps_of_a_small_model(small_world):
     assert recipe == shrink(parse([first])[0])
 
 
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        (["--max_steps", "3"], {"max_steps": 3}),
+        (["--model.width", "64"], {"model.width": 64, "model.heads": 2}),
+        (["--model", "{width: 64}"], {"model.width": 64, "model.heads": 2}),
+        (["--encoder", "{grid: 4}"], {"encoder.grid": 4, "encoder.image_size": 64}),
+        (["--data.limit", "7", "--batch_size", "2"], {"data.limit": 7, "batch_size": 2, "max_steps": 10}),
+        (["--init_from", "runs/tiny"], {"init_from": "runs/tiny"}),
+        (["--validation.judges", "[word]", "--dtype", "fp32"], {"validation.judges": ["word"], "dtype": "fp32"}),
+        (["--data.repeat", "{}"], {"max_steps": 10}),
+        (["--detector", "a: [b"], {"detector": "a: [b"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_tiny_leaves_what_other_options_say(options, kept):
+    """`--tiny --max_steps 3` took ten steps."""
+    recipe = flat(plain(parse(["album/plain_xe", "--tiny", *options])[0]))
+    assert {name: recipe[name] for name in kept} == kept
+
+
+def test_tiny_leaves_what_other_options_say_of_a_chain():
+    chain = asked(["album/plain", "--tiny", "--max_steps", "3"]).what
+    assert {stage.recipe.max_steps for stage in chain if stage.recipe} == {3}
+
+
 @pytest.mark.slow
 def test_a_tiny_run_ends_after_ten_steps_with_a_model_that_can_be_loaded(tellapart, small_world, tmp_path):
     code, out, err = tellapart("train", small_world / "recipe.yaml", "--out", tmp_path / "run", "--tiny")

@@ -7,7 +7,7 @@ import os
 import sys
 import textwrap
 from argparse import Namespace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -64,7 +64,9 @@ def parser() -> Parser:
         metavar="N",
         help="parallel runs of a recipe with stages (default: 1)",
     )
-    parser.add_argument("--tiny", action="store_true", help="a quick test run: small network, few steps")
+    parser.add_argument(
+        "--tiny", action="store_true", help="a quick test run: small network, few steps; other options still count"
+    )
     parser.epilog = f"fields of a recipe:\n{_fields()}\n\n{parser.epilog}"
     return parser
 
@@ -120,7 +122,7 @@ def _recipe(contents: list[dict[str, Any]], changes: list[tuple[str, str]], requ
     if request.tiny:
         from tellapart.training.build import shrink
 
-        recipe = shrink(recipe)
+        recipe = shrink(recipe, _fields_of(changes))
     return recipe
 
 
@@ -133,8 +135,22 @@ def _chain(file: recipe_files.RecipeFile, changes: list[tuple[str, str]], reques
     if request.tiny:
         from tellapart.training.build import shrink
 
-        chain = stages.smaller(chain, shrink)
+        chain = stages.smaller(chain, partial(shrink, kept=_fields_of(changes)))
     return chain
+
+
+def _fields_of(changes: list[tuple[str, str]]) -> list[str]:
+    """The fields that the command line sets, also where it gives several as an object."""
+    from tellapart.training.run_folder import flat
+
+    names = []
+    for name, text in changes:
+        try:
+            value = plain_yaml.parse(text, f"--{name}")
+        except UserError:  # a field of type text may have any
+            value = text
+        names += flat(value, name)
+    return names
 
 
 def _show(values: dict[str, Any]) -> NoReturn:

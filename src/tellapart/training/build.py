@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -337,16 +337,18 @@ def retrieval_objective(recipe: Recipe, network: torch.nn.Module, world: Process
     return step
 
 
-def shrink(recipe: Recipe) -> Recipe:
+def shrink(recipe: Recipe, kept: Iterable[str] = ()) -> Recipe:
     """The same recipe with widths and steps for a test (`--tiny`): it shows that everything fits together.
 
     It starts from fresh weights, for those of another width do not fit.
+
+    kept  fields that stay as they are: what somebody asked for beside --tiny
     """
     tagger = entry.network if (entry := OBJECTIVES.get(recipe.objective.name)) else ""
     name = tagger or recipe.retriever or recipe.captioner
     table = TAGGERS if tagger else RETRIEVERS if recipe.retriever else CAPTIONERS
     tiny = import_module(table[name].module).TINY if name in table else {}
-    return replace(
+    small = replace(
         recipe,
         model=recipe.model | tiny,
         data=replace(recipe.data, limit=32, min_count=1),
@@ -358,6 +360,10 @@ def shrink(recipe: Recipe) -> Recipe:
         max_steps=10,
         log_steps=1,
     )
+    values = run_folder.flat(run_folder.plain(recipe))
+    for field_name in kept:
+        small = recipe_values.with_value(small, field_name, values[field_name])
+    return small
 
 
 def _shrunk(encoder: EncoderConfig) -> EncoderConfig:

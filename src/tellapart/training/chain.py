@@ -361,11 +361,15 @@ def _keys(jobs: list[Job]) -> dict[str, str]:
             named = list(job.shares)
             parts.append(dict(job.shares))
         else:
-            named = [model for _, model in stages.models_of(job.recipe)]
+            models_named = stages.models_of(job.recipe)
+            named = [name for place, name in models_named if not stages.may_be_other(place)]
             data, rewards = job.recipe.data, job.recipe.objective.rewards
             inputs = [*data.files, *data.exclude, *rewards.fluency_text]
-            inputs += [rewards.look_alikes] if files.is_file(Path(rewards.look_alikes)) else []
             parts += [plain(job.recipe), {name: of_file(name) for name in inputs if not files.is_folder(Path(name))}]
+            perhaps = [name for place, name in models_named if stages.may_be_other(place) and name not in job.uses]
+            perhaps += [job.recipe.detector, data.tokenizer, rewards.look_alikes, rewards.preferences]
+            perhaps.append(str(job.recipe.model.get("language_model", "")))
+            parts.append({name: [of_file(str(file)) for file in _files_of(name)] for name in sorted({*perhaps} - {""})})
         others = sorted({name for name in named if name not in job.uses})
         parts.append({name: [of_file(str(file)) for file in _model_files(name)] for name in others})
         keys[job.name] = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
@@ -377,8 +381,17 @@ def _model_files(name: str) -> list[Path]:
     folder = album.EMBEDDED.get(name) or retrievers.EMBEDDED.get(name) or Path(name)
     if not files.is_folder(folder) and name != retrievers.MINILM and not hub.could_be(name):
         raise UserError(f"{name}: there is no such model, and no stage makes it.")
-    weights = next((folder / file for file in models.WEIGHTS if files.is_file(folder / file)), None)
-    return [file for file in (folder / "config.json", weights) if file is not None and files.is_file(file)]
+    return _files_of(str(folder))
+
+
+def _files_of(name: str) -> list[Path]:
+    """The file of that name; or what a folder of a model or tokenizer is made of, if there is one."""
+    path = Path(name)
+    if files.is_file(path):
+        return [path]
+    weights = next((path / file for file in models.WEIGHTS if files.is_file(path / file)), None)
+    parts = [*(path / part for part in ("config.json", "vocabulary.json", "tokenizer.json")), weights]
+    return [file for file in parts if file is not None and files.is_file(file)]
 
 
 def _has_weights(folder: Path) -> bool:

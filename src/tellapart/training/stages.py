@@ -143,7 +143,6 @@ def jobs(stages: Chain) -> list[Job]:
         for name, of_run in runs.items():
             recipe = stage.recipe if of_run is None else stage.recipe_of(of_run)
             named = [*stage.shares, *(model for _, model in (models_of(recipe) if recipe else ()))]
-            named += [encoder for _, encoder in (_encoders_of(recipe) if recipe else ())]
             uses = {model: _job(model, made[model], stage, of_run) for model in named if model in made}
             found.append(Job(name, number, recipe, stage.shares, uses))
         if stage.mean:
@@ -154,43 +153,60 @@ def jobs(stages: Chain) -> list[Job]:
 
 def replaced(recipe: Recipe, models: Mapping[str, str]) -> Recipe:
     """The recipe with other names in the place of its models' names."""
-
-    def of(name: str) -> str:
-        return models.get(name, name)
-
-    objective, rewards = recipe.objective, recipe.objective.rewards
-    rewards = replace(rewards, image_retriever=of(rewards.image_retriever), text_retriever=of(rewards.text_retriever))
-    return replace(
-        recipe,
-        init_from=of(recipe.init_from),
-        encoder=replace(recipe.encoder, name=of(recipe.encoder.name)),
-        inputs={stream: replace(one, name=of(one.name)) for stream, one in recipe.inputs.items()},
-        data=replace(recipe.data, crossfit=[of(name) for name in recipe.data.crossfit]),
-        objective=replace(objective, rewards=rewards),
-        validation=replace(recipe.validation, judges=[of(name) for name in recipe.validation.judges]),
-    )
+    return _visited(recipe, lambda _, name: models.get(name, name))
 
 
 def models_of(recipe: Recipe) -> list[tuple[str, str]]:
     """Wherever a recipe names a model that its run uses: the field, and the name."""
-    named = [("init_from", recipe.init_from)]
-    rewards = recipe.objective.rewards
-    if recipe.objective.sentence_weight:
-        named += [("objective.rewards.text_retriever", rewards.text_retriever)]
-    if recipe.objective.name == "policy_gradient":
-        named += [
-            ("objective.rewards.image_retriever", rewards.image_retriever),
-            ("objective.rewards.text_retriever", rewards.text_retriever),
-        ]
-    named += [("validation.judges", judge) for judge in recipe.validation.judges]
-    return [(place, name) for place, name in named if name]
+    named: list[tuple[str, str]] = []
+
+    def note(place: str, name: str) -> str:
+        named.append((place, name))
+        return name
+
+    _visited(recipe, note)
+    return named
 
 
-def _encoders_of(recipe: Recipe) -> list[tuple[str, str]]:
-    """What makes the streams, each of which may be a stage: a tuned encoder, or a tagger."""
-    if not recipe.inputs:
-        return [("encoder.name", recipe.encoder.name), *(("data.crossfit", name) for name in recipe.data.crossfit)]
-    return [(f"inputs.{stream}.name", encoder.name) for stream, encoder in recipe.inputs.items()]
+def _visited(recipe: Recipe, of: Callable[[str, str], str]) -> Recipe:
+    """The recipe with what `of` gives for each field, and name in it, of a model that its run uses.
+
+    This is the one list of such fields: what they name is replaced, comes first, and counts for the key of a job.
+    """
+
+    def one(place: str, name: str, used: bool = True) -> str:
+        return of(place, name) if name and used else name
+
+    def many(place: str, names: list[str], used: bool = True) -> list[str]:
+        return [one(place, name, used) for name in names]
+
+    objective, rewards = recipe.objective, recipe.objective.rewards
+    policy, where = objective.name == "policy_gradient", "objective.rewards"
+    between = objective.name == "cross_entropy" and objective.caption_weights.by == "cider_between"
+    rewards = replace(
+        rewards,
+        image_retriever=one(f"{where}.image_retriever", rewards.image_retriever, policy or between),
+        other_retrievers=many(f"{where}.other_retrievers", rewards.other_retrievers, policy),
+        text_retriever=one(f"{where}.text_retriever", rewards.text_retriever, policy or objective.sentence_weight > 0),
+    )
+    encoder = recipe.encoder
+    return replace(
+        recipe,
+        init_from=one("init_from", recipe.init_from),
+        encoder=replace(encoder, name=one("encoder.name", encoder.name, not recipe.inputs)),
+        inputs={
+            stream: replace(source, name=one(f"inputs.{stream}.name", source.name))
+            for stream, source in recipe.inputs.items()
+        },
+        data=replace(recipe.data, crossfit=many("data.crossfit", recipe.data.crossfit, not recipe.inputs)),
+        objective=replace(objective, rewards=rewards),
+        validation=replace(recipe.validation, judges=many("validation.judges", recipe.validation.judges)),
+    )
+
+
+def may_be_other(place: str) -> bool:
+    """Whether a field also takes names of what is no model of ours: encoders, files of weights, imported features."""
+    return place.startswith(("encoder.", "inputs.", "data.crossfit"))
 
 
 def _name(given: object, number: int, file: RecipeFile) -> str:
@@ -272,17 +288,14 @@ def _require_order(stages: Chain, file: RecipeFile) -> None:
         before = [result for one in stages[:number] for result in one.results()]
         after = {result for one in stages[number:] for result in one.results()}
         named = models_of(stage.recipe) if stage.recipe else [("mean", name) for name in stage.shares]
-        encoders = (
-            _encoders_of(stage.recipe) if stage.recipe else []
-        )  # of which there are others than stages and models
-        for place, model in [*named, *encoders]:
+        for place, model in named:
             where = f"{file.path}: stage {stage.name}: {place}"
             if model in before:
                 continue
             if model in after:
                 which = "the stage itself" if model in stage.results() else f"the later stage {model}"
                 raise UserError(f"{where} names {which}; a stage can only use those before it.")
-            if (place, model) not in encoders and not _could_be_model(model):
+            if not may_be_other(place) and not _could_be_model(model):
                 close = difflib.get_close_matches(model, before, n=1)
                 hint = f"; did you mean {close[0]}?" if close else "."
                 raise UserError(f"{where}: there is no stage or model {recipe_values.short(model)!r}{hint}")
