@@ -38,7 +38,7 @@ def test_conceptual_captions_finds_photos_by_number_or_by_the_checksum_of_their_
     source = put(tmp_path / "Validation_GCC-1.1.0-Validation.tsv", lines)
     dataset = conceptual.read(source, tmp_path / "photos")
     assert [(e.id, e.split, e.captions, e.extra["url"]) for e in dataset.examples] == [
-        (n, "val", (f"caption {n}",), url) for n, url in enumerate(urls)
+        (f"val-{n}", "val", (f"caption {n}",), url) for n, url in enumerate(urls)
     ]
     assert [example.file.is_file() for example in dataset.examples] == [True, True, False]
     assert dataset.problems == [f"{source}: line 4: it is not a caption, a tab and a URL."]
@@ -49,6 +49,32 @@ def test_the_training_file_of_conceptual_captions_is_the_training_split(tmp_path
     assert dataset.examples[0].split == "train"
     with pytest.raises(UserError, match="not Conceptual Captions"):
         conceptual.read(put(tmp_path / "other.tsv", "a bus\n"))
+
+
+def test_both_files_of_conceptual_captions_become_one_data_file_with_two_splits(tmp_path, tellapart):
+    """Both count their lines from 0; they were two data files of one name, and none had both splits."""
+    sources = [tmp_path / "Train_GCC-training.tsv", tmp_path / "Validation_GCC-1.1.0-Validation.tsv"]
+    put(sources[0], "a bus\thttp://a.example/1.jpg\na dog\thttp://a.example/2.jpg\n")
+    put(sources[1], "a cat\thttp://a.example/3.jpg\n")
+    touch(tmp_path / "cc" / "training" / "00000" / "000000000.jpg", tmp_path / "cc" / "training" / "000000001.jpg")
+    touch(tmp_path / "cc" / "validation" / "other.jpg")
+    out = tmp_path / "concap.json"
+    code, printed, err = tellapart("prepare", "conceptual", *sources, "--photos", tmp_path / "cc", "--out", out)
+    assert code == 1  # the photo of the validation file is not there, and is not the first of the training
+    assert "1 of 3 photos cannot be found" in err
+    assert "3 photos, 3 captions (2 train, 1 val)" in printed
+    assert [(e.id, e.split) for e in examples.read(out, needs_files=False).examples] == [
+        ("train-0", "train"),
+        ("train-1", "train"),
+        ("val-0", "val"),
+    ]
+
+
+def test_parts_with_the_same_ids_or_of_other_data_sets_are_not_joined(tmp_path, tellapart):
+    first, second = (put(tmp_path / name, "a bus\thttp://a.example/1.jpg\n") for name in ("a.tsv", "b.tsv"))
+    code, _, err = tellapart("prepare", "conceptual", first, second, "--out", tmp_path / "data.json")
+    assert (code, err) == (2, f"tellapart prepare: {first} and {second} both have a photo with the id 0.\n")
+    assert not (tmp_path / "data.json").exists()
 
 
 def test_concadia_has_captions_and_descriptions(tmp_path):

@@ -1,6 +1,7 @@
 """The recipes of DiscriTune's game, each for two steps on photos without captions."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -67,6 +68,23 @@ def test_a_recipe_of_the_game_learns_from_photos_alone(name, small, tmp_path):
     *_, last = map(json.loads, (tmp_path / "run" / "log.jsonl").read_text().splitlines())
     assert "val/unique" in last
     assert not any("CIDEr" in key for key in last)
+
+
+def test_conceptual_captions_train_as_documented(small, photo_folder, tmp_path, tellapart):
+    """The documented commands ended with "no data file has a photo in the split 'val'"."""
+    photos = sorted(example.file for example in folder.read(photo_folder).examples)
+    sources = [tmp_path / "Train_GCC-training.tsv", tmp_path / "Validation_GCC-1.1.0-Validation.tsv"]
+    for source, name, chosen in zip(sources, ("training", "validation"), (photos[:4], photos[4:]), strict=True):
+        (tmp_path / "cc" / name).mkdir(parents=True)
+        source.write_text("".join(f"caption {n}\thttp://a.example/{n}.jpg\n" for n in range(len(chosen))))
+        for n, file in enumerate(chosen):
+            shutil.copy(file, tmp_path / "cc" / name / f"{n:09}.jpg")
+    data = tmp_path / "concap.json"
+    code, _, err = tellapart("prepare", "conceptual", *sources, "--photos", tmp_path / "cc", "--out", data)
+    assert code == 0, err
+    recipe = small("discritune/clipcap_concap")
+    recipe = replace(recipe, data=replace(recipe.data, files=[str(data)]))
+    assert run(recipe, tmp_path / "run").position.step == 2
 
 
 def test_a_run_ends_when_its_time_is_over_and_may_get_more(small, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +27,13 @@ def parser() -> Parser:
         "tellapart prepare karpathy dataset_coco.json --photos coco/ --out coco.json",
     )
     parser.add_argument("format", metavar="FORMAT", choices=READERS, help="one of the formats above")
-    parser.add_argument("source", metavar="SOURCE", type=Path, help="the file or folder to read")
+    parser.add_argument(
+        "sources",
+        metavar="SOURCE",
+        type=Path,
+        nargs="+",
+        help="the file or folder to read; several parts of one data set, such as train and val, become one file",
+    )
     parser.add_argument("--out", metavar="DATA.json", type=Path, required=True, help="output file (or .json.gz)")
     parser.add_argument("--photos", metavar="DIR", type=Path, help="folder of photos or clips (default: near SOURCE)")
     splits = parser.add_mutually_exclusive_group()
@@ -45,9 +52,11 @@ def parser() -> Parser:
 
 def main(arguments: list[str]) -> int:
     request = parser().parse_args(arguments)
-    if is_file(request.out) and is_file(request.source) and request.out.samefile(request.source):
-        raise UserError(f"{request.out}: --out would overwrite the source.")
-    dataset = READERS[request.format].load()(request.source, request.photos)
+    for source in request.sources:
+        if is_file(request.out) and is_file(source) and request.out.samefile(source):
+            raise UserError(f"{request.out}: --out would overwrite the source.")
+    read = READERS[request.format].load()
+    dataset = joined({source: read(source, request.photos) for source in request.sources})
     if request.split is not None:
         dataset = replace(dataset, examples=[replace(e, split=clean(request.split)) for e in dataset.examples])
     if request.split_file:
@@ -59,6 +68,21 @@ def main(arguments: list[str]) -> int:
         print_message(problem)
     print_row(f"{request.out}: {summary(dataset)}")
     return 1 if problems else 0
+
+
+def joined(parts: Mapping[Path, DataSet]) -> DataSet:
+    """Parts of one data set, by their sources, as a whole."""
+    (first, whole), *others = parts.items()
+    owners = {str(example.id): first for example in whole.examples}
+    for source, part in others:
+        if (part.name, part.kind) != (whole.name, whole.kind):
+            raise UserError(f"{first} and {source} are not parts of one data set: {whole.name} and {part.name}.")
+        for example in part.examples:
+            if (owner := owners.setdefault(str(example.id), source)) != source:
+                raise UserError(f"{owner} and {source} both have a photo with the id {example.id!r}.")
+        examples, problems = [*whole.examples, *part.examples], [*whole.problems, *part.problems]
+        whole = replace(whole, examples=examples, problems=problems)
+    return whole
 
 
 def missing_photos(dataset: DataSet) -> list[str]:

@@ -143,7 +143,7 @@ def _fields_of(changes: list[tuple[str, str]]) -> list[str]:
     """The fields that the command line sets, also where it gives several as an object."""
     from tellapart.training.run_folder import flat
 
-    names = []
+    names: list[str] = []
     for name, text in changes:
         try:
             value = plain_yaml.parse(text, f"--{name}")

@@ -4,7 +4,8 @@
 
 Train_GCC-training.tsv, Validation_GCC-1.1.0-Validation.tsv.  Nothing is fetched: photos are those that you have.  They are
 looked for by the line's number from 0 (as img2dataset names them, 000000012.jpg, also in its folders of 10,000), and
-by the CRC-32 of the URL (as in the first program for it, and those after it).  `url` is kept.
+by the CRC-32 of the URL (as in the first program for it, and those after it).  Both files count from 0: photos of each
+may be in a folder of their own, training/ and validation/, and ids have the split, train-12.  `url` is kept.
 """  # noqa: E501  a record of the file
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from typing import Any
 from tellapart.data.examples import DataSet, check, folder_of
 from tellapart.data.readers.shared import find_photo, photo_folders, split_in_name
 from tellapart.errors import UserError
-from tellapart.files import read_text
+from tellapart.files import is_folder, read_text
 
 _SPLITS = {"training": "train", "validation": "val"}
+_FOLDERS = {"train": ("training", "train"), "val": ("validation", "val")}  # of the photos of one file
 _SHARD = 10_000  # photos of one folder
 
 
@@ -34,7 +36,9 @@ def read(source: Path, photos: Path | None = None) -> DataSet:
     ]
     named = source.name.lower()
     split = next((split for word, split in _SPLITS.items() if word in named), split_in_name(source))
-    records = _records(lines, photo_folders(source, photos), split)
+    folders = photo_folders(source, photos)
+    own = [folder / name for folder in folders for name in _FOLDERS.get(split, ()) if is_folder(folder / name)]
+    records = _records(lines, own or folders, split)
     examples, broken = check(records, source=source, folder=folder_of(source))
     return DataSet("conceptual", examples, problems=problems + broken)
 
@@ -50,6 +54,12 @@ def _records(lines: list[str], folders: list[Path], split: str) -> Iterator[dict
             caption, url = parsed
             names = [f"{number:09}.jpg", f"{zlib.crc32(url.encode())}.jpg", f"{zlib.crc32(url.encode())}"]
             shard = f"{number // _SHARD:05}"
-            places = [find_photo(name, folders, shard, "training", "validation", "") for name in names]
+            places = [find_photo(name, folders, shard, "") for name in names]
             file = next((place for place in places if Path(place).is_file()), str(folders[0] / names[0]))
-            yield {"id": number, "file": file, "split": split, "captions": [caption], "url": url}
+            yield {
+                "id": f"{split}-{number}" if split else number,
+                "file": file,
+                "split": split,
+                "captions": [caption],
+                "url": url,
+            }
