@@ -144,7 +144,11 @@ def test_a_checkpoint_holds_what_was_trained_only(folders, how, tmp_path, monkey
 
     with pytest.raises(UserError, match=r"does not decide what is read.*TELLAPART_ENCODERS=FOLDER"):
         models.load(tmp_path, CPU)
-    monkeypatch.setenv("TELLAPART_ENCODERS", str(folders["gpt2"]))
+    other = tmp_path / "clip"  # also has a tokenizer
+    other.mkdir()
+    (other / "config.json").write_text('{"model_type": "clip"}')
+    (other / "tokenizer.json").write_text("{}")
+    monkeypatch.setenv("TELLAPART_ENCODERS", f"{other}:{folders['gpt2']}")
     loaded = models.load(tmp_path, CPU).captioner
     assert not list(lora_parameters(loaded))  # merged
     tokens = words(captioner, 2, 5)

@@ -181,6 +181,20 @@ def test_a_model_finds_its_backbone_again_from_anywhere(saved, tmp_path, monkeyp
     assert (again.identity, again.config.pooling) == (identity, "max")
 
 
+def test_a_model_finds_its_backbone_after_a_folder_that_cannot_see_such_photos(saved, tmp_path, monkeypatch):
+    """`TELLAPART_ENCODERS=clip:resnet` ended with "clip cannot encode photos of 64 x 64 pixels"."""
+    clip = tiny_clip.clip(tmp_path / "clip")
+    with pytest.raises(UserError, match="cannot encode photos of 40 x 40"):
+        load(EncoderConfig(str(clip), 40, 2), CPU)
+    identity = json.loads(json.dumps(load(EncoderConfig(str(saved("resnet")), 40, 2), CPU).identity))
+    for folders in ((clip, saved("resnet")), (saved("resnet"), clip)):
+        monkeypatch.setenv("TELLAPART_ENCODERS", ":".join(map(str, folders)))
+        assert models.encoder_from(identity, CPU).identity == identity
+    monkeypatch.setenv("TELLAPART_ENCODERS", str(clip))
+    with pytest.raises(UserError, match="cannot encode photos of 40 x 40"):
+        models.encoder_from(identity, CPU)
+
+
 def test_a_model_refuses_a_backbone_that_has_changed_or_gone(folder, monkeypatch):
     monkeypatch.setenv("TELLAPART_ENCODERS", str(folder))
     identity = json.loads(json.dumps(load(EncoderConfig(str(folder), 64, 2), CPU).identity))

@@ -10,6 +10,7 @@ import hashlib
 import json
 import shutil
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,9 +83,13 @@ def allowed(source: str, sha256: str, model: Path) -> str:
     path = Path(source)
     if not (path.is_absolute() or files.is_folder(path) or source.endswith(".gguf")):
         return source
-    for own in paths.encoders():
-        if own.suffix == ".gguf" or files.is_file(own / "tokenizer.json"):
+    for own in sorted(paths.encoders(), key=lambda own: own.name != path.name):
+        if own.suffix == ".gguf":
             return str(own)
+        if files.is_file(own / "tokenizer.json"):
+            with suppress(UserError):  # other networks have a tokenizer, too, such as CLIP
+                find(str(own))
+                return str(own)
     raise UserError(
         f"{model} was trained over the language model {source}, with weights {sha256[:8]}; a model does not decide "
         "what is read from outside of its own folder.  If you trust that language model, name it: "

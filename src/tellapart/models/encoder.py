@@ -73,15 +73,21 @@ def _encoder_here(config: EncoderConfig, sha256: str, device: torch.device) -> P
     own = Path(config.name)
     if not own.is_absolute() and not files.is_folder(own) and not is_weights(config.name):
         return load_encoder(config, device)
-    encoders = []
+    encoders, refusals = list[PhotoEncoder](), list[UserError]()
     for folder in paths.encoders():
         is_folder = pretrained.could_be(str(folder)) and files.is_folder(folder)
         if is_folder or is_weights(str(folder)) or clip_words.is_run(str(folder)):
-            encoders.append(parts.load_encoder(replace(config, name=str(folder)), device))
+            try:
+                encoders.append(parts.load_encoder(replace(config, name=str(folder)), device))
+            except UserError as refusal:  # it may be that of another model: its photos have another size, say
+                refusals.append(refusal)
+                continue
             if encoders[-1].weights_sha256 == sha256:
                 return encoders[-1]
     if encoders:
         return encoders[0]
+    if refusals:
+        raise refusals[0]
     raise UserError(
         f"the model was trained on features of a network in the folder {config.name}, with weights {sha256[:8]}; a "
         "model does not decide what is read from outside of its own folder.  If you trust that network, name its "
