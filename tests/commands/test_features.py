@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 import yaml
 
@@ -180,6 +181,86 @@ def test_a_captioner_of_imported_regions_is_evaluated(trained, world, tellapart,
     assert code == 0, err
     captions = (tmp_path / "evaluation" / "captions" / "pets.run.jsonl").read_text().splitlines()
     assert [json.loads(line)["caption"].split()[1] for line in captions] == SUBJECTS
+
+
+@pytest.fixture(scope="module")
+def tagger(trained, world):
+    """The run folder of a tagger that learned words from the imported regions."""
+    from tellapart.commands.train import parse
+    from tellapart.training.build import run
+
+    recipe = yaml.safe_load((world / "recipe.yaml").read_text())
+    recipe |= {"objective": {"name": "tagging"}, "model": {"words": 5}, "validation": {"metric": "mAP"}}
+    (world / "tagger.yaml").write_text(yaml.safe_dump(recipe))
+    recipe, out, _ = parse([str(world / "tagger.yaml"), f"--out={world / 'tagger'}"])
+    assert run(recipe, out).problems == []
+    return out
+
+
+def test_a_tagger_of_imported_regions_gives_a_captioner_its_attributes(tagger, world, tellapart, tmp_path):
+    """The photos are not there.  Of a photo's words the subject is the most probable."""
+    recipe = yaml.safe_load((world / "recipe.yaml").read_text())
+    del recipe["encoder"]
+    recipe |= {
+        "captioner": "glied",
+        "model": {"word_width": 8, "width": 16, "heads": 2, "feed_forward": 16, "dropout": 0.0},
+        "inputs": {"regions": {"name": "bottom_up"}, "attributes": {"name": str(tagger), "most": 2}},
+    }
+    (tmp_path / "glied.yaml").write_text(yaml.safe_dump(recipe))
+    run = tmp_path / "run"
+    code, _, err = tellapart("train", tmp_path / "glied.yaml", "--out", run)
+    assert code == 0, err
+    arguments = ("--split", "val", "--model", run, "--features", world / "features")
+    code, out, err = tellapart("caption", world / "data.json", *arguments)
+    assert code == 0, err
+    assert [line.split("\t")[1].split()[1] for line in out.splitlines()] == [SUBJECTS[i % 4] for i in range(8, 12)]
+    (of_model,) = [one for one in json.loads((run / "config.json").read_text())["inputs"].values() if "most" in one]
+    assert of_model["encoder"] == {"name": "bottom_up", "from": "elsewhere", "feature_size": 8}
+    code, out, err = tellapart("caption", world / "data.json", "--model", run)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "--features DIR" in err
+
+
+def test_attributes_of_imported_regions_are_a_noisy_or_over_the_regions_of_each_photo(tagger, world, tellapart):
+    from safetensors.torch import load_file
+
+    arguments = ("--encoder", tagger, "--attributes", 5, "--out", world / "features")
+    code, _, err = tellapart("features", world / "data.json", *arguments)
+    assert code == 0, err
+    weights = {name: one.half().double() for name, one in load_file(tagger / "best.safetensors").items()}
+    words = json.loads((tagger / "vocabulary.json").read_text())["words"]
+    store = world / "features" / "pets.tagger-attributes-5"
+    count = len(weights["word.bias"])
+    ids, chances = (
+        np.fromfile(store / name, kind).reshape(12, count)
+        for name, kind in (("ids.i32", "i4"), ("probability.f32", "f4"))
+    )
+    rows = {line["id"]: line["row"] for line in map(json.loads, (store / "rows.jsonl").read_text().splitlines())}
+    for i in range(12):
+        region = np.zeros(8)
+        region[i % 4] = 8
+        logits = weights["word.weight"].numpy() @ region + weights["word.bias"].numpy()
+        expected = 1 - (1 - 1 / (1 + np.exp(-logits))) ** (1 + i % 3)  # every region shows the same
+        np.testing.assert_allclose(chances[rows[i]], np.sort(expected)[::-1], atol=1e-5)
+        assert {words[-count:][word] for word in ids[rows[i], :2]} == {"grass", SUBJECTS[i % 4]}
+
+
+def test_attributes_of_regions_that_were_imported_anew_are_not_taken_for_those_of_before(
+    tagger, world, tellapart, tmp_path
+):
+    from tellapart.features.importing import bring_in
+
+    data = examples.read(world / "data.json").examples
+    arguments = ("--encoder", tagger, "--attributes", 5, "--out", tmp_path)
+    for number in range(2):
+        arrays = {str(i): archives.photo(i + number, 2) for i in range(12)}
+        folder = tmp_path / "pets.bottom_up"
+        if number:
+            folder.rename(tmp_path / "old")
+        bring_in(data, archives.as_tsv(tmp_path / f"a{number}", arrays), folder, "bottom_up", cap=3)
+        code, _, err = tellapart("features", world / "data.json", *arguments)
+        assert code == 2 * number, err
+    assert "delete that one" in err
 
 
 def test_photos_that_have_no_features_are_named_and_left_out_of_training(trained, world, tellapart, tmp_path):

@@ -64,14 +64,13 @@ class Entry:
     module: str
     name: str  # of the class; its settings are the dataclass `<name>Config` beside it
     description: str
+    methods: tuple[str, ...] = ("encode", "start", "step", "forward")  # that it must have
 
     def load(self) -> tuple[Callable[..., Any], Any]:
         """The captioner's class and the dataclass of its settings."""
         make: Any = defined(self.module, self.name)
         config: Any = defined(self.module, f"{self.name}Config")
-        if lacks := [
-            verb for verb in ("encode", "start", "step", "forward") if not callable(getattr(make, verb, None))
-        ]:
+        if lacks := [method for method in self.methods if not callable(getattr(make, method, None))]:
             raise UserError(f"{place(self.module)}: the captioner {self.name} has no method {lacks[0]!r}.")
         if not is_dataclass(config):
             raise UserError(f"{place(self.module)}: {self.name}Config must be a dataclass (@dataclass).")

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,13 +15,12 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from tellapart import files, models
 from tellapart.data import items
 from tellapart.data.media import photos
 from tellapart.data.media.clips import is_clip
-from tellapart.data.streams import BOXES, REGIONS, Inputs, Stream
+from tellapart.data.streams import BOXES, REGIONS, Inputs, Stream, ragged
 from tellapart.detectors.detector import Detector
 from tellapart.detectors.loading import load as load_detector
 from tellapart.detectors.regions import DetectedRegions, PhotoWithBoxes
@@ -174,6 +173,9 @@ def _stream_input(
     identity = model.inputs[name]
     if identity.get("gives") == attributes.GIVES:
         source = attribute_source(identity, device, model.folders)
+        if source.imported and features is not None:
+            regions = StoredInput(source.imported, features, paths, device, REGIONS)
+            source = replace(source, prepare=regions.load)
         return AttributeInput(source, captioner_ids(source.words, model.tokenizer), device)
     identity, gives = regions_of(identity)
     try:
@@ -230,7 +232,7 @@ class EncoderInput(_Own):
             next(encoded[content.ndim]) if content.dtype == np.uint8 else torch.from_numpy(content).to(self.device)
             for content in contents
         ]
-        return _ragged(rows)
+        return ragged(rows)
 
     def _encoded(self, pixels: Sequence[NDArray[Any]]) -> list[Tensor]:
         """Of photos alone, or of clips alone."""
@@ -272,7 +274,7 @@ class DetectedInput(_Own):
     def stream(self, contents: Sequence[PhotoWithBoxes | StoredRegions]) -> Stream:
         seen = [content for content in contents if isinstance(content, PhotoWithBoxes)]
         encoded = iter(self.encoder.features(seen)[0] if seen else ())
-        return _ragged([one.regions if isinstance(one, StoredRegions) else next(encoded) for one in contents]).to(
+        return ragged([one.regions if isinstance(one, StoredRegions) else next(encoded) for one in contents]).to(
             self.device
         )
 
@@ -292,14 +294,7 @@ class DetectedBoxes:
         self.maker, self.load = regions, regions.load
 
     def stream(self, contents: Sequence[PhotoWithBoxes | StoredRegions]) -> Stream:
-        return _ragged([content.boxes for content in contents]).to(self.maker.device)
-
-
-def _ragged(rows: Sequence[Tensor]) -> Stream:
-    """(R, D) of each item, as many rows as the most that one has; if none has any, one that does not exist"""
-    values = pad_sequence([*rows, rows[0].new_zeros(1, rows[0].shape[1])], batch_first=True)[:-1]
-    counts = torch.tensor([len(own) for own in rows], device=values.device)
-    return Stream(values, torch.arange(values.shape[1], device=values.device) < counts[:, None])
+        return ragged([content.boxes for content in contents]).to(self.maker.device)
 
 
 def _line(
@@ -366,7 +361,7 @@ class StoredInput(_Own):
         return store.read(array, [line["row"]], count)[0].float()
 
     def stream(self, contents: Sequence[NDArray[Any]]) -> Stream:
-        return _ragged([torch.from_numpy(content) for content in contents]).to(self.device)
+        return ragged([torch.from_numpy(content) for content in contents]).to(self.device)
 
 
 def _existing(features: Features) -> list[Tensor]:

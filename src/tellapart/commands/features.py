@@ -174,13 +174,14 @@ def _compute(request: argparse.Namespace, dataset: DataSet) -> bool:
 def _attributes(request: argparse.Namespace, dataset: DataSet) -> bool:
     """Returns whether some photos have no attributes now."""
     from tellapart import numerics
-    from tellapart.features import attributes
+    from tellapart.features.attributes import folder_of
+    from tellapart.features.imported import features_of
     from tellapart.models.attributes import load
 
     config = EncoderConfig(request.encoder, most=request.attributes, threshold=request.threshold or 0.0)
     source = load(config, numerics.choose_device(request.device or "auto"))
-    result = attributes.extract(dataset.examples, source, request.out, dataset.name)
-    return _report(result, attributes.folder_of(source, request.out, dataset.name), dataset)
+    result = features_of(dataset.examples, source, request.out, dataset.name)
+    return _report(result, folder_of(source, request.out, dataset.name), dataset)
 
 
 def _report(result: Extracted, store: Path, dataset: DataSet) -> bool:

@@ -75,6 +75,16 @@ def region_inputs(values: Tensor, mask: Tensor | None = None) -> Inputs:
     return Inputs({REGIONS: Stream(values, mask)})
 
 
+def ragged(rows: Sequence[Tensor]) -> Stream:
+    """(R, D) of each item, as many rows as the most that one has; if none has any, one that does not exist"""
+    import torch
+    from torch.nn.utils.rnn import pad_sequence
+
+    values = pad_sequence([*rows, rows[0].new_zeros(1, rows[0].shape[1])], batch_first=True)[:-1]
+    counts = torch.tensor([len(own) for own in rows], device=values.device)
+    return Stream(values, torch.arange(values.shape[1], device=values.device) < counts[:, None])
+
+
 def read_attributes(stream: Stream, words: int) -> tuple[Tensor, Tensor, Tensor]:
     """Word ids (B, R), their probabilities (B, R), both 0 where there is no attribute, and the mask (B, R) of those.
 

@@ -26,11 +26,13 @@ from tellapart import files
 from tellapart.data import examples
 from tellapart.data.examples import DataSet, Example
 from tellapart.data.media.thumbnails import thumbnail
+from tellapart.data.stored import StoredFeatures
 from tellapart.data.tokenizers import WordTokenizer, split_words
 from tellapart.encoders.encoder import Encoder
 from tellapart.errors import BadPhoto, UserError
 from tellapart.features.attributes import AttributeSource
 from tellapart.features.extracted import safe_name, stored
+from tellapart.features.imported import store_of
 from tellapart.features.pooled import pooled_features
 from tellapart.html import escaped, page
 from tellapart.metrics.average_precision import average_precision, weighted_average_precision
@@ -212,11 +214,19 @@ def _pooled(
 
 def _tag(source: AttributeSource, seen: Sequence[Example], dataset: str, features: Path | None) -> NDArray[np.float64]:
     """Probabilities of all words, (P, W), from stored features where there are some; NaN where a photo is unreadable"""
-    store = stored(features, dataset, source.region_encoder) if features and source.region_encoder else None
+    store: StoredFeatures | None = None
+    if features and (source.imported or source.region_encoder):
+        store = (
+            store_of(source.imported, features, dataset)
+            if source.imported
+            else stored(features, dataset, source.region_encoder)  # type: ignore[arg-type]
+        )
 
     def read(example: Example) -> NDArray[Any] | None:
         if store is not None and example in store:
-            return store.grid([store.row(example)])[0].numpy()
+            return store.grid([store.row(example)], store.count(example))[0].numpy()
+        if source.imported and store is not None:
+            return None
         try:
             return source.prepare(example.file)[0]
         except BadPhoto:

@@ -10,7 +10,7 @@ no attributes to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,14 +21,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tellapart import files
 from tellapart.data.examples import Example
 from tellapart.data.media.photos import Photo
 from tellapart.data.store import Array, Rows, Store
+from tellapart.data.stored import StoredFeatures
 from tellapart.data.streams import Stream
 from tellapart.data.tokenizers import Tokenizer, WordTokenizer
 from tellapart.encoders import PhotoEncoder
-from tellapart.features.extracted import PHOTO_KEYS, Extracted, add_missing, encode_batches, safe_name
+from tellapart.features.extracted import (
+    BATCH,
+    PHOTO_KEYS,
+    EncodedBatch,
+    Extracted,
+    add_missing,
+    encode_batches,
+    entry_of,
+    safe_name,
+)
+from tellapart.parallel import batched
 
 SIZE = 2  # a word's id and its probability
 GIVES = "attributes"  # what an identity says
@@ -47,6 +57,7 @@ class AttributeSource:
     threshold      words that are no more probable than this are no attributes
     part           what a model must carry to use it (`models.parts`), if anything
     region_encoder the encoder whose regions (R, D) `probabilities` takes in place of a photo, if it does
+    imported       the features that it takes instead, where another program made them (`imported.ImportedFeatures`)
     """
 
     name: str
@@ -58,6 +69,7 @@ class AttributeSource:
     threshold: float
     part: object = None
     region_encoder: PhotoEncoder | None = None
+    imported: Any = None
     feature_size: int = SIZE
 
     @property
@@ -96,12 +108,14 @@ def stream_of(ids: Tensor, probability: Tensor, known: Tensor) -> Tensor:
 class AttributeStore(Store):
     """The attributes of a data set's photos, to those that learn from them."""
 
-    def __init__(self, folder: Path, source: AttributeSource):
+    def __init__(self, folder: Path, source: AttributeSource, made_from: str = ""):
+        """made_from  the digest of the imported features, if it comes of such"""
         most = min(source.most, len(source.words))
         self.shape, self.words = (most, SIZE), source.words
         self._known = torch.arange(len(source.words))
         arrays = {"ids": Array((most,), "i32"), "probability": Array((most,), "f32"), "count": Array((1,), "i32")}
-        super().__init__(folder, {"format": 1, "encoder": source.identity}, arrays, PHOTO_KEYS)
+        manifest = {"format": 1, "encoder": source.identity} | ({"made_from": made_from} if made_from else {})
+        super().__init__(folder, manifest, arrays, PHOTO_KEYS)
 
     def use(self, tokenizer: Tokenizer) -> None:
         """From now on words have the ids of this vocabulary."""
@@ -125,24 +139,46 @@ class AttributeStore(Store):
         return self.grid(rows).mean(1)
 
 
-def extract(examples: Sequence[Example], source: AttributeSource, root: Path, dataset: str) -> Extracted:
-    """The attributes of a data set's photos: made now where they are missing."""
+def extract(
+    examples: Sequence[Example],
+    source: AttributeSource,
+    root: Path,
+    dataset: str,
+    regions: StoredFeatures | None = None,
+    made_from: str = "",
+) -> Extracted:
+    """The attributes of a data set's photos: made now where they are missing.
+
+    regions    of the photos, for a source over imported features
+    made_from  the digest of their import
+    """
     folder = folder_of(source, root, dataset)
-    store = AttributeStore(folder, source)
+    store = AttributeStore(folder, source, made_from)
     extraction = partial(encode_batches, lambda file: Photo(*source.prepare(file)), partial(_rows, source))
+    if regions is not None:
+        extraction = partial(_of_regions, source, regions, made_from)
     failed, computed = add_missing(store, examples, extraction, f"attributes of {folder.name}")
     return Extracted(store, failed, computed)
-
-
-def stored(source: AttributeSource, root: Path, dataset: str) -> AttributeStore | None:
-    """What is kept of a data set's attributes, if anything."""
-    folder = folder_of(source, root, dataset)
-    return AttributeStore(folder, source) if files.is_file(folder / "manifest.json") else None
 
 
 def folder_of(source: AttributeSource, root: Path, dataset: str) -> Path:
     above = f"-above{source.threshold:g}" if source.threshold else ""
     return root / f"{safe_name(dataset)}.{safe_name(source.name)}-attributes-{source.most}{above}"
+
+
+def _of_regions(
+    source: AttributeSource, regions: StoredFeatures, made_from: str, examples: Sequence[Example]
+) -> Iterator[EncodedBatch]:
+    """From stored regions; the photos need not be there."""
+    for batch in batched(examples, BATCH):
+        good, failed = [one for one in batch if one in regions], [one for one in batch if one not in regions]
+        photos = [
+            Photo(regions.grid([regions.row(one)], regions.count(one))[0].numpy(), f"{made_from} {one.id}")
+            for one in good
+        ]
+        entries = [entry_of(one, photo.sha256) for one, photo in zip(good, photos, strict=True)]
+        without = [(one, f"has no imported features ({source.imported.name})") for one in failed]
+        yield EncodedBatch(_rows(source, photos) if good else (), entries, without)
 
 
 def _rows(source: AttributeSource, photos: Sequence[Photo]) -> Sequence[Tensor]:

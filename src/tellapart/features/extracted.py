@@ -269,11 +269,15 @@ def read_item(encoder: PhotoEncoder, source: clips.Source) -> photos.Photo:
 
 def _load(example: Example, read: Callable[[Path], ItemRead]) -> tuple[ItemRead, dict[str, Any]]:
     """An item, and its line of the journal but for the row."""
-    stamp = _stamp(example.file)  # before it is read: if it changes meanwhile, the next run finds that it has
+    entry = entry_of(example)  # before it is read: if it changes meanwhile, the next run finds that it has
     photo = read(example.file)
-    length, date = stamp or (0, 0)
-    entry = {"id": example.id, "file": str(example.file), "sha256": photo.sha256, "bytes": length, "mtime_ns": date}
-    return photo, entry
+    return photo, entry | {"sha256": photo.sha256}
+
+
+def entry_of(example: Example, sha256: str = "") -> dict[str, Any]:
+    """Its line of the journal but for the row."""
+    length, date = _stamp(example.file) or (0, 0)
+    return {"id": example.id, "file": str(example.file), "sha256": sha256, "bytes": length, "mtime_ns": date}
 
 
 def _stamp(file: Path) -> tuple[int, int] | None:

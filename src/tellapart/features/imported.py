@@ -167,7 +167,8 @@ def features_of(
 ) -> Extracted:
     """The features of a data set's photos: made now where they are missing, or imported before."""
     if isinstance(encoder, AttributeSource):
-        return attributes.extract(examples, encoder, root, dataset)
+        regions = encoder.imported and store_of(encoder.imported, root, dataset)
+        return attributes.extract(examples, encoder, root, dataset, regions, regions.digest if regions else "")
     if not isinstance(encoder, ImportedFeatures):
         return extract(examples, encoder, store_folder(root, dataset, encoder))
     store = store_of(encoder, root, dataset)

@@ -1,6 +1,6 @@
 """Where attributes come from: a tagger, the words that a retriever such as CLIP finds in a photo, or a detector.
 
-tagger      the folder of its run
+tagger      the folder of its run; one over imported features reads those
 retriever   a name from `tellapart models`, a run folder or a hub id: how well "a photo of WORD" fits, a softmax over
             the 1,000 most frequent content words of COCO's captions
 detector    FILE.onnx, a YOLOX export of COCO's classes: the highest score of each
@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tellapart import files, paths
-from tellapart.data.streams import REGIONS, Stream
+from tellapart.data.streams import REGIONS, ragged
 from tellapart.detectors.loading import load as load_detector
 from tellapart.encoders import PhotoEncoder, pretrained
 from tellapart.errors import UserError
 from tellapart.features.attributes import AttributeSource, scores_of
 from tellapart.features.extracted import read_item
+from tellapart.features.imported import from_identity as imported_from
 from tellapart.metrics.object_words import CLASSES
 from tellapart.metrics.stop_words import content
 from tellapart.models.encoder import encoder_from
@@ -88,11 +89,12 @@ def _named_by_user(name: str, sha256: str) -> Path:
 
 def of_tagger(run: TaggerRun, name: str, device: torch.device, most: int, threshold: float) -> AttributeSource:
     seen = run.config.inputs.get(REGIONS, {})
-    encoder: PhotoEncoder
+    imported = imported_from(seen) if seen.get("from") == "elsewhere" else None
+    encoder: PhotoEncoder | None = None
     if run.network.encoder is not None:
         looks = {key: seen[key] for key in ("image_size", "grid") if key in seen}
         encoder = tuned_encoder(run.folder, EncoderConfig(name=name, **looks), device)
-    else:
+    elif imported is None:
         encoder = encoder_from(seen, device, [run.folder])
     network = run.network.to(device)
 
@@ -100,13 +102,26 @@ def of_tagger(run: TaggerRun, name: str, device: torch.device, most: int, thresh
     def probabilities(contents: Sequence[NDArray[Any]]) -> Tensor:
         regions = [torch.from_numpy(one).to(device) if one.dtype != np.uint8 else None for one in contents]
         pixels = [one for one in contents if one.dtype == np.uint8]
-        encoded = iter(encoder(np.stack(pixels)).grid if pixels else ())
-        grid = torch.stack([next(encoded) if own is None else own.float() for own in regions])
-        return network.probabilities(Stream(grid, torch.ones(grid.shape[:2], dtype=torch.bool, device=grid.device)))
+        encoded = iter(encoder(np.stack(pixels)).grid if encoder is not None and pixels else ())
+        return network.probabilities(ragged([next(encoded) if own is None else own.float() for own in regions]))
 
-    made_by = {"kind": "tagger", "weights_sha256": run.sha256, "encoder": encoder.identity}
+    def no_reader(source: Any) -> tuple[NDArray[Any], str]:
+        raise UserError(
+            f"the tagger {name} learned from imported features ({seen.get('name')}) and cannot read photos; give a "
+            "data file whose features were imported, and their folder: --features DIR."
+        )
+
+    seen_by = imported or encoder
+    assert seen_by is not None
+    made_by = {"kind": "tagger", "weights_sha256": run.sha256, "encoder": seen_by.identity}
+    read = no_reader if encoder is None else _reader(encoder)
     part = Part(run.folder, run.sha256)
-    return AttributeSource(name, run.words, _reader(encoder), probabilities, made_by, most, threshold, part, encoder)
+    return AttributeSource(
+        *(name, run.words, read, probabilities, made_by, most, threshold),
+        part=part,
+        region_encoder=encoder,
+        imported=imported,
+    )
 
 
 def of_retriever(name: str, device: torch.device, most: int, threshold: float) -> AttributeSource:

@@ -9,10 +9,12 @@ TAGGERS = {
         "tellapart.taggers.tagger",
         "Tagger",
         "words of a photo: a noisy-OR over its regions (Fang et al., 2015); may tune the encoder's last blocks",
+        ("forward",),
     ),
     "clip_tagger": Entry(
         "tellapart.taggers.clip_tagger",
         "ClipTagger",
         "words of a clip by convolutions over frames in time: GL-RG's encoders (Yan et al., 2022)",
+        ("forward",),
     ),
 }

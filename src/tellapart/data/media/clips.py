@@ -340,7 +340,7 @@ def is_clip(file: str | os.PathLike[str]) -> bool:
 
 
 def _declared_length(file: str | os.PathLike[str]) -> int:
-    """The bytes that an AVI or Matroska file says it has, as far as its header does; other formats list their frames, or
+    """The bytes that an AVI or Matroska file says it has, 0 if it does not; other formats list their frames, or
     end anywhere.  Damage to what it says of their durations does no harm."""
     with photos.open_file(file, most=None) as (handle, _):
         head = handle.read(1 << 12)
