@@ -83,3 +83,14 @@ def test_results_are_written_by_the_call_and_later(data, captions, tmp_path):
 def test_a_wrong_request_is_one_sentence(data, captions, wrong, message):
     with pytest.raises(UserError, match=message):
         tellapart.evaluate(**({"models": captions, "data": data} | QUICK | wrong))
+
+
+def test_a_measure_that_cannot_run_here_is_found_before_a_photo_is_captioned(data, monkeypatch):
+    """SPICE without its program ended the evaluation after all captions were made, without a table."""
+    from tellapart.evaluation import captions as made
+    from tellapart.metrics import spice
+
+    monkeypatch.setattr(spice, "available", lambda: "SPICE needs Java.")
+    monkeypatch.setattr(made.Captioners, "check", lambda *_: pytest.fail("captioning begins"))
+    with pytest.raises(UserError, match=r"^SPICE cannot be computed: SPICE needs Java\.$"):
+        tellapart.evaluate("plain", data, metrics="CIDEr-D,SPICE", retrievers="judge")

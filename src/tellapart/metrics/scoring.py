@@ -277,7 +277,7 @@ class Chosen:
 
 
 def chosen(metrics: str | Sequence[str] | None) -> Chosen:
-    """What names of measures and scores ask for; refuses those that there are not."""
+    """What names of measures and scores ask for; refuses those that there are not, and that cannot run here."""
     if metrics is None:
         return Chosen([name for measure in MEASURES.values() if "Java" not in measure.needs for name in measure.names])
     asked = [name.strip() for name in (metrics.split(",") if isinstance(metrics, str) else metrics)]
@@ -293,7 +293,11 @@ def chosen(metrics: str | Sequence[str] | None) -> Chosen:
             raise UserError(f"there is no metric {name!r}; there are {', '.join(MEASURES)}, and all.")
         # SPICE and SGF are names of a family and of its first score; asked for by name, all of it is shown
         found += MEASURES[known].names if known in MEASURES else (known,)
-    return Chosen(list(dict.fromkeys(found)), by_name=True)
+    result = Chosen(list(dict.fromkeys(found)), by_name=True)
+    for family in result.families:
+        if why := MEASURES[family].missing():
+            raise UserError(f"{family} cannot be computed: {why}")
+    return result
 
 
 def without_references(training: TrainingCaptions | None) -> list[str]:
