@@ -66,3 +66,16 @@ def test_places_that_could_not_be_filled_are_marked():
     found = index.search(8, vectors[-1:].astype(np.float32))
     assert set(found.indices[0].tolist()) == {-1, 60, 61, 62, 63}
     assert np.isinf(found.scores[0][found.indices[0] < 0]).all()
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_recall_is_measured_with_what_is_searched_for(metric):
+    """Photos among captions: CLIP's vectors of the two lie apart, and other lists are then near to a query."""
+    random = np.random.default_rng(1)
+    captions = random.standard_normal((6000, 24)).astype(np.float32)
+    photos = random.standard_normal((500, 24)).astype(np.float32) + 3
+    for wanted in (0.0, 0.9):
+        index = build(captions, 10, metric=metric, queries=photos, recall=wanted, measure_on=500)
+        truth = nearest(captions, 10, metric=metric, queries=photos)
+        assert recall(index.search(10, photos).indices, truth.indices) == pytest.approx(index.recall)
+        assert index.recall >= wanted

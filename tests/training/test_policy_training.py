@@ -4,6 +4,7 @@ import json
 import math
 import re
 import shlex
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from tellapart.data import examples
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.errors import UserError
 from tellapart.metrics import meteor
-from tellapart.neighbours import groups
+from tellapart.neighbours import groups, index, mining
 from tellapart.neighbours.groups import Groups, Photo, Rule
 from tellapart.recipe import WatchConfig
 from tellapart.recipe_policy import RewardsConfig
@@ -256,6 +257,17 @@ def test_weights_that_are_not_numbers_stop_a_run_and_keep_the_last_good_ones(beg
 
 
 @pytest.mark.slow
+def test_training_says_how_good_an_approximate_search_for_look_alikes_is(begin, tmp_path, monkeypatch, capsys):
+    arguments = ("--objective.rewards.look_alikes=caption", f"--data.features={tmp_path / 'features'}")
+    begin(*arguments, terms="{geg_avg: 1.0}")
+    assert "recall" not in capsys.readouterr().err
+    monkeypatch.setattr(mining, "LARGE", 20)
+    monkeypatch.setattr(index, "build", partial(index.build, recall=0.0))
+    begin(*arguments, "--objective.rewards.group_size=4", terms="{geg_avg: 1.0}", out=tmp_path / "second")
+    (said,) = re.findall(r"look-alikes of rewards: found by an index, recall (\S+) of exact", capsys.readouterr().err)
+    assert 0 < float(said) < 1
+
+
 def test_a_collapse_is_seen_and_can_stop_a_run(begin, tmp_path):
     """Captions are paid for saying again what they have said, and for content words, so that those are said again."""
     arguments = ("--max_steps=200", "--validation.every=2", "--validation.watch.action=stop")

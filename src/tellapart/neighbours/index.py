@@ -102,9 +102,13 @@ class Index:
                 bar.advance(len(rows))
 
 
-def build(vectors: Vectors, k: int = 10, *, metric: Metric = "cosine", recall: float = 0.95, seed: int = 0,
-          measure_on: int = MEASURED_ON) -> Index:  # fmt: skip
-    """An index whose searches for the k nearest find at least a share `recall` of them, as far as can be measured."""
+def build(vectors: Vectors, k: int = 10, *, metric: Metric = "cosine", queries: Vectors | None = None,
+          recall: float = 0.95, seed: int = 0, measure_on: int = MEASURED_ON) -> Index:  # fmt: skip
+    """An index whose searches for the k nearest find at least a share `recall` of them, as far as can be measured.
+
+    queries  what will be searched for, such as photos among captions, which lie elsewhere: it is measured with some of
+             them (default: the vectors themselves)
+    """
     vectors = checked(vectors)
     space = Space(vectors, metric)
     random = np.random.default_rng(seed)
@@ -114,20 +118,22 @@ def build(vectors: Vectors, k: int = 10, *, metric: Metric = "cosine", recall: f
     members = np.argsort(list_of, kind="stable")
     starts = np.searchsorted(list_of[members], np.arange(lists + 1))
     index = Index(vectors, space, centres, members, starts)
-    _choose_probes(index, k, recall, random, measure_on)
+    _choose_probes(index, k, None if queries is None else checked(queries), recall, random, measure_on)
     return index
 
 
-def _choose_probes(index: Index, k: int, recall: float, random: np.random.Generator, measure_on: int) -> None:
-    count = len(index.vectors)
-    sample = np.sort(random.permutation(count)[:measure_on])
-    queries = index.vectors[sample]
-    truth = nearest(index.vectors, k + 1, queries=queries, metric=index.space.metric).indices
-    truth = np.stack([row[row != own][: truth.shape[1] - 1] for row, own in zip(truth, sample, strict=True)])
+def _choose_probes(
+    index: Index, k: int, asked: Vectors | None, recall: float, random: np.random.Generator, measure_on: int
+) -> None:
+    sample = np.sort(random.permutation(len(index.vectors if asked is None else asked))[:measure_on])
+    queries = (index.vectors if asked is None else asked)[sample]
+    truth = nearest(index.vectors, k + (asked is None), queries=queries, metric=index.space.metric).indices
+    if asked is None:
+        truth = np.stack([row[row != own][: truth.shape[1] - 1] for row, own in zip(truth, sample, strict=True)])
     index.measured_k, index.measured_on = truth.shape[1], len(sample)
     index.probes = min(4, len(index.centres))
     while True:
-        found = index._search(queries, index.measured_k, own=sample).indices
+        found = index._search(queries, index.measured_k, own=sample if asked is None else None).indices
         hits = (found[:, :, None] == truth[:, None]).any(2)
         index.recall = float(hits.mean()) if hits.size else 1.0
         if index.recall >= recall or index.probes == len(index.centres):

@@ -116,7 +116,7 @@ class Search:
     def __init__(self, vectors: Vectors, width: int, *, metric: Metric = "cosine", queries: Vectors | None = None):
         self.vectors, self.metric = vectors, metric
         self.queries = vectors if queries is None else queries
-        self._index = index.build(vectors, width, metric=metric) if len(vectors) > LARGE else None
+        self._index = index.build(vectors, width, metric=metric, queries=queries) if len(vectors) > LARGE else None
         self.recall = self._index.recall if self._index else None
         if self._index:
             self.first = self._index.search(width, queries)

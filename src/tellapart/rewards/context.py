@@ -251,9 +251,12 @@ class RewardContext:
         def make() -> tuple[NDArray[np.int64], NDArray[np.float32]]:
             if not file.exists():
                 groups, buffer = find(rule), io.BytesIO()
-                np.savez(buffer, indices=groups.indices, scores=groups.scores)
+                recall = 1.0 if groups.recall is None else groups.recall
+                np.savez(buffer, indices=groups.indices, scores=groups.scores, recall=recall)
                 files.replace(file, buffer.getvalue())
             with np.load(file, allow_pickle=False) as kept:
+                if self.world.is_main and (recall := float(kept["recall"])) < 1:
+                    notice(f"look-alikes of rewards: found by an index, recall {recall:.3f} of exact search")
                 return kept["indices"], kept["scores"]
 
         return self.world.sequentially(make)
