@@ -14,9 +14,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from detectors import tiny_yolox
 from tellapart.commands.train import parse
 from tellapart.distributed import ProcessGroup
 from tellapart.errors import UserError
+from tellapart.metrics import meteor
+from tellapart.rewards.preference import Preference
+from tellapart.rewards.registry import REWARDS
 from tellapart.training.build import run
 
 SCRIPT = Path(__file__).with_name("world_of_two.py")
@@ -59,6 +63,44 @@ RUNS = {
 }
 
 
+REWARDED = {  # by every reward there is; in the last batch, of one photo, a process has no caption to compare with
+    "every_reward": ("--objective.policy={sampler: beam, samples: 3, references: 1, baseline: greedy}",),
+    "whitened": ("--objective.policy={sampler: beam, samples: 2, whiten: batch, kl: 0.1, reduction: sentence_mean}",),
+}
+
+
+@pytest.fixture(scope="module")
+def rewarded(small_world, uninterrupted, tmp_path_factory):
+    """The arguments of these runs."""
+    folder = tmp_path_factory.mktemp("rewarded")
+    towers = {"listener": "word_tower", "other": "word_tower", "reader": "text_tower"}
+    for seed, (name, tower) in enumerate(towers.items()):
+        retriever = (f"--retriever={tower}", *RETRIEVER[1:], "--objective.name=info_nce", f"--seed={seed}")
+        two = ("--data.captions_per_photo=2", "--max_steps=2")
+        recipe, out, _ = parse([str(small_world / "recipe.yaml"), f"--out={folder / name}", *retriever, *two])
+        run(recipe, out)
+    Preference({"a": 1.0, "red": 2.0}, -1.0, 0.0, 1.0).save(folder / "liked.json")
+    detector = tiny_yolox.write(folder / "tiny.onnx", tiny_yolox.nothing(classes=80))
+    names = [name for name in REWARDS if name != "meteor" or meteor.available() is None]
+    given = (
+        *NO_DRAWS,
+        f"--init_from={uninterrupted}",
+        f"--detector={detector}",
+        "--objective.name=policy_gradient",
+        f"--objective.rewards.weights={json.dumps(dict.fromkeys(names, 0.1))}",
+        f"--objective.rewards.image_retriever={folder / 'listener'}",
+        f"--objective.rewards.other_retrievers=[{folder / 'other'}]",
+        f"--objective.rewards.text_retriever={folder / 'reader'}",
+        f"--objective.rewards.preferences={folder / 'liked.json'}",
+        "--objective.rewards.scale=10",
+        "--validation.metric=last",
+        "--optim.accumulate=1",
+        "--optim.lr=1e-5",
+        "--epochs=1",
+    )
+    return {name: (*given, *arguments) for name, arguments in REWARDED.items()}
+
+
 def two_processes(*arguments):
     """Start Python twice, as torchrun does: exit code, stdout and stderr of each."""
     with socket.socket() as free:
@@ -81,7 +123,7 @@ def two_processes(*arguments):
 
 
 @pytest.fixture(scope="module")
-def two(small_world, tmp_path_factory):
+def two(small_world, rewarded, tmp_path_factory):
     """What two processes made of all these runs: their folder, and how they ended for each process."""
     folder = tmp_path_factory.mktemp("two")
 
@@ -89,7 +131,9 @@ def two(small_world, tmp_path_factory):
         given = [str(small_world / "recipe.yaml"), f"--out={folder / (out or name)}", *COMMON, *arguments]
         return {"name": name, "arguments": given, "fault": fault}
 
-    runs = [one(name, *arguments, f"--data.features={folder / 'features'}") for name, arguments in RUNS.items()]
+    runs = [
+        one(name, *arguments, f"--data.features={folder / 'features'}") for name, arguments in (RUNS | rewarded).items()
+    ]
     runs += [
         one("left", *RUNS["cross_entropy"], fault="interrupted"),
         one("whole"),
@@ -122,11 +166,12 @@ def assert_same_run(run, other, logged):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", [*RUNS, *REWARDED])
 def test_two_processes_end_with_the_weights_of_one_that_has_the_joined_batches(
-    two, small_world, tmp_path, logged, name
+    two, small_world, rewarded, tmp_path, logged, name
 ):
-    recipe, out, _ = parse([str(small_world / "recipe.yaml"), f"--out={tmp_path / 'one'}", *COMMON, *RUNS[name]])
+    arguments = (RUNS | rewarded)[name]
+    recipe, out, _ = parse([str(small_world / "recipe.yaml"), f"--out={tmp_path / 'one'}", *COMMON, *arguments])
     position = run(recipe, out).position
     folder, ended = two
     for other in ended(name):

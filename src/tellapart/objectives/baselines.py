@@ -11,7 +11,7 @@ best (b2 of GL-RG): biased, as it depends on the caption whenever that is among 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -66,15 +66,27 @@ def advantage(reward: Reward, baseline: Reward, length: int) -> Tensor:
     return above
 
 
-def whitened(advantage: Tensor, mask: Tensor, group: int) -> Tensor:
-    """Advantages (N, T) with mean 0 and spread 1 over the words of each `group` captions; equal ones become 0."""
-    values, token_mask = (_grouped(part, group).flatten(1) for part in (advantage, mask))  # (N / group, group * T)
-    count = token_mask.sum(1, keepdim=True).clamp(min=1)
-    centred = (values - (values * token_mask).sum(1, keepdim=True) / count) * token_mask
-    spread = (centred.square().sum(1, keepdim=True) / count).sqrt()
+def whitened(
+    advantage: Tensor, mask: Tensor, group: int = 0, total: Callable[[Sequence[float]], list[float]] = list
+) -> Tensor:
+    """Advantages (N, T) with mean 0 and spread 1 over the words of each `group` captions; equal ones become 0.
+
+    group  0: those of the whole batch, over all processes
+    total  of each of some numbers, the sum over all processes
+    """
+    values, token_mask = (
+        _grouped(part, group).flatten(1) if group else part.flatten()[None] for part in (advantage, mask)
+    )
+
+    def over(parts: Tensor) -> Tensor:
+        sums = parts.sum(1, keepdim=True)
+        return sums if group else sums.new_tensor([total(sums[:, 0].tolist())])
+
+    count = over(token_mask.to(values.dtype)).clamp(min=1)
+    centred = (values - over(values * token_mask) / count) * token_mask
+    spread, size = ((over(part.square() * token_mask) / count).sqrt() for part in (centred, values))
     # Rounding alone gives equal rewards a spread: below a millionth of their size there is nothing to learn from.
-    floor = 1e-6 * values.abs().amax(1, keepdim=True).clamp(min=1)
-    white = torch.where(spread > floor, centred / spread.clamp(min=1e-30), 0.0)
+    white = torch.where(spread > 1e-6 * size.clamp(min=1), centred / spread.clamp(min=1e-30), 0.0)
     return white.view(advantage.shape)
 
 

@@ -58,15 +58,17 @@ def policy_gradient(
     return sums.mean(), float(len(mask))
 
 
-def divergence(logp: Tensor, before: Tensor, mask: Tensor) -> Tensor:
+def divergence(logp: Tensor, before: Tensor, mask: Tensor, reduction: Reduction = "words") -> Tensor:
     """How far the policy has gone from where it was, in nats a word: an estimate of KL(policy || before) from samples.
 
     logp, before  (N, T)  of the words, by the policy and by the model before
+    reduction     the mean over all words, or over captions of the mean over their words, as the loss has it
 
     Schulman's third estimator, r - 1 - ln r with r = p_before / p: never negative, and with less noise than ln r.
     """
     log_ratio = (before - logp).masked_fill(~mask, 0.0)
-    return (log_ratio.exp() - 1 - log_ratio).sum() / mask.sum().clamp(min=1)
+    each, words = log_ratio.exp() - 1 - log_ratio, mask.sum(1)
+    return each.sum() / words.sum().clamp(min=1) if reduction == "words" else (each.sum(1) / words.clamp(min=1)).mean()
 
 
 class Scores(Protocol):
@@ -84,6 +86,9 @@ class Scores(Protocol):
 
     def skip_batch(self) -> None:
         """This process has nothing of the batch; the others may want to hear so."""
+
+    def skip_baseline(self) -> None:
+        """Nor captions to compare with."""
 
     def state(self) -> dict[str, Tensor]: ...
 
@@ -117,7 +122,7 @@ class PolicyGradient:
         self._captioner: Captioner = captioner  # type: ignore[assignment]
         self._before, self._view, self._hide_regions = before, view, hide_regions
         self._content = content_words(view.vocabulary)  # the log tells how many captions repeat one
-        self._so_far = RunningMean(total)
+        self._so_far, self._total = RunningMean(total), total
         self._two_passes = config.passes == "two" or (
             config.passes == "auto" and (config.chunk > 0 or getattr(captioner, "parallel_forward", False))
         )
@@ -129,6 +134,11 @@ class PolicyGradient:
             self._scores.skip_batch()
             if config.baseline == "running_mean":
                 self._so_far.then([])
+            elif config.baseline in ("second_sample", "greedy", "references"):
+                self._scores.skip_baseline()
+            if config.whiten == "batch":
+                nothing = torch.zeros(0, 0)
+                baselines.whitened(nothing, nothing, total=self._total)
             names = ["loss", *self._scores.names, *SampleStats._fields, *(["kl"] if self._before else [])]
             return StepResult(torch.zeros((), device=batch.tokens.device), 0.0, dict.fromkeys(names, 0.0), captions=0)
         with self._mode():
@@ -146,7 +156,7 @@ class PolicyGradient:
         above = baselines.advantage(reward, baseline, sampled.words.shape[1])  # (N, W)
         above = spread(above, reward.sentence - baseline.sentence, spans)  # (N, T)
         if config.whiten != "none":
-            above = baselines.whitened(above, rollout.mask, len(above) if config.whiten == "batch" else samples)
+            above = baselines.whitened(above, rollout.mask, samples if config.whiten == "photo" else 0, self._total)
         if forced is not None:
             above = torch.cat([torch.ones_like(above[:, : forced.shape[1]]), above[:, forced.shape[1] :]], 1)
         learned = rollout.mask & ~rollout.logp.isneginf()  # a reference may have words that are banned
@@ -159,7 +169,7 @@ class PolicyGradient:
         }
         if self._before is not None:
             before = self._logp_before(seen, rollout).masked_fill(~learned, 0.0)
-            gone = divergence(logp, before, learned)
+            gone = divergence(logp, before, learned, config.reduction)
             loss, line["kl"] = loss + config.kl * gone, gone.item()
         return StepResult(loss, weight, line | {"loss": loss.item()}, captions=len(rollout.tokens))
 

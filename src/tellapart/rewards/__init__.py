@@ -9,7 +9,7 @@ its words one more.  What it needs besides (references, a frozen retriever, look
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tellapart.errors import UserError
@@ -33,13 +33,25 @@ class SampledCaptions:
     reference: Tensor | None = None  # (N,) which of its photo's references a caption is; -1 where it is none of them
     progress: float = 0.0  # of the training, from 0 to 1: for rewards that grow harder
     texts: Sequence[str] | None = None  # of each caption, where the captioner's tokens are parts of words
+    gathered: SampledCaptions | None = None  # those of all processes; none: there are no others
+    first: int = 0  # of those, the first that is here
+
+    @property
+    def batch(self) -> SampledCaptions:
+        """The captions of the whole batch, over all processes: what a caption is compared with."""
+        return self if self.gathered is None else self.gathered
+
+    @property
+    def here(self) -> slice:
+        """Which of the batch's captions these are."""
+        return slice(self.first, self.first + len(self.words))
 
     def of(self, rows: Tensor) -> SampledCaptions:
         """These captions alone: (n,) indices."""
         reference = None if self.reference is None else self.reference[rows]
         texts = None if self.texts is None else [self.texts[row] for row in rows.tolist()]
         words, mask, photos = self.words[rows], self.mask[rows], self.photos[rows]
-        return replace(self, words=words, mask=mask, photos=photos, reference=reference, texts=texts)
+        return SampledCaptions(words, mask, photos, reference, self.progress, texts)
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ class Combined:
     unbalanced  terms that are added with their plain weight, after the balanced sum
     factors     of a term (P,): what it is multiplied with for each photo, before anything else is done with it
     total       of each of some numbers, the sum over all processes, so that all of them divide by the same
+    gather      captions of this process, or None -> the same, which know those of all others; none: there are no others
 
     The running spreads, and what terms remember, are all that changes between calls.  A step in which a term is the
     same for all captions of a photo says nothing of the term's scale, and leaves its running spread as it is.  A term
@@ -63,6 +64,7 @@ class Combined:
         unbalanced: frozenset[str] = frozenset(),
         factors: Mapping[str, Tensor] | None = None,
         total: Callable[[Sequence[float]], list[float]] = list,
+        gather: Callable[[SampledCaptions | None], SampledCaptions | None] | None = None,
     ):
         if not terms:
             raise ValueError("a reward needs at least one term")
@@ -78,7 +80,7 @@ class Combined:
         self._balanced = [name for name in terms if balance and name not in unbalanced]
         named: dict[str, object] = {**terms}
         self._remembering = {name: term for name, term in named.items() if isinstance(term, Remembers)}
-        self._decay, self._total = decay, total
+        self._decay, self._total, self._gather = decay, total, gather
         self._target = target / max(1.0, sum(abs(self._weights[name]) for name in self._balanced) / 2)
         # A row for each balanced term: the decaying sum of its spreads, and of the ones that it is to be divided by.
         self._running = torch.zeros(len(self._balanced), 2, dtype=torch.double)
@@ -110,10 +112,17 @@ class Combined:
 
     def skip_batch(self) -> None:
         """This process has no captions of the batch: the others' spreads are its own, and their captions."""
+        if self._gather is not None:
+            self._gather(None)
         if self._balanced:
             self._learn([0.0] * len(self._balanced), 0)
         for term in self._remembering.values():
             term.remember(None)
+
+    def skip_baseline(self) -> None:
+        """This process has no captions to compare with, and others may have."""
+        if self._gather is not None:
+            self._gather(None)
 
     def state(self) -> dict[str, Tensor]:
         """What a checkpoint keeps: by name of a balanced term (2,), and NAME/memory of a term that remembers."""
@@ -133,6 +142,8 @@ class Combined:
             term.restore(state[f"{name}/{_MEMORY}"])
 
     def _rewards(self, sampled: SampledCaptions) -> dict[str, Reward]:
+        if self._gather is not None:
+            sampled = self._gather(sampled) or sampled
         # In single precision, also for a captioner in bf16: in bf16, cosines of thousands of photos are often equal.
         with torch.autocast(sampled.words.device.type, enabled=False):
             rewards = {name: of_term(term, sampled, name) for name, term in self._terms.items()}

@@ -76,7 +76,7 @@ class FrozenRetriever:
         self.references = references
         barrier = torch.where(images.any(1), 0.0, -torch.inf)
         self._galleries = {number: _gallery(barrier, pool == number) for number in torch.unique(pool).tolist()}
-        self._embedded: tuple[SampledCaptions, Tensor] | None = None
+        self._embedded: list[tuple[SampledCaptions, Tensor]] = []
         self._similarities: tuple[SampledCaptions, Tensor] | None = None
 
     @classmethod
@@ -105,12 +105,13 @@ class FrozenRetriever:
 
     def embed_sampled(self, sampled: SampledCaptions) -> Tensor:
         """(N, E) the captions; one without a word is zeros"""
-        last = self._embedded
-        if last is None or last[0] is not sampled:
-            # What a retriever gives was made for inference only; a clone takes part in autograd again.
-            embedded = self.embed(sampled).to(sampled.words.device, torch.float32).clone()
-            self._embedded = last = sampled, embedded
-        return last[1]
+        for captions, embedded in self._embedded:
+            if captions is sampled:
+                return embedded
+        # What a retriever gives was made for inference only; a clone takes part in autograd again.
+        embedded = self.embed(sampled).to(sampled.words.device, torch.float32).clone()
+        self._embedded = [(sampled, embedded), *self._embedded[:1]]  # also of a whole batch, beside this process's
+        return embedded
 
     def similarities(self, sampled: SampledCaptions) -> Tensor:
         """(N, P) to all photos of the data set that a caption's own photo is from
@@ -134,9 +135,9 @@ class FrozenRetriever:
 
     def to_batch(self, sampled: SampledCaptions) -> tuple[Tensor, Tensor]:
         """(N, B) similarity of each caption to the different photos of the batch, and (N,) which of them is its own"""
-        photos, own = torch.unique(sampled.photos.to(sampled.words.device), return_inverse=True)
+        photos, own = torch.unique(sampled.batch.photos.to(sampled.words.device), return_inverse=True)
         similarity = self.embed_sampled(sampled) @ look_up(self.images, photos).T
-        return self._without_itself(sampled, similarity, photos), own
+        return self._without_itself(sampled, similarity, photos), own[sampled.here]
 
     def _to_galleries(self, sampled: SampledCaptions) -> Tensor:
         """(N, P) by one product for each data set that occurs in the batch"""
@@ -169,7 +170,7 @@ class FrozenRetriever:
         return torch.where(is_reference, others, similarity)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_embedded": None, "_similarities": None}
+        return self.__dict__ | {"_embedded": [], "_similarities": None}
 
 
 def look_up(table: Tensor, photos: Tensor) -> Tensor:

@@ -82,9 +82,10 @@ class InBatch:
         self.retriever, self.margin = retriever, margin
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
-        similarity, own = self.retriever.to_batch(sampled)
-        generated = None if sampled.reference is None else (sampled.reference < 0).to(own.device)
-        return Reward(in_batch(similarity, own, self.margin, generated))
+        batch = sampled.batch  # the hardest caption may be another process's
+        similarity, own = self.retriever.to_batch(batch)
+        generated = None if batch.reference is None else (batch.reference < 0).to(own.device)
+        return Reward(in_batch(similarity, own, self.margin, generated)[sampled.here])
 
 
 class GlobalDiscriminative:

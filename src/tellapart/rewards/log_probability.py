@@ -99,4 +99,4 @@ class InTurn:
         self.terms = list(terms)
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
-        return self.terms[int(torch.unique(sampled.photos).sum()) % len(self.terms)](sampled)
+        return self.terms[int(torch.unique(sampled.batch.photos).sum()) % len(self.terms)](sampled)

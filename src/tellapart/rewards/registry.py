@@ -30,6 +30,7 @@ from tellapart.rewards.context import FOUND_BY, RewardContext, image_retrievers_
 from tellapart.rewards.different import Different
 from tellapart.rewards.fluency import Fluency
 from tellapart.rewards.frozen_retriever import FrozenRetriever
+from tellapart.rewards.gathering import gathered
 from tellapart.rewards.global_discriminative import GlobalDiscriminative, HardNeighbour, InBatch, closeness_weights
 from tellapart.rewards.group_gap import GroupGap, OwnSimilarity
 from tellapart.rewards.local_discriminative import Differences, LocalDiscriminative, thresholds
@@ -81,6 +82,7 @@ def build(context: RewardContext, wrap: Callable[[str, Term], Term] | None = Non
         unbalanced=frozenset(config.unbalanced) & terms.keys(),
         factors={name: context.factors(name) for name in config.dataset_weights},
         total=context.world.sum,
+        gather=partial(gathered, context.world) if context.world.size > 1 else None,
     )
 
 
