@@ -75,3 +75,13 @@ def test_every_command_of_the_readme_runs(home, tellapart, monkeypatch):
     rows = [json.loads(line) for line in (home / "captions.jsonl").read_text().splitlines()]
     assert {Path(row["file"]).name for row in rows} == {"a.jpg", "b.jpg", "c.jpg", "d.jpg"}
     assert all(row["caption"] for row in rows)
+
+
+def test_figures_of_the_questions_are_those_of_the_results():
+    """Whatever is given in per cent with a digit behind the point, and TT R@1."""
+    results = README[README.index("## Results") :]
+    questions = (ROOT / "docs" / "faq.md").read_text()
+    given = re.findall(r"(\d+\.\d) %|have (\d+\.\d)|`distinctive` (\d+\.\d)", questions)
+    assert len(given) >= 6
+    for figure in filter(None, (number for numbers in given for number in numbers)):
+        assert f" {figure} [" in results, figure

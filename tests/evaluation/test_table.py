@@ -95,6 +95,7 @@ def test_one_learns_which_figure_to_believe_where_listeners_disagree(example):
     text = "\n".join(table.which_to_believe(example, columns))
     assert "Where TT R@1 disagrees with R@1[word] or R@1[a/long.name[of] one], believe TT R@1" in text
     assert "the one that people win" in text
+    assert "%" not in text  # figures of other photos, which another model would make wrong
     without = "\n".join(table.which_to_believe(example, [name for name in columns if name not in ("TT R@1", "TT@6")]))
     assert "compare models by R@1[word]" in without
     assert "not models with people" in without

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tellapart.commands.arguments import Parser, number, positive
 from tellapart.errors import UserError
+from tellapart.neighbours.thresholds import EMBEDDED_ALIKE, EMBEDDED_DUPLICATES
 from tellapart.printable import print_message, print_row
 
 if TYPE_CHECKING:
@@ -56,8 +57,8 @@ def parser() -> Parser:
         "--duplicates-above",
         metavar="T",
         type=_cosine,
-        help="photos with a cosine above T are near-duplicates; 1: none (default: as measured for the encoder, 0.93 "
-        "for the embedded one)",
+        help="photos with a cosine above T are near-duplicates; 1: none (default: as measured for the encoder, "
+        f"{EMBEDDED_DUPLICATES:g} for the embedded one)",
     )
     parser.add_argument(
         "--alike-above",
@@ -65,8 +66,8 @@ def parser() -> Parser:
         type=_threshold,
         default=argparse.SUPPRESS,  # None is an answer
         help="least cosine of look-alikes (with euclidean: greatest distance); none: always the K nearest (default: as "
-        "measured for the retriever, 0.63 for the embedded one; for others, the value that 0.5%% of the collection's "
-        "pairs reach)",
+        f"measured for the retriever, {EMBEDDED_ALIKE:g} for the embedded one; for others, the value that 0.5%% of the "
+        "collection's pairs reach)",
     )
     parser.add_argument(
         "--captions",

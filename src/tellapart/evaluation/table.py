@@ -14,11 +14,6 @@ from tellapart.printable import printable
 SIGNIFICANT = 0.05
 MARKS = {"better": "+", "worse": "-", "other": "*"}
 
-# The rows `plain`, `distinctive` and people of the README's table, Flickr8k
-_EVIDENCE = (
-    "On 1,000 test photos of Flickr8k, the embedded judge finds 19 % by plain's captions, 26 % by distinctive's and "
-    "only 19 % by people's own; text to text finds 14 %, 18 % and 66 %."
-)
 _OBJECTS = ("ObjPrec", "ObjRec")  # which name their detector
 _ACCURACY = ("Prec", "CIDEr-D")
 _WORDING = ("Unidiomatic", "Rep", "BadEnd", "UniCap", "AvgLen")
@@ -200,10 +195,10 @@ def which_to_believe(grid: Grid, columns: Sequence[str]) -> list[str]:
         return []
     prefer = "Retrievers that see photos, trained on photos like these, prefer machines' captions to people's own"
     if by_text is None:
-        return [f"{prefer}: compare models by {_listed(by_image)}, but not models with people. {_EVIDENCE}"]
+        return [f"{prefer}: compare models by {_listed(by_image)}, but not models with people."]
     return [
         f"Where {by_text} disagrees with {_listed(by_image, 'or')}, believe {by_text}: it is the one that people "
-        f"win. {prefer}. {_EVIDENCE}",
+        f"win. {prefer}.",
         *_agreement_here(grid, by_text, by_image),
     ]
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
-from tellapart.encoders import PhotoEncoder
-
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tellapart.encoders import PhotoEncoder
     from tellapart.neighbours.groups import By
 
 Calibrated = Literal["calibrated"]
@@ -42,6 +41,7 @@ _SAMPLE = 1000  # photos that it is taken from
 # frames of a burst are.
 DUPLICATES_ABOVE = {(_TUNED, 256): 0.94, (_LITE2, 256): 0.93, (_LITE0, 224): 0.9, (_LITE0, 256): 0.9}
 OTHERWISE = 0.95  # for encoders that are not in the table
+EMBEDDED_ALIKE, EMBEDDED_DUPLICATES = ALIKE_ABOVE[_WORD, "image"], DUPLICATES_ABOVE[_TUNED, 256]  # for `--help`
 
 
 def duplicates_above(encoder: PhotoEncoder | None) -> float:
@@ -53,6 +53,8 @@ def duplicates_above(encoder: PhotoEncoder | None) -> float:
 
 def sampled(count: int) -> NDArray[np.int64]:
     """Which of a collection's photos its quantile is taken from: all, or some that are spread evenly."""
+    import numpy as np
+
     return np.unique(np.linspace(0, max(count - 1, 0), min(count, _SAMPLE)).astype(np.int64))
 
 
@@ -62,6 +64,8 @@ def quantile_of_pairs(scores: NDArray[np.floating], different: NDArray[np.bool_]
     scores     (n, n) of some photos with each other, 0 where there is none, such as of a photo without a caption
     different  (n, n) False where two are copies or near-duplicates, which must not count: bursts would raise the bar
     """
+    import numpy as np
+
     if len(scores) < ENOUGH:
         return None
     pairs = scores[different & ~np.eye(len(scores), dtype=bool)]
