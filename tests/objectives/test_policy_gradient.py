@@ -275,6 +275,21 @@ def test_dropout_is_off_while_captions_are_drawn_and_learned_from():
     assert not torch.allclose(found[0], with_dropout)
 
 
+def test_the_greedy_caption_of_the_baseline_is_that_of_test_time_though_samples_have_dropout():
+    """Self-critical training compares with what the captioner would say at test time (Rennie et al., 2017)."""
+    captioner = tiny("transformer", VOCABULARY, dropout=0.5).train()
+    compared = []
+    for seed in range(4):
+        torch.manual_seed(seed)
+        scores = Says()
+        learner(captioner, scores, dropout=True, baseline="greedy", samples=1)(batch(), START)
+        compared.append(scores.compared[0].words)
+    assert captioner.training
+    expected = Says()
+    learner(captioner, expected, baseline="greedy", samples=1)(batch(), START)
+    assert all(words.equal(expected.compared[0].words) for words in compared)
+
+
 def test_hidden_regions_are_hidden_from_the_model_before_too():
     """What has not changed does not diverge, whatever the two see; and of each photo one region stays."""
     captioner, before = tiny("up_down", VOCABULARY), tiny("up_down", VOCABULARY).requires_grad_(False)

@@ -303,7 +303,10 @@ class PolicyGradient:
                 other = self._draw(memory, samples)
                 return self._scores.score_baseline(self._in_words(other.tokens, other.mask, batch, progress)[0])
             case "greedy":
-                other = greedy(self._captioner, memory, self._rules)
+                with _without_dropout(self._module):  # what would be said at test time (SCST)
+                    if self._config.dropout:
+                        memory = self._captioner.encode(batch.inputs)
+                    other = greedy(self._captioner, memory, self._rules)
                 others, _ = self._in_words(other.tokens, other.mask, batch, progress)
             case "references":
                 others, _ = self._in_words(batch.tokens, batch.token_mask, batch, progress, _chosen(batch))
