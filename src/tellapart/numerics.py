@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
@@ -22,6 +23,18 @@ def choose_device(wanted: str = "auto") -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"device {wanted!r} cannot be used here ({str(error).splitlines()[0]}).") from None
     return device
+
+
+def device_of_process(wanted: str = "auto") -> str:
+    """The device that "auto" and "cuda" mean in this process: of several graphics cards its own.
+
+    Whoever started the processes has chosen a card for each (accelerate), or says which is its own (LOCAL_RANK).
+    """
+    if wanted not in ("auto", "cuda") or not torch.cuda.is_available():
+        return wanted
+    rank = os.environ.get("LOCAL_RANK", "")
+    others = rank.isdecimal() and int(rank) < torch.cuda.device_count()
+    return f"cuda:{torch.cuda.current_device() or (int(rank) if others else 0)}"
 
 
 @contextmanager

@@ -26,6 +26,7 @@ def make(folder, photo_folder, retriever, *, captions=CAPTIONS, **options):
 class Expected:
     def __init__(self, pool, photo_folder, retriever):
         self.pool, self.folder, self.retriever = pool, photo_folder, load(retriever)
+        self.retriever_folder = retriever
         self.images = embed_photos(self.retriever, [str(photo_folder / f"{i}.png") for i in range(6)]).vectors
 
     def similarity(self, text, photo):

@@ -2,6 +2,8 @@
 
 import pickle
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -44,6 +46,43 @@ def test_trl_gets_none_for_rows_without_a_photo(six_photos):
     assert found[1] is None
     wanted = [six_photos.similarity("a dog", 1), six_photos.similarity("a cat", 4)]
     assert [found[0], found[2]] == pytest.approx(wanted, abs=1e-5)
+
+
+def placed(chosen_by, rank, pickled, photo):
+    """In a process of a trainer with two graphics cards: what is placed before its first call, and then."""
+    import torch
+
+    from tellapart import numerics
+
+    devices = []
+    with pytest.MonkeyPatch.context() as card:
+        card.setattr(torch.cuda, "is_available", lambda: True)
+        card.setattr(torch.cuda, "device_count", lambda: 2)
+        card.setattr(torch.cuda, "current_device", lambda: rank if chosen_by == "accelerate" else 0)
+        card.setattr(numerics, "choose_device", lambda wanted="auto": devices.append(wanted) or torch.device("cpu"))
+        if chosen_by == "torchrun":
+            card.setenv("LOCAL_RANK", str(rank))
+        reward = pickle.loads(pickled)
+        before, devices[:] = set(devices), []
+        scores = reward(completions=["a dog", "a red bus"], photo=photo, image=photo)
+        return before, set(devices), scores
+
+
+@pytest.mark.parametrize("chosen_by", ["accelerate", "torchrun"])
+@pytest.mark.parametrize("pool", [True, False])
+def test_each_process_of_trl_has_its_weights_on_its_own_graphics_card(six_photos, chosen_by, pool):
+    """A reward is made before the trainer says which card is whose."""
+    photos = [str(six_photos.folder / f"{i}.png") for i in (1, 0)]
+    settings = {"pool": six_photos.pool} if pool else {"retriever": six_photos.retriever_folder}
+    reward = reward_function("similarity", **settings)
+    wanted = pytest.approx(reward(completions=["a dog", "a red bus"], photo=photos, image=photos), abs=1e-5)
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as processes:
+        ran = [processes.submit(placed, chosen_by, rank, pickle.dumps(reward), photos) for rank in (0, 1)]
+        for rank, found in enumerate(ran):
+            before, at_call, scores = found.result(timeout=120)
+            assert before <= {"cpu"}
+            assert at_call == {f"cuda:{rank}"}
+            assert scores == wanted
 
 
 # ms-swift: a class in a table, plain strings

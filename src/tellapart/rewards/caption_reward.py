@@ -62,6 +62,7 @@ class CaptionReward:
     term      a name from `tellapart models`
     pool      a folder that `tellapart pool` made
     settings  of the reward, as in a recipe: candidates, scale, group_size, margin, rank_base, text_retriever ...
+    device    cpu, cuda ...; "auto": a GPU if there is one.  Of several it is the process's own at the first call
 
     Example:
         >>> from tellapart.rewards import pool
@@ -79,10 +80,14 @@ class CaptionReward:
             raise UserError(f"{term}: a pool leaves no choice of {unknown[0]!r}; there are {', '.join(SETTINGS)}.")
         self.pool = pool if isinstance(pool, Pool) else Pool(pool)
         self.term, self.settings, self._device = term, settings, device
-        self._context = _PoolContext(RewardsConfig(weights={term: 1.0}, **settings), self.pool, device)
-        self._context.require(term)
-        self._reward = make(term, self._context)
         self._cut = False
+        self._make("cpu")  # what is wrong is found now; a trainer gives each process its graphics card later
+
+    def _make(self, device: str) -> None:
+        self._made_on = device
+        self._context = _PoolContext(RewardsConfig(weights={self.term: 1.0}, **self.settings), self.pool, device)
+        self._context.require(self.term)
+        self._reward = make(self.term, self._context)
 
     def score(self, texts: Sequence[str], photos: Sequence[int | str | Path]) -> list[float]:
         """A number for each caption.
@@ -97,6 +102,8 @@ class CaptionReward:
         if not texts:
             return []
         positions = torch.tensor(self.pool.positions(photos))
+        if (device := numerics.device_of_process(self._device)) not in ("auto", self._made_on):
+            self._make(device)
         by_itself = self.term != "gd_batch" and self.settings.get("candidates") == "look_alikes"
         if self.term in _IN_BATCH and not by_itself and len(set(positions.tolist())) == 1:
             also = "" if self.term == "gd_batch" else ', or candidates="look_alikes"'

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from tellapart import numerics
 from tellapart.errors import UserError
 from tellapart.features.extracted import read_item
 from tellapart.models.retrievers import load
@@ -64,7 +65,7 @@ class PhotoReward:
 
     @cached_property
     def retriever(self) -> Retriever:
-        loaded = load(self.name, device=self.device)
+        loaded = load(self.name, device=numerics.device_of_process(self.device))
         if loaded.encoder is None:
             raise UserError(f"{loaded.name} knows photos by their references; {self.term} needs one that sees photos.")
         return loaded
