@@ -62,7 +62,7 @@ def test_every_model_stands_beside_every_photo(tmp_path, grid, page):
     assert "vague: the largest changes of rank against exact, by judge" in text
     assert text.count("data:image/webp;base64,") == 40  # each photo once
     assert "exact, 1: 100" in text  # all are the first
-    assert "TT is independent only of captions" in text
+    assert "independent only of captions" in text
     assert "100.0 to 100.0" in text  # the interval of what is always right
     assert found.of("td")[0] == {}
 

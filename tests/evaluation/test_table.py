@@ -32,6 +32,7 @@ def test_the_measures_that_belong_together_stand_side_by_side(example):
         "BadEnd",
         "UniCap",
         "AvgLen",
+        *("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "Stutter", "UnusualOrder"),  # asked for, in that order
         "R@1[word]",
         "R@1[a/long.name[of] one]",
     ]
@@ -39,6 +40,15 @@ def test_the_measures_that_belong_together_stand_side_by_side(example):
     assert set(every) == example.scores["exact"].keys()
     assert len(every) == len(set(every))
     assert every.index("TT R@10") < every.index("CIDEr-D") < every.index("R@1[word]")
+
+
+def test_measures_that_were_asked_for_are_columns_and_the_default_has_the_main_ones(tmp_path, grid):
+    data = world.make(tmp_path / "w", 12)
+    captions = {"one": {i: record["captions"][0] for i, record in enumerate(world.records_of(data))}}
+    asked = grid(data, captions, reader=False, metrics="Vocabulary,distinct-1,Questions")
+    assert table.main_columns(asked) == ["Vocabulary", "distinct-1", "Questions", "R@1[word]"]
+    assert "Questions" not in table.main_columns(grid(data, captions, reader=False, metrics=None))
+    assert "Questions" not in table.main_columns(grid(data, captions, reader=False, metrics="all"))
 
 
 def test_figures_are_below_each_other_and_marked_where_they_differ(example):
@@ -86,6 +96,7 @@ def test_the_notes_say_what_one_has_to_know(example):
     text = "\n".join(table.notes(example, table.main_columns(example)))
     assert "world: 110 photos" in text
     assert "worse, * other than exact" in text
+    assert "TT is by minilm" in text
     assert "no MiniLM-based retriever rewarded or chose" in text
     assert "human: in text the first reference" in text
 

@@ -59,7 +59,8 @@ def parser() -> Parser:
         "--retriever",
         metavar="R",
         nargs="+",
-        help=f"retrievers, from `tellapart models`, a run folder or a hub id (default: {DEFAULT})",
+        help=f"retrievers, from `tellapart models`, a run folder or a hub id (default: {DEFAULT}); minilm, which only "
+        "reads, makes the TT columns",
     )
     parser.add_argument(
         "--detector",
@@ -71,7 +72,10 @@ def parser() -> Parser:
         "--against", metavar="MODEL", help="the row that the others are compared with (default: the first)"
     )
     parser.add_argument(
-        "--metrics", metavar="A,B", help="measures of text, as in `tellapart score` (default: all that need no Java)"
+        "--metrics",
+        metavar="A,B",
+        help="measures of text, as in `tellapart score`, each a column (default: all that need no Java, the "
+        "main ones as columns)",
     )
     parser.add_argument("--training", metavar="DATA", nargs="+", help=TRAINING)
     parser.add_argument(

@@ -90,6 +90,7 @@ class Grid:
     retrievers: dict[str, str]  # those that see photos, and the hashes of their weights
     look_alikes: NDArray[np.int64]  # (P, K) the photos most like each, by the first retriever; -1: there is none
     skipped: dict[str, str]  # measures that could not be taken, and why
+    asked: tuple[str, ...] = ()  # measures of text that were asked for by name
 
     @cached_property
     def figures(self) -> dict[str, Figures]:
@@ -256,7 +257,9 @@ def measure(
     for name, row in rows.items():
         if row.captions.model.recipe:
             runs.setdefault(row.captions.model.recipe, []).append(name)
-    return Grid(split, measured, rows, runs, against, by_name, look_alikes, skipped)
+    wanted = scoring.chosen(metrics)
+    asked = tuple(wanted.names) if wanted.by_name else ()
+    return Grid(split, measured, rows, runs, against, by_name, look_alikes, skipped, asked)
 
 
 def _retrieve(row: Row, photo_retriever: PhotoRetriever, measured: list[int]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from tellapart.evaluation.grid import Differences, Grid
 from tellapart.metrics import measures, objects, retrieval
 from tellapart.metrics.bootstrap import Difference
 from tellapart.printable import printable
+from tellapart.retrievers import MINILM
 
 SIGNIFICANT = 0.05
 MARKS = {"better": "+", "worse": "-", "other": "*"}
@@ -20,7 +21,7 @@ _WORDING = ("Unidiomatic", "Rep", "BadEnd", "UniCap", "AvgLen")
 
 
 def main_columns(grid: Grid) -> list[str]:
-    """What every table of distinctiveness has side by side.
+    """What every table of distinctiveness has side by side, and measures that were asked for by name.
 
     What people win comes first: text to text, objects.  Then accuracy and wording.  Retrievers that see photos come
     last: over-fitting to one of them shows beside the others.
@@ -30,7 +31,8 @@ def main_columns(grid: Grid) -> list[str]:
     by_text = [name for name, found in parsed.items() if found.kind == "TT" or (found.kind == "TT R" and found.k == 1)]
     by_image = [name for name, found in parsed.items() if found.k == 1 and name not in by_text]
     objects = [name for kind in _OBJECTS for name in every if name.partition("[")[0] == kind]
-    return [*by_text, *objects, *(name for name in (*_ACCURACY, *_WORDING) if name in every), *by_image]
+    of_text = [name for name in dict.fromkeys((*_ACCURACY, *_WORDING, *grid.asked)) if name in every]
+    return [*by_text, *objects, *of_text, *by_image]
 
 
 def all_columns(grid: Grid) -> list[str]:
@@ -177,8 +179,11 @@ def notes(grid: Grid, columns: Sequence[str]) -> list[str]:
             f"paired bootstrap of the photos, p < {SIGNIFICANT:g}, each figure by itself."
         )
     lines += [f"{name}: the mean of {', '.join(runs)}." for name, runs in grid.runs.items()]
-    if any(map(is_text_to_text, columns)):
-        lines.append("TT is independent only of captions that no MiniLM-based retriever rewarded or chose.")
+    if by_text := next(filter(is_text_to_text, columns), None):
+        lines.append(
+            f"TT is by {heading(by_text)[1] or MINILM}, which only reads.  It is independent only of captions that no "
+            "MiniLM-based retriever rewarded or chose."
+        )
     if any(row.captions.of_people for row in grid.rows.values()):
         lines.append(
             "human: in text the first reference against the others, so with one reference fewer than the models, and"
