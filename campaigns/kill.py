@@ -206,7 +206,7 @@ def fingerprint(folder: Path, case: Case) -> dict[str, str]:
             found[name] = hashlib.sha256(case.normal(name, path.read_bytes())).hexdigest()
         elif path.is_file() and path.name.startswith("."):
             found[name] = "a stray file"
-        if path.suffix == ".cut" and _is_of_kill(path):
+        if path.suffix == ".rejected" and _is_of_kill(path):
             del found[name]
     return found
 

@@ -187,8 +187,8 @@ def test_a_last_line_that_breaks_off_is_put_aside_and_not_thrown_away(caption, p
     out.write_text(out.read_text() + rest)
     code, _, err = caption(photo_folder, "--out", out)
     assert (code, len(CaptionsFile(out).rows)) == (0, 6)
-    assert (tmp_path / f"{name}.cut").read_text() == rest + "\n"
-    assert f"the last line breaks off; it was put aside in {out}.cut" in err
+    assert (tmp_path / f"{name}.rejected").read_text() == rest + "\n"
+    assert f"the last line breaks off; it was put aside in {out}.rejected" in err
 
 
 def test_what_people_add_to_rows_stays(caption, photo_folder, tmp_path):
@@ -264,6 +264,36 @@ def test_a_file_that_cannot_be_read_is_one_sentence(caption, photo_folder, tmp_p
     monkeypatch.setattr(Path, "read_bytes", refuse)
     code, _, err = caption(photo_folder, "--out", out)
     assert (code, err) == (2, f"tellapart caption: --out {out}: the file cannot be read (Permission denied).\n")
+
+
+def test_one_broken_line_is_named_by_all_who_read_and_costs_no_other(
+    tellapart, caption, photo_folder, tmp_path, small_retriever
+):
+    out = tmp_path / "o.jsonl"
+    caption(photo_folder, "--out", out)
+    edited = [row | {"caption": f"my words {number}"} for number, row in enumerate(CaptionsFile(out).rows)]
+    lines = [json.dumps(row) for row in edited]
+    lines[2] = lines[2].replace("my words", 'my "words')
+    out.write_text("\n".join(lines) + "\n")
+    for command in (
+        ("lint", out),
+        ("write", out, "--dry-run"),
+        ("lookalikes", photo_folder, "--retriever", small_retriever, "--captions", out, "--out", tmp_path / "l.html"),
+    ):
+        code, _, err = tellapart(*command)
+        assert code == 1
+        assert f"{out}: line 3: this is not JSON (column " in err
+    assert out.read_text() == "\n".join(lines) + "\n"
+    code, _, err = tellapart("score", out, out)
+    assert code == 2
+    code, _, err = caption(photo_folder, "--out", out)
+    assert code == 1
+    assert f"{out}: line 3: this is not JSON (column " in err
+    assert (tmp_path / "o.jsonl.rejected").read_text() == lines[2] + "\n"
+    texts = [row["caption"] for row in CaptionsFile(out).rows]
+    assert len(texts) == 6
+    assert [text for text in texts if text.startswith("my words")] == [f"my words {n}" for n in (0, 1, 3, 4, 5)]
+    assert caption(photo_folder, "--out", out)[0] == 0
 
 
 # Kills and full disks

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import re
 
 import pytest
 
@@ -142,7 +143,7 @@ def test_a_file_is_known_by_its_text(write):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("{", "the JSON breaks off at line 2"),
+        ("{", "line 2: this is not JSON"),
         ("nonsense", "this is not JSON"),
         ("3", "line 2: must be an object, not a number"),
         ({"captions": []}, 'line 2: "file" must be the name of a photo'),
@@ -166,11 +167,17 @@ def test_a_file_is_known_by_its_text(write):
     ],
     ids=lambda value: str(value)[:60],
 )
-def test_a_wrong_line_is_named_by_its_number(write, row, message):
-    with pytest.raises(UserError, match=message) as error:
-        CandidatesFile(write({"file": "a.jpg", "captions": ["a cat"]}, row))
-    assert "candidates.jsonl" in str(error.value)
-    assert "\n" not in str(error.value)
+def test_a_wrong_line_is_named_by_its_number_and_the_others_are_used(write, row, message):
+    more = {"file": "c.jpg", "captions": ["a cow"]}
+    file = CandidatesFile(write({"file": "a.jpg", "captions": ["a cat"]}, row, more))
+    (problem,) = file.problems
+    assert re.search(message, problem)
+    assert "candidates.jsonl: line 2: " in problem
+    assert "\n" not in problem
+    assert file.unused([]) == ["a.jpg", "c.jpg"]
+    if "earlier" not in message:
+        with pytest.raises(UserError, match=message.replace("line 2", "line 1")):
+            CandidatesFile(write(row))
 
 
 @pytest.mark.parametrize("content", ["", "\n \n"])

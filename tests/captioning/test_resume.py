@@ -267,7 +267,7 @@ def test_a_table_with_cells_beside_its_columns_is_refused_as_it_is(tellapart, jp
     assert (code, out.read_text()) == (2, "file,caption\na.jpg,a dog, running\n")
     code, _, err = tellapart("lint", out)
     assert code == 2
-    assert "line 2 has more cells than there are columns" in err
+    assert "line 2: has more cells than there are columns" in err
 
 
 def test_all_that_we_write_into_rows_is_known_as_ours():

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from tellapart.captioning.rows import CaptionsFile
-from tellapart.errors import UserError
 
 AMONG = [
     {"look_alikes": ["c, d.jpg", 'it\'s "e".jpg'], "gap": 0.1},
@@ -63,14 +62,72 @@ def test_a_row_that_a_kill_cut_off_does_not_count(tmp_path, suffix):
         "a.jpg,a dog,-1,,,key,,,[",
     ],
 )
-def test_a_csv_file_with_other_things_in_its_cells_is_left_alone(tmp_path, line):
+def test_a_csv_row_with_other_things_in_its_cells_is_named_and_put_aside_by_who_writes(tmp_path, line):
     file = CaptionsFile(tmp_path / "captions.csv")
     file.keep(ROWS[:1])
     damaged = file.path.read_text() + line + "\n"
     file.path.write_text(damaged)
-    with pytest.raises(UserError, match="exists and is no file of captions; choose another name"):
-        CaptionsFile(file.path)
+    read = CaptionsFile(file.path)
+    assert read.rows == ROWS[:1]
+    (problem,) = read.problems
+    assert problem.startswith(f"--out {file.path}: line 3: ")
     assert file.path.read_text() == damaged
+    with read.writing():
+        pass
+    assert (tmp_path / "captions.csv.rejected").read_text() == line + "\n"
+    assert CaptionsFile(file.path).problems == []
+    assert CaptionsFile(file.path).rows == ROWS[:1]
+
+
+BROKEN_JSON = [
+    '{"file": "b.jpg", "caption: "my words"}',
+    '{"file": "b.jpg", "caption": my words}',
+    '{"file": "b.jpg", "caption": 3}',
+    '{"file": "b.jpg"}',
+    '{"caption": "my words"}',
+    '["b.jpg", "my words"]',
+    "my words",
+    '{"file": "b.jpg", "cap',
+    "[" * 100_000,
+]
+BROKEN_CSV = [
+    'b.jpg,"my words,,,,,,,,,,,',
+    'b.jpg,"my" words,,,,,,,,,,,',
+    "b.jpg,my words,,,,,,,,,,,,,,one,cell,too,many",
+    "b.jpg,my words,-1,,,0123456789abcdef,not JSON,,,,,,",
+]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "line"), [*(("jsonl", line) for line in BROKEN_JSON), *(("csv", line) for line in BROKEN_CSV)]
+)
+@pytest.mark.parametrize("place", [0, 2, 4])
+def test_a_broken_line_costs_no_other_and_is_itself_kept(tmp_path, suffix, line, place):
+    file = CaptionsFile(tmp_path / f"captions.{suffix}")
+    file.keep(ROWS[:4])
+    lines = file.path.read_text().splitlines()
+    number = place + (suffix == "csv")
+    lines.insert(number, line)
+    file.path.write_text("\n".join(lines) + "\n")
+    read = CaptionsFile(file.path, option="")
+    assert read.rows == ROWS[:4]
+    (problem,) = read.problems
+    assert problem.startswith(f"{file.path}: line {number + 1}: ")
+    with read.writing():
+        read.keep([*read.rows, ROWS[4]])
+    assert read.rejected == 1
+    assert (tmp_path / f"captions.{suffix}.rejected").read_text() == line + "\n"
+    assert CaptionsFile(file.path).rows == ROWS[:5]
+
+
+def test_a_line_that_is_broken_while_rows_are_made_is_kept_too(tmp_path):
+    file = CaptionsFile(tmp_path / "captions.jsonl")
+    file.keep(ROWS[:3])
+    with file.writing():
+        file.path.write_text(file.path.read_text().replace('"a dog"', '"my " words"', 1))
+        file.keep([*file.read_again(), ROWS[3]])
+    assert '"my " words"' in (tmp_path / "captions.jsonl.rejected").read_text()
+    assert CaptionsFile(file.path).rows == ROWS[1:4]
 
 
 def test_the_look_alikes_of_a_csv_row_are_one_cell_of_json(tmp_path):

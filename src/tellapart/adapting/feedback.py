@@ -14,6 +14,7 @@ from tellapart.captioning.review import review_of
 from tellapart.captioning.rows import CaptionsFile
 from tellapart.errors import UserError
 from tellapart.files import is_folder
+from tellapart.printable import print_message
 from tellapart.rewards.preference import LEAST, Decision
 
 
@@ -32,6 +33,8 @@ def _of_captions(path: Path) -> Iterator[Decision]:
     file = CaptionsFile(path, "--feedback ")
     if not path.exists():
         raise UserError(f"--feedback {path}: there is no such file.")
+    for problem in file.problems:
+        print_message(problem)
     for row in file.rows:
         caption, original = row.get("caption", "").strip(), str(row.get("original", "")).strip()
         match review_of(row):

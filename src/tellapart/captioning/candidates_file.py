@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart import files
+from tellapart.data.broken_lines import json_rows
 from tellapart.data.captions import Candidate, Proposed
 from tellapart.data.examples import clean
 from tellapart.data.media import photos
@@ -25,24 +26,26 @@ _LONGEST = 2000  # characters of a caption
 
 class CandidatesFile:
     def __init__(self, path: Path):
-        """Read whole: a file with a damaged line is refused with the number of that line."""
+        """Lines that cannot be used are left out; `problems` has a sentence for each."""
         self.path = path
         text = files.read_text(path)
         self.sha256 = hashlib.sha256(text.encode()).hexdigest()
         self._candidates: dict[str, list[Candidate]] = {}
-        for number, line in enumerate(text.split("\n"), start=1):
-            if line.strip():
-                name, candidates = _row(files.parse_json(line, path, line=number), f"{path}: line {number}")
-                if name in self._candidates:
-                    raise UserError(f"{path}: line {number}: there are captions of {name!r} in an earlier line.")
-                self._candidates[name] = candidates
+        _, broken = json_rows((line.encode() for line in text.split("\n")), self._add)
         if not self._candidates:
-            raise UserError(f"{path}: there are no captions in it.")
+            raise UserError(f"{path}: {broken[0]}." if broken else f"{path}: there are no captions in it.")
+        self.problems = [f"{path}: {line}; it is left out" for line in broken]
         self._real: dict[str, str] = {}
         for name in self._candidates:
             same = self._real.setdefault(self._place(name), name)
             if same != name:
                 raise UserError(f"{path}: {same!r} and {name!r} are the same photo.")
+
+    def _add(self, row: object) -> None:
+        name, candidates = _row(row)
+        if name in self._candidates:
+            raise ValueError(f"there are captions of {name!r} in an earlier line")
+        self._candidates[name] = candidates
 
     def propose(self, wanted: Iterable[str]) -> Iterator[Proposed]:
         """The candidates of each photo, in order; a photo without any has an error."""
@@ -71,27 +74,27 @@ class CandidatesFile:
         return str(here if files.is_file(here) or not files.is_file(beside) else beside)
 
 
-def _row(row: Any, where: str) -> tuple[str, list[Candidate]]:
+def _row(row: Any) -> tuple[str, list[Candidate]]:
     if not isinstance(row, dict):
-        raise UserError(f"{where}: must be an object, not {files.type_of(row)}.")
+        raise ValueError(f"must be an object, not {files.type_of(row)}")
     name, captions, logprobs = row.get("file"), row.get("captions"), row.get("logprobs")
     if not isinstance(name, str) or not name:
-        raise UserError(f'{where}: "file" must be the name of a photo.')
+        raise ValueError('"file" must be the name of a photo')
     if captions is None and isinstance(row.get("error"), str):
         return name, []
     if captions and isinstance(captions, list) and all(isinstance(caption, dict) for caption in captions):
         logprobs = [caption.get("logprob") for caption in captions]
         captions = [caption.get("caption") for caption in captions]
     if not isinstance(captions, list) or not all(isinstance(caption, str) for caption in captions):
-        raise UserError(f'{where}: "captions" must be a list of strings, or of objects with a "caption".')
+        raise ValueError('"captions" must be a list of strings, or of objects with a "caption"')
     if logprobs is None:
         logprobs = [math.nan] * len(captions)
     if not isinstance(logprobs, list) or len(logprobs) != len(captions) or not all(map(_is_logprob, logprobs)):
-        raise UserError(f'{where}: "logprobs" must be a list of numbers up to 0, one for each caption.')
+        raise ValueError('"logprobs" must be a list of numbers up to 0, one for each caption')
     texts: dict[str, Candidate] = {}
     for caption, logp in zip(map(clean, captions), logprobs, strict=True):
         if len(caption) > _LONGEST:
-            raise UserError(f"{where}: a caption has {len(caption)} characters; {_LONGEST} is the most we read.")
+            raise ValueError(f"a caption has {len(caption)} characters; {_LONGEST} is the most we read")
         if any(map(str.isalnum, caption)):
             tokens = len(split_words(caption)) + 1
             texts.setdefault(caption, Candidate(caption, math.nan if logp is None else float(logp), tokens))

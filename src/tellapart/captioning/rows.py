@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any, Literal
 
 from tellapart import files
 from tellapart.data import csv_table
+from tellapart.data.broken_lines import BrokenLine, are_slips, json_rows, reason_of
 from tellapart.errors import UserError
 from tellapart.printable import print_message
 
@@ -50,18 +52,22 @@ class CaptionsFile:
         self.path, self._csv = path, path.suffix == ".csv"
         self._columns, self._separator, self._mark = list(COLUMNS), ",", b""
         self._cut_off = b""
+        self._broken: list[BrokenLine] = []
+        self.rejected = 0  # lines that were put aside while this wrote
         self._held: files.HeldFile | None = None
         self.rows = self._read()
+
+    @property
+    def problems(self) -> list[str]:
+        """A sentence for each line that could not be used, of those who only read."""
+        return [f"{self._option}{self.path}: {line}; it is left out" for line in self._broken]
 
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Only one process may add rows."""
         with files.held_file(self.path, "another process writes to this file.", by_user=True) as self._held:
             try:
-                self.rows = self._read()  # again: another process may have added to it before we held it
-                if self._cut_off:
-                    self._put_aside(self._cut_off)
-                self.keep(self.rows)
+                self.keep(self.read_again())  # another process may have added to it before we held it
                 yield
             finally:
                 self._held = None
@@ -85,8 +91,17 @@ class CaptionsFile:
         self.rows += rows
 
     def read_again(self) -> list[Row]:
-        """The rows of the file now: they may have been edited meanwhile."""
-        return self._read()
+        """The rows of the file now: they may have been edited meanwhile.  What else is in it is put aside."""
+        rows = self._read()
+        lines = [(line.text, str(line)) for line in self._broken]
+        if self._cut_off:  # most likely left by a kill, but it may have been written by hand
+            lines.append((self._cut_off, "the last line breaks off"))
+        for line, reason in lines:
+            aside = self.path.with_name(f"{self.path.name}.rejected")
+            files.append(aside, line + b"\n")
+            print_message(f"{self.path}: {reason}; it was put aside in {aside}")
+        self.rejected += len(self._broken)
+        return rows
 
     def copy(self) -> Path:
         """A copy of the file as it is, beside it."""
@@ -107,16 +122,14 @@ class CaptionsFile:
         return csv_table.line(cells, self._separator).encode()
 
     def _read(self) -> list[Row]:
-        self._cut_off = b""
+        self._cut_off, self._broken = b"", []
         data = self._bytes()
         try:
             rows = self._read_csv(data) if self._csv else self._read_json(data)
-            if not all(isinstance(row["file"], str) and ("caption" in row or "error" in row) for row in rows):
-                raise ValueError
-            if not all(isinstance(row.get("caption", ""), str) for row in rows):
-                raise ValueError
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except ValueError:
             raise self._no_captions() from None
+        if not are_slips(len(rows), len(self._broken)):
+            raise self._no_captions(self._broken[0])
         return rows
 
     def _bytes(self) -> bytes:
@@ -131,19 +144,15 @@ class CaptionsFile:
         except OSError as error:
             raise UserError(f"{self._option}{self.path}: the file cannot be read ({error.strerror}).") from None
 
-    def _no_captions(self) -> UserError:
-        return UserError(f"{self._option}{self.path}: exists and is no file of captions; choose another name.")
+    def _no_captions(self, line: BrokenLine | None = None) -> UserError:
+        why = f" ({line})" if line else ""
+        return UserError(f"{self._option}{self.path}: exists and is no file of captions{why}; choose another name.")
 
     def _read_json(self, data: bytes) -> list[Row]:
         *lines, last = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
-        rows = [json.loads(line) for line in lines if line.strip()]
-        if last.strip():
-            try:
-                rows.append(json.loads(last))
-            except ValueError:
-                if not _CUT_OFF_ROW.fullmatch(last):
-                    raise
-                self._cut_off = last
+        if _CUT_OFF_ROW.fullmatch(last) and _is_cut_off(last):
+            self._cut_off, last = last, b""
+        rows, self._broken = json_rows([*lines, last], _checked)
         return rows
 
     def _read_csv(self, data: bytes) -> list[Row]:
@@ -151,34 +160,54 @@ class CaptionsFile:
         if ",".join(COLUMNS).startswith(text):  # nothing yet, or cut off in the line of names
             return []
         whole, _, last = text.rpartition("\n")
-        try:
-            table = csv_table.parse(text)
-            is_cut_off = bool(last) and "key" in table.columns and table.rows != [] and not _is_whole(table)
-        except ValueError:
-            is_cut_off = True
-        if is_cut_off:  # without the last line it must be a table
-            table = csv_table.parse(f"{whole}\n")
-            if "key" not in table.columns:
-                raise ValueError
+        table = csv_table.parse(text, strict=False)
+        if last and "key" in table.columns and _breaks_off(table, last):
+            table = csv_table.parse(f"{whole}\n", strict=False)
             self._cut_off = last.encode("utf-8", "surrogateescape")
         if not {"file", "caption"} <= set(table.columns):
             raise ValueError
         self._mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
         self._separator = table.separator
         self._columns = [*COLUMNS, *(name for name in table.columns if name and name not in COLUMNS)]
-        return [_from_cells(cells) for cells in table.rows]
+        rows, self._broken = list[Row](), table.broken
+        for cells, line in zip(table.rows, table.lines, strict=True):
+            try:
+                rows.append(_from_cells(cells))
+            except (ValueError, RecursionError) as error:
+                self._broken.append(replace(line, reason=reason_of(error)))
+        return rows
 
-    def _put_aside(self, line: bytes) -> None:
-        """A last line that breaks off was most likely left by a kill, but it may have been written by hand."""
-        aside = self.path.with_name(f"{self.path.name}.cut")
-        files.append(aside, line + b"\n")
-        print_message(f"{self.path}: the last line breaks off; it was put aside in {aside}")
+
+def _checked(row: Any) -> Row:
+    if not isinstance(row, dict):
+        raise ValueError(f"must be an object, not {files.type_of(row)}")
+    if not isinstance(row.get("file"), str):
+        raise ValueError('"file" must be the name of a photo')
+    if "caption" not in row and "error" not in row:
+        raise ValueError('has neither a "caption" nor an "error"')
+    if not isinstance(row.get("caption", ""), str):
+        raise ValueError(f'"caption" must be a string, not {files.type_of(row["caption"])}')
+    return row
 
 
-def _is_whole(table: csv_table.Table) -> bool:
-    """Whether the last row of a table of ours, which has no line break, has all its cells."""
+def _is_cut_off(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return True
+    except RecursionError:
+        pass
+    return False
+
+
+def _breaks_off(table: csv_table.Table, last: str) -> bool:
+    """Whether the last line of a table of ours, which has no line break, is not a whole row."""
+    if table.broken and table.broken[-1].text == last.encode("utf-8", "surrogateescape"):
+        return True
+    if not table.rows:
+        return False
     key = table.rows[-1]["key"]
-    return table.whole and (not key or KEY.fullmatch(key) is not None)
+    return not table.whole or bool(key and KEY.fullmatch(key) is None)
 
 
 def _cell(name: str, value: Any) -> csv_table.Cell:

@@ -35,6 +35,7 @@ def main(arguments: list[str]) -> int:
     check(request)
 
     from tellapart.captioning import coco_results
+    from tellapart.captioning.candidates_file import CandidatesFile
     from tellapart.captioning.rows import CaptionsFile
     from tellapart.captioning.segments import segmented, widened
     from tellapart.captioning.subtitles import SUFFIXES
@@ -49,6 +50,8 @@ def main(arguments: list[str]) -> int:
     if request.watch and out:
         return _watch(request, source, out)
     inputs, problems = gather(request.paths, request.split)
+    if isinstance(source, CandidatesFile):
+        problems += source.problems
     if results:
         coco_results.require_ids(inputs, results)
     if titles and len(inputs) > 1:
@@ -69,7 +72,7 @@ def main(arguments: list[str]) -> int:
         coco_results.write(out.rows, inputs, results)
     for problem in dict.fromkeys([*problems, *collection_problems, *source_of_captions.leftovers(inputs)]):
         print_message(problem)
-    return 1 if failed or problems or collection_problems else 0
+    return 1 if failed or problems or collection_problems or (out and out.rejected) else 0
 
 
 def _watch(request: argparse.Namespace, source: CandidatesFile | Endpoint | PhotoCaptioner, out: CaptionsFile) -> int:
@@ -86,7 +89,7 @@ def _watch(request: argparse.Namespace, source: CandidatesFile | Endpoint | Phot
     print_message(f"watching {', '.join(request.paths)}; Ctrl-C or SIGTERM stops it")
     watch(arrivals, caption, interval=request.interval or INTERVAL)
     print_message("stopped; the same command continues from here")
-    return 1 if any("error" in row for row in out.rows) else 0
+    return 1 if out.rejected or any("error" in row for row in out.rows) else 0
 
 
 def _retriever(request: argparse.Namespace) -> Retriever:

@@ -66,7 +66,8 @@ def main(arguments: list[str]) -> int:
     path = Path(request.captions)
     if request.out and files.real(request.out) == files.real(path):
         raise UserError(f"--out {request.out}: this is the input file; choose another name.")
-    given = caption_files.read(path)
+    broken: list[str] = []
+    given = caption_files.read(path, broken)
     captions = given.by_id
     missing = [name for name in given.failed if name not in captions]
     problems: list[str] = []
@@ -78,6 +79,7 @@ def main(arguments: list[str]) -> int:
             contents, neighbours, unread = _compare_photos(photos)
             shared = shared_captions(captions, contents=contents, neighbours=neighbours)
             problems += unread
+    problems = broken + problems
     found = [finding for finding in check(captions, shared, missing) if finding.rule not in request.ignore]
     if request.out:
         files.replace(request.out, _json(found, shared), by_user=True)

@@ -121,7 +121,8 @@ def main(arguments: list[str]) -> int:
     alike_above: float | Calibrated | None = getattr(request, "alike_above", "calibrated")
     if request.metric == "cosine" and isinstance(alike_above, float) and alike_above > 1:
         raise UserError(f"--alike-above {alike_above:g}: a cosine is a number from -1 to 1.")
-    given = caption_files.read(request.captions).by_id if request.captions else None
+    broken: list[str] = []
+    given = caption_files.read(request.captions, broken).by_id if request.captions else None
     collection = collect(request.data, request.split)
     captions = captions_of(collection, given)  # before the photos are read: a wrong file should not cost an hour
     groups = group(
@@ -140,9 +141,9 @@ def main(arguments: list[str]) -> int:
     else:
         save(groups, request.out)
     unusable = [f"{file}: {reason}" for file, reason in groups.failed.items()]
-    for line in [*collection.problems, *unusable, *_summary(groups, collection)]:
+    for line in [*broken, *collection.problems, *unusable, *_summary(groups, collection)]:
         print_message(line)
-    return 1 if groups.failed or collection.problems else 0
+    return 1 if groups.failed or collection.problems or broken else 0
 
 
 def _print(groups: Groups) -> None:

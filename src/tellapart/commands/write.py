@@ -64,12 +64,16 @@ def main(arguments: list[str]) -> int:
     from tellapart.writing.write import Captions, Writer
 
     captions = Captions.read(request.captions)
+    for problem in captions.problems:
+        print_message(problem)
     writer = Writer(captions, request.kind or "xmp", naming=request.name, replace=request.replace)
     if request.dry_run:
         writer.journal.read()
-        return _run(writer, len(captions.rows), captions.failed, dry_run=True)
-    with writer.journal.held():
-        return _run(writer, len(captions.rows), captions.failed, dry_run=False)
+        code = _run(writer, len(captions.rows), captions.failed, dry_run=True)
+    else:
+        with writer.journal.held():
+            code = _run(writer, len(captions.rows), captions.failed, dry_run=False)
+    return 1 if captions.problems else code
 
 
 def _run(writer: Writer, number: int, without: int, *, dry_run: bool) -> int:

@@ -15,41 +15,68 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
+from tellapart.data.broken_lines import BrokenLine
 from tellapart.printable import UNPRINTABLE
 
 Cell = str | float | None  # a text, a number, or nothing
 
 _SEPARATORS = ",;\t"
+_MOST_BROKEN = 100  # lines; each is looked at again
 
 
 @dataclass
 class Table:
     columns: list[str]
     rows: list[dict[str, str]] = field(default_factory=list)  # cells as they stand there: see `text_of` and `name_of`
+    lines: list[BrokenLine] = field(default_factory=list)  # of each row, should it turn out to be none
+    broken: list[BrokenLine] = field(default_factory=list)
     separator: str = ","
     whole: bool = True  # or the last row has fewer cells than there are columns
 
 
-def parse(text: str) -> Table:
-    """ValueError says why it is no table."""
+def parse(text: str, *, strict: bool = True) -> Table:
+    """ValueError says why it is no table.
+
+    strict  and not, in place of that, a table without the lines that are no rows
+    """
     csv.field_size_limit(max(len(text), 1 << 17))
     first = text.partition("\n")[0]
     separator = max(_SEPARATORS, key=first.count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    lines, start = list(io.StringIO(text, newline="")), 0
+    reader = csv.reader(lines, delimiter=separator, strict=True)
     try:
         table = Table([name.strip() for name in next(reader, [])], separator=separator)
-        width = len(table.columns)
-        for cells in reader:
-            if any(cells[width:]):
-                raise ValueError(f"line {reader.line_num} has more cells than there are columns")
-            if any(cells):
-                table.rows.append(dict(zip(table.columns, cells + [""] * (width - len(cells)), strict=False)))
-                table.whole = len(cells) >= width
     except csv.Error as error:
         raise ValueError(f"line {reader.line_num}: {error}") from None
+    width = len(table.columns)
+    while (begin := start + reader.line_num) < len(lines):
+        try:
+            cells = next(reader)
+            end = start + reader.line_num
+            if any(cells[width:]):
+                raise ValueError("has more cells than there are columns")
+        except (csv.Error, ValueError) as error:
+            if strict:
+                raise ValueError(f"line {start + reader.line_num}: {error}") from None
+            if len(table.broken) == _MOST_BROKEN:
+                raise ValueError("too many lines are no rows") from None
+            end = begin + 1  # a quote that is not closed would take all lines after it along
+            table.broken.append(_line(lines, begin, end, str(error)))
+            start, reader = end, csv.reader(islice(lines, end, None), delimiter=separator, strict=True)
+            continue
+        if any(cells):
+            table.rows.append(dict(zip(table.columns, cells + [""] * (width - len(cells)), strict=False)))
+            table.whole = len(cells) >= width
+            if not strict:
+                table.lines.append(_line(lines, begin, end, ""))
     return table
+
+
+def _line(lines: list[str], begin: int, end: int, reason: str) -> BrokenLine:
+    return BrokenLine(begin + 1, reason, "".join(lines[begin:end]).rstrip("\r\n").encode("utf-8", "surrogateescape"))
 
 
 def line(cells: Iterable[Cell], separator: str = ",") -> str:

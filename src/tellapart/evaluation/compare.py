@@ -150,7 +150,10 @@ def evaluated(run: Run, data: str, evaluations: Sequence[Evaluation]) -> dict[st
     for evaluation in evaluations:
         if (model := evaluation.models.get(data, {}).get(run.name)) is not None:
             file = evaluation.folder / "captions" / f"{file_name(data)}.{file_name(model)}.jsonl"
-            return {row["file"]: row["caption"] for row in CaptionsFile(file).rows if "caption" in row}
+            captions = CaptionsFile(file, option="")
+            if captions.problems:
+                raise UserError(f"{captions.problems[0]}.")
+            return {row["file"]: row["caption"] for row in captions.rows if "caption" in row}
     return {}
 
 

@@ -11,14 +11,16 @@ Ids are compared as text: a JSON file cannot tell 42 from "42" where it stands a
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from tellapart import files
 from tellapart.data import csv_table, examples
+from tellapart.data.broken_lines import BrokenLine, are_slips, json_rows
 from tellapart.errors import UserError
 from tellapart.printable import first_few
 
@@ -36,12 +38,16 @@ class Captions:
     failed: list[str] = field(default_factory=list)  # photos that `tellapart caption` could not use
 
 
-def read(path: Path | str) -> Captions:
-    """Captions to be scored."""
+def read(path: Path | str, broken: list[str] | None = None) -> Captions:
+    """Captions to be scored.
+
+    broken  where a sentence goes for each line that cannot be used; none: the first is an error, as of captions whose
+            scores would be others without it
+    """
     path = Path(path)
     kind = Path(path.name.removesuffix(".gz")).suffix
     if kind in (".jsonl", ".csv"):
-        return from_rows(_lines(path) if kind == ".jsonl" else _cells(path), str(path))
+        return from_rows(_lines(path, broken) if kind == ".jsonl" else _cells(path, broken), str(path))
     content = files.read_json_value(path, pairs=lambda pairs: _once(pairs, path))
     if isinstance(content, list):
         return from_rows(content, str(path))
@@ -127,7 +133,7 @@ def pair(captions: Captions, references: Captions, *, allow_missing: bool = Fals
     if names := references.ids_of_files:
         ids = references.by_id
         candidates = {
-            name if name in ids else names.get(_file(name), name): texts for name, texts in candidates.items()
+            name if name in ids else names.get(place(name), name): texts for name, texts in candidates.items()
         }
     if len(candidates) < len(captions.by_id):
         raise UserError(f"{captions.source}: two of its captions are of one photo of {references.source}.")
@@ -194,7 +200,7 @@ def _from_data_file(records: list[Any], path: Path, kind: str, split: str | None
             raise UserError(f"{path}: {where}: the id was given to an earlier record too.")
         by_id[name] = _texts(record.get("captions", []), name, str(path))
         if isinstance(record.get("file"), str):
-            ids_of_files[_file(str(examples.absolute(record["file"], folder)))] = name
+            ids_of_files[place(str(examples.absolute(record["file"], folder)))] = name
     if split is not None and not by_id:
         known = ", ".join(sorted(map(repr, splits))) or "none"
         raise UserError(f"{path}: has no split {split!r}; it has {known}.")
@@ -205,26 +211,50 @@ def _are_records(value: Any) -> bool:
     return isinstance(value, list) and (not value or isinstance(value[0], dict))
 
 
-def _lines(path: Path) -> Iterator[Any]:
+def _lines(path: Path, broken: list[str] | None) -> list[Any]:
     """JSON lines.  Only "\\n" ends a line: JSON text may hold every other line break."""
-    for number, line in enumerate(files.read_text(path).split("\n"), start=1):
-        if line.strip():
-            yield files.parse_json(line, path, line=number, pairs=lambda pairs: _once(pairs, path))
+    lines = files.read_text(path).split("\n")
+    if broken is not None:
+        rows, left_out = json_rows((line.encode() for line in lines), partial(_usable, source=path))
+        return _but_slips(rows, left_out, path, broken)
+    return [
+        files.parse_json(line, path, line=number, pairs=lambda pairs: _once(pairs, path))
+        for number, line in enumerate(lines, start=1)
+        if line.strip()
+    ]
 
 
-def _cells(path: Path) -> Iterator[Any]:
+def _usable(row: Any, source: Path) -> Any:
+    """The same row, or a ValueError."""
+    try:
+        _gathered([row], str(source))
+    except UserError as error:
+        raise ValueError(str(error).removeprefix(f"{source}: ").removeprefix("entry 1 ").rstrip(".")) from None
+    return row
+
+
+def _but_slips(rows: list[Any], left_out: list[BrokenLine], path: Path, broken: list[str]) -> list[Any]:
+    if not are_slips(len(rows), len(left_out)):
+        raise UserError(f"{path}: {left_out[0]}.")
+    broken += [f"{path}: {line}; it is left out" for line in left_out]
+    return rows
+
+
+def _cells(path: Path, broken: list[str] | None) -> list[Any]:
     """Rows of a table with a line of names; an empty cell is none, but for the caption."""
     try:
-        table = csv_table.parse(files.read_text(path, errors="surrogateescape"))
+        table = csv_table.parse(files.read_text(path, errors="surrogateescape"), strict=broken is None)
     except ValueError as error:
         raise UserError(f"{path}: this is not a table in CSV ({error}).") from None
+    rows = []
     for row in table.rows:
         cells = {name: csv_table.text_of(cell) for name, cell in row.items() if name and cell}
         cells |= {"file": csv_table.name_of(row["file"])} if row.get("file") else {}
-        yield cells if "error" in cells or "caption" not in row else {"caption": "", **cells}
+        rows.append(cells if "error" in cells or "caption" not in row else {"caption": "", **cells})
+    return rows if broken is None else _but_slips(rows, table.broken, path, broken)
 
 
-def _file(name: str) -> str:
+def place(name: str) -> str:
     """One name for a file, however it was named."""
     try:
         return str(files.real(Path(name)))

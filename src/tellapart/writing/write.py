@@ -55,10 +55,14 @@ class Captions:
     path: Path
     rows: dict[str, dict[str, Row]] = field(default_factory=dict)  # place -> language -> row
     failed: int = 0  # rows without a caption, or with one that a person rejected
+    problems: list[str] = field(default_factory=list)  # a sentence for each line of the file that is no row
 
     @classmethod
     def read(cls, path: Path) -> Captions:
-        return cls.of(path, CaptionsFile(files.regular(path), option="").rows)
+        file = CaptionsFile(files.regular(path), option="")
+        captions = cls.of(path, file.rows)
+        captions.problems = file.problems
+        return captions
 
     @classmethod
     def of(cls, path: Path, rows: Iterable[Row]) -> Captions:
