@@ -61,25 +61,36 @@ def bare_photos() -> None:
 
 
 def writable_photos(folder: Path) -> None:
+    from attacks import photos as attacks
+    from tellapart.writing import xmp
+
     photos(folder)
     for path in folder.iterdir():
         if path.suffix not in (".jpg", ".png", ".webp"):
             path.unlink()
+    small, packet = attacks.noise(24, 32), xmp.EMPTY.decode()
+    for encoding in ("utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"):
+        small.save(folder / f"{encoding}.jpg", xmp=packet.encode(encoding))
+        small.save(folder / f"{encoding}.webp", xmp=packet.encode(encoding))
+    caption = b"8BIM\x04\x04\0\0\0\0\0\x0a\x1c\x02\x78\0\x05a dog"
+    resources = b"\xff\xed" + (len(caption) + 16).to_bytes(2, "big") + b"Photoshop 3.0\0" + caption
+    (folder / "iptc.jpg").write_bytes(b"\xff\xd8" + resources + (folder / "grey.jpg").read_bytes()[2:])
 
 
 def read_metadata(path: Path) -> None:
     """A caption is written into the photo: its picture stays the same, and once more changes nothing."""
     from tellapart.data.media.identity import picture_sha256
     from tellapart.errors import UserError
-    from tellapart.writing import in_file, xmp
+    from tellapart.writing import in_file, reading, xmp
 
     text, data = xmp.Text({"x-default": "a dog"}, False, "2026-01-01T00:00:00Z"), path.read_bytes()
     try:
-        merged = in_file.merge(data, path.name, text, replace=False)
+        reading.read(data, path.name)
+        merged = in_file.merge(data, path.name, text, xmp.How())
     except xmp.BadPacket as error:
         raise UserError(str(error)) from None
     assert picture_sha256(merged.data) == picture_sha256(data), "the picture changed"
-    assert in_file.merge(merged.data, path.name, text, replace=False).data == merged.data, "a second time changes it"
+    assert in_file.merge(merged.data, path.name, text, xmp.How()).data == merged.data, "a second time changes it"
 
 
 def clips(folder: Path) -> None:

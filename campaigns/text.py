@@ -227,7 +227,10 @@ def sidecars(folder: Path) -> None:
         ' xmp:Rating="4"><dc:description><rdf:Alt><rdf:li xml:lang="x-default">mine &amp; yours</rdf:li></rdf:Alt>'
         "</dc:description><dc:subject><rdf:Bag><rdf:li>dog</rdf:li></rdf:Bag></dc:subject></rdf:Description></rdf:RDF></x:xmpmeta>"
     )
-    (folder / "wide.xmp").write_bytes(xmp.EMPTY.decode().encode("utf-16"))
+    ours, theirs = ((folder / name).read_bytes().decode() for name in ("ours.xmp", "short.xmp"))
+    for encoding in ("utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"):
+        (folder / f"{encoding}.xmp").write_bytes(ours.encode(encoding))
+    (folder / "theirs in 16.xmp").write_bytes(theirs.encode("utf-16-le"))
 
 
 def read_sidecar(path: Path) -> None:

@@ -270,7 +270,7 @@ def jpeg(*segments):
 )
 def test_files_that_are_not_written_into(data, reason):
     with pytest.raises(BadPhoto, match=reason):
-        in_file.merge(data, "a.cr2", TEXT, replace=True)
+        in_file.merge(data, "a.cr2", TEXT, xmp.How(replace=True))
 
 
 def test_xmp_that_unpacks_to_very_much_is_refused(tmp_path):
@@ -278,7 +278,7 @@ def test_xmp_that_unpacks_to_very_much_is_refused(tmp_path):
     info.add_itxt("XML:com.adobe.xmp", " " * (17 << 20), zip=True)
     Image.new("RGB", (4, 4)).save(tmp_path / "a.png", pnginfo=info)
     with pytest.raises(xmp.BadPacket, match="more than 16 MB"):
-        in_file.merge((tmp_path / "a.png").read_bytes(), "a.png", TEXT, replace=False)
+        in_file.merge((tmp_path / "a.png").read_bytes(), "a.png", TEXT, xmp.How())
 
 
 # Pages

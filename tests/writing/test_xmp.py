@@ -128,9 +128,13 @@ def test_our_own_text_is_replaced_and_one_that_somebody_changed_is_not():
     changed = second.data.replace(b"a brown dog</rdf:li></rdf:Alt></dc:", b"Rex at home</rdf:li></rdf:Alt></dc:")
     third = xmp.merge(changed, text("a cat"))
     assert third.kept == ["dc:description"]
-    assert sorted(item["x-default"] for item in read(third.data).values()) == ["Rex at home", "a cat", "a cat"]
+    # What we said of it beside that would contradict it, so it is gone.
+    assert read(third.data) == {"{http://purl.org/dc/elements/1.1/}description": {"x-default": "Rex at home"}}
+    assert b"tellapart:" not in third.data.replace(b"xmlns:tellapart", b"")
     assert everything_else(third.data) == everything_else(DIGIKAM)
-    replaced = xmp.merge(third.data, text("a cat"), replace=True)
+    assert edits.apply(third.data, edits.inverse(changed, third.edits)) == changed
+    assert xmp.merge(third.data, text("a cat")).edits == []
+    replaced = xmp.merge(third.data, text("a cat"), xmp.How(replace=True))
     assert read(replaced.data) == {key: {"x-default": "a cat"} for key in FIELDS}
 
 
@@ -156,17 +160,55 @@ FORMS = [
     b'<rdf:li xml:lang="x-default">by Anna</rdf:li></rdf:Alt></d:description></rdf:Description>',
     b'<rdf:Description rdf:about=""/><rdf:Description><d:description xmlns:d="http://purl.org/dc/elements/1.1/">'
     b"<rdf:Bag><rdf:li>by Anna</rdf:li></rdf:Bag></d:description></rdf:Description>",
+    *(
+        b'<rdf:Description rdf:about=""><d:description xmlns:d="http://purl.org/dc/elements/1.1/"><rdf:Alt>'
+        + item
+        + b"</rdf:Alt></d:description></rdf:Description>"
+        for item in (
+            b'<rdf:li xml:lang="x-default" rdf:parseType="Resource"><rdf:value>by Anna</rdf:value>'
+            b'<u:mood xmlns:u="urn:x">glad</u:mood></rdf:li>',
+            b'<rdf:li xml:lang="x-default"><rdf:Description rdf:value="by Anna"/></rdf:li>',
+            b'<rdf:li rdf:resource="by Anna"/>',
+            b"<rdf:li>by Anna</rdf:li><rdf:li>by Anna</rdf:li>",
+        )
+    ),
+    b'<rdf:Description><d:description xmlns:d="http://purl.org/dc/elements/1.1/" rdf:resource="by Anna"/>'
+    b"</rdf:Description>",
 ]
+READ_ONLY = b'<?xpacket end="r"?>'
+
+
+def test_a_packet_that_says_that_it_must_not_be_changed_is_left():
+    before = DIGIKAM.replace(b'<?xpacket end="w"?>', READ_ONLY)
+    with pytest.raises(BadPacket, match="must not be changed"):
+        xmp.merge(before, text())
+    assert xmp.merge(before, text(), xmp.How(kept=("elsewhere",))).data == before
+
+
+def test_what_a_person_wrote_for_blind_people_at_length_is_a_persons_text():
+    by_anna = b'<i:ExtDescrAccessibility xmlns:i="http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/"><rdf:Alt><rdf:li>By Anna'
+    before = DIGIKAM.replace(b"<dc:subject>", by_anna + b"</rdf:li></rdf:Alt></i:ExtDescrAccessibility><dc:subject>")
+    assert xmp.merge(before, text()).kept == ["Iptc4xmpCore:ExtDescrAccessibility"]
+    assert xmp.merge(before, text()).data == before
+
+
+def test_a_text_that_another_program_copied_from_ours_is_ours():
+    copied = re.sub(rb"<tellapart:Caption.*</tellapart:Caption>", b"", xmp.merge(xmp.EMPTY, text("a dog")).data)
+    ours = xmp.noted(xmp.merge(xmp.EMPTY, text("a dog")).data, by_hand=False)
+    assert len(xmp.merge(copied, text("a cat")).kept) == 3
+    assert read(xmp.merge(copied, text("a cat"), xmp.How(ours=ours)).data) == {
+        key: {"x-default": "a cat"} for key in FIELDS
+    }
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_persons_text_stays_in_whatever_form_it_is_written(form):
     before = b'<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">' + form + b"</rdf:RDF>"
     merged = xmp.merge(before, text())
-    assert merged.kept == ["dc:description"]
-    assert b"by Anna" in merged.data
-    assert len(re.findall(b"description", merged.data)) == len(re.findall(b"description", before))
-    replaced = xmp.merge(before, text(), replace=True)
+    assert (merged.kept, merged.data) == (["dc:description"], before)
+    if before.count(b"by Anna") > 1:
+        return  # which of them to replace is not for us to say
+    replaced = xmp.merge(before, text(), xmp.How(replace=True))
     assert b"by Anna" not in replaced.data
     assert read(replaced.data) == {key: {"x-default": "a dog on a sofa"} for key in FIELDS}
 
@@ -176,8 +218,7 @@ def test_languages_stand_side_by_side_and_a_person_keeps_theirs():
     assert read(merged.data) == {key: {"x-default": "a dog", "en": "a dog", "de": "ein Hund"} for key in FIELDS}
     german = b'<dc:description><rdf:Alt><rdf:li xml:lang="de-DE">Rex</rdf:li></rdf:Alt></dc:description>'
     before = DIGIKAM.replace(b"<dc:subject>", german + b"<dc:subject>")
-    found = read(xmp.merge(before, text("a dog", fr="un chien")).data)["{http://purl.org/dc/elements/1.1/}description"]
-    assert found == {"de-DE": "Rex", "fr": "un chien"}  # a new default would hide theirs
+    assert xmp.merge(before, text("a dog", fr="un chien")).data == before
 
 
 ENCODINGS = ("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be")
@@ -213,8 +254,8 @@ def test_nothing_marks_the_picture_as_made_by_ai():
         (b"<a:b/>", "the prefix 'a'"),
         (b"<a>" * 500 + b"</a>" * 500, "levels"),
         (
-            FORMS[0].join([b'<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">', b""]) * 1
-            + FORMS[0]
+            b'<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">'
+            + FORMS[0].replace(b"by Anna", b"") * 2
             + b"</rdf:RDF>",
             "twice",
         ),
@@ -277,20 +318,13 @@ def sidecars(draw):
 @settings(max_examples=EXAMPLES)
 @given(sidecars(), WORDS.filter(str.strip), st.booleans())
 def test_random_sidecars_survive_merging_twice(before, caption, replace):
-    merged = xmp.merge(before, text(caption), replace=replace)
+    merged = xmp.merge(before, text(caption), xmp.How(replace=replace))
     assert everything_else(merged.data) == everything_else(before)
     assert edits.apply(merged.data, edits.inverse(before, merged.edits)) == before
-    again = xmp.merge(merged.data, text(caption, date="2030-01-01T00:00:00Z"), replace=replace)
+    again = xmp.merge(merged.data, text(caption, date="2030-01-01T00:00:00Z"), xmp.How(replace=replace))
     assert again.data == merged.data
-    if not replace:
-        theirs = {
-            name: one
-            for name, one in read(before).items()
-            if (one if isinstance(one, str) else any(map(str.strip, (one or {}).values())))
-        }
-        for name, found in theirs.items():
-            after = read(merged.data)[name]
-            if isinstance(found, dict):
-                assert {one: there for one, there in found.items() if there.strip()}.items() <= after.items()
-            elif found.strip():
-                assert after == found
+    texts = [one for found in read(before).values() for one in (found.values() if isinstance(found, dict) else [found])]
+    if not replace and any(one and one.strip() for one in texts):
+        assert merged.data == before
+    else:
+        assert {found["x-default"] for found in read(merged.data).values()} == {caption.strip()}

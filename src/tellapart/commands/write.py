@@ -20,8 +20,8 @@ def parser() -> Parser:
         "write",
         "Write captions where photo programs read them: into XMP sidecars (dc:description,\n"
         "tiff:ImageDescription and the IPTC alt text), into text files, or into the photos' own metadata.\n"
-        "What is there stays, byte for byte; a text by a person is replaced only with --replace, one that\n"
-        "tellapart wrote is replaced by the next run.  Pictures are never changed.\n"
+        "What is there stays, byte for byte.  A photo that has a text by a person, in the photo or a sidecar, gets\n"
+        "ours only with --replace; one that tellapart wrote is replaced by the next run.  Pictures are never changed.\n"
         "\n"
         "Each change is noted in CAPTIONS.journal first; --undo takes all of them back.\n"
         "Exit 1: some photos could not be written for; each is named with its reason.",
@@ -82,7 +82,7 @@ def _run(writer: Writer, number: int, without: int, *, dry_run: bool) -> int:
 
     counts = Counter[str]()
     with Progress("photos", number) as bar:
-        failed = Unusable(bar.message)
+        failed, kept = Unusable(bar.message), Unusable(bar.message)
         for planned in writer.run(dry_run=dry_run):
             bar.advance(1)
             if isinstance(planned, BadPhoto):
@@ -91,11 +91,16 @@ def _run(writer: Writer, number: int, without: int, *, dry_run: bool) -> int:
             if dry_run:
                 print_row(str(planned.target), planned.action, planned.caption)
             counts[planned.action] += 1
-            counts["kept"] += bool(planned.merged.kept)
+            if planned.merged.kept:
+                kept.add(planned.photo, f"keeps a person's text ({', '.join(planned.merged.kept)})")
         failed.rest()
+        kept.rest()
     parts = [f"{counts['write']} {'to write' if dry_run else 'written'}", f"{counts['unchanged']} unchanged"]
-    if counts["kept"]:
-        parts.append(f"{counts['kept']} keep a person's text (--replace replaces it)")
+    if len(kept):
+        parts.append(f"{len(kept)} keep a person's text (--replace replaces it)")
+    if counts["withdraw"]:
+        done = "to withdraw" if dry_run else "withdrawn"
+        parts.append(f"in {counts['withdraw']} of them our earlier text {done}")
     parts += [f"{len(failed)} could not be written for"] if len(failed) else []
     parts += [f"{without} rows without a caption"] if without else []
     print_message("; ".join(parts))

@@ -8,39 +8,26 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import PurePath
-from typing import NamedTuple
 
 from tellapart.data.media import raw
 from tellapart.data.media.identity import picture_sha256
 from tellapart.errors import BadPhoto
-from tellapart.writing import edits, xmp
+from tellapart.writing import containers, edits, xmp
+from tellapart.writing.containers import PNG, PROFILE_IN_PNG, XMP_IN_JPEG, XMP_IN_PNG, Part
 from tellapart.writing.edits import Edit
-from tellapart.writing.packet import MOST_BYTES, BadPacket
 
-_PNG = b"\x89PNG\r\n\x1a\n"
-_IN_JPEG = b"http://ns.adobe.com/xap/1.0/\0"
-_IN_PNG = b"XML:com.adobe.xmp\0"
 _LONGEST_SEGMENT = 65533  # bytes of a JPEG segment after its length
 _PADDING = re.compile(rb"\s+(?=<\?xpacket end=)")
 _SIGNED = "is signed (C2PA), and a change would break the signature; use --xmp"
 
 
-class Part(NamedTuple):
-    """A segment or chunk of a file."""
-
-    kind: bytes
-    start: int
-    body: int
-    end: int  # of the body
-    after: int  # with check sum or filling
-
-
-def merge(data: bytes, file: str, text: xmp.Text, *, replace: bool) -> xmp.Merged:
+def merge(data: bytes, file: str, text: xmp.Text, how: xmp.How) -> xmp.Merged:
     """The whole file with the caption in its packet.  Raises BadPhoto, or BadPacket for what its XMP is."""
     try:
-        merged = _format(data, file)(data, file, text, replace)
+        merged = _format(data, file)(data, file, text, how)
     except (IndexError, ValueError):
         raise BadPhoto(file, "the file is damaged, so nothing is written into it") from None
     if picture_sha256(merged.data) != picture_sha256(data):  # must not be; a photo has no copy
@@ -48,10 +35,10 @@ def merge(data: bytes, file: str, text: xmp.Text, *, replace: bool) -> xmp.Merge
     return merged
 
 
-def _format(data: bytes, file: str) -> Callable[[bytes, str, xmp.Text, bool], xmp.Merged]:
+def _format(data: bytes, file: str) -> Callable[[bytes, str, xmp.Text, xmp.How], xmp.Merged]:
     if data.startswith(b"\xff\xd8\xff"):
         return _jpeg
-    if data.startswith(_PNG):
+    if data.startswith(PNG):
         return _png
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return _webp
@@ -60,10 +47,6 @@ def _format(data: bytes, file: str) -> Callable[[bytes, str, xmp.Text, bool], xm
     ):
         raise BadPhoto(file, "is a RAW photo, which is never written into; use --xmp")
     raise BadPhoto(file, "only JPEG, PNG and WebP files can be written into; use --xmp")
-
-
-def _merged(packet: bytes | None, text: xmp.Text, replace: bool) -> xmp.Merged:
-    return xmp.merge(xmp.EMPTY if packet is None else packet, text, replace=replace)
 
 
 def _spliced(data: bytes, changes: list[Edit], merged: xmp.Merged) -> xmp.Merged:
@@ -78,30 +61,8 @@ def _only(parts: list[Part], file: str) -> Part | None:
     return parts[0] if parts else None
 
 
-# JPEG: markers and segments before the picture
-
-
-def _segments(data: bytes) -> Iterator[Part]:
-    place = 2
-    while True:
-        if data[place] != 0xFF:
-            raise ValueError
-        marker = data[place + 1]
-        if marker == 0xFF:  # filling
-            place += 1
-            continue
-        if marker in (0xDA, 0xD9):
-            return
-        size = int.from_bytes(data[place + 2 : place + 4], "big")
-        end = place + 2 + size
-        if size < 2 or end > len(data):
-            raise ValueError
-        yield Part(bytes([marker]), place, place + 4, end, end)
-        place = end
-
-
-def _jpeg(data: bytes, file: str, text: xmp.Text, replace: bool) -> xmp.Merged:
-    parts = list(_segments(data))
+def _jpeg(data: bytes, file: str, text: xmp.Text, how: xmp.How) -> xmp.Merged:
+    parts = list(containers.of_jpeg(data))
     first = 2  # after what must come first: JFIF, EXIF
     for part in parts:
         body = data[part.body : part.end]
@@ -111,12 +72,12 @@ def _jpeg(data: bytes, file: str, text: xmp.Text, replace: bool) -> xmp.Merged:
             raise BadPhoto(file, "holds several pictures (MPF), so nothing is written into it; use --xmp")
         if part.start == first and (part.kind == b"\xe0" or body.startswith(b"Exif\0")):
             first = part.end
-    own = _only([p for p in parts if p.kind == b"\xe1" and data.startswith(_IN_JPEG, p.body)], file)
-    merged = _merged(data[own.body + len(_IN_JPEG) : own.end] if own else None, text, replace)
+    own = _only([p for p in parts if p.kind == b"\xe1" and data.startswith(XMP_IN_JPEG, p.body)], file)
+    merged = xmp.merge(data[own.body + len(XMP_IN_JPEG) : own.end] if own else xmp.EMPTY, text, how)
     packet = merged.data
-    if len(packet) + len(_IN_JPEG) > _LONGEST_SEGMENT:
+    if len(packet) + len(XMP_IN_JPEG) > _LONGEST_SEGMENT:
         packet = _PADDING.sub(b"\n", packet)  # room that programs leave for one another
-    body = _IN_JPEG + packet
+    body = XMP_IN_JPEG + packet
     if len(body) > _LONGEST_SEGMENT:
         raise BadPhoto(file, "its XMP and the caption do not fit into a JPEG together; use --xmp")
     segment = b"\xff\xe1" + (len(body) + 2).to_bytes(2, "big") + body
@@ -127,62 +88,34 @@ def _jpeg(data: bytes, file: str, text: xmp.Text, replace: bool) -> xmp.Merged:
 # PNG: chunks with a check sum
 
 
-def _png(data: bytes, file: str, text: xmp.Text, replace: bool) -> xmp.Merged:
-    parts, place = list[Part](), len(_PNG)
-    while place < len(data) and (not parts or parts[-1].kind != b"IEND"):
-        end = place + 8 + int.from_bytes(data[place : place + 4], "big")
-        if end + 4 > len(data):
-            raise ValueError
-        parts.append(Part(data[place + 4 : place + 8], place, place + 8, end, end + 4))
-        place = end + 4
+def _png(data: bytes, file: str, text: xmp.Text, how: xmp.How) -> xmp.Merged:
+    parts = list(containers.of_png(data))
     if any(part.kind == b"caBX" for part in parts):
         raise BadPhoto(file, _SIGNED)
-    if any(data.startswith(b"Raw profile type xmp\0", part.body) for part in parts if part.kind in (b"tEXt", b"zTXt")):
+    texts = list(containers.texts_of_png(data, parts, (XMP_IN_PNG + b"\0", PROFILE_IN_PNG)))
+    if any(b"<rdf:RDF" in one.profile or one.keyword.endswith(b" xmp") for one in texts):
         raise BadPhoto(file, "has XMP as ImageMagick writes it, which is not changed; use --xmp")
-    own = _only([part for part in parts if part.kind == b"iTXt" and data.startswith(_IN_PNG, part.body)], file)
-    merged = _merged(_international(data[own.body : own.end]) if own else None, text, replace)
-    body = b"iTXt" + _IN_PNG + b"\0\0\0\0" + merged.data
+    own = _only([one.part for one in texts if one.keyword == XMP_IN_PNG and one.part.kind == b"iTXt"], file)
+    packet = next((one for one in texts if one.part == own), None)
+    merged = xmp.merge(packet.content if packet else xmp.EMPTY, text, replace(how, summed=True))
+    body = b"iTXt" + XMP_IN_PNG + b"\0\0\0" + (packet.between if packet else b"\0\0") + merged.data
     chunk = (len(body) - 4).to_bytes(4, "big") + body + zlib.crc32(body).to_bytes(4, "big")
     pixels = [part.start for part in parts if part.kind == b"IDAT"][0]  # noqa: RUF015 - an IndexError: it is damaged
     start, end = (own.start, own.after) if own else (pixels, pixels)
     return _spliced(data, [Edit(start, end, chunk)], merged)
 
 
-def _international(body: bytes) -> bytes:
-    """The text of an iTXt chunk: keyword, whether and how it is packed, language, translated keyword, text."""
-    rest = body[len(_IN_PNG) :]
-    packed, content = rest[0], rest[2:].split(b"\0", 2)[2]
-    if not packed:
-        return content
-    unpack = zlib.decompressobj()
-    try:
-        text = unpack.decompress(content, MOST_BYTES + 1)
-    except zlib.error:
-        raise ValueError from None
-    if len(text) > MOST_BYTES:
-        raise BadPacket(f"the XMP has more than {MOST_BYTES >> 20} MB, the most that is read")
-    return text
-
-
 # WebP: chunks of a RIFF file
 
 
-def _webp(data: bytes, file: str, text: xmp.Text, replace: bool) -> xmp.Merged:
-    whole = 8 + int.from_bytes(data[4:8], "little")
-    if whole > len(data):
-        raise ValueError
-    parts, place = list[Part](), 12
-    while place + 8 <= whole:
-        end = place + 8 + int.from_bytes(data[place + 4 : place + 8], "little")
-        if end > whole:
-            raise ValueError
-        parts.append(Part(data[place : place + 4], place, place + 8, end, min(end + (end - place) % 2, whole)))
-        place = parts[-1].after
+def _webp(data: bytes, file: str, text: xmp.Text, how: xmp.How) -> xmp.Merged:
+    parts, whole = list(containers.of_webp(data)), 8 + int.from_bytes(data[4:8], "little")
+    place = parts[-1].after
     kinds = {part.kind: part for part in parts}
     if b"C2PA" in kinds:
         raise BadPhoto(file, _SIGNED)
     own = _only([part for part in parts if part.kind == b"XMP "], file)
-    merged = _merged(data[own.body : own.end] if own else None, text, replace)
+    merged = xmp.merge(data[own.body : own.end] if own else xmp.EMPTY, text, how)
     chunk = _chunk(b"XMP ", merged.data)
     changes = [Edit(own.start, own.after, chunk) if own else Edit(place, place, chunk)]
     if b"VP8X" in kinds:

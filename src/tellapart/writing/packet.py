@@ -48,6 +48,7 @@ class Element:
     spans: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # with the space before
     scope: dict[str, str] = field(default_factory=dict)  # prefixes
     children: list[Element] = field(default_factory=list)
+    is_read_only: bool = False  # of the root: the packet says so
     parts: list[str] = field(default_factory=list)
 
     @property
@@ -97,6 +98,7 @@ def parse(data: bytes) -> Element:
         reason = expat.errors.messages[error.code]
         raise BadPacket(f"the XMP is not well-formed XML (line {error.lineno}: {reason})") from None
     assert builder.root is not None  # or expat would not be content
+    builder.root.is_read_only = builder.is_read_only
     return builder.root
 
 
@@ -104,12 +106,14 @@ class _Builder:
     def __init__(self, data: bytes):
         self.data, self._open, self._count = data, list[Element](), 0
         self.root: Element | None = None
+        self.is_read_only = False
         self.parser = expat.ParserCreate(encoding="UTF-8")
         self.parser.buffer_text = True
         self.parser.StartDoctypeDeclHandler = self._refuse
         self.parser.StartElementHandler = self._start
         self.parser.EndElementHandler = self._end
         self.parser.CharacterDataHandler = self._text
+        self.parser.ProcessingInstructionHandler = self._instruction
 
     def _refuse(self, *_: object) -> None:
         raise BadPacket("the XMP has a DTD, which is not read (it could define entities)")
@@ -147,6 +151,10 @@ class _Builder:
         else:
             element.close = self.parser.CurrentByteIndex
             element.end = self.data.index(b">", element.close) + 1
+
+    def _instruction(self, target: str, content: str) -> None:
+        if target == "xpacket" and content.strip() in ('end="r"', "end='r'"):
+            self.is_read_only = True
 
     def _text(self, text: str) -> None:
         if self._open:

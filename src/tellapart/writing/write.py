@@ -7,9 +7,11 @@ name any file: it must be a photo below the folder of the captions or the curren
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -17,12 +19,13 @@ from tellapart import files
 from tellapart.captioning import resume
 from tellapart.captioning.chatter import one_line
 from tellapart.captioning.rows import KEY, CaptionsFile, Row
+from tellapart.data.media import clips
 from tellapart.data.media.formats import RAW_SUFFIXES
 from tellapart.data.media.identity import identify
 from tellapart.data.media.photos import PHOTO_SUFFIXES
 from tellapart.data.media.photos import read_bytes as read_photo
 from tellapart.errors import BadPhoto, UserError, unexpected
-from tellapart.writing import in_file, xmp
+from tellapart.writing import in_file, reading, xmp
 from tellapart.writing.edits import Edit
 from tellapart.writing.journal import Journal
 from tellapart.writing.packet import MOST_BYTES, BadPacket
@@ -43,9 +46,10 @@ class Planned:
 
     @property
     def action(self) -> str:
-        if self.merged.edits:
-            return "write"
-        return "keep" if self.merged.kept else "unchanged"
+        """withdraw: a person has written a text since, so ours is taken away again"""
+        if self.merged.kept:
+            return "withdraw" if self.merged.edits else "keep"
+        return "write" if self.merged.edits else "unchanged"
 
 
 @dataclass
@@ -143,12 +147,33 @@ class Writer:
         files.refuse_shared(target)
         before = self._read(photo, target)
         texts = {language or xmp.DEFAULT: one_line(row["caption"]) for language, row in rows.items()}
-        by_hand = all(map(resume.is_by_hand, rows.values()))
+        text = xmp.Text(texts, all(map(resume.is_by_hand, rows.values())), self._date)
+        how = xmp.How(replace=True) if self._replace else self._standing(photo, place, target, before, text)
         try:
-            merged = self._merged(before, photo, target, xmp.Text(texts, by_hand, self._date))
+            merged = self._merged(before, photo, target, text, how)
         except BadPacket as error:
             raise BadPhoto(target, str(error)) from None
         return Planned(photo, target, next(iter(texts.values())), before, merged)
+
+    def _standing(self, photo: str, place: Path, target: Path, before: bytes | None, text: xmp.Text) -> xmp.How:
+        """What the photo's file and its sidecars say already, beside the packet that is merged into."""
+        inside = reading.Standing() if clips.is_clip(place) else reading.read(read_photo(place), photo)
+        sidecars = [one for one in self._sidecars(place) if one != target and one.is_file()]
+        packets = [(place, one) for one in inside.packets]
+        packets += [(one, files.read_bytes(one, most=MOST_BYTES)) for one in sidecars]
+        if self._kind == "in-file":
+            before = inside.packet
+        elif inside.packet is not None:
+            packets.append((place, inside.packet))
+        noted = partial(xmp.noted, by_hand=text.by_hand)
+        ours = frozenset(one for file, packet in packets for one in _looked(file, packet, noted))
+        with suppress(BadPacket):  # then it is not merged into
+            ours |= noted(before or xmp.EMPTY)
+        how = xmp.How(ours=ours)
+        kept = [f"{where} in {place.name}" for where, said in inside.texts if not how.is_ours(said)]
+        for file, packet in packets:
+            kept += [f"{where} in {file.name}" for where in _looked(file, packet, partial(xmp.of_people, ours=ours))]
+        return replace(how, kept=tuple(dict.fromkeys(kept)))
 
     def _check(self, photo: str, place: Path, rows: Iterable[Row]) -> None:
         """That it is a photo, and the one that was captioned."""
@@ -170,22 +195,21 @@ class Writer:
             return read_photo(target)
         return files.read_bytes(target, most=MOST_BYTES) if os.path.lexists(target) else None
 
-    def _merged(self, before: bytes | None, photo: str, target: Path, text: xmp.Text) -> xmp.Merged:
+    def _merged(self, before: bytes | None, photo: str, target: Path, text: xmp.Text, how: xmp.How) -> xmp.Merged:
         if self._kind == "in-file" and before is not None:
-            return in_file.merge(before, photo, text, replace=self._replace)
+            return in_file.merge(before, photo, text, how)
         if self._kind == "txt":
-            return self._plain(before, target, next(iter(text.wanted.values())))
-        merged = xmp.merge(before or xmp.EMPTY, text, replace=self._replace)
+            return self._plain(before, target, next(iter(text.wanted.values())), how)
+        merged = xmp.merge(before or xmp.EMPTY, text, how)
         # A file that is not there, or empty, becomes the whole packet.
-        return merged if before else xmp.Merged(merged.data, [Edit(0, 0, merged.data)])
+        return merged if before or merged.kept else xmp.Merged(merged.data, [Edit(0, 0, merged.data)])
 
-    def _plain(self, before: bytes | None, target: Path, caption: str) -> xmp.Merged:
-        data = (caption + "\n").encode("utf-8")
-        if before is not None and before.strip() and before.strip() != data.strip():
-            if not self._replace and not self.journal.wrote(target, before):
-                return xmp.Merged(before, kept=["text"])
-        elif before is not None and before.strip():
-            return xmp.Merged(before)
+    def _plain(self, before: bytes | None, target: Path, caption: str, how: xmp.How) -> xmp.Merged:
+        there, data = (before or b"").strip(), (caption + "\n").encode("utf-8")
+        is_ours = not there or there == data.strip() or self.journal.wrote(target, before or b"")
+        kept = [*how.kept, *([] if is_ours or how.replace else ["text"])]
+        if kept or there == data.strip():
+            return xmp.Merged(before or b"", kept=kept)
         return xmp.Merged(data, [Edit(0, len(before or b""), data)])
 
     # Names
@@ -201,10 +225,17 @@ class Writer:
             raise BadPhoto(photo, f"{target.name} belongs to {other} too; --name file gives each photo its own")
         return target
 
+    def _sidecars(self, place: Path) -> list[Path]:
+        return [place.with_name(f"{place.name}.xmp"), *([place.with_suffix(".xmp")] if self._has_short(place) else [])]
+
+    def _has_short(self, place: Path) -> bool:
+        """Whether photo.xmp would be its own.  Of photo.cr2 and photo.jpg, it is that of the RAW photo."""
+        return self._with_stem(place) < 2 or place.suffix.lower() in RAW_SUFFIXES
+
     def _found(self, photo: str, place: Path, long: Path, short: Path) -> Path:
-        """What there is already.  Of photo.cr2 and photo.jpg, photo.xmp is that of the RAW photo."""
+        """What there is already."""
         has_long, has_short = os.path.lexists(long), os.path.lexists(short)
-        alone = self._with_stem(place) < 2 or place.suffix.lower() in RAW_SUFFIXES
+        alone = self._has_short(place)
         if has_long and has_short and alone:
             raise BadPhoto(photo, f"has two files, {long.name} and {short.name}; --name file or stem says which to use")
         if has_long or has_short:
@@ -218,6 +249,16 @@ class Writer:
                 if name.suffix.lower() in PHOTO_SUFFIXES:
                     counts[name.stem] = counts.get(name.stem, 0) + 1
         return self._photos_in[place.parent].get(place.stem, 0)
+
+
+def _looked(file: Path, packet: bytes, look: Callable[[bytes], Iterable[str]]) -> Iterable[str]:
+    if not packet.strip(b"\0 \t\r\n"):
+        return ()
+    try:
+        return look(packet)
+    except BadPacket as error:
+        reason = f"{error}, so nobody knows whether a person's text is in it (--replace does not ask)"
+        raise BadPhoto(file, reason) from None
 
 
 def _keys(rows: Iterable[Row]) -> list[str]:

@@ -14,6 +14,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 from tellapart.version import __version__
@@ -27,7 +28,9 @@ FIELDS = {  # prefix -> namespace and name of a property
     "tiff": ("http://ns.adobe.com/tiff/1.0/", "ImageDescription"),
     "Iptc4xmpCore": ("http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/", "AltTextAccessibility"),
 }
+_THEIRS = {"Iptc4xmpCore": (FIELDS["Iptc4xmpCore"][0], "ExtDescrAccessibility")}  # people's, which we never write
 _MARK = (OURS, "Caption")
+_NO_TEXT = ((XML, "lang"), (RDF, "parseType"))  # attributes
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 EMPTY = (
@@ -65,34 +68,78 @@ class Merged:
 
 
 @dataclass(frozen=True)
+class How:
+    """What is known beside the packet.
+
+    replace  a person's text, too
+    ours     fingerprints of texts that we wrote of this photo, into whichever file
+    kept     where else a person's text of the photo is: then ours goes nowhere
+    summed   the packet is in a file with a check sum, which is renewed: that is why the packet itself forbids changes
+    """
+
+    replace: bool = False
+    ours: frozenset[str] = frozenset()
+    kept: tuple[str, ...] = ()
+    summed: bool = False
+
+    def is_ours(self, text: str) -> bool:
+        """Of a text in another form of metadata, which programs copy from one into the other."""
+        return _hash(text) in {one.rpartition("/")[2] for one in self.ours}
+
+
+_ALONE = How()
+
+
+@dataclass(frozen=True)
 class _Mark:
     """What we noted of the text that we wrote."""
 
     source: str = ""
     texts: frozenset[str] = frozenset()
 
-    def is_ours(self, fingerprint: str, by_hand: bool) -> bool:
-        """Whether it may be replaced: our own text, but what a person wrote by way of us only by a person's."""
-        return fingerprint in self.texts and (self.source == "model" or by_hand)
+    def replaceable(self, by_hand: bool) -> frozenset[str]:
+        """Our own texts, but what a person wrote by way of us only by a person's."""
+        return self.texts if self.source == "model" or by_hand else frozenset()
 
 
-def merge(before: bytes, text: Text, *, replace: bool = False) -> Merged:
-    """The packet with the caption in it; `replace`: also where a person wrote another.  Raises BadPacket."""
+def merge(before: bytes, text: Text, how: How = _ALONE) -> Merged:
+    """The packet with the caption in it.  Raises BadPacket.
+
+    Where a person wrote a text of the photo, none of ours is put beside it, and ours is taken away again.
+    """
     data, encoding, mark = decoded(before)
     root = parse(data)
     home = _description(root)
-    if home is None:  # rdf:RDF without any: one is put there first
+    if home is None and not how.kept:  # rdf:RDF without any: one is put there first
         filled = apply(data, [_first_description(root)])
-        merged = merge(filled, text, replace=replace)
+        merged = merge(filled, text, how)
         return _whole(before, mark + merged.data.decode("utf-8").encode(encoding)) if merged.edits else merged
-    edits, kept = _Merge(root, home, text, replace).edits()
-    after = apply(data, edits)
+    edits, kept = _Merge(root, home, text, how).edits() if home else ([], list(how.kept))
     if not edits:
         return Merged(before, [], kept)
+    if root.is_read_only and not how.summed:
+        raise BadPacket('the XMP says that it must not be changed (end="r")')
+    after = apply(data, edits)
     if encoding != "utf-8":
         return _whole(before, mark + after.decode("utf-8").encode(encoding), kept)
     moved = [Edit(edit.start + len(mark), edit.end + len(mark), edit.data) for edit in edits]
     return Merged(mark + after, moved, kept)
+
+
+def noted(packet: bytes, *, by_hand: bool) -> frozenset[str]:
+    """Fingerprints of the texts that we wrote of its photo and may replace."""
+    return _read_mark(_marks(_read(packet))).replaceable(by_hand)
+
+
+def of_people(packet: bytes, ours: frozenset[str]) -> list[str]:
+    """In which fields a person's text stands."""
+    return _of_people(_read(packet), ours)
+
+
+def _read(packet: bytes) -> list[Element]:
+    """All descriptions; a packet of no RDF has none."""
+    rdf = [one for one in parse(decoded(packet)[0]).walk() if one.name == (RDF, "RDF")]
+    return [child for one in rdf for child in one.children if child.name == (RDF, "Description")]
 
 
 def _whole(before: bytes, after: bytes, kept: list[str] | None = None) -> Merged:
@@ -106,8 +153,65 @@ def _rdf(root: Element) -> Element:
     return found[0]
 
 
+def _descriptions(root: Element) -> list[Element]:
+    return [one for one in _rdf(root).children if one.name == (RDF, "Description")]
+
+
 def _description(root: Element) -> Element | None:
-    return next((one for one in _rdf(root).children if one.name == (RDF, "Description")), None)
+    return next(iter(_descriptions(root)), None)
+
+
+def _marks(descriptions: list[Element]) -> list[Element]:
+    return [child for one in descriptions for child in one.children if child.name == _MARK]
+
+
+class _Standing(NamedTuple):
+    """A text in a field, in whatever form it is written."""
+
+    field: str
+    language: str
+    text: str
+    span: tuple[int, int]  # of the attribute or the element that holds it
+    within: Element | None  # the property, if this is one of its texts
+
+    @property
+    def fingerprint(self) -> str:
+        return _fingerprint(self.text, self.field.partition(":")[0], self.language)
+
+
+def _standing(descriptions: list[Element]) -> Iterator[_Standing]:
+    names = {name: f"{prefix}:{name[1]}" for prefix, name in [*FIELDS.items(), *_THEIRS.items()]}
+    for one in descriptions:
+        for name in one.attributes.keys() & names.keys():
+            yield _Standing(names[name], DEFAULT, one.attributes[name], one.spans[name], None)
+        for element in one.children:
+            if element.name not in names:
+                continue
+            alternatives = _alternatives(element)
+            for item in alternatives.children if alternatives else ():
+                yield _Standing(names[element.name], _language(item), _said(item), (item.start, item.end), element)
+            if not alternatives:
+                yield _Standing(names[element.name], DEFAULT, _said(element), (element.start, element.end), None)
+
+
+def _alternatives(element: Element) -> Element | None:
+    """The rdf:Alt of a property that has nothing else."""
+    alone = len(element.children) == 1 and element.children[0].name == (RDF, "Alt")
+    return element.children[0] if alone and not _said_itself(element) else None
+
+
+def _said(element: Element) -> str:
+    """All text of an element, also what stands in qualifiers, structures and attributes."""
+    return "".join(part for one in element.walk() for part in (*one.parts, _said_itself(one)))
+
+
+def _said_itself(element: Element) -> str:
+    return "".join(value for name, value in element.attributes.items() if name not in _NO_TEXT)
+
+
+def _of_people(descriptions: list[Element], ours: frozenset[str]) -> list[str]:
+    standing = (one for one in _standing(descriptions) if one.text.strip() and one.fingerprint not in ours)
+    return list(dict.fromkeys(one.field for one in standing))
 
 
 def _first_description(root: Element) -> Edit:
@@ -132,20 +236,23 @@ def _at_end(element: Element, lines: str) -> Edit:
 
 
 class _Merge:
-    def __init__(self, root: Element, home: Element, text: Text, replace: bool):
-        self._descriptions = [one for one in _rdf(root).children if one.name == (RDF, "Description")]
-        self._home, self._text, self._replace = home, text, replace
-        marks = [child for one in self._descriptions for child in one.children if child.name == _MARK]
-        self._mark_elements, self._mark = marks, _read_mark(marks)
+    def __init__(self, root: Element, home: Element, text: Text, how: How):
+        self._descriptions = _descriptions(root)
+        self._home, self._text, self._how = home, text, how
+        self._mark_elements = _marks(self._descriptions)
+        self._mark = _read_mark(self._mark_elements)
         self._ours = set[str]()  # fingerprints of our texts that will be in the packet
 
     def edits(self) -> tuple[list[Edit], list[str]]:
-        edits, kept, new = list[Edit](), list[str](), list[str]()
+        if not self._how.replace:
+            ours = self._how.ours | self._mark.replaceable(self._text.by_hand)
+            if kept := list(dict.fromkeys([*_of_people(self._descriptions, ours), *self._how.kept])):
+                return _withdrawn(self._descriptions, self._mark.replaceable(by_hand=False)), kept
+        edits, new = list[Edit](), list[str]()
         for prefix in FIELDS:
-            changed, is_kept, added = self._field(prefix)
+            changed, added = self._field(prefix)
             edits += changed
             new += [added] if added else []
-            kept += [f"{prefix}:{FIELDS[prefix][1]}"] if is_kept else []
         source = "person" if self._text.by_hand else "model"
         if edits or new or (self._ours and (source, self._ours) != (self._mark.source, set(self._mark.texts))):
             written = self._written_mark(source)
@@ -157,69 +264,54 @@ class _Merge:
                 new.append(written)
         if new:
             edits.append(_at_end(self._home, "".join(f"\n   {one}" for one in new)))
-        return edits, kept
+        return edits, []
 
-    def _field(self, prefix: str) -> tuple[list[Edit], bool, str]:
-        """Changes of a property, whether a person's text in it stays, and the property if it is new."""
+    def _field(self, prefix: str) -> tuple[list[Edit], str]:
+        """Changes of a property, and the property if it is new."""
         name = FIELDS[prefix]
-        found = [child for one in self._descriptions for child in one.children if child.name == name]
+        elements = [child for one in self._descriptions for child in one.children if child.name == name]
         attributes = [one for one in self._descriptions if name in one.attributes]
-        if len(found) + len(attributes) > 1:
+        if len(elements) + len(attributes) > 1:
             raise BadPacket(f"the XMP has {prefix}:{name[1]} twice")
         if attributes:
-            (home,) = attributes
-            if not self._may_replace(home.attributes[name], prefix):
-                return [], True, ""
-            return [Edit(*home.spans[name], b"")], False, self._property(prefix, self._home)
-        if not found:
-            return [], False, self._property(prefix, self._home)
-        (element,) = found
-        alternatives = [child for child in element.children if child.name == (RDF, "Alt")]
-        if len(element.children) == 1 and alternatives:
-            return (*self._languages(prefix, alternatives[0]), "")
-        if not self._may_replace("".join(one.text for one in element.walk()), prefix):
-            return [], True, ""
+            return [Edit(*attributes[0].spans[name], b"")], self._property(prefix, self._home)
+        if not elements:
+            return [], self._property(prefix, self._home)
+        (element,) = elements
+        if (alternatives := _alternatives(element)) is not None:
+            return self._languages(prefix, alternatives), ""
         new = self._property(prefix, self._parent(element))
-        return [Edit(element.start, element.end, new.encode("utf-8"))], False, ""
+        return [Edit(element.start, element.end, new.encode("utf-8"))], ""
 
     def _parent(self, element: Element) -> Element:
         return next(one for one in self._descriptions if element in one.children)
 
-    def _languages(self, prefix: str, alternatives: Element) -> tuple[list[Edit], bool]:
-        """Changes of an rdf:Alt: our texts in, those of others left."""
-        items = {_language(item): item for item in alternatives.children if item.name == (RDF, "li")}
-        if len(items) < len(alternatives.children):
+    def _languages(self, prefix: str, alternatives: Element) -> list[Edit]:
+        """Changes of an rdf:Alt: our texts in, those in other languages left."""
+        rest = {_language(item): item for item in alternatives.children if item.name == (RDF, "li")}
+        if len(rest) < len(alternatives.children):
             raise BadPacket("the XMP has two texts of one language, or something that is no text among them")
-        theirs = [item for language, item in items.items() if not self._may_replace(item.text, prefix, language)]
         edits, first, last = list[Edit](), "", ""
-        rest = dict(items)
         for language, text in self._text.wanted.items():
             item = rest.pop(language.casefold(), None)
-            if item is not None and item in theirs:
-                continue
-            if item is None:
-                # A new default would hide what a person wrote in a language of theirs.
-                if language != DEFAULT:
-                    last += self._item(prefix, language, text, alternatives)
-                elif not theirs:
-                    first += self._item(prefix, language, text, alternatives)
-                continue
-            self._ours.add(_fingerprint(text, prefix, language))
-            if item.text != text or item.children:
+            if item is None and language == DEFAULT:  # which is the first
+                first = self._item(prefix, language, text, alternatives)
+            elif item is None:
+                last += self._item(prefix, language, text, alternatives)
+            elif _said(item) != text:
                 new = self._item(prefix, _written_language(item), text, alternatives)
                 edits.append(Edit(item.start, item.end, new.encode("utf-8")))
-        left = {_fingerprint(item.text, prefix, language) for language, item in rest.items()}
-        self._ours |= left & self._mark.texts
+            else:
+                self._ours.add(_fingerprint(text, prefix, language))
+        self._ours |= {_fingerprint(_said(item), prefix, language) for language, item in rest.items()} & (
+            self._mark.texts
+        )
         if alternatives.is_one_tag:
             edits += [_inside(alternatives, (first + last).encode("utf-8"))]
-        else:  # the default is the first
+        else:
             edits += [Edit(alternatives.inside, alternatives.inside, first.encode("utf-8"))] if first else []
             edits += [Edit(alternatives.close, alternatives.close, last.encode("utf-8"))] if last else []
-        return edits, bool(theirs)
-
-    def _may_replace(self, text: str, prefix: str, language: str = DEFAULT) -> bool:
-        own = _fingerprint(text, prefix, language)
-        return self._replace or not text.strip() or self._mark.is_ours(own, self._text.by_hand)
+        return edits
 
     # As XML
 
@@ -244,6 +336,19 @@ class _Merge:
         parts = "".join(f"<tellapart:{name}>{escape(value)}</tellapart:{name}>" for name, value in values.items())
         named = _declared("tellapart", OURS, near) + _declared("rdf", RDF, near)
         return f'<tellapart:Caption{named} rdf:parseType="Resource">{parts}</tellapart:Caption>'
+
+
+def _withdrawn(descriptions: list[Element], texts: frozenset[str]) -> list[Edit]:
+    """Take away these texts of ours, where they still stand as we wrote them, and with them our mark."""
+    standing = [one for one in _standing(descriptions) if one.text.strip()]
+    gone = [one for one in standing if one.fingerprint in texts]
+    if not gone:
+        return []
+    spans = {(one.start, one.end) for one in _marks(descriptions)}
+    for one in gone:
+        whole = one.within is not None and all(other in gone for other in standing if other.within is one.within)
+        spans.add((one.within.start, one.within.end) if whole and one.within is not None else one.span)
+    return [Edit(start, end, b"") for start, end in sorted(spans)]
 
 
 def _declared(prefix: str, uri: str, near: Element) -> str:
@@ -282,6 +387,9 @@ def _fingerprint(text: str, prefix: str, language: str) -> str:
 
     How characters are put together and spaced is no matter: programs change that.
     """
+    return f"{prefix}/{language.casefold()}/{_hash(text)}"
+
+
+def _hash(text: str) -> str:
     plain = " ".join(unicodedata.normalize("NFC", text).split())
-    sha256 = hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"{prefix}/{language.casefold()}/{sha256[:16]}"
+    return hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()[:16]
