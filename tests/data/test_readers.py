@@ -334,12 +334,23 @@ def test_links_that_lead_in_a_circle_are_walked_once(tmp_path):
     assert [example.id for example in folder.read(tmp_path).examples] == ["a/dog.jpg", "z/cat.jpg"]
 
 
-def test_a_linked_folder_elsewhere_is_read_once_however_many_links_there_are(tmp_path):
-    touch(tmp_path / "elsewhere" / "sub" / "dog.jpg")
-    (tmp_path / "album").mkdir()
-    (tmp_path / "album" / "first").symlink_to(tmp_path / "elsewhere")
+def test_links_to_folders_elsewhere_are_named_in_one_sentence_and_not_followed(tmp_path):
+    touch(tmp_path / "elsewhere" / "sub" / "dog.jpg", tmp_path / "album" / "a" / "cat.jpg")
+    (tmp_path / "album" / "a" / "first").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "album" / "second").symlink_to(tmp_path / "elsewhere")
-    assert [example.id for example in folder.read(tmp_path / "album").examples] == ["first/sub/dog.jpg"]
+    (tmp_path / "album" / "up").symlink_to(tmp_path)
+    found = folder.read(tmp_path / "album")
+    assert [example.id for example in found.examples] == ["a/cat.jpg"]
+    (problem,) = found.problems
+    assert "3 links to folders outside of it, not followed: a/first, second, up;" in problem
+
+
+def test_a_folder_that_is_named_may_be_a_link(tmp_path):
+    touch(tmp_path / "elsewhere" / "dog.jpg")
+    (tmp_path / "album").symlink_to(tmp_path / "elsewhere")
+    found = folder.read(tmp_path / "album")
+    assert [example.id for example in found.examples] == ["dog.jpg"]
+    assert found.problems == []
 
 
 def test_names_that_are_not_utf_8_go_through_json_and_back(tmp_path):

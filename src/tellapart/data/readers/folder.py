@@ -12,6 +12,7 @@ from pathlib import Path
 from tellapart.data.examples import DataSet, check
 from tellapart.errors import UserError
 from tellapart.files import is_folder, real
+from tellapart.printable import counted, first_few
 
 
 def read(source: Path, photos: Path | None = None) -> DataSet:
@@ -65,16 +66,23 @@ def walk(folder: Path) -> tuple[list[str], list[str]]:
     def complain(error: OSError) -> None:
         problems.append(f"{error.filename}: the folder cannot be opened ({error.strerror}).")
 
-    entered: set[str] = set()
+    entered, outside, root = set[str](), list[str](), real(folder)
     waiting = deque([folder])
     while waiting:
         for name, folders, inside in os.walk(waiting.popleft(), onerror=complain):
             here = Path(name)
-            if (real := os.path.realpath(here)) in entered:
+            if (place := os.path.realpath(here)) in entered:
                 folders.clear()  # os.walk looks there for the folders to enter next
                 continue
-            entered.add(real)
+            entered.add(place)
             folders[:] = sorted(below for below in folders if not below.startswith("."))
-            waiting.extend(here / below for below in folders if (here / below).is_symlink())  # os.walk passes them over
+            for link in (here / below for below in folders if (here / below).is_symlink()):  # os.walk passes them over
+                if real(link).is_relative_to(root):
+                    waiting.append(link)
+                else:
+                    outside.append(link.relative_to(folder).as_posix())
             files += [(here / file).relative_to(folder).as_posix() for file in inside if not file.startswith(".")]
+    if outside:
+        links = f"{counted(len(outside), 'link')} to folders outside of it, not followed"
+        problems.append(f"{folder}: {links}: {first_few(sorted(outside))}; name such a folder to use it.")
     return sorted(files), problems
