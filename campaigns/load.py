@@ -133,7 +133,7 @@ async def _people(port: int, count: int, seed: float, report: Path) -> None:
 
 async def _person(port: int, number: int, draw: random.Random, found: dict[str, Any]) -> None:
     until = time.monotonic() + _PATIENCE
-    joining = {"consent": True, "subject_id": f"subject-{number}", "study_id": "S"}
+    joining = {"consent": True, "person": f"{draw.getrandbits(128):032x}", "subject_id": f"subject-{number}"}
     state = await _persist(port, "/api/join", joining, draw, found, until)
     earlier: list[dict[str, Any]] = []
     while state is not None and "trial" in state:

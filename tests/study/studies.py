@@ -1,6 +1,7 @@
 """Small studies, made from photos of one colour and vectors that say which are alike."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 from PIL import Image
@@ -38,6 +39,14 @@ def data(folder, photos=PHOTOS):
     for name in ("plain", "rich"):
         (folder / f"{name}.json").write_text(json.dumps({n: f"caption {n} by {name}" for n in range(photos)}))
     return folder
+
+
+def store(database, made, persons, answers):
+    """Simulated people and answers, as if they had come by the page."""
+    for person in persons:
+        own = database.join(len(made.sessions), person.subject_id)
+        mine = [answer for answer in answers if answer.person == person.id]
+        database.add(*(replace(one, person=own.id, received=own.started + one.received) for one in mine))
 
 
 def study(folder, kind, captions=("plain.json", "rich.json"), photos=PHOTOS, **plan):

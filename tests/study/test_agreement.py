@@ -6,10 +6,10 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from study.studies import study
+from study.studies import store, study
 from tellapart.__main__ import main
 from tellapart.study import agreement, simulate
-from tellapart.study.answers import Answer, Answers
+from tellapart.study.answers import Answers
 from tellapart.study.results import analyse, tables
 
 pytest.importorskip("scipy", reason="statistics of studies")
@@ -82,9 +82,7 @@ def test_results_on_the_command_line_measure_the_captions_by_a_retriever(tmp_pat
     made = study(tmp_path, "choose", captions=("human", "plain.json"), sets=8)
     database = Answers(tmp_path / "study")
     persons, answers = simulate.people(made, {"human": 0.5, "plain": 0.5})
-    for person in persons:
-        own = database.join(len(made.sessions))
-        database.add(*(Answer(own.id, a.trial, a.response, a.rt) for a in answers if a.person == person.id))
+    store(database, made, persons, answers)
     options = ["--retriever", str(small_retriever), "--out", str(tmp_path / "out")]
     assert main(["study", "results", str(tmp_path / "study"), *options]) == 0
     out, err = capsys.readouterr()

@@ -2,17 +2,18 @@
 
 import csv
 import json
+import sqlite3
 
 import numpy as np
 import pytest
 
-from study.studies import study
+from study.studies import store, study
 from support.postgresql import option, remove
 from tellapart.__main__ import main
 from tellapart.errors import UserError
 from tellapart.study import answers as stored
 from tellapart.study import simulate, statistics
-from tellapart.study.answers import Answer, Answers, Person
+from tellapart.study.answers import Answer, Answers, Person, Taken
 from tellapart.study.results import analyse, tables, write
 
 
@@ -141,11 +142,60 @@ def test_answers_to_trials_that_do_not_exist_are_refused(tmp_path):
         analyse(made, [person], [Answer("x", "0000-000", "elsewhere", 900)])
 
 
+def test_a_time_is_what_the_server_saw_where_the_page_says_more(tmp_path):
+    made = study(tmp_path, "choose", per_person=4, catch=0)
+    trials = made.sessions[0][:4]
+    person = Person("x", 0, started=1000.0)
+    # received after 28 ms, 2 s and 3 s, each with other times that the page says
+    given = [(1000.028, 5000.0), (1002.028, 900.0), (1005.028, 1e9), (0.0, 700.0)]
+    answers = [
+        Answer("x", trial.id, trial.set, rt, received) for trial, (received, rt) in zip(trials, given, strict=True)
+    ]
+    found = analyse(made, [person], answers[::-1])
+    rows = {row.trial.id: row for row in found.rows}
+    assert [rows[trial.id].rt for trial in trials] == pytest.approx([28, 900, 3000, 700], abs=0.01)
+    assert [rows[trial.id].left_out for trial in trials] == ["too fast", "", "", ""]
+    assert found.people[0]["median_rt"] == pytest.approx(800, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        ("update people set session = 99 where subject_id = 'subject-0000'", "the person 'subject-0000' is damaged"),
+        ("update people set session = 'x' where subject_id = 'subject-0000'", "the person 'subject-0000' is damaged"),
+        ("update people set started = 'x' where subject_id = 'subject-0000'", "the person 'subject-0000' is damaged"),
+        ("update answers set rt = 'abc' where trial = '0000-000'", "'0000-000' cannot be used: its times are damaged"),
+        ("update answers set received = 'x' where trial = '0000-000'", "'0000-000' cannot be used: its times"),
+        ("update answers set response = '\"p0' where trial = '0000-000'", "'0000-000' cannot be used: choose one"),
+        ("update answers set response = x'ff' where trial = '0000-000'", "'0000-000' cannot be used: choose one"),
+        ("update answers set response = 5 where trial = '0000-000'", "'0000-000' cannot be used: choose one"),
+        ("update answers set trial = 'none' where trial = '0000-000'", "'none', which is none of this study's"),
+    ],
+)
+def test_a_damaged_row_is_named_and_left_out_and_the_others_count(tmp_path, capsys, damage, sentence):
+    made = study(tmp_path, "choose", sets=6)
+    database, (persons, answers) = Answers(tmp_path / "study"), simulate.people(made, {"plain": 0.3, "rich": 0.7})
+    store(database, made, persons, answers)
+    with sqlite3.connect(tmp_path / "study" / stored.NAME) as connection:
+        connection.execute(damage)
+    assert main(["study", "results", str(tmp_path / "study"), "--retriever", "none"]) == 1
+    out, err = capsys.readouterr()
+    assert sentence in err
+    assert "Traceback" not in err
+    counted = len(answers) - (len(made.sessions[0]) if "people" in damage else 1)
+    catch = sum(trial.catch for session in made.sessions for trial in session)
+    assert counted - catch <= int(out.split(" answers; ")[0].split()[-1]) <= counted
+
+
 def test_the_database_keeps_the_first_answer_and_fills_sessions_evenly(tmp_path, database_url):
     database = Answers(tmp_path, database_url)
     people = [database.join(3) for _ in range(7)]
     assert sorted(person.session for person in people) == [0, 0, 0, 1, 1, 2, 2]
-    assert database.join(3, "PID").id == database.join(3, "PID").id
+    person = database.join(3, "PID", id="a secret")
+    assert database.join(3, "PID", id="a secret") == person
+    for wrong in ({"subject_id": "PID"}, {"subject_id": "PID", "id": "another"}, {"id": "a secret"}):
+        with pytest.raises(Taken):
+            database.join(3, **wrong)
     for response in ("p1", "p2"):
         database.add(Answer(people[0].id, "0000-000", response, 800))
     assert [answer.response for answer in Answers(tmp_path, database_url).all()[1]] == ["p1"]
@@ -176,10 +226,8 @@ def test_the_command_line(tmp_path, capsys, database_url):
     made_of = [str(tmp_path / "plain.json"), str(tmp_path / "rich.json"), "--data", str(tmp_path / "data.json")]
     assert main(["study", "new", "compare", *made_of, "--out", str(tmp_path / "two")]) == 0
     database = Answers(tmp_path / "two", database_url)
-    made = simulate.people(study_in(tmp_path / "two"), {"plain": 0.3, "rich": 0.7})
-    for person in made[0]:
-        own = database.join(100)
-        database.add(*(Answer(own.id, a.trial, a.response, a.rt) for a in made[1] if a.person == person.id))
+    made = study_in(tmp_path / "two")
+    store(database, made, *simulate.people(made, {"plain": 0.3, "rich": 0.7}))
     options = ["--retriever", "none", "--out", str(tmp_path / "out"), *option(database_url)]
     assert main(["study", "results", str(tmp_path / "two"), *options]) == 0
     assert capsys.readouterr().out.startswith("Criterion\tWin\tTie\tLoss\nAccuracy\t")

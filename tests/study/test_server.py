@@ -54,10 +54,11 @@ def folder(folders, tmp_path):
 def test_answers_by_http(folder, database_url):
     with running(folder, database_url) as (_, address):
         assert ask(address, "/api/join", {"consent": False})[0] == 403
-        status, state = ask(address, "/api/join", {"consent": True, "subject_id": "PID", "study_id": "S"})
+        joining = {"consent": True, "subject_id": "PID", "study_id": "S", "person": "secret-" * 4}
+        status, state = ask(address, "/api/join", joining)
         assert (status, state["done"], state["total"]) == (200, 0, 3)
         assert set(state["trial"]) == {"id", "captions", "photos"}  # nothing of models and right answers
-        assert ask(address, "/api/join", {"consent": True, "subject_id": "PID"})[1] == state
+        assert ask(address, "/api/join", joining)[1] == state
         trial = state["trial"]
         answer = {"person": state["person"], "trial": trial["id"], "response": trial["photos"][0], "rt": 900}
         for wrong, code, sentence in [

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tellapart import files
 from tellapart.commands.arguments import Parser, add_address, number, positive
 from tellapart.errors import UserError
-from tellapart.printable import print_message, print_row, printable
+from tellapart.printable import print_message, print_problems, print_row, printable
 
 if TYPE_CHECKING:
     from tellapart.study.answers import Answers
@@ -205,7 +205,7 @@ def _results(arguments: list[str]) -> int:
         print(line)
     if request.out:
         results.write(found, request.out)
-    return 0
+    return print_problems(found.problems)
 
 
 def _simulate(arguments: list[str]) -> int:

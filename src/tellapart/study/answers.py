@@ -8,15 +8,15 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import JSON, Column, Float, Integer, MetaData, String, Table, insert, select
+from sqlalchemy import JSON, Column, Float, Integer, MetaData, String, Table, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from tellapart.databases import Database
+from tellapart.errors import UserError
 
 NAME = "answers.db"
 
@@ -24,7 +24,7 @@ _meta = MetaData()
 _people = Table(
     "people",
     _meta,
-    Column("id", String(64), primary_key=True),
+    Column("id", String(64), primary_key=True),  # known to the person's browser alone
     Column("session", Integer, nullable=False),
     Column("subject_id", String(128), unique=True),  # Prolific's; none for people who came another way
     Column("study_id", String(128), nullable=False, default=""),
@@ -40,6 +40,10 @@ _answers = Table(
     Column("rt", Float, nullable=False),  # milliseconds from the question to the answer
     Column("received", Float, nullable=False),  # seconds since 1970
 )
+
+
+class Taken(UserError):
+    """Somebody else of this subject id takes part."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ class Answer:
     trial: str
     response: Any
     rt: float
-    received: float = 0.0
+    received: float = 0.0  # 0: it is not known
 
 
 class Answers:
@@ -68,24 +72,35 @@ class Answers:
         database = Database(_meta, folder / NAME, "the answers", url)
         self._engine, self._asking = database.engine, database.asking
 
-    def join(self, sessions: int, subject_id: str | None = None, study_id: str = "", session_id: str = "") -> Person:
-        """A new person, in the session that the fewest have; somebody who comes back by a subject id is the same."""
-        with self._asking(), self._joining:  # one after another, so that sessions fill evenly
-            people = self.all()[0]
-            taken = Counter(person.session for person in people)
-            session = min(range(sessions), key=lambda number: (taken[number], number))
-            new = Person(secrets.token_urlsafe(16), session, subject_id, study_id, session_id, time.time())
-            try:
-                if not (own := self._returned(people, subject_id)):
-                    with self._engine.begin() as connection:
-                        connection.execute(insert(_people).values(**new.__dict__))
-            except IntegrityError:  # the same person, by a request to another server at the same time
-                own = self._returned(self.all()[0], subject_id)
-        return own or new
+    def join(
+        self,
+        sessions: int,
+        subject_id: str | None = None,
+        study_id: str = "",
+        session_id: str = "",
+        id: str | None = None,
+    ) -> Person:
+        """A new person, in the session that the fewest have.
 
-    @staticmethod
-    def _returned(people: list[Person], subject_id: str | None) -> Person | None:
-        return next((person for person in people if subject_id and person.subject_id == subject_id), None)
+        id  that the person's browser made, and nobody else knows; who comes back with it is the same person
+        """
+        person = Person(id or secrets.token_urlsafe(16), 0, subject_id, study_id, session_id, time.time())
+        with self._asking(), self._joining:  # one after another, so that sessions fill evenly
+            try:
+                with self._engine.begin() as connection:
+                    counted = select(_people.c.session, func.count()).group_by(_people.c.session)
+                    taken = {row[0]: row[1] for row in connection.execute(counted)}
+                    session = min(range(sessions), key=lambda number: (taken.get(number, 0), number))
+                    person = replace(person, session=session)
+                    connection.execute(insert(_people).values(**person.__dict__))
+            except IntegrityError:
+                existing = self.person(person.id)
+                if existing is None or existing.subject_id != subject_id:
+                    raise Taken(
+                        "somebody of this id takes part; please go on in the browser that you began in."
+                    ) from None
+                return existing
+        return person
 
     def person(self, id: str) -> Person | None:
         with self._asking(), self._engine.connect() as connection:

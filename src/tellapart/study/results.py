@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -40,6 +40,7 @@ class Row:
     person: Person
     trial: Trial
     answer: Answer
+    rt: float  # milliseconds that the page says, or that the server saw if those are fewer
     left_out: str  # why it does not count; empty if it does
 
     @property
@@ -58,6 +59,7 @@ class Results:
     rows: list[Row]  # all of them
     people: list[dict[str, Any]]  # the table of people
     figures: dict[str, Any]
+    problems: list[str]  # a sentence for each row of the database that cannot be used
 
     @property
     def counted(self) -> list[Row]:
@@ -72,28 +74,64 @@ def analyse(
     floor: float = FLOOR,
     catch: float = CATCH,
 ) -> Results:
-    trials, persons = study.trials(), {person.id: person for person in people}
+    trials, problems = study.trials(), list[str]()
+    persons = dict[str, Person]()
+    for person in people:
+        if _is_whole(person, study):
+            persons[person.id] = person
+        else:
+            problems.append(f"the person {person.subject_id or person.id!r} is damaged in the database.")
     own: dict[str, list[Answer]] = defaultdict(list)
     for answer in answers:
-        if answer.trial not in trials or answer.person not in persons:
-            raise UserError(f"there is an answer to the trial {answer.trial!r}, which is none of this study's.")
-        if wrong := why_wrong(study.kind, trials[answer.trial], answer.response):
-            raise UserError(f"the answer to the trial {answer.trial!r} cannot be used: {wrong}")
-        own[answer.person].append(answer)
+        if problem := _why_unusable(study, trials, persons, answer):
+            problems.append(problem)
+        else:
+            own[answer.person].append(answer)
     rows, table = [], []
-    for person in people:
+    for person in persons.values():
+        times = _times(person, own[person.id])
         mine = sorted(own[person.id], key=lambda answer: answer.trial)
         checks = [passed(study.kind, trials[a.trial], a.response) for a in mine if trials[a.trial].catch]
         failed = bool(checks) and np.mean(checks) < catch
         for answer in mine:
-            why = "failed catch trials" if failed else "too fast" if answer.rt < floor else ""
-            rows.append(Row(person, trials[answer.trial], answer, why))
+            why = "failed catch trials" if failed else "too fast" if times[answer.trial] < floor else ""
+            rows.append(Row(person, trials[answer.trial], answer, times[answer.trial], why))
         table.append(_of_person(study, person, [row for row in rows if row.person is person], checks, bool(failed)))
-    results = Results(study, rows, table, {})
+    results = Results(study, rows, table, {}, problems)
     if not results.counted:
-        raise UserError("there are no answers that count yet.")
+        left = f"; {len(problems)} rows cannot be used, such as: {problems[0]}" if problems else "."
+        raise UserError(f"there are no answers that count yet{left}")
     results.figures.update(_figures(results))
     return results
+
+
+def _times(person: Person, answers: Sequence[Answer]) -> dict[str, float]:
+    """Milliseconds for each trial.  A question is sent when the answer before it is received, so that what a page says
+    cannot be more than what lies between the two."""
+    sent, times = person.started, {}
+    for answer in sorted(answers, key=lambda one: one.received):
+        seen = 1000 * (answer.received - sent) if answer.received else math.inf
+        times[answer.trial], sent = min(float(answer.rt), seen), answer.received or sent
+    return times
+
+
+def _is_whole(person: Person, study: Study) -> bool:
+    texts = (person.id, person.subject_id or "", person.study_id, person.session_id)
+    session = type(person.session) is int and 0 <= person.session < len(study.sessions)
+    return session and _is_number(person.started) and all(isinstance(text, str) for text in texts)
+
+
+def _why_unusable(study: Study, trials: Mapping[str, Trial], persons: Mapping[str, Person], answer: Answer) -> str:
+    if answer.trial not in trials or answer.person not in persons:
+        return f"there is an answer to the trial {answer.trial!r}, which is none of this study's."
+    wrong = why_wrong(study.kind, trials[answer.trial], answer.response)
+    if not wrong and not (_is_number(answer.rt) and _is_number(answer.received)):
+        wrong = "its times are damaged."
+    return f"the answer to the trial {answer.trial!r} cannot be used: {wrong}" if wrong else ""
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
 
 
 def _of_person(
@@ -101,7 +139,7 @@ def _of_person(
 ) -> dict[str, Any]:
     asked = [row for row in rows if not row.trial.catch]
     right = [row.rank == 1 for row in asked]
-    times = [row.answer.rt for row in asked]
+    times = [row.rt for row in asked]
     return {
         "subject_id": person.subject_id or person.id,
         "session": person.session,
@@ -342,7 +380,7 @@ def _record(study: Study, row: Row) -> dict[str, Any]:
         "trial_type": f"tellapart-{study.kind}",
         "trial_index": int(trial.id.rpartition("-")[2]),
         "time_elapsed": round(1000 * max(0.0, row.answer.received - row.person.started)),
-        "rt": row.answer.rt,
+        "rt": row.rt,
         "stimulus": list(trial.captions),
         "response": _named(study, row.answer.response),
         "correct": correct,

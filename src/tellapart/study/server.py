@@ -1,7 +1,8 @@
 """The web page of a study.  What a person has answered is in the database alone: the page asks for the next trial.
 
 So a page that is loaded again, a back button or a server that was killed changes nothing, and an answer that is sent
-twice counts once.  Models and right answers never leave the server.
+twice counts once.  A question is sent with the receipt of the answer before it, and no other is taken: so the time
+between two receipts is the longest that a person can have thought.  Models and right answers never leave the server.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pydantic import BaseModel, Field
 
 from tellapart import web
 from tellapart.study import folder as folders
-from tellapart.study.answers import Answer, Answers, Person
+from tellapart.study.answers import Answer, Answers, Person, Taken
 from tellapart.study.design import ORDERED, why_wrong
 from tellapart.study.folder import Study
 from tellapart.web import sorry
@@ -24,8 +25,14 @@ from tellapart.web import sorry
 Id = Annotated[str, Field(max_length=128, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
 
+Secret = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{22,64}$")]
+
+
 class Joining(BaseModel):
+    """person: made by the browser, so that a request that is sent again is of the same person, and no one else's"""
+
     consent: bool
+    person: Secret | None = None
     subject_id: Annotated[Id, Field(min_length=1)] | None = None
     study_id: Id = ""
     session_id: Id = ""
@@ -60,7 +67,11 @@ def app(study: Study, folder: Path, answers: Answers) -> FastAPI:
     def join(request: Joining) -> JSONResponse:
         if not request.consent:
             return sorry(403, "only people who agree can take part.")
-        return state(answers.join(len(study.sessions), request.subject_id, request.study_id, request.session_id))
+        ids = (request.subject_id, request.study_id, request.session_id, request.person)
+        try:
+            return state(answers.join(len(study.sessions), *ids))
+        except Taken as error:
+            return sorry(409, str(error))
 
     @server.get("/api/people/{id}")
     def resume(id: Id) -> JSONResponse:
@@ -77,6 +88,10 @@ def app(study: Study, folder: Path, answers: Answers) -> FastAPI:
             return sorry(404, "there is no such question.")
         if wrong := why_wrong(study.kind, trial, request.response):
             return sorry(422, wrong)
+        done = answers.answered(person.id)
+        if trial != next((one for one in study.sessions[person.session] if one.id not in done), trial):
+            # shown before, and answered; or else not shown yet
+            return state(person) if trial.id in done else sorry(409, "this question is not the next one.")
         answers.add(Answer(person.id, trial.id, request.response, request.rt))
         return state(person)  # only now: the answer is on the disk
 

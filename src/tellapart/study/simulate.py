@@ -34,7 +34,7 @@ def people(
     persons, answers = [], []
     for number, session in enumerate(study.sessions):
         persons.append(Person(f"simulated-{number:04d}", number, f"subject-{number:04d}"))
-        ability = float(random.normal()) * spread
+        ability, time = float(random.normal()) * spread, 0.0
         for trial in session:
             set_ease = ease.setdefault(trial.set, float(random.normal()) * spread)
             chance = 1.0
@@ -43,7 +43,9 @@ def people(
                 threshold = normal.inv_cdf(accuracy) * math.sqrt(1 + 2 * spread**2) if 0 < accuracy < 1 else 0.0
                 chance = normal.cdf(threshold + ability + set_ease) if threshold or accuracy == 0.5 else accuracy
             response = _response(study.kind, trial, chance, random)
-            answers.append(Answer(persons[-1].id, trial.id, response, float(random.lognormal(8.5, 0.5)), 1.0))
+            rt = float(random.lognormal(8.5, 0.5))
+            time += rt / 1000
+            answers.append(Answer(persons[-1].id, trial.id, response, rt, time))
     return persons, answers
 
 

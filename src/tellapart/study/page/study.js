@@ -5,7 +5,7 @@ const progress = document.getElementById("progress"), address = new URLSearchPar
 const KEY = "tellapart-person" + (address.get("PROLIFIC_PID") || "");
 const CRITERIA = { accuracy: "Which caption describes the photo more accurately?",
   distinctiveness: "Which caption is more informative about this photo?" };
-let study, shown;
+let study, shown, me; // me: who this is to the server; known to this browser alone
 
 function make(tag, properties = {}, ...children) {
   const made = Object.assign(document.createElement(tag), properties);
@@ -45,18 +45,31 @@ function go(text, action, disabled = false) {
   return button;
 }
 
+function stored() {
+  try { return localStorage.getItem(KEY); } catch { return null; } // a private window: only this page remembers
+}
+
+function remember(person) {
+  me = person;
+  try { localStorage.setItem(KEY, me); } catch { /* as above */ }
+}
+
 function consent() {
   const agree = make("input", { type: "checkbox", id: "agree" });
-  const start = go("Start", (button) => send(button, "api/join", { consent: agree.checked,
-    subject_id: address.get("PROLIFIC_PID") || null, study_id: address.get("STUDY_ID") || "",
-    session_id: address.get("SESSION_ID") || "" }), true);
+  const start = go("Start", (button) => {
+    // made here and kept before it is sent: who asks again, because the answer got lost, is the same person
+    const random = Array.from(crypto.getRandomValues(new Uint8Array(16)), (one) => one.toString(16).padStart(2, "0"));
+    remember(me || stored() || random.join(""));
+    send(button, "api/join", { consent: agree.checked, person: me, subject_id: address.get("PROLIFIC_PID") || null,
+      study_id: address.get("STUDY_ID") || "", session_id: address.get("SESSION_ID") || "" });
+  }, true);
   agree.addEventListener("change", () => { start.disabled = !agree.checked; });
   show(study.title, make("p", { className: "consent" }, study.consent),
     make("label", {}, agree, "I have read this and agree to take part."), start);
 }
 
 function next(state) {
-  try { localStorage.setItem(KEY, state.person); } catch { /* a private window: only this page remembers */ }
+  remember(state.person);
   progress.textContent = `${state.done} of ${state.total} done`;
   if (!state.trial) return thanks(state.completion_code);
   shown = performance.now();
@@ -148,11 +161,10 @@ async function begin() {
   try {
     study = await ask("api/study");
     document.title = study.title;
-    let known = null;
-    try { known = localStorage.getItem(KEY); } catch { /* as above */ }
-    if (!known) return consent();
+    const person = me || stored();
+    if (!person) return consent();
     try {
-      next(await ask(`api/people/${encodeURIComponent(known)}`));
+      next(await ask(`api/people/${encodeURIComponent(person)}`));
     } catch (error) {
       if (error.code !== 404) throw error;
       consent(); // of another study at this address
