@@ -68,6 +68,13 @@ def test_data_sets_of_one_name_are_refused(tmp_path):
         models.splits([str(one)], "val")
 
 
+def test_a_data_file_without_a_usable_record_says_why(tmp_path):
+    file = tmp_path / "bad.json"
+    file.write_text(json.dumps({"images": [{"id": 1909, "file": "a.jpg", "split": "test", "captions": "a dog"}]}))
+    with pytest.raises(UserError, match=r'none of its records .* image 1909: "captions" must be a list of strings'):
+        models.splits([str(file)], "test")
+
+
 def test_a_folder_of_photos_is_a_data_set_without_references(tmp_path):
     world.make(tmp_path / "a", 3)
     (split,) = models.splits([str(tmp_path / "a")], "test")
@@ -88,6 +95,13 @@ def said(tmp_path):
         return models.from_file(model, split), split
 
     return read
+
+
+def test_captions_of_a_copy_go_by_the_names_of_files_and_odd_names_mean_nothing(said):
+    of_photos, split = said({"0": "zero", "a\0b": "no file"})
+    assert of_photos.of_photo == {0: ["zero"]}
+    copies = {f"copy/{photo.file.name}": str(row) for row, photo in enumerate(split.photos)}
+    assert said(copies)[0].of_photo == {row: [str(row)] for row in range(4)}
 
 
 def test_captions_in_a_file_go_by_id_or_by_file(said):

@@ -61,6 +61,14 @@ def test_a_vocabulary_without_a_word_is_refused(tellapart, small_world, tmp_path
     assert "100000" in err
 
 
+def test_a_data_file_without_a_usable_record_says_why(tellapart, small_world, tmp_path):
+    file = tmp_path / "bad.json"
+    file.write_text(json.dumps({"images": [{"id": 1909, "file": "a.jpg", "split": "train", "captions": "a dog"}]}))
+    code, _, err = tellapart("train", small_world / "recipe.yaml", "--data", file, "--out", tmp_path / "run")
+    assert code == 2
+    assert 'image 1909: "captions" must be a list of strings' in err
+
+
 def test_a_data_file_of_other_splits_is_refused_with_those_it_has(tellapart, small_world, tmp_path):
     file = tmp_path / "album.json"
     file.write_text(json.dumps({"images": [{"id": 1, "file": "1.jpg", "split": "test", "captions": ["a dog"]}]}))

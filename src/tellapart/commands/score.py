@@ -29,6 +29,7 @@ def parser() -> Parser:
         "              {id: [captions]} for several per photo: the first is scored; diversity measures use all\n"
         "  REFERENCES  {id: [captions]}, COCO annotations, or a data file; plain or gzipped\n"
         "\n"
+        "Photos go by their ids; with a data file also by their files, or in a copy of the folder by their names.\n"
         'A caption may be {"caption": text} in place of text, as in the gts and res of pycocoevalcap.\n'
         "\n"
         "Prints JSON: scores of the corpus with 95 % intervals (1,000 bootstrap samples of the photos) and a\n"

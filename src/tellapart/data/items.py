@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -49,7 +49,13 @@ def open_path(path: str | Path, *, takes: Collection[Kind] = ITEMS, split: str |
     if is_data_file(path):
         dataset = examples.read(place)
         kind = _taken(path, dataset, takes)
-        return Opened(kind, dataset.name, _part(path, dataset.examples, split), dataset.problems, is_data_file=True)
+        return Opened(
+            kind,
+            dataset.name,
+            _part(path, dataset.examples, split, dataset.problems),
+            dataset.problems,
+            is_data_file=True,
+        )
     return Opened("photos", "", [Example(str(path), place, "test")])  # "test", as in a folder
 
 
@@ -102,8 +108,10 @@ def gather(
     return list(found.values()), problems
 
 
-def _part(path: str | Path, named: list[Example], split: str | None) -> list[Example]:
+def _part(path: str | Path, named: list[Example], split: str | None, problems: Sequence[str] = ()) -> list[Example]:
     chosen = [example for example in named if split in (None, example.split)]
+    if split is not None and not named and problems:
+        raise UserError(f"{path}: none of its records can be used; the first: {problems[0]}")
     if split is not None and not chosen:
         splits = ", ".join(sorted({repr(example.split) for example in named}))
         raise UserError(f"{path}: has no split {split!r}; it has {splits or 'no photos'}.")

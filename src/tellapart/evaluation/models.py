@@ -179,11 +179,12 @@ def by_people(model: Model, split: Split) -> ModelCaptions:
 def from_file(model: Model, split: Split) -> ModelCaptions:
     """The first caption of each id of the split that the file has."""
     read = caption_files.read(model.given)
-    of_files = {caption_files.place(str(photo.file)): row for row, photo in enumerate(split.photos)}
+    of_files = {caption_files.place(str(photo.file)): str(photo.id) for photo in split.photos}
     of_ids = {str(photo.id): row for row, photo in enumerate(split.photos)}
+    ids = caption_files.photos_meant(read.by_id, of_ids, of_files)
     found: dict[int, list[str]] = {}
     for name, texts in read.by_id.items():
-        row = of_ids[name] if name in of_ids else of_files.get(caption_files.place(name))
+        row = of_ids[ids[name]] if name in ids else None
         if row is not None and texts:
             if row in found:
                 raise UserError(f"{model.given}: two of its captions are of one photo of {split.source}: {name!r}.")

@@ -11,11 +11,12 @@ Ids are compared as text: a JSON file cannot tell 42 from "42" where it stands a
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from numbers import Integral
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from tellapart import files
@@ -129,12 +130,8 @@ class Paired:
 
 def pair(captions: Captions, references: Captions, *, allow_missing: bool = False) -> Paired:
     """An id that only one side has is an error, or is left out if that is allowed."""
-    candidates = captions.by_id
-    if names := references.ids_of_files:
-        ids = references.by_id
-        candidates = {
-            name if name in ids else names.get(place(name), name): texts for name, texts in candidates.items()
-        }
+    ids = photos_meant(captions.by_id, references.by_id, references.ids_of_files)
+    candidates = {ids.get(name, name): texts for name, texts in captions.by_id.items()}
     if len(candidates) < len(captions.by_id):
         raise UserError(f"{captions.source}: two of its captions are of one photo of {references.source}.")
     wanted = references.by_id
@@ -148,6 +145,31 @@ def pair(captions: Captions, references: Captions, *, allow_missing: bool = Fals
     if not both:
         raise UserError(f"{captions.source} and {references.source} have no photo in common.")
     return Paired(both, [candidates[id] for id in both], [wanted[id] for id in both], problems)
+
+
+def photos_meant(names: Collection[str], ids: Collection[str], ids_of_files: Mapping[str, str]) -> dict[str, str]:
+    """The id of the photo that each name of a caption means, where it means one: the id itself, or a photo's file.
+
+    Where no name is the path of one of the files, they lie elsewhere: then names of files count without their folders,
+    if only one photo and one caption have them.
+
+    >>> photos_meant(["7", "copy/dog.jpg"], ["7", "9"], {"/photos/cat.jpg": "7", "/photos/dog.jpg": "9"})
+    {'7': '7', 'copy/dog.jpg': '9'}
+    """
+    found = {name: name for name in names if name in ids}
+    if not ids_of_files:
+        return found
+    others = [name for name in names if name not in found]
+    by_path = {name: ids_of_files[file] for name in others if (file := place(name)) in ids_of_files}
+    if by_path:
+        return found | by_path
+    theirs, ours = Counter(map(_last, ids_of_files)), Counter(map(_last, others))
+    once = {_last(file): id for file, id in ids_of_files.items() if theirs[_last(file)] == 1 and id not in found}
+    return found | {name: once[_last(name)] for name in others if ours[_last(name)] == 1 and _last(name) in once}
+
+
+def _last(file: str) -> str:
+    return PurePath(file).name
 
 
 def _lists(ids: list[str], lack: str) -> list[str]:

@@ -154,6 +154,8 @@ def choose(recipe: Recipe, *, takes: Collection[Kind]) -> tuple[list[Chosen], li
             for name, limit in ((recipe.data.train_split, recipe.data.limit), (recipe.data.val_split, held_out(recipe)))
         )
         if not training and not validation:
+            if not dataset.examples and dataset.problems:
+                raise UserError(f"{file}: none of its records can be used; the first: {dataset.problems[0]}")
             raise UserError(
                 f"{file} has no photos{('', ' with captions', ' with two captions')[fewest]} in the splits "
                 f"{recipe.data.train_split!r} and {recipe.data.val_split!r} (its splits: "
