@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from tellapart.decoding.sample import sample
 from tellapart.decoding.score import score
 from tellapart.decoding.search import Search
 from tellapart.errors import UserError
-from tellapart.models import vision_language
+from tellapart.models import processor_limits, vision_language
 
 CPU = torch.device("cpu")
 PLAIN = ("blip", "git", "llava", "idefics3")  # whose processors transformers builds here by itself
@@ -214,6 +215,92 @@ def test_a_model_that_cannot_end_is_refused(broken):
             part |= {"eos_token_id": None, "eos_token": None}
         (folder / name).write_text(json.dumps(content))
     assert "must know how to end" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"size": {"height": 60_000, "width": 60_000}},
+        {"size": {"shortest_edge": 12_000}},
+        {"crop_size": {"height": 12_000, "width": 12_000}},
+        {"size": {"shortest_edge": 5e8}},
+        {"image_grid_pinpoints": [[336, 99_999]]},
+        {"image_grid_pinpoints": [[336, 672]] * 9_999},
+        {"max_pixels": 10**12},
+        {"max_patches": 4_000},  # tiles of 448 pixels
+        {"size": {"longest_edge": 4_000}, "max_image_size": {"longest_edge": 4}},
+    ],
+)
+def test_photos_that_no_memory_has_are_refused_before_any_is_made_ready(broken, settings, monkeypatch):
+    monkeypatch.setattr(vision_language, "_processor", lambda *_: pytest.fail("made"))
+    folder = broken()
+    file = folder / "processor_config.json"
+    content = json.loads(file.read_text())
+    content["image_processor"] = {**content["image_processor"], "size": {"height": 448, "width": 448}, **settings}
+    file.write_text(json.dumps(content))
+    assert "too" in refusal(folder)
+    (folder / "preprocessor_config.json").write_text(json.dumps(content.pop("image_processor")))
+    file.write_text(json.dumps(content))
+    assert "too" in refusal(folder)
+
+
+def test_a_photo_of_more_tokens_than_a_model_reads_is_refused(broken):
+    folder = broken()
+    file = folder / "processor_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"image_seq_length": 10**9}))
+    assert "image_seq_length is too large" in refusal(folder)
+
+
+def test_sizes_that_published_models_have_are_not_refused(tmp_path):
+    """Of SmolVLM, LLaVA-OneVision, InternVL, Donut and Qwen2-VL, whose sizes are numbers of pixels."""
+    for kind, settings in {
+        "smolvlm": {"size": {"longest_edge": 2048}, "max_image_size": {"longest_edge": 512}},
+        "llava_onevision": {"size": {"height": 384, "width": 384}, "image_grid_pinpoints": [[384, 2304], [2304, 2304]]},
+        "internvl": {"size": {"height": 448, "width": 448}, "max_patches": 12, "crop_to_patches": True},
+        "vision-encoder-decoder": {"size": {"height": 2560, "width": 1920}},
+        "qwen2_vl": {"min_pixels": 3136, "max_pixels": 12845056, "image_processor_type": "Qwen2VLImageProcessor"},
+        "qwen3_vl": {"size": {"shortest_edge": 65536, "longest_edge": 16777216}, "image_token_id": 151655},
+    }.items():
+        (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
+        processor_limits.check_sizes(tmp_path, kind)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for i in range(99999) %}" * 3 + "{% endfor %}" * 3,
+        "{{ 9**(9**9) }}",
+        "{{ 'a' * 99999999999 }}",
+        "{{ ('a' * 999999) }}",
+        "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}",
+        "{{ raise_exception('not for\nphotos') }}",
+        "{{ '%99999999999d' % 1 }}",
+    ],
+)
+def test_a_chat_template_has_limits_of_time_memory_and_length(broken, template, monkeypatch):
+    monkeypatch.setattr(processor_limits, "_RENDER", processor_limits._RENDER.replace("(10, 10)", "(2, 2)"))
+    folder = broken()
+    (folder / "chat_template.jinja").write_text(template + "<image> a")
+    began = time.monotonic()
+    assert "its chat template cannot be used" in refusal(folder)
+    assert time.monotonic() - began < processor_limits._PATIENCE
+
+
+def test_a_chat_template_says_what_transformers_makes_of_it(folders, tmp_path):
+    from transformers import AutoProcessor
+
+    folder = Path(shutil.copytree(folders["llava"], tmp_path / "chat"))
+    part = "{% if c['type'] == 'image' %}<image>{% else %}{{ c['text'] | trim }}{% endif %}"
+    message = "{{ m['role'] | upper }}: {% for c in m['content'] %}" + part + "{% endfor %}"
+    end = "{% if add_generation_prompt %} {{ bos_token }}{% endif %}"
+    (folder / "chat_template.jinja").write_text("{% for m in messages %}" + message + "{% endfor %}" + end)
+    content = [{"type": "image"}, {"type": "text", "text": " a red bus "}]
+    wanted = AutoProcessor.from_pretrained(folder).apply_chat_template(
+        [{"role": "user", "content": content}], add_generation_prompt=True
+    )
+    assert wanted == "USER: <image>a red bus [CLS]"
+    loaded = vision_language.Loaded(str(folder), CPU, " a red bus ", "fp32")
+    assert loaded.question == wanted
 
 
 def test_without_weights_that_can_be_read_safely_it_is_refused(broken):

@@ -39,6 +39,7 @@ from tellapart.data.tokenizers import SubwordTokenizer
 from tellapart.encoders import pretrained
 from tellapart.encoders.vision_tower import VisionTower, squared
 from tellapart.errors import UserError
+from tellapart.models import processor_limits
 
 if TYPE_CHECKING:
     from tellapart.models import Model
@@ -77,6 +78,7 @@ class Loaded:
         self.folder = pretrained.find(source, INSTALL)
         self.kind = _refuse_others(source, self.folder)
         weights = numerics.DTYPES[numerics.choose_dtype(device, dtype)]
+        processor_limits.check_sizes(self.folder, self.kind)
         with _explained(source, "processor"):
             self.tokenizer, self.photos, self.processor = _processor(self.folder, self.kind)
         config = files.read_json(self.folder / "config.json")
@@ -143,10 +145,13 @@ class Loaded:
 
     def _with_place(self, prompt: str) -> str:
         """A prompt with a place for the photo, unless the processor makes one by itself."""
-        if getattr(self.processor, "chat_template", None):
+        if template := getattr(self.processor, "chat_template", None):
             content = [{"type": "image"}, {"type": "text", "text": prompt}]
             chat = [{"role": "user", "content": content}]
-            return str(self.processor.apply_chat_template(chat, add_generation_prompt=True))
+            values = {**self.tokenizer.special_tokens_map, "add_generation_prompt": True}
+            return processor_limits.rendered(
+                self.source, template["default"] if isinstance(template, dict) else template, chat, values
+            )
         config = self.network.config
         place = getattr(config, "image_token_id", None) or getattr(config, "image_token_index", None)
         try:
