@@ -1,3 +1,4 @@
+import os
 import re
 import subprocess
 import sys
@@ -74,3 +75,18 @@ def test_version(tellapart):
     assert re.fullmatch(
         rf"tellapart {re.escape(package.__version__)}( \(commit [0-9a-f]{{7,40}}(-dirty)?\))?\n", printed
     )
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])
+def test_what_the_output_cannot_write_is_written_out(tmp_path, encoding):
+    name = "\xfcn\xef \u732b \udce9.webp"
+    code = f"import sys; from tellapart.__main__ import main; print(main(['lint', {name!r}]), {name!r})"
+    environment = dict(os.environ, PYTHONIOENCODING=encoding)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=tmp_path, env=environment, check=True)
+    expected = {
+        "ascii": rb"2 \xfcn\xef \u732b " + b"\xe9.webp",
+        "cp1252": b"2 \xfcn\xef " + rb"\u732b " + b"\xe9.webp",
+        "utf-8": "2 \xfcn\xef \u732b ".encode() + b"\xe9.webp",
+    }
+    assert run.stdout.strip() == expected[encoding]
+    assert b"Traceback" not in run.stderr

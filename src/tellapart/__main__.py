@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import difflib
 import errno
 import os
@@ -60,14 +61,26 @@ def usage() -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
-    for stream in filter(None, (sys.stdout, sys.stderr)):  # a file name need not be UTF-8; print it as it is
-        stream.reconfigure(errors="surrogateescape")
+    codecs.register_error("tellapart", _written)
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        stream.reconfigure(errors="tellapart")
     with printable_streams():
         try:
             return _run(arguments)
         except Exception:  # a fault of ours; Python itself would print it, but with all characters of a file's name
             traceback.print_exc()
             return 1
+
+
+def _written(error: UnicodeError) -> tuple[bytes, int]:
+    """A file name need not be UTF-8, and is printed as it is; what the output's encoding lacks, as \\xfc or \\u732b."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    written = b""
+    for character in error.object[error.start : error.end]:
+        is_byte = "\udc80" <= character <= "\udcff"
+        written += character.encode("ascii", "surrogateescape" if is_byte else "backslashreplace")
+    return written, error.end
 
 
 def _run(arguments: list[str]) -> int:

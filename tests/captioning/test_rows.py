@@ -134,7 +134,10 @@ def test_the_look_alikes_of_a_csv_row_are_one_cell_of_json(tmp_path):
     file = CaptionsFile(tmp_path / "captions.csv")
     file.keep(ROWS[1:2])
     header, _ = file.path.read_text().splitlines()
-    assert header == "file,caption,logprob,error,id,key,look_alikes,gap,captions,edited,attributes,review,original"
+    assert (
+        header
+        == "file,caption,logprob,error,id,key,look_alikes,gap,captions,edited,attributes,review,original,language"
+    )
     assert json.dumps(ROWS[1]["look_alikes"]).replace('"', '""') in file.path.read_text()
 
 

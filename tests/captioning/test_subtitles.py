@@ -76,3 +76,11 @@ def test_a_caption_is_no_markup():
     text = subtitles([Cue(0, 9, "<b>a --> b</b> & c")], READING, vtt=True)
     assert text.count("-->") == 1
     assert not set("<&") & set(text)
+
+
+def test_a_caption_places_and_colours_nothing():
+    """Override tags of SubStation Alpha, which players of SRT follow too, and of MicroDVD."""
+    text = subtitles(
+        [Cue(0, 9, r"{\an8\c&H00FF00&}a {\b1}dog{y:i}\Non {C:$0000FF}a {red: see} sofa{\an")], READING, vtt=False
+    )
+    assert " ".join(text.split("\n", 2)[2].split()) == "a dog Non a red: see sofa an"

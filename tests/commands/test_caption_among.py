@@ -167,6 +167,7 @@ def test_photos_to_be_captioned_that_cannot_be_read_are_named_once(among, photo_
     code, _, err = among("--out", tmp_path / "out.jsonl")
     assert code == 1
     assert err.count("broken.png") == 1
+    assert "1 photo could not be used" in err
     found = {row["file"].rsplit("/", 1)[1]: row for row in rows(tmp_path / "out.jsonl")}
     assert "error" in found["broken.png"]
     assert sum("caption" in row for row in found.values()) == 6
@@ -249,7 +250,7 @@ def test_a_photo_without_candidates_and_candidates_without_a_photo_are_named(cho
     ("line", "about"),
     [
         ("[]", "must be an object"),
-        ("{", "breaks off"),
+        ("{", "line 1: this is not JSON"),
         ('{"captions": []}', '"file"'),
         ('{"file": "0.png"}', '"captions"'),
         ('{"file": "0.png", "captions": "a cat"}', '"captions"'),
@@ -420,6 +421,18 @@ def test_a_collection_can_be_named_in_python_as_on_the_command_line(captioner, s
     (of_files,) = {tuple(captioner.caption(files[:2], among=files, retriever=small_retriever))}
     assert all(len(row.look_alikes) == 5 for row in of_files)
     assert tuple(captioner.caption(files[:2], among=form(photo_folder), retriever=small_retriever)) == of_files
+
+
+def test_a_collection_is_looked_at_on_the_device_of_the_captioner(captioner, photo_folder, monkeypatch):
+    class Seen(Exception):
+        pass
+
+    def load(name, *, device="auto"):
+        raise Seen(device)
+
+    monkeypatch.setattr("tellapart.captioning.captioner.load_retriever", load)
+    with pytest.raises(Seen, match=f"^{captioner.device}$"):
+        list(captioner.caption([photo_folder / "0.png"], among=photo_folder))
 
 
 def test_a_data_file_is_a_collection_in_python_too(captioner, small_retriever, photo_folder, tmp_path):

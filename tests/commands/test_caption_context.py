@@ -80,6 +80,7 @@ def test_tags_and_alternative_text_are_asked_for_and_made(ask, album):
 def test_another_language_is_asked_for_or_translated_to_after_the_choice(ask, album, small_retriever):
     rows, prompts = ask(lambda _, colour: [f"ein Foto, {colour}"], album, "--language", "German")
     assert set(prompts) == {f"{PROMPTS['caption']} Write it in German."}
+    assert {row["language"] for row in rows.values()} == {"de"}
 
     def behave(request, colour):
         asked = request["messages"][0]["content"][0]["text"]
@@ -89,6 +90,9 @@ def test_another_language_is_asked_for_or_translated_to_after_the_choice(ask, al
     rows, prompts = ask(behave, album, "--language", "German", *among)
     assert {row["caption"] for row in rows.values()} == {f"ein Bus, {name.removesuffix('.jpg')}" for name in rows}
     assert sum("into German" in prompt for prompt in prompts) == 6
+    assert {row["language"] for row in rows.values()} == {"de"}
+    rows, _ = ask(behave, album)
+    assert not any("language" in row for row in rows.values())
 
 
 @pytest.mark.parametrize(

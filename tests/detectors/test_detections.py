@@ -108,10 +108,12 @@ def test_who_is_stopped_goes_on_where_that_was(detector, own_cache, monkeypatch,
 
 
 def test_without_a_cache_photos_are_looked_at_all_the_same(detector, files, monkeypatch, tmp_path, capsys):
-    (tmp_path / "taken").write_text("a file where the cache should be")
-    monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "taken"))
+    (tmp_path / "\x1b[31mtaken").write_text("a file where the cache should be")
+    monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "\x1b[31mtaken"))
     assert detect(detector, files).seen(0.35) == [{2}, {1}, {0}, set()]
-    assert "Nothing is kept of the photos" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "Nothing is kept of the photos" in err
+    assert "\x1b" not in err
 
 
 def test_no_photos_give_nothing(detector, own_cache):

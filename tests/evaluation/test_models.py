@@ -111,6 +111,11 @@ def test_captions_in_a_file_go_by_id_or_by_file(said):
     assert of_files.of_photo == {3: ["three"], 1: ["one"]}
 
 
+def test_an_id_that_no_file_can_have_is_no_photo_of_the_split(said):
+    found, _ = said({"a\0b": "nothing", "2": "two"})
+    assert found.of_photo == {2: ["two"]}
+
+
 def test_two_captions_of_one_photo_are_refused(said):
     _, split = said({})
     with pytest.raises(UserError, match="two of its captions are of one photo"):

@@ -201,7 +201,8 @@ class PhotoCaptioner:
                 raise ValueError("contrast at each word knows no groups")
             sources = list(sources)
             if not isinstance(among, Collection):
-                among = _collection(among, retriever, {os.fspath(s) for s in sources if not isinstance(s, Image.Image)})
+                named = {os.fspath(source) for source in sources if not isinstance(source, Image.Image)}
+                among = _collection(among, retriever, named, self.device)
             captions = self._rerank(sources, search, among, how)
         if not one:
             return captions
@@ -333,7 +334,7 @@ class PhotoCaptioner:
             )
 
 
-def _collection(among: object, retriever: str | Path, captioned: set[str]) -> Collection:
+def _collection(among: object, retriever: str | Path, captioned: set[str], device: torch.device) -> Collection:
     """The collection that a caller names, as the command does; what of it could not be used is logged.
 
     captioned  photos whose own rows tell why they could not be used
@@ -345,7 +346,7 @@ def _collection(among: object, retriever: str | Path, captioned: set[str]) -> Co
     if not paths:
         raise UserError("among: the collection has no photo to tell others apart from.")
     inputs, problems = gather(paths)
-    collection = Collection.of(load_retriever(retriever), [photo.file for photo in inputs])
+    collection = Collection.of(load_retriever(retriever, device=str(device)), [photo.file for photo in inputs])
     problems += [f"{file}: {why}" for file, why in collection.photos.failed.items() if file not in captioned]
     if problems and not collection.photos.files:
         raise UserError(f"among: no photo of the collection can be used ({problems[0]}).")

@@ -26,13 +26,13 @@ from tellapart.errors import UserError
 from tellapart.printable import print_message
 
 # "file" and "caption", "logprob", "key" (and "captions", or "look_alikes", "gap"), or "file" and "error"; "id" where
-# there is one; "edited", "review" and "original" where a person decided about the caption (see `review`); and whatever
-# else people put there
+# there is one; "language", a tag, where one was asked for; "edited", "review" and "original" where a person decided
+# about the caption (see `review`); and whatever else people put there
 Row = dict[str, Any]
 Review = Literal["approved", "rejected", "edited"]
 
 COLUMNS = ("file", "caption", "logprob", "error", "id", "key", "look_alikes", "gap", "captions", "edited", "attributes",
-           "review", "original")  # fmt: skip
+           "review", "original", "language")  # fmt: skip
 REVIEWS: tuple[Review, ...] = ("approved", "rejected", "edited")
 _NUMBERS = ("logprob", "gap")
 _LISTS = ("look_alikes", "captions", "attributes")  # JSON in a cell
@@ -237,7 +237,11 @@ def _from_cells(cells: dict[str, str]) -> Row:
         row |= {"edited": True} if cells.get("edited", "").casefold() not in ("", "false", "0") else {}
     else:
         row |= {"error": csv_table.text_of(cells["error"])}
-    theirs = (name for name, cell in cells.items() if cell and (name not in COLUMNS or name in ("review", "original")))
+    theirs = (
+        name
+        for name, cell in cells.items()
+        if cell and (name not in COLUMNS or name in ("review", "original", "language"))
+    )
     return row | {name: csv_table.text_of(cells[name]) for name in theirs}
 
 

@@ -22,6 +22,7 @@ from tellapart.data.media import photos as media
 from tellapart.decoding.search import Search
 from tellapart.detectors.detector import Detector
 from tellapart.errors import BadPhoto, UserError
+from tellapart.printable import counted
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class CaptionSource:
         None
     )  # captions that stay, by file: look-alikes have others
     leftovers: Callable[[Sequence[Input]], list[str]] = lambda _: []  # sentences on what was not used
+    language: str = ""  # a tag, where the captions are in one that was asked for
     saved: Callable[[Iterable[str]], None] = lambda _: None  # files whose captions a kill cannot take any more
 
 
@@ -134,7 +136,7 @@ def of_candidates(candidates: CandidatesFile, collection: Collection | None, how
     def leftovers(inputs: Sequence[Input]) -> list[str]:
         unused = candidates.unused([photo.file for photo in inputs])
         shown = ", ".join(unused[:3]) + (" ..." if len(unused) > 3 else "")
-        return [f"{candidates.path}: has captions of {len(unused)} other photos: {shown}"] if unused else []
+        return [f"{candidates.path}: has captions of {counted(len(unused), 'other photo')}: {shown}"] if unused else []
 
     return CaptionSource(
         _chosen(candidates.propose, collection, how),

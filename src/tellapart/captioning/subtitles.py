@@ -77,8 +77,8 @@ def write(cues: Sequence[Cue], path: Path, reading: Reading) -> None:
 
 
 def _plain(text: str) -> str:
-    """Without what players take for markup, or for the times of a cue."""
-    return re.sub("[<>&]+", " ", text)
+    """Without what players take for markup, such as {\\an8} and {y:i}, or for the times of a cue."""
+    return re.sub(r"[<>&{}\\]+", " ", re.sub(r"\{(?:\\|[A-Za-z]:)[^{}]*\}", " ", text))
 
 
 def _clock(seconds: float, vtt: bool) -> str:

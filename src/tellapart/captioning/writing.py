@@ -13,6 +13,7 @@ from tellapart.captioning.rows import Row
 from tellapart.captioning.sources import CaptionSource
 from tellapart.data.captions import Caption
 from tellapart.data.items import Input
+from tellapart.data.media import clips
 from tellapart.data.unusable import Unusable
 from tellapart.parallel import batched, ordered_map
 from tellapart.printable import counted, first_few, print_message
@@ -65,13 +66,14 @@ def _write(speaker: CaptionSource, inputs: list[Input], out: RowStore, again: bo
     speaker.remember({row["file"]: row["caption"] for row in [*before.others, *stay] if "caption" in row})
     witness = resume.Witness(todo)
     made: list[Row] = []
-    with Progress("captions", len(photos), done=len(before.done)) as bar:
+    called = clips.unit(photo.file for photo in photos.values())
+    with Progress("captions", len(photos), unit=called, done=len(before.done)) as bar:
         failed = Unusable(bar.message)
         for batch in batched(speaker.caption(todo), _SAVED_TOGETHER):
             pictures = ordered_map(witness.picture, [caption.file for caption in batch])
             rows = [
                 resume.new_row(
-                    _row(photos[place_of[caption.file]], caption),
+                    _row(photos[place_of[caption.file]], caption, speaker.language),
                     before.of_photos[place_of[caption.file]],
                     picture or caption.sha256,
                     speaker.settings,
@@ -97,8 +99,9 @@ def _write(speaker: CaptionSource, inputs: list[Input], out: RowStore, again: bo
     return len(failed)
 
 
-def _row(photo: Input, caption: Caption) -> Row:
-    return caption.row() | ({} if photo.id is None else {"id": photo.id})
+def _row(photo: Input, caption: Caption, language: str) -> Row:
+    row = caption.row() | ({} if photo.id is None else {"id": photo.id})
+    return row | {"language": language} if language and "caption" in row else row
 
 
 def _keep_copy(out: RowStore) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Set
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tellapart.captioning.languages import tag_of
 from tellapart.captioning.ray_cluster import Cluster
 from tellapart.commands.caption_options import check, parser
 from tellapart.data.unusable import Unusable
@@ -33,6 +35,8 @@ def main(arguments: list[str]) -> int:
     if request.watch:
         request.among = request.among or request.paths
     check(request)
+    if request.language and not tag_of(request.language):
+        print_message(f"--language {request.language}: rows will not say it, for its tag (such as de) is not known.")
 
     from tellapart.captioning import coco_results
     from tellapart.captioning.candidates_file import CandidatesFile
@@ -200,6 +204,8 @@ def _speaker(
     speaker = _chooser(request, source, collection)
     if request.language and collection is not None and isinstance(source, Endpoint):
         speaker = translated(speaker, source.answers_to, request.language)
+    if request.language:
+        speaker = replace(speaker, language=tag_of(request.language))
     return styled(speaker, request.style) if request.style in ("alt", "tags") else speaker
 
 
@@ -262,10 +268,11 @@ def _subtitle(request: argparse.Namespace, source_of_captions: CaptionSource, in
     """Subtitles in a file.  Returns how many segments failed."""
     from tellapart.captioning.segments import cues
     from tellapart.captioning.subtitles import Reading, write
+    from tellapart.data.media import clips
     from tellapart.progress import Progress
 
     captions = []
-    with Progress("captions", len(inputs)) as bar:
+    with Progress("captions", len(inputs), unit=clips.unit(one.file for one in inputs)) as bar:
         failed = Unusable(bar.message)
         for caption in source_of_captions.caption([one.file for one in inputs]):
             if caption.error:

@@ -11,7 +11,7 @@ from tellapart.commands.arguments import Parser, number, positive
 from tellapart.detectors import KINDS
 from tellapart.encoders import ENCODERS
 from tellapart.errors import UserError
-from tellapart.printable import print_message, print_row
+from tellapart.printable import counted, print_message, print_row
 from tellapart.recipe import EncoderConfig, Pooling
 
 if TYPE_CHECKING:
@@ -206,5 +206,5 @@ def _import(request: argparse.Namespace, dataset: DataSet) -> bool:
         shown = ", ".join(missing[:_SHOWN]) + (" ..." if len(missing) > _SHOWN else "")
         print_message(f"{len(missing)} of {len(dataset.examples)} photos have no features there: {shown}")
     without = f", {len(missing)} have none" if missing else ""
-    print_row(f"{store}: {result.added} photos added, {result.existing} were there{without}")
+    print_row(f"{store}: {counted(result.added, 'photo')} added, {result.existing} were there{without}")
     return bool(missing or result.failed)

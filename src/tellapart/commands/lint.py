@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tellapart.commands.arguments import Parser
 from tellapart.errors import UserError
-from tellapart.printable import print_message, print_row
+from tellapart.printable import counted, print_message, print_row
 
 if TYPE_CHECKING:
     from tellapart.lint import Finding, Shared
@@ -90,7 +90,7 @@ def main(arguments: list[str]) -> int:
         print_message(problem)
     counts = [f"{count} {rule}" for rule, count in Counter(finding.rule for finding in found).items()]
     number = len(captions) + len(missing)
-    print_message(f"{number} picture{'' if number == 1 else 's'}: {', '.join(counts) or 'nothing found'}")
+    print_message(f"{counted(number, 'picture')}: {', '.join(counts) or 'nothing found'}")
     return 1 if found or problems else 0
 
 

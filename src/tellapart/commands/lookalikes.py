@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tellapart.commands.arguments import Parser, number, positive
 from tellapart.errors import UserError
 from tellapart.neighbours.thresholds import EMBEDDED_ALIKE, EMBEDDED_DUPLICATES
-from tellapart.printable import print_message, print_row
+from tellapart.printable import counted, print_message, print_row
 
 if TYPE_CHECKING:
     from tellapart.neighbours.collection import Collection
@@ -164,7 +164,7 @@ def _summary(groups: Groups, collection: Collection) -> list[str]:
     count, rule = len(groups), groups.rule
     have = (groups.indices >= 0).sum(1)
     full, none = int((have == rule.k).sum()), int((have == 0).sum())
-    lines = [f"{count} photos; {_share(full, count)} have {rule.k} look-alikes by {rule.retriever}"]
+    lines = [f"{counted(count, 'photo')}; {_share(full, count)} have {rule.k} look-alikes by {rule.retriever}"]
     which = "" if rule.alike_above is None else f" that are similar enough ({_limit(rule)})"
     if count - full - none:
         lines.append(f"{_share(count - full - none, count)} have fewer: their split has no more other photos{which}")

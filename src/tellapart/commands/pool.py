@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tellapart.commands.arguments import Parser, port, positive
 from tellapart.errors import UserError
-from tellapart.printable import print_problems, print_row
+from tellapart.printable import counted, print_problems, print_row
 
 
 def parser() -> Parser:
@@ -73,5 +73,5 @@ def main(arguments: list[str]) -> int:
         split=request.split,
         device=request.device,
     )
-    print_row(f"{request.out}: {made.photos:,} photos, {made.references:,} references")
+    print_row(f"{request.out}: {counted(made.photos, 'photo')}, {counted(made.references, 'reference')}")
     return print_problems(made.problems)

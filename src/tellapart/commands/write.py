@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tellapart.commands.arguments import Parser
 from tellapart.errors import BadPhoto, UserError
-from tellapart.printable import print_message, print_row
+from tellapart.printable import counted, print_message, print_row
 
 if TYPE_CHECKING:
     from tellapart.writing.write import Writer
@@ -102,7 +102,7 @@ def _run(writer: Writer, number: int, without: int, *, dry_run: bool) -> int:
         done = "to withdraw" if dry_run else "withdrawn"
         parts.append(f"in {counts['withdraw']} of them our earlier text {done}")
     parts += [f"{len(failed)} could not be written for"] if len(failed) else []
-    parts += [f"{without} rows without a caption"] if without else []
+    parts += [f"{counted(without, 'row')} without a caption"] if without else []
     print_message("; ".join(parts))
     return 1 if len(failed) else 0
 
@@ -126,6 +126,6 @@ def _undo(path: Path, *, dry_run: bool) -> int:
     for problem in problems:
         print_message(problem)
     if not dry_run:
-        count = f"{len(restored)} file{'' if len(restored) == 1 else 's'} as before"
-        print_message(f"{count}; {len(problems)} changes not taken back")
+        count = f"{counted(len(restored), 'file')} as before"
+        print_message(f"{count}; {counted(len(problems), 'change')} not taken back")
     return 1 if problems else 0

@@ -220,7 +220,8 @@ def add_missing(
     computed = 0
     with store.writing(wait=wait):
         missing = missing_from(store, examples)
-        with Progress(title, len(examples), done=len(examples) - len(missing)) as bar:
+        called = clips.unit(example.file for example in examples)
+        with Progress(title, len(examples), unit=called, done=len(examples) - len(missing)) as bar:
             unusable = Unusable(bar.message)
             for batch in extraction(missing):
                 for example, reason in batch.failed:

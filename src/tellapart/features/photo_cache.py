@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from tellapart.data.store import Store
 from tellapart.errors import UserError
 from tellapart.features.extracted import Extraction, add_missing
 from tellapart.files import is_file
+from tellapart.printable import print_message
 
 Result = TypeVar("Result")
 
@@ -38,7 +38,7 @@ def in_cache(
         except but:
             raise
         except UserError as error:  # no room, no right to write, damage, or another process is at it
-            print(f"Nothing is kept of the photos for the next time: {error}", file=sys.stderr)
+            print_message(f"Nothing is kept of the photos for the next time: {error}")
     with TemporaryDirectory(prefix="tellapart-") as folder:
         return read(Path(folder))
 

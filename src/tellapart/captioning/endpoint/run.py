@@ -21,6 +21,7 @@ from tellapart.captioning.endpoint.pace import Pace
 from tellapart.captioning.endpoint.sheet import SHEET_PROMPT, contact_sheet
 from tellapart.data.media import clips
 from tellapart.errors import BadPhoto, UserError
+from tellapart.printable import counted
 
 _SILENT = 2.0  # seconds; a wait as long as that is told, with its reason
 # How many photos may fail in a row for the same reason: then all would.  It may lie in photos that a server refuses.
@@ -228,7 +229,9 @@ class Run:
     def _count(self, body: bytes) -> None:
         with self._lock:
             if self._is_over_budget and not self._ended:
-                self._ended = f"left out: the run ended after {self.usage.requests} requests (--max-requests)"
+                self._ended = (
+                    f"left out: the run ended after {counted(self.usage.requests, 'request')} (--max-requests)"
+                )
             if self._ended:
                 raise Failure("ended", self._ended)
             self.usage.requests += 1

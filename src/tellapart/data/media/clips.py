@@ -365,6 +365,15 @@ def named_as_clip(file: str | os.PathLike[str]) -> bool:
     return file_of(file).suffix.lower() in CLIP_SUFFIXES
 
 
+def unit(files: Iterable[str | os.PathLike[str]]) -> str:
+    """What to call them, where they are counted.
+
+    >>> unit(["a.mp4", "b.mp4#t=0,1"]), unit(["a.mp4", "b.jpg"])
+    ('clip', 'photo')
+    """
+    return "clip" if all(map(named_as_clip, files)) else "photo"
+
+
 _EBML, _SEGMENT = b"\x1aE\xdf\xa3", b"\x18S\x80g"
 _CLIP_HEADS = (_EBML, b"FLV\x01", b"0&\xb2u\x8ef\xcf\x11", b"OggS", b"\0\0\x01\xba", b"\0\0\x01\xb3")
 _ATOMS = (b"moov", b"mdat", b"wide", b"pnot")
