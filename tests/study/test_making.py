@@ -41,6 +41,15 @@ def test_the_distractors_are_the_nearest_photos(tmp_path):
         assert max(abs(n - own) for n in others) == max(abs(n - own) for n in nearest)
 
 
+@pytest.mark.parametrize("limit", [None, 0.98])
+def test_no_distractor_is_more_alike_than_the_limit(tmp_path, limit):
+    """Photos are 0.05 apart: cos 0.2 = 0.9801 is above 0.98, so four neighbours on each side are too much alike."""
+    made = study(tmp_path, "choose", distractors=3, captions=("plain.json",), per_person=30, near_duplicates=limit)
+    least = {abs(int(made.photos[t.set]) - int(made.photos[p])) for _, t in asked(made) for p in t.photos if p != t.set}
+    assert min(least) == (1 if limit is None else 5)
+    assert made.settings["near_duplicates"] == limit
+
+
 def test_the_place_of_the_right_photo_is_balanced(tmp_path):
     made = study(tmp_path, "choose", distractors=3, per_person=20, catch=0, sets=20)
     for session in made.sessions:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,6 +81,13 @@ def _new(arguments: list[str]) -> int:
         help=f"other photos of a question (default: order {DISTRACTORS['order']}, choose {DISTRACTORS['choose']})",
     )
     parser.add_argument(
+        "--near-duplicates",
+        metavar="COSINE",
+        type=partial(number, least=-1, most=1),
+        help="other photos have at most this similarity to the photo by the retriever (DiscriTune: 0.8 by CLIP; "
+        "default: near-duplicates as `tellapart lookalikes` finds them are left out)",
+    )
+    parser.add_argument(
         "--per-person",
         metavar="N",
         type=positive,
@@ -119,9 +127,11 @@ def _new(arguments: list[str]) -> int:
         request.title,
         files.read_text(request.consent, most=1 << 20) if request.consent else plan.consent,
         request.completion_code,
+        request.near_duplicates,
     )
-    if plan.kind == "compare" and request.distractors:
-        raise UserError("--distractors is for order and choose; compare shows one photo.")
+    for option in ("distractors", "near_duplicates"):
+        if plan.kind == "compare" and getattr(request, option) is not None:
+            raise UserError(f"--{option.replace('_', '-')} is for order and choose; compare shows one photo.")
     vectors = None if plan.kind == "compare" else source(request.retriever, request.device)
     study = make(request.captions, request.data, request.split, vectors, plan, request.out)
     asked = sum(not trial.catch for session in study.sessions for trial in session)

@@ -43,6 +43,7 @@ class Plan:
     title: str = TITLE
     consent: str = CONSENT
     completion_code: str | None = None  # none: drawn
+    near_duplicates: float | None = None  # by the retriever, no distractor is more alike; none: as measured
 
 
 def make(captions: Sequence[str], data: str, split: str, vectors: Source | None, plan: Plan, out: Path) -> Study:
@@ -60,7 +61,7 @@ def make(captions: Sequence[str], data: str, split: str, vectors: Source | None,
     if plan.sets is not None and len(chosen) < plan.sets:
         raise UserError(f"--sets {plan.sets}: only {len(chosen)} photos of {data} have captions by all models.")
     texts = {one.model.name: [one.of_photo[row][0] for row in chosen] for one in systems}
-    others = _distractors(plan.kind, photos, chosen, texts, vectors, count)
+    others = _distractors(plan, photos, chosen, texts, vectors, count)
     used = sorted({*chosen, *(row for rows in others.values() for one in rows for row in one)})
     id_of = {row: f"p{number:05d}" for number, row in enumerate(random.permutation(used).tolist())}
     sets = [
@@ -85,6 +86,7 @@ def make(captions: Sequence[str], data: str, split: str, vectors: Source | None,
             "data": data,
             "split": split,
             "distractors": count,
+            "near_duplicates": plan.near_duplicates,
             "retriever": vectors.name if vectors and count else None,
             "retriever_sha256": vectors.sha256 if vectors and count else None,
             "references": {id: list(photos[row].captions) for row, id in id_of.items() if photos[row].captions},
@@ -112,7 +114,7 @@ def _captions_of(model: evaluated.Model, photos: Split) -> ModelCaptions:
 
 
 def _distractors(
-    kind: Kind,
+    plan: Plan,
     photos: Sequence[Example],
     chosen: Sequence[int],
     texts: dict[str, list[str]],
@@ -134,8 +136,8 @@ def _distractors(
     if known.failed:
         file, why = next(iter(known.failed.items()))
         raise UserError(f"{file}: {why}")
-    same = _same(known, np.array(chosen), vectors.duplicates_above)
-    if kind == "choose":
+    same = _same(known, np.array(chosen), plan.near_duplicates, vectors.duplicates_above)
+    if plan.kind == "choose":
         unit = _unit(known.vectors)
         near = _nearest(unit[chosen] @ unit.T, same, count)
         return dict.fromkeys(texts, near)
@@ -145,9 +147,11 @@ def _distractors(
     }
 
 
-def _same(known: Known, chosen: NDArray[np.int64], above: float) -> NDArray[np.bool_]:
-    """(S, P): the photo itself, its copies and its near-duplicates."""
-    looks = _unit(known.vectors if known.looks is None else known.looks)
+def _same(known: Known, chosen: NDArray[np.int64], limit: float | None, measured: float) -> NDArray[np.bool_]:
+    """(S, P): the photo itself, its copies and its near-duplicates: above a limit by the retriever's own vectors, or
+    else above what was measured for its encoder."""
+    looks = _unit(known.looks if known.looks is not None and limit is None else known.vectors)
+    above = measured if limit is None else limit
     hashes = np.array(known.sha256)
     same: NDArray[np.bool_] = (looks[chosen] @ looks.T > above) | (hashes[chosen][:, None] == hashes)
     same[np.arange(len(chosen)), chosen] = True
