@@ -17,7 +17,7 @@ ORDER = (
     "models",
     "decoding neighbours",
     "rewards",
-    "objectives trainers",
+    "objectives trainers protocols",
     "captioning",
     "training",
     "lint evaluation",

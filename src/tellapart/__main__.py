@@ -35,6 +35,7 @@ COMMANDS = {  # name: (module with `main(arguments) -> exit code`, what it does)
     "study": ("tellapart.commands.study", "run the human studies of the papers: new, serve, results, simulate, size"),
     "features": ("tellapart.commands.features", "compute or import the features of a data set and cache them"),
     "pool": ("tellapart.commands.pool", "prepare rewards of captions for other trainers, and serve them"),
+    "check": ("tellapart.commands.check", "check the captioners, rewards, measures, readers and encoders of a plugin"),
     "models": ("tellapart.commands.models", "list captioners, retrievers, encoders and recipes"),
     "doctor": ("tellapart.commands.doctor", "check this machine and the installation"),
 }

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from captioners.every import FEATURES, every_stream, padded, tiny
 from support.decoders import beam_search
 from tellapart import models
 from tellapart.captioners import select
@@ -13,6 +12,7 @@ from tellapart.captioners.glied import Glied, GliedConfig
 from tellapart.data.streams import Inputs, Stream
 from tellapart.decoding import score
 from tellapart.errors import UserError
+from tellapart.protocols.captioners import FEATURES, every_stream, padded, tiny
 
 B, R, T, V = 2, 4, 5, 11
 NONE = dict.fromkeys(["visual_distilling", "attribute_distilling", "global_aspect", "local_distilling"], False)

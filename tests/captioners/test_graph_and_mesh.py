@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-from captioners.every import FEATURES, SIZES, every_stream, tiny
 from captioners.test_recurrent import cell
 from tellapart.captioners.gcn_lstm import TINY, GatedGraph, GcnLstm, GcnLstmConfig
 from tellapart.captioners.meshed_memory import MeshedMemory, MeshedMemoryConfig
@@ -14,6 +13,7 @@ from tellapart.captioners.spatial import spatial_relations
 from tellapart.captioners.transformer import positions
 from tellapart.captioners.x_lan import HeadNorm, XLan, XLanConfig
 from tellapart.data.streams import Inputs, Stream, region_inputs
+from tellapart.protocols.captioners import FEATURES, SIZES, every_stream, tiny
 
 B, R, T, V = 2, 4, 5, 11
 

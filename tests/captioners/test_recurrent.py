@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from captioners.every import FEATURES, every_stream, tiny
 from tellapart import models
 from tellapart.captioners.recurrent import lstm
 from tellapart.data.streams import Inputs, Stream, region_inputs
+from tellapart.protocols.captioners import FEATURES, every_stream, tiny
 
 B, R, T, V = 2, 4, 5, 11
 

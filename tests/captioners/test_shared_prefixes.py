@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from captioners.every import FEATURES, every_stream, tiny
 from tellapart.captioners.shared_prefixes import SharedPrefixes, shared_prefixes
 from tellapart.captioners.transformer import Transformer, TransformerConfig
 from tellapart.data.streams import region_inputs
 from tellapart.decoding import caption_mask, score
+from tellapart.protocols.captioners import FEATURES, every_stream, tiny
 
 BOS, EOS = 1, 2
 

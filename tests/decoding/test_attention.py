@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from captioners.every import FEATURES, every_stream, tiny
 from tellapart.captioners import CAPTIONERS
 from tellapart.data.streams import Inputs, Stream
 from tellapart.decoding.attention import attention, mean_over_regions
+from tellapart.protocols.captioners import FEATURES, every_stream, tiny
 
 BOS, CAPTION = 1, torch.tensor([4, 7, 5, 9])
 WITHOUT = {"show_tell", "lstm_a3", "clipcap", "gl_rg"}  # they see one vector, or none of regions

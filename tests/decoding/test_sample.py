@@ -3,7 +3,6 @@ import math
 import pytest
 import torch
 
-from captioners.every import FEATURES, every_stream, tiny
 from decoding.toy_captioner import (
     BOS,
     EOS,
@@ -23,6 +22,7 @@ from tellapart.captioners import CAPTIONERS
 from tellapart.captioners.transformer import Transformer, TransformerConfig
 from tellapart.data.streams import region_inputs
 from tellapart.decoding import caption_mask, score
+from tellapart.protocols.captioners import FEATURES, every_stream, tiny
 
 CAT, DOG = 4, 5
 ONE_WORD = {CAT: 0.5, DOG: 0.3, UNK: 0.15, EOS: 0.05}  # what follows BOS; then EOS is certain

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from captioners.every import FEATURES, every_stream, tiny
 from tellapart.captioners import CAPTIONERS
 from tellapart.data.streams import region_inputs
 from tellapart.decoding.word_regions import needed, windows, windows_a_side
+from tellapart.protocols.captioners import FEATURES, every_stream, tiny
 
 
 @pytest.mark.parametrize("side", [2, 3, 5, 7, 8, 14])

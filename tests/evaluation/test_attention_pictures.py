@@ -10,7 +10,6 @@ import pytest
 import torch
 from PIL import Image
 
-from captioners.every import FEATURES, every_stream, tiny
 from detectors import tiny_yolox
 from evaluation import world
 from tellapart import models
@@ -26,6 +25,7 @@ from tellapart.evaluation import grid as run
 from tellapart.evaluation.pages import attention as pages
 from tellapart.features.attributes import AttributeSource
 from tellapart.models import retrievers
+from tellapart.protocols.captioners import FEATURES, every_stream, tiny
 from tellapart.recipe import EncoderConfig
 
 WORDS = WordTokenizer(["a", "dog", "cat", "on", "the", "bed", "bus"])

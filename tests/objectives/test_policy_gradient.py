@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from captioners.every import FEATURES, every_stream, tiny
 from support.decoders import greedy
 from support.pairwise import pairwise
 from tellapart.captioners import CAPTIONERS
@@ -11,6 +10,7 @@ from tellapart.data.batches import Batch
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.objectives import StepInfo
 from tellapart.objectives.policy_gradient import PolicyGradient, divergence, sample_stats
+from tellapart.protocols.captioners import FEATURES, every_stream, tiny
 from tellapart.recipe_policy import PolicyConfig
 from tellapart.rewards import Reward, SampledCaptions
 from tellapart.rewards.words import WordView

@@ -16,6 +16,7 @@ from tellapart.metrics import meteor
 from tellapart.metrics.bleu import bleu
 from tellapart.metrics.cider import cider, cider_d
 from tellapart.metrics.rouge import rouge_l
+from tellapart.rewards import SampledCaptions
 from tellapart.rewards.consensus import MEASURES, Consensus, MeteorConsensus
 
 END = 0
@@ -186,3 +187,14 @@ def test_meteor_of_sampled_captions_is_meteor_of_their_words(small):
         reward(said[:1], torch.tensor([3]))
     with pytest.raises(IndexError, match="one of the photo's"):
         reward(said[:1], torch.tensor([1]), torch.tensor([1]))
+
+
+def test_a_caption_that_was_cut_ends_where_its_mask_does():
+    """Of sub-words, or of another process's batch, one without an end may be shorter than the batch is wide."""
+    references = [[[4, 5, 6, 7]], [[5, 6]]]
+    reward = Consensus(references, end=2, measure="BLEU-1", count_end=False)
+    words, mask = torch.tensor([[4, 5, 0, 0]]), torch.tensor([[True, True, False, False]])
+    sampled = SampledCaptions(words, mask, torch.tensor([0]))
+    expected = reward(words[:, :2], sampled.photos)
+    assert float(expected) == pytest.approx(math.exp(1 - 4 / 2), abs=1e-6)  # all words are right, and half are missing
+    torch.testing.assert_close(reward(sampled.ids, sampled.photos), expected)

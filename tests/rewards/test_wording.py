@@ -176,7 +176,7 @@ def test_a_caption_that_was_cut_counts_whole():
 
 
 def test_ids_of_another_vocabulary_are_no_content_words():
-    tokens = torch.tensor([[10**6, -3, 10**6, 5]])
+    tokens = torch.tensor([[10**6, 10**7, 10**6, 5]])
     foreign = SampledCaptions(tokens, torch.ones_like(tokens, dtype=torch.bool), torch.tensor([0]))
     assert Repetition(CONTENT, end=END)(foreign).sentence.tolist() == [0]
     assert faithful([["dog"]])(foreign).sentence.tolist() == [1]

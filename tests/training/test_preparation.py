@@ -6,13 +6,13 @@ from contextlib import suppress
 import pytest
 import torch
 
-from captioners.every import sizes_of
 from tellapart.captioners import CAPTIONERS
 from tellapart.commands.train import parse
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.errors import UserError
 from tellapart.metrics import meteor
+from tellapart.protocols.captioners import sizes_of
 from tellapart.retrievers import RETRIEVERS
 from tellapart.rewards.context import RewardContext
 from tellapart.rewards.registry import REWARDS, needs_of

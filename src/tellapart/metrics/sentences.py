@@ -25,13 +25,15 @@ class Sentences:
 
     @staticmethod
     def rows(tokens: NDArray[Any], end: int, *, keep_end: bool) -> Sentences:
-        """Each row of (N, T) up to its first `end`, with or without it; a row without one counts whole."""
+        """Each row of (N, T) up to its first `end`, with or without it, or to what is below 0, or whole."""
         if tokens.dtype.kind not in "iu":
             raise TypeError(f"tokens must be whole numbers, not {tokens.dtype}")
         rows, width = tokens.shape
         ended = tokens == end
-        place = ended.argmax(1) if width else np.zeros(rows, np.int64)
-        lengths = np.where(ended.any(1), place + keep_end, width).astype(np.int64)
+        over = ended | (tokens < 0)
+        place = over.argmax(1) if width else np.zeros(rows, np.int64)
+        kept = keep_end & ended[np.arange(rows), place] if width else place
+        lengths = np.where(over.any(1), place + kept, width).astype(np.int64)
         return Sentences(np.ascontiguousarray(tokens, np.int32).ravel(), np.arange(rows) * width, lengths)
 
     def __len__(self) -> int:

@@ -46,6 +46,11 @@ class SampledCaptions:
         """Which of the batch's captions these are."""
         return slice(self.first, self.first + len(self.words))
 
+    @property
+    def ids(self) -> Tensor:
+        """(N, W) the words, with -1 behind each caption: one that was cut has no end to tell where it stops."""
+        return self.words.masked_fill(~self.mask, -1)
+
     def of(self, rows: Tensor) -> SampledCaptions:
         """These captions alone: (n,) indices."""
         reference = None if self.reference is None else self.reference[rows]

@@ -85,7 +85,7 @@ class CaptionReward:
 
     def _make(self, device: str) -> None:
         self._made_on = device
-        self._context = _PoolContext(RewardsConfig(weights={self.term: 1.0}, **self.settings), self.pool, device)
+        self._context = PoolContext(RewardsConfig(weights={self.term: 1.0}, **self.settings), self.pool, device)
         self._context.require(self.term)
         self._reward = make(self.term, self._context)
 
@@ -145,7 +145,7 @@ def _reopened(term: str, pool: str, device: str, settings: dict[str, Any]) -> Ca
     return CaptionReward(term, pool, device=device, **settings)
 
 
-class _PoolContext(RewardContext):
+class PoolContext(RewardContext):
     """What rewards are made of, out of a pool."""
 
     def __init__(self, config: RewardsConfig, pool: Pool, device: str):

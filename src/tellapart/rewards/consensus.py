@@ -76,12 +76,12 @@ class Consensus:
     def __call__(self, tokens: Tensor, photos: Tensor, but: Tensor | None = None) -> Tensor:
         """(N,) float32 on the device of `tokens`; 0 where there is no reference to compare with.
 
-        tokens  (N, T)  sampled ids
+        tokens  (N, T)  sampled ids, up to their end or to -1
         photos  (N,)    which photo each is of
         but     (N,)    which reference of its photo each is, and is not compared with; -1 if none
         """
         scores = self.scores(self.sentences(tokens), photos, but)
-        return torch.from_numpy(scores).float()
+        return torch.from_numpy(scores).to(tokens.device, torch.float32)
 
 
 class MeteorConsensus:

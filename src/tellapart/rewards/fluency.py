@@ -85,7 +85,7 @@ class Fluency:
         self._number[words.eos] = END
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
-        captions = Sentences.rows(sampled.words.cpu().numpy(), self._end, keep_end=True)
+        captions = Sentences.rows(sampled.ids.cpu().numpy(), self._end, keep_end=True)
         known = self._number[sampled.words.cpu().numpy()]  # (N, W)
         before = np.full((len(known), ORDER - 1), START)
         windows = np.lib.stride_tricks.sliding_window_view(np.concatenate([before, known], 1), ORDER, axis=1)

@@ -65,7 +65,7 @@ class LocalDiscriminative:
     def __call__(self, sampled: SampledCaptions) -> Reward:
         """sentence (N,): R_C.  words (N, T): bonuses; 0 for words that do not qualify, the end and what follows it."""
         consensus, config = self._consensus, self._config
-        captions = consensus.sentences(sampled.words)
+        captions = consensus.sentences(sampled.ids)
         sentence = consensus.scores(captions, sampled.photos, sampled.reference)
         photos = own = sampled.photos.cpu().numpy().astype(np.int64)
         references = consensus.references
@@ -134,7 +134,7 @@ class Differences:
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
         """sentence (N,), words (N, T); 0 after the end."""
-        captions = self._consensus.sentences(sampled.words)
+        captions = self._consensus.sentences(sampled.ids)
         count, width = sampled.words.shape
         owner = np.repeat(np.arange(count), captions.lengths)  # of each prefix that has a word
         place = np.arange(len(owner)) - np.repeat(np.cumsum(captions.lengths) - captions.lengths, captions.lengths)

@@ -37,7 +37,7 @@ class Objects:
     def _words(self, sampled: SampledCaptions) -> list[list[str]]:
         if sampled.texts is not None:  # of sub-words: words that no reference has are known only there
             return [split_words(text) for text in sampled.texts]
-        captions = Sentences.rows(sampled.words.cpu().numpy(), self._vocabulary.eos, keep_end=False)
+        captions = Sentences.rows(sampled.ids.cpu().numpy(), self._vocabulary.eos, keep_end=False)
         words, ends = self._vocabulary.words, captions.starts + captions.lengths
         rows = (captions.tokens[start:end].tolist() for start, end in zip(captions.starts, ends, strict=True))
         return [[words[token] for token in row] for row in rows]

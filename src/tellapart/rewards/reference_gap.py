@@ -26,7 +26,7 @@ class ReferenceGap:
         self._consensus, self._look_alikes, self._kind = consensus, look_alikes.cpu(), kind
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
-        tokens, photos = sampled.words.cpu(), sampled.photos.cpu()
+        tokens, photos = sampled.ids.cpu(), sampled.photos.cpu()
         compared = torch.cat([photos[:, None], self._look_alikes[photos]], 1)  # (N, 1 + k)
         exists = compared >= 0
         left_out = None

@@ -166,7 +166,7 @@ class Sentence:
         self._measure = measure
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
-        return Reward(self._measure(sampled.words, sampled.photos, sampled.reference))
+        return Reward(self._measure(sampled.ids, sampled.photos, sampled.reference))
 
 
 class MeteorSentence:

@@ -32,7 +32,7 @@ class UnusualOrder:
         self._people, self._role, self._end = people, np.array(role), end
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
-        captions = Sentences.rows(sampled.words.cpu().numpy(), self._end, keep_end=True)
+        captions = Sentences.rows(sampled.ids.cpu().numpy(), self._end, keep_end=True)
         roles = self._role[captions.tokens].tolist()
         ends = captions.starts + captions.lengths
         each = [roles[start:end] for start, end in zip(captions.starts, ends, strict=True)]

@@ -56,7 +56,7 @@ class Faithful:
         self._first, self._words, self._sole = _reference_words(Grouped.join(references), self._content)
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
-        captions = Sentences.rows(sampled.words.cpu().numpy(), self._end, keep_end=False)
+        captions = Sentences.rows(sampled.ids.cpu().numpy(), self._end, keep_end=False)
         photos = sampled.photos.cpu().numpy().astype(np.int64)
         check_photos(captions, photos, len(self._first) - 1)
         none = np.full(len(captions), -1)
@@ -86,7 +86,7 @@ class Repetition:
         self._content, self._end = content.cpu().numpy(), end
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
-        captions = Sentences.rows(sampled.words.cpu().numpy(), self._end, keep_end=False)
+        captions = Sentences.rows(sampled.ids.cpu().numpy(), self._end, keep_end=False)
         penalties = np.zeros(len(captions), np.float32)
 
         def work(start: int, stop: int) -> None:
