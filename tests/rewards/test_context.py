@@ -1,7 +1,8 @@
 """What rewards are made of."""
 
-from math import exp, sqrt
+from math import cos, exp, radians, sin, sqrt
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -45,3 +46,25 @@ def test_a_caption_that_ends_where_a_reference_was_cut_for_training_earns_less()
     sampled = torch.tensor([[*words.encode(text), words.eos, words.pad, words.pad][:5] for text in ("w x", "w x y z")])
     found = context.consensus("CIDEr-D")(sampled, torch.tensor([0, 0]))
     assert found.tolist() == pytest.approx([10 * (3 / sqrt(8)) / 4 * exp(-(2**2) / 72), 10], rel=1e-5)
+
+
+@pytest.mark.parametrize("by", ["image", "caption"])
+def test_a_photo_that_is_another_one_now_gets_look_alikes_of_its_own(tmp_path, by):
+    """Ids and captions stay; of 0, the next one was 1, and is 3 after the photos have moved."""
+    words = WordTokenizer(["v"])
+    sources = [(Stores(), [Example(i, f"{i}.jpg", "train", ("v",)) for i in range(4)])]
+
+    def nearest_to_0(*degrees):
+        config = RewardsConfig(weights={"geg_avg": 1.0}, group_size=1, look_alikes=by)
+        view = WordView(words, words)
+        data = CaptionedPhotos(sources, words, 2)
+        context = RewardContext(config, sources, data, view, features=tmp_path, device=torch.device("cpu"))
+        photos = torch.tensor([[cos(radians(angle)), sin(radians(angle))] for angle in degrees])
+        context.__dict__["retriever"] = SimpleNamespace(name="by hand", sha256="0", embed_captions=lambda _: photos)
+        context.__dict__["image_retriever"] = SimpleNamespace(images=photos)
+        return context.look_alikes[0].tolist()
+
+    assert nearest_to_0(0, 10, 40, 80) == [1]
+    assert nearest_to_0(0, 80, 40, 10) == [3]
+    assert nearest_to_0(0, 10, 40, 80) == [1]
+    assert len(list(tmp_path.iterdir())) == 2  # the third time it was known

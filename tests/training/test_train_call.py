@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+import torch
 
 import tellapart
 from tellapart import album, plain_yaml
@@ -98,3 +99,15 @@ def test_a_wrong_request_is_one_sentence(tmp_path, request_, message):
     with pytest.raises(UserError, match=message):
         tellapart.train(**request_, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_the_threads_of_a_recipe_are_not_those_of_who_called(data, tmp_path):
+    torch.set_num_threads(1)
+    try:
+        tellapart.train(SMALL, data=data, out=tmp_path / "run", overrides={"threads": 2, "max_steps": 1})
+        assert torch.get_num_threads() == 1
+        with pytest.raises(UserError):
+            tellapart.train(SMALL, data=data, out=tmp_path / "run", overrides={"threads": 2, "max_steps": 1})
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(1)

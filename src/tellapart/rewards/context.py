@@ -211,7 +211,8 @@ class RewardContext:
         limit = self.config.near_duplicates
         deep = wanted if limit == 1 else _DEEPER * wanted  # more are searched where some are dropped
         rule = Rule(how, k=deep, retriever=self.retriever.name, retriever_sha256=self.retriever.sha256)  # type: ignore[arg-type]
-        indices, scores = self._mined(rule, self._by_retriever)
+        vectors = self.image_retriever.images.float().cpu().numpy()
+        indices, scores = self._mined(rule, vectors, partial(self._by_retriever, vectors))
         return _without(indices, scores, scores > limit, wanted) if limit < 1 else (indices, scores)
 
     @cached_property
@@ -219,18 +220,19 @@ class RewardContext:
         """(P,) the photo most like each, by the Euclidean distance of pooled features (GLD); -1 where there is none"""
         parts = [stores.pooled(examples) for stores, examples in self._sources]
         vectors = torch.cat(parts).float().numpy()
-        rule = Rule(metric="euclidean", k=1, retriever_sha256=hashlib.sha256(vectors.tobytes()).hexdigest())
-        indices, _ = self._mined(rule, lambda rule: mine(self._photos(), vectors, rule))
+        indices, _ = self._mined(
+            Rule(metric="euclidean", k=1), vectors, lambda rule: mine(self._photos(), vectors, rule)
+        )
         return torch.from_numpy(indices[:, 0].copy())
 
-    def _by_retriever(self, rule: Rule) -> Groups:
+    def _by_retriever(self, vectors: NDArray[np.float32], rule: Rule) -> Groups:
         captions = None
         if rule.by == "caption":
             texts = [text for example in self.data.examples for text in example.captions]
             of = np.repeat(np.arange(len(self.data)), [len(example.captions) for example in self.data.examples])
             captions = Captions(self.retriever.embed_captions(texts).float().cpu().numpy(), of)
         photos = self._photos(self.source.tolist())  # within a data set: another one's are told apart by their look
-        return mine(photos, self.image_retriever.images.float().cpu().numpy(), rule, captions)
+        return mine(photos, vectors, rule, captions)
 
     def _photos(self, within: Sequence[object] | None = None) -> list[Photo]:
         """The photos to compare, each with those that are `within` the same; copies count as any other photo."""
@@ -239,13 +241,16 @@ class RewardContext:
             for position, example in enumerate(self.data.examples)
         ]
 
-    def _mined(self, rule: Rule, find: Callable[[Rule], Groups]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Found once and kept beside the features."""
+    def _mined(
+        self, rule: Rule, vectors: NDArray[np.float32], find: Callable[[Rule], Groups]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Found once and kept beside the features; `vectors` of the photos change where a file is another photo now."""
         photos = [
             [str(example.id), int(of), *example.captions]
             for example, of in zip(self.data.examples, self.source, strict=True)
         ]
-        asked = json.dumps([asdict(rule), photos])
+        digest = self.world.on_main(lambda: hashlib.sha256(np.ascontiguousarray(vectors)).hexdigest())  # type: ignore[arg-type]
+        asked = json.dumps([asdict(rule), photos, digest])
         file = self._features / f"look_alikes-{hashlib.sha256(asked.encode()).hexdigest()[:16]}.npz"
 
         def make() -> tuple[NDArray[np.int64], NDArray[np.float32]]:

@@ -79,6 +79,7 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, world: ProcessGroup 
         with world.together():
             check(recipe)
             if recipe.threads:
+                held.callback(torch.set_num_threads, torch.get_num_threads())  # for who called, it stays as it was
                 torch.set_num_threads(recipe.threads)
             device = world.choose_device(recipe.device)
             dtype = world.on_main(partial(run_folder.number_type, recipe, out, resume, device))

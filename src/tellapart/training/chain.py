@@ -24,8 +24,6 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from tellapart import album, files, hub, models, plugins, retrievers
 from tellapart.errors import UserError
 from tellapart.models import averaging
@@ -219,11 +217,7 @@ def _run_in_turn(plan: Plan) -> None:
 
 def _train(recipe: Recipe, out: Path, resume: bool) -> tuple[str, list[str], str]:
     """A run: what is to be printed of it, what could not be used, and what is wrong with its model."""
-    threads = torch.get_num_threads()
-    try:
-        outcome = build.run(recipe, out, resume=resume)
-    finally:
-        torch.set_num_threads(threads)  # what a recipe sets is not for the next one
+    outcome = build.run(recipe, out, resume=resume)
     position = outcome.position
     return (
         f"{out}: {position.summary(outcome.recipe)}",
