@@ -172,6 +172,8 @@ FORMS = [
             b"<rdf:li>by Anna</rdf:li><rdf:li>by Anna</rdf:li>",
         )
     ),
+    b'<f:Image xmlns:f="urn:x"><d:description xmlns:d="http://purl.org/dc/elements/1.1/">by Anna</d:description>'
+    b"</f:Image>",
     b'<rdf:Description><d:description xmlns:d="http://purl.org/dc/elements/1.1/" rdf:resource="by Anna"/>'
     b"</rdf:Description>",
 ]
@@ -206,8 +208,8 @@ def test_a_persons_text_stays_in_whatever_form_it_is_written(form):
     before = b'<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">' + form + b"</rdf:RDF>"
     merged = xmp.merge(before, text())
     assert (merged.kept, merged.data) == (["dc:description"], before)
-    if before.count(b"by Anna") > 1:
-        return  # which of them to replace is not for us to say
+    if before.count(b"by Anna") > 1 or b"f:Image" in before:
+        return  # which of them to replace is not for us to say; and `read` knows no other nodes
     replaced = xmp.merge(before, text(), xmp.How(replace=True))
     assert b"by Anna" not in replaced.data
     assert read(replaced.data) == {key: {"x-default": "a dog on a sofa"} for key in FIELDS}

@@ -113,7 +113,9 @@ def merge(before: bytes, text: Text, how: How = _ALONE) -> Merged:
     if home is None and not how.kept:  # rdf:RDF without any: one is put there first
         filled = apply(data, [_first_description(root)])
         merged = merge(filled, text, how)
-        return _whole(before, mark + merged.data.decode("utf-8").encode(encoding)) if merged.edits else merged
+        if not merged.edits:
+            return Merged(before, [], merged.kept)
+        return _whole(before, mark + merged.data.decode("utf-8").encode(encoding), merged.kept)
     edits, kept = _Merge(root, home, text, how).edits() if home else ([], list(how.kept))
     if not edits:
         return Merged(before, [], kept)
@@ -139,7 +141,7 @@ def of_people(packet: bytes, ours: frozenset[str]) -> list[str]:
 def _read(packet: bytes) -> list[Element]:
     """All descriptions; a packet of no RDF has none."""
     rdf = [one for one in parse(decoded(packet)[0]).walk() if one.name == (RDF, "RDF")]
-    return [child for one in rdf for child in one.children if child.name == (RDF, "Description")]
+    return [child for one in rdf for child in one.children]
 
 
 def _whole(before: bytes, after: bytes, kept: list[str] | None = None) -> Merged:
@@ -154,11 +156,12 @@ def _rdf(root: Element) -> Element:
 
 
 def _descriptions(root: Element) -> list[Element]:
-    return [one for one in _rdf(root).children if one.name == (RDF, "Description")]
+    """They may have another name, which is then the type of what they describe."""
+    return _rdf(root).children
 
 
 def _description(root: Element) -> Element | None:
-    return next(iter(_descriptions(root)), None)
+    return next((one for one in _descriptions(root) if one.name == (RDF, "Description")), None)
 
 
 def _marks(descriptions: list[Element]) -> list[Element]:
