@@ -271,7 +271,14 @@ def read_page(path: Path) -> None:
 
 
 def journals(folder: Path) -> None:
-    row = {"file": "/photos/a.jpg.xmp", "before": None, "after": "0" * 64, "back": [[0, 3, "YWJj"]], "time": 1}
+    row = {
+        "file": "/photos/a.jpg.xmp",
+        "before": None,
+        "after": "0" * 64,
+        "back": [[0, 3, "YWJj"]],
+        "time": 1,
+        "replaced": False,
+    }
     _write(folder, c_journal="\n".join([json.dumps(row), json.dumps(row | {"before": "1" * 64})]) + "\n")
 
 

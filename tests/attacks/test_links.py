@@ -69,7 +69,7 @@ NAMES = {
     "captions of a folder": ["tellapart.db", "tellapart.db-journal"],
     "answers of a study": ["answers.db", "answers.db-journal"],
     "a store": ["manifest.json", "rows.jsonl", "grid.f16"],
-    "a cut-off row": ["c.jsonl.cut"],
+    "a cut-off row": ["c.jsonl.rejected"],
     "rows beside results": ["c.jsonl"],
 }
 

@@ -194,7 +194,14 @@ def sha256(data):
 def change(file, before, after):
     """A line of a journal that makes `before` of `after`, or of no file where there was none."""
     back = [[0, len(after), base64.b64encode(before).decode()]] if before is not None else []
-    row = {"file": str(file), "before": sha256(before), "after": sha256(after), "back": back, "time": 1}
+    row = {
+        "file": str(file),
+        "before": sha256(before),
+        "after": sha256(after),
+        "back": back,
+        "time": 1,
+        "replaced": False,
+    }
     return json.dumps(row) + "\n"
 
 

@@ -168,13 +168,57 @@ def test_undo_gives_photos_the_time_back_that_they_had(tellapart, photos):
 def test_undo_leaves_what_changed_since_and_takes_back_the_rest(tellapart, photos):
     captions(photos)
     tellapart("write", "captions.jsonl")
-    theirs = (photos / "a.jpg.xmp").read_bytes() + b"<!-- mine -->"
-    (photos / "a.jpg.xmp").write_bytes(theirs)
+    tellapart("write", "captions.jsonl", "--txt")
+    theirs = {photos / "a.jpg.xmp": b"<mine/>", photos / "b.txt": b"mine"}
+    for path, data in theirs.items():
+        path.write_bytes(data)
     code, _, err = tellapart("write", "captions.jsonl", "--undo")
     assert code == 1
-    assert err.startswith(f"{photos}/a.jpg.xmp: the file has changed since it was written")
-    assert [path.name for path in photos.glob("*.xmp")] == ["a.jpg.xmp"]
-    assert (photos / "a.jpg.xmp").read_bytes() == theirs
+    assert f"{photos}/b.txt: the file has changed since it was written" in err
+    assert f"{photos}/a.jpg.xmp: has changed since it was written (this is no XMP" in err
+    assert {path: path.read_bytes() for path in photos.iterdir() if path.suffix in (".xmp", ".txt")} == theirs
+
+
+@exiftool
+@pytest.mark.parametrize("kind", ["--xmp", "--in-file"])
+def test_undo_takes_our_texts_out_of_files_that_another_program_changed_since(tellapart, photos, kind):
+    (photos / "d.tif").unlink()
+    for words in ("first", "second"):
+        tellapart("write", captions(photos, words), kind)
+    written = sorted(path for path in photos.iterdir() if (path.suffix == ".xmp") == (kind == "--xmp"))
+    assert len(written) == len(KINDS)
+    command = ["exiftool", "-q", "-overwrite_original", "-XMP-xmp:Rating=5", "-XMP-dc:Title=theirs"]
+    subprocess.run([*command, *written[1:]], check=True)
+    before, changed = tags(photos), contents(photos)
+    code, out, _ = tellapart("write", "captions.jsonl", "--undo", "--dry-run")
+    assert (code, contents(photos)) == (0, changed)
+    assert {tuple(line.split("\t")) for line in out.splitlines()} == {
+        (str(path), "withdraw" if path in written[1:] else "restore") for path in written
+    }
+    code, _, err = tellapart("write", "captions.jsonl", "--undo")
+    assert (code, err) == (
+        0,
+        "1 file as before; 4 changed by others since, without our texts; 0 changes not taken back\n",
+    )
+    after = tags(photos)
+    for path in written[1:]:
+        theirs = {name: value for name, value in before[path.name].items() if name not in WRITTEN}
+        assert after[path.name] == theirs
+        assert theirs["XMP-xmp:Rating"] == 5
+        assert b"<tellapart:" not in path.read_bytes()
+    assert not (photos.parent / "captions.jsonl.journal").exists()
+
+
+@exiftool
+def test_undo_leaves_a_changed_file_where_a_persons_text_had_been_replaced(tellapart, photos):
+    listed({"file": "photos/a.jpg", "caption": "a square"})
+    command = ["exiftool", "-q", "-overwrite_original", photos / "a.jpg"]
+    subprocess.run([*command, "-XMP-dc:Description=by Anna"], check=True)
+    assert tellapart("write", "captions.jsonl", "--in-file", "--replace")[0] == 0
+    subprocess.run([*command, "-XMP-xmp:Rating=5"], check=True)
+    code, _, err = tellapart("write", "captions.jsonl", "--undo")
+    assert code == 1
+    assert "a.jpg: the file has changed since it was written" in err
 
 
 @pytest.mark.parametrize(("there", "option", "written"), [

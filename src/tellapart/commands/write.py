@@ -49,7 +49,9 @@ def parser() -> Parser:
     parser.add_argument("--replace", action="store_true", help="replace texts that people wrote, too")
     parser.add_argument("--dry-run", action="store_true", help="print FILE<TAB>ACTION<TAB>CAPTION and write nothing")
     parser.add_argument(
-        "--undo", action="store_true", help="restore the files as they were; files that changed since are left"
+        "--undo",
+        action="store_true",
+        help="restore the files as they were; of files that changed since, only our texts are taken out",
     )
     return parser
 
@@ -120,12 +122,15 @@ def _undo(path: Path, *, dry_run: bool) -> int:
     with nullcontext() if dry_run else journal.held():
         if dry_run:
             journal.read()
-        restored, problems = journal.undo(captions.shown_by, dry_run=dry_run)
-    for file in restored if dry_run else ():
-        print_row(str(file), "restore")
-    for problem in problems:
+        undone = journal.undo(captions.shown_by, dry_run=dry_run)
+    for name, paths in (("restore", undone.restored), ("withdraw", undone.withdrawn)):
+        for file in paths if dry_run else ():
+            print_row(str(file), name)
+    for problem in undone.problems:
         print_message(problem)
     if not dry_run:
-        count = f"{counted(len(restored), 'file')} as before"
-        print_message(f"{count}; {counted(len(problems), 'change')} not taken back")
-    return 1 if problems else 0
+        parts = [f"{counted(len(undone.restored), 'file')} as before"]
+        if undone.withdrawn:
+            parts.append(f"{len(undone.withdrawn)} changed by others since, without our texts")
+        print_message("; ".join([*parts, f"{counted(len(undone.problems), 'change')} not taken back"]))
+    return 1 if undone.problems else 0

@@ -241,5 +241,7 @@ def undo_writing(job: Job, folder: Path) -> None:
         raise UserError("nothing has been written, so there is nothing to undo.")
     job.begin("restoring", 0)
     with journal.held():
-        restored, problems = journal.undo(Captions(folder / REVIEWED).shown_by)
-    job.result = {"counts": {"restored": len(restored), "failed": len(problems)}, "problems": problems[:_SHOWN]}
+        undone = journal.undo(Captions(folder / REVIEWED).shown_by)
+    counts = {"restored": len(undone.restored), "failed": len(undone.problems)}
+    counts |= {"withdrawn": len(undone.withdrawn)} if undone.withdrawn else {}
+    job.result = {"counts": counts, "problems": undone.problems[:_SHOWN]}

@@ -52,7 +52,7 @@ def _format(data: bytes, file: str) -> Callable[[bytes, str, xmp.Text, xmp.How],
 def _spliced(data: bytes, changes: list[Edit], merged: xmp.Merged) -> xmp.Merged:
     if not merged.edits:
         return xmp.Merged(data, [], merged.kept)
-    return xmp.Merged(edits.apply(data, changes), changes, merged.kept)
+    return replace(merged, data=edits.apply(data, changes), edits=changes)
 
 
 def _only(parts: list[Part], file: str) -> Part | None:

@@ -7,19 +7,21 @@ import binascii
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tellapart import files
 from tellapart.data.media.clips import named_as_clip
 from tellapart.data.media.identity import picture_sha256
 from tellapart.data.media.photos import PHOTO_SUFFIXES
 from tellapart.errors import UserError, unexpected
-from tellapart.writing import edits
+from tellapart.writing import edits, in_file, xmp
 from tellapart.writing.edits import Edit
+from tellapart.writing.packet import BadPacket
+from tellapart.writing.xmp import Merged
 
 _WRITTEN = (".xmp", ".txt", *PHOTO_SUFFIXES)
 
@@ -31,6 +33,13 @@ class Change:
     after: str
     back: list[Edit]  # makes what was there of what was written
     time: int | None  # when what was there had been modified, in nanoseconds
+    replaced: bool  # a person's text
+
+
+class Undone(NamedTuple):
+    restored: list[Path]  # as they were
+    withdrawn: list[Path]  # changed by others since: only our texts were taken out
+    problems: list[str]  # sentences
 
 
 class Journal:
@@ -60,39 +69,46 @@ class Journal:
         """Whether the file is as we left it."""
         return (str(file), _sha256(data)) in self._written
 
-    def change(self, file: Path, before: bytes | None, after: bytes, made: Sequence[Edit]) -> None:
+    def change(self, file: Path, before: bytes | None, made: Merged) -> None:
         """Note it, then make it."""
-        back = [] if before is None else edits.inverse(before, made)
+        back, after = [] if before is None else edits.inverse(before, made.edits), made.data
         time = None if before is None else file.stat().st_mtime_ns
-        change = Change(file, None if before is None else _sha256(before), _sha256(after), back, time)
+        change = Change(file, None if before is None else _sha256(before), _sha256(after), back, time, made.replaced)
         files.append(self.path, _line(change))
         self.changes.append(change)
         self._written.add((str(file), change.after))
         files.replace(file, after)
 
-    def undo(self, captioned: Callable[[Path], bool], *, dry_run: bool = False) -> tuple[list[Path], list[str]]:
-        """Take back all changes, the last first: the files that are as they were, and sentences on the others.
+    def undo(self, captioned: Callable[[Path], bool], *, dry_run: bool = False) -> Undone:
+        """Take back all changes, the last first.
 
         captioned  whether a file is a photo whose caption these are: outside of our roots, only such are believed in
         """
-        stay, problems, done, media = list[Change](), list[str](), dict[Path, None](), _Media(captioned)
+        undone, stay, media = Undone([], [], []), list[Change](), _Media(captioned)
+        files_done, withdrawn = dict[Path, None](), dict[Path, None]()
         for change in reversed(self.changes):
             try:
                 self._check(change, media)
-                if not dry_run:
-                    _take_back(change)
-                done[change.file] = None
+                if change.file in withdrawn or (dry_run and change.file in files_done):
+                    continue
+                if _take_back(change, dry_run=dry_run):
+                    files_done[change.file] = None
+                else:
+                    withdrawn[change.file] = None
             except UserError as error:
                 stay.insert(0, change)
-                problems.append(str(error))
+                undone.problems.append(str(error))
             except Exception as error:
                 stay.insert(0, change)
-                problems.append(str(unexpected(change.file, error)))
+                undone.problems.append(str(unexpected(change.file, error)))
         if not dry_run and stay:
             files.replace(self.path, b"".join(map(_line, stay)))
         elif not dry_run:
             self.path.unlink()
-        return [file for file in done if file not in {change.file for change in stay}], problems
+        left = {change.file for change in stay}
+        undone.restored.extend(file for file in files_done if file not in left and file not in withdrawn)
+        undone.withdrawn.extend(withdrawn)
+        return undone
 
     def _check(self, change: Change, media: _Media) -> None:
         """That it is of a photo that may be written for: the journal may be a stranger's."""
@@ -111,10 +127,12 @@ class Journal:
         try:
             row: dict[str, Any] = json.loads(line)
             back = [Edit(start, end, base64.b64decode(data, validate=True)) for start, end, data in row["back"]]
-            change = Change(Path(row["file"]), row["before"], row["after"], back, row["time"])
+            change = Change(Path(row["file"]), row["before"], row["after"], back, row["time"], row["replaced"])
             if not all(isinstance(place, int) for edit in back for place in edit[:2]):
                 raise ValueError
             if not isinstance(change.after, str) or not isinstance(change.before, str | None):
+                raise ValueError
+            if not isinstance(change.replaced, bool):
                 raise ValueError
             if not isinstance(change.time, int | None) or not 0 <= (change.time or 0) < 1 << 63:
                 raise ValueError
@@ -153,32 +171,63 @@ def _is_media(path: Path) -> bool:
     return path.suffix.lower() in PHOTO_SUFFIXES or named_as_clip(path)
 
 
-def _take_back(change: Change) -> None:
+def _take_back(change: Change, *, dry_run: bool) -> bool:
+    """Whether the file is as it was.  Of one that was changed since, our texts are taken out, and the rest stays."""
     file = change.file
+    files.refuse_link(file)
     files.refuse_shared(file)
     now = files.read_bytes(file) if os.path.lexists(file) else None
     found = None if now is None else _sha256(now)
     if found == change.before:  # it was never made, or has been taken back
-        return
-    before = b"" if now is None else edits.apply(now, change.back)
-    if file.is_symlink() or found != change.after or (change.before is not None and _sha256(before) != change.before):
-        raise UserError(f"{file}: the file has changed since it was written, so it is left as it is.")
-    if _is_media(file) and (change.before is None or picture_sha256(before) != picture_sha256(now or b"")):
+        return True
+    if now is None or found != change.after:
+        after = None if now is None or change.replaced else _without_ours(file, now)
+        if after is None:
+            raise UserError(f"{file}: the file has changed since it was written, so it is left as it is.")
+        if not dry_run:
+            files.replace(file, after)
+        return False
+    before = edits.apply(now, change.back)
+    if change.before is not None and _sha256(before) != change.before:
+        raise UserError(f"{file}: what it was like before is not in the journal, so it is left as it is.")
+    if _is_media(file) and (change.before is None or picture_sha256(before) != picture_sha256(now)):
         raise UserError(f"{file}: `tellapart write` never changed this picture, so it is left as it is.")
-    if change.before is not None:
-        files.replace(file, before)
-        if change.time is not None:
-            os.utime(file, ns=(file.stat().st_atime_ns, change.time))
-        return
+    if not dry_run:
+        _restore(change, before)
+    return True
+
+
+def _restore(change: Change, before: bytes) -> None:
     try:
-        file.unlink()
+        if change.before is None:
+            change.file.unlink()
+            return
+        files.replace(change.file, before)
+        if change.time is not None:
+            os.utime(change.file, ns=(change.file.stat().st_atime_ns, change.time))
     except OSError as error:
-        raise UserError(f"{file}: the file cannot be removed ({error.strerror}).") from None
+        raise UserError(f"{change.file}: the file cannot be restored ({error.strerror}).") from None
+
+
+def _without_ours(file: Path, now: bytes) -> bytes | None:
+    """Without the texts that we wrote and our mark; None where there are none to be seen."""
+    nothing, how = xmp.Text({xmp.DEFAULT: ""}, False, ""), xmp.How(withdraw=True)
+    try:
+        if file.suffix.lower() == ".xmp":
+            merged = xmp.merge(now, nothing, how)
+        elif _is_media(file):
+            merged = in_file.merge(now, str(file), nothing, how)
+        else:
+            return None
+    except BadPacket as error:
+        raise UserError(f"{file}: has changed since it was written ({error}), so it is left as it is.") from None
+    return merged.data if merged.edits else None
 
 
 def _line(change: Change) -> bytes:
     back = [(start, end, base64.b64encode(data).decode("ascii")) for start, end, data in change.back]
     row = {"file": str(change.file), "before": change.before, "after": change.after, "back": back, "time": change.time}
+    row["replaced"] = change.replaced
     return (json.dumps(row) + "\n").encode("ascii")
 
 

@@ -137,7 +137,7 @@ class Writer:
         now = files.read_bytes(planned.target) if os.path.lexists(planned.target) else None
         if now != planned.before:
             raise UserError(f"{planned.target}: the file was changed meanwhile; run the command again.")
-        self.journal.change(planned.target, planned.before, planned.merged.data, planned.merged.edits)
+        self.journal.change(planned.target, planned.before, planned.merged)
 
     def _planned(self, photo: str, place: Path, rows: dict[str, Row]) -> Planned:
         self._check(photo, place, rows.values())
@@ -202,7 +202,7 @@ class Writer:
             return self._plain(before, target, next(iter(text.wanted.values())), how)
         merged = xmp.merge(before or xmp.EMPTY, text, how)
         # A file that is not there, or empty, becomes the whole packet.
-        return merged if before or merged.kept else xmp.Merged(merged.data, [Edit(0, 0, merged.data)])
+        return merged if before or merged.kept else replace(merged, edits=[Edit(0, 0, merged.data)])
 
     def _plain(self, before: bytes | None, target: Path, caption: str, how: xmp.How) -> xmp.Merged:
         there, data = (before or b"").strip(), (caption + "\n").encode("utf-8")

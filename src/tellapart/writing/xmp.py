@@ -13,7 +13,7 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
@@ -65,6 +65,7 @@ class Merged:
     data: bytes
     edits: list[Edit] = field(default_factory=list)  # that make `data` of what was there; none: it stays as it is
     kept: list[str] = field(default_factory=list)  # properties with a person's text
+    replaced: bool = False  # a person's text
 
 
 @dataclass(frozen=True)
@@ -72,12 +73,14 @@ class How:
     """What is known beside the packet.
 
     replace  a person's text, too
+    withdraw put nothing there, but take away what we wrote, also for a person
     ours     fingerprints of texts that we wrote of this photo, into whichever file
     kept     where else a person's text of the photo is: then ours goes nowhere
     summed   the packet is in a file with a check sum, which is renewed: that is why the packet itself forbids changes
     """
 
     replace: bool = False
+    withdraw: bool = False
     ours: frozenset[str] = frozenset()
     kept: tuple[str, ...] = ()
     summed: bool = False
@@ -110,22 +113,23 @@ def merge(before: bytes, text: Text, how: How = _ALONE) -> Merged:
     data, encoding, mark = decoded(before)
     root = parse(data)
     home = _description(root)
-    if home is None and not how.kept:  # rdf:RDF without any: one is put there first
+    if home is None and not how.kept and not how.withdraw:  # rdf:RDF without any: one is put there first
         filled = apply(data, [_first_description(root)])
         merged = merge(filled, text, how)
         if not merged.edits:
             return Merged(before, [], merged.kept)
-        return _whole(before, mark + merged.data.decode("utf-8").encode(encoding), merged.kept)
-    edits, kept = _Merge(root, home, text, how).edits() if home else ([], list(how.kept))
+        whole = _whole(before, mark + merged.data.decode("utf-8").encode(encoding), merged.kept)
+        return replace(whole, replaced=merged.replaced)
+    edits, kept, replaced = _Merge(root, home, text, how).edits() if home else ([], list(how.kept), False)
     if not edits:
         return Merged(before, [], kept)
     if root.is_read_only and not how.summed:
         raise BadPacket('the XMP says that it must not be changed (end="r")')
     after = apply(data, edits)
     if encoding != "utf-8":
-        return _whole(before, mark + after.decode("utf-8").encode(encoding), kept)
+        return replace(_whole(before, mark + after.decode("utf-8").encode(encoding), kept), replaced=replaced)
     moved = [Edit(edit.start + len(mark), edit.end + len(mark), edit.data) for edit in edits]
-    return Merged(mark + after, moved, kept)
+    return Merged(mark + after, moved, kept, replaced)
 
 
 def noted(packet: bytes, *, by_hand: bool) -> frozenset[str]:
@@ -246,11 +250,14 @@ class _Merge:
         self._mark = _read_mark(self._mark_elements)
         self._ours = set[str]()  # fingerprints of our texts that will be in the packet
 
-    def edits(self) -> tuple[list[Edit], list[str]]:
-        if not self._how.replace:
-            ours = self._how.ours | self._mark.replaceable(self._text.by_hand)
-            if kept := list(dict.fromkeys([*_of_people(self._descriptions, ours), *self._how.kept])):
-                return _withdrawn(self._descriptions, self._mark.replaceable(by_hand=False)), kept
+    def edits(self) -> tuple[list[Edit], list[str], bool]:
+        """Changes, where a person's text stays, and whether one is replaced."""
+        if self._how.withdraw:
+            return _withdrawn(self._descriptions, self._mark.texts), [], False
+        ours = self._how.ours | self._mark.replaceable(self._text.by_hand)
+        people = list(dict.fromkeys([*_of_people(self._descriptions, ours), *self._how.kept]))
+        if people and not self._how.replace:
+            return _withdrawn(self._descriptions, self._mark.replaceable(by_hand=False)), people, False
         edits, new = list[Edit](), list[str]()
         for prefix in FIELDS:
             changed, added = self._field(prefix)
@@ -267,7 +274,7 @@ class _Merge:
                 new.append(written)
         if new:
             edits.append(_at_end(self._home, "".join(f"\n   {one}" for one in new)))
-        return edits, []
+        return edits, [], bool(people)
 
     def _field(self, prefix: str) -> tuple[list[Edit], str]:
         """Changes of a property, and the property if it is new."""

@@ -262,7 +262,7 @@ async function write(body) {
       $("written").textContent = `${job.state}: ${job.done} of ${job.total}`;
     }
     if (job.error) return void ($("written").textContent = job.error);
-    const names = { write: job.result.dry_run ? "to write" : "written", keep: "keep a person's text", withdraw: "keep a person's text, and lose ours", unchanged: "unchanged", restored: "as before", failed: "failed" };
+    const names = { write: job.result.dry_run ? "to write" : "written", keep: "keep a person's text", withdraw: "keep a person's text, and lose ours", unchanged: "unchanged", restored: "as before", withdrawn: "changed since, without our texts", failed: "failed" };
     const said = Object.entries(job.result.counts).map(([name, count]) => `${count} ${names[name] || name}`);
     const lines = [...(job.result.failed || []).map((one) => `${one.file}: ${one.reason}`), ...(job.result.problems || []),
       ...(job.result.dry_run ? job.result.files.map((one) => `${one.file}: ${one.action}: ${one.caption}`) : [])];
