@@ -42,5 +42,148 @@ def test_our_encoders_keep_their_promise(name):
 
 @pytest.mark.parametrize("name", READERS)
 def test_our_readers_keep_their_promise(name):
-    for check in readers.CHECKS:
-        check(readers.Case(name, None))
+    readers.says_what_is_wrong(readers.Case(name, None))
+
+
+GOOD = {
+    "captioner": CAPTIONER,
+    "encoder": ENCODER,
+    "reward": """
+import torch
+from tellapart.rewards import Reward
+from tellapart.rewards.registry import REWARDS, RewardEntry
+
+def build(context):
+    def reward(captions):
+        lengths = [len(text.split()) for text in context.texts(captions)]
+        return Reward(-torch.tensor(lengths).float())
+    return reward
+
+REWARDS["mine"] = RewardEntry("few words", build)
+""",
+    "measure": """
+from tellapart.metrics.measures import MEASURES
+from tellapart.metrics.measures.measure import Measure, Score
+from tellapart.metrics.statistics import mean_of
+MEASURES["Mine"] = Measure(
+    (Score("Mine", "questions"),), lambda inputs: mean_of("Mine", [text.endswith("?") for text in inputs.texts]), ()
+)
+""",
+    "reader": """
+from tellapart.data.examples import DataSet, check, folder_of
+from tellapart.data.readers import READERS, Entry
+from tellapart.files import read_text
+
+def read(source, photos=None):
+    captions = {}
+    for line in read_text(source).splitlines():
+        name, _, caption = line.partition("\\t")
+        captions.setdefault(name, []).append(caption)
+    records = ({"id": name, "file": name, "captions": own} for name, own in captions.items())
+    examples, problems = check(records, source=source, folder=photos or folder_of(source))
+    return DataSet(source.stem, examples, problems=problems)
+
+READERS["mine"] = Entry(__name__, "pairs")
+""",
+}
+WRONG = {  # what is wrong: (of which, right, wrong, what is said)
+    "it forgets the photo": ("captioner", "return memory\n", "return (torch.zeros_like(memory[0]),)\n", "`step` says"),
+    "it sees later words": (
+        "captioner",
+        "every = torch.stack",
+        "every = outputs[-1] + torch.stack",
+        "No word sees a later",
+    ),
+    "it mixes photos": ("captioner", "(self.photo(mean_region", "(self.mix(mean_region", "do not affect each other"),
+    "a weight is not used": (
+        "captioner",
+        "super().__init__()",
+        "super().__init__(); self.idle = nn.Linear(2, 2)",
+        "idle",
+    ),
+    "it counts padding": ("captioner", "mean_region(*inputs", "(lambda v, m: v.mean(1))(*inputs", "Padding of regions"),
+    "no start": ("captioner", "def start(", "def begin(", "no method 'start'"),
+    "features by the batch": (
+        "encoder",
+        "Features(grid,",
+        "Features(grid - grid.mean(0),",
+        "do not depend on the others",
+    ),
+    "features by chance": (
+        "encoder",
+        "Features(grid,",
+        "Features(grid + torch.rand_like(grid),",
+        "same features again",
+    ),
+    "features the other way round": (
+        "encoder",
+        "Features(grid,",
+        "Features(grid.transpose(1, 2),",
+        "must have the shape",
+    ),
+    "features too large": ("encoder", "Features(grid,", "Features(grid * 1e6,", "half precision"),
+    "one identity": ("encoder", 'config.identity | {"', '{"', "settings"),
+    "a tensor": (
+        "reward",
+        "return Reward(-torch.tensor(lengths).float())",
+        "return -torch.tensor(lengths)",
+        "a Reward, not",
+    ),
+    "one for all": ("reward", "lengths).float()", "lengths).float().sum()[None]", "(12,), not (1,)"),
+    "it fails": ("reward", "text.split()", "text.split()[0]", "IndexError"),
+    "rewards by place": ("reward", "(lengths)", "([*range(len(lengths))])", "order of the captions"),
+    "rewards by chance": ("reward", "(lengths)", "(lengths) * torch.rand(1)", "same reward again"),
+    "it counts width": ("reward", "(lengths)", "(lengths) + captions.words.shape[1]", "More places"),
+    "measure by place": ("measure", "[text.endswith", "[n * text.endswith", "order of the photos"),
+    "measure of nothing": ("measure", 'mean_of("Mine"', 'mean_of("Yours"', "names the scores Mine"),
+    "a reader of anything": ("reader", "read_text(source)", "source.read_text()", "UnicodeDecodeError"),
+    "a reader of lists": (
+        "reader",
+        "return DataSet(source.stem, examples, problems=problems)",
+        "return examples",
+        "a DataSet",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", GOOD)
+def test_a_plugin_that_is_right_passes(load, tellapart, tmp_path, what):  # noqa: F811
+    load(GOOD[what])
+    source = tmp_path / "pairs.tsv"
+    source.write_text("a.jpg\ta dog\nb.jpg\ta cat\n")
+    code, out, _ = tellapart("check", source)
+    assert code == 0, out
+    assert out.startswith(f"{what} ")
+    assert "checks passed" in out
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_plugin_that_is_wrong_fails_the_check_that_is_about_it(load, tellapart, case, tmp_path):  # noqa: F811
+    what, right, wrong, says = WRONG[case]
+    code = GOOD[what].replace(right, wrong)
+    assert code != GOOD[what]
+    if "self.mix" in code:
+        code = code.replace(
+            "    def encode(",
+            "    def mix(self, x):\n        return self.photo(x) + self.photo(x).mean(0)\n\n    def encode(",
+        )
+    load(code.replace("for text in inputs.texts", "for n, text in enumerate(inputs.texts)"))
+    (tmp_path / "pairs.tsv").write_text("a.jpg\ta dog\n")
+    exit_code, out, err = tellapart("check", tmp_path / "pairs.tsv")
+    assert exit_code == 1, out + err
+    assert says in out
+    assert "checks passed" not in out
+    assert all(line.startswith(f"{what} ") for line in out.splitlines())
+
+
+def test_a_reward_that_depends_on_its_batch_is_told_so(load, tellapart):  # noqa: F811
+    load(GOOD["reward"].replace("(lengths).float()", "(lengths).float().softmax(0)"))
+    code, out, _ = tellapart("check")
+    assert code == 0
+    assert "depends on the captions of its own photo alone" in out
+
+
+def test_without_a_plugin_there_is_nothing_to_check(tellapart):
+    code, _, err = tellapart("check")
+    assert code == 2
+    assert "--plugin" in err

@@ -15,7 +15,7 @@ from tellapart.protocols import Check
 _CAPTIONS = {
     "bus": ["a red bus on a street", "two buses by a house"],
     "dog": ["a dog runs", "a dog runs over the grass"],
-    "cat": ["a cat sleeps on a red sofa", "is that a cat?"],
+    "cat": ["is that a cat?", "a cat sleeps on a red sofa"],
     "nothing": ["", "a photo of a photo of"],
     "cake": ["people eat cake and cake and cake", "five people around a table with a cake on it"],
     "sea": ["a boat", "blue water; a boat"],

@@ -32,7 +32,7 @@ class Case:
 def reads_its_source(case: Case) -> None:
     """It makes a data set of its source, which other commands take."""
     if case.source is None:
-        return
+        raise UserError("name a file that it reads (tellapart check SOURCE), to see what it makes of it.")
     made = READERS[case.name].load()(case.source, case.photos)
     assert made.examples, "; ".join(made.problems[:3]) or "no photo of it can be used"
     with tempfile.TemporaryDirectory() as folder:
