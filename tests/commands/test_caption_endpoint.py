@@ -49,6 +49,29 @@ def test_of_several_captions_one_of_the_same_photo_is_chosen(
     assert len(server.requests) == asked
 
 
+def test_a_photo_whose_second_question_went_wrong_is_told_apart_by_the_next_run(
+    tellapart, serve, coloured_photos, small_retriever, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("tellapart.captioning.endpoint.run.Run._pause", lambda *_: None)
+    broken = {"red"}
+
+    def behave(request, colour):
+        is_second = len(request["messages"][0]["content"]) > 2
+        return (500, b"busy", {}) if is_second and colour in broken else ["a photo"] * request.get("n", 1)
+
+    server, out, photos = serve(behave), tmp_path / "out.jsonl", list(coloured_photos.values())
+    arguments = ("--endpoint", server.url, "--endpoint-model", "eyes", "--retriever", small_retriever, "--out", out)
+    command = ("caption", *photos, "--among", *photos, *arguments)
+    assert tellapart(*command)[0] == 1
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row.get("error") for row in rows] == ["the server answers 500 (busy)", *[None] * 5]
+    broken.clear()
+    server.requests.clear()
+    assert tellapart(*command)[0] == 0
+    assert all("caption" in json.loads(line) for line in out.read_text().splitlines())
+    assert len(server.requests) == 2  # its first caption was kept
+
+
 def test_a_server_that_is_not_there_is_one_sentence(tellapart, coloured_photos, monkeypatch):
     monkeypatch.setattr("tellapart.captioning.endpoint.run.Run._pause", lambda *_: None)
     arguments = ("--endpoint", "http://127.0.0.1:9", "--endpoint-model", "eyes")

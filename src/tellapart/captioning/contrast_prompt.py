@@ -85,6 +85,9 @@ class Contrast:
         shown = {i: places for i, places in zip(numbers, confused, strict=True) if places}
         questions = {i: self._question(proposed[i], places, known) for i, places in shown.items()}
         for i, answer in zip(questions, self.ask(list(questions.values())) if questions else (), strict=True):
+            if answer.may_pass:  # the next run may tell it apart
+                proposed[i] = Proposed(answer.file, error=answer.error)
+                continue
             good = self._usable(proposed[i], answer.captions, seen[proposed[i].sha256])
             proposed[i] = replace(proposed[i], candidates=_once([*proposed[i].candidates, *map(Candidate, good)]))
         return proposed

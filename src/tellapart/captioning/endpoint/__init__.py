@@ -40,6 +40,7 @@ class ServerCaptions:
     captions: list[str] = field(default_factory=list)  # the likeliest first, then samples, each once
     error: str = ""
     sha256: str = ""  # of the photo's bytes
+    may_pass: bool = False  # the server gave no answer, and may give one to the next run
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,8 @@ class Run:
             if isinstance(outcome, Failure):
                 if outcome.kind in _FOR_EVERY_PHOTO and not has_captions and not self._is_over_budget:
                     raise UserError(f"{self.endpoint.url}: {outcome.reason}.")
-                return ServerCaptions(file, error=outcome.reason)
+                may_pass = outcome.kind not in ("refused", "rubbish", "useless", "ended")
+                return ServerCaptions(file, error=outcome.reason, may_pass=may_pass)
             has_captions = has_captions or not outcome.error
             return outcome
 
