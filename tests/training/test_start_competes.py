@@ -1,5 +1,6 @@
 """The model that a run starts from competes with what becomes of it; who never beats it says so and exits 1."""
 
+import html
 import json
 
 import pytest
@@ -8,6 +9,7 @@ import yaml
 from safetensors.torch import load_file
 from torch import nn
 
+import tellapart as package
 from tellapart.objectives import StepResult
 from tellapart.recipe import Recipe, ValidationConfig, WatchConfig
 from tellapart.training.loop import fit
@@ -115,6 +117,15 @@ def test_the_command_exits_with_1_and_captions_with_the_start(tellapart, small_w
     lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     shown = {line["step"]: line["val/CIDEr-D"] for line in lines if "val/CIDEr-D" in line}
     assert max(shown, key=shown.get) == 0  # as `compare` has it
+
+
+def test_python_tells_it_too(small_world, uninterrupted, tmp_path):
+    overrides = {"init_from": uninterrupted, "optim.lr": 10, "validation.metric": "CIDEr-D", "max_steps": 3}
+    run = package.train(small_world / "recipe.yaml", out=tmp_path / "run", overrides=overrides)
+    assert run.fault.startswith("no validation was better than the start (CIDEr-D ")
+    assert run.fault in html.unescape(run._repr_html_())
+    again = package.train(small_world / "recipe.yaml", out=tmp_path / "run", overrides=overrides, resume=True)
+    assert again.fault == run.fault
 
 
 def test_a_stage_at_fault_holds_up_what_uses_it_and_nothing_else(tellapart, small_world, tmp_path):

@@ -28,6 +28,7 @@ class TrainedRun:
     recipe    the whole recipe that it was trained by
     position  how far it came, why it ended, and which validation was the best
     problems  a sentence for each photo or caption that could not be used
+    fault     a sentence if it never got better than its start, or its captions collapsed; the command exits with 1
     """
 
     folder: Path
@@ -41,7 +42,7 @@ class TrainedRun:
 
     @property
     def fault(self) -> str:
-        """A sentence if the run never was better than its start, or its captions collapsed; otherwise empty."""
+        """See the class; mostly empty."""
         return self.position.fault(self.recipe.validation.metric)
 
     @property
