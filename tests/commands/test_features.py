@@ -245,6 +245,17 @@ def test_attributes_of_imported_regions_are_a_noisy_or_over_the_regions_of_each_
         assert {words[-count:][word] for word in ids[rows[i], :2]} == {"grass", SUBJECTS[i % 4]}
 
 
+def test_a_tagger_of_imported_regions_is_evaluated(tagger, world, tellapart, photo_folder, tmp_path, own_cache):
+    """Of 4 photos with a subject each, every subject is found; the other words are in all captions."""
+    given = json.loads((world / "data.json").read_text())
+    images = [image | {"file": str(photo_folder / f"{image['id'] - 8}.png")} for image in given["images"][8:]]
+    (tmp_path / "data.json").write_text(json.dumps(given | {"images": images}))
+    arguments = ("--data", tmp_path / "data.json", "--split", "val", "--features", world / "features")
+    code, out, err = tellapart("evaluate", tagger, *arguments)
+    assert code == 0, err
+    assert "mAP 100.0" in out
+
+
 def test_attributes_of_regions_that_were_imported_anew_are_not_taken_for_those_of_before(
     tagger, world, tellapart, tmp_path
 ):
