@@ -258,9 +258,9 @@ class _Events:
             status = os.fstat(handle)
             self.synced[status.st_ino] = status.st_size
 
-        def noted_append(path: Path, data: bytes) -> None:
+        def noted_append(path: Path, data: bytes, **how: bool) -> None:
             self._happens(f"append {path}", str(path), data)
-            append(path, data)
+            append(path, data, **how)
 
         os.fsync, files.append = noted_fsync, noted_append
         sys.addaudithook(self._hook)
@@ -331,7 +331,7 @@ def _replace_in_place() -> None:
     """A file is written over, where a new one should take its place in one step."""
     from tellapart import files
 
-    def in_place(path: Path, data: bytes) -> int:
+    def in_place(path: Path, data: bytes, by_user: bool) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666)
         half = len(data) // 2
@@ -382,9 +382,9 @@ def _change_first() -> None:
 
     usual = Journal.change
 
-    def change_first(self: Any, file: Path, before: Any, after: bytes, made: Any) -> None:
-        files.replace(file, after)
-        usual(self, file, before, after, made)
+    def change_first(self: Any, file: Path, before: Any, made: Any) -> None:
+        files.replace(file, made.data)
+        usual(self, file, before, made)
 
     Journal.change = change_first  # type: ignore[method-assign]
 

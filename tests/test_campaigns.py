@@ -100,6 +100,7 @@ def test_every_command_is_asked_whether_it_turns_to_the_network():
         ("load", "--count", "8"),
         ("resources", "--count", "12", "--only", "broken"),
         ("network", "--only", "models,serve"),
+        ("links", "--count", "3", "--only", "write"),
     ],
     ids=lambda request_: request_[0],
 )
