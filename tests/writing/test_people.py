@@ -93,6 +93,17 @@ def test_a_text_in_a_tiff_keeps_ours_out_of_its_sidecar(tellapart, folder, field
 
 
 @exiftool
+@pytest.mark.parametrize("field", ["XMP-dc:Description", "EXIF:ImageDescription"])
+def test_a_text_in_a_heic_or_raw_photo_keeps_ours_out_of_its_sidecar(tellapart, folder, field):
+    pytest.importorskip("pi_heif", reason="tellapart[heic]")
+    shutil.copy(Path(__file__).parent.parent / "golden" / "quadrants.heic", folder / "a.heic")
+    picture().save(folder / "b.tif")
+    by_exiftool(f"-{field}={MINE}", folder / "a.heic", folder / "b.tif")
+    (folder / "b.tif").rename(folder / "b.dng")
+    nothing_of_ours(tellapart, folder, "--xmp", " in a.heic)")
+
+
+@exiftool
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_text_in_a_sidecar_keeps_ours_out_of_all_fields_and_of_the_photo(tellapart, folder, kind):
     for name in ("a.jpg", "b.jpg"):
