@@ -13,6 +13,9 @@ DATED = ("log.md",)  # says what was there on its day
 OWN = (
     "brief.py",
     "my_captioner.py",
+    "my_encoder.py",
+    "my_judge.py",
+    "my_overlap.py",
     "my_measure.py",
     "my_reader.py",
     "my_reward.py",

@@ -20,6 +20,7 @@ from tellapart.__main__ import COMMANDS
 from tellapart.captioners import CAPTIONERS
 from tellapart.commands.train import asked
 from tellapart.data.readers import READERS
+from tellapart.encoders import ENCODERS
 from tellapart.metrics.measures import MEASURES
 from tellapart.rewards.registry import REWARDS
 
@@ -75,9 +76,10 @@ def test_what_is_run_elsewhere_is_on_a_page_and_has_its_tests():
 @pytest.fixture
 def follow(home, tellapart, small_model, monkeypatch):
     """Do what a page says, from its beginning to its end."""
-    monkeypatch.setattr(MEASURES, "_lines", dict(MEASURES._lines))
     monkeypatch.setattr(plugins, "loaded", [])
-    tables = [(table, dict(table)) for table in (CAPTIONERS, READERS, REWARDS)]
+    for table in (CAPTIONERS, ENCODERS, MEASURES, READERS, REWARDS):
+        monkeypatch.setattr(table, "_lines", dict(table._lines))
+        monkeypatch.setattr(table, "added", dict(table.added))
 
     def run(line):
         words = shlex.split(line, comments=True)[1:]
@@ -108,9 +110,6 @@ def follow(home, tellapart, small_model, monkeypatch):
                 json.loads(block.code)
 
     yield follow
-    for table, before in tables:  # what plugins added is gone again
-        table.clear()
-        table.update(before)
     MEASURES.__dict__.pop("home", None)
     for module in [name for name in sys.modules if name.startswith("tellapart_plugin_")]:
         del sys.modules[module]

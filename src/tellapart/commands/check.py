@@ -80,5 +80,5 @@ def _checked(
     if failed := list(failures([can_be_made], name)):
         return 0, failed, []
     failed = list(failures(checks, cases[0]))
-    notes = [] if failed or what != "reward" else list(failures(rewards.NOTES, cases[0]))
-    return len(checks) - len(failed), failed, notes
+    notes = () if failed else {"reward": rewards.NOTES, "reader": readers.NOTES}.get(what, ())
+    return len(checks) - len(failed), failed, list(failures(notes, cases[0]))

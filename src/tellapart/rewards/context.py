@@ -111,6 +111,10 @@ class RewardContext:
         rows = zip(sampled.words.tolist(), sampled.mask.sum(1).tolist(), strict=True)
         return [self.vocabulary.decode(words[:length]) for words, length in rows]
 
+    def files(self, sampled: SampledCaptions) -> list[Path]:
+        """(N,) the file of each caption's photo"""
+        return [self.data.examples[photo].file for photo in sampled.photos.tolist()]
+
     def factors(self, reward: str) -> Tensor:
         """(P,) what the recipe multiplies the reward with for each photo"""
         of_sets = self.config.dataset_weights[reward]

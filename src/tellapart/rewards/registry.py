@@ -47,7 +47,8 @@ Need = Literal["image_retriever", "text_retriever", "look_alikes", "references",
 Needs = Callable[[RewardsConfig], frozenset[Need]]
 
 
-def _asks(*needs: Need) -> Needs:
+def asks(*needs: Need) -> Needs:
+    """What a reward needs, whatever the recipe."""
     return lambda config: frozenset(needs)
 
 
@@ -256,7 +257,7 @@ def _gd_asks(config: RewardsConfig) -> frozenset[Need]:
     return frozenset({"image_retriever", "look_alikes"} if config.weight_by_closeness else {"image_retriever"})
 
 
-_REFERENCES = _asks("references")
+_REFERENCES = asks("references")
 
 REWARDS: Table[RewardEntry] = Table(
     "reward",
@@ -277,12 +278,12 @@ REWARDS: Table[RewardEntry] = Table(
         "gd_neighbour": RewardEntry(
             "R_H: minus the hinge loss against the most similar photo (GLD)",
             lambda m: HardNeighbour(m.image_retriever, m.nearest, m.config.margin),
-            _asks("image_retriever"),
+            asks("image_retriever"),
         ),
         "gd_batch": RewardEntry(
             "R_B: minus the hinge losses against the photos and captions of the batch (Luo et al.)",
             lambda m: InBatch(m.image_retriever, m.config.margin),
-            _asks("image_retriever"),
+            asks("image_retriever"),
         ),
         "ld": RewardEntry(
             "CIDEr-D, and for each word a reward for the rare n-grams that it is in (R_LD; GLD, Eqs. 9-10)",
@@ -297,17 +298,17 @@ REWARDS: Table[RewardEntry] = Table(
         "geg_avg": RewardEntry(
             "similarity of caption and photo minus its mean over the photo's look-alikes (G_avg; GEG, Eq. 3)",
             partial(_gap, "average"),
-            _asks("image_retriever", "look_alikes"),
+            asks("image_retriever", "look_alikes"),
         ),
         "geg_min": RewardEntry(
             "similarity of caption and photo minus its maximum over the photo's look-alikes (G_min; GEG, Eq. 4)",
             partial(_gap, "hardest"),
-            _asks("image_retriever", "look_alikes"),
+            asks("image_retriever", "look_alikes"),
         ),
         "similarity": RewardEntry(
             "similarity of caption and photo (ER, GEG)",
             _in_turn(lambda m, retriever: OwnSimilarity(retriever)),
-            _asks("image_retriever"),
+            asks("image_retriever"),
         ),
         "log_probability": RewardEntry(
             "log-probability of the photo among those of the batch, or its look-alikes, given the caption (DiscriTune)",
@@ -322,27 +323,27 @@ REWARDS: Table[RewardEntry] = Table(
         "hard_positives": RewardEntry(
             "log-probability of the least similar view of the photo among the photos of the batch (RRG)",
             lambda m: HardPositives(m.image_retriever, m.views(m.config.positives), m.config.scale or None),
-            _asks("image_retriever"),
+            asks("image_retriever"),
         ),
         "image_rank": RewardEntry(
             "rank of the photo in its data set by the image retriever, bounded",
             lambda m: BoundedRank(m.image_retriever, m.config.rank_base),
-            _asks("image_retriever"),
+            asks("image_retriever"),
         ),
         "text_rank": RewardEntry(
             "rank of the photo in its data set by the text retriever, bounded",
             lambda m: BoundedRank(m.reader, m.config.rank_base),
-            _asks("text_retriever", "references"),
+            asks("text_retriever", "references"),
         ),
         "reference_gap": RewardEntry(
             "CIDEr-D against the photo's references minus that against the look-alikes' references",
             lambda m: ReferenceGap(m.consensus("CIDEr-D"), m.look_alikes[:, : m.config.group_size]),
-            _asks("look_alikes", "references"),
+            asks("look_alikes", "references"),
         ),
         "retrieved": RewardEntry(
             "similarity of the retrieved photos to each other and to the caption's photo (CIM)",
             lambda m: Retrieved(m.image_retriever),
-            _asks("image_retriever"),
+            asks("image_retriever"),
         ),
         "faithful": RewardEntry(
             "share of content words that are in the references (H)",
@@ -352,7 +353,7 @@ REWARDS: Table[RewardEntry] = Table(
         "objects": RewardEntry(
             "named objects that the recipe's detector sees less those that it does not, as a share of those named",
             lambda m: Objects(m.objects, m.vocabulary),
-            _asks("detector"),
+            asks("detector"),
         ),
         "preference": RewardEntry(
             "log-probability that people prefer the caption to those they liked, learned from their reviews",
