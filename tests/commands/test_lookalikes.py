@@ -442,14 +442,3 @@ def test_a_file_name_that_is_not_utf_8_has_a_link_too(lookalikes, folder, tmp_pa
     code, _, _ = lookalikes(folder, "--out", tmp_path / "sheet.html")
     assert code == 0
     assert "photos/caf%E9.png" in (tmp_path / "sheet.html").read_text()
-
-
-def test_help_names_the_thresholds_that_the_embedded_retriever_has(capsys):
-    from tellapart.neighbours.thresholds import ALIKE_ABOVE
-
-    embedded = vectors.source(None)
-    with pytest.raises(SystemExit):
-        __main__.main(["lookalikes", "--help"])
-    text = " ".join(capsys.readouterr().out.split())
-    assert f"as measured for the encoder, {embedded.duplicates_above:g} for the embedded one" in text
-    assert f"as measured for the retriever, {ALIKE_ABOVE[embedded.sha256, 'image']:g} for the embedded one" in text

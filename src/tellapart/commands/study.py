@@ -52,9 +52,9 @@ def _overview() -> Parser:
     return parser
 
 
-def _new(arguments: list[str]) -> int:
+def _new_parser() -> Parser:
     from tellapart.study.design import DISTRACTORS, KINDS
-    from tellapart.study.making import Plan, make
+    from tellapart.study.making import Plan
 
     plan = Plan(KINDS[0])
     parser = Parser(
@@ -112,9 +112,14 @@ def _new(arguments: list[str]) -> int:
         "--completion-code", metavar="CODE", help="shown at the end, as Prolific asks for (default: random)"
     )
     parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
-    request = parser.parse_args(arguments)
+    return parser
+
+
+def _new(arguments: list[str]) -> int:
+    request = _new_parser().parse_args(arguments)
 
     from tellapart.neighbours.vectors import source
+    from tellapart.study.making import CONSENT, Plan, make
 
     plan = Plan(
         request.kind,
@@ -125,7 +130,7 @@ def _new(arguments: list[str]) -> int:
         request.catch,
         request.seed,
         request.title,
-        files.read_text(request.consent, most=1 << 20) if request.consent else plan.consent,
+        files.read_text(request.consent, most=1 << 20) if request.consent else CONSENT,
         request.completion_code,
         request.near_duplicates,
     )
