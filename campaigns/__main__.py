@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from campaigns import fuzz, kill, links, load, network, report, resources
+from campaigns import fuzz, kill, links, load, network, pages, report, resources
 from campaigns.report import Row
 
 # name: the campaign, and how much it does if nothing else is asked for
@@ -20,6 +20,7 @@ CAMPAIGNS: dict[str, tuple[Callable[..., Iterator[Row]], int, str]] = {
     "resources": (resources.run, 1000, "files"),
     "network": (network.run, 100, "commands"),
     "links": (links.run, 100, "links"),
+    "pages": (pages.run, 1000, "pages"),
 }
 
 

@@ -254,20 +254,30 @@ def bare_sidecars() -> None:
 
 
 def pages(folder: Path) -> None:
-    text = '---\ntitle: A\nimage: a.jpg\n---\n# A\n\n![](a.jpg) ![old][r] <img src="b.jpg">\n\n`![](c.jpg)`\n\n'
-    html = "<!doctype html><title>A</title><img src=a.jpg><img alt='' src='b.jpg'>"
+    text = '---\ntitle: A\nimage: a.jpg\nalt: photo\n---\n# A\n\n![](a.jpg) ![old][r] <img src="b.jpg">'
+    text += "\n\n`![](c.jpg)`\n\n"
+    html = "<!doctype html><title>A</title><img src=a.jpg><img alt='' src='b.jpg'>{% if x %}<p>{% endif %}"
     html += '<img alt="photo" src="c.jpg"><!-- <img> -->'
-    _write(folder, a_md=text + '[r]: c.jpg "t"\n', b_html=html)
+    mdx = "import a from 'b'\n\n# A\n\n<Title/> ![](a.jpg)\n\n{a ? <img src='b.jpg' /> : `c`}\n"
+    toml = '+++\nimage = "a.jpg"\nalt = "photo"\n[b]\nimage = "b.jpg"\n+++\n'
+    xml = '<html xmlns="http://www.w3.org/1999/xhtml"><body><title/><img src="b.jpg"/></body></html>'
+    _write(folder, a_md=text + '[r]: c.jpg "t"\n', b_html=html, c_mdx=mdx, d_md=toml, e_xhtml=xml)
 
 
 def read_page(path: Path) -> None:
-    """What is written into a page can be taken out again."""
-    from tellapart.writing import alt, edits
+    """Alt texts are put in, and what was said to hold changes nothing else."""
+    from tellapart.writing import alt
+    from tellapart.writing.pages import PageText
 
     for page in alt.read_pages(path.parent):
-        for image, _ in page.wanted:
-            page.describe(image, "a dog")
-        assert edits.apply(page.after, edits.inverse(page.data, page.edits)) == page.data, "it cannot be undone"
+        for image in page.text.images:
+            if not image.fixed and image.alt != "":
+                page.describe(image, "a dog")
+        page.check()
+        again = PageText(page.after.decode("utf-8", "surrogateescape"), path.suffix)
+        texts = [image.alt for image in again.images]
+        assert len(texts) == len(page.text.images), "other images"
+        assert texts.count("a dog") >= len(page.changes), "a text is missing"
 
 
 def journals(folder: Path) -> None:

@@ -9,6 +9,7 @@ from campaigns import fuzz, network
 from campaigns.__main__ import CAMPAIGNS
 from campaigns.kinds import KINDS
 
+from support import browser
 from tellapart.__main__ import COMMANDS
 
 ROOT = Path(__file__).parent.parent
@@ -101,6 +102,9 @@ def test_every_command_is_asked_whether_it_turns_to_the_network():
         ("resources", "--count", "12", "--only", "broken"),
         ("network", "--only", "models,serve"),
         ("links", "--count", "3", "--only", "write"),
+        pytest.param(
+            ("pages", "--count", "100"), marks=pytest.mark.skipif(browser.CHROMIUM is None, reason="needs Chromium")
+        ),
     ],
     ids=lambda request_: request_[0],
 )

@@ -73,10 +73,10 @@ def main(arguments: list[str] | None = None) -> int:
             return 1
 
 
-def _written(error: UnicodeError) -> tuple[bytes, int]:
+def _written(error: UnicodeError) -> tuple[str | bytes, int]:
     """A file name need not be UTF-8, and is printed as it is; what the output's encoding lacks, as \\xfc or \\u732b."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
+    if not isinstance(error, UnicodeEncodeError):  # whoever stands in for the terminal reads it again
+        return codecs.lookup_error("surrogateescape")(error)
     written = b""
     for character in error.object[error.start : error.end]:
         is_byte = "\udc80" <= character <= "\udcff"

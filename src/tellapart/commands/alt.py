@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 def parser() -> Parser:
     parser = Parser(
         "alt",
-        "Find the images of HTML and Markdown pages that have no alt text, or one that `tellapart lint` flags,\n"
+        'Find the images of HTML and Markdown pages that have no alt text, a file\'s name or "image",\n'
         "and describe them: told apart from the other images of the page, in at most 125 characters.\n"
         "Prints a diff.  With --write the pages are changed, in nothing but the alt texts.\n"
-        'Decorative images (alt="", role="presentation") are left alone.  Images by URL, outside of the folder\n'
-        "or missing are named; nothing is fetched.\n"
-        "Exit 1: some images need an alt text and got none.",
+        'A text that a person wrote stays; only "Photo of" before it is cut.  Images in links and buttons, logos,\n'
+        "charts, dividers, pages in other languages, templates and what else is not sure are named and left to you.\n"
+        "Exit 1: a page or an image could not be read.",
         "tellapart alt site/ --write",
     )
     parser.add_argument("site", metavar="SITE", type=Path, help="a folder with pages, images and further folders")
@@ -43,7 +43,8 @@ def main(arguments: list[str]) -> int:
 
     from tellapart.writing.alt import describe, read_pages
 
-    pages = list(read_pages(request.site, request.ignore))
+    skipped: list[str] = []
+    pages = list(read_pages(request.site, request.ignore, skipped))
     if any(page.wanted for page in pages):
         from tellapart.captioning.captioner import load
         from tellapart.captioning.rerank import RerankConfig
@@ -54,15 +55,18 @@ def main(arguments: list[str]) -> int:
         describe(pages, captioner, retriever, RerankConfig())
     changed = 0
     for page in pages:
-        if page.edits:
+        page.check()
+        if page.changes:
             _show(page)
             if not request.write or _write(page):
-                changed += len(page.edits)
-    problems = [problem for page in pages for problem in page.problems]
-    for problem in problems:
-        print_message(problem)
+                changed += len(page.changes)
+    left = [line for page in pages for line in page.left]
+    problems = [line for page in pages for line in page.problems]
+    for line in [*skipped, *(page.unseen for page in pages if page.unseen), *left, *problems]:
+        print_message(line)
     done = "written" if request.write else "to write (--write changes the pages)"
-    print_message(f"{len(pages)} pages; {changed} alt texts {done}; {len(problems)} left without")
+    failed = f"; {len(problems)} not read or written" if problems else ""
+    print_message(f"{len(pages)} pages; {changed} alt texts {done}; {len(left)} left to you{failed}")
     return 1 if problems else 0
 
 

@@ -1,33 +1,56 @@
-"""Alt texts for the images of a site: those that have none, or one that lint flags, told apart within their page.
+"""Alt texts for the images of a site: those that have none are captioned, told apart within their page.
 
-Images by URL, outside of the folder or missing are named and left; nothing is fetched.
+A text that a person wrote stays: what `lint` flags in it is said, and "Photo of" before it is cut.  Pictures that a
+caption does not fit, and whatever is not sure to be an image in a page's own text, are named and left.  Images by URL
+or outside of the folder are left too; nothing is fetched.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections import defaultdict
 from collections.abc import Collection as Names
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import torch
+
 from tellapart import files
-from tellapart.captioning.captioner import PhotoCaptioner, see
+from tellapart.captioning.captioner import PhotoCaptioner
 from tellapart.captioning.chatter import caption_in
-from tellapart.captioning.rerank import Collection, RerankConfig, rerank
+from tellapart.captioning.rerank import Collection, PhotoVectors, RerankConfig, part_of, rerank
 from tellapart.data.captions import Proposed
 from tellapart.decoding.search import Search
-from tellapart.errors import UserError
-from tellapart.lint import faults, shared_captions
+from tellapart.errors import BadPhoto, UserError
+from tellapart.lint import caption_words, faults, shared_captions
+from tellapart.retrievers.embeddings import embed_photos
 from tellapart.retrievers.retriever import Retriever
-from tellapart.writing import edits
-from tellapart.writing.edits import Edit
-from tellapart.writing.pages import HTML_SUFFIXES, MARKDOWN_SUFFIXES, PageImage, images, line_of
+from tellapart.writing import alt_texts, graphics, templates
+from tellapart.writing.pages import (
+    HTML_SUFFIXES,
+    MARKDOWN_SUFFIXES,
+    Change,
+    PageImage,
+    PageText,
+    language_problem,
+)
 
-MOST_BYTES = 8 << 20  # of a page
+MOST_BYTES = 4 << 20  # of a page
 _ROOTS = ("", "static", "public", "assets", "content")  # where site generators have what a page calls /images/a.jpg
+_BUILT = {  # what generators write, and the files beside it that say which generator it is
+    "_site": ("_config.yml", "_config.yaml", "_config.toml", ".eleventy.js", "eleventy.config.*"),
+    "public": ("hugo.toml", "hugo.yaml", "hugo.json", "config.toml", "gatsby-config.*"),
+    "site": ("mkdocs.yml",),
+    "build": ("docusaurus.config.*",),
+    "dist": ("astro.config.*", "vite.config.*"),
+    "out": ("next.config.*",),
+    "_build": ("conf.py", "_toc.yml"),
+    "book": ("book.toml",),
+}
 
 
 @dataclass
@@ -36,86 +59,167 @@ class Page:
     data: bytes
     images: list[tuple[PageImage, str]] = field(default_factory=list)  # with their files
     wanted: list[tuple[PageImage, str]] = field(default_factory=list)  # those that need an alt text
-    problems: list[str] = field(default_factory=list)
-    edits: list[Edit] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)  # what is for a person to decide
+    unseen: str = ""  # what seems to be an image, but is in code and the like
+    problems: list[str] = field(default_factory=list)  # what could not be read or written
+    changes: list[Change] = field(default_factory=list)
 
-    @property
-    def text(self) -> str:
-        return _text(self.data)
+    @cached_property
+    def text(self) -> PageText:
+        return PageText(self.data.decode("utf-8", "surrogateescape"), self.path.suffix.lower())
 
     @property
     def after(self) -> bytes:
-        return edits.apply(self.data, self.edits)
+        return self.text.after(self.changes).encode("utf-8", "surrogateescape")
 
-    def note(self, image: PageImage, reason: str) -> None:
-        self.problems.append(f"{self.path}: line {line_of(self.text, image.start)}: {image.source}: {reason}")
+    def sentence(self, place: int, what: str, reason: str) -> str:
+        return f"{self.path}: line {self.text.line_of(place)}: {what}: {reason}"
+
+    def leave(self, image: PageImage, reason: str) -> None:
+        self.left.append(self.sentence(image.start, image.source or "an image", reason))
 
     def describe(self, image: PageImage, alt: str) -> None:
-        start, end = (len(_bytes(self.text[:place])) for place in (image.start, image.end))
-        written = image.written(alt)
-        if image.form == "value" and start == end and self.data[start - 1 : start] in b":=":
-            written = f" {written}"
-        self.edits.append(Edit(start, end, written.encode("utf-8")))
+        self.changes.append(Change.of(image, alt, self.text.text))
+
+    def check(self) -> None:
+        """Only changes that change their alt texts and nothing else are kept."""
+        held = self.text.holding(self.changes)
+        for change in self.changes:
+            if change not in held:
+                self.leave(change.image, "an alt text put here would change more of the page")
+        self.changes = held
 
 
-def read_pages(site: Path, ignore: Names[str] = ()) -> Iterator[Page]:
-    """The pages of a site, with what of their images needs an alt text.  ignore: rules of lint"""
-    if not files.is_folder(site):
-        raise UserError(f"{site}: this is not a folder.")
-    root = files.real(site)
-    for path in sorted(_pages(site)):
-        if not files.real(path).is_relative_to(root):
+class _Site:
+    """Which files a site's images are, and whether a caption may fit them: each is looked at once."""
+
+    def __init__(self, root: Path):
+        self.root = root
+        self._suspicions: dict[str, tuple[str, str]] = {}
+
+    def file(self, source: str, page: Path) -> tuple[str, str, str]:
+        """An image's file, absolute; or why a person has to decide, or why it cannot be read."""
+        try:
+            parts = urlsplit(source)
+            name = unquote(parts.path)
+            if parts.scheme or parts.netloc or not name:
+                return "", "is not a file of the site, and nothing is fetched", ""
+            starts = [self.root / one for one in _ROOTS] if name.startswith("/") else [files.real(page).parent]
+            places = [files.real(start / name.lstrip("/")) for start in starts]
+        except ValueError:
+            return "", "is not the name of a file", ""
+        inside = [place for place in places if place.is_relative_to(self.root)]
+        if not inside:
+            return "", "is outside the folder", ""
+        place = next((str(place) for place in inside if files.is_file(place)), "")
+        return place, "", "" if place else "there is no such file"
+
+    def suspicion(self, file: str) -> tuple[str, str]:
+        """Why a person has to decide, or why it cannot be read."""
+        if file not in self._suspicions:
+            try:
+                self._suspicions[file] = graphics.suspicion(file), ""
+            except (BadPhoto, UserError) as error:
+                self._suspicions[file] = "", str(error).removeprefix(f"{file}: ")
+        return self._suspicions[file]
+
+
+def read_pages(folder: Path, ignore: Names[str] = (), skipped: list[str] | None = None) -> Iterator[Page]:
+    """The pages of a site, with what of their images needs an alt text.
+
+    ignore   rules of lint
+    skipped  gets the folders that are left out, and why
+    """
+    if not files.is_folder(folder):
+        raise UserError(f"{folder}: this is not a folder.")
+    site = _Site(files.real(folder))
+    for path in sorted(_pages(folder, [] if skipped is None else skipped)):
+        if not files.real(path).is_relative_to(site.root):
             continue  # a link to a page outside
-        page = Page(path, files.read_bytes(path, most=MOST_BYTES))
-        if b"\0" in page.data:
+        page = Page(path, b"")
+        try:
+            page.data = files.read_bytes(path, most=MOST_BYTES)
+        except UserError as error:
+            page.problems.append(str(error))
+        if b"\0" in page.data or re.search(rb"\x1b[$(]", page.data):
             page.problems.append(f"{path}: the page is not text in UTF-8 or another encoding of single bytes.")
         else:
-            _find_faults(page, root, ignore)
+            _judge(page, site, ignore)
         yield page
 
 
-def _pages(site: Path) -> Iterator[Path]:
+def _pages(site: Path, skipped: list[str]) -> Iterator[Path]:
     for folder, folders, names in os.walk(site):
         folders[:] = [name for name in folders if not name.startswith(".") and name != "node_modules"]
+        for name in sorted(folders):
+            marks = [mark for mark in _BUILT.get(name, ()) if any(True for _ in Path(folder).glob(mark))]
+            if marks and (name != "public" or marks != ["config.toml"] or files.is_folder(Path(folder, "content"))):
+                folders.remove(name)
+                skipped.append(
+                    f"{Path(folder, name)}: is what a generator builds ({marks[0]} is beside it), and left out"
+                )
         yield from (Path(folder, n) for n in names if Path(n).suffix.lower() in HTML_SUFFIXES + MARKDOWN_SUFFIXES)
 
 
-def _find_faults(page: Page, root: Path, ignore: Names[str]) -> None:
-    found = [one for one in images(page.text, page.path.suffix.lower()) if not one.is_template]
-    located = {id(one): _file(one.source, page.path, root) for one in found}
-    page.images = [(one, place) for one in found if os.path.isabs(place := located[id(one)])]  # noqa: PTH117
-    texts = {f"{place} {number}": [one.alt] for number, (one, place) in enumerate(page.images) if one.alt}
+def _judge(page: Page, site: _Site, ignore: Names[str]) -> None:
+    located = [(image, *site.file(image.source, page.path)) for image in page.text.images]
+    page.images = [(image, file) for image, file, _, _ in located if file]
+    texts = {f"{file} {number}": [image.alt] for number, (image, file) in enumerate(page.images) if image.alt}
     contents = {name: name.rpartition(" ")[0] for name in texts}
     shared = {alt for group in shared_captions(texts, contents=contents) for alt in group.captions.values()}
-    for one in found:
-        place = located[id(one)]
-        broken = [] if one.alt is None else faults(one.alt, one.source)
-        broken += ["shared"] if one.alt is not None and " ".join(one.alt.split()) in shared else []
-        if one.alt is not None and not set(broken) - set(ignore):
+    language = language_problem(page.text, page.path.name)
+    for image, file, elsewhere, failed in located:
+        if image.alt == "{}" or image.alt == "" or (image.left == "decorative" and not image.alt):
             continue
-        if not os.path.isabs(place):  # noqa: PTH117
-            page.note(one, place)
-        elif one.fixed:
-            page.note(one, one.fixed)
+        if image.alt is not None and not alt_texts.is_filler(image.alt, image.source):
+            _judge_text(page, image, shared, ignore, language)
+        elif image.alt is not None and (rules := faults(image.alt, image.source)) and set(rules) <= set(ignore):
+            continue
+        elif reason := image.fixed or image.left or language or elsewhere:
+            page.leave(image, reason)
         else:
-            page.wanted.append((one, place))
+            suspicion, failed = ("", failed) if failed else site.suspicion(file)
+            if failed:
+                page.problems.append(page.sentence(image.start, image.source, failed))
+            elif suspicion:
+                page.leave(image, suspicion)
+            else:
+                page.wanted.append((image, file))
+    page.left += [page.sentence(*note) for note in page.text.notes]
+    if page.text.unseen:
+        lines = sorted({page.text.line_of(place) for place in page.text.unseen})
+        some = ", ".join(map(str, lines[:8])) + (", ..." if len(lines) > 8 else "")
+        page.unseen = (
+            f"{page.path}: line {some}: what looks like images in code, comments, scripts or templates is left"
+        )
 
 
-def _file(source: str, page: Path, root: Path) -> str:
-    """An image's file, absolute, or why there is none."""
-    try:
-        parts = urlsplit(source)
-        name = unquote(parts.path)
-        if parts.scheme or parts.netloc or not name:
-            return "is not a file of the site, and nothing is fetched"
-        starts = [root / one for one in _ROOTS] if name.startswith("/") else [files.real(page).parent]
-        places = [files.real(start / name.lstrip("/")) for start in starts]
-    except ValueError:
-        return "is not the name of a file"
-    inside = [place for place in places if place.is_relative_to(root)]
-    if not inside:
-        return "is outside the folder"
-    return next((str(place) for place in inside if files.is_file(place)), "there is no such file")
+def _judge_text(page: Page, image: PageImage, shared: Names[str], ignore: Names[str], language: str) -> None:
+    """A person's text: "Photo of" is cut, the rest is said."""
+    assert image.alt is not None
+    rules = alt_texts.complaints(image.alt, image.source)
+    rules += ["shared"] if " ".join(image.alt.split()) in shared else []
+    rules = [rule for rule in rules if rule not in ignore]
+    if "opening" in rules and not image.fixed and not language and (change := _cut(page.text.text, image)):
+        page.changes.append(change)
+        rules = [rule for rule in rules if rule != "opening"]
+    if rules:
+        page.leave(image, f'"{" ".join(image.alt.split())[:60]}": {", ".join(rules)}')
+
+
+def _cut(text: str, image: PageImage) -> Change | None:
+    """The change that takes "Photo of" off, and leaves the rest as it is written."""
+    assert image.alt is not None
+    start = image.start + (text[image.start : image.start + 1] in "\"'")
+    length, rest = alt_texts.opening(text[start : image.end]), image.alt[alt_texts.opening(image.alt) :]
+    if not length or len(rest) == len(image.alt) or not caption_words(rest) or alt_texts.is_filler(rest, image.source):
+        return None
+    first = text[start + length]
+    if first != rest[0]:
+        return None
+    if first.isascii() and image.alt.lstrip()[0].isupper():
+        first = first.upper()
+    return Change(image, start, start + length + 1, first, first + rest[1:])
 
 
 def describe(pages: Sequence[Page], captioner: PhotoCaptioner, retriever: Retriever, how: RerankConfig) -> None:
@@ -125,34 +229,68 @@ def describe(pages: Sequence[Page], captioner: PhotoCaptioner, retriever: Retrie
     proposed = {
         one.file: one for one in captioner.propose(every, search, samples=how.samples, temperature=how.temperature)
     }
+    beside = dict.fromkeys(place for page in pages if page.wanted for _, place in page.images)
+    good = [place for place in beside if place not in proposed or not proposed[place].error]
+    chooser = _Chooser(retriever, good, how)
     for page in pages:
-        good = [place for _, place in page.images if place not in proposed or not proposed[place].error]
-        collection = Collection.of(retriever, list(dict.fromkeys(good))) if page.wanted and good else None
         keep = {id(image) for image, _ in page.wanted}
-        taken: dict[str, str] = {_plain(one.alt): at for one, at in page.images if one.alt and id(one) not in keep}
+        taken = {_plain(one.alt) for one, _ in page.images if one.alt and id(one) not in keep}
         of_file: dict[str, str] = defaultdict(str)
+        group = frozenset(place for _, place in page.images)
         for image, place in page.wanted:
-            alt, why = of_file[place], proposed[place].error
-            if not alt and not why and collection is not None:
-                alt = of_file[place] = _chosen(proposed[place], collection, retriever, how, set(taken))
-                why = "no caption tells it apart from the other images of the page and passes lint"
-            if alt:
-                taken[_plain(alt)] = place
-                page.describe(image, alt)
+            if why := proposed[place].error:
+                page.problems.append(page.sentence(image.start, image.source, why))
+                continue
+            alt = of_file[place] or chooser.chosen(proposed[place], group, frozenset(taken))
+            of_file[place] = alt
+            is_text = image.form in ("markdown", "value") and not alt.isascii()
+            if not alt:
+                page.leave(image, "no caption tells it apart from the other images of the page and passes lint")
+            elif is_text and re.search("[\udc80-\udcff]", page.text.text):
+                page.leave(image, "its alt text would need letters that the page's encoding may not have")
             else:
-                page.note(image, why)
+                taken.add(_plain(alt))
+                page.describe(image, alt)
 
 
-def _chosen(
-    proposed: Proposed, collection: Collection, retriever: Retriever, how: RerankConfig, taken: set[str]
-) -> str:
-    """The best caption by itself and among the page's photos, as an alt text; nothing if none will do."""
-    texts = [(one, _alt_text(one.text)) for one in proposed.candidates]
-    fitting = [replace(one, text=alt) for one, alt in texts if not faults(alt) and _plain(alt) not in taken]
-    if not fitting:
-        return ""
-    (caption,) = rerank([replace(proposed, candidates=fitting)], see(retriever, [proposed.file]), collection, how)
-    return caption.text
+class _Chooser:
+    """Captions of a site's photos, each among those of a page; photos are seen once."""
+
+    def __init__(self, retriever: Retriever, photos: Sequence[str], how: RerankConfig):
+        self._retriever, self._how = retriever, how
+        if retriever.sees != "photos":
+            raise UserError(f"the retriever {retriever.name!r} knows photos by their references and sees none.")
+        self._embedded = embed_photos(retriever, photos)
+        self._place = {file: place for place, file in enumerate(self._embedded.files)}
+        self._chosen: dict[tuple[str, frozenset[str], frozenset[str]], str] = {}
+
+    def chosen(self, proposed: Proposed, group: frozenset[str], taken: frozenset[str]) -> str:
+        """The best caption by itself and among the page's photos, as an alt text; nothing if none will do."""
+        key = proposed.file, group, taken
+        if key not in self._chosen:
+            self._chosen[key] = self._choose(proposed, group, taken)
+        return self._chosen[key]
+
+    def _choose(self, proposed: Proposed, group: frozenset[str], taken: frozenset[str]) -> str:
+        texts = [(one, _alt_text(one.text)) for one in proposed.candidates]
+        fitting = [
+            replace(one, text=alt)
+            for one, alt in texts
+            if not faults(alt) and _plain(alt) not in taken and not templates.IN_SOURCE.search(alt)
+        ]
+        if not fitting or proposed.file not in self._place:
+            return ""
+        places = sorted(self._place[file] for file in group if file in self._place)
+        collection = Collection(self._retriever, part_of(self._embedded, places))
+        place = self._place[proposed.file]
+        features = None if self._embedded.features is None else torch.from_numpy(self._embedded.features[place])
+        photo = PhotoVectors(
+            torch.from_numpy(self._embedded.vectors[place]).to(self._retriever.device),
+            None if features is None else features.to(self._retriever.device),
+        )
+        ours = replace(proposed, candidates=fitting)
+        (caption,) = rerank([ours], {proposed.sha256: photo}, collection, self._how)
+        return caption.text
 
 
 def _alt_text(caption: str) -> str:
@@ -162,11 +300,3 @@ def _alt_text(caption: str) -> str:
 
 def _plain(text: str) -> str:
     return " ".join(text.casefold().split()).strip(".")
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "surrogateescape")  # any bytes come back as they were
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
