@@ -32,9 +32,13 @@ def test_a_diff_first_and_then_only_alt_texts_change(tellapart, site):
     before = {path.name: path.read_bytes() for path in site.iterdir()}
     request = ("alt", site)
     code, out, err = tellapart(*request)
-    assert (code, err) == (0, "2 pages; 4 alt texts to write (--write changes the pages); 0 left to you\n")
+    assert (code, err.splitlines(True)[-1]) == (
+        0,
+        "2 pages; 4 alt texts to write (--write changes the pages); 0 left to you\n",
+    )
     assert {path.name: path.read_bytes() for path in site.iterdir()} == before
-    assert tellapart(*request, "--write") == (0, out, "2 pages; 4 alt texts written; 0 left to you\n")
+    code, again, err = tellapart(*request, "--write")
+    assert (code, again, err.splitlines()[-1]) == (0, out, "2 pages; 4 alt texts written; 0 left to you")
     html, markdown = (site / "index.html").read_bytes(), (site / "a.md").read_bytes()
     first, second, third, again = re.findall(rb'alt="([^"]+)"', html)
     assert third == b"Two red buses on a street"
@@ -44,7 +48,10 @@ def test_a_diff_first_and_then_only_alt_texts_change(tellapart, site):
         assert f"+{text.decode()}" in out or text.decode() in out
     assert re.sub(rb' alt="[^"]+"', b"", html) == re.sub(rb' alt="[^"]+"', b"", before["index.html"])
     assert re.sub(rb"!\[.+?\]\(4", b"![](4", markdown) == before["a.md"]
-    assert tellapart(*request)[2] == "2 pages; 0 alt texts to write (--write changes the pages); 0 left to you\n"
+    assert (
+        tellapart(*request)[2].splitlines(True)[-1]
+        == "2 pages; 0 alt texts to write (--write changes the pages); 0 left to you\n"
+    )
 
 
 FOUNDER = (
@@ -79,7 +86,9 @@ def test_what_a_person_wrote_stays(tellapart, site, text, after, said):
     code, out, err = tellapart("alt", site, "--write")
     assert code == 0
     assert [page.read_text(), notes.read_text()] == [one.replace(text, after) if after else one for one in before]
-    assert err.count(said) == (err.count("\n") - 1 if said else err.count(said))
+    notes_of_pages = [line for line in err.splitlines()[:-1] if str(site) in line]
+    assert all(said in line for line in notes_of_pages)
+    assert bool(notes_of_pages) == bool(said)
     assert bool(out) == bool(after)
 
 
@@ -104,7 +113,7 @@ def test_pictures_that_a_caption_does_not_fit_are_named(tellapart, tmp_path):
     before = (site / "a.html").read_bytes()
     code, out, err = tellapart("alt", site, "--write")
     assert (code, out, (site / "a.html").read_bytes()) == (0, "", before)
-    lines = err.splitlines()
+    lines = [line for line in err.splitlines() if line.startswith((str(site), "1 page"))]
     assert [line.split(": ")[2] for line in lines[:-1]] == names
     assert [line.split(": line ")[1].split(":")[0] for line in lines[:-1]] == [str(n + 1) for n in range(len(names))]
     assert "7 left to you" in lines[-1]
