@@ -63,7 +63,7 @@ def test_questions_are_answered_as_they_are_shown_and_a_bot_is_too_fast_whatever
             body = {"person": person, "trial": trial.id, "response": trial.photos[0], "rt": 5000}
             return ask(address, "/api/answers", body)
 
-        assert answer(trials[1]) == (409, {"error": "this question is not the next one."})
+        assert answer(trials[1]) == (409, {"error": "this question has not been asked yet; load the page again."})
         for count, trial in enumerate(trials, start=1):
             state = answer(trial)
             assert (state[0], state[1]["done"]) == (200, count)

@@ -89,9 +89,9 @@ def app(study: Study, folder: Path, answers: Answers) -> FastAPI:
         if wrong := why_wrong(study.kind, trial, request.response):
             return sorry(422, wrong)
         done = answers.answered(person.id)
-        if trial != next((one for one in study.sessions[person.session] if one.id not in done), trial):
-            # shown before, and answered; or else not shown yet
-            return state(person) if trial.id in done else sorry(409, "this question is not the next one.")
+        following = next((one.id for one in study.sessions[person.session] if one.id not in done), None)
+        if trial.id not in {following, *done}:
+            return sorry(409, "this question has not been asked yet; load the page again.")
         answers.add(Answer(person.id, trial.id, request.response, request.rt))
         return state(person)  # only now: the answer is on the disk
 
