@@ -2,29 +2,18 @@
 
 import http.client
 import json
-import os
 import signal
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from serving.reviewer import Reviewer, until
 from support import browser
 from support.postgresql import option, remove
 from support.web import Address, ask, running
 from tellapart.serving.database import NAME, Photos
-
-UNTIL = """new Promise((done, failed) => {{
-  const last = Date.now() + 300000;
-  const look = () => ({}) ? done(true) : Date.now() < last ? setTimeout(look, 20) : failed(Error('still not: ' + {}));
-  look();
-}})"""
-
-
-def until(condition):
-    return UNTIL.format(condition, json.dumps(condition))
 
 
 def decide(address, photo, review, **more):
@@ -153,31 +142,6 @@ def test_no_decision_that_was_acknowledged_is_lost_by_a_kill(serve, captioned, p
         assert all(int(stored[id].split()[2]) > int(acknowledged[id].split()[2]) for id in later)
         acknowledged |= {id: stored[id] for id in later}
     assert len(acknowledged) >= 3
-
-
-class Reviewer:
-    """A person at the page: clicks and keys."""
-
-    def __init__(self, page):
-        self.page = page
-
-    def key(self, key, code=None, **more):
-        for kind in ("keyDown", "keyUp"):
-            text = {"text": key} if len(key) == 1 and kind == "keyDown" and not more else {}
-            self.page.call("Input.dispatchKeyEvent", type=kind, key=key, code=code or key, **text, **more)
-
-    def type(self, text):
-        self.page.call("Input.insertText", text=text)
-
-    def until(self, condition):
-        self.page.run(until(condition))
-
-    def text(self, selector):
-        return self.page.run(f"document.querySelector({json.dumps(selector)}).textContent")
-
-    def screenshot(self, name):
-        if shots := os.environ.get("SCREENSHOTS"):
-            self.page.screenshot(Path(shots) / f"{name}.png")
 
 
 @pytest.fixture

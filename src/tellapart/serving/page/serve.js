@@ -3,7 +3,9 @@
 // when the server has answered, and one that is sent again changes nothing.
 const $ = (id) => document.getElementById(id);
 const PAGE = 60, REVIEWS = { approved: "approved", rejected: "rejected", edited: "edited", "": "not reviewed" };
-let shown = [], total = 0, group = null, decisions = [], known = -1, busy = false, asked = 0;
+let shown = [], total = 0, group = null, decisions = [], known = -1, asked = 0;
+let turn = Promise.resolve(), sent = Promise.resolve(), unsent = 0;
+const drafts = new Map(), renewed = new Map(); // texts that are not saved, by photo; versions after decisions of this page
 
 function make(tag, properties = {}, ...children) {
   const made = Object.assign(document.createElement(tag), properties);
@@ -85,7 +87,7 @@ function card(photo) {
     make("p", { className: "caption" }, ...words(photo)), make("p", { className: photo.review || "note" }, REVIEWS[photo.review]),
     make("p", { className: "file" }, photo.file));
   button.dataset.id = photo.id;
-  button.addEventListener("click", () => trying(() => open(photo.id, true)));
+  button.addEventListener("click", () => act(() => trying(() => open(photo.id, true))));
   return button;
 }
 
@@ -104,11 +106,29 @@ function follow() { // the list shows the photo
 // The photo
 
 async function open(id, focus = false) {
-  const found = await ask(`api/photos/${id}`);
-  group = found;
+  group = await ask(`api/photos/${id}`);
   draw(focus);
-  const place = shown.findIndex((one) => one.id === id);
-  if (place >= 0 && place + 2 >= shown.length && shown.length < total) await more();
+  ahead();
+}
+
+function show(photo) { // at once; its look-alikes come when they come
+  group = { photo, look_alikes: [], near_duplicates: [], waiting: true };
+  draw(true);
+  ahead();
+  const asking = group;
+  trying(async () => {
+    const found = await ask(`api/photos/${photo.id}`);
+    if (group !== asking) return; // the person has gone on
+    const changed = found.photo.version !== photo.version;
+    group = found;
+    if (changed && !drafts.has(photo.id)) draw();
+    else fill();
+  });
+}
+
+function ahead() {
+  const place = shown.findIndex((one) => one.id === group.photo.id);
+  if (place >= 0 && place + 2 >= shown.length && shown.length < total) trying(more);
 }
 
 function empty() {
@@ -125,30 +145,26 @@ function empty() {
 
 function draw(focus) {
   const photo = group.photo;
-  const text = make("textarea", { id: "caption", value: photo.caption, rows: 2, maxLength: 2000 });
-  const box = make("div", { className: "picture" }, picture(photo, "large"));
+  const text = make("textarea", { id: "caption", value: drafts.get(photo.id) ?? photo.caption, rows: 2, maxLength: 2000 });
+  text.addEventListener("input", () => {
+    if (text.value.trim() === group.photo.caption) drafts.delete(photo.id);
+    else drafts.set(photo.id, text.value); // until it is saved, or dropped by a click
+    unsaved();
+  });
   const heading = make("h2", { tabIndex: -1, id: "name" }, photo.file);
-  const state = make("p", { id: "review", className: photo.review || "note" }, REVIEWS[photo.review]);
-  if (photo.original) state.append(make("span", { className: "note" }, ` · before: ${photo.original}`));
   const button = (name, label, key, work) => {
     const made = make("button", { type: "button", id: name, className: name === "approve" ? "go" : "" }, label, " ", make("kbd", {}, key));
-    made.addEventListener("click", () => work());
+    made.addEventListener("click", () => act(work));
     return made;
   };
-  const alike = group.look_alikes.length > 0;
-  const parts = [heading, box, alike || !photo.caption ? make("p", { className: "caption", id: "marked" }, ...words(photo)) : "",
-    make("ul", { className: "findings" }, ...photo.findings.map((one) => make("li", {}, one.meaning))),
-    make("label", { htmlFor: "caption" }, "Caption"), text,
+  $("photo").replaceChildren(heading, make("div", { className: "picture" }, picture(photo, "large")),
+    make("p", { className: "caption", id: "marked" }), make("ul", { className: "findings" }),
+    make("label", { htmlFor: "caption" }, "Caption"), text, make("p", { id: "unsaved", className: "note" }),
     make("div", { className: "line" }, button("approve", "Approve", "a", () => decide("approved")),
       button("reject", "Reject", "r", () => decide("rejected")), button("save", "Save edit", "Ctrl Enter", () => decide("edited")),
-      button("previous", "Previous", "k", () => step(-1)), button("next", "Next", "j", () => step(1))), state];
-  for (const [title, note, others] of [
-    ["Beside its look-alikes", "Marked: words that no other caption here has.", alike ? [photo, ...group.look_alikes] : []],
-    ["Nearly the same picture", "These may share the caption.", group.near_duplicates]])
-    if (others.length) parts.push(make("h2", {}, title), make("p", { className: "note" }, note),
-      make("ul", { className: "group" }, ...others.map((one) => make("li", {}, card(one)))));
-  if (photo.caption && !alike && !group.near_duplicates.length) parts.push(make("p", { className: "note" }, "No other photo of the folder looks like this one."));
-  $("photo").replaceChildren(...parts);
+      button("previous", "Previous", "k", () => step(-1)), button("next", "Next", "j", () => step(1))),
+    make("p", { id: "review" }), make("div", { id: "alike" }));
+  fill();
   mark();
   follow();
   if (focus && document.activeElement !== $("search")) { // who has begun to type there stays there
@@ -157,41 +173,93 @@ function draw(focus) {
   }
 }
 
+function fill() { // what is known of the photo beside its picture and what a person types
+  const photo = group.photo, alike = group.look_alikes.length > 0;
+  $("marked").hidden = !alike && Boolean(photo.caption);
+  $("marked").replaceChildren(...words(photo));
+  $("photo").querySelector(".findings").replaceChildren(...photo.findings.map((one) => make("li", {}, one.meaning)));
+  $("review").className = photo.review || "note";
+  $("review").replaceChildren(REVIEWS[photo.review], ...(photo.original ? [make("span", { className: "note" }, ` · before: ${photo.original}`)] : []));
+  unsaved();
+  const parts = [];
+  for (const [title, note, others] of [
+    ["Beside its look-alikes", "Marked: words that no other caption here has.", alike ? [photo, ...group.look_alikes] : []],
+    ["Nearly the same picture", "These may share the caption.", group.near_duplicates]])
+    if (others.length) parts.push(make("h2", {}, title), make("p", { className: "note" }, note),
+      make("ul", { className: "group" }, ...others.map((one) => make("li", {}, card(one)))));
+  if (photo.caption && !parts.length && !group.waiting) parts.push(make("p", { className: "note" }, "No other photo of the folder looks like this one."));
+  $("alike").replaceChildren(...parts);
+}
+
+function unsaved() {
+  const photo = group.photo, note = $("unsaved");
+  note.hidden = !drafts.has(photo.id);
+  if (note.hidden || note.firstChild) return;
+  const drop = make("button", { type: "button", id: "drop" }, "Drop it");
+  drop.addEventListener("click", () => {
+    drafts.delete(photo.id);
+    draw(true);
+  });
+  note.replaceChildren("This text is not saved yet. ", drop);
+}
+
+// What a person does, in its order: a key that comes while another is at work waits for it.  Decisions do not keep a
+// person waiting: the next photo is there at once, and they are sent one after the other.
+
+function act(work) {
+  turn = turn.then(work).catch((error) => { $("message").textContent = error.message; });
+}
+
 async function decide(review) {
-  if (!group || busy) return;
+  if (!group) return;
   const photo = group.photo, typed = $("caption").value, changed = typed.trim() !== photo.caption;
   if (review !== "rejected" && !typed.trim()) return void ($("message").textContent = "A caption needs a word.");
-  busy = true;
-  await trying(async () => {
-    const body = { version: photo.version, review: review === "rejected" || changed ? review : "approved" };
-    if (changed && review !== "rejected") body.caption = typed;
-    let answer;
-    try {
-      answer = await ask(`api/photos/${photo.id}`, "PATCH", body);
-    } catch (error) {
-      if (error.code === 409) await open(photo.id);
-      throw error;
+  $("message").textContent = "";
+  const body = { review: review === "rejected" || changed ? review : "approved" };
+  if (changed && review !== "rejected") {
+    body.caption = typed;
+    drafts.delete(photo.id);
+  }
+  unsent += 1;
+  sent = sent.then(() => send(photo, body));
+  await step(1, true);
+}
+
+async function send(photo, body) {
+  let version = photo.version; // or what decisions of this page have made of it meanwhile
+  while (renewed.has(version)) version = renewed.get(version);
+  try {
+    const answer = await ask(`api/photos/${photo.id}`, "PATCH", { ...body, version });
+    if (answer.decision) {
+      decisions.push(answer.decision);
+      if (answer.photo.version !== version) renewed.set(version, answer.photo.version);
     }
-    if (answer.decision) decisions.push(answer.decision);
     tell(`${photo.file}: ${REVIEWS[answer.photo.review]}`);
     replace(answer.photo);
-    await counts();
-    await step(1, true);
-  });
-  busy = false;
+  } catch (error) {
+    if (body.caption !== undefined && !drafts.has(photo.id)) drafts.set(photo.id, body.caption); // nobody types it again
+    const again = make("button", { type: "button" }, "Look at it again"), line = make("li", {}, `${photo.file}: ${error.message} `, again);
+    again.addEventListener("click", () => act(async () => {
+      await open(photo.id, true);
+      line.remove();
+    }));
+    $("failed").append(line);
+    if (group && group.photo.id === photo.id) await trying(() => open(photo.id));
+  }
+  unsent -= 1;
+  if (!unsent) await trying(counts);
 }
 
 async function undo() {
-  if (busy) return;
-  busy = true;
+  await sent; // of what is under way, the last is meant
   await trying(async () => {
     const answer = await ask("api/undo", "POST", { decision: decisions.pop() ?? null });
+    renewed.delete(answer.photo.version); // it is that of before
     tell(`${answer.photo.file}: undone, ${REVIEWS[answer.photo.review]}`);
     replace(answer.photo);
     await counts();
     await open(answer.photo.id, true);
   });
-  busy = false;
 }
 
 function replace(photo) {
@@ -199,13 +267,22 @@ function replace(photo) {
   if (place < 0) return;
   shown[place] = photo;
   $("photos").children[place].replaceChildren(card(photo));
+  if (!group || group.photo.id !== photo.id) return;
+  group.photo = { ...photo, words: group.photo.caption === photo.caption ? group.photo.words : photo.words };
+  if (!drafts.has(photo.id)) $("caption").value = photo.caption;
+  fill();
+  mark();
 }
 
 async function step(by, decided = false) {
-  const place = shown.findIndex((one) => group && one.id === group.photo.id);
-  const next = place < 0 ? shown[0] : shown[place + by];
-  if (next) await trying(() => open(next.id, true));
-  else if (decided && group) await trying(() => open(group.photo.id, true));
+  const at = () => shown.findIndex((one) => group && one.id === group.photo.id);
+  if (at() >= 0 && at() + by >= shown.length && shown.length < total) await trying(more);
+  const next = at() < 0 ? shown[0] : shown[at() + by];
+  if (next) show(next);
+  else if (decided && group) {
+    await sent;
+    await trying(() => open(group.photo.id, true));
+  }
 }
 
 function tell(text) {
@@ -296,22 +373,25 @@ function toggle(button, section) {
 addEventListener("keydown", (event) => {
   const typing = event.target.matches("textarea, input, select");
   if (event.key === "Escape" && typing) {
-    if (event.target.id === "caption" && group) event.target.value = group.photo.caption;
-    event.target.blur();
+    event.target.blur(); // a text that is not saved stays
     return;
   }
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && event.target.id === "caption") {
     event.preventDefault();
-    decide("edited");
+    act(() => decide("edited"));
     return;
   }
   if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
-  const actions = { a: () => decide("approved"), r: () => decide("rejected"), u: undo, j: () => step(1), k: () => step(-1),
-    e: () => $("caption")?.focus(), "/": () => $("search").focus(), "?": () => toggle("help", "keys") };
+  const actions = { a: () => act(() => decide("approved")), r: () => act(() => decide("rejected")), u: () => act(undo),
+    j: () => act(() => step(1)), k: () => act(() => step(-1)), e: () => act(() => $("caption")?.focus()),
+    "/": () => $("search").focus(), "?": () => toggle("help", "keys") };
   if (!actions[event.key]) return;
   event.preventDefault();
+  if (event.repeat && "aru".includes(event.key)) return; // a key that is held down decides once
   actions[event.key]();
 });
+
+addEventListener("beforeunload", (event) => { if (unsent || drafts.size) event.preventDefault(); });
 
 let waiting = 0;
 $("search").addEventListener("input", () => {
@@ -320,7 +400,7 @@ $("search").addEventListener("input", () => {
 });
 $("filter").addEventListener("change", () => trying(() => reload(false)));
 $("more").addEventListener("click", () => trying(more));
-$("undo").addEventListener("click", undo);
+$("undo").addEventListener("click", () => act(undo));
 $("help").addEventListener("click", () => toggle("help", "keys"));
 $("more-tools").addEventListener("click", () => toggle("more-tools", "tools"));
 $("which").addEventListener("change", () => {
