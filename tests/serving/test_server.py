@@ -158,7 +158,7 @@ def sixty_photos(tmp_path):
 
 def _located(photo):
     exif = photo.getexif()
-    exif[0x010E] = "SECRET PLACE"
+    exif[0x013B] = "SECRET PERSON"
     return exif
 
 
