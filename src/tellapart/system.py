@@ -38,6 +38,9 @@ def user() -> int:
     return os.geteuid() if hasattr(os, "geteuid") else 0
 
 
+_KEPT = ("user.", "system.posix_acl_", "security.selinux")
+
+
 def copy_attributes(source: Path, handle: int) -> None:
     """Owner, permissions, and extended attributes (access lists are such), as far as this process may set them."""
     status = source.stat()
@@ -53,5 +56,7 @@ def copy_attributes(source: Path, handle: int) -> None:
     if hasattr(os, "listxattr"):
         with suppress(OSError):  # some file systems have none
             for name in os.listxattr(source):
+                if not name.startswith(_KEPT):  # such as a check sum of the old contents
+                    continue
                 with suppress(OSError):
                     os.setxattr(handle, name, os.getxattr(source, name))

@@ -241,6 +241,7 @@ class _Adapting:
     def _features(self, photos: Photos) -> tuple[Recipe, dict[str, tuple[str, str]]]:
         """Makes the features that the captioner needs; returns the recipe, and by id the photos that have none."""
         data = self.work / "data.json"
+        files.refuse_link(data)
         data_files.write(DataSet(photos.name, photos.examples), data)
         recipe = self._recipe(photos, data)
         own = self.captioner.model.encoder

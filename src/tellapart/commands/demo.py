@@ -109,7 +109,7 @@ def _tune(photos: Sequence[Example], out: Path) -> Path:
 
     Its captions are rewarded by what a retriever makes of them; no reference takes part, but in the validation.
     """
-    from tellapart import album, models
+    from tellapart import album, files, models
     from tellapart.commands.train import parse, train
     from tellapart.data import examples
     from tellapart.data.examples import DataSet
@@ -118,6 +118,7 @@ def _tune(photos: Sequence[Example], out: Path) -> Path:
 
     run = out / _TUNED
     assigned = [replace(photo, split="train" if photo.extra["group"] else "val") for photo in photos]
+    files.refuse_link(out / "album.json")
     examples.write(DataSet("album", assigned), out / "album.json")
     config = models.read_config(models.find(album.DEFAULT), "captioner")
     settings = {key: value for key, value in config.settings.items() if not models.is_size(key)}
