@@ -9,9 +9,9 @@ READY := .venv/.ready
 setup: $(READY)
 
 # constraints.txt pins the exact set that the tests run on.  Of PyTorch, a CPU build is enough, if pip is told where one is.
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml packages/capscore/pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e packages/capscore -e '.[dev]'
 	touch $(READY)
 
 demo: $(READY)

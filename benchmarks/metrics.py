@@ -36,11 +36,11 @@ from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 from timing import side_by_side, table
 
-from tellapart.metrics import meteor
-from tellapart.metrics.caption_files import read_references
-from tellapart.metrics.ngrams import Frequencies
-from tellapart.metrics.scoring import measure
-from tellapart.metrics.tokenize.tokenizer import tokenize
+from capscore import meteor
+from capscore.caption_files import read_references
+from capscore.ngrams import Frequencies
+from capscore.scoring import measure
+from capscore.tokenize.tokenizer import tokenize
 from tellapart.rewards.consensus import Consensus
 
 PHOTOS, MANY = 14_000, 40_000
@@ -189,7 +189,7 @@ def meteors(repeats: int) -> dict[str, str]:
 # Memory
 
 OURS = """
-from tellapart.metrics.scoring import measure
+from capscore.scoring import measure
 measure(captions, references, metrics="BLEU,ROUGE-L,CIDEr-D").corpus
 """
 THEIRS = """

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from capscore.caption_files import read_references
 from tellapart.album import HERE
 from tellapart.captioners.up_down import UpDown, UpDownConfig
 from tellapart.data.batches import Batch, padded
@@ -22,7 +23,6 @@ from tellapart.data.streams import region_inputs
 from tellapart.data.tokenizers import WordTokenizer, split_words
 from tellapart.decoding.rules import Rules
 from tellapart.decoding.score import caption_mask
-from tellapart.metrics.caption_files import read_references
 from tellapart.models import encoder_of, load
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.objectives import StepInfo

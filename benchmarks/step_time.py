@@ -24,6 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from capscore.errors import UserError
+from capscore.progress import Progress
 from tellapart import models, numerics
 from tellapart.data.batches import BatchStream, CaptionedPhotos
 from tellapart.data.examples import Example
@@ -31,7 +33,6 @@ from tellapart.data.store import Rows
 from tellapart.data.stored import StoredFeatures, Stores
 from tellapart.decoding.sample import Rollout
 from tellapart.encoders import PhotoEncoder
-from tellapart.errors import UserError
 from tellapart.evaluation import compare
 from tellapart.evaluation.training_runs import Run, read
 from tellapart.features import attributes
@@ -41,7 +42,6 @@ from tellapart.features.extracted import stored
 from tellapart.features.imported import ImportedFeatures, store_of
 from tellapart.objectives import StepInfo
 from tellapart.objectives.policy_gradient import PolicyGradient
-from tellapart.progress import Progress
 from tellapart.recipe import Recipe
 from tellapart.rewards import Reward, SampledCaptions, Term
 from tellapart.rewards.combine import Remembers

@@ -79,8 +79,8 @@ def writable_photos(folder: Path) -> None:
 
 def read_metadata(path: Path) -> None:
     """A caption is written into the photo: its picture stays the same, and once more changes nothing."""
+    from capscore.errors import UserError
     from tellapart.data.media.identity import picture_sha256
-    from tellapart.errors import UserError
     from tellapart.writing import in_file, reading, xmp
 
     text, data = xmp.Text({"x-default": "a dog"}, False, "2026-01-01T00:00:00Z"), path.read_bytes()
@@ -233,13 +233,13 @@ def read_archive(path: Path) -> None:
 
 
 def frequencies(folder: Path) -> None:
-    from tellapart.metrics import frequencies
+    from capscore import frequencies
 
     captions = [[["a", "dog", "in", "the", "snow"], ["a", "white", "dog"]]] * 3
     frequencies.save(frequencies.count(captions), folder / "table.npz")
 
 
 def read_frequencies(path: Path) -> None:
-    from tellapart.metrics import frequencies
+    from capscore import frequencies
 
     frequencies.load(path)

@@ -35,7 +35,7 @@ class _TooLong(BaseException):
 
 def wrong_with(read: Callable[[Path], object], path: Path) -> str:
     """Why a file that was read fails; nothing if it was taken or refused as it should be."""
-    from tellapart.errors import UserError
+    from capscore.errors import UserError
 
     try:
         read(path)

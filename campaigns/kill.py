@@ -248,7 +248,7 @@ class _Events:
         self.synced: dict[int, int] = {}  # inode -> size that is safe
 
     def watch(self) -> None:
-        from tellapart import files
+        from capscore import files
 
         fsync, append = os.fsync, files.append
 
@@ -329,7 +329,7 @@ def _cut(root: Path, before: dict[int, tuple[int, int]], synced: dict[int, int])
 
 def _replace_in_place() -> None:
     """A file is written over, where a new one should take its place in one step."""
-    from tellapart import files
+    from capscore import files
 
     def in_place(path: Path, data: bytes, by_user: bool) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -346,7 +346,7 @@ def _replace_in_place() -> None:
 
 def _no_fsync() -> None:
     """Nothing is made sure of."""
-    from tellapart import files
+    from capscore import files
 
     class NoFsync:
         def __getattr__(self, name: str) -> Any:
@@ -357,7 +357,7 @@ def _no_fsync() -> None:
 
 def _journal_first() -> None:
     """A store says that it has rows before it has them."""
-    from tellapart import files
+    from capscore import files
     from tellapart.data.store import Store
 
     usual = Store.append
@@ -377,7 +377,7 @@ def _journal_first() -> None:
 
 def _change_first() -> None:
     """A photo is written into before the journal says so."""
-    from tellapart import files
+    from capscore import files
     from tellapart.writing.journal import Journal
 
     usual = Journal.change

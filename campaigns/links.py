@@ -81,7 +81,7 @@ def _tried(folder: Path, row: Row, name: str, arguments: list[object], link: Pat
 
 
 def _links_are_followed() -> None:
-    from tellapart import files
+    from capscore import files
 
     files.refuse_link = lambda path: None
     files._nofollow = lambda by_user: 0

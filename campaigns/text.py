@@ -33,7 +33,7 @@ def read_data(path: Path) -> None:
 
 
 def bare_json() -> None:
-    from tellapart import files
+    from capscore import files
 
     files.parse_json = lambda text, path, *, line=1, pairs=None: json.loads(text, object_pairs_hook=pairs)
 
@@ -58,9 +58,9 @@ def captions(folder: Path) -> None:
 
 
 def read_captions(path: Path) -> None:
+    from capscore import caption_files
     from tellapart.captioning.candidates_file import CandidatesFile
     from tellapart.captioning.rows import CaptionsFile
-    from tellapart.metrics import caption_files
 
     _all_of(
         lambda: caption_files.read(path),
@@ -72,7 +72,7 @@ def read_captions(path: Path) -> None:
 
 def _all_of(*reads: Callable[[], object]) -> None:
     """Each may refuse the file; the others are asked nevertheless."""
-    from tellapart.errors import UserError
+    from capscore.errors import UserError
 
     refused: UserError | None = None
     for read in reads:
@@ -109,7 +109,7 @@ def read_table(path: Path) -> None:
 
 def any_text() -> None:
     """Whatever the bytes are, without a sentence about those that are no text."""
-    from tellapart import files
+    from capscore import files
 
     files.read_text = lambda path, **_: path.read_bytes().decode()
 
@@ -235,7 +235,7 @@ def sidecars(folder: Path) -> None:
 
 def read_sidecar(path: Path) -> None:
     """What comes out is XML, and to write once more changes nothing."""
-    from tellapart.errors import UserError
+    from capscore.errors import UserError
     from tellapart.writing import packet, xmp
 
     text, data = xmp.Text({"x-default": "a red bus"}, False, "2026-01-01T00:00:00Z"), path.read_bytes()

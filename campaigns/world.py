@@ -31,9 +31,9 @@ def command(*arguments: object, plant: Plant | None = None) -> Callable[[], int]
 
 def make(folder: Path) -> None:
     """Runs tellapart, so it is called in a process of its own."""
+    from capscore import files
     from study import studies
     from support import small_models
-    from tellapart import files
     from tellapart.toy import world as toy_world
 
     for name in ("captioner", "retriever"):

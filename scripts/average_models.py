@@ -9,8 +9,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from capscore.errors import UserError
 from tellapart import models
-from tellapart.errors import UserError
 from tellapart.models.averaging import average
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

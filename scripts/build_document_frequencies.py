@@ -1,13 +1,14 @@
 """Count in how many photos' captions each n-gram is, for `--df`: the table that is bundled was made of COCO captions.
 
-python scripts/build_document_frequencies.py captions.json.gz --out src/tellapart/metrics/data/coco_frequencies.npz
+python scripts/build_document_frequencies.py captions.json.gz \
+    --out packages/capscore/src/capscore/data/coco_frequencies.npz
 """
 
 import argparse
 from pathlib import Path
 
-from tellapart.metrics import frequencies
-from tellapart.metrics.scoring import document_frequencies
+from capscore import frequencies
+from capscore.scoring import document_frequencies
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("references", help="{id: [captions]}, COCO annotations, or a data file")

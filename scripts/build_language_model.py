@@ -1,7 +1,7 @@
 """Learn a language model from captions of COCO photos: with odd ids, for the measures `Fluency` and `Unidiomatic`.
 
 python scripts/build_language_model.py captions.json.gz --held-out data.json \
-    --out src/tellapart/metrics/data/coco_language_model.npz
+    --out packages/capscore/src/capscore/data/coco_language_model.npz
 
 With --even, from the other half, for the reward `fluency` and for decoding (coco_even_language_model.npz).  Photos of
 the splits val and test, of either file, are left out: by id, and by two captions that they share with another photo (as
@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
+from capscore.kneser_ney import KneserNey
+from capscore.scoring_inputs import ScoringInputs
 from tellapart.data.examples import Example
 from tellapart.data.exclusion import Exclusion
 from tellapart.data.tokenizers import split_words
-from tellapart.metrics.kneser_ney import KneserNey
-from tellapart.metrics.scoring_inputs import ScoringInputs
 from tellapart.rewards.fluency import readable
 
 

@@ -1,7 +1,7 @@
-"""Build src/tellapart/metrics/data/scene_graph.npz: the weights of the caption parser, lemmas and synonyms.
+"""Build packages/capscore/src/capscore/data/scene_graph.npz: the weights of the caption parser, lemmas and synonyms.
 
     python scripts/build_scene_graph_lexicon.py --parses captions.conll --meteor meteor-1.5.jar \
-        --captions coco.json.gz nocaps_val.json.gz --out src/tellapart/metrics/data/scene_graph.npz
+        --captions coco.json.gz nocaps_val.json.gz --out packages/capscore/src/capscore/data/scene_graph.npz
 
 parses    captions with a tag, a head and an arc's name for each word: lines of number, word, tag, head, name with tabs
           between them and an empty line after each caption; Penn Treebank tags, Universal Dependencies 1
@@ -27,9 +27,9 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from tellapart.files import replace
-from tellapart.metrics.scene_graph import parser as parser
-from tellapart.metrics.scene_graph.words import ENDINGS
+from capscore.files import replace
+from capscore.scene_graph import parser as parser
+from capscore.scene_graph.words import ENDINGS
 
 # Tags whose difference the rules of scene_graph.py do not use
 SAME_TAG = {"NNP": "NN", "NNPS": "NNS", "JJR": "JJ", "JJS": "JJ", "RBR": "RB", "RBS": "RB", "WP$": "PRP$", "FW": "NN"}

@@ -1,14 +1,15 @@
 """Learn from captions what people go on with after three words, for the measure `UnusualOrder`.
 
-python scripts/build_unusual_order.py captions.json.gz --out src/tellapart/metrics/data/coco_unusual_order.txt.gz
+python scripts/build_unusual_order.py captions.json.gz \
+    --out packages/capscore/src/capscore/data/coco_unusual_order.txt.gz
 """
 
 import argparse
 from pathlib import Path
 
-from tellapart.metrics import caption_files
-from tellapart.metrics.measures.unusual_order import END, WordOrder, roles
-from tellapart.metrics.scoring_inputs import ScoringInputs
+from capscore import caption_files
+from capscore.scoring_inputs import ScoringInputs
+from capscore.unusual_order import END, WordOrder, roles
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("references", help="{id: [captions]}, COCO annotations, or a data file")

@@ -15,7 +15,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import save
 
-from tellapart import album, files, models, retrievers
+from capscore import files
+from tellapart import album, models, retrievers
 from tellapart.captioners import CAPTIONERS
 from tellapart.encoders.loading import load
 from tellapart.models import packing

@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from capscore.cider import cider_d
+from capscore.scoring_inputs import ScoringInputs
 from tellapart import models
 from tellapart.data import examples as data_files
 from tellapart.data.examples import Example
@@ -23,8 +25,6 @@ from tellapart.data.streams import region_inputs
 from tellapart.decoding.candidates import candidates
 from tellapart.decoding.rules import Rules
 from tellapart.encoders import PhotoEncoder
-from tellapart.metrics.cider import cider_d
-from tellapart.metrics.scoring_inputs import ScoringInputs
 
 CPU = torch.device("cpu")
 SHOWN = {"training photos": ("train", 0), "views of them": ("train", 1), "validation photos": ("val", 0)}

@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 from openTSNE import TSNE
 
-from tellapart import files
-from tellapart.metrics import caption_files
+from capscore import caption_files, files
 from tellapart.models.retrievers import load
 
 SIZE, MARGIN = 640, 24

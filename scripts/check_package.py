@@ -1,7 +1,8 @@
-"""Build wheel and source archive into dist/, and try them as a stranger would: `make package`
+"""Build wheels and source archives of both packages into dist/, and try them as a stranger would: `make package`
 
-The source archive must make the same wheel, byte for byte.  A new environment gets the wheel with its core dependencies
-alone; `pip check` must agree, and a photo gets a caption.
+A source archive must make the same wheel, byte for byte.  A new environment gets capscore alone, where its own tests
+must pass without torch, another one both packages with their core dependencies; `pip check` must agree, and a photo
+gets a caption.
 --extras tries each extra by itself, in an environment of its own beside that core (--extras heic,video: these).
 --python NAME tries another version of Python.  Times are in seconds, and in seconds of one processor.
 """
@@ -9,6 +10,7 @@ alone; `pip check` must agree, and a photo gets a caption.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import resource
 import shutil
@@ -20,6 +22,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+SCORER = ROOT / "packages" / "capscore"
 PHOTO = ROOT / "src" / "tellapart" / "album" / "photos" / "coco_000000191893.webp"
 BUILD = "from setuptools.build_meta import *; print('', build_sdist('dist'), build_wheel('dist'), sep='\\n')"
 # extra: the command that tries it, from the root of this repository; what ends in .py is a file of tests
@@ -27,7 +30,7 @@ TRIED = {
     "encoders": "tellapart features src/tellapart/album/photos --encoder efficientnet_lite1 --image-size 64 --out OUT",
     "heic": "tests/data/media/test_camera_files.py -k heic_is_opened",
     "video": "tests/commands/test_caption_clips.py -k middle_frame",
-    "score": "tests/metrics/meteor/test_meteor.py",
+    "score": "packages/capscore/tests/meteor/test_meteor.py",
     "sentences": "tests/retrievers/test_sentences.py -k second_time",
     "clip": "tests/retrievers/test_clip.py -k similarities",
     "backbones": "tests/encoders/test_backbone.py -k command_fills_a_store",
@@ -79,6 +82,32 @@ def megabytes(folder: Path) -> float:
     return sum(file.stat().st_size for file in files) / 1e6
 
 
+def scored(python: str, folder: Path, wheel: Path) -> str:
+    """capscore alone in a new environment: its size, how quickly it starts and scores, and its own tests."""
+    own = folder / "scorer"
+    output(python, "-m", "venv", own)
+    inside = own / "bin" / "python"
+    pip = (inside, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", "-c", ROOT / "constraints.txt")
+    before = megabytes(own)
+    output(*pip, "--no-compile", wheel)
+    lines = [f"capscore: {megabytes(own) - before:.0f} MB with its dependencies"]
+    captions, references = folder / "captions.json", folder / "references.json"
+    words = ["red bus", "small dog", "old man", "green hill"]
+    texts = {str(i): f"a {words[i % 4]} and {i} {words[i // 4 % 4]}s near a tree" for i in range(1000)}
+    captions.write_text(json.dumps(texts))
+    references.write_text(json.dumps({id: [text, f"{text} on a day", "the photo"] for id, text in texts.items()}))
+    request = (own / "bin" / "capscore", captions, references, "--metrics", "BLEU,ROUGE-L,CIDEr-D")
+    for what, command in (("--help", request[:1] + ("--help",)), ("first score", request), ("second score", request)):
+        clock = Clock()
+        output(*command, HOME=str(folder))
+        lines.append(f"{what} of 1,000 captions after {clock}" if what != "--help" else f"--help after {clock}")
+    output(*pip, "pytest", "hypothesis", f"capscore[meteor] @ {wheel.as_uri()}")
+    counts = output(inside, "-m", "pytest", "-p", "no:cacheprovider", SCORER / "tests", HOME=str(folder)).splitlines()[
+        -1
+    ]
+    return "\n".join([*lines, f"capscore's own tests, without torch: {counts}"])
+
+
 def tried(python: str, folder: Path, core: Path, wheel: Path, extra: str) -> str:
     """What became of an extra in a new environment that sees the core's packages, as a line of a table."""
     own, tools = folder / extra, folder / "tools"  # tools: pytest, which no extra has
@@ -118,24 +147,26 @@ def main() -> int:
     request = parser.parse_args()
 
     epoch = os.environ.get("SOURCE_DATE_EPOCH") or output("git", "log", "-1", "--format=%ct")
-    archive, wheel = built(ROOT, epoch)
-    for file in (archive, wheel):
-        print(f"dist/{file.name}  {file.stat().st_size / 1e6:.1f} MB")
+    (archive, wheel), (scorer_archive, scorer) = built(ROOT, epoch), built(SCORER, epoch)
+    for file in (archive, wheel, scorer_archive, scorer):
+        print(f"{file.relative_to(ROOT)}  {file.stat().st_size / 1e6:.1f} MB")
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
-        with tarfile.open(archive) as packed:
-            packed.extractall(folder, filter="data")
-        again = built(folder / archive.name.removesuffix(".tar.gz"), epoch)[1]
-        if again.read_bytes() != wheel.read_bytes():
-            print("the source archive makes another wheel")
-            return 1
-        print("the source archive makes the same wheel, byte for byte", flush=True)
+        for source, made in ((archive, wheel), (scorer_archive, scorer)):
+            with tarfile.open(source) as packed:
+                packed.extractall(folder, filter="data")
+            again = built(folder / source.name.removesuffix(".tar.gz"), epoch)[1]
+            if again.read_bytes() != made.read_bytes():
+                print(f"{source.name} makes another wheel")
+                return 1
+        print("the source archives make the same wheels, byte for byte", flush=True)
 
+        print(scored(request.python, folder, scorer), flush=True)
         clock, core = Clock(), folder / "core"
         output(request.python, "-m", "venv", core)
         pip = (core / "bin" / "python", "-m", "pip", "--quiet", "--disable-pip-version-check")
-        output(*pip, "install", "-c", ROOT / "constraints.txt", wheel)
+        output(*pip, "install", "-c", ROOT / "constraints.txt", scorer, wheel)
         print(f"installed in {clock}; pip check: {output(*pip, 'check') or 'ok'}")
         print(output(core / "bin" / "tellapart", "--version"))
         for which in ("first", "second"):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from tellapart import files
+from capscore import files
 from tellapart.album import HERE
 from tellapart.data import examples
 from tellapart.data.examples import DataSet, Example

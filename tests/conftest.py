@@ -42,6 +42,7 @@ def small_model(tmp_path_factory):
 def own_cache(tmp_path, monkeypatch):
     """A cache of the test's own: nothing is read from or left in that of whoever runs the tests."""
     monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("CAPSCORE_CACHE", str(tmp_path / "capscore"))
     return tmp_path / "cache"
 
 

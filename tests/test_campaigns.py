@@ -74,7 +74,7 @@ def test_the_usual_size_is_that_of_a_release():
 
 
 def test_failures_are_failures(tmp_path):
-    from tellapart.errors import UserError
+    from capscore.errors import UserError
 
     def refuse(sentence):
         def read(_):

@@ -9,6 +9,7 @@ import pytest
 from support.doc_pages import PAGES, RECIPES, ROOT
 
 PACKAGE = ROOT / "src" / "tellapart"
+SCORER = ROOT / "packages" / "capscore" / "src" / "capscore"
 DATED = ("log.md",)  # says what was there on its day
 OWN = (
     "brief.py",
@@ -43,7 +44,7 @@ def undated(pages):
 @pytest.mark.parametrize("page", undated(PAGES), ids=lambda page: page.name)
 def test_the_files_that_a_page_names_exist(page):
     names = [name for name in code(page.read_text()) if re.fullmatch(r"[\w./-]+(\.py|\.svg|/)", name)]
-    homes = (PACKAGE, ROOT, ROOT / "docs")
+    homes = (PACKAGE, SCORER.parent, SCORER, ROOT, ROOT / "docs")
     missing = [
         name
         for name in names

@@ -14,6 +14,7 @@ from importlib import import_module
 import pytest
 
 import tellapart as package
+from capscore.measures import MEASURES
 from support.doc_pages import ELSEWHERE, PAGES, PHOTOS, ROOT, blocks, is_form, typed
 from tellapart import plugins
 from tellapart.__main__ import COMMANDS
@@ -21,7 +22,6 @@ from tellapart.captioners import CAPTIONERS
 from tellapart.commands.train import asked
 from tellapart.data.readers import READERS
 from tellapart.encoders import ENCODERS
-from tellapart.metrics.measures import MEASURES
 from tellapart.rewards.registry import REWARDS
 
 DOCS = ROOT / "docs"

@@ -7,10 +7,10 @@ from html.parser import HTMLParser
 import pytest
 
 import tellapart
+from capscore.measures import MEASURES
 from support.doc_pages import ROOT
 from tellapart import recipe_values
 from tellapart.__main__ import COMMANDS
-from tellapart.metrics.measures import MEASURES
 from tellapart.recipe import Recipe
 from tellapart.rewards.registry import REWARDS
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from capscore.errors import UserError
 from tellapart.commands import train
-from tellapart.errors import UserError
 from tellapart.evaluation import training_runs
 from tellapart.former_names import renewed
 from tellapart.recipe import Recipe, WatchConfig

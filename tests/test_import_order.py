@@ -1,12 +1,13 @@
 """Which package may import which: data flows one way, and the folder names say so (docs/architecture.md)."""
 
 import ast
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent / "src" / "tellapart"
 # Each line may import itself and the lines above it.
 ORDER = (
-    "errors version telemetry printable system files paths parallel progress numerics hub html plugins distributed",
+    "errors version telemetry paths parallel numerics hub html plugins distributed",
     "onnx_graph onnx_session plain_yaml databases web",
     "data",
     "recipe_ranges recipe_policy recipe recipe_values former_names recipe_files",
@@ -60,4 +61,16 @@ def test_a_module_imports_only_what_stands_above_it():
         own = part("tellapart." + ".".join(file.relative_to(ROOT).with_suffix("").parts))
         assert own in LEVEL, f"{own} has no place in the order"
         wrong += [f"{file.relative_to(ROOT)}: {name}" for name in imports(file) if LEVEL[part(name)] > LEVEL[own]]
+    assert wrong == []
+
+
+def test_the_scorer_imports_neither_us_nor_torch():
+    scorer = ROOT.parents[1] / "packages" / "capscore" / "src" / "capscore"
+    allowed = {"capscore", "numba", "numpy", *sys.stdlib_module_names}
+    wrong = []
+    for file in sorted(scorer.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = [node.module] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            wrong += [f"{file.name}: {name}" for name in names if name and name.split(".")[0] not in allowed]
     assert wrong == []

@@ -3,8 +3,8 @@ from contextlib import nullcontext
 import pytest
 import torch
 
+from capscore.errors import UserError
 from tellapart import numerics
-from tellapart.errors import UserError
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 1)
 

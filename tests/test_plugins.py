@@ -8,14 +8,14 @@ import pytest
 import torch
 
 import tellapart
+from capscore.errors import UserError
+from capscore.measures import MEASURES
 from support.doc_pages import PHOTOS
 from tellapart import plugins
 from tellapart.captioners import CAPTIONERS
 from tellapart.data.readers import READERS
 from tellapart.encoders import ENCODERS
 from tellapart.encoders.loading import load as load_encoder
-from tellapart.errors import UserError
-from tellapart.metrics.measures import MEASURES
 from tellapart.models.networks import build_captioner
 from tellapart.recipe import EncoderConfig
 from tellapart.rewards import Reward, SampledCaptions, of_term
@@ -94,7 +94,7 @@ def load(tmp_path, monkeypatch):
             "reward 'cider_d' already",
         ),
         ("from tellapart.rewards.registry import REWARDS\nREWARDS['mine'] = len", "must be a RewardEntry"),
-        ("from tellapart.metrics.measures import MEASURES as M\nM['BLEU'] = M['CIDEr']", "measure 'BLEU' already"),
+        ("from capscore.measures import MEASURES as M\nM['BLEU'] = M['CIDEr']", "measure 'BLEU' already"),
         ("from tellapart.encoders import ENCODERS\nENCODERS['mine'] = len", "must be a Published or OnHub or Custom"),
     ],
 )
@@ -221,9 +221,9 @@ def test_an_encoder_that_is_right_is_used(load):
 
 MEASURE = """
 import numpy as np
-from tellapart.metrics.measures import MEASURES
-from tellapart.metrics.measures.measure import Measure, Score
-from tellapart.metrics.statistics import mean_of
+from capscore.measures import MEASURES
+from capscore.measures import Measure, Score
+from capscore.statistics import mean_of
 MEASURES["Mine"] = Measure((Score("Mine", "..."),), lambda inputs: GIVEN, needs=(), signature=())
 """
 

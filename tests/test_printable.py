@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from capscore.printable import print_message, print_row, printable, printable_lines, printable_streams
 from tellapart.errors import BadPhoto
 from tellapart.evaluation.compare import text_table
 from tellapart.html import escaped
-from tellapart.printable import print_message, print_row, printable, printable_lines, printable_streams
 
 BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # PropList.txt: Bidi_Control
 

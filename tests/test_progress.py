@@ -2,8 +2,8 @@ import io
 
 import pytest
 
-from tellapart import progress
-from tellapart.progress import Progress, notice
+from capscore import progress
+from capscore.progress import Progress, notice
 
 
 class Terminal(io.StringIO):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import capscore
 import tellapart
 from tellapart import album
 
@@ -69,7 +70,9 @@ def documented():
 @pytest.mark.parametrize("name", documented())
 def test_every_public_name_has_an_example_that_works(name, holiday):
     text = documented()[name].__doc__
-    example = doctest.DocTestParser().get_doctest(text, {"tellapart": tellapart}, name, None, None)
+    example = doctest.DocTestParser().get_doctest(
+        text, {"capscore": capscore, "tellapart": tellapart}, name, None, None
+    )
     assert example.examples
     output = []
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL)

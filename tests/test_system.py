@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
-from tellapart import files, system
-from tellapart.errors import UserError
+from capscore import files, system
+from capscore.errors import UserError
 
 HOLD = """
 import os, sys
-from tellapart import system
+from capscore import system
 handle = os.open(sys.argv[1], os.O_RDONLY)
 system.lock(handle, wait=True)
 print("held", flush=True)

@@ -23,13 +23,14 @@ from tellapart.version import __version__
 telemetry.turn_off()
 
 if TYPE_CHECKING:
+    from capscore.errors import UserError
+    from capscore.scoring import measure, score
     from tellapart.adapting.adapt import adapt
     from tellapart.captioning.captioner import PhotoCaptioner, load
     from tellapart.data.captions import Caption
     from tellapart.decoding.search import Search
-    from tellapart.errors import BadPhoto, UserError
+    from tellapart.errors import BadPhoto
     from tellapart.evaluation.evaluate import evaluate
-    from tellapart.metrics.scoring import measure, score
     from tellapart.neighbours.collection import look_alikes
     from tellapart.rewards.caption_reward import CaptionReward
     from tellapart.training.train import train
@@ -57,13 +58,13 @@ _HOME = {
     "CaptionReward": "tellapart.rewards.caption_reward",
     "PhotoCaptioner": "tellapart.captioning.captioner",
     "Search": "tellapart.decoding.search",
-    "UserError": "tellapart.errors",
+    "UserError": "capscore.errors",
     "adapt": "tellapart.adapting.adapt",
     "evaluate": "tellapart.evaluation.evaluate",
     "load": "tellapart.captioning.captioner",
     "look_alikes": "tellapart.neighbours.collection",
-    "measure": "tellapart.metrics.scoring",
-    "score": "tellapart.metrics.scoring",
+    "measure": "capscore.scoring",
+    "score": "capscore.scoring",
     "train": "tellapart.training.train",
 }
 _MODULES = ("plugins", "rewards")

@@ -10,9 +10,9 @@ import sys
 import traceback
 from importlib import import_module
 
+from capscore.errors import UserError
+from capscore.printable import print_message, printable_streams
 from tellapart import plugins
-from tellapart.errors import UserError
-from tellapart.printable import print_message, printable_streams
 from tellapart.version import __version__, commit
 
 COMMANDS = {  # name: (module with `main(arguments) -> exit code`, what it does)

@@ -20,8 +20,8 @@ from sqlalchemy import MetaData, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from tellapart import files, system
-from tellapart.errors import UserError
+from capscore import files, system
+from capscore.errors import UserError
 
 _WAIT = 30  # seconds for another writer
 _LONGEST = 120  # seconds of a transaction in a file, which might hold a view without end

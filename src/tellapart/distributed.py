@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
+from capscore.errors import UserError
 from tellapart import numerics
-from tellapart.errors import UserError
 
 _PATIENCE = timedelta(days=1)  # for one process to compute features or to validate while the others wait
 _BUCKET = 2**23  # gradients that travel at once: enough to keep a network busy, little beside a model

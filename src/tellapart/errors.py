@@ -5,17 +5,8 @@ from __future__ import annotations
 import traceback
 from pathlib import Path
 
-from tellapart.printable import printable
-
-
-class UserError(Exception):
-    """The request itself is wrong.  Commands print the sentence on stderr and exit 2.
-
-    Example:
-        >>> tellapart.load("nowhere/to be found")
-        Traceback (most recent call last):
-        tellapart.errors.UserError: ...
-    """
+from capscore.errors import UserError
+from capscore.printable import printable
 
 
 class BadPhoto(UserError):

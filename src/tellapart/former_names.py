@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tellapart.errors import UserError
+from capscore.errors import UserError
 
 _REWARDS = {"usage": "unusual_order"}
 _FIELDS = {  # former name -> name, by the part of a recipe

@@ -11,7 +11,7 @@ import base64
 import hashlib
 import html
 
-from tellapart.printable import printable_lines
+from capscore.printable import printable_lines
 
 
 def page(title: str, subtitle: str, body: str, *, footer: str = "", style: str = "", script: str = "") -> bytes:

@@ -9,9 +9,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from tellapart import files, paths
-from tellapart.errors import UserError
-from tellapart.printable import bars_on_stderr
+from capscore import files
+from capscore.errors import UserError
+from capscore.paths import package as package_folder
+from capscore.printable import bars_on_stderr
 
 INSTALL = "pip install 'tellapart[hub]'"
 _ANSWERS_WITHIN = 10.0  # seconds
@@ -87,7 +88,7 @@ def reason(error: Exception) -> str:
 
 
 def _require(name: str) -> None:
-    if paths.package("huggingface_hub") is None:
+    if package_folder("huggingface_hub") is None:
         raise UserError(
             f"{name}: there is no such folder, and the Hugging Face hub is asked with huggingface_hub, which is not "
             f"installed; `{INSTALL}` brings it."

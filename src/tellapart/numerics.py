@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
-from tellapart.errors import UserError
+from capscore.errors import UserError
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 OutOfMemory = torch.OutOfMemoryError

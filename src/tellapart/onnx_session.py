@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from tellapart import paths
-from tellapart.errors import UserError
+from capscore.errors import UserError
+from capscore.paths import package as package_folder
 from tellapart.hub import reason
 
 
 def is_installed() -> bool:
-    return paths.package("onnxruntime") is not None
+    return package_folder("onnxruntime") is not None
 
 
 def session(graph: bytes | Path, name: str, weights: Mapping[str, NDArray[Any]] | None = None) -> Any:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
+
+from capscore.system import cores
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -28,11 +29,6 @@ def ordered_map(work: Callable[[Item], Result], items: Iterable[Item], *, ahead:
         finally:  # the consumer may stop early, or be stopped
             for future in waiting:
                 future.cancel()
-
-
-def cores() -> int:
-    """Those that this process may use, which can be fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

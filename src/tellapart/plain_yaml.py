@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from tellapart import files
-from tellapart.errors import UserError
+from capscore import files
+from capscore.errors import UserError
 
 MOST_BYTES = 1 << 20
 MOST_VALUES = 100_000  # after aliases are replaced by what they stand for

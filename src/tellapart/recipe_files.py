@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tellapart import files, former_names, plain_yaml, recipe_values
-from tellapart.errors import UserError
+from capscore import files
+from capscore.errors import UserError
+from tellapart import former_names, plain_yaml, recipe_values
 from tellapart.recipe import Recipe
 
 SHIPPED = Path(__file__).parent / "recipes"

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
-from tellapart import files, plain_yaml
-from tellapart.errors import UserError
+from capscore import files
+from capscore.errors import UserError
+from tellapart import plain_yaml
 from tellapart.recipe_ranges import Range
 
 Config = TypeVar("Config")  # a dataclass

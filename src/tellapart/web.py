@@ -20,9 +20,10 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from capscore.errors import UserError
+from capscore.printable import print_message
 from tellapart.databases import DatabaseGone
-from tellapart.errors import UserError, fault
-from tellapart.printable import print_message
+from tellapart.errors import fault
 
 MOST_BYTES = 1 << 16  # of a request
 _MOST_HELD = 256 << 20  # bytes of all requests that are under way

@@ -10,11 +10,11 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import tellapart as library
+from capscore.errors import UserError
 from support.killed import run_killed
 from tellapart import album
 from tellapart.adapting import adapt as adapting
 from tellapart.adapting.verdict import Check
-from tellapart.errors import UserError
 from tellapart.rewards import Reward
 from tellapart.rewards.log_probability import log_probability
 from tellapart.rewards.registry import REWARDS, RewardEntry

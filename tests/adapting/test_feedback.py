@@ -8,11 +8,11 @@ import pytest
 from PIL import Image
 
 import tellapart as library
+from capscore.errors import UserError
 from tellapart.adapting import feedback
 from tellapart.captioning import resume
 from tellapart.captioning.review import reviewed
 from tellapart.captioning.rows import CaptionsFile
-from tellapart.errors import UserError
 from tellapart.rewards.preference import Decision
 from tellapart.study.answers import Answer, Answers
 from tellapart.study.design import Trial

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from capscore.errors import UserError
 from tellapart.adapting import photos as photo_files
-from tellapart.errors import UserError
 
 
 @pytest.fixture

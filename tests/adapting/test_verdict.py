@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from capscore.bootstrap import Difference
 from tellapart.adapting import verdict
 from tellapart.evaluation.grid import Row
-from tellapart.metrics.bootstrap import Difference
 
 BEFORE = {"P@1/100[judge]": 0.40, "AvgLen": 10.0, "Rep": 0.02, "UnusualOrder": 0.01, "Unidiomatic": 0.03}
 BETTER = BEFORE | {"P@1/100[judge]": 0.46}

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import tellapart
+from capscore.scoring import score
 from tellapart import album, encoders, retrievers
 from tellapart.data import examples
 from tellapart.metrics.retrieval import ranks
-from tellapart.metrics.scoring import score
 from tellapart.models import find
 from tellapart.models.retrievers import load
 from tellapart.retrievers.embeddings import embed_photos

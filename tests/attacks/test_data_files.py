@@ -9,9 +9,9 @@ import pytest
 
 from attacks import data_files
 from attacks.data_files import GOOD, without
+from capscore.errors import UserError
 from tellapart.__main__ import main
 from tellapart.data import examples
-from tellapart.errors import UserError
 
 
 def refusal(path: Path) -> str:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from capscore.errors import UserError
 from detectors import tiny_yolox
 from tellapart import onnx_graph
 from tellapart.detectors import yolox
-from tellapart.errors import UserError
 
 
 def refused(file, match):

@@ -10,11 +10,11 @@ import pytest
 import torch
 from PIL import Image
 
-from tellapart import files
+from capscore import files
+from capscore.errors import UserError
 from tellapart.captioning import coco_results
 from tellapart.captioning.rows import CaptionsFile
 from tellapart.data.store import Store
-from tellapart.errors import UserError
 from tellapart.serving.database import Photos
 from tellapart.serving.job import REVIEWED
 from tellapart.study.answers import Answers

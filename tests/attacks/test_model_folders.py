@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import torch
 
-from tellapart import files, models
+from capscore import caption_files, files, frequencies
+from capscore.errors import UserError
+from tellapart import models
 from tellapart.data import examples
 from tellapart.encoders.loading import load as load_encoder
-from tellapart.errors import UserError
 from tellapart.features import region_files
-from tellapart.metrics import caption_files, frequencies
 from tellapart.models import networks
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.recipe import EncoderConfig

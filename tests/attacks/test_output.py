@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tellapart import files
+from capscore import caption_files, files
+from capscore.errors import UserError
 from tellapart.captioning.rows import CaptionsFile
-from tellapart.errors import UserError
-from tellapart.metrics import caption_files
 
 STEERING = ("\x1b", "\x07", "\x9b", "\r", "\u202e", "\u2066", "\u2028")
 
@@ -321,7 +320,7 @@ def test_a_kill_while_a_file_is_replaced_leaves_nothing_for_long(tmp_path):
     code = """
 import os, signal, sys
 from pathlib import Path
-from tellapart import files
+from capscore import files
 os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL)
 files.replace(Path(sys.argv[1]), b"new")
 """

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from capscore.errors import UserError
 from study.studies import study
 from support.small_models import photos
 from tellapart.commands import alt as alt_command
-from tellapart.errors import UserError
 from tellapart.serving.database import Photos
 from tellapart.serving.job import Job, export
 from tellapart.serving.job import write as write_files

@@ -11,9 +11,9 @@ from importlib import import_module
 
 import pytest
 
+from capscore.errors import UserError
 from tellapart.captioners import CAPTIONERS
 from tellapart.commands.train import parse
-from tellapart.errors import UserError
 from tellapart.models import is_size
 from tellapart.recipe import Recipe
 from tellapart.retrievers import RETRIEVERS

@@ -9,9 +9,9 @@ from contextlib import suppress
 
 import pytest
 
+from capscore.errors import UserError
 from support.chat_server import completion, endpoint, say_colour
 from tellapart.captioning.endpoint.client import Client
-from tellapart.errors import UserError
 
 
 @pytest.fixture

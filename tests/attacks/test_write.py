@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from tellapart import files
+from capscore import files
 from tellapart.data.media.identity import identify
 from tellapart.errors import BadPhoto
 from tellapart.writing import alt, in_file, xmp

@@ -6,13 +6,13 @@ import shutil
 import pytest
 import torch
 
+from capscore.errors import UserError
 from support import tiny_language_models as tiny
 from support.decoders import beam_search, greedy
 from tellapart import models
 from tellapart.captioners import language_models, select
 from tellapart.captioners.lora import lora_parameters
 from tellapart.data.streams import Inputs, Stream
-from tellapart.errors import UserError
 
 CPU = torch.device("cpu")
 MAPPERS = {

@@ -6,6 +6,7 @@ import shutil
 import pytest
 import torch
 
+from capscore.errors import UserError
 from decoding.toy_captioner import (
     BOS,
     EOS,
@@ -25,7 +26,6 @@ from tellapart import models
 from tellapart.captioners.ensemble import Ensemble
 from tellapart.data.streams import region_inputs
 from tellapart.decoding import score
-from tellapart.errors import UserError
 
 CAT, DOG = 4, 5
 CPU = torch.device("cpu")

@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
+from capscore.errors import UserError
 from tellapart import models
 from tellapart.captioners.gl_rg import GlRg, GlRgConfig
 from tellapart.data.streams import Inputs, Stream
-from tellapart.errors import UserError
 from tellapart.protocols.captioners import CLIPS, FEATURES, every_stream, tiny
 
 B, K, R, T, V = 2, 2, 3, 4, 11

@@ -5,13 +5,13 @@ import math
 import pytest
 import torch
 
+from capscore.errors import UserError
 from support.decoders import beam_search
 from tellapart import models
 from tellapart.captioners import select
 from tellapart.captioners.glied import Glied, GliedConfig
 from tellapart.data.streams import Inputs, Stream
 from tellapart.decoding import score
-from tellapart.errors import UserError
 from tellapart.protocols.captioners import FEATURES, every_stream, padded, tiny
 
 B, R, T, V = 2, 4, 5, 11

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
+from capscore.errors import UserError
 from tellapart.captioning.candidates_file import CandidatesFile
-from tellapart.errors import UserError
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
+from capscore.errors import UserError
 from tellapart.captioning.context import BONUS, Context, PhotoContext, Places
 from tellapart.captioning.rerank import RerankConfig, best_of
 from tellapart.captioning.sources import of_captioner
 from tellapart.data.captions import Candidate, Proposed
 from tellapart.data.media.exif import Taken, taken
 from tellapart.decoding.search import Search
-from tellapart.errors import UserError
 
 HEAD = "name,latitude,longitude\n"
 LISBON = (38.7223, -9.1393)

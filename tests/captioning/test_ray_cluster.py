@@ -7,8 +7,8 @@ import time
 
 import pytest
 
+from capscore.errors import UserError
 from tellapart.captioning.ray_cluster import LOCAL, Cluster
-from tellapart.errors import UserError
 
 pytest.importorskip("ray")
 

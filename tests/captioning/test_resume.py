@@ -8,10 +8,10 @@ import shutil
 import pytest
 from PIL import ExifTags, Image
 
+from capscore import caption_files
 from tellapart.captioning import resume
 from tellapart.captioning.rows import COLUMNS, CaptionsFile
 from tellapart.data.captions import Candidate, Caption
-from tellapart.metrics import caption_files
 
 MINE = "grandma in her garden, 1962"
 

@@ -2,11 +2,11 @@
 
 import pytest
 
+from capscore.errors import UserError
 from tellapart.captioning.endpoint import ServerCaptions
 from tellapart.captioning.sources import CaptionSource
 from tellapart.captioning.styles import CONTRAST_PROMPTS, PROMPTS, checked, finished, styled, translated
 from tellapart.data.captions import Caption
-from tellapart.errors import UserError
 from tellapart.lint import faults
 
 

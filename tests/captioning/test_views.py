@@ -11,6 +11,7 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
+from capscore.errors import UserError
 from support import small_models
 from support.clips import counted, write_clip
 from tellapart import models
@@ -28,7 +29,7 @@ from tellapart.decoding.search import Search
 from tellapart.encoders.encoder import Encoder
 from tellapart.encoders.frames import FrameEncoder
 from tellapart.encoders.sound import LogMel
-from tellapart.errors import BadPhoto, UserError
+from tellapart.errors import BadPhoto
 from tellapart.features.attributes import AttributeSource
 from tellapart.features.extracted import extract, store_folder
 from tellapart.features.imported import find, folder_of

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from capscore.errors import UserError
 from tellapart.captioning.rows import CaptionsFile
 from tellapart.captioning.sources import CaptionSource
 from tellapart.captioning.watch import PATIENCE, Arrivals, in_folders, watch
 from tellapart.captioning.writing import write
 from tellapart.data.captions import Caption
-from tellapart.errors import UserError
 
 
 def jpeg(colour):

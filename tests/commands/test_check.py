@@ -4,8 +4,8 @@ from contextlib import ExitStack
 
 import pytest
 
+from capscore.measures import MEASURES
 from tellapart.data.readers import READERS
-from tellapart.metrics.measures import MEASURES
 from tellapart.protocols import encoders, measures, readers, rewards
 from tellapart.recipe import EncoderConfig
 from tellapart.rewards.registry import REWARDS
@@ -62,17 +62,18 @@ def build(context):
 REWARDS["mine"] = RewardEntry("few words", build)
 """,
     "measure": """
-from tellapart.metrics.measures import MEASURES
-from tellapart.metrics.measures.measure import Measure, Score
-from tellapart.metrics.statistics import mean_of
+from capscore.measures import MEASURES
+from capscore.measures import Measure, Score
+from capscore.statistics import mean_of
 MEASURES["Mine"] = Measure(
     (Score("Mine", "questions"),), lambda inputs: mean_of("Mine", [text.endswith("?") for text in inputs.texts]), ()
 )
 """,
     "reader": """
-from tellapart.data.examples import DataSet, check, folder_of
+from tellapart.data.examples import DataSet, check
+from capscore.data_files import folder_of
 from tellapart.data.readers import READERS, Entry
-from tellapart.files import read_text
+from capscore.files import read_text
 
 def read(source, photos=None):
     captions = {}

@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
+from capscore.errors import UserError
 from evaluation import world
-from tellapart.errors import UserError
 from tellapart.evaluation import grid as run
 from tellapart.evaluation import look_alike_groups
 from tellapart.models import retrievers

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
+from capscore.scoring import MEASURES
 from tellapart.commands import evaluate, score
 from tellapart.evaluation.evaluate import _retrievers
-from tellapart.metrics.scoring import MEASURES
 from tellapart.recipe import ValidationConfig
 from tellapart.retrievers import DEFAULT
 from tellapart.training import retrieval_validation, validation

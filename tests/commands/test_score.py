@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tellapart.commands import score
-from tellapart.metrics import scoring
+from capscore import command, scoring
 
 SAID = {"1": "A dog runs on the grass.", "2": "Two cats sleep on a red sofa", "3": "a bus"}
 WORSE = {"1": "a cat", "2": "Two cats sleep on a red sofa", "3": "a bus"}
@@ -204,7 +203,7 @@ def test_who_asks_for_cider_learns_that_papers_mean_cider_d(files, tellapart, me
 
 def test_the_help_explains_every_measure(capsys):
     with pytest.raises(SystemExit):
-        score.parser().parse_args(["--help"])
+        command.parser().parse_args(["--help"])
     explained = capsys.readouterr().out.partition("Measures:\n")[2].partition("\n\n")[0]
     for measure in scoring.MEASURES.values():
         for name in measure.names:

@@ -6,13 +6,13 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from capscore.errors import UserError
 from support.clips import write_clip
 from tellapart.__main__ import main
 from tellapart.data import examples
 from tellapart.data.items import open_path
 from tellapart.data.media.parts import part
 from tellapart.data.readers import folder, imagecode, msrvtt, msvd
-from tellapart.errors import UserError
 
 
 def put(path, content):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from capscore.errors import UserError
 from tellapart.data import examples
 from tellapart.data.examples import DataSet, Example
-from tellapart.errors import UserError
 
 
 def data_file(path: Path, **content: object) -> Path:

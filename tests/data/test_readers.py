@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from capscore.errors import UserError
 from support.written import put, touch
 from tellapart.data import examples
 from tellapart.data.readers import READERS, coco, flickr, folder, karpathy
-from tellapart.errors import UserError
 
 
 def by_id(dataset: examples.DataSet) -> dict[object, examples.Example]:

@@ -8,9 +8,9 @@ import threading
 import pytest
 import torch
 
-from tellapart import files
+from capscore import files
+from capscore.errors import UserError
 from tellapart.data.store import Array, Store
-from tellapart.errors import UserError
 
 MANIFEST = {"format": 1, "encoder": {"name": "eye", "sizes": (2, 3)}}
 ARRAYS = {"map": (2, 3), "vector": (4,)}

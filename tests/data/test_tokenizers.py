@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from capscore.errors import UserError
 from support.subwords import byte_pairs
 from tellapart.data import tokenizers
 from tellapart.data.tokenizers import SubwordTokenizer, WordTokenizer, join_words, split_words
-from tellapart.errors import UserError
 
 PAD, BOS, EOS, UNK = range(4)
 

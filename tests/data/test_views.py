@@ -7,13 +7,13 @@ import pytest
 from PIL import Image
 
 from attacks import photos as made
+from capscore.errors import UserError
 from tellapart.data.examples import Example
 from tellapart.data.media import photos
 from tellapart.data.media.photos import Fit
 from tellapart.data.views import LEAST, view_of
 from tellapart.encoders.encoder import Encoder
 from tellapart.encoders.in_view import InView
-from tellapart.errors import UserError
 from tellapart.features.extracted import FeatureStore, extract
 from tellapart.recipe import EncoderConfig
 

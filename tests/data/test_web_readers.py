@@ -4,10 +4,10 @@ import zlib
 
 import pytest
 
+from capscore.errors import UserError
 from support.written import put, touch
 from tellapart.data import examples
 from tellapart.data.readers import concadia, conceptual, nocaps
-from tellapart.errors import UserError
 
 
 def test_nocaps_has_its_domains_as_splits(tmp_path):

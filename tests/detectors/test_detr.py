@@ -7,13 +7,13 @@ import pytest
 import torch
 from PIL import Image
 
+from capscore.errors import UserError
 from encoders import tiny_backbones
 from tellapart.detectors.detections import detect
 from tellapart.detectors.detector import LEAST, BadDetector, Failed
 from tellapart.detectors.detr import Detr, resized
 from tellapart.detectors.loading import load
 from tellapart.detectors.yolox import Yolox
-from tellapart.errors import UserError
 
 RESNET = {"embedding_size": 8, "hidden_sizes": [8, 8, 16, 16], "depths": [1, 1, 1, 1]}
 LABELS = {0: "person", 1: "N/A", 2: "dog", 3: "sofa"}

@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
+from capscore.errors import UserError
 from detectors import tiny_yolox
 from tellapart import models
 from tellapart.captioning.captioner import load as load_captioner
@@ -24,7 +25,7 @@ from tellapart.detectors import yolox
 from tellapart.detectors.detector import MOST, sure_ones
 from tellapart.detectors.regions import DetectedRegions, region_features, roi_align
 from tellapart.encoders.encoder import Encoder
-from tellapart.errors import BadPhoto, UserError
+from tellapart.errors import BadPhoto
 from tellapart.features.boxes import BoxesOf, grid_boxes
 from tellapart.features.extracted import extract
 from tellapart.recipe import EncoderConfig

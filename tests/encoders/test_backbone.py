@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 pytest.importorskip("transformers", reason="backbones are loaded with transformers")
 
+from capscore.errors import UserError
 from encoders import tiny_backbones
 from retrievers import tiny_clip
 from tellapart import models, paths
@@ -23,7 +24,6 @@ from tellapart.data.tokenizers import WordTokenizer
 from tellapart.encoders import ENCODERS
 from tellapart.encoders.encoder import Encoder, pool
 from tellapart.encoders.loading import load
-from tellapart.errors import UserError
 from tellapart.features.extracted import FeatureStore, store_folder
 from tellapart.recipe import EncoderConfig
 

@@ -13,11 +13,11 @@ from PIL import Image
 
 pytest.importorskip("transformers", reason="CLIP is loaded with transformers")
 
+from capscore.errors import UserError
 from retrievers import tiny_clip
 from tellapart.data.examples import Example
 from tellapart.data.media import photos
 from tellapart.encoders import clip
-from tellapart.errors import UserError
 from tellapart.features.extracted import extract
 
 CPU = torch.device("cpu")

@@ -15,11 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from capscore.errors import UserError
 from tellapart import encoders
 from tellapart.encoders import encoder as encoder_module
 from tellapart.encoders.efficientnet_lite import EfficientNetLite, SameConv, fold
 from tellapart.encoders.encoder import Encoder
-from tellapart.errors import UserError
 from tellapart.recipe import EncoderConfig
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "efficientnet_lite2.json").read_text())

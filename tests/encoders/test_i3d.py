@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 
+from capscore.errors import UserError
 from support.clips import counted, number_in, write_clip
 from tellapart.data.media.photos import SQUEEZE
 from tellapart.encoders import i3d
 from tellapart.encoders.classifiers import ClipClassifier, load
 from tellapart.encoders.frames import read_squares
-from tellapart.errors import UserError
 from tellapart.features.extracted import read_item
 from tellapart.recipe import EncoderConfig
 

@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
+from capscore.errors import UserError
 from support.clips import write_clip
 from tellapart.encoders.classifiers import load
 from tellapart.encoders.residual import ResNet3d, ResNeXt
-from tellapart.errors import UserError
 from tellapart.features.extracted import read_item
 from tellapart.recipe import EncoderConfig
 

@@ -9,13 +9,13 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
+from capscore import scoring
+from capscore.errors import UserError
 from tellapart.data.examples import Example
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.errors import UserError
 from tellapart.evaluation import changes, compare, training_runs
 from tellapart.evaluation.local_reward import LocalReward
 from tellapart.evaluation.models import Split
-from tellapart.metrics import scoring
 
 
 def make(folder, lines, recipe=None, position=None):

@@ -5,8 +5,8 @@ import json
 import pytest
 
 import tellapart
+from capscore.errors import UserError
 from evaluation import world
-from tellapart.errors import UserError
 from tellapart.evaluation import grid as run
 from tellapart.models import retrievers
 
@@ -87,8 +87,8 @@ def test_a_wrong_request_is_one_sentence(data, captions, wrong, message):
 
 def test_a_measure_that_cannot_run_here_is_found_before_a_photo_is_captioned(data, monkeypatch):
     """SPICE without its program ended the evaluation after all captions were made, without a table."""
+    from capscore import spice
     from tellapart.evaluation import captions as made
-    from tellapart.metrics import spice
 
     monkeypatch.setattr(spice, "available", lambda: "SPICE needs Java.")
     monkeypatch.setattr(made.Captioners, "check", lambda *_: pytest.fail("captioning begins"))

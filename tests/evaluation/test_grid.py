@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from capscore import scoring
+from capscore.errors import UserError
 from evaluation import world
-from tellapart.errors import UserError
-from tellapart.metrics import scoring
 
 
 def both_words(data):

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from capscore.errors import UserError
 from evaluation import world
-from tellapart.errors import UserError
 from tellapart.evaluation import models
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from capscore.object_words import CLASSES
 from detectors import tiny_yolox
-from tellapart.metrics.object_words import CLASSES
 
 DOG, CAT, KITE = (CLASSES.index(name) for name in ("dog", "cat", "kite"))
 

@@ -10,7 +10,7 @@ import pytest
 
 from evaluation import world
 from tellapart.evaluation.pages import cards, photo_cards, report
-from tellapart.metrics import measures
+from tellapart.metrics import descriptions
 
 HOSTILE = "<script>alert(1)</script> \"' onload='x' {grids} &lt;"
 
@@ -74,7 +74,7 @@ def test_every_column_is_explained_by_a_tooltip_and_below_the_table(tmp_path, gr
     titles = [element["title"] for element in found.of("abbr")]
     text = "".join(found.texts)
     for column in ("TT R@1", "Prec", "CIDEr-D", "R@1[word]", f"R@1[{HOSTILE}]", "UniCap", "Rep", "BadEnd", "AvgLen"):
-        meaning = measures.explained(column)
+        meaning = descriptions.explained(column)
         assert meaning
         assert meaning in titles, column
         assert meaning in text, column

@@ -2,9 +2,9 @@
 
 import pytest
 
+from capscore.bootstrap import Difference
 from evaluation import world
 from tellapart.evaluation import table
-from tellapart.metrics.bootstrap import Difference
 
 
 @pytest.fixture

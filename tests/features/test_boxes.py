@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+from capscore.errors import UserError
 from support import region_archives as archives
 from tellapart import models
 from tellapart.captioning.visual_input import visual_input
@@ -19,7 +20,6 @@ from tellapart.data.examples import Example
 from tellapart.data.stored import Stores
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.encoders.encoder import Encoder
-from tellapart.errors import UserError
 from tellapart.features.boxes import BoxesOf, RelationsOf, StoredBoxes, grid_boxes, regions_of
 from tellapart.features.imported import ImportedFeatures
 from tellapart.features.importing import bring_in

@@ -13,12 +13,12 @@ import torch
 
 from attacks import broken_photos
 from attacks import photos as attacks
+from capscore import files
+from capscore.errors import UserError
 from features.stores import album, assert_holds, cut, draw
-from tellapart import files
 from tellapart.data.examples import Example
 from tellapart.data.media import photos
 from tellapart.encoders.encoder import Encoder
-from tellapart.errors import UserError
 from tellapart.features.extracted import FeatureStore, extract, store_folder
 from tellapart.recipe import EncoderConfig
 

@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from attacks import broken_photos
+from capscore import files
+from capscore.errors import UserError
 from features.stores import album, assert_holds, cut
-from tellapart import files
 from tellapart.data.examples import Example
-from tellapart.errors import UserError
 from tellapart.features.extracted import Extracted, FeatureStore, encode_items, extract, store_folder
 
 # Runs that were cut off

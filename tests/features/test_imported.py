@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 import torch
 
+from capscore import files
+from capscore.errors import UserError
 from support import region_archives as archives
-from tellapart import files
 from tellapart.captioners.transformer import TINY
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example
 from tellapart.data.stored import Stores
 from tellapart.data.streams import read_attributes, region_inputs
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.errors import UserError
 from tellapart.features import region_files
 from tellapart.features.imported import ImportedFeatures, RegionStore, features_of, find, open_store
 from tellapart.features.importing import bring_in

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tellapart.metrics import caption_files
+from capscore import caption_files
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,10 @@
 
 import pytest
 
+from capscore.bootstrap import Difference
+from capscore.scoring import MEASURES
 from tellapart.evaluation import compare, table
-from tellapart.metrics import measures
-from tellapart.metrics.bootstrap import Difference
-from tellapart.metrics.scoring import MEASURES
+from tellapart.metrics import descriptions
 from tellapart.training import retrieval_validation, validation
 from tellapart.training.loop import Position, judge
 
@@ -46,11 +46,11 @@ RETRIEVED = [
 @pytest.mark.parametrize("name", dict.fromkeys([*VALIDATED, *SCORES, *RETRIEVED]))
 def test_every_validation_metric_and_every_score_has_a_direction(name):
     expected = False if name in LOWER else None if name in NEITHER else True
-    assert measures.of(name).higher_is_better is expected
+    assert descriptions.of(name).higher_is_better is expected
 
 
 def test_a_figure_that_nobody_knows_has_no_direction():
-    assert measures.of("nonsense") is None
+    assert descriptions.of("nonsense") is None
 
 
 @pytest.mark.parametrize("name", [name for name in VALIDATED if name not in NEITHER])

@@ -9,13 +9,13 @@ from typing import get_args
 
 import pytest
 
-from tellapart.errors import UserError
-from tellapart.metrics import measures, retrieval, scoring, training_captions
-from tellapart.metrics.measures import MEASURES
-from tellapart.metrics.measures.measure import Measure, Score
-from tellapart.metrics.scoring_inputs import ScoringInputs
-from tellapart.metrics.statistics import mean_of
-from tellapart.metrics.training_captions import TrainingCaptions
+from capscore import scoring, training_captions
+from capscore.errors import UserError
+from capscore.measures import MEASURES, Measure, Score
+from capscore.scoring_inputs import ScoringInputs
+from capscore.statistics import mean_of
+from capscore.training_captions import TrainingCaptions
+from tellapart.metrics import descriptions, retrieval
 from tellapart.training import retrieval_validation, validation
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -63,9 +63,9 @@ def test_a_measure_can_be_added_and_is_then_asked_for_by_its_name(monkeypatch):
         (asks,), lambda inputs: mean_of("Asks", [text.endswith("?") for text in inputs.texts]), needs=(), signature=()
     )
     assert scoring.score({1: "a dog?", 2: "a cat"}, {1: ["x"], 2: ["y"]}, metrics="asks") == {"Asks": 0.5}
-    assert measures.lower_is_better("Asks")
+    assert descriptions.lower_is_better("Asks")
     del MEASURES["Asks"]
-    assert measures.of("Asks") is None
+    assert descriptions.of("Asks") is None
 
 
 def test_a_measure_that_lacks_training_captions_is_refused_by_name_and_passed_over_otherwise(monkeypatch):
@@ -107,7 +107,7 @@ def test_training_captions_are_those_of_the_training_split(tmp_path):
     "name", [*map(name_of, KINDS), "ObjPrec[d]", "ObjRec[d]", *validation.METRICS, *retrieval_validation.METRICS]
 )
 def test_every_figure_of_evaluations_and_validations_is_described(name):
-    text = measures.explained(name)
+    text = descriptions.explained(name)
     assert text.endswith(".")
     assert not set("{}") & set(text)
 
@@ -123,37 +123,31 @@ def documented():
             yield [name for name in re.findall(r"`([^`]+)`", cells[0]) if not name.startswith("-")], cells[-1], column
 
 
-def test_the_documentation_names_measures_that_there_are_and_their_directions():
+def test_the_documentation_names_lines_that_there_are_and_their_directions():
     meant = {"more": True, "less": False, "": None}
     rows = list(documented())
     assert len(rows) > 20
     for names, last, column in rows:
         for name in names:
-            info = measures.of(name)
+            info = descriptions.of(name)
             assert info is not None, name
             if column == "better":
                 assert info.higher_is_better == meant[last], name
 
 
 def test_a_description_names_the_retriever_whatever_its_name_is():
-    assert "{place} <b>" in measures.explained("R@1[{place} <b>]")
-    assert "right photo first." in measures.explained("R@1[judge]")
-    assert "among the first 10." in measures.explained("TT R@10")
-    assert measures.of("no such measure") is None
-    assert measures.explained("no such measure") == ""
-
-
-def test_a_score_that_was_renamed_is_known_by_its_former_name():
-    found = scoring.measure({1: "a toilet in it on it"}, {1: ["x"]}, metrics="odd")
-    assert found.corpus == {"UnusualOrder": 1.0}
-    assert scoring.notes("odd") == ["Odd is called UnusualOrder now."]
+    assert "{place} <b>" in descriptions.explained("R@1[{place} <b>]")
+    assert "right photo first." in descriptions.explained("R@1[judge]")
+    assert "among the first 10." in descriptions.explained("TT R@10")
+    assert descriptions.of("no such measure") is None
+    assert descriptions.explained("no such measure") == ""
 
 
 @pytest.mark.parametrize(
     ("code", "slow"),
     [
-        ("import tellapart.metrics.measures", "numpy"),
-        ("from tellapart.commands import score; score.parser().format_help()", "numba torch"),
+        ("import capscore.measures", "numpy"),
+        ("from capscore import command; command.parser().format_help()", "numpy numba torch"),
     ],
 )
 def test_help_does_not_wait_for_what_it_does_not_need(code, slow):

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tellapart.metrics import bootstrap, retrieval
+from capscore import bootstrap
+from tellapart.metrics import retrieval
 from tellapart.metrics.retrieval import Name, parse
 
 

@@ -5,12 +5,12 @@ import pytest
 import torch
 from PIL import Image
 
+from capscore.errors import UserError
+from capscore.object_words import CLASSES
 from detectors import tiny_yolox
 from retrievers import tiny_clip
 from tellapart.commands.features import main as features
-from tellapart.errors import UserError
 from tellapart.features.attributes import AttributeStore, named
-from tellapart.metrics.object_words import CLASSES
 from tellapart.models import attributes
 from tellapart.models.attributes import from_identity, load
 from tellapart.recipe import EncoderConfig

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from capscore.errors import UserError
 from tellapart import models
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.errors import UserError
 from tellapart.models.averaging import average
 
 ENCODER = {"name": "efficientnet_lite2", "image_size": 64, "grid": 2, "weights_sha256": "0"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tellapart.errors import UserError
+from capscore.errors import UserError
 from tellapart.models.base import _allowed
 
 

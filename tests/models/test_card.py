@@ -9,9 +9,9 @@ import torch
 import yaml
 
 import tellapart
+from capscore.errors import UserError
 from support import hub_server
 from tellapart import hub, models, paths
-from tellapart.errors import UserError
 
 CPU = torch.device("cpu")
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
+from capscore.errors import UserError
 from support import tiny_language_models as tiny
 from tellapart import models
 from tellapart.data.streams import region_inputs
-from tellapart.errors import UserError
 from tellapart.models import clipcap
 
 D, WIDTH, PREFIX, TOKENS, LAYERS = 6, 32, 3, 2, 2

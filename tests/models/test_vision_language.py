@@ -15,6 +15,7 @@ from PIL import Image
 pytest.importorskip("transformers", reason="these models are loaded with transformers")
 
 import tellapart
+from capscore.errors import UserError
 from support import tiny_vlms
 from tellapart.captioners import select
 from tellapart.captioners.vision_language import Generates, VisionLanguage
@@ -23,7 +24,6 @@ from tellapart.decoding.rules import Rules
 from tellapart.decoding.sample import sample
 from tellapart.decoding.score import score
 from tellapart.decoding.search import Search
-from tellapart.errors import UserError
 from tellapart.models import processor_limits, vision_language
 
 CPU = torch.device("cpu")

@@ -4,7 +4,7 @@ import json
 import numpy as np
 import pytest
 
-from tellapart.errors import UserError
+from capscore.errors import UserError
 from tellapart.neighbours import mining
 from tellapart.neighbours.groups import Other, Photo, Rule, load, save
 from tellapart.neighbours.mining import Captions, mine

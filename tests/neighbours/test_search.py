@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from tellapart.errors import UserError
-from tellapart.metrics import compiled
+from capscore import compiled
+from capscore.errors import UserError
 from tellapart.neighbours import search
 from tellapart.neighbours.search import nearest
 

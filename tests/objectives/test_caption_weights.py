@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from metrics.test_cider import ngrams
+from capscore.errors import UserError
 from tellapart.data.batches import Batch
 from tellapart.data.streams import region_inputs
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.errors import UserError
 from tellapart.objectives.caption_weights import caption_weights
 from tellapart.objectives.cross_entropy import cross_entropy_step
 from tellapart.recipe import CaptionWeights, ScheduledSampling
 from tellapart.rewards.consensus import Consensus
 from tellapart.training.schedule import chance_of_own_words
+from test_cider import ngrams
 
 TEXTS = [
     ["a man rides a horse", "a man on a brown horse", "someone rides", "the horse runs fast in a field"],

@@ -16,11 +16,11 @@ from PIL import Image
 
 pytest.importorskip("transformers", reason="CLIP is loaded with transformers")
 
+from capscore.errors import UserError
 from retrievers import tiny_clip
 from tellapart import paths
 from tellapart.data.media import photos
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.errors import UserError
 from tellapart.models.retrievers import load
 from tellapart.retrievers.embeddings import embed_photos
 from tellapart.retrievers.retriever import Retriever

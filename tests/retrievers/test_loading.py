@@ -7,8 +7,8 @@ import shutil
 import pytest
 import torch
 
+from capscore.errors import UserError
 from tellapart import models
-from tellapart.errors import UserError
 from tellapart.models import retrievers
 from tellapart.retrievers import sentences
 

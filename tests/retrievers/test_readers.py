@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from capscore.errors import UserError
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.errors import UserError
 from tellapart.retrievers.readers import MAX_WORDS, WordReader
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3

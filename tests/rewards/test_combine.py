@@ -6,7 +6,7 @@ from statistics import mean, stdev
 import pytest
 import torch
 
-from tellapart.errors import UserError
+from capscore.errors import UserError
 from tellapart.rewards import Reward, SampledCaptions
 from tellapart.rewards.combine import Combined
 

@@ -9,15 +9,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metrics.meteor import miniature
-from metrics.scored import prepared
-from metrics.test_cider import by_definition
-from tellapart.metrics import meteor
-from tellapart.metrics.bleu import bleu
-from tellapart.metrics.cider import cider, cider_d
-from tellapart.metrics.rouge import rouge_l
+from capscore import meteor
+from capscore.bleu import bleu
+from capscore.cider import cider, cider_d
+from capscore.rouge import rouge_l
+from meteor import miniature
+from scored import prepared
 from tellapart.rewards import SampledCaptions
 from tellapart.rewards.consensus import MEASURES, Consensus, MeteorConsensus
+from test_cider import by_definition
 
 END = 0
 WORDS = st.lists(st.integers(1, 5), max_size=6)

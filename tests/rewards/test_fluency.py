@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 import torch
 
-from metrics.test_kneser_ney import TOY, by_definition, known, padded
+from capscore import kneser_ney
+from capscore.errors import UserError
+from capscore.kneser_ney import KneserNey
 from tellapart.data.batches import padded as padded_ids
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.errors import UserError
-from tellapart.metrics import kneser_ney
-from tellapart.metrics.kneser_ney import KneserNey
 from tellapart.recipe import DataConfig, Recipe
 from tellapart.recipe_policy import RewardsConfig
 from tellapart.rewards import SampledCaptions, registry
 from tellapart.rewards.fluency import Fluency, coco, learned, readable
 from tellapart.training.data import not_learned_from
+from test_kneser_ney import TOY, by_definition, known, padded
 
 HERE = Path(__file__).parents[1]
 WORDS = WordTokenizer(["a", "dog", "runs", "on", "grass", "bed", "zebras", "two"])  # "cat" is <unk> to it

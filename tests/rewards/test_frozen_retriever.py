@@ -7,10 +7,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from capscore.errors import UserError
 from rewards.retriever_by_hand import EOS, Directions, cosine, degrees, frozen, sampled_captions
 from support.retrievers import bag_of_words_retriever
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.errors import UserError
 from tellapart.models import retrievers
 from tellapart.rewards import SampledCaptions
 from tellapart.rewards.frozen_retriever import EmbedCaptions, FrozenRetriever

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metrics.scored import ngrams
+from scored import ngrams
 from tellapart.rewards import Reward, SampledCaptions
 from tellapart.rewards.consensus import Consensus
 from tellapart.rewards.local_discriminative import (

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from capscore.object_words import CLASSES
+from capscore.objects import objects as measured
 from detectors import tiny_yolox
 from support.subwords import byte_pairs
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example
 from tellapart.data.stored import Stores
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.metrics.object_words import CLASSES
-from tellapart.metrics.objects import objects as measured
 from tellapart.recipe_policy import RewardsConfig
 from tellapart.rewards import SampledCaptions, registry
 from tellapart.rewards.context import RewardContext

@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 
 import tellapart
+from capscore.errors import UserError
 from support.doc_pages import PHOTOS
-from tellapart.errors import UserError
 from tellapart.models.retrievers import load
 from tellapart.retrievers.embeddings import embed_photos
 from tellapart.trainers.trl import reward_function

@@ -12,8 +12,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import tellapart
+from capscore.errors import UserError
 from support.pools import CAPTIONS, shifted
-from tellapart.errors import UserError
 from tellapart.rewards.caption_reward import CaptionReward
 from tellapart.rewards.pool import Pool
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from capscore.errors import UserError
 from tellapart.data.tokenizers import WordTokenizer, split_words
-from tellapart.errors import UserError
 from tellapart.rewards import SampledCaptions
 from tellapart.rewards.preference import Decision, Preference, PreferenceReward, _examples, _fit, learn
 

@@ -7,13 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from capscore.unusual_order import END as LAST
+from capscore.unusual_order import WordOrder, roles
+from capscore.wording import bad_end, precision, repetition, stutter
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.metrics.measures.bad_end import bad_end
-from tellapart.metrics.measures.precision import precision
-from tellapart.metrics.measures.repetition import repetition
-from tellapart.metrics.measures.stutter import stutter
-from tellapart.metrics.measures.unusual_order import END as LAST
-from tellapart.metrics.measures.unusual_order import WordOrder, roles
 from tellapart.rewards import SampledCaptions
 from tellapart.rewards.unusual_order import UnusualOrder, roles_of
 from tellapart.rewards.wording import Ending, Faithful, Repetition, content_words, never_last

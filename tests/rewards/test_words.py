@@ -5,12 +5,12 @@ from functools import partial
 import pytest
 import torch
 
-from metrics.meteor import miniature
+from capscore import meteor
+from capscore.unusual_order import END, WordOrder, roles
+from meteor import miniature
 from support.subwords import byte_pairs
 from tellapart.data.batches import padded
 from tellapart.data.tokenizers import WordTokenizer, split_words
-from tellapart.metrics import meteor
-from tellapart.metrics.measures.unusual_order import END, WordOrder, roles
 from tellapart.recipe_policy import LocalConfig
 from tellapart.rewards import SampledCaptions
 from tellapart.rewards.consensus import Consensus, MeteorConsensus

@@ -7,13 +7,13 @@ import threading
 import pytest
 from PIL import Image
 
+from capscore.errors import UserError
 from support.postgresql import disconnect, remove
 from tellapart.captioning.sources import CaptionSource
 from tellapart.captioning.writing import write
 from tellapart.data.captions import Caption
 from tellapart.data.items import Input
 from tellapart.databases import DatabaseGone
-from tellapart.errors import UserError
 from tellapart.serving import database
 from tellapart.serving.database import FILTERS, Changed, FolderRows, Photos
 from tellapart.serving.job import Job, export, undo_writing

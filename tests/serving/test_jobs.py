@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from capscore.progress import Progress
 from support.web import ask, in_a_thread
 from tellapart.data.captions import Caption
-from tellapart.progress import Progress
 from tellapart.serving.api import app
 from tellapart.serving.job import Jobs
 

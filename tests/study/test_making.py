@@ -6,8 +6,8 @@ from collections import Counter
 import pytest
 from PIL import Image
 
+from capscore.errors import UserError
 from study.studies import PHOTOS, data, study
-from tellapart.errors import UserError
 from tellapart.study import folder as folders
 from tellapart.study.design import passed, why_wrong
 

@@ -7,10 +7,10 @@ import sqlite3
 import numpy as np
 import pytest
 
+from capscore.errors import UserError
 from study.studies import store, study
 from support.postgresql import option, remove
 from tellapart.__main__ import main
-from tellapart.errors import UserError
 from tellapart.study import answers as stored
 from tellapart.study import simulate, statistics
 from tellapart.study.answers import Answer, Answers, Person, Taken

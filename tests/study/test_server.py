@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from capscore.errors import UserError
 from study.studies import study
 from support import browser, web
 from support.postgresql import option, remove
 from support.web import ask
-from tellapart.errors import UserError
 from tellapart.study import answers as stored
 from tellapart.study.answers import Answers
 from tellapart.study.folder import load

@@ -7,7 +7,7 @@ from pathlib import Path
 
 PROGRAM = """
 import os, pathlib, signal, sys
-from tellapart import files
+from capscore import files
 from tellapart.__main__ import main
 
 where, left, share, append = pathlib.Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), files.append

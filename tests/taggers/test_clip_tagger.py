@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from capscore.errors import UserError
 from tellapart import models
 from tellapart.data.streams import Stream
-from tellapart.errors import UserError
 from tellapart.taggers import TAGGERS
 from tellapart.taggers.clip_tagger import ClipTagger, ClipTaggerConfig
 from tellapart.taggers.tagger import SPECIALS, tagging_loss

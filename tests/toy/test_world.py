@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from capscore.errors import UserError
 from tellapart.data.examples import Example, read
-from tellapart.errors import UserError
 from tellapart.toy.drawing import COLOURS, OBJECTS
 from tellapart.toy.drawing import PLACES as PAINTED_PLACES
 from tellapart.toy.world import (

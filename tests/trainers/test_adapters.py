@@ -8,9 +8,9 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from capscore.errors import UserError
 from support import web
 from support.pools import CAPTIONS, shifted
-from tellapart.errors import UserError
 from tellapart.rewards.caption_reward import CaptionReward
 from tellapart.trainers import scorer, swift, verl
 from tellapart.trainers.trl import reward_function

@@ -11,10 +11,10 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from capscore.errors import UserError
 from tellapart import models, plain_yaml
 from tellapart.commands.train import parse
 from tellapart.data.batches import CaptionedPhotos
-from tellapart.errors import UserError
 from tellapart.features.imported import ImportedFeatures
 from tellapart.recipe import DataConfig, EncoderConfig, Recipe
 from tellapart.training import checkpoint, checks

@@ -12,9 +12,9 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from capscore.errors import UserError
 from tellapart import models
 from tellapart.commands.train import asked, parse
-from tellapart.errors import UserError
 from tellapart.recipe import Recipe
 from tellapart.training import chain, stages
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 import yaml
 
+from capscore.errors import UserError
 from tellapart import recipe_values
 from tellapart.__main__ import main
 from tellapart.commands.train import asked
-from tellapart.errors import UserError
 from tellapart.models.parts import load_encoder, read_tagger
 from tellapart.recipe import EncoderConfig, Recipe
 from tellapart.training import chain, stages

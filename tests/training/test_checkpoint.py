@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from capscore.errors import UserError
 from tellapart import models
 from tellapart.captioning import captioner
-from tellapart.errors import UserError
 from tellapart.recipe import Recipe
 from tellapart.training import checkpoint
 from tellapart.training.loop import build_optimizer

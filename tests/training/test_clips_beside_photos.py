@@ -7,12 +7,12 @@ import pytest
 import torch
 from PIL import Image
 
+from capscore.errors import UserError
 from support.clips import counted, write_clip
 from tellapart.captioning.captioner import load
 from tellapart.commands.train import parse
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.errors import UserError
 from tellapart.training.build import run
 from tellapart.training.data import choose, encoders_of, gather, visits
 

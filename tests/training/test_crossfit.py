@@ -6,12 +6,12 @@ import pytest
 import torch
 import yaml
 
+from capscore.errors import UserError
 from tellapart.__main__ import main
 from tellapart.commands.train import asked, parse
 from tellapart.data import examples as data_files
 from tellapart.data.folds import fold_of
 from tellapart.distributed import SINGLE
-from tellapart.errors import UserError
 from tellapart.features.extracted import encode_items
 from tellapart.models.parts import load_encoder, read_tagger
 from tellapart.recipe import EncoderConfig

@@ -14,11 +14,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from capscore import meteor
+from capscore.errors import UserError
 from detectors import tiny_yolox
 from tellapart.commands.train import parse
 from tellapart.distributed import ProcessGroup
-from tellapart.errors import UserError
-from tellapart.metrics import meteor
 from tellapart.rewards.preference import Preference
 from tellapart.rewards.registry import REWARDS
 from tellapart.training.build import run

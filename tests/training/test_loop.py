@@ -9,10 +9,10 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
+from capscore.errors import UserError
 from tellapart.captioners.transformer import Transformer, TransformerConfig
 from tellapart.data.batches import Batch
 from tellapart.data.streams import region_inputs
-from tellapart.errors import UserError
 from tellapart.objectives import StepResult
 from tellapart.objectives.cross_entropy import cross_entropy_step
 from tellapart.recipe import OptimConfig, Recipe, ValidationConfig

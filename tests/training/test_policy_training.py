@@ -11,12 +11,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from capscore import meteor
+from capscore.errors import UserError
 from detectors import tiny_yolox
 from tellapart.commands.train import parse
 from tellapart.data import examples
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.errors import UserError
-from tellapart.metrics import meteor
 from tellapart.neighbours import groups, index, mining
 from tellapart.neighbours.groups import Groups, Photo, Rule
 from tellapart.recipe_policy import RewardsConfig

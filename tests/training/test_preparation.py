@@ -6,12 +6,12 @@ from contextlib import suppress
 import pytest
 import torch
 
+from capscore import meteor
+from capscore.errors import UserError
 from tellapart.captioners import CAPTIONERS
 from tellapart.commands.train import parse
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.errors import UserError
-from tellapart.metrics import meteor
 from tellapart.protocols.captioners import sizes_of
 from tellapart.retrievers import RETRIEVERS
 from tellapart.rewards.context import RewardContext

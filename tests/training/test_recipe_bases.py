@@ -3,9 +3,9 @@
 import pytest
 import yaml
 
+from capscore.errors import UserError
 from tellapart import recipe_files
 from tellapart.commands.train import parse
-from tellapart.errors import UserError
 from tellapart.recipe_files import merged
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from capscore.errors import UserError
 from tellapart import plain_yaml
 from tellapart.commands.train import asked, parse
-from tellapart.errors import UserError
 from tellapart.recipe import OptimConfig, Recipe
 from tellapart.recipe_files import shipped
 from tellapart.training.build import shrink

@@ -5,9 +5,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from capscore.errors import UserError
 from tellapart import models
 from tellapart.commands.train import parse
-from tellapart.errors import UserError
 from tellapart.training.build import run
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from capscore.errors import UserError
 from tellapart import models, onnx_session
 from tellapart.__main__ import main
 from tellapart.commands.train import parse
@@ -15,7 +16,6 @@ from tellapart.data import examples
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.encoders import BUNDLED
 from tellapart.encoders.encoder import Encoder
-from tellapart.errors import UserError
 from tellapart.features.attributes import AttributeStore
 from tellapart.models.attributes import load as load_attributes
 from tellapart.models.parts import carry, load_encoder, part_of, read_tagger

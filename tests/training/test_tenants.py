@@ -12,6 +12,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from capscore.errors import UserError
 from support.subwords import byte_pairs
 from tellapart import models
 from tellapart.captioners import CAPTIONERS, select
@@ -19,7 +20,6 @@ from tellapart.commands.train import parse
 from tellapart.data import examples
 from tellapart.data.tokenizers import SubwordTokenizer
 from tellapart.encoders import ENCODERS
-from tellapart.errors import UserError
 from tellapart.training.build import run
 from training.test_distributed import two_processes
 

@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 
+from capscore.errors import UserError
 from tellapart.commands.train import parse
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.errors import UserError
 from tellapart.objectives import StepResult
 from tellapart.training.build import Parts, run, seed_everything
 from tellapart.training.data import feature_sizes, split, with_features

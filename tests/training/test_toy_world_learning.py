@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import yaml
 
+from capscore.scoring import score
 from tellapart.captioning import captioner as captioning
 from tellapart.commands.train import parse
 from tellapart.metrics.retrieval import ranks
-from tellapart.metrics.scoring import score
 from tellapart.models.retrievers import load
 from tellapart.retrievers.embeddings import embed_photos
 from tellapart.toy import world

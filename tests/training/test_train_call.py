@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import tellapart
+from capscore.errors import UserError
 from tellapart import album, plain_yaml
-from tellapart.errors import UserError
 
 SMALL = {
     "captioner": "up_down",

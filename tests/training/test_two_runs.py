@@ -1,8 +1,8 @@
 import pytest
 
-from tellapart import files
+from capscore import files
+from capscore.errors import UserError
 from tellapart.commands.train import parse
-from tellapart.errors import UserError
 from tellapart.training.build import run
 
 

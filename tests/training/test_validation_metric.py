@@ -5,10 +5,9 @@ import json
 import pytest
 
 import tellapart as package
+from capscore.measures import MEASURES, Measure, Score
+from capscore.statistics import mean_of
 from tellapart.commands.train import parse
-from tellapart.metrics.measures import MEASURES
-from tellapart.metrics.measures.measure import Measure, Score
-from tellapart.metrics.statistics import mean_of
 from tellapart.training.build import run
 
 

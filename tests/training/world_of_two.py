@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 
+from capscore.errors import UserError
 from tellapart.commands.train import parse
 from tellapart.distributed import ProcessGroup
-from tellapart.errors import UserError
 from tellapart.training import build
 
 

@@ -19,7 +19,10 @@ from typing import Any
 
 import torch
 
-from tellapart import files, models, plain_yaml, recipe_files, recipe_values
+from capscore import files
+from capscore.errors import UserError
+from capscore.object_words import CLASSES
+from tellapart import models, plain_yaml, recipe_files, recipe_values
 from tellapart.adapting import feedback as feedback_files
 from tellapart.adapting import photos as photo_files
 from tellapart.adapting import verdict
@@ -34,14 +37,12 @@ from tellapart.data.streams import REGIONS
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.detectors.detector import Detector
 from tellapart.detectors.loading import load as load_detector
-from tellapart.errors import UserError
 from tellapart.evaluation.captions import Captioners
 from tellapart.evaluation.evaluate import REPORT as REPORT
 from tellapart.evaluation.evaluate import Evaluation, grid_of
 from tellapart.evaluation.grid import embed
 from tellapart.evaluation.models import Model, Split
 from tellapart.features.boxes import regions_of
-from tellapart.metrics.object_words import CLASSES
 from tellapart.models.base import VISION_LANGUAGE
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.recipe import EncoderConfig, LoraConfig, Recipe

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from capscore.errors import UserError
+from capscore.files import is_folder
+from capscore.printable import print_message
 from tellapart.captioning.review import review_of
 from tellapart.captioning.rows import CaptionsFile
-from tellapart.errors import UserError
-from tellapart.files import is_folder
-from tellapart.printable import print_message
 from tellapart.rewards.preference import LEAST, Decision
 
 

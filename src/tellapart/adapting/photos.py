@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from capscore.errors import UserError
 from tellapart.data.examples import Example
 from tellapart.data.items import open_all
 from tellapart.data.media.identity import identify
-from tellapart.errors import BadPhoto, UserError
+from tellapart.errors import BadPhoto
 from tellapart.parallel import ordered_map
 
 TRAIN, HELD_OUT = "train", "val"

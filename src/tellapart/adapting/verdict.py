@@ -10,13 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from capscore.bootstrap import Difference
+from capscore.fluency import COCO_LIMIT, below, coco
+from capscore.statistics import Statistics, mean_of
+from capscore.tokenize.tokenizer import tokenize
 from tellapart.evaluation.grid import Grid, Row
-from tellapart.metrics.bootstrap import Difference
-from tellapart.metrics.measures.fluency import coco
-from tellapart.metrics.measures.unidiomatic import COCO_LIMIT, below
 from tellapart.metrics.retrieval import POOL, Name
-from tellapart.metrics.statistics import Statistics, mean_of
-from tellapart.metrics.tokenize.tokenizer import tokenize
 from tellapart.rewards.preference import Preference
 
 LEEWAY = 0.005  # half a point: what shares of faulty captions may rise by, and ObjPrec fall

@@ -17,8 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from tellapart.errors import UserError
-from tellapart.plugins import Table, defined, place
+from capscore.errors import UserError
+from capscore.table import Table
+from tellapart.plugins import defined, place
 
 if TYPE_CHECKING:  # the table can be read without loading torch
     from torch import Tensor

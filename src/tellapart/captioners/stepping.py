@@ -8,9 +8,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from capscore.errors import UserError
 from tellapart.captioners import Captioner, select
 from tellapart.data.streams import Inputs
-from tellapart.errors import UserError
 
 _WORDS = 3
 _TOLERANCE = 1e-2  # of the spread of the logits; a GPU's short numbers are off by a tenth of this

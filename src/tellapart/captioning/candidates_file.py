@@ -13,13 +13,14 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tellapart import files
-from tellapart.data.broken_lines import json_rows
+from capscore import files
+from capscore.broken_lines import json_rows
+from capscore.errors import UserError
 from tellapart.data.captions import Candidate, Proposed
 from tellapart.data.examples import clean
 from tellapart.data.media import photos
 from tellapart.data.tokenizers import split_words
-from tellapart.errors import BadPhoto, UserError
+from tellapart.errors import BadPhoto
 
 _LONGEST = 2000  # characters of a caption
 

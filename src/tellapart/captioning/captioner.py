@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, overload
 import torch
 from PIL import Image
 
+from capscore.errors import UserError
+from capscore.stop_words import flaws
 from tellapart import models, numerics
 from tellapart.album import CLIPS, DEFAULT, EMBEDDED
 from tellapart.captioners import Captioner
@@ -34,10 +36,9 @@ from tellapart.decoding.contrast import contrastive_search
 from tellapart.decoding.rules import Rules
 from tellapart.decoding.search import Search
 from tellapart.encoders import PhotoEncoder
-from tellapart.errors import BadPhoto, UserError
+from tellapart.errors import BadPhoto
 from tellapart.features.attributes import named
 from tellapart.features.extracted import read_item
-from tellapart.metrics.stop_words import flaws
 from tellapart.models import card as sharing
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.parallel import AHEAD, batched, ordered_map

@@ -10,10 +10,10 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tellapart import files
+from capscore import files
+from capscore.errors import UserError
 from tellapart.captioning.rows import Row
 from tellapart.data.items import Input
-from tellapart.errors import UserError
 
 SUFFIX = ".json"
 

@@ -17,14 +17,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tellapart import files
+from capscore import csv_table, files
+from capscore.errors import UserError
+from capscore.stop_words import content
 from tellapart.captioning.chatter import one_line
-from tellapart.data import csv_table
 from tellapart.data.media.exif import taken
 from tellapart.data.media.parts import file_of
 from tellapart.data.tokenizers import split_words
-from tellapart.errors import UserError
-from tellapart.metrics.stop_words import content
 
 NOTES = ("context.txt", "note.txt")  # in a photo's folder; the first that is there
 BONUS = 0.5

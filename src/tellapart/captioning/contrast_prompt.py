@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from capscore import objects
+from capscore.object_words import CLASSES
+from capscore.stop_words import content
+from capscore.tokenize.tokenizer import tokenize
 from tellapart.captioning.endpoint import Question, ServerCaptions
 from tellapart.captioning.rerank import Collection, PhotoVectors, RerankConfig, rerank, stacked
 from tellapart.data.captions import PROMPT, Candidate, Caption, Proposed
 from tellapart.data.tokenizers import split_words
 from tellapart.detectors.detections import detect
 from tellapart.detectors.detector import Detector
-from tellapart.metrics import objects
-from tellapart.metrics.object_words import CLASSES
-from tellapart.metrics.stop_words import content
-from tellapart.metrics.tokenize.tokenizer import tokenize
 from tellapart.parallel import batched
 
 CONTRAST_PROMPT = (

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from capscore.stop_words import content
 from tellapart.data.captions import Candidate, Caption
 from tellapart.data.tokenizers import split_words
-from tellapart.metrics.stop_words import content
 
 Bursts = Literal["own", "share", "stem"]
 COPIES_ABOVE = 0.9999  # cosine of pooled features; what is decoded from the same picture differs by rounding only

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from tellapart.errors import UserError
-from tellapart.parallel import cores
+from capscore.errors import UserError
+from capscore.system import cores
 
 Batch = TypeVar("Batch")
 Made = TypeVar("Made")

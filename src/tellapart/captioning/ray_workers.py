@@ -11,6 +11,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from capscore.errors import UserError
+from capscore.files import is_folder
 from tellapart import models, numerics
 from tellapart.album import DEFAULT, EMBEDDED
 from tellapart.captioning import captioner as captioning
@@ -20,10 +22,8 @@ from tellapart.data.captions import Proposed
 from tellapart.data.examples import Example
 from tellapart.decoding.search import Search
 from tellapart.encoders import ENCODERS, PhotoEncoder
-from tellapart.errors import UserError
 from tellapart.features import extracted
 from tellapart.features.extracted import EncodedBatch, Extraction, encode_items
-from tellapart.files import is_folder
 from tellapart.models.parts import load_encoder, part_of
 from tellapart.parallel import batched
 from tellapart.recipe import EncoderConfig

@@ -32,13 +32,13 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from capscore.errors import UserError
+from capscore.stop_words import flaws
 from tellapart.captioning import resume
 from tellapart.captioning.kinds import COPIES_ABOVE, Bursts, Chosen, copied, with_difference
 from tellapart.data.captions import Candidate, Caption, Proposed
 from tellapart.data.tokenizers import Tokenizer, split_words
 from tellapart.decoding.contrast import Listener
-from tellapart.errors import UserError
-from tellapart.metrics.stop_words import flaws
 from tellapart.neighbours import thresholds
 from tellapart.parallel import batched
 from tellapart.retrievers.embeddings import Embedded, embed_photos

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tellapart import files
+from capscore import files
 from tellapart.captioning.rows import COLUMNS, KEY, REVIEWS, Row
 from tellapart.data.items import Input
 from tellapart.data.media.identity import Identity, identify

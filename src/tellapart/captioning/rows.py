@@ -19,11 +19,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
-from tellapart import files
-from tellapart.data import csv_table
-from tellapart.data.broken_lines import BrokenLine, are_slips, json_rows, reason_of
-from tellapart.errors import UserError
-from tellapart.printable import print_message
+from capscore import csv_table, files
+from capscore.broken_lines import BrokenLine, are_slips, json_rows, reason_of
+from capscore.errors import UserError
+from capscore.printable import print_message
 
 # "file" and "caption", "logprob", "key" (and "captions", or "look_alikes", "gap"), or "file" and "error"; "id" where
 # there is one; "language", a tag, where one was asked for; "edited", "review" and "original" where a person decided

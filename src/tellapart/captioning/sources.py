@@ -8,6 +8,8 @@ from functools import partial
 
 import numpy as np
 
+from capscore.errors import UserError
+from capscore.printable import counted
 from tellapart.captioning.candidates_file import CandidatesFile
 from tellapart.captioning.captioner import PhotoCaptioner, likeliest, see
 from tellapart.captioning.chatter import caption_in, is_refusal
@@ -21,8 +23,7 @@ from tellapart.data.items import Input
 from tellapart.data.media import photos as media
 from tellapart.decoding.search import Search
 from tellapart.detectors.detector import Detector
-from tellapart.errors import BadPhoto, UserError
-from tellapart.printable import counted
+from tellapart.errors import BadPhoto
 
 
 @dataclass(frozen=True)

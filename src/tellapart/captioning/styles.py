@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from capscore.errors import UserError
+from capscore.stop_words import NEVER_LAST, content
 from tellapart.captioning.chatter import LONGEST_ALT, caption_in, whole_sentences
 from tellapart.captioning.contrast_prompt import CONTRAST_PROMPT
 from tellapart.captioning.endpoint import Question, ServerCaptions
 from tellapart.captioning.sources import CaptionSource
 from tellapart.data.captions import PROMPT, Caption
 from tellapart.data.tokenizers import split_words
-from tellapart.errors import UserError
-from tellapart.metrics.stop_words import NEVER_LAST, content
 from tellapart.parallel import batched
 
 Style = Literal["caption", "alt", "tags"]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tellapart import files
+from capscore import files
 
 SUFFIXES = (".srt", ".vtt")
 _GAP = 0.001  # seconds; times are written in milliseconds

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from capscore.errors import UserError
 from tellapart.captioning.visual_input import (
     DetectedBoxes,
     DetectedInput,
@@ -25,7 +26,6 @@ from tellapart.captioning.visual_input import (
 )
 from tellapart.data.streams import Inputs
 from tellapart.encoders.in_view import in_view
-from tellapart.errors import UserError
 
 
 def require(visual: VisualInput, count: int) -> None:

@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from tellapart import files, models
+from capscore import files
+from capscore.errors import UserError
+from tellapart import models
 from tellapart.data import items
 from tellapart.data.media import photos
 from tellapart.data.media.clips import is_clip
@@ -28,7 +30,7 @@ from tellapart.encoders import PhotoEncoder
 from tellapart.encoders.encoder import Features
 from tellapart.encoders.frames import FrameEncoder
 from tellapart.encoders.in_view import in_view
-from tellapart.errors import BadPhoto, UserError
+from tellapart.errors import BadPhoto
 from tellapart.features import attributes
 from tellapart.features.attributes import AttributeSource, captioner_ids
 from tellapart.features.boxes import grid_boxes, regions_of

@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from capscore.errors import UserError
+from capscore.files import is_folder
+from capscore.printable import print_message
 from tellapart.captioning.resume import Status, status_of
 from tellapart.data.items import Input, gather
 from tellapart.data.media import clips, photos
-from tellapart.errors import BadPhoto, UserError
-from tellapart.files import is_folder
-from tellapart.printable import print_message
+from tellapart.errors import BadPhoto
 
 INTERVAL = 5.0  # seconds between two polls
 PATIENCE = 60.0  # seconds that a photo which cannot be decoded may stay as it is: its copying may only have stalled

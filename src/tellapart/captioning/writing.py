@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
+from capscore.printable import counted, first_few, print_message
+from capscore.progress import Progress
 from tellapart.captioning import resume
 from tellapart.captioning.rows import Row
 from tellapart.captioning.sources import CaptionSource
@@ -16,8 +18,6 @@ from tellapart.data.items import Input
 from tellapart.data.media import clips
 from tellapart.data.unusable import Unusable
 from tellapart.parallel import batched, ordered_map
-from tellapart.printable import counted, first_few, print_message
-from tellapart.progress import Progress
 
 _SAVED_TOGETHER = 16  # rows; a kill loses at most so many
 

@@ -6,9 +6,9 @@ import shutil
 from functools import partial
 from pathlib import Path
 
+from capscore.printable import print_message, print_problems, print_row
 from tellapart.commands.arguments import Parser, number
 from tellapart.detectors import KINDS
-from tellapart.printable import print_message, print_problems, print_row
 
 
 def parser() -> Parser:

@@ -6,10 +6,10 @@ import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from capscore.errors import UserError
+from capscore.printable import print_message
 from tellapart.commands.arguments import Parser
 from tellapart.commands.lint import rules
-from tellapart.errors import UserError
-from tellapart.printable import print_message
 
 if TYPE_CHECKING:
     from tellapart.writing.alt import Page
@@ -78,7 +78,7 @@ def _show(page: Page) -> None:
 
 def _write(page: Page) -> bool:
     """A page that cannot be written is a problem of its own; the others are written."""
-    from tellapart import files
+    from capscore import files
 
     try:
         if files.read_bytes(page.path) != page.data:

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import NoReturn
 
-from tellapart.errors import UserError
+from capscore import arguments
+from capscore.errors import UserError
 
 
-class Parser(argparse.ArgumentParser):
-    """One sentence for a wrong argument, and help that ends with an example."""
+class Parser(arguments.Parser):
+    """Of a command of tellapart."""
 
     def __init__(self, command: str, description: str, example: str):
-        super().__init__(
-            prog=f"tellapart {command}",
-            description=description,
-            epilog=f"for example:\n  {example}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; see {self.prog} --help.")
+        super().__init__(f"tellapart {command}", description, example)
 
 
 def positive(text: str) -> int:

@@ -8,13 +8,13 @@ from collections.abc import Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from capscore.errors import UserError
+from capscore.printable import print_message, print_row
+from capscore.progress import notice
 from tellapart.captioning.languages import tag_of
 from tellapart.captioning.ray_cluster import Cluster
 from tellapart.commands.caption_options import check, parser
 from tellapart.data.unusable import Unusable
-from tellapart.errors import UserError
-from tellapart.printable import print_message, print_row
-from tellapart.progress import notice
 
 if TYPE_CHECKING:
     from tellapart.captioning.candidates_file import CandidatesFile
@@ -247,10 +247,10 @@ def _contrast(request: argparse.Namespace) -> tuple[ContrastConfig | None, Detec
     """How a model is shown what to tell apart, and what checks its answers; none: it is not shown."""
     if request.contrast != "prompt" and (request.contrast or not request.endpoint):
         return None, None
+    from capscore.object_words import CLASSES
     from tellapart.captioning.contrast_prompt import ContrastConfig
     from tellapart.captioning.styles import CONTRAST_PROMPTS
     from tellapart.detectors.loading import load
-    from tellapart.metrics.object_words import CLASSES
 
     usual = CONTRAST_PROMPTS[request.style or "caption"]
     prompt = usual if request.contrast_prompt is None else request.contrast_prompt
@@ -266,10 +266,10 @@ def _given(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _subtitle(request: argparse.Namespace, source_of_captions: CaptionSource, inputs: list[Input]) -> int:
     """Subtitles in a file.  Returns how many segments failed."""
+    from capscore.progress import Progress
     from tellapart.captioning.segments import cues
     from tellapart.captioning.subtitles import Reading, write
     from tellapart.data.media import clips
-    from tellapart.progress import Progress
 
     captions = []
     with Progress("captions", len(inputs), unit=clips.unit(one.file for one in inputs)) as bar:

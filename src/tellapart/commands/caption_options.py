@@ -6,10 +6,10 @@ import argparse
 import re
 from pathlib import Path
 
+from capscore.errors import UserError
 from tellapart.captioning.ray_cluster import HELP, LOCAL
 from tellapart.commands.arguments import Parser, number, positive
 from tellapart.detectors import KINDS
-from tellapart.errors import UserError
 
 _DECODING = ("n_best", "min_words", "no_repeat", "length_penalty", "diverse", "diversity", "views")
 

@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from capscore.errors import UserError
+from capscore.printable import print_row
 from tellapart.commands.arguments import Parser
-from tellapart.errors import UserError
-from tellapart.printable import print_row
 
 
 def parser() -> Parser:
@@ -31,10 +31,10 @@ def parser() -> Parser:
 
 def main(arguments: list[str]) -> int:
     request = parser().parse_args(arguments)
+    from capscore.measures import MEASURES
     from tellapart.captioners import CAPTIONERS
     from tellapart.data.readers import READERS
     from tellapart.encoders import ENCODERS
-    from tellapart.metrics.measures import MEASURES
     from tellapart.rewards.registry import REWARDS
 
     tables = (CAPTIONERS, ENCODERS, REWARDS, MEASURES, READERS)

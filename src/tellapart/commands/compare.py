@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from capscore.printable import print_message, print_row
 from tellapart.commands.arguments import Parser, add_attention, check_attention, positive
-from tellapart.printable import print_message, print_row
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
     request = parser().parse_args(arguments)
     _check(request)
 
-    from tellapart import files
+    from capscore import files
     from tellapart.evaluation import compare
     from tellapart.evaluation import training_runs as runs
     from tellapart.evaluation.pages import compare as compare_report
@@ -89,7 +89,7 @@ def main(arguments: list[str]) -> int:
 
 def _check(request: Namespace) -> None:
     """What the arguments cannot say of each other by themselves."""
-    from tellapart.errors import UserError
+    from capscore.errors import UserError
 
     for name in ("data", "evaluation"):
         if getattr(request, name) and not request.out:
@@ -146,7 +146,7 @@ def _retrieved(
     changes: Changes, split: Split, runs: Sequence[Run], retriever: Retriever | None, findings: Findings
 ) -> Grid:
     """The photos and what runs say of them, as a retriever embeds them; or as they are."""
-    from tellapart.errors import UserError
+    from capscore.errors import UserError
     from tellapart.evaluation import grid as run
     from tellapart.evaluation import models
 
@@ -179,7 +179,7 @@ def _captions(
 
     Also the captioners, who know what the words rest on, and what could not be used.
     """
-    from tellapart.errors import UserError
+    from capscore.errors import UserError
     from tellapart.evaluation import changes
     from tellapart.evaluation.captions import Captioners
     from tellapart.evaluation.compare import evaluated
@@ -205,7 +205,7 @@ def _captions(
 
 def _unless(findings: Findings, what: str, find: Callable[[], Found]) -> Found | None:
     """A figure that cannot be made should not cost the others."""
-    from tellapart.errors import UserError
+    from capscore.errors import UserError
 
     try:
         return find()

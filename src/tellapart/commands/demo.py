@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from capscore.errors import UserError
+from capscore.printable import print_problems, print_row
 from tellapart.commands.arguments import Parser
-from tellapart.errors import UserError
-from tellapart.printable import print_problems, print_row
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,7 +50,8 @@ def main(arguments: list[str]) -> int:
     out: Path = request.out
     _make(out)  # before the work, so that a folder that cannot be does not cost it
 
-    from tellapart import album, files, retrievers
+    from capscore import files
+    from tellapart import album, retrievers
     from tellapart.evaluation import models as rows
     from tellapart.evaluation import table
     from tellapart.evaluation.captions import Captioners
@@ -109,7 +110,8 @@ def _tune(photos: Sequence[Example], out: Path) -> Path:
 
     Its captions are rewarded by what a retriever makes of them; no reference takes part, but in the validation.
     """
-    from tellapart import album, files, models
+    from capscore import files
+    from tellapart import album, models
     from tellapart.commands.train import parse, train
     from tellapart.data import examples
     from tellapart.data.examples import DataSet

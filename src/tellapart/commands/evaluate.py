@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from capscore.command import TRAINING
+from capscore.printable import print_message, print_problems, print_row
 from tellapart.commands.arguments import Parser, add_attention, check_attention, number, positive
-from tellapart.commands.score import TRAINING
-from tellapart.printable import print_message, print_problems, print_row
 
 if TYPE_CHECKING:
     from tellapart.evaluation.evaluate import Evaluation
@@ -105,9 +105,9 @@ def main(arguments: list[str]) -> int:
     if all(is_tagger(Path(name)) for name in request.models):
         return _taggers(request)
 
+    from capscore import scoring
     from tellapart.evaluation import word_use
     from tellapart.evaluation.evaluate import REPORT, evaluate
-    from tellapart.metrics import scoring
 
     check_attention(request)
     if request.words:

@@ -6,12 +6,12 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
+from capscore.errors import UserError
+from capscore.printable import counted, print_message, print_row
 from tellapart.captioning.ray_cluster import HELP, LOCAL, Cluster
 from tellapart.commands.arguments import Parser, number, positive
 from tellapart.detectors import KINDS
 from tellapart.encoders import ENCODERS
-from tellapart.errors import UserError
-from tellapart.printable import counted, print_message, print_row
 from tellapart.recipe import EncoderConfig, Pooling
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def main(arguments: list[str]) -> int:
     request = parser().parse_args(arguments)
     _check(request)
 
-    from tellapart import files
+    from capscore import files
     from tellapart.data import examples
     from tellapart.data.readers import folder
 

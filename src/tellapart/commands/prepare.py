@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from capscore.errors import UserError
+from capscore.files import is_file
+from capscore.printable import first_few, print_message, print_row
 from tellapart.commands.arguments import Parser
 from tellapart.data.examples import DataSet, clean, write
 from tellapart.data.items import KIND_OF
 from tellapart.data.media.parts import file_of
 from tellapart.data.readers import READERS
 from tellapart.data.readers.shared import SPLITS, with_splits
-from tellapart.errors import UserError
-from tellapart.files import is_file
-from tellapart.printable import first_few, print_message, print_row
 
 
 def parser() -> Parser:

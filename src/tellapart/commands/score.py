@@ -1,157 +1,16 @@
-"""tellapart score: compare captions with references."""
+"""tellapart score: compare captions with references, by capscore."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from textwrap import TextWrapper
-from typing import TYPE_CHECKING, Any
+from capscore import command
+from capscore.arguments import Parser
 
-from tellapart.commands.arguments import Parser
-from tellapart.metrics import measures
-from tellapart.metrics.measures.measure import Score
-from tellapart.printable import print_message
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tellapart.metrics.scoring import Scores
-
-TRAINING = "training captions of the model, for measures that need them (of a data file, its split train)"
+PROGRAM = "tellapart score"
 
 
 def parser() -> Parser:
-    parser = Parser(
-        "score",
-        "Score captions against people's captions (references) of the same photos.\n"
-        "\n"
-        "  CAPTIONS    {id: caption}, COCO results [{image_id, caption}], or a file of `tellapart caption --out`;\n"
-        "              {id: [captions]} for several per photo: the first is scored; diversity measures use all\n"
-        "  REFERENCES  {id: [captions]}, COCO annotations, or a data file; plain or gzipped\n"
-        "\n"
-        "Photos go by their ids; with a data file also by their files, or in a copy of the folder by their names.\n"
-        'A caption may be {"caption": text} in place of text, as in the gts and res of pycocoevalcap.\n'
-        "\n"
-        "Prints JSON: scores of the corpus with 95 % intervals (1,000 bootstrap samples of the photos) and a\n"
-        "signature each.  Scores are fractions: a CIDEr-D of 1.21 is what papers print as 121.\n"
-        "\n"
-        f"Measures:\n{_explained()}",
-        "tellapart score captions.json references.json --metrics BLEU,METEOR,ROUGE-L,CIDEr-D",
-    )
-    parser.add_argument("captions", metavar="CAPTIONS", help="the captions to score")
-    parser.add_argument("references", metavar="REFERENCES", help="the references")
-    parser.add_argument(
-        "--metrics",
-        metavar="A,B",
-        help="names of measures, or all; BLEU, SPICE, SGF and mBLEU stand for all their variants "
-        "(default: all that need no Java)",
-    )
-    parser.add_argument("--per-image", action="store_true", help="also give the scores of each photo")
-    parser.add_argument("--allow-missing", action="store_true", help="skip photos that are in one file only")
-    parser.add_argument(
-        "--against", metavar="OTHER", help="captions to compare with: a paired bootstrap test of each score"
-    )
-    parser.add_argument("--split", metavar="NAME", help="split of a data file to score, such as test (default: all)")
-    parser.add_argument(
-        "--df",
-        default="self",
-        metavar="D",
-        help="document frequencies of CIDEr: self (from the references, the default), coco (bundled; for few photos, "
-        "or to compare data sets), or a file of references or .npz",
-    )
-    parser.add_argument("--training", metavar="DATA", nargs="+", help=TRAINING)
-    parser.add_argument("--out", metavar="F.json", type=Path, help="write the JSON to a file and print a table instead")
-    return parser
-
-
-def _explained() -> str:
-    """Each measure and what it says."""
-    wrap = TextWrapper(width=110, subsequent_indent=" " * 20)
-    lines = []
-    for info in (score for measure in measures.MEASURES.values() for score in measure.scores):
-        better = f" ({info.direction})" if info.higher_is_better is False else ""
-        lines.append(wrap.fill(f"  {info.name:<18}{info.description.removesuffix('.')}{better}"))
-    return "\n".join(lines)
+    return command.parser(PROGRAM)
 
 
 def main(arguments: list[str]) -> int:
-    request = parser().parse_args(arguments)
-
-    from tellapart import files
-    from tellapart.errors import UserError
-    from tellapart.metrics.scoring import compare
-
-    given = [
-        Path(path)
-        for path in (request.captions, request.references, request.against, *(request.training or []))
-        if path
-    ]
-    if request.out and files.real(request.out) in map(files.real, given):
-        raise UserError(f"--out {request.out}: this is an input file; choose another name.")
-
-    models = [request.captions] + ([request.against] if request.against else [])
-    ours, *others = compare(
-        models,
-        request.references,
-        metrics=request.metrics,
-        df=request.df,
-        training=request.training,
-        split=request.split,
-        allow_missing=request.allow_missing,
-    )
-    for line in dict.fromkeys(line for scores in (ours, *others) for line in scores.warnings):
-        print_message(line)
-    result = _result(ours, others, per_image=request.per_image)
-    text = json.dumps(result, indent=1, allow_nan=False)
-    if request.out is None:
-        print(text)
-    else:
-        files.replace(request.out, (text + "\n").encode(), by_user=True)
-        print(_table(result))
-    return 0
-
-
-def _result(ours: Scores, others: list[Scores], *, per_image: bool) -> dict[str, Any]:
-    result: dict[str, Any] = {
-        "photos": len(ours.ids),
-        "corpus": ours.corpus,
-        "interval": {name: list(ends) for name, ends in ours.intervals().items()},
-    }
-    for other in others:
-        scores = other.corpus
-        result["against"] = {
-            name: {"other": scores[name], "difference": found.value, "interval": [found.low, found.high], "p": found.p}
-            for name, found in ours.against(other).items()
-        }
-    if per_image:
-        result["per_image"] = ours.per_photo()
-    result["signature"] = ours.signature
-    if ours.skipped:
-        result["skipped"] = ours.skipped
-    return result
-
-
-def _table(result: dict[str, Any]) -> str:
-    """For people: fractions times 100."""
-    lines = [f"{result['photos']} photos; shares and scores times 100, with 95 % intervals"]
-    for name, score in result["corpus"].items():
-        shown = (measures.of(name) or Score(name, "")).shown
-        line = f"{name:<16} {shown(score):>7}  {_ends(result['interval'][name], shown)}"
-        if found := result.get("against", {}).get(name):
-            sign = "+" if found["difference"] >= 0 else ""
-            difference = f"{sign}{shown(found['difference'])} {_ends(found['interval'], shown)}"
-            line = f"{line:<42} other {shown(found['other'])}, difference {difference}, {_p(found['p'])}"
-        lines.append(line)
-    return "\n".join(lines)
-
-
-def _p(p: float) -> str:
-    """Samples can show a p no smaller than about two in their number."""
-    from tellapart.metrics.bootstrap import LEAST_P
-
-    return f"p {p:.3f}" if p > LEAST_P else f"p < {LEAST_P + 5e-4:.3f}"
-
-
-def _ends(interval: list[float], shown: Callable[[float], str]) -> str:
-    low, high = interval
-    return f"[{shown(low)}, {shown(high)}]"
+    return command.main(arguments, PROGRAM)

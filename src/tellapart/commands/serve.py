@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from capscore.errors import UserError
 from tellapart.commands.arguments import Parser, add_address
-from tellapart.errors import UserError
 
 if TYPE_CHECKING:
     from tellapart.serving.job import Jobs
@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> int:
             raise UserError(f"this needs {error.name}; install it with: pip install 'tellapart[serve]'") from None
         raise
 
-    from tellapart import files
+    from capscore import files
     from tellapart.serving.job import Captioning, Jobs
 
     if request.folder and not files.is_folder(request.folder):

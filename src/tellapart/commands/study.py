@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tellapart import files
+from capscore import files
+from capscore.errors import UserError
+from capscore.printable import print_message, print_problems, print_row, printable
 from tellapart.commands.arguments import Parser, add_address, number, positive
-from tellapart.errors import UserError
-from tellapart.printable import print_message, print_problems, print_row, printable
 
 if TYPE_CHECKING:
     from tellapart.study.answers import Answers

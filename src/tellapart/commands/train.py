@@ -11,10 +11,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+from capscore.errors import UserError
+from capscore.printable import print_message, print_row
 from tellapart import plain_yaml, recipe_files, recipe_values
 from tellapart.commands.arguments import Parser, positive
-from tellapart.errors import UserError
-from tellapart.printable import print_message, print_row
 from tellapart.recipe import Recipe
 
 if TYPE_CHECKING:

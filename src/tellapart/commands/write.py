@@ -7,9 +7,10 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from capscore.errors import UserError
+from capscore.printable import counted, print_message, print_row
 from tellapart.commands.arguments import Parser
-from tellapart.errors import BadPhoto, UserError
-from tellapart.printable import counted, print_message, print_row
+from tellapart.errors import BadPhoto
 
 if TYPE_CHECKING:
     from tellapart.writing.write import Writer
@@ -79,8 +80,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(writer: Writer, number: int, without: int, *, dry_run: bool) -> int:
+    from capscore.progress import Progress
     from tellapart.data.unusable import Unusable
-    from tellapart.progress import Progress
 
     counts = Counter[str]()
     with Progress("photos", number) as bar:

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from capscore.errors import UserError
+from capscore.files import is_folder
 from tellapart.data import examples
 from tellapart.data.examples import DataSet, Example
 from tellapart.data.readers import folder
-from tellapart.errors import UserError
-from tellapart.files import is_folder
 
 Kind = Literal["photos", "clips"]
 ITEMS: tuple[Kind, ...] = ("photos", "clips")

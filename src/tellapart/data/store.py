@@ -22,9 +22,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tellapart import files
-from tellapart.errors import UserError
-from tellapart.progress import notice
+from capscore import files
+from capscore.errors import UserError
+from capscore.progress import notice
 
 Rows = Sequence[int] | NDArray[np.int64]
 Number = Literal["f16", "f32", "i32", "u8"]

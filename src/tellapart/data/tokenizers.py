@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tellapart import files
-from tellapart.errors import UserError
+from capscore import files
+from capscore.errors import UserError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Subwords

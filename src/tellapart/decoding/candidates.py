@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from capscore.errors import UserError
 from tellapart.captioners import Captioner
 from tellapart.captioners.vision_language import Generates
 from tellapart.data.captions import Candidate
@@ -21,7 +22,6 @@ from tellapart.decoding.beam import beam_search
 from tellapart.decoding.rules import Rules
 from tellapart.decoding.sample import sample
 from tellapart.decoding.score import caption_mask, score
-from tellapart.errors import UserError
 
 
 @torch.no_grad()

@@ -11,9 +11,10 @@ from typing import Any, Protocol
 import numpy as np
 from PIL import Image
 
+from capscore.errors import UserError
 from tellapart.detectors import boxes
 from tellapart.detectors.boxes import Floats, Numbers
-from tellapart.errors import BadPhoto, UserError
+from tellapart.errors import BadPhoto
 
 LEAST = 0.05  # a box's score; what is less sure is noise
 IOU = 0.45  # boxes of a class that overlap by more show the same thing

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tellapart import files
+from capscore import files
 from tellapart.data.media import clips
 from tellapart.detectors.detector import IOU, LEAST, MOST, BadDetector, Detections, Failed, Source, sure_ones
 from tellapart.encoders import pretrained

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tellapart import files
+from capscore import files
 from tellapart.detectors import yolox
 from tellapart.detectors.detector import Detector
 from tellapart.encoders import pretrained

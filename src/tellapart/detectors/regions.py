@@ -22,13 +22,14 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from capscore.errors import UserError
 from tellapart.data.examples import Example
 from tellapart.data.media import clips
 from tellapart.detectors.detections import detect
 from tellapart.detectors.detector import MOST, Detector, Source
 from tellapart.encoders import PhotoEncoder
 from tellapart.encoders.encoder import Features, pool
-from tellapart.errors import BadPhoto, UserError
+from tellapart.errors import BadPhoto
 from tellapart.features.boxes import grid_boxes
 from tellapart.features.extracted import EncodedBatch, encode_batches
 from tellapart.recipe import Pooling

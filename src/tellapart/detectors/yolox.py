@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tellapart import files, onnx_graph, onnx_session
+from capscore import files
+from tellapart import onnx_graph, onnx_session
 from tellapart.detectors import boxes, letterbox
 from tellapart.detectors.boxes import Floats
 from tellapart.detectors.detector import IOU, LEAST, MOST, BadDetector, Detections, Failed, Source, sure_ones

@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tellapart.errors import UserError
-from tellapart.plugins import Table
+from capscore.errors import UserError
+from capscore.table import Table
 from tellapart.recipe import EncoderConfig
 
 if TYPE_CHECKING:

@@ -20,11 +20,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tellapart import files
+from capscore import files
+from capscore.errors import UserError
 from tellapart.data.media.photos import Fit
 from tellapart.encoders import pretrained
 from tellapart.encoders.encoder import Features, check, pool
-from tellapart.errors import UserError
 from tellapart.hub import reason
 from tellapart.recipe import EncoderConfig
 

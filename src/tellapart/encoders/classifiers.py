@@ -28,14 +28,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from tellapart import files
+from capscore import files
+from capscore.errors import UserError
 from tellapart.data.media import clips
 from tellapart.data.media.photos import SQUEEZE, Photo
 from tellapart.encoders import i3d, residual
 from tellapart.encoders.efficientnet_lite import EfficientNetLite, fold
 from tellapart.encoders.encoder import Features
 from tellapart.encoders.frames import read_squares
-from tellapart.errors import UserError
 from tellapart.recipe import EncoderConfig
 
 SUFFIXES = (".safetensors", ".pth", ".pt")

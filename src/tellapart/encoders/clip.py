@@ -17,11 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tellapart import files
+from capscore import files
+from capscore.errors import UserError
 from tellapart.data.media.photos import Fit
 from tellapart.encoders import pretrained
 from tellapart.encoders.encoder import Features
-from tellapart.errors import UserError
 from tellapart.recipe import EncoderConfig
 
 INSTALL = "pip install 'tellapart[clip]'"

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor
 
+from capscore.errors import UserError
 from tellapart import encoders, onnx_session
 from tellapart.data.media import photos
 from tellapart.encoders import ENCODERS, Published, efficientnet_lite, pretrained, unknown, weights_file
-from tellapart.errors import UserError
 from tellapart.recipe import EncoderConfig, Pooling
 
 

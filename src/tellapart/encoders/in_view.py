@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from capscore.errors import UserError
 from tellapart.data.views import LEAST
 from tellapart.encoders import PhotoEncoder
 from tellapart.encoders.encoder import Features
 from tellapart.encoders.frames import FrameEncoder
-from tellapart.errors import UserError
 
 
 def in_view(encoder: PhotoEncoder, number: int) -> PhotoEncoder:

@@ -9,12 +9,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from capscore.errors import UserError
 from tellapart.encoders import ENCODERS, Custom, OnHub, PhotoEncoder, classifiers, pretrained, unknown
 from tellapart.encoders.backbone import Backbone
 from tellapart.encoders.clip import ProjectedClip
 from tellapart.encoders.encoder import Encoder, Features
 from tellapart.encoders.frames import with_frames
-from tellapart.errors import UserError
 from tellapart.recipe import EncoderConfig
 
 

@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from capscore.errors import UserError
 from tellapart.data.media.photos import SQUEEZE
 from tellapart.encoders.encoder import Features
-from tellapart.errors import UserError
 from tellapart.recipe import EncoderConfig
 
 

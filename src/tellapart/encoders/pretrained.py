@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from tellapart import files, hub, paths
-from tellapart.errors import UserError
+from capscore import files
+from capscore.errors import UserError
+from capscore.paths import package as package_folder
+from tellapart import hub
 from tellapart.hub import reason
 
 _LAYERS = re.compile("layers|n_layer|depth|expert|stage|block")
@@ -51,7 +53,7 @@ def find(source: str, install: str) -> Path:
 
     install  the command that brings what such models need
     """
-    if paths.package("transformers") is None:
+    if package_folder("transformers") is None:
         raise UserError(f"{source}: it is loaded with transformers, which is not installed; `{install}` brings it.")
     quiet()
     folder = Path(source) if files.is_folder(Path(source)) else hub.fetch(source, _PARTS)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from capscore import caption_files
 from tellapart.captioning.captioner import PhotoCaptioner, load
 from tellapart.captioning.rerank import RerankConfig
 from tellapart.captioning.rows import CaptionsFile
@@ -23,7 +24,6 @@ from tellapart.evaluation.models import Model, ModelCaptions, Split
 from tellapart.evaluation.pages.attention import Picture, draw
 from tellapart.evaluation.pages.cards import WordRegions
 from tellapart.evaluation.trec import file_name
-from tellapart.metrics import caption_files
 
 _BEAM = 3
 _HIGHEST_LEVEL = 9  # of what the most needed word needs most

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from capscore.cider import cider_d
+from capscore.errors import UserError
+from capscore.scoring_inputs import ScoringInputs
 from tellapart.data.examples import Example
-from tellapart.errors import UserError
 from tellapart.evaluation.models import Split
-from tellapart.metrics.cider import cider_d
-from tellapart.metrics.scoring_inputs import ScoringInputs
 
 Floats = NDArray[np.float64]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from capscore.stop_words import STOP_WORDS
 from tellapart.data.tokenizers import split_words
 from tellapart.evaluation.pages.cards import Card
-from tellapart.metrics.stop_words import STOP_WORDS
 
 
 @dataclass(frozen=True, order=True)

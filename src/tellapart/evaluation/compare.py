@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tellapart import files
+from capscore import files
+from capscore.errors import UserError
+from capscore.printable import printable
 from tellapart.captioning.rows import CaptionsFile
-from tellapart.errors import UserError
 from tellapart.evaluation.training_runs import Curves, Run, in_units
 from tellapart.evaluation.trec import file_name
-from tellapart.metrics import measures
-from tellapart.printable import printable
+from tellapart.metrics import descriptions
 from tellapart.training.run_folder import plain
 
 # Tables
@@ -32,7 +32,7 @@ def facts(runs: Sequence[Run]) -> dict[str, list[str]]:
     for metric in _names(run.validations for run in runs):
         curves = [run.validations.get(metric, []) for run in runs]
         table[metric] = [shown(metric, curve[-1][1]) if curve else "" for curve in curves]
-        if (info := measures.of(metric)) is not None and info.higher_is_better is not None:
+        if (info := descriptions.of(metric)) is not None and info.higher_is_better is not None:
             table[f"{metric}, best"] = [_best(metric, curve) if curve else "" for curve in curves]
     return table
 
@@ -42,7 +42,7 @@ def shown(metric: str, value: float) -> str:
 
 
 def _best(metric: str, curve: Sequence[tuple[int, float]]) -> str:
-    sign = -1 if measures.lower_is_better(metric) else 1
+    sign = -1 if descriptions.lower_is_better(metric) else 1
     step, value = max(curve, key=lambda point: sign * point[1])
     return f"{shown(metric, value)} at {step:,}"
 

@@ -12,10 +12,12 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from tellapart import files
+from capscore import files, scoring
+from capscore.errors import UserError
+from capscore.object_words import CLASSES
+from capscore.training_captions import TrainingCaptions
 from tellapart.detectors.detector import Detector
 from tellapart.detectors.loading import load as load_detector
-from tellapart.errors import UserError
 from tellapart.evaluation import grid as run
 from tellapart.evaluation import models as rows
 from tellapart.evaluation import objects, table, training_runs, trec
@@ -29,9 +31,7 @@ from tellapart.evaluation.pages.attention import FOLDER as ATTENTION
 from tellapart.evaluation.pages.attention import Picture, file_names
 from tellapart.evaluation.pages.photo_cards import FindRegions, no_regions
 from tellapart.evaluation.training_runs import Run
-from tellapart.metrics import retrieval, scoring
-from tellapart.metrics.object_words import CLASSES
-from tellapart.metrics.training_captions import TrainingCaptions
+from tellapart.metrics import retrieval
 from tellapart.models import retrievers as retriever_models
 from tellapart.retrievers import DEFAULT, MINILM
 from tellapart.retrievers.retriever import Retriever

@@ -19,17 +19,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from capscore import bootstrap, scoring
+from capscore.progress import Progress
+from capscore.statistics import Statistics, mean_of_runs
+from capscore.training_captions import TrainingCaptions
 from tellapart.data.examples import Example
 from tellapart.evaluation.look_alike_groups import Groups
 from tellapart.evaluation.models import ModelCaptions, Split
-from tellapart.metrics import bootstrap, retrieval, scoring
+from tellapart.metrics import retrieval
 from tellapart.metrics.retrieval import Found, Gallery, Name
-from tellapart.metrics.statistics import Statistics, mean_of_runs
-from tellapart.metrics.training_captions import TrainingCaptions
 from tellapart.neighbours import mining
 from tellapart.neighbours.groups import Groups as MinedGroups
 from tellapart.neighbours.groups import Photo, Rule
-from tellapart.progress import Progress
 from tellapart.retrievers import MINILM
 from tellapart.retrievers.embeddings import Embedded, embed_photos
 from tellapart.retrievers.retriever import Retriever

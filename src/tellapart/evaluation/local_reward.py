@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from capscore.errors import UserError
+from capscore.ngrams import ORDERS
+from capscore.progress import Progress
 from tellapart.data import examples as data_files
 from tellapart.data.batches import padded
 from tellapart.data.tokenizers import WordTokenizer, split_words
-from tellapart.errors import UserError
 from tellapart.evaluation.training_runs import Run
-from tellapart.metrics.ngrams import ORDERS
-from tellapart.progress import Progress
 from tellapart.recipe_policy import LocalConfig, RewardsConfig
 from tellapart.rewards import SampledCaptions
 from tellapart.rewards.consensus import Consensus

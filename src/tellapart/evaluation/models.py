@@ -11,14 +11,13 @@ from typing import Literal
 
 import numpy as np
 
-from tellapart import files
+from capscore import caption_files, files
+from capscore.errors import UserError
+from capscore.printable import first_few
 from tellapart.album import EMBEDDED
 from tellapart.data import items
 from tellapart.data.examples import Example, clean
-from tellapart.errors import UserError
-from tellapart.metrics import caption_files
 from tellapart.models import members
-from tellapart.printable import first_few
 
 HUMAN = "human"
 _FILES = (".json", ".jsonl", ".csv")

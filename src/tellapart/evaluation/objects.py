@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from capscore import objects
+from capscore.object_words import CLASSES
+from capscore.tokenize.tokenizer import tokenize
 from tellapart.detectors.detections import detect
 from tellapart.detectors.detector import IOU, Detector
 from tellapart.evaluation.grid import Row
 from tellapart.evaluation.models import Split
-from tellapart.metrics import objects
-from tellapart.metrics.object_words import CLASSES
-from tellapart.metrics.tokenize.tokenizer import tokenize
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from capscore.progress import Progress
 from tellapart.data.streams import Inputs
 from tellapart.decoding.all_pairs import log_probabilities_of_pairs
 from tellapart.evaluation.grid import Row, queries
 from tellapart.evaluation.models import Split
 from tellapart.metrics import retrieval
 from tellapart.parallel import batched, ordered_map
-from tellapart.progress import Progress
 
 if TYPE_CHECKING:
     from tellapart.captioning.captioner import PhotoCaptioner

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from textwrap import fill
 from typing import Literal
 
+from capscore import objects
+from capscore.bootstrap import Difference
+from capscore.printable import printable
 from tellapart.evaluation.grid import Differences, Grid
-from tellapart.metrics import measures, objects, retrieval
-from tellapart.metrics.bootstrap import Difference
-from tellapart.printable import printable
+from tellapart.metrics import descriptions, retrieval
 from tellapart.retrievers import MINILM
 
 SIGNIFICANT = 0.05
@@ -58,7 +59,7 @@ def verdict(name: str, difference: Difference | None) -> Literal["", "better", "
     """What a difference says, if it says something."""
     if difference is None or difference.p >= SIGNIFICANT or difference.value == 0:
         return ""
-    info = measures.of(name)
+    info = descriptions.of(name)
     if info is None or info.higher_is_better is None:
         return "other"
     return "better" if (difference.value > 0) == info.higher_is_better else "worse"
@@ -66,7 +67,7 @@ def verdict(name: str, difference: Difference | None) -> Literal["", "better", "
 
 def shown(name: str, value: float) -> str:
     """A figure as people read it."""
-    score = measures.of(name)
+    score = descriptions.of(name)
     return score.shown(value) if score else f"{100 * value:.1f}"
 
 
@@ -231,7 +232,7 @@ def _listed(names: Sequence[str], last: str = "and") -> str:
 
 def legend(columns: Sequence[str]) -> dict[str, str]:
     """What each column says, for people."""
-    return {column: text for column in columns if (text := measures.explained(column))}
+    return {column: text for column in columns if (text := descriptions.explained(column))}
 
 
 def in_lines(sentences: Sequence[str], columns: Sequence[str], *, width: int = 100) -> str:

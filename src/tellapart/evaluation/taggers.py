@@ -22,25 +22,26 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tellapart import files
+from capscore import files
+from capscore.errors import UserError
+from capscore.progress import Progress
+from capscore.scene_graph.scorer import part_of_speech
 from tellapart.data import examples
 from tellapart.data.examples import DataSet, Example
 from tellapart.data.media.thumbnails import thumbnail
 from tellapart.data.stored import StoredFeatures
 from tellapart.data.tokenizers import WordTokenizer, split_words
 from tellapart.encoders.encoder import Encoder
-from tellapart.errors import BadPhoto, UserError
+from tellapart.errors import BadPhoto
 from tellapart.features.attributes import AttributeSource
 from tellapart.features.extracted import safe_name, stored
 from tellapart.features.imported import store_of
 from tellapart.features.pooled import pooled_features
 from tellapart.html import escaped, page
 from tellapart.metrics.average_precision import average_precision, weighted_average_precision
-from tellapart.metrics.scene_graph.scorer import part_of_speech
 from tellapart.models.attributes import load
 from tellapart.numerics import choose_device
 from tellapart.parallel import batched, ordered_map
-from tellapart.progress import Progress
 from tellapart.recipe import EncoderConfig
 from tellapart.training.data import in_split
 from tellapart.training.tagging import mentions

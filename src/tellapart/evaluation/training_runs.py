@@ -10,8 +10,9 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from tellapart import files, former_names, plain_yaml, recipe_values
-from tellapart.errors import UserError
+from capscore import files
+from capscore.errors import UserError
+from tellapart import former_names, plain_yaml, recipe_values
 from tellapart.evaluation import models
 from tellapart.recipe import Recipe
 from tellapart.training import run_log

@@ -14,7 +14,7 @@ from functools import cache
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
-from tellapart.errors import UserError
+from capscore.errors import UserError
 
 if TYPE_CHECKING:
     from tellapart.evaluation.grid import Grid

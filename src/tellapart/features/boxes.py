@@ -13,11 +13,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from capscore.errors import UserError
 from tellapart.data.examples import Example
 from tellapart.data.store import Rows, Store
 from tellapart.data.stored import StoredFeatures
 from tellapart.encoders import PhotoEncoder
-from tellapart.errors import UserError
 from tellapart.features.imported import ImportedFeatures, RegionStore
 
 SIZE = 4  # left, top, right, bottom

@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tellapart import files
+from capscore import files
+from capscore.progress import Progress
 from tellapart.data.examples import Example
 from tellapart.data.media import clips, photos
 from tellapart.data.media.parts import file_of
@@ -32,7 +33,6 @@ from tellapart.encoders import PhotoEncoder
 from tellapart.encoders.encoder import Features
 from tellapart.errors import BadPhoto
 from tellapart.parallel import batched, ordered_map
-from tellapart.progress import Progress
 
 _FORMAT = 1
 PHOTO_KEYS = ("file", "sha256", "bytes", "mtime_ns")

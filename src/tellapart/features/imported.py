@@ -18,11 +18,11 @@ from typing import Any
 
 from torch import Tensor
 
-from tellapart import files
+from capscore import files
+from capscore.errors import UserError
 from tellapart.data.examples import Example
 from tellapart.data.store import Array, Number, Rows, Store
 from tellapart.encoders import ENCODERS, PhotoEncoder
-from tellapart.errors import UserError
 from tellapart.features import attributes
 from tellapart.features.attributes import AttributeSource
 from tellapart.features.extracted import Extracted, extract, safe_name, store_folder

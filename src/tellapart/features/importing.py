@@ -13,13 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from capscore.errors import UserError
+from capscore.progress import Progress
 from tellapart.data.examples import Example
-from tellapart.errors import UserError
 from tellapart.features import region_files
 from tellapart.features.imported import MOST_RELATIONS, ImportedFeatures, RegionStore, check_name, open_store
 from tellapart.features.region_files import Broken, Regions
 from tellapart.parallel import batched
-from tellapart.progress import Progress
 
 CAP = 100  # the most regions that bottom-up attention gives a photo
 _TOGETHER = 64  # photos that are written at once

@@ -10,14 +10,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
+from capscore.errors import UserError
+from capscore.files import is_file
+from capscore.printable import print_message
 from tellapart import paths
 from tellapart.data.examples import Example
 from tellapart.data.media.parts import file_of
 from tellapart.data.store import Store
-from tellapart.errors import UserError
 from tellapart.features.extracted import Extraction, add_missing
-from tellapart.files import is_file
-from tellapart.printable import print_message
 
 Result = TypeVar("Result")
 

@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from tellapart import files
-from tellapart.errors import UserError
+from capscore import files
+from capscore.errors import UserError
 
 SUFFIXES = (".npz", ".npy", ".safetensors", ".tsv")
 _FEATURES = ("features", "feat", "x", "arr_0")  # what programs call them

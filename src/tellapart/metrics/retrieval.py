@@ -27,11 +27,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from capscore.measures import Score
+from capscore.progress import Progress
+from capscore.statistics import Statistics, quotients
 from tellapart.metrics import similarity as similarities
-from tellapart.metrics.measures.measure import Score
 from tellapart.metrics.similarity import TIE
-from tellapart.metrics.statistics import Statistics, quotients
-from tellapart.progress import Progress
 
 Floats = NDArray[np.float32]
 Numbers = NDArray[np.int64]

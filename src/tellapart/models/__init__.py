@@ -21,7 +21,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from tellapart import files, hub
+from capscore import files
+from capscore.errors import UserError
+from tellapart import hub
 from tellapart.album import EMBEDDED
 from tellapart.captioners import CAPTIONERS, Captioner
 from tellapart.captioners.ensemble import Ensemble
@@ -30,7 +32,6 @@ from tellapart.data import tokenizers
 from tellapart.data.streams import REGIONS
 from tellapart.data.tokenizers import Tokenizer, spellings
 from tellapart.encoders import PhotoEncoder
-from tellapart.errors import UserError
 from tellapart.models import networks, vision_language
 from tellapart.models.encoder import encoder_from
 from tellapart.models.networks import (

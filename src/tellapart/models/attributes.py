@@ -18,16 +18,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tellapart import files, paths
+from capscore import files
+from capscore.errors import UserError
+from capscore.object_words import CLASSES
+from capscore.stop_words import content
+from tellapart import paths
 from tellapart.data.streams import REGIONS, ragged
 from tellapart.detectors.loading import load as load_detector
 from tellapart.encoders import PhotoEncoder, pretrained
-from tellapart.errors import UserError
 from tellapart.features.attributes import AttributeSource, scores_of
 from tellapart.features.extracted import read_item
 from tellapart.features.imported import from_identity as imported_from
-from tellapart.metrics.object_words import CLASSES
-from tellapart.metrics.stop_words import content
 from tellapart.models.encoder import encoder_from
 from tellapart.models.parts import Part, TaggerRun, find, is_tagger, read_tagger, tuned_encoder
 from tellapart.models.retrievers import load as load_retriever
@@ -147,7 +148,7 @@ def zero_shot(retriever: Retriever, words: Tensor, pixels: NDArray[np.uint8]) ->
 
 @cache
 def zero_shot_words() -> tuple[str, ...]:
-    from tellapart.metrics import frequencies  # loads a compiler, which captioning does not need
+    from capscore import frequencies  # loads a compiler, which captioning does not need
 
     counts = frequencies.coco().of_words()
     ordered = sorted((word for word in counts if word.isalpha()), key=lambda word: (-counts[word], word))

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from capscore.errors import UserError
 from tellapart import models
 from tellapart.captioners import CAPTIONERS
 from tellapart.data.tokenizers import spellings
-from tellapart.errors import UserError
 from tellapart.models.networks import Kind
 from tellapart.models.parts import carry, is_tagger, parts_in
 from tellapart.taggers import TAGGERS

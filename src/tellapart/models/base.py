@@ -12,10 +12,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from tellapart import files, models, paths
+from capscore import files
+from capscore.errors import UserError
+from tellapart import models, paths
 from tellapart.captioners.lora import add_lora
 from tellapart.captioners.vision_language import Generates
-from tellapart.errors import UserError
 from tellapart.models import vision_language
 from tellapart.recipe import LoraConfig
 

@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from tellapart import files, hub, models
+from capscore import files
+from capscore.errors import UserError
+from tellapart import hub, models
 from tellapart.captioners import CAPTIONERS
-from tellapart.errors import UserError
 from tellapart.models.parts import carry, parts_in
 
 CARD = "README.md"

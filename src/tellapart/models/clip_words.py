@@ -12,12 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tellapart import files, models
+from capscore import files
+from capscore.errors import UserError
+from tellapart import models
 from tellapart.data.streams import REGIONS, Stream
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.encoders import PhotoEncoder
 from tellapart.encoders.encoder import Features
-from tellapart.errors import UserError
 from tellapart.features.extracted import read_item
 from tellapart.recipe import EncoderConfig
 from tellapart.taggers import TAGGERS

@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tellapart import files
+from capscore import files
+from capscore.errors import UserError
 from tellapart.captioners import CAPTIONERS
 from tellapart.data import tokenizers
 from tellapart.data.streams import REGIONS
-from tellapart.errors import UserError
 from tellapart.models import build, describe, own_weights, put_weights, save_weights
 
 _HEAD = 64  # width of a head in GPT-2 of every size

@@ -11,11 +11,12 @@ from weakref import WeakValueDictionary
 
 import torch
 
-from tellapart import files, paths
+from capscore import files
+from capscore.errors import UserError
+from tellapart import paths
 from tellapart.encoders import ENCODERS, PhotoEncoder, pretrained
 from tellapart.encoders.classifiers import is_weights
 from tellapart.encoders.loading import load as load_encoder
-from tellapart.errors import UserError
 from tellapart.recipe import EncoderConfig
 
 _alive = WeakValueDictionary[str, PhotoEncoder]()  # while some model sees by them

@@ -11,10 +11,11 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from tellapart import files, hub
+from capscore import files
+from capscore.errors import UserError
+from tellapart import hub
 from tellapart.captioners import CAPTIONERS
 from tellapart.data.streams import REGIONS, STREAMS
-from tellapart.errors import UserError
 
 Kind = Literal["captioner", "retriever", "network"]  # the third: neither of the two, such as a tagger
 KINDS: tuple[Kind, ...] = get_args(Kind)

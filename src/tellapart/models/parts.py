@@ -17,12 +17,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tellapart import files, models, paths
+from capscore import files
+from capscore.errors import UserError
+from tellapart import models, paths
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.encoders import PhotoEncoder, loading, pretrained
 from tellapart.encoders.encoder import Encoder, Tuned
 from tellapart.encoders.frames import with_frames
-from tellapart.errors import UserError
 from tellapart.models import clip_words
 from tellapart.recipe import EncoderConfig
 from tellapart.taggers import TAGGERS

@@ -15,8 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tellapart import files
-from tellapart.errors import UserError
+from capscore import files
+from capscore.errors import UserError
 
 # Photos
 

@@ -7,11 +7,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from tellapart import files, models, numerics
+from capscore import files
+from capscore.errors import UserError
+from tellapart import models, numerics
 from tellapart.data.streams import REGIONS
 from tellapart.data.tokenizers import Tokenizer, WordTokenizer
 from tellapart.encoders import pretrained
-from tellapart.errors import UserError
 from tellapart.retrievers import DEFAULT, EMBEDDED, MINILM, RETRIEVERS, clip
 from tellapart.retrievers.readers import Reader, SentenceReader, WordReader
 from tellapart.retrievers.retriever import Retriever

@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from tellapart import files, numerics
+from capscore import files
+from capscore.errors import UserError
+from tellapart import numerics
 from tellapart.captioners import Captioner, select
 from tellapart.captioners.vision_language import (
     MAX_TOKENS,
@@ -38,7 +40,6 @@ from tellapart.data.streams import REGIONS
 from tellapart.data.tokenizers import SubwordTokenizer
 from tellapart.encoders import pretrained
 from tellapart.encoders.vision_tower import VisionTower, squared
-from tellapart.errors import UserError
 from tellapart.models import processor_limits
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
-from tellapart import files
-from tellapart.errors import UserError
+from capscore import files
+from capscore.errors import UserError
 from tellapart.models.packing import SCALE, unpacked
 
 Part = TypeVar("Part")

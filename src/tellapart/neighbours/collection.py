@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tellapart import files
+from capscore import files
+from capscore.errors import UserError
 from tellapart.data import items
 from tellapart.data.examples import Example
-from tellapart.errors import UserError
 from tellapart.neighbours import thresholds
 from tellapart.neighbours.groups import By, Groups, Photo, Rule
 from tellapart.neighbours.mining import Captions, mine

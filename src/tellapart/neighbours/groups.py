@@ -27,9 +27,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tellapart import files
-from tellapart.data.examples import absolute, folder_of, relative_names
-from tellapart.errors import UserError
+from capscore import files
+from capscore.data_files import absolute, folder_of
+from capscore.errors import UserError
+from tellapart.data.examples import relative_names
 
 if TYPE_CHECKING:  # `search` loads a compiler, which captioning does not need
     from tellapart.neighbours.search import Metric

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from capscore.progress import Progress
 from tellapart.neighbours.search import (
     Best,
     Metric,
@@ -25,7 +26,6 @@ from tellapart.neighbours.search import (
     keep_best,
     nearest,
 )
-from tellapart.progress import Progress
 
 _ROUNDS = 8  # of k-means; more changes little
 _SAMPLE = 64  # vectors for each centre that k-means sees

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tellapart.errors import UserError
+from capscore.errors import UserError
 from tellapart.neighbours import index
 from tellapart.neighbours.groups import Groups, Photo, Rule, joined
 from tellapart.neighbours.search import Metric, Neighbours, Vectors, first_not_finite, nearest

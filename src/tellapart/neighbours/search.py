@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tellapart.errors import UserError
-from tellapart.metrics.compiled import compiled, over_cores
-from tellapart.progress import Progress
+from capscore.compiled import compiled, over_cores
+from capscore.errors import UserError
+from capscore.progress import Progress
 
 Metric = Literal["cosine", "euclidean"]
 Vectors = NDArray[np.float32]

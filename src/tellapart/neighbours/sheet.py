@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
-from tellapart import files
+from capscore import files
+from capscore.printable import counted
+from capscore.progress import Progress
 from tellapart.data.media.thumbnails import thumbnail
 from tellapart.errors import BadPhoto
 from tellapart.html import escaped, page
 from tellapart.neighbours.groups import Groups
-from tellapart.printable import counted
-from tellapart.progress import Progress
 
 _LONG_SIDE = 220  # pixels of a thumbnail
 _SAME = 12  # photos of a set that are shown; the others are counted

@@ -10,18 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from capscore.errors import UserError
+from capscore.progress import Progress
 from tellapart.data.examples import Example
 from tellapart.data.media import photos
 from tellapart.encoders import ENCODERS, PhotoEncoder
 from tellapart.encoders.loading import load as load_encoder
-from tellapart.errors import BadPhoto, UserError
+from tellapart.errors import BadPhoto
 from tellapart.features.pooled import Pooled, pooled_features
 from tellapart.models.retrievers import load
 from tellapart.neighbours.search import Vectors
 from tellapart.neighbours.thresholds import duplicates_above
 from tellapart.numerics import choose_device
 from tellapart.parallel import batched
-from tellapart.progress import Progress
 from tellapart.recipe import EncoderConfig
 from tellapart.retrievers import DEFAULT
 from tellapart.retrievers.embeddings import embed

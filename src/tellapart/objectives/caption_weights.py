@@ -20,8 +20,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from capscore.errors import UserError
 from tellapart.data.batches import padded
-from tellapart.errors import UserError
 from tellapart.recipe import CaptionWeights
 from tellapart.rewards.consensus import MEASURES, Consensus, MeteorConsensus
 from tellapart.rewards.context import RewardContext

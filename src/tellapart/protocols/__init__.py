@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tellapart.errors import UserError
+from capscore.errors import UserError
 from tellapart.hub import reason
 
 Check = Callable[[Any], None]

@@ -11,12 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from capscore.errors import UserError
 from tellapart import album
 from tellapart.data import examples
 from tellapart.encoders import PhotoEncoder
 from tellapart.encoders.encoder import Features
 from tellapart.encoders.loading import Checked, load
-from tellapart.errors import UserError
 from tellapart.features.extracted import read_item
 from tellapart.protocols import Check
 from tellapart.recipe import EncoderConfig

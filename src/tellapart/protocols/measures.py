@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tellapart.metrics.measures import MEASURES
-from tellapart.metrics.scoring import Scores, compare
-from tellapart.metrics.training_captions import TrainingCaptions
+from capscore.measures import MEASURES
+from capscore.scoring import Scores, compare
+from capscore.training_captions import TrainingCaptions
 from tellapart.protocols import Check
 
 _CAPTIONS = {

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from capscore.errors import UserError
 from tellapart.data import examples
 from tellapart.data.readers import READERS
-from tellapart.errors import UserError
 from tellapart.protocols import Check
 
 _OTHERS = {

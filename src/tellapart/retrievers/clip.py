@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from capscore.errors import UserError
 from tellapart.data.tokenizers import Tokenizer
 from tellapart.encoders import clip
-from tellapart.errors import UserError
 from tellapart.hub import reason
 from tellapart.retrievers.retriever import Retriever
 

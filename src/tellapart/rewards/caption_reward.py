@@ -17,11 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from capscore.errors import UserError
+from capscore.progress import notice
 from tellapart import numerics
 from tellapart.data.batches import CaptionedPhotos, padded
 from tellapart.data.stored import Stores
-from tellapart.errors import UserError
-from tellapart.progress import notice
 from tellapart.recipe_policy import RewardsConfig
 from tellapart.retrievers.readers import MAX_WORDS, WordReader
 from tellapart.retrievers.retriever import Retriever

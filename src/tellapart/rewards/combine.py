@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from tellapart.errors import UserError
+from capscore.errors import UserError
 from tellapart.rewards import Reward, SampledCaptions, Term, of_term
 
 _MEMORY = "memory"

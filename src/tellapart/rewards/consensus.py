@@ -18,13 +18,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tellapart.metrics import meteor
-from tellapart.metrics.bleu import bleu
-from tellapart.metrics.cider import cider, cider_d
-from tellapart.metrics.ngrams import Frequencies, References, others
-from tellapart.metrics.rouge import rouge_l
-from tellapart.metrics.sentences import Grouped, Sentences
-from tellapart.metrics.tokenize.tokenizer import tokenize
+from capscore import meteor
+from capscore.bleu import bleu
+from capscore.cider import cider, cider_d
+from capscore.ngrams import Frequencies, References, others
+from capscore.rouge import rouge_l
+from capscore.sentences import Grouped, Sentences
+from capscore.tokenize.tokenizer import tokenize
 
 
 class Consensus:

@@ -15,7 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tellapart import files
+from capscore import files
+from capscore.errors import UserError
+from capscore.kneser_ney import KneserNey
+from capscore.object_words import CLASSES
+from capscore.objects import WEAK
+from capscore.progress import notice
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example
 from tellapart.data.exclusion import Exclusion
@@ -25,17 +30,12 @@ from tellapart.detectors.detections import detect
 from tellapart.detectors.loading import load as load_detector
 from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.encoders.in_view import InView
-from tellapart.errors import UserError
 from tellapart.features.extracted import FeatureStore
 from tellapart.features.pooled import pooled_features, pooled_identity
-from tellapart.metrics.kneser_ney import KneserNey
-from tellapart.metrics.object_words import CLASSES
-from tellapart.metrics.objects import WEAK
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.neighbours import groups as group_files
 from tellapart.neighbours.groups import Groups, Photo, Rule
 from tellapart.neighbours.mining import Captions, mine
-from tellapart.progress import notice
 from tellapart.recipe_policy import RewardsConfig
 from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards import SampledCaptions, fluency

@@ -17,13 +17,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from capscore.errors import UserError
+from capscore.kneser_ney import END, ORDER, START, UNKNOWN, Floats, Ints, KneserNey
+from capscore.sentences import Sentences
 from tellapart.data import examples as data_files
 from tellapart.data.examples import Example
 from tellapart.data.exclusion import Exclusion
 from tellapart.data.tokenizers import WordTokenizer, split_words
-from tellapart.errors import UserError
-from tellapart.metrics.kneser_ney import END, ORDER, START, UNKNOWN, Floats, Ints, KneserNey
-from tellapart.metrics.sentences import Sentences
 from tellapart.rewards import Reward, SampledCaptions
 
 # Medians of 25,099 captions by people, of COCO photos that the model had not seen: of a caption's mean, and of its
@@ -34,7 +34,7 @@ USUAL_MEAN, USUAL_LOWEST, LEAST = 2.0, -1.3, -5.5
 @cache
 def coco() -> KneserNey:
     """Of captions of COCO photos with even ids; made by scripts/build_language_model.py."""
-    with resources.as_file(resources.files("tellapart.metrics") / "data" / "coco_even_language_model.npz") as path:
+    with resources.as_file(resources.files("capscore") / "data" / "coco_even_language_model.npz") as path:
         return KneserNey.load(path)
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from capscore.errors import UserError
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.errors import UserError
 from tellapart.metrics.similarity import mean_of_others
 from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards import SampledCaptions

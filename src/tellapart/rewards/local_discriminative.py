@@ -20,9 +20,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tellapart.metrics.cider import SIGMA
-from tellapart.metrics.ngrams import ORDERS
-from tellapart.metrics.sentences import Sentences
+from capscore.cider import SIGMA
+from capscore.ngrams import ORDERS
+from capscore.sentences import Sentences
 from tellapart.recipe_policy import Frequency, LocalConfig
 from tellapart.rewards import Reward, SampledCaptions
 from tellapart.rewards.consensus import Consensus

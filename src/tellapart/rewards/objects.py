@@ -6,9 +6,9 @@ from collections.abc import Collection, Sequence
 
 import torch
 
+from capscore.objects import mentions
+from capscore.sentences import Sentences
 from tellapart.data.tokenizers import WordTokenizer, split_words
-from tellapart.metrics.objects import mentions
-from tellapart.metrics.sentences import Sentences
 from tellapart.rewards import Reward, SampledCaptions
 
 

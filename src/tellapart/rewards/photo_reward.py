@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from capscore.errors import UserError
 from tellapart import numerics
-from tellapart.errors import UserError
 from tellapart.features.extracted import read_item
 from tellapart.models.retrievers import load
 from tellapart.parallel import batched

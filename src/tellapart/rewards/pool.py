@@ -21,11 +21,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from tellapart import files
+from capscore import files
+from capscore.data_files import folder_of
+from capscore.errors import UserError
+from capscore.ngrams import Frequencies
 from tellapart.data import items
-from tellapart.data.examples import Example, check, folder_of, relative_names
-from tellapart.errors import UserError
-from tellapart.metrics.ngrams import Frequencies
+from tellapart.data.examples import Example, check, relative_names
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.neighbours.groups import Photo, Rule
 from tellapart.neighbours.mining import mine

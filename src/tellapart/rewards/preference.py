@@ -32,9 +32,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tellapart import files
+from capscore import files
+from capscore.errors import UserError
 from tellapart.data.tokenizers import split_words
-from tellapart.errors import UserError
 from tellapart.rewards import Reward, SampledCaptions
 
 LEAST = 20  # decisions that something can be learned from

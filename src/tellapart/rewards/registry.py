@@ -15,12 +15,12 @@ from typing import Literal
 
 from torch import Tensor
 
+from capscore.errors import UserError
+from capscore.table import Table
+from capscore.unusual_order import END, WordOrder, roles
+from capscore.unusual_order import coco as coco_order
 from tellapart.data.tokenizers import split_words
-from tellapart.errors import UserError
-from tellapart.metrics.measures.unusual_order import END, WordOrder, roles
-from tellapart.metrics.measures.unusual_order import coco as coco_order
 from tellapart.neighbours import groups as group_files
-from tellapart.plugins import Table
 from tellapart.recipe_policy import RewardsConfig
 from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards import Reward, SampledCaptions, Term

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from capscore.sentences import Sentences
+from capscore.unusual_order import END, WordOrder, roles
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.metrics.measures.unusual_order import END, WordOrder, roles
-from tellapart.metrics.sentences import Sentences
 from tellapart.rewards import Reward, SampledCaptions
 
 

@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from capscore.compiled import compiled, over_cores
+from capscore.sentences import Grouped, Sentences, check_photos
+from capscore.stop_words import NEVER_LAST, STOP_WORDS
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.metrics.compiled import compiled, over_cores
-from tellapart.metrics.sentences import Grouped, Sentences, check_photos
-from tellapart.metrics.stop_words import NEVER_LAST, STOP_WORDS
 from tellapart.rewards import Reward, SampledCaptions
 
 Bools = NDArray[np.bool_]

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from capscore.stop_words import NEVER_LAST, STOP_WORDS
 from tellapart.data.batches import padded
 from tellapart.data.tokenizers import Tokenizer, WordTokenizer, split_words
-from tellapart.metrics.stop_words import NEVER_LAST, STOP_WORDS
 
 _UNSEEN = 1 << 16  # ids of words that no reference has; two of them share one id with a chance of 1 in 65,536
 

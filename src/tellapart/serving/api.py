@@ -15,15 +15,16 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
+from capscore.errors import UserError
+from capscore.measures import MEASURES
+from capscore.scoring import compare
+from capscore.stop_words import STOP_WORDS
 from tellapart import web
 from tellapart.captioning.chatter import one_line
 from tellapart.data.media.thumbnails import webp
 from tellapart.data.tokenizers import split_words
-from tellapart.errors import BadPhoto, UserError
+from tellapart.errors import BadPhoto
 from tellapart.lint import RULES
-from tellapart.metrics.measures import MEASURES
-from tellapart.metrics.scoring import compare
-from tellapart.metrics.stop_words import STOP_WORDS
 from tellapart.serving import documents, job
 from tellapart.serving.database import FILTERS, Changed, Photo, Photos
 from tellapart.serving.job import Captioning, Jobs, is_inside

@@ -46,11 +46,11 @@ from sqlalchemy import (
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
 
+from capscore.errors import UserError
 from tellapart.captioning.resume import is_approved, is_by_hand
 from tellapart.captioning.review import reviewed
 from tellapart.captioning.rows import KEY, Review, Row
 from tellapart.databases import Database
-from tellapart.errors import UserError
 from tellapart.lint import caption_words, faults
 
 NAME = "tellapart.db"  # in the folder of the photos

@@ -14,7 +14,10 @@ from typing import Any, Literal
 
 import torch
 
-from tellapart import files
+from capscore import files
+from capscore.errors import UserError
+from capscore.printable import print_message
+from capscore.progress import watching
 from tellapart.album import DEFAULT
 from tellapart.captioning import captioner as captioning
 from tellapart.captioning.rerank import Collection, PhotoVectors, RerankConfig, rerank
@@ -24,11 +27,9 @@ from tellapart.captioning.writing import write as write_rows
 from tellapart.data.captions import Caption
 from tellapart.data.items import Input, gather
 from tellapart.decoding.search import Search
-from tellapart.errors import BadPhoto, UserError, fault
+from tellapart.errors import BadPhoto, fault
 from tellapart.features.extracted import read_item
 from tellapart.models.retrievers import load as load_retriever
-from tellapart.printable import print_message
-from tellapart.progress import watching
 from tellapart.serving.database import FolderRows, Photos, below, with_names
 from tellapart.writing.journal import Journal
 from tellapart.writing.write import Captions, Kind, Writer

@@ -15,8 +15,8 @@ from typing import Any
 from sqlalchemy import JSON, Column, Float, Integer, MetaData, String, Table, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
+from capscore.errors import UserError
 from tellapart.databases import Database
-from tellapart.errors import UserError
 
 NAME = "answers.db"
 

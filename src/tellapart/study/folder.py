@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tellapart import files
-from tellapart.errors import UserError
-from tellapart.printable import printable
+from capscore import files
+from capscore.errors import UserError
+from capscore.printable import printable
 from tellapart.study.design import KINDS, Kind, Trial
 
 FORMAT = 1

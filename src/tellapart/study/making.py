@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from capscore.errors import UserError
+from capscore.progress import Progress
 from tellapart.data.examples import Example
 from tellapart.data.media.thumbnails import webp
-from tellapart.errors import UserError
 from tellapart.evaluation import models as evaluated
 from tellapart.evaluation.models import ModelCaptions, Split
 from tellapart.neighbours.search import Vectors
 from tellapart.neighbours.vectors import Known, Source
-from tellapart.progress import Progress
 from tellapart.study.design import DISTRACTORS, Item, Kind, conditions, sessions
 from tellapart.study.folder import Study, save
 

@@ -18,12 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from tellapart import files
-from tellapart.data import csv_table
-from tellapart.errors import UserError
+from capscore import csv_table, files
+from capscore.errors import UserError
+from capscore.printable import printable
 from tellapart.evaluation.trec import file_name, word
 from tellapart.metrics.retrieval import RECALLS
-from tellapart.printable import printable
 from tellapart.study import statistics
 from tellapart.study.answers import Answer, Person
 from tellapart.study.design import CRITERIA, FIRST, SECOND, Trial, passed, rank, why_wrong

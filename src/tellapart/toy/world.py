@@ -22,8 +22,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from PIL import Image
 
+from capscore.errors import UserError
 from tellapart.data.examples import DataSet, Example, write
-from tellapart.errors import UserError
 from tellapart.toy.drawing import COLOURS, draw_scene
 
 NOUNS = ("ball", "house", "tree", "car", "boat", "star", "fish", "cup", "cat", "kite")

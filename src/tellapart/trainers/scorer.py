@@ -15,8 +15,8 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, StrictInt, StrictStr
 
+from capscore.errors import UserError
 from tellapart import web
-from tellapart.errors import UserError
 from tellapart.rewards.caption_reward import CaptionReward
 
 MOST_BYTES = 1 << 20  # of a request

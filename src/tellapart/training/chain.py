@@ -24,10 +24,11 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from tellapart import album, files, hub, models, plugins, retrievers
-from tellapart.errors import UserError
+from capscore import files
+from capscore.errors import UserError
+from capscore.progress import notice
+from tellapart import album, hub, models, plugins, retrievers
 from tellapart.models import averaging
-from tellapart.progress import notice
 from tellapart.recipe import Recipe
 from tellapart.training import build, stages
 from tellapart.training.preparation import require_installed

@@ -17,9 +17,9 @@ import torch
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
-from tellapart import files
+from capscore import files
+from capscore.errors import UserError
 from tellapart.distributed import SINGLE, ProcessGroup
-from tellapart.errors import UserError
 from tellapart.models import own_weights, put_weights, read_tensors
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from capscore.errors import UserError
 from tellapart import models, recipe_values
 from tellapart.captioners import CAPTIONERS
 from tellapart.detectors import KINDS
-from tellapart.errors import UserError
 from tellapart.models.base import VISION_LANGUAGE
 from tellapart.recipe import EncoderConfig, Recipe
 from tellapart.recipe_policy import PolicyConfig

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from capscore.errors import UserError
 from tellapart.data import examples as data_files
 from tellapart.data.examples import Example
 from tellapart.data.exclusion import Exclusion
@@ -27,7 +28,6 @@ from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.encoders import ENCODERS, PhotoEncoder
 from tellapart.encoders.frames import FrameEncoder
 from tellapart.encoders.in_view import in_view
-from tellapart.errors import UserError
 from tellapart.features.attributes import AttributeSource, AttributeStore
 from tellapart.features.boxes import BesideRegions, BoxesOf, RelationsOf
 from tellapart.features.extracted import FeatureStore, extract

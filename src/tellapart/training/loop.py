@@ -25,13 +25,14 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from tellapart import files, models, numerics
+from capscore import files
+from capscore.errors import UserError
+from capscore.progress import Progress
+from tellapart import models, numerics
 from tellapart.data.batches import BatchStream
 from tellapart.distributed import SINGLE, ProcessGroup, SharedError
-from tellapart.errors import UserError
-from tellapart.metrics import measures
+from tellapart.metrics import descriptions
 from tellapart.objectives import StepInfo, StepResult
-from tellapart.progress import Progress
 from tellapart.recipe import Recipe
 from tellapart.training import checkpoint
 from tellapart.training.running_mean import MeanWeights
@@ -297,7 +298,7 @@ def judge(position: Position, metrics: dict[str, float], metric: str) -> bool:
     if metric not in metrics:
         raise UserError(f"validation.metric: there is no {metric!r} here; there are {', '.join(metrics)}.")
     value = metrics[metric]
-    sign = -1 if measures.lower_is_better(metric) else 1
+    sign = -1 if descriptions.lower_is_better(metric) else 1
     if math.isfinite(value) and (position.best is None or sign * value > sign * position.best):
         position.best, position.best_step, position.stale = value, position.step, 0
         return True

@@ -13,6 +13,9 @@ from pathlib import Path
 
 import torch
 
+from capscore import meteor
+from capscore.errors import UserError
+from capscore.object_words import CLASSES
 from tellapart import models
 from tellapart.captioners import language_models
 from tellapart.data import tokenizers
@@ -22,9 +25,7 @@ from tellapart.data.tokenizers import Tokenizer, WordTokenizer
 from tellapart.detectors.loading import load as load_detector
 from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.encoders import PhotoEncoder
-from tellapart.errors import UserError
-from tellapart.metrics import measures, meteor
-from tellapart.metrics.object_words import CLASSES
+from tellapart.metrics import descriptions
 from tellapart.models import base as bases
 from tellapart.models.base import VISION_LANGUAGE
 from tellapart.models.retrievers import load as load_retriever
@@ -69,7 +70,7 @@ def prepare(recipe: Recipe, device: torch.device, *, resume: bool = False, world
     resume  the run may have a vocabulary of its own
     """
     check(recipe)
-    if (info := measures.of(recipe.validation.metric)) is not None and info.higher_is_better is None:
+    if (info := descriptions.of(recipe.validation.metric)) is not None and info.higher_is_better is None:
         raise UserError(
             f"validation.metric: {recipe.validation.metric} is neither better nor worse when it grows; "
             "it cannot say which checkpoint is the best."

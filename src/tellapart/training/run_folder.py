@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
-from tellapart import files, former_names, models, numerics, plain_yaml, recipe_files
-from tellapart.errors import UserError
+from capscore import files
+from capscore.errors import UserError
+from tellapart import former_names, models, numerics, plain_yaml, recipe_files
 from tellapart.recipe import Recipe
 
 _LENGTHS = ("epochs", "max_steps", "max_minutes")  # what a resumed run may have more of

@@ -7,9 +7,8 @@ import math
 from collections import defaultdict
 from pathlib import Path
 
-from tellapart import files
-from tellapart.errors import UserError
-from tellapart.metrics.measures import RENAMED
+from capscore import files
+from capscore.errors import UserError
 
 _UNSEEN = ("step", "epoch", "words", "dtype")  # of a log line: where it is, how much it is about, and in what numbers
 
@@ -35,8 +34,7 @@ def curves(file: Path) -> tuple[Curves, Curves, int]:
         for name, value in line.items():
             if name not in _UNSEEN and math.isfinite(value):
                 curves = validations if name.startswith("val/") else training
-                figure = name.removeprefix("val/")
-                curves[RENAMED.get(figure, figure)].append((step, value))
+                curves[name.removeprefix("val/")].append((step, value))
     if step < 0:
         raise UserError(f"{file} has no line yet: there is nothing to compare.")
     return dict(validations), dict(training), step

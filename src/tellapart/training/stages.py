@@ -27,8 +27,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tellapart import album, files, recipe_values, retrievers
-from tellapart.errors import UserError
+from capscore import files
+from capscore.errors import UserError
+from tellapart import album, recipe_values, retrievers
 from tellapart.recipe import Recipe
 from tellapart.recipe_files import RecipeFile, based, merged
 from tellapart.training.checks import check

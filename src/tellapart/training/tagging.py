@@ -12,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from capscore.errors import UserError
+from capscore.stop_words import content
 from tellapart import models
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example
@@ -21,10 +23,8 @@ from tellapart.distributed import ProcessGroup
 from tellapart.encoders import ENCODERS, Published, weights_file
 from tellapart.encoders.efficientnet_lite import STRIDE
 from tellapart.encoders.encoder import read_weights
-from tellapart.errors import UserError
 from tellapart.features.pixels import PixelStore
 from tellapart.metrics.average_precision import average_precision, weighted_average_precision
-from tellapart.metrics.stop_words import content
 from tellapart.models.parts import carry, part_of
 from tellapart.objectives import StepInfo, StepResult
 from tellapart.recipe import Recipe

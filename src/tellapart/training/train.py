@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from capscore.errors import UserError
 from tellapart import recipe_files, recipe_values
 from tellapart.captioning.captioner import PhotoCaptioner, load
-from tellapart.errors import UserError
 from tellapart.html import escaped
 from tellapart.recipe import Recipe
 from tellapart.training import build, run_log

@@ -9,16 +9,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from capscore.measures import MEASURES, Measure
+from capscore.scoring_inputs import ScoringInputs
 from tellapart.captioners import Captioner
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.tokenizers import Tokenizer
 from tellapart.decoding.candidates import candidates
 from tellapart.decoding.rules import Rules
 from tellapart.distributed import SINGLE, ProcessGroup
-from tellapart.metrics.measures import MEASURES
-from tellapart.metrics.measures.measure import Measure
 from tellapart.metrics.retrieval import ranks
-from tellapart.metrics.scoring_inputs import ScoringInputs
 from tellapart.objectives.cross_entropy import cross_entropy_step
 from tellapart.retrievers.retriever import Retriever
 

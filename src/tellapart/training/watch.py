@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from tellapart.metrics.measures import RENAMED
 from tellapart.recipe import WatchConfig
 
 _NORMAL = 1.959964  # deviations that 95 % of a normal distribution lie within
@@ -24,7 +23,6 @@ class Watch:
         """What looks wrong in a validation, in words; nothing: an empty string."""
         if self._config.action == "off" or not first:
             return ""
-        first = {RENAMED.get(name, name): value for name, value in first.items()}  # a run may be of an earlier version
         config, found = self._config, []
         if now["unique"] < config.unique * first["unique"] and self._rose(now["unique"], first["unique"]):
             found.append(

@@ -19,13 +19,14 @@ from urllib.parse import unquote, urlsplit
 
 import torch
 
-from tellapart import files
+from capscore import files
+from capscore.errors import UserError
 from tellapart.captioning.captioner import PhotoCaptioner
 from tellapart.captioning.chatter import caption_in
 from tellapart.captioning.rerank import Collection, PhotoVectors, RerankConfig, part_of, rerank
 from tellapart.data.captions import Proposed
 from tellapart.decoding.search import Search
-from tellapart.errors import BadPhoto, UserError
+from tellapart.errors import BadPhoto
 from tellapart.lint import caption_words, faults, shared_captions
 from tellapart.retrievers.embeddings import embed_photos
 from tellapart.retrievers.retriever import Retriever

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tellapart import files
+from capscore import files
+from capscore.errors import UserError
 from tellapart.data.media.clips import named_as_clip
 from tellapart.data.media.identity import picture_sha256
 from tellapart.data.media.photos import PHOTO_SUFFIXES
-from tellapart.errors import UserError, unexpected
+from tellapart.errors import unexpected
 from tellapart.writing import edits, in_file, xmp
 from tellapart.writing.edits import Edit
 from tellapart.writing.packet import BadPacket

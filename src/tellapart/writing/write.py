@@ -15,7 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from tellapart import files
+from capscore import files
+from capscore.errors import UserError
 from tellapart.captioning import resume
 from tellapart.captioning.chatter import one_line
 from tellapart.captioning.rows import KEY, CaptionsFile, Row
@@ -24,7 +25,7 @@ from tellapart.data.media.formats import RAW_SUFFIXES
 from tellapart.data.media.identity import identify
 from tellapart.data.media.photos import PHOTO_SUFFIXES
 from tellapart.data.media.photos import read_bytes as read_photo
-from tellapart.errors import BadPhoto, UserError, unexpected
+from tellapart.errors import BadPhoto, unexpected
 from tellapart.writing import in_file, reading, xmp
 from tellapart.writing.edits import Edit
 from tellapart.writing.journal import Journal

@@ -8,9 +8,9 @@ from contextlib import suppress
 
 import pytest
 
+from capscore.errors import UserError
 from support.chat_server import Server, completion, endpoint, first_captions, say_colour
 from tellapart.captioning.endpoint import Endpoint
-from tellapart.errors import UserError
 
 
 def test_photos_that_cannot_be_read_are_named_and_the_rest_goes_on(serve, coloured_photos, tmp_path):

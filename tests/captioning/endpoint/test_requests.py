@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from capscore.errors import UserError
 from support.chat_server import COLOURS, completion, endpoint, first_captions, say_colour
 from tellapart.captioning.endpoint.pace import Pace
-from tellapart.errors import UserError
 
 # What is asked, and what becomes of the answers
 

@@ -15,11 +15,12 @@ from PIL import Image
 from attacks import camera_files
 from attacks import photos as made
 from attacks.photos import QUADRANTS
+from capscore.errors import UserError
 from tellapart import paths
 from tellapart.data.media import photos, raw
 from tellapart.data.readers import folder
 from tellapart.data.unusable import Unusable
-from tellapart.errors import BadPhoto, UserError
+from tellapart.errors import BadPhoto
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 HEIC_COLOURS = ((65, 65, 191), (65, 193, 191), (193, 65, 63), (193, 193, 63))  # of the PNG that it was made from

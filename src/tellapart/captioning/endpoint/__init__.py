@@ -17,9 +17,9 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from capscore.errors import UserError
+from capscore.printable import counted
 from tellapart.data.captions import PROMPT
-from tellapart.errors import UserError
-from tellapart.printable import counted
 
 if TYPE_CHECKING:
     from tellapart.captioning.endpoint.kept import KeptAnswers

@@ -13,10 +13,10 @@ from email.utils import parsedate_to_datetime
 from typing import Literal
 from urllib.parse import urlsplit
 
+from capscore.errors import UserError
 from tellapart.captioning.chatter import one_line
 from tellapart.captioning.endpoint import Endpoint
 from tellapart.captioning.endpoint.answers import LONGEST_MESSAGE, error_message
-from tellapart.errors import UserError
 
 _LONGEST_ANSWER = 1 << 20  # bytes
 _CONNECTING = 10.0  # seconds; a server that needs more is not there

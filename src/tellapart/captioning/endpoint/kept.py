@@ -13,8 +13,9 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from tellapart import files, paths
-from tellapart.errors import UserError
+from capscore import files
+from capscore.errors import UserError
+from tellapart import paths
 
 _OLDEST = 30 * 86400.0  # seconds
 _MOST = 1 << 28  # bytes of all answers

@@ -14,14 +14,15 @@ from contextlib import suppress
 
 from PIL import Image
 
+from capscore.errors import UserError
+from capscore.printable import counted
 from tellapart.captioning.endpoint import LONGEST_SIDE, Endpoint, Question, ServerCaptions, Usage
 from tellapart.captioning.endpoint.answers import Answer, Completion, Unusable, read
 from tellapart.captioning.endpoint.client import Client, Failure
 from tellapart.captioning.endpoint.pace import Pace
 from tellapart.captioning.endpoint.sheet import SHEET_PROMPT, contact_sheet
 from tellapart.data.media import clips
-from tellapart.errors import BadPhoto, UserError
-from tellapart.printable import counted
+from tellapart.errors import BadPhoto
 
 _SILENT = 2.0  # seconds; a wait as long as that is told, with its reason
 # How many photos may fail in a row for the same reason: then all would.  It may lie in photos that a server refuses.

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from PIL import Image, UnidentifiedImageError, _imaging
 
-from tellapart import paths
+from capscore.paths import package as package_folder
 from tellapart.data.media import png, raw
 from tellapart.data.media.rgb import bytes_per_pixel
 from tellapart.errors import BadPhoto
@@ -66,7 +66,7 @@ def _why_not(suffix: str) -> str:
 
 
 def _open_heif(data: bytes, file: object) -> Image.Image:
-    if paths.package("pi_heif") is None:
+    if package_folder("pi_heif") is None:
         raise BadPhoto(file, f"is a HEIC photo; `{INSTALL_HEIC}` brings what opens it")
     from pi_heif import HeifImageFile
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from capscore.errors import UserError
+from capscore.table import Table
 from tellapart.data.examples import DataSet, Example
-from tellapart.errors import UserError
-from tellapart.plugins import Table, defined, place
+from tellapart.plugins import defined, place
 
 Read = Callable[[Path, Path | None], DataSet]
 

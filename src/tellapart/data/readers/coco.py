@@ -12,10 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.examples import DataSet, check, folder_of, listed, name_of, refuse_other_formats, stem
+from capscore.data_files import folder_of, name_of, refuse_other_formats
+from capscore.errors import UserError
+from capscore.files import is_folder, read_json
+from tellapart.data.examples import DataSet, check, listed, stem
 from tellapart.data.readers.shared import find_photo, photo_folders, split_in_name
-from tellapart.errors import UserError
-from tellapart.files import is_folder, read_json
 
 FIELDS = {"file": "file_name", "captions": "annotations"}
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.examples import DataSet, check, folder_of, listed
+from capscore.data_files import folder_of
+from capscore.errors import UserError
+from capscore.files import read_json
+from tellapart.data.examples import DataSet, check, listed
 from tellapart.data.readers.shared import SPLITS, find_photo, photo_folders
-from tellapart.errors import UserError
-from tellapart.files import read_json
 
 FIELDS = {"id": "filename", "file": "filename", "captions": "caption"}
 

@@ -15,10 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.examples import DataSet, check, folder_of
+from capscore.data_files import folder_of
+from capscore.errors import UserError
+from capscore.files import is_folder, read_text
+from tellapart.data.examples import DataSet, check
 from tellapart.data.readers.shared import find_photo, photo_folders, split_in_name
-from tellapart.errors import UserError
-from tellapart.files import is_folder, read_text
 
 _SPLITS = {"training": "train", "validation": "val"}
 _FOLDERS = {"train": ("training", "train"), "val": ("validation", "val")}  # of the photos of one file

@@ -14,10 +14,11 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from tellapart.data.examples import DataSet, check, folder_of
+from capscore.data_files import folder_of
+from capscore.errors import UserError
+from capscore.files import read_text
+from tellapart.data.examples import DataSet, check
 from tellapart.data.readers.shared import find_photo, photo_folders, split_in_name, with_splits
-from tellapart.errors import UserError
-from tellapart.files import read_text
 
 Line = Callable[[str], tuple[str, str] | None]  # a line -> name of the photo and caption, or None if it is malformed
 

@@ -9,10 +9,10 @@ import os
 from collections import deque
 from pathlib import Path
 
+from capscore.errors import UserError
+from capscore.files import is_folder, real
+from capscore.printable import counted, first_few
 from tellapart.data.examples import DataSet, check
-from tellapart.errors import UserError
-from tellapart.files import is_folder, real
-from tellapart.printable import counted, first_few
 
 
 def read(source: Path, photos: Path | None = None) -> DataSet:

@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.examples import DataSet, check, folder_of, listed
+from capscore.data_files import folder_of
+from capscore.files import read_json
+from tellapart.data.examples import DataSet, check, listed
 from tellapart.data.readers.shared import find_photo, photo_folders
 from tellapart.errors import BadPhoto
-from tellapart.files import read_json
 
 FRAMES = 10
 _SHORTEST = 0.5  # seconds of a shot

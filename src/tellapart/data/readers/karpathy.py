@@ -11,9 +11,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.examples import DataSet, check, folder_of, listed, refuse_other_formats, stem
+from capscore.data_files import folder_of, refuse_other_formats
+from capscore.files import read_json
+from tellapart.data.examples import DataSet, check, listed, stem
 from tellapart.data.readers.shared import SPLITS, find_photo, photo_folders
-from tellapart.files import read_json
 
 FIELDS = {"id": 'cocoid" or "imgid', "file": "filename", "captions": "sentences"}
 

@@ -12,10 +12,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.examples import DataSet, check, folder_of, listed, name_of
+from capscore.data_files import folder_of, name_of
+from capscore.errors import UserError
+from capscore.files import is_folder, read_json
+from tellapart.data.examples import DataSet, check, listed
 from tellapart.data.readers.shared import SPLITS, find_photo, photo_folders
-from tellapart.errors import UserError
-from tellapart.files import is_folder, read_json
 
 FIELDS = {"id": "video_id", "file": "video_id", "captions": "sentences"}
 _FIRST = {"train": 0, "val": 6513, "test": 7010}  # number of each split's first clip; there are 10,000

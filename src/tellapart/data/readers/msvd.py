@@ -15,10 +15,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from tellapart.data.examples import DataSet, Example, check, folder_of
+from capscore.data_files import folder_of
+from capscore.errors import UserError
+from capscore.files import is_file, read_text
+from tellapart.data.examples import DataSet, Example, check
 from tellapart.data.readers.shared import find_photo, photo_folders
-from tellapart.errors import UserError
-from tellapart.files import is_file, read_text
 
 CLIPS, TRAIN, VAL = 1970, 1200, 100
 _HEADER = ("videoid", "start", "end", "language", "description")

@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.examples import DataSet, Example, folder_of
-from tellapart.errors import UserError
-from tellapart.files import is_file, is_folder, read_text, real
-from tellapart.printable import first_few
+from capscore.data_files import folder_of
+from capscore.errors import UserError
+from capscore.files import is_file, is_folder, read_text, real
+from capscore.printable import first_few
+from tellapart.data.examples import DataSet, Example
 
 # Where the archives of the data sets unpack their photos
 PHOTO_FOLDERS = (

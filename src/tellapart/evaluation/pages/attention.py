@@ -13,6 +13,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
+from capscore.stop_words import STOP_WORDS
 from tellapart.captioners.glied import Glied, GliedConfig
 from tellapart.captioning.captioner import PhotoCaptioner
 from tellapart.data.media import clips
@@ -21,7 +22,6 @@ from tellapart.decoding.attention import Attention, attention, mean_over_regions
 from tellapart.errors import BadPhoto
 from tellapart.evaluation.trec import file_name
 from tellapart.html import escaped
-from tellapart.metrics.stop_words import STOP_WORDS
 
 FOLDER = "attention"
 TOP = 3  # regions and attributes of a panel, as in the paper

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 
+from capscore.printable import counted
+from capscore.stop_words import STOP_WORDS
 from tellapart.data.media.clips import named_as_clip
 from tellapart.data.media.thumbnails import LONG_SIDE, strip, thumbnail
 from tellapart.data.tokenizers import split_words
 from tellapart.errors import BadPhoto
 from tellapart.html import abbreviation, escaped
-from tellapart.metrics.stop_words import STOP_WORDS
-from tellapart.printable import counted
 
 _SMALL = 160  # pixels of a look-alike that has no card of its own
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tellapart import files
+from capscore import files
+from capscore.printable import counted
 from tellapart.evaluation.changes import Changes
 from tellapart.evaluation.compare import Evaluation, by_batch_size, differences, facts
 from tellapart.evaluation.grid import Grid
@@ -22,7 +23,6 @@ from tellapart.evaluation.pages.plots import Series
 from tellapart.evaluation.training_runs import Run, caution
 from tellapart.evaluation.trec import file_name
 from tellapart.html import escaped, page
-from tellapart.printable import counted
 
 _CHANGED = 12  # photos whose captions gained most
 _FAILED = 8  # and lost most

@@ -6,15 +6,15 @@ from itertools import permutations, zip_longest
 
 import numpy as np
 
+from capscore.errors import UserError
+from capscore.printable import counted
 from tellapart.data.media.thumbnails import LONG_SIDE
-from tellapart.errors import UserError
 from tellapart.evaluation import word_use
 from tellapart.evaluation.grid import Grid
 from tellapart.evaluation.pages.cards import Pictures
 from tellapart.evaluation.pages.figures import Figure
 from tellapart.evaluation.pages.photo_cards import speakers
 from tellapart.html import escaped
-from tellapart.printable import counted
 
 SHOWN = 6  # photos of a gallery, as in the paper
 _SEED = 0

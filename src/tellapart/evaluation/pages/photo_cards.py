@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from capscore.printable import counted
+from capscore.progress import Progress
 from tellapart.data.tokenizers import split_words
 from tellapart.evaluation.clearest import Clarity, clarity, positions
 from tellapart.evaluation.grid import Grid, Row
 from tellapart.evaluation.pages.cards import Card, Columns, Kind, Line, Order, Pictures, WordRegions, legend, section
 from tellapart.html import escaped
-from tellapart.printable import counted
-from tellapart.progress import Progress
 
 CHANGES = 4  # photos whose rank rose most, and as many whose rank fell most, for each model
 _SEED = 0

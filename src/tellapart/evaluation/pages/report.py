@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tellapart import files
+from capscore import files
+from capscore.printable import counted
 from tellapart.evaluation.grid import Differences, Grid
 from tellapart.evaluation.local_reward import LocalReward
 from tellapart.evaluation.pages import cards as of_photos
@@ -36,9 +37,8 @@ from tellapart.evaluation.table import (
 )
 from tellapart.evaluation.training_runs import Run
 from tellapart.html import abbreviation, escaped, page
-from tellapart.metrics import measures
+from tellapart.metrics import descriptions
 from tellapart.metrics.retrieval import recalls
-from tellapart.printable import counted
 
 EXAMPLES = 24
 _EARNING = 200  # photos among which those are whose words' rewards are shown
@@ -154,7 +154,7 @@ def _turned(grid: Grid, differences: Differences, intervals: Intervals, columns:
     """A row for each measure: there are more of them than a page is wide."""
     head = "".join(f'<th scope="col" dir="auto">{escaped(name)}</th>' for name in grid.lines)
     body = "".join(
-        f'<tr><th scope="row">{abbreviation(column, measures.explained(column))}</th>'
+        f'<tr><th scope="row">{abbreviation(column, descriptions.explained(column))}</th>'
         + "".join(_cell(grid, differences, intervals, name, column) for name in grid.lines)
         + "</tr>\n"
         for column in columns
@@ -164,7 +164,7 @@ def _turned(grid: Grid, differences: Differences, intervals: Intervals, columns:
 
 def _heading(column: str) -> str:
     measure, by = heading(column)
-    return abbreviation(measure, measures.explained(column)) + (f"<small>{escaped(by)}</small>" if by else "")
+    return abbreviation(measure, descriptions.explained(column)) + (f"<small>{escaped(by)}</small>" if by else "")
 
 
 def _cell(grid: Grid, differences: Differences, intervals: Intervals, name: str, column: str) -> str:

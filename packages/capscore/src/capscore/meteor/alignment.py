@@ -1,0 +1,442 @@
+"""How METEOR pairs the words of two captions: all that may match, then a beam search for the best way to use them.
+
+The score depends on which of several equally good alignments is found, so the search keeps to METEOR 1.5's own order of
+matches, its ties and its habits (`_search` names them).
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capscore.compiled import compiled
+from capscore.meteor.tables import Paraphrases, SpanTable, Words
+
+STAGES = 4  # exact, stem, synonym, paraphrase
+STATISTICS = 4 + 4 * STAGES + 3
+"""Per pair of captions: words of the hypothesis, of the reference, function words of each; then for each stage the
+matched content words of both and the matched function words of both; then chunks and the matched words of both."""
+
+_BEAM = 40
+_MOST_MATCHES = 1 << 20  # of one pair of captions; see `_matches`
+_NOTHING = -1
+
+# The columns of a table of matches: a stretch of the reference, one of the hypothesis, and the stage that matched them
+_START, _LENGTH, _OTHER_START, _OTHER_LENGTH, _STAGE = range(5)
+
+# The columns of a choice of the beam: how good it is (matched words, chunks, distance), how far it has got in the
+# reference, where its last match ends in the hypothesis, its matches as a linked list, and which choice it comes from
+# by adding which match
+_GAIN, _CHUNKS, _DISTANCE, _UPTO, _END, _NODE, _ORIGIN, _ADDED = range(8)
+
+Number = TypeVar("Number", np.int32, np.int64)
+
+
+@compiled
+def align(
+    first: int,
+    last: int,
+    captions: NDArray[np.int64],
+    hypotheses: NDArray[np.int64],
+    tokens: NDArray[np.int32],
+    spans: NDArray[np.uint64],
+    words: Words,
+    paraphrases: Paraphrases,
+    out: NDArray[np.float64],
+) -> None:
+    """Statistics of each caption from `first` to `last` as a reference of its hypothesis, into the rows of `out`.
+
+    captions    (C + 1,)  where captions begin in `tokens`
+    hypotheses  (C,)      the caption that each caption is a reference of; itself for a hypothesis, which is passed over
+    tokens      (T,)      words as rows of `words`
+    spans       (T', L)   phrases from each word of captions `first` to `last` on, and no others
+    """
+    offset = captions[first]
+    previous = _NOTHING
+    table = _span_table(spans[:0])
+    for caption in range(first, last):
+        hypothesis = hypotheses[caption]
+        if caption == hypothesis:
+            continue
+        test = tokens[captions[hypothesis] : captions[hypothesis + 1]]
+        reference = tokens[captions[caption] : captions[caption + 1]]
+        test_spans = spans[captions[hypothesis] - offset : captions[hypothesis + 1] - offset]
+        reference_spans = spans[captions[caption] - offset : captions[caption + 1] - offset]
+        if hypothesis != previous:
+            table, previous = _span_table(test_spans), hypothesis
+        matches, edges = _matches(test, reference, test_spans, reference_spans, table, words, paraphrases)
+        _count(test, reference, words[5], matches, _search(len(test), matches, edges), out[caption])
+
+
+@compiled
+def _matches(
+    test: NDArray[np.int32],
+    reference: NDArray[np.int32],
+    test_spans: NDArray[np.uint64],
+    reference_spans: NDArray[np.uint64],
+    table: SpanTable,
+    words: Words,
+    paraphrases: Paraphrases,
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """All that may be matched, in the order in which the search must try it, and where each reference word's begin.
+
+    Two captions of a thousand words that are all alike would have a million matches and more: where there are that
+    many, only those not too far from the diagonal are kept.
+    """
+    reach = len(test) + len(reference)
+    found = np.empty((64, 5), np.int32)
+    while True:
+        found, count = _find(test, reference, test_spans, reference_spans, table, words, paraphrases, reach, found)
+        if count <= _MOST_MATCHES or reach == 0:
+            break
+        reach = min(reach // 2, _MOST_MATCHES // (2 * len(reference)))
+    edges = np.zeros(len(reference) + 1, np.int64)
+    for match in range(count):
+        edges[found[match, _START] + 1] += 1
+    for word in range(len(reference)):
+        edges[word + 1] += edges[word]
+    following = edges.copy()
+    matches = np.empty((count, 5), np.int32)
+    for match in range(count):
+        start = found[match, _START]
+        for column in range(5):
+            matches[following[start], column] = found[match, column]
+        following[start] += 1
+    return matches, edges
+
+
+@compiled
+def _find(
+    test: NDArray[np.int32],
+    reference: NDArray[np.int32],
+    test_spans: NDArray[np.uint64],
+    reference_spans: NDArray[np.uint64],
+    table: SpanTable,
+    words: Words,
+    paraphrases: Paraphrases,
+    reach: int,
+    found: NDArray[np.int32],
+) -> tuple[NDArray[np.int32], int]:
+    """The matches at most `reach` words from the diagonal, stage by stage; too many of them end it early."""
+    keys, stems, edges, sets, bits, _ = words
+    count = 0
+    same = len(test) == len(reference)
+    for at in range(len(reference)):
+        same = same and keys[test[at]] == keys[reference[at]]
+    ways = np.zeros(len(test), np.uint8)  # in which a word of the hypothesis matches: a bit for each stage
+    for start in range(len(reference)):
+        word = reference[start]
+        nearest, farthest = max(start - reach, 0), min(start + reach + 1, len(test))
+        every = 0
+        for other_start in range(nearest, farthest):
+            other = test[other_start]
+            way = 0
+            if keys[other] == keys[word]:
+                way = 1
+            elif not same:  # a caption matches itself word by word: nothing else is tried
+                if stems[other] == stems[word]:
+                    way |= 2
+                if bits[other] & bits[word] and _share(sets, edges, other, word):
+                    way |= 4
+            ways[other_start] = way
+            every |= way
+        for stage in range(3):
+            if every >> stage & 1:
+                for other_start in range(nearest, farthest):
+                    if ways[other_start] >> stage & 1:
+                        found = _added(found, count, start, 1, other_start, 1, stage)
+                        count += 1
+        if count > _MOST_MATCHES:
+            return found, count
+    if same:
+        return found, count
+    for backwards in range(2):  # a phrase of the reference and its paraphrase in the hypothesis, then the other way
+        if backwards:
+            from_spans, to_spans, (slots, following) = test_spans, reference_spans, _span_table(reference_spans)
+        else:
+            from_spans, to_spans, (slots, following) = reference_spans, test_spans, table
+        longest = to_spans.shape[1]
+        for start in range(len(from_spans)):
+            for length in range(1, longest + 1):
+                if start + length > len(from_spans):
+                    break
+                begin, end = _paraphrases_of(from_spans[start, length - 1], paraphrases)
+                for paraphrase in range(begin, end):
+                    span = slots[_slot(slots, to_spans, paraphrases[4][paraphrase])]
+                    while span != _NOTHING:
+                        to_start, to_length = span // longest, span % longest + 1
+                        if abs(to_start - start) <= reach:
+                            if backwards:
+                                found = _added(found, count, to_start, to_length, start, length, 3)
+                            else:
+                                found = _added(found, count, start, length, to_start, to_length, 3)
+                            count += 1
+                        span = following[span]
+            if count > _MOST_MATCHES:
+                return found, count
+    return found, count
+
+
+@compiled
+def _added(
+    found: NDArray[np.int32], count: int, start: int, length: int, other_start: int, other_length: int, stage: int
+) -> NDArray[np.int32]:
+    if count == len(found):
+        found = _doubled(found)
+    found[count, _START] = start
+    found[count, _LENGTH] = length
+    found[count, _OTHER_START] = other_start
+    found[count, _OTHER_LENGTH] = other_length
+    found[count, _STAGE] = stage
+    return found
+
+
+@compiled
+def _doubled(rows: NDArray[Number]) -> NDArray[Number]:
+    """Room for twice as many rows.  Copied number by number: numba takes seconds to compile what assigns slices."""
+    larger = np.empty((2 * len(rows), rows.shape[1]), rows.dtype)
+    for row in range(len(rows)):
+        for column in range(rows.shape[1]):
+            larger[row, column] = rows[row, column]
+    return larger
+
+
+@compiled
+def _share(sets: NDArray[np.int64], edges: NDArray[np.int64], one: int, other: int) -> bool:
+    """Whether two words have a synonym set in common; the sets of each are sorted."""
+    left, right = edges[one], edges[other]
+    while left < edges[one + 1] and right < edges[other + 1]:
+        if sets[left] == sets[right]:
+            return True
+        if sets[left] < sets[right]:
+            left += 1
+        else:
+            right += 1
+    return False
+
+
+@compiled
+def _span_table(spans: NDArray[np.uint64]) -> SpanTable:
+    """Where the phrases of a caption are, by their numbers: equal ones are linked in their order."""
+    longest = spans.shape[1]
+    size = 2
+    while size < 2 * len(spans) * longest:
+        size *= 2
+    slots = np.full(size, _NOTHING, np.int64)
+    following = np.empty(len(spans) * longest, np.int64)
+    for start in range(len(spans) - 1, -1, -1):
+        for length in range(min(longest, len(spans) - start)):
+            slot = _slot(slots, spans, spans[start, length])
+            following[start * longest + length] = slots[slot]
+            slots[slot] = start * longest + length
+    return slots, following
+
+
+@compiled
+def _slot(slots: NDArray[np.int64], spans: NDArray[np.uint64], phrase: np.uint64) -> np.int64:
+    """The slot of a phrase, or the empty one where it would go."""
+    longest = spans.shape[1]
+    slot = np.int64(phrase & np.uint64(len(slots) - 1))
+    while slots[slot] != _NOTHING and spans[slots[slot] // longest, slots[slot] % longest] != phrase:
+        slot = (slot + 1) & (len(slots) - 1)
+    return slot
+
+
+@compiled
+def _paraphrases_of(phrase: np.uint64, paraphrases: Paraphrases) -> tuple[int, int]:
+    phrases, shift, buckets, edges, _ = paraphrases
+    bucket = np.int64(phrase >> np.uint64(shift))
+    for row in range(buckets[bucket], buckets[bucket + 1]):
+        if phrases[row] == phrase:
+            return edges[row], edges[row + 1]
+    return 0, 0
+
+
+@compiled
+def _search(test_length: int, matches: NDArray[np.int32], edges: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The chosen match (its row) at each word of the reference where one begins.
+
+    Word by word through the reference, keeping the 40 best choices: most matched words, then fewest chunks, then the
+    smallest distance.  METEOR 1.5 searches with habits of its own, kept here because the scores depend on them:
+    a match by stem, synonym or paraphrase counts half of its words on each side, rounded down, so one of single words
+    counts nothing; the distance of a match is charged not to the choice that takes it but to those tried after it from
+    the same choice; and a match whose words no other match wants is settled beforehand.
+    """
+    settled = _settled(test_length, matches, edges)
+    blocks = (test_length + 63) // 64
+    beam, candidates = np.zeros((_BEAM, 8), np.int64), np.zeros((_BEAM, 8), np.int64)
+    used, used_next = np.zeros((_BEAM, blocks), np.uint64), np.zeros((_BEAM, blocks), np.uint64)  # test words, as bits
+    order = np.zeros(_BEAM, np.int64)  # the candidates, best first
+    nodes = np.empty((64, 2), np.int64)  # linked lists: a match, and the node of those before it
+    node_count = 0
+    beam[0, _END] = beam[0, _NODE] = _NOTHING
+    size = 1
+    for word in range(len(settled)):
+        ranked = 0
+        for choice in range(size):
+            gain, chunks, distance = beam[choice, _GAIN], beam[choice, _CHUNKS], beam[choice, _DISTANCE]
+            upto, end, node = beam[choice, _UPTO], beam[choice, _END], beam[choice, _NODE]
+            if upto > word:  # inside a longer match
+                here = (gain, chunks, distance, upto, end, node, choice, _NOTHING)
+                ranked = _rank(candidates, order, ranked, here)
+                continue
+            alone = settled[word] != _NOTHING
+            for row in range(edges[word], edges[word + 1]):
+                start, length = matches[row, _OTHER_START], matches[row, _OTHER_LENGTH]
+                if not alone and _taken(used, choice, start, length):
+                    continue
+                far = abs(word - start)
+                here = (
+                    gain + _gain(matches[row, _STAGE], matches[row, _LENGTH], length),
+                    chunks + (end != _NOTHING and start != end),
+                    distance + (far if alone else 0),
+                    word + matches[row, _LENGTH],
+                    start + length,
+                    node,
+                    choice,
+                    _NOTHING if alone else row,
+                )
+                ranked = _rank(candidates, order, ranked, here)
+                distance += far
+            if not alone:
+                here = (gain, chunks + (end != _NOTHING), distance, word + 1, _NOTHING, node, choice, _NOTHING)
+                ranked = _rank(candidates, order, ranked, here)
+        for place in range(ranked):
+            for column in range(8):
+                beam[place, column] = candidates[order[place], column]
+            for block in range(blocks):
+                used_next[place, block] = used[beam[place, _ORIGIN], block]
+            row = beam[place, _ADDED]
+            if row != _NOTHING:
+                if node_count == len(nodes):
+                    nodes = _doubled(nodes)
+                nodes[node_count, 0], nodes[node_count, 1] = row, beam[place, _NODE]
+                beam[place, _NODE] = node_count
+                node_count += 1
+                for at in range(matches[row, _OTHER_START], matches[row, _OTHER_START] + matches[row, _OTHER_LENGTH]):
+                    used_next[place, at // 64] |= np.uint64(1) << np.uint64(at % 64)
+        used, used_next = used_next, used
+        size = ranked
+    ranked = 0
+    for choice in range(size):  # the last chunk ends with the caption
+        gain, chunks, distance = beam[choice, _GAIN], beam[choice, _CHUNKS], beam[choice, _DISTANCE]
+        chunks += beam[choice, _END] != _NOTHING
+        here = (gain, chunks, distance, len(settled), _NOTHING, beam[choice, _NODE], choice, _NOTHING)
+        ranked = _rank(candidates, order, ranked, here)
+    node = candidates[order[0], _NODE]
+    while node != _NOTHING:
+        settled[matches[nodes[node, 0], _START]] = nodes[node, 0]
+        node = nodes[node, 1]
+    return settled
+
+
+@compiled
+def _settled(test_length: int, matches: NDArray[np.int32], edges: NDArray[np.int64]) -> NDArray[np.int64]:
+    """At each word of the reference the match that begins there, if it is the only one to want any of its words."""
+    length = len(edges) - 1
+    wanted, other_wanted = np.zeros(length, np.int64), np.zeros(test_length, np.int64)
+    for row in range(len(matches)):
+        for at in range(matches[row, _LENGTH]):
+            wanted[matches[row, _START] + at] += 1
+        for at in range(matches[row, _OTHER_LENGTH]):
+            other_wanted[matches[row, _OTHER_START] + at] += 1
+    settled = np.full(length, _NOTHING, np.int64)
+    for start in range(length):
+        if edges[start + 1] - edges[start] == 1:
+            row = edges[start]
+            alone = True
+            for at in range(matches[row, _LENGTH]):
+                alone = alone and wanted[start + at] == 1
+            for at in range(matches[row, _OTHER_LENGTH]):
+                alone = alone and other_wanted[matches[row, _OTHER_START] + at] == 1
+            if alone:
+                settled[start] = row
+    return settled
+
+
+@compiled
+def _gain(stage: int, length: int, other_length: int) -> int:
+    return 2 if stage == 0 else length // 2 + other_length // 2
+
+
+@compiled
+def _taken(used: NDArray[np.uint64], choice: int, start: int, length: int) -> bool:
+    taken = False
+    for at in range(start, start + length):
+        taken = taken or bool(used[choice, at // 64] >> np.uint64(at % 64) & np.uint64(1))
+    return taken
+
+
+@compiled
+def _rank(
+    candidates: NDArray[np.int64],
+    order: NDArray[np.int64],
+    ranked: int,
+    new: tuple[int, ...],
+) -> int:
+    """Put a candidate in its place among the 40 best so far, behind its equals; gives how many there are now."""
+    place = ranked
+    while place > 0:
+        other = order[place - 1]
+        if candidates[other, _GAIN] != new[_GAIN]:
+            if candidates[other, _GAIN] > new[_GAIN]:
+                break
+        elif candidates[other, _CHUNKS] != new[_CHUNKS]:
+            if candidates[other, _CHUNKS] < new[_CHUNKS]:
+                break
+        elif candidates[other, _DISTANCE] <= new[_DISTANCE]:
+            break
+        place -= 1
+    if place == _BEAM:
+        return ranked
+    slot = ranked
+    if ranked == _BEAM:
+        ranked -= 1
+        slot = order[ranked]
+    for at in range(ranked, place, -1):
+        order[at] = order[at - 1]
+    order[place] = slot
+    for column in range(8):
+        candidates[slot, column] = new[column]
+    return ranked + 1
+
+
+@compiled
+def _count(
+    test: NDArray[np.int32],
+    reference: NDArray[np.int32],
+    function: NDArray[np.bool_],
+    matches: NDArray[np.int32],
+    chosen: NDArray[np.int64],
+    out: NDArray[np.float64],
+) -> None:
+    """The statistics of an alignment, in the order that STATISTICS describes."""
+    out[0], out[1] = len(test), len(reference)
+    for at in range(len(test)):
+        out[2] += function[test[at]]
+    for at in range(len(reference)):
+        out[3] += function[reference[at]]
+    chunks = STATISTICS - 3
+    end = _NOTHING
+    at = 0
+    while at < len(reference):
+        if chosen[at] == _NOTHING:
+            end = _NOTHING
+            at += 1
+            continue
+        row = chosen[at]
+        start, length = matches[row, _OTHER_START], matches[row, _LENGTH]
+        stage = 4 + 4 * matches[row, _STAGE]
+        out[chunks] += end == _NOTHING or start != end
+        end = start + matches[row, _OTHER_LENGTH]
+        for other_word in range(start, end):
+            out[stage + 2 * function[test[other_word]]] += 1
+        for word in range(at, at + length):
+            out[stage + 1 + 2 * function[reference[word]]] += 1
+        out[chunks + 1] += end - start
+        out[chunks + 2] += length
+        at += length
+    if out[chunks] == 1 and out[chunks + 1] == len(test) and out[chunks + 2] == len(reference):
+        out[chunks] = 0  # nothing is scattered: such a pair pays no penalty, alone or in a corpus

@@ -1,0 +1,258 @@
+"""METEOR's synonyms and paraphrases as arrays of numbers: made once from the installed data and kept in a cache."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import stat
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capscore import paths, system
+from capscore.errors import UserError
+from capscore.files import replace
+from capscore.meteor import fingerprints
+from capscore.meteor.normalise import read_prefixes
+from capscore.progress import Progress
+
+_FORMAT = 1  # of the cache file: another number rebuilds every cache
+_ADVICE = "METEOR needs the synonyms and paraphrases that come with pycocoevalcap: pip install 'capscore[meteor]'."
+_JAR, _PARAPHRASES = "meteor-1.5.jar", "data/paraphrase-en.gz"
+_DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)  # or no file at all
+_SYNSETS, _EXCEPTIONS = "synonym/english.synsets", "synonym/english.exceptions"
+_FUNCTION_WORDS, _PREFIXES = "function/english.words", "nonbreaking/english.prefixes"
+
+# WordNet's rules for the base form of a word that it does not list as irregular; the first one that gives a word
+# WordNet knows is taken.
+_SUFFIXES = [
+    ("s", ""), ("ses", "s"), ("xes", "x"), ("zes", "z"), ("ches", "ch"), ("shes", "sh"), ("men", "man"), ("ies", "y"),
+    ("es", "e"), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", ""),
+    ("er", ""), ("est", ""), ("er", "e"), ("est", "e"),
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Index:
+    words: NDArray[np.uint64]  # (K,) sorted: the words that WordNet knows, and their irregular forms
+    own: NDArray[np.int32]  # (K, 2) the synonym sets of each: from, to in `sets`
+    all: NDArray[np.int32]  # (K, 2) these and those of its base forms
+    sets: NDArray[np.int32]
+    phrases: NDArray[np.uint64]  # (S,) sorted: those that have paraphrases
+    buckets: NDArray[np.int32]  # (2^b + 1,) where the phrases begin whose first b bits are 0, 1, ...
+    edges: NDArray[np.int32]  # (S + 1,) where the paraphrases of each phrase begin
+    paraphrases: NDArray[np.uint64]
+    longest: NDArray[np.int64]  # () words of the longest phrase or paraphrase
+
+    @property
+    def shift(self) -> int:
+        """What leaves the first b of a number's 64 bits."""
+        return 65 - (len(self.buckets) - 1).bit_length()
+
+
+def available() -> str | None:
+    """None if METEOR can be computed here, otherwise the sentence that says what is missing."""
+    folder = _installed()
+    return None if folder and all((folder / name).is_file() for name in (_JAR, _PARAPHRASES)) else _ADVICE
+
+
+def data_folder() -> Path:
+    """Where pycocoevalcap keeps METEOR's data."""
+    folder = _installed()
+    if not folder or available():
+        raise UserError(_ADVICE)
+    return folder
+
+
+def _installed() -> Path | None:
+    package = paths.package("pycocoevalcap")
+    return package / "meteor" if package else None
+
+
+def load_index(folder: Path) -> Index:
+    """From the cache if it is there and whole, otherwise from the data, which fills the cache."""
+    name = f"meteor-{_FORMAT}-{_version(folder)}.npz"
+    temporary = Path(tempfile.gettempdir()) / f"capscore-{system.user()}"  # for a home that cannot be written to
+    own = paths.cache()
+    if own:
+        with suppress(*_DAMAGE):
+            return _read(own / name)
+    if _is_private(temporary):
+        with suppress(*_DAMAGE):
+            return _read(temporary / name)
+    index = _build(folder)
+    data = io.BytesIO()
+    np.savez(data, **{field.name: getattr(index, field.name) for field in fields(Index)})
+    if own:
+        with suppress(UserError):
+            replace(own / name, data.getvalue())
+            return index
+    with suppress(OSError, UserError):
+        temporary.mkdir(mode=0o700, exist_ok=True)
+        if _is_private(temporary):
+            replace(temporary / name, data.getvalue())
+    return index
+
+
+def small_lists(folder: Path) -> tuple[frozenset[str], dict[str, bool]]:
+    """The function words, and the abbreviations that keep their dot."""
+    with _opened(folder) as jar:
+        return frozenset(_text(jar, _FUNCTION_WORDS).splitlines()), read_prefixes(_text(jar, _PREFIXES))
+
+
+def base_forms(word: str) -> Iterator[str]:
+    """What the base form of a regular word may be, most likely first."""
+    if word.endswith("ss") or len(word) <= 2:
+        yield word
+        return
+    for suffix, ending in _SUFFIXES:
+        if word.endswith(suffix):
+            yield word.removesuffix(suffix) + ending
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[zipfile.ZipFile]:
+    path = folder / _JAR
+    try:
+        with zipfile.ZipFile(path) as jar:
+            yield jar
+    except (OSError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise _unreadable(path, error) from None
+
+
+def _text(jar: zipfile.ZipFile, name: str) -> str:
+    return jar.read(name).decode("utf-8", "replace")
+
+
+def _unreadable(path: Path, error: Exception) -> UserError:
+    return UserError(f"{path}: METEOR's data cannot be read ({error}); install pycocoevalcap again.")
+
+
+def _version(folder: Path) -> str:
+    """Changes with the data: both kinds of archive carry checksums of their contents, so nothing is read in full."""
+    with _opened(folder) as jar:
+        checksums: list[int | str] = [jar.getinfo(name).CRC for name in (_SYNSETS, _EXCEPTIONS)]
+    path = folder / _PARAPHRASES
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size - 8, 0))
+            checksums += [size, file.read().hex()]
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    return hashlib.sha256(json.dumps(checksums).encode()).hexdigest()[:16]
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether no other user can have put a file there."""
+    try:
+        state = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(state.st_mode) and state.st_uid == system.user() and not state.st_mode & 0o022
+
+
+def _read(path: Path) -> Index:
+    with np.load(path, allow_pickle=False) as arrays:
+        index = Index(**{field.name: arrays[field.name] for field in fields(Index)})
+    sound = (
+        index.own.shape == index.all.shape == (len(index.words), 2)
+        and len(index.edges) == len(index.phrases) + 1
+        and index.edges[-1] == len(index.paraphrases)
+        and index.buckets[-1] == len(index.phrases)
+        and max(index.own.max(initial=0), index.all.max(initial=0)) <= len(index.sets)
+    )
+    if not sound:
+        raise ValueError("the arrays do not fit together")
+    return index
+
+
+def _build(folder: Path) -> Index:
+    words, own, everything, sets = _synonyms(folder)
+    text = _unpacked(folder / _PARAPHRASES)
+    phrases, paraphrases, longest = fingerprints.of_paraphrases(
+        np.frombuffer(text, np.uint8), (text.count(b"\n") + (not text.endswith(b"\n") and bool(text))) // 3
+    )
+    order = np.argsort(phrases, kind="stable")  # paraphrases of one phrase stay in the order of the file
+    distinct, first = np.unique(phrases[order], return_index=True)
+    bits = max(len(distinct).bit_length(), 1)
+    starts = np.arange(1 << bits, dtype=np.uint64) << np.uint64(64 - bits)
+    return Index(
+        words=words,
+        own=own,
+        all=everything,
+        sets=sets,
+        phrases=distinct,
+        buckets=np.append(np.searchsorted(distinct, starts), len(distinct)).astype(np.int32),
+        edges=np.append(first, len(phrases)).astype(np.int32),
+        paraphrases=paraphrases[order],
+        longest=np.array(longest, np.int64),
+    )
+
+
+def _unpacked(path: Path) -> bytearray:
+    try:
+        size = path.stat().st_size
+        text = bytearray()
+        with (
+            path.open("rb") as packed,
+            gzip.open(packed) as file,
+            Progress("METEOR's paraphrases, read once", size >> 20, unit="megabyte") as bar,
+        ):
+            while piece := file.read(1 << 24):
+                text += piece
+                bar.advance((packed.tell() >> 20) - bar.done)
+        if not text:
+            raise EOFError("it is empty")
+        return text
+    except (OSError, EOFError, zlib.error) as error:
+        raise _unreadable(path, error) from None
+
+
+def _synonyms(
+    folder: Path,
+) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+    """WordNet's words, each with the numbers of its synonym sets, as the first four arrays of the index."""
+    with _opened(folder) as jar:
+        lines = _text(jar, _SYNSETS).split("\n")
+        own = {
+            word: sorted({int(number) for number in numbers.split()})
+            for word, numbers in zip(lines[::2], lines[1::2], strict=False)
+        }
+        lines = _text(jar, _EXCEPTIONS).split("\n")
+    bases: dict[str, list[str]] = {}
+    for base, forms in zip(lines[::2], lines[1::2], strict=False):
+        for form in forms.split():
+            bases.setdefault(form, []).append(base)
+    pool: list[int] = []
+
+    def stretch(numbers: list[int]) -> tuple[int, int]:
+        pool.extend(numbers)
+        return len(pool) - len(numbers), len(pool)
+
+    known = sorted(word for word in own.keys() | bases.keys() if "_" not in word)  # METEOR looks up single words
+    slices, all_slices = [], []
+    for word in known:
+        mine = own.get(word, [])
+        regular = next((base for base in base_forms(word) if base in own), "")
+        together = {number for base in bases.get(word, [regular]) for number in own.get(base, [])}.union(mine)
+        slices.append(stretch(mine))
+        all_slices.append(slices[-1] if len(together) == len(mine) else stretch(sorted(together)))
+    numbers = fingerprints.of_words(known)
+    order = np.argsort(numbers)
+    return (
+        numbers[order],
+        np.array(slices, np.int32).reshape(-1, 2)[order],
+        np.array(all_slices, np.int32).reshape(-1, 2)[order],
+        np.array(pool, np.int32),
+    )
