@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from campaigns import fuzz, kill, links, load, network, pages, report, resources
+from campaigns import fuzz, kill, links, load, network, pages, report, resources, senders
 from campaigns.report import Row
 
 # name: the campaign, and how much it does if nothing else is asked for
@@ -17,6 +17,7 @@ CAMPAIGNS: dict[str, tuple[Callable[..., Iterator[Row]], int, str]] = {
     "kill": (kill.run, 300, "kills"),
     "fuzz": (fuzz.run, 15_000, "inputs"),
     "load": (load.run, 200, "people"),
+    "senders": (senders.run, 100, "senders of each kind"),
     "resources": (resources.run, 1000, "files"),
     "network": (network.run, 100, "commands"),
     "links": (links.run, 100, "links"),

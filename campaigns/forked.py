@@ -88,17 +88,17 @@ class Server:
 
     def __init__(self, serve: Callable[[], int | None], log: Path):
         self._serve, self._log = serve, log
-        self._process = start(serve, log)
+        self.process = start(serve, log)
 
     def restart(self) -> str:
         """Kill and start it.  Returns what was wrong: that it had come to an end by itself."""
-        fault = f"the server came to an end by itself: {self._log.read_text()[-300:]}" if ended(self._process) else ""
-        end(self._process)
-        self._process = start(self._serve, self._log)
+        fault = f"the server came to an end by itself: {self._log.read_text()[-300:]}" if ended(self.process) else ""
+        end(self.process)
+        self.process = start(self._serve, self._log)
         return fault
 
     def end(self) -> None:
-        end(self._process)
+        end(self.process)
 
 
 def _child(call: Callable[[], int | None], log: Path, memory: int | None) -> None:

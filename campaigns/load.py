@@ -181,7 +181,8 @@ async def _ask(port: int, path: str, body: dict[str, Any]) -> tuple[int, dict[st
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         data = json.dumps(body).encode() if body else b""
-        head = f"{'POST' if body else 'GET'} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n"
+        head = f"{'POST' if body else 'GET'} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        head += f"Content-Length: {len(data)}\r\n"
         writer.write(f"{head}Connection: close\r\n\r\n".encode() + data)
         await writer.drain()
         answer = await reader.read()

@@ -99,6 +99,7 @@ def test_every_command_is_asked_whether_it_turns_to_the_network():
         ("kill", "--count", "4", "--only", "write in-file,pool --serve"),
         ("fuzz", "--count", "60", "--only", "sidecars"),
         ("load", "--count", "8"),
+        ("senders", "--count", "3"),
         ("resources", "--count", "12", "--only", "broken"),
         ("network", "--only", "models,serve"),
         ("links", "--count", "3", "--only", "write"),
