@@ -374,7 +374,8 @@ REWARDS["brief"] = RewardEntry(
 def test_processes_know_what_a_plugin_brings(write, tmp_path):
     (tmp_path / "brief.py").write_text(BRIEF)
     policy = {"name": "policy_gradient", "policy": {"samples": 2}, "rewards": {"weights": {"brief": 1}}}
-    file = write({"name": "xe"}, {"name": "brief", "init_from": "xe", "objective": policy})
+    anyhow = {"metric": "last", "watch": {"action": "off"}}
+    file = write({"name": "xe"}, {"name": "brief", "init_from": "xe", "objective": policy, "validation": anyhow})
     command = [sys.executable, "-m", "tellapart", "train", file, "--out", tmp_path / "runs", "--jobs", "2"]
     done = subprocess.run([*command, "--plugin", "brief.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
