@@ -34,7 +34,7 @@ def make(folder: Path) -> None:
     from capscore import files
     from study import studies
     from support import small_models
-    from tellapart.toy import world as toy_world
+    from support.toy import world as toy_world
 
     for name in ("captioner", "retriever"):
         (folder / name).mkdir()

@@ -1,6 +1,6 @@
 """What the switches of distinctive training do, in the toy world, where it is known which details are right.
 
-    python scripts/toy_switches.py --out runs/toy [--seeds 3]
+    PYTHONPATH=tests python scripts/toy_switches.py --out runs/toy [--seeds 3]
 
 Draws the world, trains the captioner and the listener that all runs share, then every row with every seed, and prints
 the table of the recipes' README: means over seeds, with the least and the most.  About half a minute a run on one core;
@@ -12,11 +12,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from support.toy import world
 from tellapart.captioning import captioner
 from tellapart.commands.train import parse
 from tellapart.data import examples
 from tellapart.evaluation.trec import file_name
-from tellapart.toy import world
 from tellapart.training.build import run
 
 # What is said of a row: its recipe, and what differs from it.  "SCST" is the run of that row with the same seed.

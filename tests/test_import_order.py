@@ -13,7 +13,7 @@ ORDER = (
     "recipe_ranges recipe_policy recipe recipe_values former_names recipe_files",
     "encoders",
     "features detectors",
-    "toy captioners retrievers metrics taggers",
+    "captioners retrievers metrics taggers",
     "album",
     "models",
     "decoding neighbours",

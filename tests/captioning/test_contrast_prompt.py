@@ -14,6 +14,7 @@ from PIL import Image
 
 from capscore.object_words import CLASSES
 from support.retrievers import bag_of_words_retriever, photos
+from support.toy import world
 from tellapart.captioning import sources
 from tellapart.captioning.contrast_prompt import Contrast, ContrastConfig, unseen
 from tellapart.captioning.endpoint import Endpoint, Question, ServerCaptions
@@ -21,7 +22,6 @@ from tellapart.captioning.endpoint.sheet import contact_sheet
 from tellapart.captioning.rerank import Collection, PhotoVectors, RerankConfig
 from tellapart.data.media import photos as media
 from tellapart.data.tokenizers import split_words
-from tellapart.toy import world
 
 HOW = RerankConfig(k=5)
 

@@ -10,11 +10,11 @@ import pytest
 import yaml
 from benchmarks import step_time
 
+from support.toy import world as toy_world
 from tellapart.commands.train import parse
 from tellapart.data.tokenizers import split_words
 from tellapart.evaluation import training_runs
 from tellapart.objectives.policy_gradient import PolicyGradient
-from tellapart.toy import world as toy_world
 from tellapart.training import build
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tellapart.toy.world import DETAILS, PLACES, Scene, describe, tells_apart
+from support.toy.world import DETAILS, PLACES, Scene, describe, tells_apart
 
 KNOWN = [
     (np.asarray(Image.open(one["file"]).convert("RGB"), np.float32), Scene(**one["scene"]))

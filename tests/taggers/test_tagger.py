@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from support.toy import world as toy_world
 from tellapart.data.media import photos
 from tellapart.data.streams import Stream
 from tellapart.data.tokenizers import WordTokenizer
@@ -13,7 +14,6 @@ from tellapart.encoders.encoder import Encoder
 from tellapart.metrics.average_precision import average_precision
 from tellapart.recipe import EncoderConfig
 from tellapart.taggers.tagger import SPECIALS, Tagger, TaggerConfig, cropped, sentence_loss, tagging_loss
-from tellapart.toy import world as toy_world
 from tellapart.training.tagging import frequent_words, mentions
 
 WORDS = 6

@@ -5,10 +5,10 @@ import json
 import pytest
 import yaml
 
+from support.toy import world as toy_world
 from tellapart.encoders.encoder import Encoder
 from tellapart.features.extracted import extract, store_folder
 from tellapart.recipe import EncoderConfig
-from tellapart.toy import world as toy_world
 
 
 @pytest.fixture(scope="session")

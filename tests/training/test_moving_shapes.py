@@ -8,12 +8,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from support.toy import moving
 from tellapart import score
 from tellapart.captioning.captioner import load
 from tellapart.commands.train import parse
 from tellapart.data import examples
 from tellapart.recipe_files import shipped
-from tellapart.toy import moving
 from tellapart.training.build import run
 
 ENCODERS = {  # stream: how clips are stored, and the network's settings

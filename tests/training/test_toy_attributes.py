@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from support.decoders import greedy
+from support.toy import world as toy_world
 from tellapart import models
 from tellapart.data.batches import Batch, padded
 from tellapart.data.streams import Inputs, Stream, region_inputs
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.objectives.cross_entropy import cross_entropy_step
-from tellapart.toy import world as toy_world
 from tellapart.training.build import seed_everything
 
 pytestmark = pytest.mark.slow

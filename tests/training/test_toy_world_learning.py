@@ -8,12 +8,12 @@ import pytest
 import yaml
 
 from capscore.scoring import score
+from support.toy import world
 from tellapart.captioning import captioner as captioning
 from tellapart.commands.train import parse
 from tellapart.metrics.retrieval import ranks
 from tellapart.models.retrievers import load
 from tellapart.retrievers.embeddings import embed_photos
-from tellapart.toy import world
 from tellapart.training.build import run
 
 pytestmark = pytest.mark.slow

@@ -23,8 +23,8 @@ import numpy as np
 from PIL import Image
 
 from capscore.errors import UserError
+from support.toy.drawing import COLOURS, draw_scene
 from tellapart.data.examples import DataSet, Example, write
-from tellapart.toy.drawing import COLOURS, draw_scene
 
 NOUNS = ("ball", "house", "tree", "car", "boat", "star", "fish", "cup", "cat", "kite")
 COMPANIONS = ("box", "bottle", "heart", "mushroom", "flag")  # never salient, so a word tells which object it is about
@@ -366,11 +366,11 @@ def _decks(values: Sequence[str], rng: random.Random) -> Iterator[str]:
         yield from rng.sample(values, len(values))
 
 
-if __name__ == "__main__":  # python -m tellapart.toy.world FOLDER
+if __name__ == "__main__":  # PYTHONPATH=tests python -m support.toy.world FOLDER
     import sys
 
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
-        sys.exit("usage: python -m tellapart.toy.world FOLDER")
+        sys.exit("usage: PYTHONPATH=tests python -m support.toy.world FOLDER")
     try:
         print(f"{sys.argv[1]}/captions.json: {len(make(sys.argv[1]).examples)} scenes")
     except UserError as error:

@@ -8,10 +8,9 @@ import pytest
 from PIL import Image
 
 from capscore.errors import UserError
-from tellapart.data.examples import Example, read
-from tellapart.toy.drawing import COLOURS, OBJECTS
-from tellapart.toy.drawing import PLACES as PAINTED_PLACES
-from tellapart.toy.world import (
+from support.toy.drawing import COLOURS, OBJECTS
+from support.toy.drawing import PLACES as PAINTED_PLACES
+from support.toy.world import (
     COMPANIONS,
     DETAILS,
     NOUNS,
@@ -31,6 +30,7 @@ from tellapart.toy.world import (
     tells_apart,
     truth_of,
 )
+from tellapart.data.examples import Example, read
 
 BALL = Scene("ball", "red", "grass", "box", "blue", 2)
 
