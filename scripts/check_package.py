@@ -97,7 +97,7 @@ def scored(python: str, folder: Path, wheel: Path) -> str:
     captions.write_text(json.dumps(texts))
     references.write_text(json.dumps({id: [text, f"{text} on a day", "the photo"] for id, text in texts.items()}))
     request = (own / "bin" / "capscore", captions, references, "--metrics", "BLEU,ROUGE-L,CIDEr-D")
-    for what, command in (("--help", request[:1] + ("--help",)), ("first score", request), ("second score", request)):
+    for what, command in (("--help", (*request[:1], "--help")), ("first score", request), ("second score", request)):
         clock = Clock()
         output(*command, HOME=str(folder))
         lines.append(f"{what} of 1,000 captions after {clock}" if what != "--help" else f"--help after {clock}")
