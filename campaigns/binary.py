@@ -62,7 +62,7 @@ def bare_photos() -> None:
 
 def writable_photos(folder: Path) -> None:
     from attacks import photos as attacks
-    from tellapart.writing import xmp
+    from tellapart.desk import xmp
 
     photos(folder)
     for path in folder.iterdir():
@@ -81,7 +81,7 @@ def read_metadata(path: Path) -> None:
     """A caption is written into the photo: its picture stays the same, and once more changes nothing."""
     from capscore.errors import UserError
     from tellapart.data.media.identity import picture_sha256
-    from tellapart.writing import in_file, reading, xmp
+    from tellapart.desk import in_file, reading, xmp
 
     text, data = xmp.Text({"x-default": "a dog"}, False, "2026-01-01T00:00:00Z"), path.read_bytes()
     try:

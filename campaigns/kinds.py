@@ -43,7 +43,7 @@ _OF_SETTINGS = ("a removed check of settings", binary.any_settings)
 _OF_GRAPHS = ("a damaged graph is not explained", binary.any_graph)
 _OF_YAML = ("broken YAML is not explained", text.bare_yaml)
 _OF_STORES = ("a store's journal unchecked", binary.any_journal)
-_MEDIA, _WRITING, _RECIPES = "tellapart.data.media.identity", "tellapart.writing.alt", "tellapart.commands.train"
+_MEDIA, _WRITING, _RECIPES = "tellapart.data.media.identity", "tellapart.desk.alt", "tellapart.commands.train"
 
 KINDS = (
     Kind("photos", binary.photos, binary.read_photo, mutate.of_bytes, _OF_PHOTOS, 48, _MEDIA),

@@ -24,7 +24,7 @@ Pair = tuple[bytes, bytes]
 
 
 def _changed(data: bytes, suffix: str, new: str) -> bytes:
-    from tellapart.writing.pages import Change, PageText
+    from tellapart.desk.pages import Change, PageText
 
     text = data.decode("utf-8", "surrogateescape")
     page = PageText(text, suffix)
@@ -130,7 +130,7 @@ def _html(draw: random.Random) -> tuple[bytes, str]:
 
 def _unchecked() -> Callable[[], None]:
     """A fault that is planted: alt texts are put before the tag, and nothing is checked."""
-    from tellapart.writing import front_matter, pages
+    from tellapart.desk import front_matter, pages
 
     held, place, line = pages.PageText.holding, pages._place_of_alt, front_matter._entry
     pages.PageText.holding = lambda self, changes: list(changes)  # type: ignore[method-assign]

@@ -166,7 +166,7 @@ def persist(port: int, method: str, path: str, body: dict[str, Any] | None = Non
 
 def _thanks_first() -> None:
     """Decisions are stored by the half dozen."""
-    from tellapart.serving.database import Photos, decided
+    from tellapart.desk.serve.database import Photos, decided
 
     later, usual = list[tuple[Any, ...]](), Photos.decide
 
@@ -184,7 +184,7 @@ def _thanks_first() -> None:
 
 def _twice() -> None:
     """What is sent again is another decision."""
-    from tellapart.serving import database
+    from tellapart.desk.serve import database
 
     usual, decided = database.Photos.decide, database.decided
     database.decided = lambda *given: decided(*given) | {"made": secrets.token_hex(4)}

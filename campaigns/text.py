@@ -216,7 +216,7 @@ def without(module: Any, error: str) -> Any:
 
 
 def sidecars(folder: Path) -> None:
-    from tellapart.writing import xmp
+    from tellapart.desk import xmp
 
     text = xmp.Text({"x-default": "a dog", "de": "ein Hund"}, False, "2026-01-01T00:00:00Z")
     (folder / "ours.xmp").write_bytes(xmp.merge(xmp.EMPTY, text).data)
@@ -236,7 +236,7 @@ def sidecars(folder: Path) -> None:
 def read_sidecar(path: Path) -> None:
     """What comes out is XML, and to write once more changes nothing."""
     from capscore.errors import UserError
-    from tellapart.writing import packet, xmp
+    from tellapart.desk import packet, xmp
 
     text, data = xmp.Text({"x-default": "a red bus"}, False, "2026-01-01T00:00:00Z"), path.read_bytes()
     try:
@@ -248,7 +248,7 @@ def read_sidecar(path: Path) -> None:
 
 
 def bare_sidecars() -> None:
-    from tellapart.writing import packet
+    from tellapart.desk import packet
 
     packet.expat = without(packet.expat, "ExpatError")
 
@@ -266,8 +266,8 @@ def pages(folder: Path) -> None:
 
 def read_page(path: Path) -> None:
     """Alt texts are put in, and what was said to hold changes nothing else."""
-    from tellapart.writing import alt
-    from tellapart.writing.pages import PageText
+    from tellapart.desk import alt
+    from tellapart.desk.pages import PageText
 
     for page in alt.read_pages(path.parent):
         for image in page.text.images:
@@ -293,6 +293,6 @@ def journals(folder: Path) -> None:
 
 
 def read_journal(path: Path) -> None:
-    from tellapart.writing.journal import Journal
+    from tellapart.desk.journal import Journal
 
     Journal(path.with_suffix("")).read()

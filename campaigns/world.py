@@ -93,9 +93,9 @@ def preload(commands: Iterable[str]) -> None:
 
 _LATER = {
     "adapt": "adapting.adapt",
-    "alt": "writing.alt",
+    "alt": "desk.alt",
     "train": "training.build",
     "evaluate": "evaluation.evaluate",
-    "serve": "serving.api",
+    "serve": "desk.serve.api",
     "pool": "trainers.scorer",
 }

@@ -21,9 +21,8 @@ ORDER = (
     "objectives trainers protocols",
     "captioning",
     "training",
-    "lint evaluation",
-    "adapting writing study",
-    "serving",
+    "evaluation",
+    "adapting desk study",
     "commands __init__ __main__",
 )
 LEVEL = {name: level for level, line in enumerate(ORDER) for name in line.split()}

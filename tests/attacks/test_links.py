@@ -15,10 +15,10 @@ from capscore.errors import UserError
 from tellapart.captioning import coco_results
 from tellapart.captioning.rows import CaptionsFile
 from tellapart.data.store import Store
-from tellapart.serving.database import Photos
-from tellapart.serving.job import REVIEWED
+from tellapart.desk.serve.database import Photos
+from tellapart.desk.serve.job import REVIEWED
+from tellapart.desk.write import Captions, Writer
 from tellapart.study.answers import Answers
-from tellapart.writing.write import Captions, Writer
 
 ROW = {"file": "$(touch PWNED).jpg", "caption": "a cat"}
 

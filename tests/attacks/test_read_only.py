@@ -13,15 +13,15 @@ from capscore.errors import UserError
 from study.studies import study
 from support.small_models import photos
 from tellapart.commands import alt as alt_command
-from tellapart.serving.database import Photos
-from tellapart.serving.job import Job, export
-from tellapart.serving.job import write as write_files
+from tellapart.desk import alt
+from tellapart.desk.serve.database import Photos
+from tellapart.desk.serve.job import Job, export
+from tellapart.desk.serve.job import write as write_files
 from tellapart.study import simulate
 from tellapart.study.answers import Answers
 from tellapart.study.folder import save
 from tellapart.study.results import analyse
 from tellapart.study.results import write as write_results
-from tellapart.writing import alt
 
 NOBODY = 65534
 

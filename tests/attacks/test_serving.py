@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from attacks import large_photos
-from serving.conftest import captioned
+from desk.serve.conftest import captioned
 from support.web import ask, running
-from tellapart.serving.api import MOST_UPLOAD
+from tellapart.desk.serve.api import MOST_UPLOAD
 
 
 @pytest.fixture(scope="module")

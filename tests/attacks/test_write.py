@@ -13,8 +13,8 @@ from PIL.PngImagePlugin import PngInfo
 
 from capscore import files
 from tellapart.data.media.identity import identify
+from tellapart.desk import alt, in_file, xmp
 from tellapart.errors import BadPhoto
-from tellapart.writing import alt, in_file, xmp
 
 STEERING = ("\x1b", "\x07", "\r", "\u202e")
 TEXT = xmp.Text({"x-default": "a dog"}, False, "2026-01-01T00:00:00Z")
@@ -96,7 +96,7 @@ def test_a_packet_in_another_encoding_stops_nothing(tellapart, photo, encoding):
 def test_an_error_of_the_program_with_one_photo_is_that_photos(tellapart, photo, monkeypatch, where):
     photo.with_name("b.jpg").write_bytes(photo.read_bytes())
     listed({"file": "photos/a.jpg", "caption": "a dog"}, {"file": "photos/b.jpg", "caption": "a dog"})
-    name = f"tellapart.writing.{'write' if where == 'identify' else 'journal'}.{where}"
+    name = f"tellapart.desk.{'write' if where == 'identify' else 'journal'}.{where}"
     right = pkgutil.resolve_name(name)
 
     def wrong(file, *rest):

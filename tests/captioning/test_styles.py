@@ -7,7 +7,7 @@ from tellapart.captioning.endpoint import ServerCaptions
 from tellapart.captioning.sources import CaptionSource
 from tellapart.captioning.styles import CONTRAST_PROMPTS, PROMPTS, checked, finished, styled, translated
 from tellapart.data.captions import Caption
-from tellapart.lint import faults
+from tellapart.desk.lint import faults
 
 
 @pytest.mark.parametrize(

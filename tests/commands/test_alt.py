@@ -9,8 +9,8 @@ from PIL import Image, ImageDraw
 
 from tellapart.album import HERE
 from tellapart.data.media import photos
-from tellapart.lint import faults
-from tellapart.writing import alt
+from tellapart.desk import alt
+from tellapart.desk.lint import faults
 
 
 @pytest.fixture

@@ -163,8 +163,8 @@ def test_by_default_clips_have_a_captioner_of_their_own(
 def test_serve_has_the_same_default(tellapart, tmp_path, small_model, of_clips, monkeypatch):
     pytest.importorskip("fastapi")
     from tellapart import web
-    from tellapart.serving.database import Photos
-    from tellapart.serving.job import Job, Jobs
+    from tellapart.desk.serve.database import Photos
+    from tellapart.desk.serve.job import Job, Jobs
 
     files = tmp_path / "files"
     files.mkdir()

@@ -226,7 +226,7 @@ def test_undo_leaves_a_changed_file_where_a_persons_text_had_been_replaced(tella
     (["a.xmp", "a.cr2"], "auto", "a.jpg.xmp"),  # that of the RAW photo
 ])  # fmt: skip
 def test_a_sidecar_has_the_name_that_is_asked_for_or_that_there_is(tellapart, photos, there, option, written):
-    from tellapart.writing.xmp import EMPTY
+    from tellapart.desk.xmp import EMPTY
 
     for name in there:
         (photos / name).write_bytes(EMPTY)

@@ -41,7 +41,7 @@ ELSEWHERE = {
     "--nproc-per-node": "training/test_distributed.py",
     "--endpoint http": "commands/test_caption_endpoint.py",  # a server
     "study serve": "study/test_server.py",
-    "tellapart serve": "serving/test_server.py",
+    "tellapart serve": "desk/serve/test_server.py",
     "study results": "study/test_results.py",  # of people's answers
 }
 

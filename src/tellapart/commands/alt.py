@@ -12,7 +12,7 @@ from tellapart.commands.arguments import Parser
 from tellapart.commands.lint import rules
 
 if TYPE_CHECKING:
-    from tellapart.writing.alt import Page
+    from tellapart.desk.alt import Page
 
 
 def parser() -> Parser:
@@ -41,7 +41,7 @@ def parser() -> Parser:
 def main(arguments: list[str]) -> int:
     request = parser().parse_args(arguments)
 
-    from tellapart.writing.alt import describe, read_pages
+    from tellapart.desk.alt import describe, read_pages
 
     skipped: list[str] = []
     pages = list(read_pages(request.site, request.ignore, skipped))

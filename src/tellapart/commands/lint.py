@@ -15,13 +15,13 @@ from capscore.printable import counted, print_message, print_row
 from tellapart.commands.arguments import Parser
 
 if TYPE_CHECKING:
-    from tellapart.lint import Finding, Shared
+    from tellapart.desk.lint import Finding, Shared
 
 _NEAREST = 5  # photos that count as the look-alikes of one
 
 
 def parser() -> Parser:
-    from tellapart.lint import RULES
+    from tellapart.desk.lint import RULES
 
     width = max(map(len, RULES))
     listed = "".join(f"  {name:<{width}}  {meaning}\n" for name, meaning in RULES.items())
@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
     request = parser().parse_args(arguments)
 
     from capscore import caption_files, files
-    from tellapart.lint import check, shared_captions
+    from tellapart.desk.lint import check, shared_captions
 
     path = Path(request.captions)
     if request.out and files.real(request.out) == files.real(path):
@@ -95,7 +95,7 @@ def main(arguments: list[str]) -> int:
 
 def rules(text: str) -> list[str]:
     """Names of rules, for --ignore."""
-    from tellapart.lint import RULES
+    from tellapart.desk.lint import RULES
 
     names = [name.strip() for name in text.split(",")]
     for name in names:

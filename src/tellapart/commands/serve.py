@@ -13,7 +13,7 @@ from capscore.errors import UserError
 from tellapart.commands.arguments import Parser, add_address
 
 if TYPE_CHECKING:
-    from tellapart.serving.job import Jobs
+    from tellapart.desk.serve.job import Jobs
 
 TOKEN = "TELLAPART_TOKEN"
 
@@ -45,15 +45,15 @@ def main(arguments: list[str]) -> int:
     request = parser().parse_args(arguments)
     try:
         from tellapart import web
-        from tellapart.serving.api import app
-        from tellapart.serving.database import Photos
+        from tellapart.desk.serve.api import app
+        from tellapart.desk.serve.database import Photos
     except ModuleNotFoundError as error:
         if error.name in ("fastapi", "uvicorn", "sqlalchemy"):
             raise UserError(f"this needs {error.name}; install it with: pip install 'tellapart[serve]'") from None
         raise
 
     from capscore import files
-    from tellapart.serving.job import Captioning, Jobs
+    from tellapart.desk.serve.job import Captioning, Jobs
 
     if request.folder and not files.is_folder(request.folder):
         raise UserError(f"{request.folder}: there is no such folder.")

@@ -13,7 +13,7 @@ from tellapart.commands.arguments import Parser
 from tellapart.errors import BadPhoto
 
 if TYPE_CHECKING:
-    from tellapart.writing.write import Writer
+    from tellapart.desk.write import Writer
 
 
 def parser() -> Parser:
@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> int:
             raise UserError("--undo takes back all that was written, and takes no other option but --dry-run.")
         return _undo(request.captions, dry_run=request.dry_run)
 
-    from tellapart.writing.write import Captions, Writer
+    from tellapart.desk.write import Captions, Writer
 
     captions = Captions.read(request.captions)
     for problem in captions.problems:
@@ -111,8 +111,8 @@ def _run(writer: Writer, number: int, without: int, *, dry_run: bool) -> int:
 
 
 def _undo(path: Path, *, dry_run: bool) -> int:
-    from tellapart.writing.journal import Journal
-    from tellapart.writing.write import Captions
+    from tellapart.desk.journal import Journal
+    from tellapart.desk.write import Captions
 
     journal = Journal(path)
     if not journal.path.exists():

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from support import browser, random_pages
-from tellapart.writing.pages import Change, PageText
+from tellapart.desk.pages import Change, PageText
 
 HERE = Path(__file__).parent / "pages_of_attacks"
 

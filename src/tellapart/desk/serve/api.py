@@ -23,11 +23,11 @@ from tellapart import web
 from tellapart.captioning.chatter import one_line
 from tellapart.data.media.thumbnails import webp
 from tellapart.data.tokenizers import split_words
+from tellapart.desk.lint import RULES
+from tellapart.desk.serve import documents, job
+from tellapart.desk.serve.database import FILTERS, Changed, Photo, Photos
+from tellapart.desk.serve.job import Captioning, Jobs, is_inside
 from tellapart.errors import BadPhoto
-from tellapart.lint import RULES
-from tellapart.serving import documents, job
-from tellapart.serving.database import FILTERS, Changed, Photo, Photos
-from tellapart.serving.job import Captioning, Jobs, is_inside
 from tellapart.version import __version__
 from tellapart.web import Sorry, sorry
 
@@ -177,7 +177,7 @@ def app(captioning: Captioning, photos: Photos | None, jobs: Jobs, token: str | 
     def unusable(_: Request, error: BadPhoto) -> JSONResponse:
         return sorry(422, f"the photo {error.reason}.")  # its name is one of ours
 
-    web.add_page(server, "tellapart.serving", "index.html", "serve.js", "serve.css")
+    web.add_page(server, "tellapart.desk.serve", "index.html", "serve.js", "serve.css")
     web.guard(
         server,
         most={"/api/caption": MOST_UPLOAD, "/api/score": _MOST_SCORE},

@@ -25,11 +25,11 @@ from tellapart.data.media.formats import RAW_SUFFIXES
 from tellapart.data.media.identity import identify
 from tellapart.data.media.photos import PHOTO_SUFFIXES
 from tellapart.data.media.photos import read_bytes as read_photo
+from tellapart.desk import in_file, reading, xmp
+from tellapart.desk.edits import Edit
+from tellapart.desk.journal import Journal
+from tellapart.desk.packet import MOST_BYTES, BadPacket
 from tellapart.errors import BadPhoto, unexpected
-from tellapart.writing import in_file, reading, xmp
-from tellapart.writing.edits import Edit
-from tellapart.writing.journal import Journal
-from tellapart.writing.packet import MOST_BYTES, BadPacket
 
 Kind = Literal["xmp", "txt", "in-file"]
 Naming = Literal["auto", "file", "stem"]  # photo.jpg.xmp, photo.xmp, or what there is already

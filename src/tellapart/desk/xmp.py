@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
+from tellapart.desk.edits import Edit, apply
+from tellapart.desk.packet import RDF, XML, BadPacket, Element, decoded, parse
 from tellapart.version import __version__
-from tellapart.writing.edits import Edit, apply
-from tellapart.writing.packet import RDF, XML, BadPacket, Element, decoded, parse
 
 OURS = "urn:tellapart:xmp/1.0/"
 DEFAULT = "x-default"  # the language of the text that is shown where no other is asked for

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tellapart.writing import edits, xmp
-from tellapart.writing.packet import BadPacket
+from tellapart.desk import edits, xmp
+from tellapart.desk.packet import BadPacket
 
 RDF = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}"
 LANG = "{http://www.w3.org/XML/1998/namespace}lang"

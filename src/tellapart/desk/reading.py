@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from tellapart.data.media import formats
 from tellapart.data.media.identity import exif_in
-from tellapart.writing import containers
-from tellapart.writing.containers import PNG, PROFILE_IN_PNG, XMP_IN_JPEG, XMP_IN_PNG
+from tellapart.desk import containers
+from tellapart.desk.containers import PNG, PROFILE_IN_PNG, XMP_IN_JPEG, XMP_IN_PNG
 
 _EXTENDED = b"http://ns.adobe.com/xmp/extension/\0"
 _RESOURCES = b"Photoshop 3.0\0"

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from tellapart.writing.packet import MOST_BYTES, BadPacket
+from tellapart.desk.packet import MOST_BYTES, BadPacket
 
 PNG = b"\x89PNG\r\n\x1a\n"
 XMP_IN_JPEG = b"http://ns.adobe.com/xap/1.0/\0"

@@ -18,11 +18,11 @@ from capscore.errors import UserError
 from tellapart.data.media.clips import named_as_clip
 from tellapart.data.media.identity import picture_sha256
 from tellapart.data.media.photos import PHOTO_SUFFIXES
+from tellapart.desk import edits, in_file, xmp
+from tellapart.desk.edits import Edit
+from tellapart.desk.packet import BadPacket
+from tellapart.desk.xmp import Merged
 from tellapart.errors import unexpected
-from tellapart.writing import edits, in_file, xmp
-from tellapart.writing.edits import Edit
-from tellapart.writing.packet import BadPacket
-from tellapart.writing.xmp import Merged
 
 _WRITTEN = (".xmp", ".txt", *PHOTO_SUFFIXES)
 

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from tellapart.writing import reading, xmp
+from tellapart.desk import reading, xmp
 
 exiftool = pytest.mark.skipif(shutil.which("exiftool") is None, reason="exiftool is not installed")
 MINE, OURS = "Papa isst Fisch, Rügen", "a machine wrote this"

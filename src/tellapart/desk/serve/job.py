@@ -27,12 +27,12 @@ from tellapart.captioning.writing import write as write_rows
 from tellapart.data.captions import Caption
 from tellapart.data.items import Input, gather
 from tellapart.decoding.search import Search
+from tellapart.desk.journal import Journal
+from tellapart.desk.serve.database import FolderRows, Photos, below, with_names
+from tellapart.desk.write import Captions, Kind, Writer
 from tellapart.errors import BadPhoto, fault
 from tellapart.features.extracted import read_item
 from tellapart.models.retrievers import load as load_retriever
-from tellapart.serving.database import FolderRows, Photos, below, with_names
-from tellapart.writing.journal import Journal
-from tellapart.writing.write import Captions, Kind, Writer
 
 REVIEWED = "tellapart.reviewed.jsonl"  # in the folder; beside it is the journal of what was written
 Which = Literal["approved", "all"]

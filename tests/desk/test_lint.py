@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tellapart.lint import LONGEST, RULES, Finding, check, faults, length, shared_captions
+from tellapart.desk.lint import LONGEST, RULES, Finding, check, faults, length, shared_captions
 
 
 def found(captions, **given):

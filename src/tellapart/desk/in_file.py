@@ -14,10 +14,10 @@ from pathlib import PurePath
 
 from tellapart.data.media import raw
 from tellapart.data.media.identity import picture_sha256
+from tellapart.desk import containers, edits, xmp
+from tellapart.desk.containers import PNG, PROFILE_IN_PNG, XMP_IN_JPEG, XMP_IN_PNG, Part
+from tellapart.desk.edits import Edit
 from tellapart.errors import BadPhoto
-from tellapart.writing import containers, edits, xmp
-from tellapart.writing.containers import PNG, PROFILE_IN_PNG, XMP_IN_JPEG, XMP_IN_PNG, Part
-from tellapart.writing.edits import Edit
 
 _LONGEST_SEGMENT = 65533  # bytes of a JPEG segment after its length
 _PADDING = re.compile(rb"\s+(?=<\?xpacket end=)")

@@ -14,10 +14,10 @@ from tellapart.captioning.writing import write
 from tellapart.data.captions import Caption
 from tellapart.data.items import Input
 from tellapart.databases import DatabaseGone
-from tellapart.serving import database
-from tellapart.serving.database import FILTERS, Changed, FolderRows, Photos
-from tellapart.serving.job import Job, export, undo_writing
-from tellapart.serving.job import write as write_files
+from tellapart.desk.serve import database
+from tellapart.desk.serve.database import FILTERS, Changed, FolderRows, Photos
+from tellapart.desk.serve.job import Job, export, undo_writing
+from tellapart.desk.serve.job import write as write_files
 
 CAPTIONS = ["a red bus", "A red bus.", "photo of a cat", "a dog on a bed", "a man riding a wave"]
 

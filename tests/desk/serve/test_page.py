@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.reviewer import Reviewer
+from desk.serve.reviewer import Reviewer
 from support import browser
 from support.web import Address, ask
 

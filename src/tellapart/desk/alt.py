@@ -26,12 +26,9 @@ from tellapart.captioning.chatter import caption_in
 from tellapart.captioning.rerank import Collection, PhotoVectors, RerankConfig, part_of, rerank
 from tellapart.data.captions import Proposed
 from tellapart.decoding.search import Search
-from tellapart.errors import BadPhoto
-from tellapart.lint import caption_words, faults, shared_captions
-from tellapart.retrievers.embeddings import embed_photos
-from tellapart.retrievers.retriever import Retriever
-from tellapart.writing import alt_texts, graphics, templates
-from tellapart.writing.pages import (
+from tellapart.desk import alt_texts, graphics, templates
+from tellapart.desk.lint import caption_words, faults, shared_captions
+from tellapart.desk.pages import (
     HTML_SUFFIXES,
     MARKDOWN_SUFFIXES,
     Change,
@@ -39,6 +36,9 @@ from tellapart.writing.pages import (
     PageText,
     language_problem,
 )
+from tellapart.errors import BadPhoto
+from tellapart.retrievers.embeddings import embed_photos
+from tellapart.retrievers.retriever import Retriever
 
 MOST_BYTES = 4 << 20  # of a page
 _ROOTS = ("", "static", "public", "assets", "content")  # where site generators have what a page calls /images/a.jpg

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import PurePath
 
-from tellapart.writing import front_matter, templates, trees
-from tellapart.writing.front_matter import FrontMatter
-from tellapart.writing.trees import Node, NotParsed
+from tellapart.desk import front_matter, templates, trees
+from tellapart.desk.front_matter import FrontMatter
+from tellapart.desk.trees import Node, NotParsed
 
 HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 MARKDOWN_SUFFIXES = (".md", ".markdown", ".mdx")

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from serving.reviewer import Reviewer, until
+from desk.serve.reviewer import Reviewer, until
 from support import browser
 from support.postgresql import option, remove
 from support.web import Address, ask, running
-from tellapart.serving.database import NAME, Photos
+from tellapart.desk.serve.database import NAME, Photos
 
 
 def decide(address, photo, review, **more):

@@ -51,7 +51,7 @@ from tellapart.captioning.resume import is_approved, is_by_hand
 from tellapart.captioning.review import reviewed
 from tellapart.captioning.rows import KEY, Review, Row
 from tellapart.databases import Database
-from tellapart.lint import caption_words, faults
+from tellapart.desk.lint import caption_words, faults
 
 NAME = "tellapart.db"  # in the folder of the photos
 _TRIES = 5  # to add rows, while another captioner adds the same

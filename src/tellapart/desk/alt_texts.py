@@ -9,7 +9,7 @@ import re
 from pathlib import PurePath
 from urllib.parse import unquote
 
-from tellapart.lint import caption_words, faults
+from tellapart.desk.lint import caption_words, faults
 
 _PLACEHOLDERS = {
     *("image", "images", "img", "photo", "photos", "photograph", "picture", "pictures", "pic", "graphic", "thumbnail"),

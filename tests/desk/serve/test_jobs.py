@@ -16,8 +16,8 @@ from PIL import Image
 from capscore.progress import Progress
 from support.web import ask, in_a_thread
 from tellapart.data.captions import Caption
-from tellapart.serving.api import app
-from tellapart.serving.job import Jobs
+from tellapart.desk.serve.api import app
+from tellapart.desk.serve.job import Jobs
 
 
 def wait_for(condition):
