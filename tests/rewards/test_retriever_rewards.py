@@ -13,7 +13,6 @@ from tellapart.rewards.global_discriminative import GlobalDiscriminative, HardNe
 from tellapart.rewards.group_gap import GroupGap, OwnSimilarity
 from tellapart.rewards.log_probability import HardPositives, InBatchLogProbability, InTurn
 from tellapart.rewards.rank import BoundedRank
-from tellapart.rewards.retrieved import Retrieved
 
 PHOTOS, WORDS = 30, 12
 torch.manual_seed(0)
@@ -33,7 +32,6 @@ TERMS = {
     "hard positives": HardPositives(EARS, F.normalize(torch.randn(2, PHOTOS, 6), dim=2)),
     "in turn": InTurn([InBatchLogProbability(EARS), OwnSimilarity(EARS)]),
     "rank": BoundedRank(EARS, base=12),
-    "retrieved": Retrieved(EARS),
 }
 
 

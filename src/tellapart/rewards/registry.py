@@ -39,7 +39,6 @@ from tellapart.rewards.objects import Objects
 from tellapart.rewards.preference import Preference, PreferenceReward
 from tellapart.rewards.rank import BoundedRank
 from tellapart.rewards.reference_gap import ReferenceGap
-from tellapart.rewards.retrieved import Retrieved
 from tellapart.rewards.unusual_order import UnusualOrder, roles_of
 from tellapart.rewards.wording import Ending, Faithful, Repetition, never_last
 
@@ -265,11 +264,6 @@ REWARDS: Table[RewardEntry] = Table(
         "cider_d": RewardEntry(
             "CIDEr-D against the photo's references (R_C)", partial(_consensus, "CIDEr-D"), _REFERENCES
         ),
-        "cider_d_base2": RewardEntry(
-            "the same with logarithms of base 2 (Strengthen, GLD): equal, since a cosine does not change",
-            partial(_consensus, "CIDEr-D"),
-            _REFERENCES,
-        ),
         "cider": RewardEntry("CIDEr against the references", partial(_consensus, "CIDEr"), _REFERENCES),
         "bleu_4": RewardEntry("BLEU-4 against the references", partial(_consensus, "BLEU-4"), _REFERENCES),
         "rouge_l": RewardEntry("ROUGE-L against the references", partial(_consensus, "ROUGE-L"), _REFERENCES),
@@ -339,11 +333,6 @@ REWARDS: Table[RewardEntry] = Table(
             "CIDEr-D against the photo's references minus that against the look-alikes' references",
             lambda m: ReferenceGap(m.consensus("CIDEr-D"), m.look_alikes[:, : m.config.group_size]),
             asks("look_alikes", "references"),
-        ),
-        "retrieved": RewardEntry(
-            "similarity of the retrieved photos to each other and to the caption's photo (CIM)",
-            lambda m: Retrieved(m.image_retriever),
-            asks("image_retriever"),
         ),
         "faithful": RewardEntry(
             "share of content words that are in the references (H)",
