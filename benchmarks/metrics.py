@@ -41,7 +41,7 @@ from capscore.caption_files import read_references
 from capscore.ngrams import Frequencies
 from capscore.scoring import measure
 from capscore.tokenize.tokenizer import tokenize
-from tellapart.rewards.consensus import Consensus
+from tellapart.rewards.agreement import Consensus
 
 PHOTOS, MANY = 14_000, 40_000
 END = 0

@@ -19,7 +19,7 @@ from tellapart.objectives import baselines
 from tellapart.objectives.policy_gradient import policy_gradient
 from tellapart.recipe_policy import LocalConfig
 from tellapart.rewards import Reward
-from tellapart.rewards.global_discriminative import MARGIN
+from tellapart.rewards.retrieval import MARGIN
 
 
 class Script:

@@ -30,13 +30,11 @@ from tellapart.objectives.cross_entropy import cross_entropy_step
 from tellapart.objectives.policy_gradient import PolicyGradient
 from tellapart.recipe_policy import LocalConfig, PolicyConfig
 from tellapart.rewards import SampledCaptions, Term
+from tellapart.rewards.agreement import Consensus
 from tellapart.rewards.combine import Combined
-from tellapart.rewards.consensus import Consensus
-from tellapart.rewards.frozen_retriever import FrozenRetriever
-from tellapart.rewards.global_discriminative import GlobalDiscriminative
-from tellapart.rewards.group_gap import GroupGap
-from tellapart.rewards.local_discriminative import LocalDiscriminative
+from tellapart.rewards.local import LocalDiscriminative
 from tellapart.rewards.registry import Sentence
+from tellapart.rewards.retrieval import FrozenRetriever, GlobalDiscriminative, GroupGap
 from tellapart.rewards.words import WordView
 
 PHOTOS, SAMPLES, MAX_WORDS, WORDS = 16, 5, 16, 9487

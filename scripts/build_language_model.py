@@ -18,7 +18,7 @@ from capscore.scoring_inputs import ScoringInputs
 from tellapart.data.examples import Example
 from tellapart.data.exclusion import Exclusion
 from tellapart.data.tokenizers import split_words
-from tellapart.rewards.fluency import readable
+from tellapart.rewards.language_model import readable
 
 
 def chosen(source: Path, held_out: list[Path], *, odd: bool = True) -> list[Example]:

@@ -16,8 +16,8 @@ from tellapart import album
 from tellapart.adapting import adapt as adapting
 from tellapart.adapting.verdict import Check
 from tellapart.rewards import Reward
-from tellapart.rewards.log_probability import log_probability
 from tellapart.rewards.registry import REWARDS, RewardEntry
+from tellapart.rewards.retrieval import log_probability
 
 HASTY = {"max_steps": 3, "objective.policy.samples": 2, "log_steps": 1, "save_minutes": 0}
 

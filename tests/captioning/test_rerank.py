@@ -8,7 +8,7 @@ from tellapart.captioning.rerank import Collection, PhotoVectors, RerankConfig, 
 from tellapart.data.captions import Candidate, Proposed
 from tellapart.neighbours import thresholds
 from tellapart.retrievers.embeddings import Embedded
-from tellapart.rewards import fluency
+from tellapart.rewards import language_model
 
 WORDS = ["dog", "red", "blue", "ball", "grass", "runs"]
 SHOWN = {"1": "dog red ball", "2": "dog blue ball", "3": "dog grass"}
@@ -70,7 +70,7 @@ def test_the_language_model_counts_as_much_as_its_weight_says(collection):
     texts = [("a dog is in the grass", -3.0), ("a dog are in of grass", -2.0)]
     short = []
     for text, _ in texts:
-        terms = fluency.coco().terms([text.split()])[0].tolist()
+        terms = language_model.coco().terms([text.split()])[0].tolist()
         short.append(min(max(sum(terms) / len(terms), 0), 2) - 2 + max(min(*terms, -1.3), -5.5) + 1.3)
     assert short[1] < short[0] - 1
     turning = (1.0 / 7) / (short[0] - short[1])

@@ -18,7 +18,7 @@ from tellapart.objectives.policy_gradient import PolicyGradient
 from tellapart.recipe import CaptionWeights
 from tellapart.recipe_policy import PolicyConfig
 from tellapart.rewards import Reward
-from tellapart.rewards.consensus import Consensus
+from tellapart.rewards.agreement import Consensus
 from tellapart.rewards.words import WordView
 
 DRAW = np.random.default_rng(0)

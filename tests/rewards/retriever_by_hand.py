@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from tellapart.rewards import SampledCaptions
-from tellapart.rewards.frozen_retriever import FrozenRetriever
+from tellapart.rewards.retrieval import FrozenRetriever
 
 PAD, BOS, EOS, FIRST = 0, 1, 2, 3  # word 0 of the tables below is token FIRST
 

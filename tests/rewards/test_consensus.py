@@ -16,7 +16,7 @@ from capscore.rouge import rouge_l
 from meteor import miniature
 from scored import prepared
 from tellapart.rewards import SampledCaptions
-from tellapart.rewards.consensus import MEASURES, Consensus, MeteorConsensus
+from tellapart.rewards.agreement import MEASURES, Consensus, MeteorConsensus
 from test_cider import by_definition
 
 END = 0

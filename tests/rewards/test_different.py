@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tellapart.rewards import SampledCaptions
 from tellapart.rewards.combine import Combined
-from tellapart.rewards.different import Different, fingerprints
+from tellapart.rewards.words import Different, fingerprints
 
 END, PAD = 2, 0
 

@@ -13,7 +13,7 @@ from support.retrievers import bag_of_words_retriever
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.models import retrievers
 from tellapart.rewards import SampledCaptions
-from tellapart.rewards.frozen_retriever import EmbedCaptions, FrozenRetriever
+from tellapart.rewards.retrieval import EmbedCaptions, FrozenRetriever
 
 WORDS = degrees(0, 90, 180)
 

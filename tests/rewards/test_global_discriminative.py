@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rewards.retriever_by_hand import cosine, degrees, frozen, sampled_captions
-from tellapart.rewards.global_discriminative import (
+from tellapart.rewards.retrieval import (
     GlobalDiscriminative,
     HardNeighbour,
     InBatch,

@@ -8,7 +8,7 @@ import torch
 
 from rewards.retriever_by_hand import cosine, degrees, frozen, sampled_captions
 from tellapart.metrics.retrieval import gaps
-from tellapart.rewards.group_gap import GroupGap, OwnSimilarity, at_progress, gap
+from tellapart.rewards.retrieval import GroupGap, OwnSimilarity, at_progress, gap
 
 WORDS = degrees(0, 45, 60, 90, 120)
 

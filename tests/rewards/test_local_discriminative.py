@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from scored import ngrams
 from tellapart.rewards import Reward, SampledCaptions
-from tellapart.rewards.consensus import Consensus
-from tellapart.rewards.local_discriminative import (
+from tellapart.rewards.agreement import Consensus
+from tellapart.rewards.local import (
     Differences,
     LocalConfig,
     LocalDiscriminative,

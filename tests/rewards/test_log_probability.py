@@ -7,7 +7,7 @@ import torch
 
 from rewards.retriever_by_hand import cosine, degrees, frozen, sampled_captions
 from tellapart.rewards import Reward
-from tellapart.rewards.log_probability import Accuracy, HardPositives, InBatchLogProbability, InTurn
+from tellapart.rewards.retrieval import Accuracy, HardPositives, InBatchLogProbability, InTurn
 
 
 def test_probabilities_by_hand():

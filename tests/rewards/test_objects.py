@@ -18,8 +18,7 @@ from tellapart.data.tokenizers import WordTokenizer
 from tellapart.recipe_policy import RewardsConfig
 from tellapart.rewards import SampledCaptions, registry
 from tellapart.rewards.context import RewardContext
-from tellapart.rewards.objects import Objects
-from tellapart.rewards.words import WordView
+from tellapart.rewards.words import Objects, WordView
 
 WORDS = WordTokenizer(
     ["a", "dog", "cat", "on", "the", "bench", "orange", "hot", "puppies", "bed", "flower", "and", "dogs", "red"]

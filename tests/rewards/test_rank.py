@@ -9,7 +9,7 @@ import torch
 from rewards.retriever_by_hand import degrees, frozen, sampled_captions
 from tellapart.metrics import retrieval
 from tellapart.metrics.similarity import ranks
-from tellapart.rewards.rank import BoundedRank, bounded_rank
+from tellapart.rewards.retrieval import BoundedRank, bounded_rank
 
 
 def test_worth_falls_with_the_logarithm_and_never_below_zero():

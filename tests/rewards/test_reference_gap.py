@@ -5,9 +5,8 @@ import pytest
 import torch
 
 from tellapart.rewards import SampledCaptions
-from tellapart.rewards.consensus import Consensus
-from tellapart.rewards.group_gap import gap
-from tellapart.rewards.reference_gap import ReferenceGap
+from tellapart.rewards.agreement import Consensus, ReferenceGap
+from tellapart.rewards.retrieval import gap
 
 END = 0
 

@@ -9,10 +9,17 @@ import torch.nn.functional as F
 
 from rewards.retriever_by_hand import EOS, FIRST, frozen, sampled_captions
 from tellapart.rewards import SampledCaptions
-from tellapart.rewards.global_discriminative import GlobalDiscriminative, HardNeighbour, InBatch
-from tellapart.rewards.group_gap import GroupGap, OwnSimilarity
-from tellapart.rewards.log_probability import HardPositives, InBatchLogProbability, InTurn
-from tellapart.rewards.rank import BoundedRank
+from tellapart.rewards.retrieval import (
+    BoundedRank,
+    GlobalDiscriminative,
+    GroupGap,
+    HardNeighbour,
+    HardPositives,
+    InBatch,
+    InBatchLogProbability,
+    InTurn,
+    OwnSimilarity,
+)
 
 PHOTOS, WORDS = 30, 12
 torch.manual_seed(0)

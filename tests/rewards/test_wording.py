@@ -12,8 +12,8 @@ from capscore.unusual_order import WordOrder, roles
 from capscore.wording import bad_end, precision, repetition, stutter
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.rewards import SampledCaptions
-from tellapart.rewards.unusual_order import UnusualOrder, roles_of
-from tellapart.rewards.wording import Ending, Faithful, Repetition, content_words, never_last
+from tellapart.rewards.language_model import UnusualOrder, roles_of
+from tellapart.rewards.words import Ending, Faithful, Repetition, content_words, never_last
 
 TOKENIZER = WordTokenizer(["a", "dog", "and", "red", "in", "cat", "two", "n't", "-", "runs"])
 CONTENT = content_words(TOKENIZER)

@@ -13,13 +13,20 @@ from tellapart.data.batches import padded
 from tellapart.data.tokenizers import WordTokenizer, split_words
 from tellapart.recipe_policy import LocalConfig
 from tellapart.rewards import SampledCaptions
-from tellapart.rewards.consensus import Consensus, MeteorConsensus
-from tellapart.rewards.different import Different
-from tellapart.rewards.local_discriminative import Differences, LocalDiscriminative
-from tellapart.rewards.reference_gap import ReferenceGap
-from tellapart.rewards.unusual_order import UnusualOrder, roles_of
-from tellapart.rewards.wording import Ending, Faithful, Repetition, content_words, never_last
-from tellapart.rewards.words import RewardVocabulary, WordView, spread
+from tellapart.rewards.agreement import Consensus, MeteorConsensus, ReferenceGap
+from tellapart.rewards.language_model import UnusualOrder, roles_of
+from tellapart.rewards.local import Differences, LocalDiscriminative
+from tellapart.rewards.words import (
+    Different,
+    Ending,
+    Faithful,
+    Repetition,
+    RewardVocabulary,
+    WordView,
+    content_words,
+    never_last,
+    spread,
+)
 
 REFERENCES = [
     ["a man is riding a brown horse", "someone on a horse in a field", "a cowboy rides across the grass"],

@@ -20,7 +20,7 @@ from tellapart.data.tokenizers import WordTokenizer
 from tellapart.neighbours import groups, index, mining
 from tellapart.neighbours.groups import Groups, Photo, Rule
 from tellapart.recipe_policy import RewardsConfig
-from tellapart.rewards import consensus, registry
+from tellapart.rewards import agreement, registry
 from tellapart.rewards.context import RewardContext
 from tellapart.rewards.preference import Preference
 from tellapart.rewards.registry import REWARDS
@@ -241,13 +241,13 @@ def test_a_policy_that_learns_gets_more_reward(begin, tmp_path):
 
 
 def test_weights_that_are_not_numbers_stop_a_run_and_keep_the_last_good_ones(begin, tmp_path, monkeypatch):
-    scores, calls = consensus.Consensus.__call__, []
+    scores, calls = agreement.Consensus.__call__, []
 
     def broken(self, tokens, photos, but=None):
         calls.append(1)
         return scores(self, tokens, photos, but) * (math.nan if len(calls) > 2 else 1)
 
-    monkeypatch.setattr(consensus.Consensus, "__call__", broken)
+    monkeypatch.setattr(agreement.Consensus, "__call__", broken)
     with pytest.raises(UserError, match="reward 'cider_d' is not a finite number for the photos at"):
         begin("--max_steps=9", "--optim.accumulate=1")
     kept = load_file(tmp_path / "run" / "last.safetensors")

@@ -387,9 +387,9 @@ def best_of(one: Proposed, found: NDArray[np.float64], how: RerankConfig, taken:
     flawed = np.array([flaws(each) for each in words])
     score = log_probability + how.strength * found - flawed
     if how.fluency:
-        from tellapart.rewards import fluency
+        from tellapart.rewards import language_model
 
-        score += how.fluency * fluency.shortfall(*fluency.coco().terms(words), len(words))
+        score += how.fluency * language_model.shortfall(*language_model.coco().terms(words), len(words))
     if how.context is not None:
         score += how.context.bonus(one.file, [each.text for each in candidates])
     free = np.ones(len(candidates), bool) if taken is None else ~np.array(taken)

@@ -21,8 +21,8 @@ from tellapart.data.tokenizers import WordTokenizer, split_words
 from tellapart.evaluation.training_runs import Run
 from tellapart.recipe_policy import LocalConfig, RewardsConfig
 from tellapart.rewards import SampledCaptions
-from tellapart.rewards.consensus import Consensus
-from tellapart.rewards.local_discriminative import LocalDiscriminative, ngram_weights, thresholds
+from tellapart.rewards.agreement import Consensus
+from tellapart.rewards.local import LocalDiscriminative, ngram_weights, thresholds
 
 _SEED = 0
 _LOOKED_AT = 20_000  # n-grams among which examples are found

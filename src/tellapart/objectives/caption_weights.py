@@ -23,7 +23,7 @@ from torch import Tensor
 from capscore.errors import UserError
 from tellapart.data.batches import padded
 from tellapart.recipe import CaptionWeights
-from tellapart.rewards.consensus import MEASURES, Consensus, MeteorConsensus
+from tellapart.rewards.agreement import MEASURES, Consensus, MeteorConsensus
 from tellapart.rewards.context import RewardContext
 
 _MOST, _BATCH = 1.5, 4096

@@ -33,8 +33,7 @@ from tellapart.objectives import StepInfo, StepResult, baselines
 from tellapart.objectives.hiding import hide_some
 from tellapart.recipe_policy import PolicyConfig, Reduction
 from tellapart.rewards import Reward, SampledCaptions
-from tellapart.rewards.wording import content_words
-from tellapart.rewards.words import WordView, spread
+from tellapart.rewards.words import WordView, content_words, spread
 
 
 def policy_gradient(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from tellapart.rewards.photo_reward import PhotoReward
+    from tellapart.rewards.caption_reward import PhotoReward
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def reward(term: str, retriever: str | Path = "word", *, scale: float = 0.0, dev
         >>> right > wrong
         True
     """
-    from tellapart.rewards.photo_reward import PhotoReward
+    from tellapart.rewards.caption_reward import PhotoReward
 
     return PhotoReward(term, retriever, scale=scale, device=device)
 

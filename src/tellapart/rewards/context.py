@@ -38,11 +38,10 @@ from tellapart.neighbours.groups import Groups, Photo, Rule
 from tellapart.neighbours.mining import Captions, mine
 from tellapart.recipe_policy import RewardsConfig
 from tellapart.retrievers.retriever import Retriever
-from tellapart.rewards import SampledCaptions, fluency
-from tellapart.rewards.consensus import Consensus
-from tellapart.rewards.frozen_retriever import FrozenRetriever
-from tellapart.rewards.wording import content_words
-from tellapart.rewards.words import WordView
+from tellapart.rewards import SampledCaptions, language_model
+from tellapart.rewards.agreement import Consensus
+from tellapart.rewards.retrieval import FrozenRetriever
+from tellapart.rewards.words import WordView, content_words
 
 Source = tuple[Stores, Sequence[Example]]
 
@@ -193,7 +192,8 @@ class RewardContext:
 
     @cached_property
     def language_model(self) -> KneserNey:
-        return fluency.learned(text, self._left_out()) if (text := self.config.fluency_text) else fluency.coco()
+        text = self.config.fluency_text
+        return language_model.learned(text, self._left_out()) if text else language_model.coco()
 
     @cached_property
     def look_alikes(self) -> Tensor:

@@ -34,7 +34,7 @@ from tellapart.neighbours.thresholds import duplicates_above
 from tellapart.retrievers import DEFAULT, EMBEDDED
 from tellapart.retrievers.embeddings import embed_photos
 from tellapart.retrievers.retriever import Retriever
-from tellapart.rewards.consensus import Consensus
+from tellapart.rewards.agreement import Consensus
 from tellapart.rewards.words import RewardVocabulary
 
 FORMAT = 1

@@ -24,23 +24,27 @@ from tellapart.neighbours import groups as group_files
 from tellapart.recipe_policy import RewardsConfig
 from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards import Reward, SampledCaptions, Term
-from tellapart.rewards.combine import Combined
-from tellapart.rewards.consensus import Consensus, MeteorConsensus
+from tellapart.rewards.agreement import Consensus, MeteorConsensus, ReferenceGap
+from tellapart.rewards.combine import Combined, gathered
 from tellapart.rewards.context import FOUND_BY, RewardContext, image_retrievers_of, text_retriever_of
-from tellapart.rewards.different import Different
-from tellapart.rewards.fluency import Fluency
-from tellapart.rewards.frozen_retriever import FrozenRetriever
-from tellapart.rewards.gathering import gathered
-from tellapart.rewards.global_discriminative import GlobalDiscriminative, HardNeighbour, InBatch, closeness_weights
-from tellapart.rewards.group_gap import GroupGap, OwnSimilarity
-from tellapart.rewards.local_discriminative import Differences, LocalDiscriminative, thresholds
-from tellapart.rewards.log_probability import Accuracy, HardPositives, InBatchLogProbability, InTurn
-from tellapart.rewards.objects import Objects
+from tellapart.rewards.language_model import Fluency, UnusualOrder, roles_of
+from tellapart.rewards.local import Differences, LocalDiscriminative, thresholds
 from tellapart.rewards.preference import Preference, PreferenceReward
-from tellapart.rewards.rank import BoundedRank
-from tellapart.rewards.reference_gap import ReferenceGap
-from tellapart.rewards.unusual_order import UnusualOrder, roles_of
-from tellapart.rewards.wording import Ending, Faithful, Repetition, never_last
+from tellapart.rewards.retrieval import (
+    Accuracy,
+    BoundedRank,
+    FrozenRetriever,
+    GlobalDiscriminative,
+    GroupGap,
+    HardNeighbour,
+    HardPositives,
+    InBatch,
+    InBatchLogProbability,
+    InTurn,
+    OwnSimilarity,
+    closeness_weights,
+)
+from tellapart.rewards.words import Different, Ending, Faithful, Objects, Repetition, never_last
 
 Need = Literal["image_retriever", "text_retriever", "look_alikes", "references", "detector"]
 Needs = Callable[[RewardsConfig], frozenset[Need]]

@@ -25,7 +25,7 @@ from capscore.ngrams import ORDERS
 from capscore.sentences import Sentences
 from tellapart.recipe_policy import Frequency, LocalConfig
 from tellapart.rewards import Reward, SampledCaptions
-from tellapart.rewards.consensus import Consensus
+from tellapart.rewards.agreement import Consensus
 
 _SCALE = 10.0  # that of CIDEr-D
 

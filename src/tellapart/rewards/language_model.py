@@ -1,10 +1,12 @@
-"""A reward for English as people write it: how expected each word is after the three before it, beyond its frequency.
+"""Rewards for English as people write it: how expected words are, and in which order function words come.
 
-The terms are those of the measure `Fluency` (SLOR), by another language model: the measure's has seen captions of COCO
-photos with odd ids, and this one never does.
+The terms of `Fluency` are those of the measure of that name (SLOR): how expected each word is after the three before,
+beyond its frequency.  They are by another language model: the measure's has seen captions of COCO photos with odd ids,
+and this one never does.  Captioners use the most expected words, more so than people.  So a caption is paid up to what
+most of people's captions reach, and only what falls short of it costs: a reward without bounds would make captions say
+less.
 
-Captioners use the most expected words, more so than people.  So a caption is paid up to what most of people's captions
-reach, and only what falls short of it costs: a reward without bounds would make captions say less.
+`UnusualOrder` is against an order of function words that people hardly ever use, such as "a toilet in it on it".
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from capscore import unusual_order
 from capscore.errors import UserError
 from capscore.kneser_ney import END, ORDER, START, UNKNOWN, Floats, Ints, KneserNey
 from capscore.sentences import Sentences
+from capscore.unusual_order import WordOrder
 from tellapart.data import examples as data_files
 from tellapart.data.examples import Example
 from tellapart.data.exclusion import Exclusion
@@ -105,3 +109,29 @@ def shortfall(terms: Floats, owner: Ints, count: int) -> Floats:
     )
     found: Floats = np.clip(mean, 0, USUAL_MEAN) - USUAL_MEAN + np.maximum(lowest, LEAST) - USUAL_LOWEST
     return found
+
+
+def roles_of(tokenizer: WordTokenizer) -> list[int]:
+    """What each token is to `WordOrder`; what is no word counts as content."""
+    role = unusual_order.roles(tokenizer.words)
+    role[tokenizer.eos] = unusual_order.END
+    return role
+
+
+class UnusualOrder:
+    """Minus the words that people hardly ever use after the three before them: the measure of the same name.
+
+    people how they order words
+    role   (V,) what each token is to it
+    end    the end token; a caption without one was cut, and is not reproached with how it ends
+    """
+
+    def __init__(self, people: WordOrder, role: Sequence[int], *, end: int):
+        self._people, self._role, self._end = people, np.array(role), end
+
+    def __call__(self, sampled: SampledCaptions) -> Reward:
+        captions = Sentences.rows(sampled.ids.cpu().numpy(), self._end, keep_end=True)
+        roles = self._role[captions.tokens].tolist()
+        ends = captions.starts + captions.lengths
+        each = [roles[start:end] for start, end in zip(captions.starts, ends, strict=True)]
+        return Reward(-torch.from_numpy(self._people.unusual(each)).float().to(sampled.words.device))

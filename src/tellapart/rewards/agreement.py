@@ -1,4 +1,5 @@
-"""Rewards for agreeing with the references: CIDEr-D, CIDEr, BLEU, ROUGE-L and METEOR of sampled token ids.
+"""Rewards for agreeing with the references: CIDEr-D, CIDEr, BLEU, ROUGE-L and METEOR of sampled captions, and the gap
+in CIDEr-D to the references of look-alikes.
 
 The same code as the metrics of these names, and but for METEOR without text in between.  Sampling on a GPU, the ids are
 copied to the CPU (16 KB for 200 captions of 20 words) and the rewards back: the comparison takes a microsecond or two a
@@ -25,6 +26,8 @@ from capscore.ngrams import Frequencies, References, others
 from capscore.rouge import rouge_l
 from capscore.sentences import Grouped, Sentences
 from capscore.tokenize.tokenizer import tokenize
+from tellapart.rewards import Reward, SampledCaptions
+from tellapart.rewards.retrieval import Kind, gap
 
 
 class Consensus:
@@ -133,3 +136,33 @@ MEASURES: dict[str, Score] = {
     "ROUGE-L": lambda captions, photos, _, grouped: rouge_l(captions, photos, grouped),
     **{f"BLEU-{n}": _bleu(n) for n in range(1, 5)},
 }
+
+
+class ReferenceGap:
+    """The gap in CIDEr-D, or in another measure of `consensus`.  It cannot pay for invented detail.
+
+    consensus    compares captions with the references of a photo
+    look_alikes  (P, k) positions of each photo's look-alikes in the data; -1 where there are fewer than k
+    kind         "average": minus the mean over the look-alikes; "hardest": minus the highest of them
+
+    A caption that is itself one of its photo's references is compared with the others of them.
+    """
+
+    def __init__(self, consensus: Consensus, look_alikes: Tensor, kind: Kind = "average"):
+        if kind not in ("average", "hardest"):
+            raise ValueError(f"kind must be average or hardest, not {kind!r}")
+        self._consensus, self._look_alikes, self._kind = consensus, look_alikes.cpu(), kind
+
+    def __call__(self, sampled: SampledCaptions) -> Reward:
+        tokens, photos = sampled.ids.cpu(), sampled.photos.cpu()
+        compared = torch.cat([photos[:, None], self._look_alikes[photos]], 1)  # (N, 1 + k)
+        exists = compared >= 0
+        left_out = None
+        if sampled.reference is not None:
+            left_out = torch.full_like(compared, -1)
+            left_out[:, 0] = sampled.reference.cpu()
+            left_out = left_out[exists]
+        scores = torch.zeros(compared.shape)
+        rows = exists.nonzero()[:, 0]
+        scores[exists] = self._consensus(tokens[rows], compared[exists], left_out)
+        return Reward(gap(scores[:, 0], scores[:, 1:], exists[:, 1:], self._kind).to(sampled.words.device))
