@@ -10,7 +10,7 @@ ORDER = (
     "errors version telemetry paths parallel numerics hub html plugins distributed",
     "onnx_graph onnx_session plain_yaml databases web",
     "data",
-    "recipe_ranges recipe_policy recipe recipe_values former_names recipe_files",
+    "recipe_ranges recipe_policy recipe recipe_values recipe_files",
     "encoders",
     "features detectors",
     "captioners retrievers metrics taggers",

@@ -107,10 +107,6 @@ class DataConfig:
             whole photo, against overfitting.  Each needs as much disk space as the features of the photos
         repeat: data sets whose items come several times in an epoch, by name of the data set: {msrvtt: 10}
         exclude: data files whose photos are left out: photos with the same id, file name or captions
-        folds: number of parts that the training photos are divided into by their ids; 0: not divided
-        fold: train without the photos of this part, from 1; 0: with all
-        crossfit: runs of tuned encoders, one for each fold and trained without it, in order.  The captioner learns from
-            each training photo by the features of the encoder that has not seen it, against overfitting
     """
 
     files: list[str] = field(default_factory=list)
@@ -126,9 +122,6 @@ class DataConfig:
     views: FewOrNone = 0
     repeat: dict[str, Few] = field(default_factory=dict)
     exclude: list[str] = field(default_factory=list)
-    folds: FewOrNone = 0
-    fold: FewOrNone = 0
-    crossfit: list[str] = field(default_factory=list)
 
 
 @dataclass

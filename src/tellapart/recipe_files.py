@@ -19,7 +19,7 @@ from typing import Any
 
 from capscore import files
 from capscore.errors import UserError
-from tellapart import former_names, plain_yaml, recipe_values
+from tellapart import plain_yaml, recipe_values
 from tellapart.recipe import Recipe
 
 SHIPPED = Path(__file__).parent / "recipes"
@@ -139,7 +139,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: the recipe is empty.")
     if not isinstance(content, dict):
         raise UserError(f"{path}: a recipe is a YAML file of `key: value`; this one is not.")
-    return dict(former_names.renewed(content))
+    return content
 
 
 def _check(own: dict[str, Any], path: Path) -> None:

@@ -109,7 +109,6 @@ def test_a_stage_in_a_field_of_rewards_comes_before_is_put_there_and_counts(writ
         ("encoder.name", "net/best.safetensors"),
         ("encoder.name", "net.safetensors"),
         ("inputs", "net/config.json"),
-        ("data.crossfit", "net/best.safetensors"),
         ("data.tokenizer", "net/tokenizer.json"),
         ("detector", "net.onnx"),
         ("model", "net/model.safetensors"),
@@ -124,7 +123,7 @@ def test_what_a_run_is_made_with_counts_for_its_key(tmp_path, monkeypatch, field
     (tmp_path / "net").mkdir()
     (tmp_path / "data.json").write_text("{}")
     name = "./net" if file.startswith("net/") else f"./{file}"
-    value = {"inputs": {"regions": {"name": name}}, "data.crossfit": [name, name], "model": {"language_model": name}}
+    value = {"inputs": {"regions": {"name": name}}, "model": {"language_model": name}}
     recipe = recipe_values.with_value(Recipe(), "data.files", ["data.json"])
     recipe = recipe_values.with_value(recipe, field, value.get(field, name))
 

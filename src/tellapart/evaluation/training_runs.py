@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 
 from capscore import files
 from capscore.errors import UserError
-from tellapart import former_names, plain_yaml, recipe_values
+from tellapart import plain_yaml, recipe_values
 from tellapart.evaluation import models
 from tellapart.recipe import Recipe
 from tellapart.training import run_log
@@ -74,7 +74,7 @@ def _read(folder: Path, name: str) -> Run:
 
 def _recipe(file: Path) -> Recipe:
     try:
-        recipe = recipe_values.filled(Recipe(), former_names.renewed(plain_yaml.read(file)), strict=False)
+        recipe = recipe_values.filled(Recipe(), plain_yaml.read(file), strict=False)
     except UserError as error:
         raise UserError(f"{file} is damaged: {str(error).removeprefix(f'{file}: ')}") from None
     return recipe

@@ -1,4 +1,4 @@
-"""One captioner, or tuned encoder, from several that started from the same weights: the mean of their weights.
+"""One captioner from several that started from the same weights: the mean of their weights.
 
 Runs of one recipe with several seeds average to one that generalises better than any of them, at the cost of one (model
 soups, Wortsman et al., 2022).  Runs with different rewards average to what lies between them, and the shares choose
@@ -17,9 +17,7 @@ from capscore.errors import UserError
 from tellapart import models
 from tellapart.captioners import CAPTIONERS
 from tellapart.data.tokenizers import spellings
-from tellapart.models.networks import Kind
-from tellapart.models.parts import carry, is_tagger, parts_in
-from tellapart.taggers import TAGGERS
+from tellapart.models.parts import carry, parts_in
 
 
 def average(folders: Sequence[Path], out: Path, shares: Sequence[float] | None = None) -> None:
@@ -32,16 +30,14 @@ def average(folders: Sequence[Path], out: Path, shares: Sequence[float] | None =
         raise UserError(f"there are {len(folders)} models and {len(shares)} shares; each model has one.")
     if sum(shares) <= 0:
         raise UserError(f"the shares of all models together must be above 0, not {sum(shares):g}.")
-    kind: Kind = "network" if is_tagger(folders[0]) else "captioner"
-    table = TAGGERS if kind == "network" else CAPTIONERS
-    first = models.read_config(folders[0], kind)
+    first = models.read_config(folders[0], "captioner")
     shape = _without_dropout(first)
     tokenizer = models.load_tokenizer(folders[0], first.settings)
-    mean, loaded = (models.build(table, kind, first.name, first.settings) for _ in range(2))
+    mean, loaded = (models.build(CAPTIONERS, "captioner", first.name, first.settings) for _ in range(2))
     for weight in models.own_weights(mean).values():
         weight.zero_()
     for folder, share in zip(folders, shares, strict=True):
-        if _without_dropout(models.read_config(folder, kind)) != shape:
+        if _without_dropout(models.read_config(folder, "captioner")) != shape:
             raise UserError(f"{folders[0]} and {folder} differ in their config.json: there is no mean of the two.")
         if spellings(models.load_tokenizer(folder, first.settings)) != spellings(tokenizer):
             raise UserError(f"{folders[0]} and {folder} have different vocabularies: there is no mean of the two.")
@@ -49,7 +45,7 @@ def average(folders: Sequence[Path], out: Path, shares: Sequence[float] | None =
         for total, weight in zip(models.own_weights(mean).values(), models.own_weights(loaded).values(), strict=True):
             total.add_(weight, alpha=share / sum(shares))
     out.mkdir(parents=True, exist_ok=True)
-    models.describe(out, first.name, mean, tokenizer, first.inputs, kind)
+    models.describe(out, first.name, mean, tokenizer, first.inputs)
     carry(parts_in(folders[0]), out)
     models.save_weights(out / "model.safetensors", mean)
 

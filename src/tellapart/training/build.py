@@ -45,7 +45,6 @@ from tellapart.training.checkpoint import Stateful
 from tellapart.training.checks import check
 from tellapart.training.data import (
     Source,
-    crossfitted,
     feature_sizes,
     held_out,
     identities,
@@ -152,11 +151,7 @@ def captioner_parts(
     if world.is_main:
         models.describe(out, recipe.captioner, captioner, tokenizer, identities(encoders), base=base)
         carry(map(part_of, encoders.values()), out)
-    if prepared.fold_encoders:
-        seen, others = crossfitted(recipe, prepared.fold_encoders, prepared.chosen, training, world)
-    else:
-        seen, others = training, views(recipe, encoders, training, world)
-    photos = CaptionedPhotos(seen, tokenizer, recipe.data.max_words, others)
+    photos = CaptionedPhotos(training, tokenizer, recipe.data.max_words, views(recipe, encoders, training, world))
     if prepared.base is None and len(photos):
         _require_agreement(recipe, captioner, photos, tokenizer, device)
     judge = partial(

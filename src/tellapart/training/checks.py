@@ -63,7 +63,6 @@ def check(recipe: Recipe) -> None:
         registry.check(recipe.objective.rewards)
         if "detector" in registry.needs_of(recipe.objective.rewards) and not recipe.detector:
             raise UserError(f"objective.rewards.weights: objects needs a detector, which --detector names: {KINDS}.")
-    _check_folds(recipe, kind)
     detected = [name for name, one in recipe.streams.items() if one.detected]
     if recipe.retriever and detected:
         raise UserError("encoder.detected: a retriever goes by whole photos, not by the boxes of a detector.")
@@ -92,22 +91,6 @@ def _check_metric(metric: str, reported: Sequence[str], kind: Network) -> None:
         raise UserError(f"validation.metric: there is no {metric!r} here; there are {', '.join(metrics)}.")
     if why := measure.missing():
         raise UserError(f"validation.metric: {metric} cannot be computed: {why}")
-
-
-def _check_folds(recipe: Recipe, kind: Network) -> None:
-    data = recipe.data
-    if data.folds == 1 or data.fold > data.folds or (data.folds and not data.fold):
-        raise UserError(
-            f"data.fold: photos are divided into two folds or more; there is no fold {data.fold} of {data.folds}."
-        )
-    if len(data.crossfit) == 1:
-        raise UserError("data.crossfit: there are two folds or more, and an encoder for each.")
-    if data.crossfit and (
-        kind != "captioner" or recipe.inputs or recipe.captioner == VISION_LANGUAGE or recipe.lora.rank
-    ):
-        raise UserError("data.crossfit: only a captioner that sees photos by one tuned encoder can be cross-fitted.")
-    if data.crossfit and data.fold:
-        raise UserError("data.crossfit: the captioner learns from the photos of all folds; data.fold must be 0.")
 
 
 def _check_policy(policy: PolicyConfig) -> None:

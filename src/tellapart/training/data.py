@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from capscore.errors import UserError
 from tellapart.data import examples as data_files
 from tellapart.data.examples import Example
 from tellapart.data.exclusion import Exclusion
-from tellapart.data.folds import FoldedFeatures, fold_of
 from tellapart.data.items import ITEMS, KIND_OF, Kind
 from tellapart.data.media.clips import named_as_clip
 from tellapart.data.stored import StoredFeatures, Stores
@@ -36,7 +35,6 @@ from tellapart.models.attributes import load as load_attributes
 from tellapart.models.parts import load_encoder
 from tellapart.recipe import Recipe
 from tellapart.rewards import registry
-from tellapart.training import run_folder
 from tellapart.training.validation import reads_references
 
 Source = tuple[Stores, list[Example]]  # examples of a data file, with their features if photos are seen
@@ -106,12 +104,6 @@ class Chosen:
     name: str  # of the data set
     training: list[Example]
     held_out: list[Example]
-    left_out: list[Example] = field(default_factory=list)  # the fold that is not learned from
-
-    @property
-    def all_folds(self) -> list[Example]:
-        """All photos of the training split: every fold has the same vocabulary."""
-        return [*self.training, *self.left_out]
 
 
 def choose(recipe: Recipe, *, takes: Collection[Kind]) -> tuple[list[Chosen], list[str]]:
@@ -161,8 +153,7 @@ def choose(recipe: Recipe, *, takes: Collection[Kind]) -> tuple[list[Chosen], li
                 f"{recipe.data.train_split!r} and {recipe.data.val_split!r} (its splits: "
                 f"{', '.join(sorted({e.split for e in dataset.examples}))})."
             )
-        learned, left = _without_fold(training, recipe)
-        found.append(Chosen(file, dataset.name, learned, validation, left))
+        found.append(Chosen(file, dataset.name, training, validation))
     if unknown := recipe.data.repeat.keys() - {one.name for one in found}:
         known = ", ".join(repr(one.name) for one in found)
         raise UserError(f"data.repeat: no data set is called {min(unknown)!r}; there are {known}.")
@@ -170,16 +161,6 @@ def choose(recipe: Recipe, *, takes: Collection[Kind]) -> tuple[list[Chosen], li
     _require(recipe.data.train_split, [chosen.training for chosen in found], what)
     _require(recipe.data.val_split, [chosen.held_out for chosen in found], what)
     return found, problems
-
-
-def _without_fold(training: list[Example], recipe: Recipe) -> tuple[list[Example], list[Example]]:
-    """What is learned from, and the fold that is not."""
-    if not recipe.data.fold:
-        return training, []
-    learned, left = list[Example](), list[Example]()
-    for example in training:
-        (left if fold_of(example, recipe.data.folds) == recipe.data.fold else learned).append(example)
-    return learned, left
 
 
 def learns_without_captions(recipe: Recipe) -> bool:
@@ -272,60 +253,6 @@ def views(
         ]
         for stores, examples in training
     ]
-
-
-def crossfitted(
-    recipe: Recipe,
-    encoders: Sequence[PhotoEncoder],
-    chosen: Sequence[Chosen],
-    training: Sequence[Source],
-    world: ProcessGroup = SINGLE,
-) -> tuple[list[Source], list[list[Stores]]]:
-    """The training photos and views of them, each as the encoder sees it that was tuned without it.
-
-    encoders  one for each fold
-    chosen    the data sets of the sources
-    """
-    seen = list[list[list[Stores]]]()  # by fold, then by source: the whole photos, and each view of them
-    for number, encoder in enumerate(encoders, 1):
-        own = [
-            replace(one, training=[e for e in examples if fold_of(e, len(encoders)) == number], held_out=[])
-            for one, (_, examples) in zip(chosen, training, strict=True)
-        ]
-        sources, failed = with_features(own, {REGIONS: encoder}, Path(recipe.data.features), world)
-        if failed:
-            raise UserError(f"data.crossfit: {failed[0]}")
-        others = views(recipe, {REGIONS: encoder}, sources, world) or [[] for _ in sources]
-        seen.append([[stores, *of_source] for (stores, _), of_source in zip(sources, others, strict=True)])
-    folded = [
-        [Stores({REGIONS: FoldedFeatures([stores[REGIONS] for stores in folds])}) for folds in zip(*parts, strict=True)]
-        for parts in zip(*seen, strict=True)
-    ]
-    whole = [(of_source[0], examples) for of_source, (_, examples) in zip(folded, training, strict=True)]
-    return whole, [of_source[1:] for of_source in folded]
-
-
-def fold_encoders(recipe: Recipe, device: torch.device) -> list[PhotoEncoder]:
-    """The encoders of `data.crossfit`; refuses one that may have seen the photos that it is to show."""
-    runs, found = recipe.data.crossfit, list[PhotoEncoder]()
-    for number, run in enumerate(runs, 1):
-        encoder = load_encoder(replace(recipe.encoder, name=run), device)
-        if _fold_left_out(Path(run)) != (number, len(runs)):
-            raise UserError(
-                f"data.crossfit: {run} was not trained without fold {number} of {len(runs)} "
-                "(its data.fold and data.folds); it may have seen the photos that it is to show."
-            )
-        found.append(encoder)
-    return found
-
-
-def _fold_left_out(run: Path) -> tuple[object, object] | None:
-    """The fold that a run was trained without, and of how many; none of what is no run."""
-    try:
-        data = run_folder.recipe_of(run).get("data")
-    except UserError:
-        return None
-    return (data.get("fold"), data.get("folds")) if isinstance(data, dict) else None
 
 
 def _views_of(

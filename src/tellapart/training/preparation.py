@@ -5,7 +5,7 @@ A wrong name in the last line of a recipe should not cost the hour that its phot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
@@ -24,7 +24,6 @@ from tellapart.data.streams import ATTRIBUTES, BOXES, REGIONS, RELATIONS
 from tellapart.data.tokenizers import Tokenizer, WordTokenizer
 from tellapart.detectors.loading import load as load_detector
 from tellapart.distributed import SINGLE, ProcessGroup
-from tellapart.encoders import PhotoEncoder
 from tellapart.metrics import descriptions
 from tellapart.models import base as bases
 from tellapart.models.base import VISION_LANGUAGE
@@ -42,7 +41,6 @@ from tellapart.training.data import (
     encoder_of,
     encoders_of,
     feature_sizes,
-    fold_encoders,
     identities,
     kinds_taken,
 )
@@ -61,7 +59,6 @@ class Prepared:
     tokenizer: Tokenizer | None  # none where the run has one already, or needs none
     load: Callable[[str], Retriever]  # each retriever is loaded once
     base: models.Model | None = None  # what a run trains over, where that is frozen in part
-    fold_encoders: Sequence[PhotoEncoder] = ()  # of data.crossfit
 
 
 def prepare(recipe: Recipe, device: torch.device, *, resume: bool = False, world: ProcessGroup = SINGLE) -> Prepared:
@@ -111,7 +108,7 @@ def prepare(recipe: Recipe, device: torch.device, *, resume: bool = False, world
         tokenizer = language_models.tokenizer(str(language_model))
     if tokenizer is None and not resume:
         tokenizer = _vocabulary(recipe, chosen)
-    return Prepared(encoders, chosen, problems, tokenizer, load, fold_encoders=fold_encoders(recipe, device))
+    return Prepared(encoders, chosen, problems, tokenizer, load)
 
 
 def require_installed(recipe: Recipe, made: Collection[str], loaded: set[tuple[object, ...]]) -> None:
@@ -148,7 +145,7 @@ def vocabulary(recipe: Recipe, examples: Iterable[Example]) -> WordTokenizer:
 
 
 def _vocabulary(recipe: Recipe, chosen: Iterable[Chosen]) -> WordTokenizer:
-    return vocabulary(recipe, chain.from_iterable(one.all_folds for one in chosen))
+    return vocabulary(recipe, chain.from_iterable(one.training for one in chosen))
 
 
 def _require_buildable(recipe: Recipe, encoders: Encoders) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from capscore import files
 from capscore.errors import UserError
-from tellapart import former_names, models, numerics, plain_yaml, recipe_files
+from tellapart import models, numerics, plain_yaml, recipe_files
 from tellapart.recipe import Recipe
 
 _LENGTHS = ("epochs", "max_steps", "max_minutes")  # what a resumed run may have more of
@@ -80,8 +80,8 @@ def claim(recipe: Recipe, out: Path, resume: bool) -> bool:
 
 
 def recipe_of(run: Path) -> dict[str, Any]:
-    """The fields of the recipe that a run was started with, by their names of today."""
-    recipe: dict[str, Any] = former_names.renewed(plain_yaml.read(run / "recipe.yaml"))
+    """The fields of the recipe that a run was started with."""
+    recipe: dict[str, Any] = plain_yaml.read(run / "recipe.yaml")
     return recipe
 
 

@@ -12,7 +12,6 @@
         mean: {xe: 1, scst: 3}            # trains nothing: the mean of other stages, each with its share
 
 The numbers of `seeds` are added to the command line's --seed, which so runs the whole chain with other seeds.
-In place of seeds, `folds: 2` makes two runs, NAME/fold1 and NAME/fold2, each without a fold of the training photos.
 All other keys of a stage are those of a recipe.  What stands beside `stages` in the file holds for every stage.
 Wherever a recipe names a model (init_from, encoders and taggers, the retrievers of rewards, judges), the name of an
 earlier stage stands for what that stage made.
@@ -36,7 +35,7 @@ from tellapart.training.checks import check
 from tellapart.training.run_folder import plain
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # no dot: what is set aside, and the chain's own files, have one
-_KEYS = ("name", "recipe", "seeds", "folds", "mean")
+_KEYS = ("name", "recipe", "seeds", "mean")
 _MOST = 1000  # stages of a chain, or seeds of a stage
 
 
@@ -47,25 +46,20 @@ class Stage:
     seeds: tuple[int, ...] = ()
     mean: bool = False  # of its seeds
     shares: Mapping[str, float] = field(default_factory=dict)  # of the stages and models that it is the mean of
-    folds: int = 0
 
     def runs(self) -> dict[str, int]:
-        """Its runs, where it has several, each with its seed or the number of its fold."""
-        if self.folds:
-            return {f"{self.name}/fold{fold}": fold for fold in range(1, self.folds + 1)}
+        """Its runs, where it has several, each with its seed."""
         return {f"{self.name}/seed{seed}": seed for seed in self.seeds}
 
     def results(self) -> list[str]:
         """What can be named of it: the stage, and each of its runs."""
         return [self.name, *self.runs(), *[f"{self.name}/mean"] * self.mean]
 
-    def recipe_of(self, number: int) -> Recipe | None:
+    def recipe_of(self, seed: int) -> Recipe | None:
         """The recipe of one of its runs."""
         if self.recipe is None:
             return None
-        if self.folds:
-            return replace(self.recipe, data=replace(self.recipe.data, folds=self.folds, fold=number))
-        return replace(self.recipe, seed=(self.recipe.seed + number) % 2**63)  # what torch takes
+        return replace(self.recipe, seed=(self.recipe.seed + seed) % 2**63)  # what torch takes
 
 
 @dataclass(frozen=True)
@@ -111,7 +105,6 @@ def shown(stages: Chain) -> dict[str, Any]:
             {
                 "name": stage.name,
                 **({"seeds": list(stage.seeds)} if stage.seeds else {}),
-                **({"folds": stage.folds} if stage.folds else {}),
                 **({"mean": dict(stage.shares) or True} if stage.mean or stage.shares else {}),
                 **_values(stage),
             }
@@ -199,7 +192,6 @@ def _visited(recipe: Recipe, of: Callable[[str, str], str]) -> Recipe:
             stream: replace(source, name=one(f"inputs.{stream}.name", source.name))
             for stream, source in recipe.inputs.items()
         },
-        data=replace(recipe.data, crossfit=many("data.crossfit", recipe.data.crossfit, not recipe.inputs)),
         objective=replace(objective, rewards=rewards),
         validation=replace(recipe.validation, judges=many("validation.judges", recipe.validation.judges)),
     )
@@ -207,7 +199,7 @@ def _visited(recipe: Recipe, of: Callable[[str, str], str]) -> Recipe:
 
 def may_be_other(place: str) -> bool:
     """Whether a field also takes names of what is no model of ours: encoders, files of weights, imported features."""
-    return place.startswith(("encoder.", "inputs.", "data.crossfit"))
+    return place.startswith(("encoder.", "inputs."))
 
 
 def _name(given: object, number: int, file: RecipeFile) -> str:
@@ -236,7 +228,7 @@ def _stage(name: str, given: dict[str, Any], file: RecipeFile, changes: Sequence
         return Stage(name, None, shares=_shares(mean))
     if type(mean) is not bool:
         raise UserError(f"mean must be true, or stages with their shares, not {files.type_of(mean)}.")
-    seeds, folds = _seeds(given.get("seeds", [])), _folds(given.get("folds", 0))
+    seeds = _seeds(given.get("seeds", []))
     recipe = _recipe(own, given.get("recipe"), file)
     for option, text in changes:
         if option == "init_from":
@@ -244,26 +236,18 @@ def _stage(name: str, given: dict[str, Any], file: RecipeFile, changes: Sequence
         recipe = recipe_values.changed(recipe, option, text)
     if seeds and "seed" in own:
         raise UserError("it has both seed and seeds.")
-    if folds and (seeds or recipe.data.fold or recipe.data.folds):
-        raise UserError("folds: its runs are those of the folds; it has seeds, data.fold or data.folds as well.")
     if mean and len(seeds) < 2:
         raise UserError("mean: true is the mean of its seeds; it needs two or more.")
     if mean and (recipe.retriever or not recipe.init_from):
         raise UserError("mean: there is only a mean of captioners that start from the same weights; give init_from.")
     check(recipe)
-    return Stage(name, recipe, seeds, mean, folds=folds)
+    return Stage(name, recipe, seeds, mean)
 
 
 def _recipe(own: dict[str, Any], name: object, file: RecipeFile) -> Recipe:
     recipe_values.filled(Recipe(), own)  # a wrong value is the stage's own fault
     content = file.content if name is None else merged(based(file.path, name, "recipe"), file.own)
     return recipe_values.filled(Recipe(), merged(content, own))
-
-
-def _folds(given: object) -> int:
-    if type(given) is not int or given == 1 or not 0 <= given <= _MOST:
-        raise UserError(f"folds must be a whole number from 2 to {_MOST}.")
-    return given
 
 
 def _seeds(given: object) -> tuple[int, ...]:
@@ -309,7 +293,7 @@ def _could_be_model(name: str) -> bool:
 
 
 def _job(model: str, other: Stage, stage: Stage, number: int | None) -> str:
-    """The job that makes what a stage's name stands for: its mean, its run, or its run with the same seed or fold."""
+    """The job that makes what a stage's name stands for: its mean, its run, or its run with the same seed."""
     source, runs = other.name, list(other.runs())
     if model != source or not runs:
         return model
@@ -317,11 +301,9 @@ def _job(model: str, other: Stage, stage: Stage, number: int | None) -> str:
         return f"{source}/mean"
     if len(runs) == 1:
         return runs[0]
-    if bool(stage.folds) == bool(other.folds) and number in other.runs().values():
+    if number in other.runs().values():
         return next(run for run, of_run in other.runs().items() if of_run == number)
-    kind = "folds" if other.folds else "seeds"
-    mean = "name a stage that is their mean" if other.folds else f"give {source} a mean"
     raise UserError(
-        f"stage {stage.name}: {source} has {len(runs)} {kind} and no mean; say which one ({runs[0]}), {mean}, "
-        f"or give {stage.name} the same {kind}."
+        f"stage {stage.name}: {source} has {len(runs)} seeds and no mean; say which one ({runs[0]}), give "
+        f"{source} a mean, or give {stage.name} the same seeds."
     )

@@ -105,7 +105,7 @@ def tagger_parts(
     if resume:
         tokenizer = WordTokenizer.load(out)
     else:
-        texts = (text for one in prepared.chosen for example in one.all_folds for text in example.captions)
+        texts = (text for one in prepared.chosen for example in one.training for text in example.captions)
         most = int(settings.get("words", 0) or TAGGERS[name].load()[1].words)
         tokenizer = frequent_words(texts, most, recipe.data.min_count)
     sizes = {"vocab_size": len(tokenizer), **models.stream_sizes(feature_sizes(prepared.encoders))}
