@@ -36,13 +36,6 @@ def test_workers_caption_as_many_photos_together_as_one_process_does(small_model
     assert cluster.sizes == [together, 6 - together]
 
 
-def test_workers_caption_by_as_many_views(small_model, photo_folder):
-    files, search = sorted(map(str, photo_folder.iterdir())), Search(1, views=3)
-    captioner = ray_workers.ClusterCaptioner(str(small_model), Here(), device="cpu")
-    here = captioning.load(small_model, device="cpu")
-    assert list(captioner.propose(files, search)) == list(here.propose(files, search))
-
-
 @pytest.mark.parametrize("together", [4, 5])
 def test_workers_look_at_as_many_photos_together_as_one_process_does(photo_folder, monkeypatch, together):
     monkeypatch.setattr(extracted, "BATCH", together)

@@ -1,4 +1,4 @@
-"""`caption` with n-best lists, constraints, diverse groups, ensembles and views."""
+"""`caption` with n-best lists, constraints, diverse groups and ensembles."""
 
 import csv
 import json
@@ -137,7 +137,7 @@ def test_a_beam_is_made_wide_enough_for_lists_and_groups():
 def test_other_settings_make_rows_anew_and_the_same_ones_do_not(caption, photo_folder, tmp_path):
     out, kinds = tmp_path / "o.jsonl", set()
     asked = [(), ("--n-best", 3), ("--min-words", 7), ("--no-repeat", 1), ("--n-best", 3, "--diverse", 3)]
-    asked += [("--n-best", 3, "--diverse", 3, "--diversity", 2), ("--views", 2), ("--views", 3)]
+    asked += [("--n-best", 3, "--diverse", 3, "--diversity", 2)]
     for settings in asked:
         _, _, err = caption(photo_folder / "0.png", *settings, "--out", out)
         assert "kept" not in err
@@ -151,8 +151,6 @@ def test_settings_as_ever_are_known_by_the_beam_alone():
     """Rows that earlier versions made have this in their key."""
     assert str(Search(beam=5)) == "beam=5"
     assert str(Search(n_best=2, no_repeat=3)) == "beam=3 n_best=2 no_repeat=3"
-    assert str(Search(views=1)) == "beam=3"
-    assert str(Search(views=2)) == "beam=3 views=2"
 
 
 @pytest.mark.parametrize(
@@ -165,10 +163,6 @@ def test_settings_as_ever_are_known_by_the_beam_alone():
         (("--min-words", 20), "captions have room for 19 words"),
         (("--min-words", 0), "must be a whole number above 0"),
         (("--n-best", "many"), "must be a whole number above 0"),
-        (("--views", 0), "argument --views: must be a whole number from 1 to 16, not '0'"),
-        (("--views", 17), "argument --views: must be a whole number from 1 to 16, not '17'"),
-        (("--views", "2.5"), "argument --views: must be a whole number from 1 to 16, not '2.5'"),
-        (("--views", "all"), "argument --views: must be a whole number from 1 to 16, not 'all'"),
     ],
 )
 def test_requests_that_contradict_themselves_are_one_sentence(caption, photo_folder, request_, sentence):
@@ -177,7 +171,7 @@ def test_requests_that_contradict_themselves_are_one_sentence(caption, photo_fol
     assert sentence in err
 
 
-@pytest.mark.parametrize("option", ["--n-best", "--min-words", "--no-repeat", "--diverse", "--views"])
+@pytest.mark.parametrize("option", ["--n-best", "--min-words", "--no-repeat", "--diverse"])
 def test_captions_made_elsewhere_are_as_they_are(tellapart, photo_folder, tmp_path, option):
     (tmp_path / "c.jsonl").write_text("")
     for source in (
@@ -225,51 +219,3 @@ def test_an_ensemble_is_evaluated_under_the_names_of_its_members(
     results = json.loads((tmp_path / "e" / "results.json").read_text())
     assert set(results["d"]) == {f"{small_model.name}+{other_model.name}", other_model.name}
     assert all("self R@1" in scores for scores in results["d"].values())
-
-
-# --- views ---
-
-
-def test_one_view_is_what_there_was_before(caption, photo_folder, tmp_path):
-    caption(photo_folder, "--out", tmp_path / "o.jsonl")
-    before = (tmp_path / "o.jsonl").read_bytes()
-    code, _, err = caption(photo_folder, "--views", 1, "--out", tmp_path / "o.jsonl")
-    assert code == 0
-    assert "6 captions" in err
-    assert "6 kept" in err
-    assert (tmp_path / "o.jsonl").read_bytes() == before
-
-
-def test_a_run_with_views_that_was_cut_short_goes_on(caption, photo_folder, tmp_path):
-    whole, cut = tmp_path / "whole.jsonl", tmp_path / "cut.jsonl"
-    caption(photo_folder, "--views", 3, "--out", whole)
-    cut.write_text("".join(whole.read_text().splitlines(keepends=True)[:4]))
-    code, _, err = caption(photo_folder, "--views", 3, "--out", cut)
-    assert code == 0
-    assert "4 kept" in err
-    assert [(row["file"], row["caption"], row["key"]) for row in rows_of(cut)] == [
-        (row["file"], row["caption"], row["key"]) for row in rows_of(whole)
-    ]
-
-
-def test_rows_and_lists_have_the_captions_of_all_views(caption, photo_folder, tmp_path, small_model):
-    code, _, _ = caption(photo_folder, "--views", 4, "--n-best", 3, "--out", tmp_path / "o.jsonl")
-    assert code == 0
-    captioner = load(small_model)
-    for row in rows_of(tmp_path / "o.jsonl"):
-        found = captioner.caption(row["file"], search=Search(n_best=3, views=4)).candidates
-        assert [one["caption"] for one in row["captions"]] == [one.text for one in found]
-        assert [one["logprob"] for one in row["captions"]] == pytest.approx([one.logp for one in found], abs=1e-4)
-
-
-@pytest.mark.parametrize("more", [(), ("--contrast", "words"), ("--diverse", 2), ("--context",)])
-def test_captions_are_chosen_among_those_of_all_views(caption, photo_folder, small_retriever, tmp_path, more):
-    request = (photo_folder, "--among", photo_folder, "--retriever", small_retriever, *more)
-    rows = {}
-    for count in (1, 2, 3):
-        code, _, err = caption(*request, "--views", count, "--out", tmp_path / "o.jsonl")
-        assert code == 0, err
-        assert "kept" not in err
-        rows[count] = rows_of(tmp_path / "o.jsonl")
-        assert all(len(row["look_alikes"]) == 5 for row in rows[count])
-    assert len({row["logprob"] for one in rows.values() for row in one}) > 6

@@ -123,12 +123,3 @@ def test_a_model_that_is_not_here_and_no_network_is_one_sentence(photo_folder):
     assert len(run.stderr.splitlines()) == 1
     assert "config.json of Salesforce/blip-x was wanted" in run.stderr
     assert "a local folder with the files of the model can be given instead" in run.stderr
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_views_are_refused_in_one_sentence(tellapart, folders, photo_folder, tmp_path, kind):
-    rows = tmp_path / "rows.jsonl"
-    code, out, err = tellapart("caption", photo_folder, "--model", folders[kind], "--views", "2", "--out", rows)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "has its own way to read photos and clips, and cannot be shown views of them." in err
-    assert not rows.exists()

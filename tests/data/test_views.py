@@ -10,8 +10,7 @@ from attacks import photos as made
 from capscore.errors import UserError
 from tellapart.data.examples import Example
 from tellapart.data.media import photos
-from tellapart.data.media.photos import Fit
-from tellapart.data.views import LEAST, view_of
+from tellapart.data.media.photos import LEAST_SIDE, Fit, view_of
 from tellapart.encoders.encoder import Encoder
 from tellapart.encoders.in_view import InView
 from tellapart.features.extracted import FeatureStore, extract
@@ -22,10 +21,10 @@ HASHES = [hashlib.sha256(bytes([i])).hexdigest() for i in range(200)]
 
 def test_views_lie_within_the_photo_and_show_most_of_it():
     for view in (view_of(sha256, number) for sha256 in HASHES for number in (1, 2)):
-        assert 0 <= view.left <= 1 - LEAST
-        assert 0 <= view.top <= 1 - LEAST
-        assert LEAST <= view.right - view.left <= 1
-        assert LEAST <= view.bottom - view.top <= 1
+        assert 0 <= view.left <= 1 - LEAST_SIDE
+        assert 0 <= view.top <= 1 - LEAST_SIDE
+        assert LEAST_SIDE <= view.right - view.left <= 1
+        assert LEAST_SIDE <= view.bottom - view.top <= 1
         assert max(view.right, view.bottom) <= 1
 
 

@@ -20,7 +20,6 @@ from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example
 from tellapart.data.stored import Stores
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.decoding.search import Search
 from tellapart.detectors import yolox
 from tellapart.detectors.detector import MOST, sure_ones
 from tellapart.detectors.regions import DetectedRegions, region_features, roi_align
@@ -297,8 +296,6 @@ def test_a_model_learns_from_detected_regions_and_captions_with_the_same_detecto
     assert capsys.readouterr().out.splitlines()[-4:] == [
         f"{p}\t{text}" for p, text in zip(photos, by_file, strict=True)
     ]
-    with pytest.raises(UserError, match=r"^--views: a detector's boxes are of whole photos; views of them have none"):
-        captioner.caption(photos, search=Search(views=2))
     digest = yolox.load(file).sha256[:12]
     with pytest.raises(UserError, match=rf"detector yolox \(sha256 {digest}\); give it: --detector FILE\.onnx\.$"):
         load_captioner(run, device="cpu")

@@ -1,14 +1,13 @@
 """Several captioners as one: at each word, the mean of their probabilities.
 
 They share the vocabulary and the features; each has a memory and a state of its own.  What they give out as logits is
-the log of the mean probability, which is normalised already.  One captioner that sees several views of a photo is such
-an ensemble too: each member has seen another view.
+the log of the mean probability, which is normalised already.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -41,15 +40,6 @@ class Ensemble:
 
     def forward(self, tokens: Tensor, memory: tuple[Any, ...], token_mask: Tensor | None = None) -> Tensor:
         return _log_of_mean([m.forward(tokens, own, token_mask) for m, own in zip(self.members, memory, strict=True)])
-
-
-def of_views(captioner: Captioner, views: Iterable[Inputs]) -> tuple[Captioner, Any]:
-    """Who speaks of photos that are seen in several views, and the memory of them; of one view, the captioner itself.
-
-    views  of the same photos, in the same order
-    """
-    memory = tuple(captioner.encode(inputs) for inputs in views)
-    return (captioner, memory[0]) if len(memory) == 1 else (Ensemble([captioner] * len(memory)), memory)
 
 
 def _log_of_mean(logits: Sequence[Tensor]) -> Tensor:

@@ -20,9 +20,7 @@ from capscore.stop_words import flaws
 from tellapart import models, numerics
 from tellapart.album import CLIPS, DEFAULT, EMBEDDED
 from tellapart.captioners import Captioner
-from tellapart.captioners.ensemble import of_views
 from tellapart.captioners.vision_language import Generates
-from tellapart.captioning import views
 from tellapart.captioning.rerank import Collection, PhotoVectors, RerankConfig, rerank, stacked
 from tellapart.captioning.visual_input import AttributeInput, LoadedPhoto, VisualInput, visual_input
 from tellapart.captioning.visual_input import Source as Source  # part of what `caption` takes
@@ -41,7 +39,7 @@ from tellapart.features.attributes import named
 from tellapart.features.extracted import read_item
 from tellapart.models import card as sharing
 from tellapart.models.retrievers import load as load_retriever
-from tellapart.parallel import AHEAD, batched, ordered_map
+from tellapart.parallel import batched, ordered_map
 from tellapart.retrievers import DEFAULT as RETRIEVER
 from tellapart.retrievers.embeddings import embed_photos
 from tellapart.retrievers.retriever import Retriever
@@ -191,7 +189,6 @@ class PhotoCaptioner:
         one = isinstance(photos, str | os.PathLike | Image.Image)
         sources: Iterable[Source] = [photos] if one else photos  # type: ignore[list-item, assignment]
         captions: Iterator[Caption]
-        views.require(self.visual_input, search.views)
         if among is None:
             proposed = self.propose(sources, search)
             captions = (likeliest(one, listed=search.n_best > 1) for one in proposed)
@@ -216,7 +213,7 @@ class PhotoCaptioner:
         self, sources: Iterable[Source], search: Search, *, samples: int = 0, temperature: float = 1.0
     ) -> Iterator[Proposed]:
         """Captions of each photo to choose from, in order: the beam's best; with samples, the whole beam too."""
-        for batch in self._batches(sources, search):
+        for batch in self._batches(sources):
             captions = {
                 captioner: iter(captioner._decode(good, search, samples, temperature))
                 for captioner, good in _by_captioner(batch)
@@ -248,7 +245,7 @@ class PhotoCaptioner:
         how: RerankConfig,
     ) -> Iterator[Proposed]:
         """One caption of each photo, contrasted at each word: the best without a flaw, if there is one."""
-        for batch in self._batches(sources, search):
+        for batch in self._batches(sources):
             by_photo = dict[str, list[Candidate]]()
             for captioner, read in _by_captioner(batch):
                 good = [photo for photo in read if photo.sha256 in seen]
@@ -307,13 +304,13 @@ class PhotoCaptioner:
         )
 
     def _shown(self, read: list[LoadedPhoto]) -> tuple[Captioner, Any]:
-        """The captioner of one view or several, and its memory of the photos."""
-        return of_views(self.model.captioner, views.inputs(self.visual_input, read))
+        """The captioner, and its memory of the photos."""
+        return self.model.captioner, self.model.captioner.encode(self.visual_input.inputs(read))
 
-    def _batches(self, sources: Iterable[Source], search: Search) -> Iterator[list[_Item]]:
-        """Items in order, read by threads before they are asked for: those with more views, fewer ahead."""
-        each = ((self._captioner_of(source), source, search.views) for source in sources)
-        return batched(ordered_map(_read, each, ahead=AHEAD // search.views), BATCH)
+    def _batches(self, sources: Iterable[Source]) -> Iterator[list[_Item]]:
+        """Items in order, read by threads before they are asked for."""
+        each = ((self._captioner_of(source), source) for source in sources)
+        return batched(ordered_map(_read, each), BATCH)
 
     @torch.inference_mode()
     def _decode(
@@ -397,11 +394,11 @@ class _Item:
     photo: LoadedPhoto | BadPhoto
 
 
-def _read(one: tuple[PhotoCaptioner, Source, int]) -> _Item:
-    captioner, source, count = one
+def _read(one: tuple[PhotoCaptioner, Source]) -> _Item:
+    captioner, source = one
     name = _name(source) if isinstance(source, Image.Image) else os.fspath(source)
     try:
-        return _Item(name, captioner, views.load(captioner.visual_input, source, count))
+        return _Item(name, captioner, captioner.visual_input.load(source))
     except BadPhoto as error:
         return _Item(name, captioner, error)
 

@@ -47,7 +47,6 @@ class LoadedPhoto:
 
     contents: tuple[Any, ...]  # of each stream: pixels (S, S, 3) to be encoded, or features (R, D), or both with boxes
     sha256: str  # of the photo
-    others: tuple[tuple[Any, ...], ...] = ()  # the contents of each further view (`captioning.views`)
 
 
 class VisualInput:

@@ -162,11 +162,7 @@ def _source(request: argparse.Namespace) -> CandidatesFile | Endpoint | PhotoCap
             kept=KeptAnswers(request.endpoint, notice),
             **_given(settings),
         )
-    from tellapart.captioning import views
-
-    captioner = _captioner(request)
-    views.require(captioner.visual_input, request.views or 1)
-    return captioner
+    return _captioner(request)
 
 
 def _captioner(request: argparse.Namespace) -> PhotoCaptioner:
@@ -230,7 +226,7 @@ def _chooser(
         return of_endpoint(source, collection, how, contrast, detector)
     searched = {"n_best": request.n_best, "min_words": request.min_words, "no_repeat": request.no_repeat}
     searched |= {"beam": request.beam, "groups": request.diverse, "diversity": request.diversity}
-    searched |= {"length_penalty": request.length_penalty, "views": request.views}
+    searched |= {"length_penalty": request.length_penalty}
     return of_captioner(
         source,
         Search(**_given(searched)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 from pathlib import Path
 
 from capscore.errors import UserError
@@ -11,7 +10,7 @@ from tellapart.captioning.ray_cluster import HELP, LOCAL
 from tellapart.commands.arguments import Parser, number, positive
 from tellapart.detectors import KINDS
 
-_DECODING = ("n_best", "min_words", "no_repeat", "length_penalty", "diverse", "diversity", "views")
+_DECODING = ("n_best", "min_words", "no_repeat", "length_penalty", "diverse", "diversity")
 
 
 def parser() -> Parser:
@@ -98,8 +97,6 @@ def parser() -> Parser:
 
 
 def _add_decoding(parser: Parser) -> None:
-    from tellapart.data.views import MOST
-
     decoding = parser.add_argument_group("decoding")
     decoding.add_argument("--beam", type=positive, default=3, help="width of the beam search; 1: greedy (default: 3)")
     decoding.add_argument(
@@ -121,13 +118,6 @@ def _add_decoding(parser: Parser) -> None:
     )
     decoding.add_argument(
         "--diversity", type=strength, metavar="S", help="penalty in log p for words of other groups (default: 0.5)"
-    )
-    decoding.add_argument(
-        "--views",
-        type=views,
-        metavar="N",
-        help="average word probabilities over N views of each photo: the whole, its mirror image, then crops; takes "
-        f"about N times as long (default: 1, the photo alone; at most {MOST})",
     )
 
 
@@ -252,14 +242,6 @@ def _add_server(parser: Parser) -> None:
 
 def strength(text: str) -> float:
     return number(text, 0, 1000)
-
-
-def views(text: str) -> int:
-    from tellapart.data.views import MOST
-
-    if not re.fullmatch(r"[0-9]{1,2}", text) or not 1 <= int(text) <= MOST:
-        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {MOST}, not {text!r}")
-    return int(text)
 
 
 def seconds(text: str) -> float:

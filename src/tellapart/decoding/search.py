@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from tellapart.data.views import MOST
-
 
 @dataclass(frozen=True)
 class Search:
@@ -25,11 +23,6 @@ class Search:
     length_penalty: float = 0.0  # 0 ranks captions by the sum of log p, 1 by perplexity
     groups: int = 1  # of a diverse beam search
     diversity: float = 0.5  # penalty for a word that an earlier group has at the same place, in log p
-    views: int = 1  # of a photo, over which word probabilities are averaged: the whole, its mirror image, then crops
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.views <= MOST:
-            raise ValueError(f"views must be from 1 to {MOST}, not {self.views}")
 
     @property
     def width(self) -> int:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from capscore.errors import UserError
-from tellapart.data.views import LEAST
+from tellapart.data.media.photos import LEAST_SIDE
 from tellapart.encoders import PhotoEncoder
 from tellapart.encoders.encoder import Features
 from tellapart.encoders.frames import FrameEncoder
@@ -37,7 +37,7 @@ class InView:
         self.config, self.weights_sha256 = encoder.config, encoder.weights_sha256
         self.regions, self.feature_size, self.pooled_size = encoder.regions, encoder.feature_size, encoder.pooled_size
         self.fit = replace(encoder.fit, view=number)
-        self.identity = encoder.identity | {"view": number, "view_least": LEAST}
+        self.identity = encoder.identity | {"view": number, "view_least": LEAST_SIDE}
 
     def __call__(self, pixels: NDArray[np.uint8] | Tensor) -> Features:
         return self._encoder(pixels)

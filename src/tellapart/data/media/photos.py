@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,6 @@ from tellapart.data.media.formats import FORMATS as FORMATS
 from tellapart.data.media.formats import PHOTO_SUFFIXES as PHOTO_SUFFIXES
 from tellapart.data.media.memory import Memory, give_back
 from tellapart.data.media.parts import file_of, part
-from tellapart.data.views import view_of
 from tellapart.errors import BadPhoto
 
 MAX_PIXELS = 178_956_970  # where Pillow itself warns of a decompression bomb; larger than any camera's photo
@@ -73,10 +73,32 @@ class Fit:
     crop: bool = False  # to its middle, which loses the ends of the long side; or else the whole of it is squeezed
     resample: Image.Resampling = Image.Resampling.BICUBIC
     exact: bool = False  # from all pixels of a JPEG, not from a fraction that is quicker to decode
-    view: int = 0  # which of its views (`views`) is squeezed; 0: the whole photo
+    view: int = 0  # which of its views (`view_of`) is squeezed; 0: the whole photo
 
 
 SQUEEZE = Fit()
+LEAST_SIDE = 0.7  # of each side that a view shows: with less, much of what the references name is not in it
+
+
+class View(NamedTuple):
+    """Where a view begins and ends, as shares of the photo's sides."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+    mirrored: bool
+
+
+def view_of(sha256: str, number: int) -> View:
+    """A part of the photo with these bytes, half of the time mirrored: always the same one.
+
+    Views reduce overfitting (`data.views`): a captioner that sees the same photos again and again knows them by heart.
+    """
+    draw = np.random.default_rng([int(sha256, 16), number])
+    width, height = draw.uniform(LEAST_SIDE, 1, 2)
+    left, top = draw.uniform(0, 1 - width), draw.uniform(0, 1 - height)
+    return View(left, top, left + width, top + height, bool(draw.random() < 0.5))
 
 
 def read(file: str | os.PathLike[str], size: int, fit: Fit = SQUEEZE) -> Photo:
