@@ -59,8 +59,8 @@ def captions(folder: Path) -> None:
 
 def read_captions(path: Path) -> None:
     from capscore import caption_files
-    from tellapart.captioning.candidates_file import CandidatesFile
-    from tellapart.captioning.rows import CaptionsFile
+    from tellapart.desk.candidates_file import CandidatesFile
+    from tellapart.desk.rows import CaptionsFile
 
     _all_of(
         lambda: caption_files.read(path),

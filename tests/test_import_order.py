@@ -22,7 +22,8 @@ ORDER = (
     "captioning",
     "training",
     "evaluation",
-    "adapting desk study",
+    "adapting",
+    "desk study",
     "commands __init__ __main__",
 )
 LEVEL = {name: level for level, line in enumerate(ORDER) for name in line.split()}

@@ -12,9 +12,9 @@ from PIL import Image
 
 from capscore import files
 from capscore.errors import UserError
-from tellapart.captioning import coco_results
-from tellapart.captioning.rows import CaptionsFile
 from tellapart.data.store import Store
+from tellapart.desk import coco_results
+from tellapart.desk.rows import CaptionsFile
 from tellapart.desk.serve.database import Photos
 from tellapart.desk.serve.job import REVIEWED
 from tellapart.desk.write import Captions, Writer

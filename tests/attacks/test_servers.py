@@ -11,7 +11,7 @@ import pytest
 
 from capscore.errors import UserError
 from support.chat_server import completion, endpoint, say_colour
-from tellapart.captioning.endpoint.client import Client
+from tellapart.desk.endpoint.client import Client
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_if_the_first_answer_is_such_a_wait_the_request_is_wrong(serve, coloured
 def test_a_wait_of_some_seconds_is_spoken_of(serve, coloured_photos, monkeypatch):
     """The wait itself is left out: the clock of the run goes on by itself."""
     clock = iter(range(0, 10**6, 40))
-    monkeypatch.setattr("tellapart.captioning.endpoint.run.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("tellapart.desk.endpoint.run.time.monotonic", lambda: next(clock))
     answers = iter([(429, b'{"error": "slow down"}', {"Retry-After": "30"})])
     messages = []
     server = serve(lambda request, colour: next(answers, None) or say_colour(request, colour))

@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 
-from tellapart.captioning import resume
-from tellapart.captioning.rows import CaptionsFile
 from tellapart.data.items import Input
+from tellapart.desk import resume
+from tellapart.desk.rows import CaptionsFile
 
 
 @pytest.fixture(autouse=True)
@@ -319,7 +319,7 @@ def test_a_photo_that_has_gone_bad_keeps_the_caption_that_it_had(among, photo_fo
 
 
 def test_two_runs_do_not_write_to_one_file(among, tmp_path):
-    from tellapart.captioning.rows import CaptionsFile
+    from tellapart.desk.rows import CaptionsFile
 
     out = tmp_path / "out.jsonl"
     with CaptionsFile(out).writing():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tellapart.captioning.endpoint import Endpoint
+from tellapart.desk.endpoint import Endpoint
 
 COLOURS = {
     "red": (220, 20, 20),

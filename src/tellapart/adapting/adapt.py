@@ -23,7 +23,6 @@ from capscore import files
 from capscore.errors import UserError
 from capscore.object_words import CLASSES
 from tellapart import models, plain_yaml, recipe_files, recipe_values
-from tellapart.adapting import feedback as feedback_files
 from tellapart.adapting import photos as photo_files
 from tellapart.adapting import verdict
 from tellapart.adapting.photos import HELD_OUT, TRAIN, Name, Photos
@@ -48,7 +47,7 @@ from tellapart.models.retrievers import load as load_retriever
 from tellapart.recipe import EncoderConfig, LoraConfig, Recipe
 from tellapart.retrievers import DEFAULT as RETRIEVER
 from tellapart.retrievers.retriever import Retriever
-from tellapart.rewards.preference import learn
+from tellapart.rewards.preference import LEAST, Decision, learn
 from tellapart.training import build, run_log
 from tellapart.training.checks import check
 from tellapart.training.data import choose, encoders_of, kinds_taken, split, views, with_features
@@ -117,7 +116,7 @@ def adapt(
     minutes: float = MINUTES,
     detector: Name | None = None,
     device: str = "auto",
-    feedback: Name | None = None,
+    feedback: Sequence[Decision] = (),
     overrides: Mapping[str, Any] | None = None,
 ) -> Adapted:
     """Fine-tune a captioner on photos without captions, and keep it only if the judge and the guards agree.
@@ -128,8 +127,8 @@ def adapt(
     judge      another retriever, which decides whether the model is kept
     minutes    for everything: features, training, the report
     detector   a YOLOX .onnx of COCO's classes, or a DETR; captions must not name more objects that it does not see
-    feedback   a captions file with reviews, or a study folder: what people prefer is rewarded too, if their decisions
-               about some photos predict those about others
+    feedback   decisions of people about captions (`tellapart.desk.feedback.read` has those of a captions file or a
+               study): what they prefer is rewarded too, if decisions about some photos predict those about others
     overrides  fields of the recipe discritune/adapt
 
     Example:
@@ -161,14 +160,16 @@ class _Adapting:
         retrievers: Sequence[str],
         detector: Name | None,
         device: str,
-        feedback: Name | None,
+        feedback: Sequence[Decision],
         overrides: Mapping[str, Any] | None,
     ):
         began = time.monotonic()
         self.out, self.work, self.minutes, self.deadline = out, out / "work", minutes, began + 60 * minutes
         self.detector_file = os.fspath(detector) if detector else ""
         self.overrides, self.rewards_by = dict(overrides or {}), retrievers[0]
-        self.decisions = feedback_files.read(Path(feedback)) if feedback else []
+        self.decisions = list(feedback)
+        if 0 < len(self.decisions) < LEAST:
+            raise UserError(f"feedback: these are {len(self.decisions)} decisions; {LEAST} are needed.")
         self.preference = learn(self.decisions) if self.decisions else None
         self.retrievers = [load_retriever(name, device=device) for name in retrievers]
         _require_two(*self.retrievers)

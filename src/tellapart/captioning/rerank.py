@@ -21,9 +21,11 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -32,9 +34,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from capscore import files
 from capscore.errors import UserError
 from capscore.stop_words import flaws
-from tellapart.captioning import resume
 from tellapart.captioning.kinds import COPIES_ABOVE, Bursts, Chosen, copied, with_difference
 from tellapart.data.captions import Candidate, Caption, Proposed
 from tellapart.data.tokenizers import Tokenizer, split_words
@@ -45,7 +47,7 @@ from tellapart.retrievers.embeddings import Embedded, embed_photos
 from tellapart.retrievers.retriever import Retriever
 
 if TYPE_CHECKING:
-    from tellapart.captioning.context import Context
+    from tellapart.desk.context import Context
 
 _BATCH = 16  # photos whose candidates are embedded together
 _PLACES = 65536  # photos of a collection that they are compared with at once
@@ -157,8 +159,8 @@ class Collection:
 
     def remember(self, captions: Mapping[str, str]) -> None:
         """Captions that photos have already, by file."""
-        named = dict(zip(resume.places(list(captions)), captions.values(), strict=True))
-        here = enumerate(resume.places(self.photos.files))
+        named = dict(zip(places(list(captions)), captions.values(), strict=True))
+        here = enumerate(places(self.photos.files))
         self._earlier = {number: named[name] for number, name in here if named.get(name)}
 
     def captions_so_far(self) -> Chosen:
@@ -241,6 +243,21 @@ class Collection:
     def only(self, places: Sequence[int]) -> Collection:
         """A part of the collection."""
         return Collection(self.retriever, part_of(self.photos, places))
+
+
+def places(names: Sequence[str]) -> list[str]:
+    """Where each file is, however it is named: its folder without links and "..", and its name there."""
+    folders: dict[str, str] = {}
+    found = []
+    for name in names:
+        folder, last = os.path.split(name)
+        if "\0" in name or last in ("", ".", ".."):
+            found.append(name)
+            continue
+        if folder not in folders:
+            folders[folder] = str(files.real(Path(folder)))
+        found.append(os.path.join(folders[folder], last))  # noqa: PTH118 - strings, of many thousand photos
+    return found
 
 
 def part_of(photos: Embedded, places: Sequence[int]) -> Embedded:

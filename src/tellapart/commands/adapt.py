@@ -68,6 +68,7 @@ def main(arguments: list[str]) -> int:
 
     from tellapart.adapting import verdict
     from tellapart.adapting.adapt import REPORT, adapt
+    from tellapart.desk import feedback
     from tellapart.evaluation import table
 
     adapted = adapt(
@@ -78,7 +79,7 @@ def main(arguments: list[str]) -> int:
         minutes=request.minutes,
         detector=request.detector,
         device=request.device,
-        feedback=request.feedback,
+        feedback=feedback.read(Path(request.feedback)) if request.feedback else (),
     )
     if adapted.evaluation is None:
         print_message(f"{request.out}: this was done before.")

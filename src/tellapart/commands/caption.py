@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 from capscore.errors import UserError
 from capscore.printable import print_message, print_row
 from capscore.progress import notice
-from tellapart.captioning.languages import tag_of
 from tellapart.captioning.ray_cluster import Cluster
 from tellapart.commands.caption_options import check, parser
 from tellapart.data.unusable import Unusable
+from tellapart.desk.languages import tag_of
 
 if TYPE_CHECKING:
-    from tellapart.captioning.candidates_file import CandidatesFile
     from tellapart.captioning.captioner import PhotoCaptioner
-    from tellapart.captioning.contrast_prompt import ContrastConfig
-    from tellapart.captioning.endpoint import Endpoint
     from tellapart.captioning.rerank import Collection
-    from tellapart.captioning.rows import CaptionsFile
-    from tellapart.captioning.sources import CaptionSource
     from tellapart.data.captions import Caption
     from tellapart.data.items import Input
+    from tellapart.desk.candidates_file import CandidatesFile
+    from tellapart.desk.contrast_prompt import ContrastConfig
+    from tellapart.desk.endpoint import Endpoint
+    from tellapart.desk.rows import CaptionsFile
+    from tellapart.desk.sources import CaptionSource
     from tellapart.detectors.detector import Detector
     from tellapart.retrievers.retriever import Retriever
 
@@ -38,13 +38,13 @@ def main(arguments: list[str]) -> int:
     if request.language and not tag_of(request.language):
         print_message(f"--language {request.language}: rows will not say it, for its tag (such as de) is not known.")
 
-    from tellapart.captioning import coco_results
-    from tellapart.captioning.candidates_file import CandidatesFile
-    from tellapart.captioning.rows import CaptionsFile
-    from tellapart.captioning.segments import segmented, widened
-    from tellapart.captioning.subtitles import SUFFIXES
-    from tellapart.captioning.writing import write
     from tellapart.data.items import gather
+    from tellapart.desk import coco_results
+    from tellapart.desk.candidates_file import CandidatesFile
+    from tellapart.desk.rows import CaptionsFile
+    from tellapart.desk.segments import segmented, widened
+    from tellapart.desk.subtitles import SUFFIXES
+    from tellapart.desk.writing import write
 
     titles = request.out if request.out and request.out.suffix in SUFFIXES else None
     results = request.out if request.out and request.out.suffix == coco_results.SUFFIX else None
@@ -80,8 +80,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _watch(request: argparse.Namespace, source: CandidatesFile | Endpoint | PhotoCaptioner, out: CaptionsFile) -> int:
-    from tellapart.captioning.watch import INTERVAL, Arrivals, in_folders, watch
-    from tellapart.captioning.writing import write
+    from tellapart.desk.watch import INTERVAL, Arrivals, in_folders, watch
+    from tellapart.desk.writing import write
 
     arrivals = Arrivals(in_folders(request.paths))
     retriever = _retriever(request)
@@ -122,7 +122,7 @@ def _collection(
 
     found, problems = gather(request.among, request.split)
     if request.segments:
-        from tellapart.captioning.segments import segmented
+        from tellapart.desk.segments import segmented
 
         found = segmented(found, request.segments)
     names = [one.file for one in found if one.file not in unfinished]
@@ -138,13 +138,13 @@ def _collection(
 def _source(request: argparse.Namespace) -> CandidatesFile | Endpoint | PhotoCaptioner:
     """Where captions come from."""
     if request.candidates:
-        from tellapart.captioning.candidates_file import CandidatesFile
+        from tellapart.desk.candidates_file import CandidatesFile
 
         return CandidatesFile(request.candidates)
     if request.endpoint:
-        from tellapart.captioning.endpoint import Endpoint
-        from tellapart.captioning.endpoint.kept import KeptAnswers
-        from tellapart.captioning.styles import PROMPTS, in_language
+        from tellapart.desk.endpoint import Endpoint
+        from tellapart.desk.endpoint.kept import KeptAnswers
+        from tellapart.desk.styles import PROMPTS, in_language
 
         prompt = PROMPTS[request.style or "caption"] if request.prompt is None else request.prompt
         if request.language and not request.among:  # captions that are chosen by a retriever are translated afterwards
@@ -194,8 +194,8 @@ def _api_key(variable: str | None) -> str:
 def _speaker(
     request: argparse.Namespace, source: CandidatesFile | Endpoint | PhotoCaptioner, collection: Collection | None
 ) -> CaptionSource:
-    from tellapart.captioning.endpoint import Endpoint
-    from tellapart.captioning.styles import styled, translated
+    from tellapart.desk.endpoint import Endpoint
+    from tellapart.desk.styles import styled, translated
 
     speaker = _chooser(request, source, collection)
     if request.language and collection is not None and isinstance(source, Endpoint):
@@ -208,13 +208,13 @@ def _speaker(
 def _chooser(
     request: argparse.Namespace, source: CandidatesFile | Endpoint | PhotoCaptioner, collection: Collection | None
 ) -> CaptionSource:
-    from tellapart.captioning.candidates_file import CandidatesFile
-    from tellapart.captioning.context import Context
-    from tellapart.captioning.endpoint import Endpoint
     from tellapart.captioning.rerank import RerankConfig
-    from tellapart.captioning.sources import of_candidates, of_captioner, of_endpoint
-    from tellapart.captioning.styles import PROMPTS
     from tellapart.decoding.search import Search
+    from tellapart.desk.candidates_file import CandidatesFile
+    from tellapart.desk.context import Context
+    from tellapart.desk.endpoint import Endpoint
+    from tellapart.desk.sources import of_candidates, of_captioner, of_endpoint
+    from tellapart.desk.styles import PROMPTS
 
     chosen = {"k": request.k, "strength": request.strength, "contrast": request.contrast}
     chosen |= {"fluency": request.fluency, "bursts": request.bursts}
@@ -244,8 +244,8 @@ def _contrast(request: argparse.Namespace) -> tuple[ContrastConfig | None, Detec
     if request.contrast != "prompt" and (request.contrast or not request.endpoint):
         return None, None
     from capscore.object_words import CLASSES
-    from tellapart.captioning.contrast_prompt import ContrastConfig
-    from tellapart.captioning.styles import CONTRAST_PROMPTS
+    from tellapart.desk.contrast_prompt import ContrastConfig
+    from tellapart.desk.styles import CONTRAST_PROMPTS
     from tellapart.detectors.loading import load
 
     usual = CONTRAST_PROMPTS[request.style or "caption"]
@@ -263,9 +263,9 @@ def _given(settings: dict[str, Any]) -> dict[str, Any]:
 def _subtitle(request: argparse.Namespace, source_of_captions: CaptionSource, inputs: list[Input]) -> int:
     """Subtitles in a file.  Returns how many segments failed."""
     from capscore.progress import Progress
-    from tellapart.captioning.segments import cues
-    from tellapart.captioning.subtitles import Reading, write
     from tellapart.data.media import clips
+    from tellapart.desk.segments import cues
+    from tellapart.desk.subtitles import Reading, write
 
     captions = []
     with Progress("captions", len(inputs), unit=clips.unit(one.file for one in inputs)) as bar:

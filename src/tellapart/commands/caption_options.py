@@ -173,7 +173,7 @@ def _add_context(parser: Parser) -> None:
 
 
 def _add_clips(parser: Parser) -> None:
-    from tellapart.captioning.subtitles import Reading
+    from tellapart.desk.subtitles import Reading
 
     clips = parser.add_argument_group(
         "clips",
@@ -198,7 +198,7 @@ def _add_clips(parser: Parser) -> None:
 
 
 def _add_server(parser: Parser) -> None:
-    from tellapart.captioning.endpoint import LONGEST_SIDE, MAX_TOKENS
+    from tellapart.desk.endpoint import LONGEST_SIDE, MAX_TOKENS
 
     server = parser.add_argument_group(
         "captions from a server with the OpenAI API",

@@ -22,11 +22,11 @@ import torch
 from capscore import files
 from capscore.errors import UserError
 from tellapart.captioning.captioner import PhotoCaptioner
-from tellapart.captioning.chatter import caption_in
 from tellapart.captioning.rerank import Collection, PhotoVectors, RerankConfig, part_of, rerank
 from tellapart.data.captions import Proposed
 from tellapart.decoding.search import Search
 from tellapart.desk import alt_texts, graphics, templates
+from tellapart.desk.chatter import caption_in
 from tellapart.desk.lint import caption_words, faults, shared_captions
 from tellapart.desk.pages import (
     HTML_SUFFIXES,

@@ -14,8 +14,8 @@ from functools import lru_cache
 from itertools import groupby
 from pathlib import PurePath
 
-from tellapart.captioning.chatter import LONGEST_ALT, has_chatter, has_opening, is_refusal
 from tellapart.data.examples import clean
+from tellapart.desk.chatter import LONGEST_ALT, has_chatter, has_opening, is_refusal
 
 LONGEST = LONGEST_ALT
 RUN = 3  # pictures in a row with one caption, and words in a row that are the same

@@ -17,18 +17,17 @@ from typing import Literal
 
 from capscore import files
 from capscore.errors import UserError
-from tellapart.captioning import resume
-from tellapart.captioning.chatter import one_line
-from tellapart.captioning.rows import KEY, CaptionsFile, Row
 from tellapart.data.media import clips
 from tellapart.data.media.formats import RAW_SUFFIXES
 from tellapart.data.media.identity import identify
 from tellapart.data.media.photos import PHOTO_SUFFIXES
 from tellapart.data.media.photos import read_bytes as read_photo
-from tellapart.desk import in_file, reading, xmp
+from tellapart.desk import in_file, reading, resume, xmp
+from tellapart.desk.chatter import one_line
 from tellapart.desk.edits import Edit
 from tellapart.desk.journal import Journal
 from tellapart.desk.packet import MOST_BYTES, BadPacket
+from tellapart.desk.rows import KEY, CaptionsFile, Row
 from tellapart.errors import BadPhoto, unexpected
 
 Kind = Literal["xmp", "txt", "in-file"]

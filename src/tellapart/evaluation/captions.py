@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from capscore import caption_files
+from capscore import caption_files, files
+from capscore.broken_lines import json_rows
+from capscore.errors import UserError
+from capscore.progress import Progress
 from tellapart.captioning.captioner import PhotoCaptioner, load
-from tellapart.captioning.rerank import RerankConfig
-from tellapart.captioning.rows import CaptionsFile
-from tellapart.captioning.sources import of_captioner
-from tellapart.captioning.writing import write
-from tellapart.data.items import Input
+from tellapart.data.examples import Example
+from tellapart.data.media import clips
+from tellapart.data.unusable import Unusable
 from tellapart.decoding.search import Search
 from tellapart.decoding.word_regions import needed
 from tellapart.errors import BadPhoto
@@ -24,8 +28,10 @@ from tellapart.evaluation.models import Model, ModelCaptions, Split
 from tellapart.evaluation.pages.attention import Picture, draw
 from tellapart.evaluation.pages.cards import WordRegions
 from tellapart.evaluation.trec import file_name
+from tellapart.parallel import batched
 
 _BEAM = 3
+_SAVED_TOGETHER = 16  # captions; a kill loses at most so many
 _HIGHEST_LEVEL = 9  # of what the most needed word needs most
 
 
@@ -64,11 +70,8 @@ class Captioners:
             return rows.by_people(model, split)
         if model.kind == "file":
             return rows.from_file(model, split)
-        self._folder.mkdir(parents=True, exist_ok=True)
-        file = CaptionsFile(self._folder / f"{file_name(split.name)}.{file_name(model.name)}.jsonl")
-        inputs = {str(photo.file): Input(str(photo.file), photo.id) for photo in split.photos}
-        write(of_captioner(self.load(model), Search(_BEAM), None, RerankConfig()), list(inputs.values()), file)
-        texts = {row["file"]: row["caption"] for row in file.rows if "caption" in row}
+        file = self._folder / f"{file_name(split.name)}.{file_name(model.name)}.jsonl"
+        texts = kept_or_made(self.load(model), Search(_BEAM), split.photos, file)
         photos = enumerate(split.photos)
         return rows.ModelCaptions(
             model, {row: [texts[str(photo.file)]] for row, photo in photos if str(photo.file) in texts}
@@ -90,6 +93,60 @@ class Captioners:
                 if (png := draw(self._loaded[name], file, text, word)) is not None:
                     drawn.append(Picture(name, file.name, text, png))
         return drawn
+
+
+def kept_or_made(captioner: PhotoCaptioner, search: Search, photos: Sequence[Example], file: Path) -> dict[str, str]:
+    """The caption of each photo by its file; those that a run with the same model, settings and photos kept are used.
+
+    file  JSON lines, to which rows are added as they are made: a run that was stopped continues
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    ids = {str(photo.file): photo.id for photo in photos}
+    wanted = {name: _key(captioner, search, name) for name in ids}
+    with files.held_file(file, "another process writes to this file.") as held:
+        kept = {row["file"]: row for row in read_kept(file) if row.get("key") == wanted.get(row["file"])}
+        held.replace(b"".join(map(_line, kept.values())))
+        todo = [name for name in wanted if name not in kept]
+        with Progress("captions", len(wanted), unit=clips.unit(wanted), done=len(kept)) as bar:
+            failed = Unusable(bar.message)
+            for batch in batched(captioner.caption(todo, search=search), _SAVED_TOGETHER):
+                made = [one.row() | {"id": ids[one.file], "key": wanted[one.file]} for one in batch if not one.error]
+                files.append(file, b"".join(map(_line, made)))
+                kept |= {row["file"]: row for row in made}
+                for one in batch:
+                    if one.error:
+                        failed.add(one.file, one.error)
+                bar.advance(len(batch))
+            failed.rest()
+    return {name: row["caption"] for name, row in kept.items()}
+
+
+def read_kept(file: Path) -> list[dict[str, Any]]:
+    """The rows that `kept_or_made` wrote; a last line that a kill cut off is left out."""
+    if not files.is_file(file):
+        return []
+    rows, broken = json_rows(files.read_bytes(file).split(b"\n"), _checked)
+    if broken and broken[0].number <= len(rows):
+        raise UserError(f"{file}: {broken[0]}.")
+    return rows
+
+
+def _checked(row: object) -> dict[str, Any]:
+    if not isinstance(row, dict) or not isinstance(row.get("file"), str) or not isinstance(row.get("caption"), str):
+        raise ValueError('must have a "file" and a "caption"')
+    return row
+
+
+def _line(row: Mapping[str, Any]) -> bytes:
+    return (json.dumps(row) + "\n").encode("ascii")
+
+
+def _key(captioner: PhotoCaptioner, search: Search, name: str) -> str:
+    try:
+        sha256 = clips.sha256(name)
+    except BadPhoto:  # with imported features the photo need not be there
+        sha256 = ""
+    return hashlib.sha256(f"{captioner.identity} {search} {sha256}".encode()).hexdigest()
 
 
 def _word_regions(captioner: PhotoCaptioner, file: Path, caption: str) -> WordRegions | None:

@@ -10,7 +10,7 @@ from typing import Any
 from capscore import files
 from capscore.errors import UserError
 from capscore.printable import printable
-from tellapart.captioning.rows import CaptionsFile
+from tellapart.evaluation.captions import read_kept
 from tellapart.evaluation.training_runs import Curves, Run, in_units
 from tellapart.evaluation.trec import file_name
 from tellapart.metrics import descriptions
@@ -150,10 +150,7 @@ def evaluated(run: Run, data: str, evaluations: Sequence[Evaluation]) -> dict[st
     for evaluation in evaluations:
         if (model := evaluation.models.get(data, {}).get(run.name)) is not None:
             file = evaluation.folder / "captions" / f"{file_name(data)}.{file_name(model)}.jsonl"
-            captions = CaptionsFile(file, option="")
-            if captions.problems:
-                raise UserError(f"{captions.problems[0]}.")
-            return {row["file"]: row["caption"] for row in captions.rows if "caption" in row}
+            return {row["file"]: row["caption"] for row in read_kept(file)}
     return {}
 
 

@@ -20,9 +20,9 @@ from capscore.measures import MEASURES
 from capscore.scoring import compare
 from capscore.stop_words import STOP_WORDS
 from tellapart import web
-from tellapart.captioning.chatter import one_line
 from tellapart.data.media.thumbnails import webp
 from tellapart.data.tokenizers import split_words
+from tellapart.desk.chatter import one_line
 from tellapart.desk.lint import RULES
 from tellapart.desk.serve import documents, job
 from tellapart.desk.serve.database import FILTERS, Changed, Photo, Photos

@@ -47,11 +47,11 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
 
 from capscore.errors import UserError
-from tellapart.captioning.resume import is_approved, is_by_hand
-from tellapart.captioning.review import reviewed
-from tellapart.captioning.rows import KEY, Review, Row
 from tellapart.databases import Database
 from tellapart.desk.lint import caption_words, faults
+from tellapart.desk.resume import is_approved, is_by_hand
+from tellapart.desk.review import reviewed
+from tellapart.desk.rows import KEY, Review, Row
 
 NAME = "tellapart.db"  # in the folder of the photos
 _TRIES = 5  # to add rows, while another captioner adds the same

@@ -21,15 +21,15 @@ from capscore.progress import watching
 from tellapart.album import DEFAULT
 from tellapart.captioning import captioner as captioning
 from tellapart.captioning.rerank import Collection, PhotoVectors, RerankConfig, rerank
-from tellapart.captioning.rows import CaptionsFile, Row
-from tellapart.captioning.sources import of_captioner
-from tellapart.captioning.writing import write as write_rows
 from tellapart.data.captions import Caption
 from tellapart.data.items import Input, gather
 from tellapart.decoding.search import Search
 from tellapart.desk.journal import Journal
+from tellapart.desk.rows import CaptionsFile, Row
 from tellapart.desk.serve.database import FolderRows, Photos, below, with_names
+from tellapart.desk.sources import of_captioner
 from tellapart.desk.write import Captions, Kind, Writer
+from tellapart.desk.writing import write as write_rows
 from tellapart.errors import BadPhoto, fault
 from tellapart.features.extracted import read_item
 from tellapart.models.retrievers import load as load_retriever

@@ -1,0 +1,393 @@
+"""What goes wrong with a photo is its error, and the rest goes on; what would with all is one sentence."""
+
+import json
+import socket
+import threading
+import time
+from contextlib import suppress
+
+import pytest
+
+from capscore.errors import UserError
+from support.chat_server import Server, completion, endpoint, first_captions, say_colour
+from tellapart.desk.endpoint import Endpoint
+
+
+def test_photos_that_cannot_be_read_are_named_and_the_rest_goes_on(serve, coloured_photos, tmp_path):
+    (tmp_path / "broken.jpg").write_bytes(b"\xff\xd8\xff")
+    files = [
+        str(tmp_path / "missing.jpg"),
+        coloured_photos["red"],
+        str(tmp_path / "broken.jpg"),
+        coloured_photos["blue"],
+    ]
+    server = serve()
+    missing, red, broken, blue = endpoint(server).candidates_of(files)
+    assert missing.error == "there is no such file"
+    assert broken.error.startswith("is ")
+    assert (missing.captions, broken.captions) == ([], [])
+    assert first_captions([red, blue]) == ["a red photo, seed 0, number 0", "a blue photo, seed 0, number 0"]
+    assert len(server.requests) == 2
+
+
+def fails_first(times, answer):
+    """A behaviour that goes wrong with the first requests for a photo."""
+    seen = {}
+
+    def behave(request, colour):
+        seen[colour] = seen.get(colour, 0) + 1
+        return answer if seen[colour] <= times else say_colour(request, colour)
+
+    return behave
+
+
+TRANSIENT = [
+    (500, b"oops", {}),
+    (503, b'{"error": {"message": "Loading model"}}', {}),
+    (429, b"", {"Retry-After": "nonsense"}),
+    (429, b"", {"Retry-After": "Sun, 06 Nov 1994 08:49:37 GMT"}),
+    b"",  # hangs up without a word
+    b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{",  # hangs up in the middle
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{",
+]
+
+
+@pytest.mark.parametrize("answer", TRANSIENT)
+def test_what_may_pass_is_tried_again(serve, coloured_photos, answer):
+    server = serve(fails_first(2, answer))
+    spoken = list(endpoint(server, retries=2).candidates_of([coloured_photos["red"], coloured_photos["blue"]]))
+    assert first_captions(spoken) == ["a red photo, seed 0, number 0", "a blue photo, seed 0, number 0"]
+    assert len(server.requests) == 6
+
+
+def test_what_does_not_pass_is_the_photos_error(serve, coloured_photos):
+    server = serve(lambda request, colour: TRANSIENT[0] if colour == "red" else say_colour(request, colour))
+    blue, red, green = endpoint(server, retries=2).candidates_of(
+        [coloured_photos["blue"], coloured_photos["red"], coloured_photos["green"]]
+    )
+    assert red.error == "the server answers 500 (oops)"
+    assert len(server.requests) == 1 + 3 + 1
+    assert (blue.error, green.error) == ("", "")
+
+
+def test_the_server_may_say_how_long_to_wait(serve, coloured_photos):
+    server = serve(fails_first(1, (429, b"", {"Retry-After": "1"})))
+    began = time.monotonic()
+    (row,) = endpoint(server, retries=1).candidates_of([coloured_photos["red"]])
+    assert row.error == ""
+    assert time.monotonic() - began >= 1.0
+
+
+def test_a_model_that_is_still_loading_is_waited_for_with_one_message(serve, coloured_photos):
+    """llama.cpp's words; other servers' are in the tests of the client's patterns below."""
+    loading = (503, b'{"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}}', {})
+    messages = []
+    server = serve(fails_first(6, loading))
+    (row,) = endpoint(server, retries=0, max_requests=1, notify=messages.append).candidates_of([coloured_photos["red"]])
+    assert row.captions == ["a red photo, seed 0, number 0"]
+    assert len(server.requests) == 7
+    waiting, summary = messages
+    assert waiting == (
+        f"{server.url}: the server answers 503 (Loading model); waiting for the model, 10 minutes at most"
+    )
+    assert summary.startswith(f"{server.url}: 1 request ")  # nothing was done for the others
+
+
+@pytest.mark.parametrize("message", ["Loading model", "Model x is currently loading", "server is starting up"])
+def test_a_model_that_never_loads_is_one_sentence(serve, coloured_photos, message):
+    server = serve(lambda *_: (503, json.dumps({"error": message}).encode(), {}))
+    with pytest.raises(UserError, match=rf"the server answers 503 \({message}\), for 0\.\d+ s now\.$"):
+        list(endpoint(server, longest_loading=0.2).candidates_of(coloured_photos.values()))
+    assert len(server.requests) > 2
+
+
+@pytest.mark.parametrize("message", ["no slot available", "under heavy load"])
+def test_a_server_that_is_busy_is_not_one_that_loads(serve, coloured_photos, message):
+    server = serve(lambda *_: (503, json.dumps({"error": message}).encode(), {}))
+    (row,) = endpoint(server, retries=1).candidates_of([coloured_photos["red"]])
+    assert row.error == f"the server answers 503 ({message})"
+    assert len(server.requests) == 2
+
+
+def test_what_is_late_twice_is_not_asked_again_and_the_next_photo_once(serve, coloured_photos):
+    enough = threading.Event()
+    server = serve(lambda *_: (enough.wait(5), ["late"])[1])
+    rows = list(endpoint(server, timeout=0.1, retries=3, at_once=1).candidates_of(list(coloured_photos.values())[:2]))
+    enough.set()
+    assert {row.error for row in rows} == {"the server took longer than 0.1 s; --timeout gives it more"}
+    assert len(server.requests) == 2 + 1
+
+
+def test_waits_grow(serve, coloured_photos):
+    server = serve(fails_first(3, (500, b"", {})))
+    began = time.monotonic()
+    list(endpoint(server, retries=3, back_off=0.05).candidates_of([coloured_photos["red"]]))
+    assert time.monotonic() - began >= 0.05 + 0.1 + 0.2
+
+
+def test_a_server_that_is_too_slow_is_the_photos_error(serve, coloured_photos):
+    enough = threading.Event()
+
+    def behave(request, colour):
+        if colour == "red":
+            asked.append(colour)
+            enough.wait(10)
+        return say_colour(request, colour)
+
+    asked = []
+    red, blue = endpoint(serve(behave), timeout=0.4, retries=1).candidates_of(
+        [coloured_photos["red"], coloured_photos["blue"]]
+    )
+    enough.set()
+    assert red.error == "the server took longer than 0.4 s; --timeout gives it more"
+    assert blue.error == ""
+    assert len(asked) == 2
+
+
+def test_a_server_that_drips_does_not_stretch_the_time(coloured_photos):
+    """A byte now and then: a socket's own time limit would never be met."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def drip():
+            with suppress(OSError):
+                connection, _ = listener.accept()
+                with connection:
+                    for byte in b"HTTP/1.1 200 OK\r\nX: " + b"y" * 500:
+                        connection.send(bytes([byte]))
+                        time.sleep(0.02)
+
+        threading.Thread(target=drip, daemon=True).start()
+        began = time.monotonic()
+        (row,) = endpoint(f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=0.3).candidates_of(
+            [coloured_photos["red"]]
+        )
+        assert row.error == "the server took longer than 0.3 s; --timeout gives it more"
+        assert time.monotonic() - began < 3
+
+
+CUT = "the answer was cut after 2048 tokens{}, before a caption was complete; --max-tokens allows more"
+THINKING = CUT.format(", while the model was still thinking")
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (completion([""], finish_reason="length"), CUT.format("")),
+        (completion(["A dog on a"], finish_reason="length"), CUT.format("")),
+        (completion(["<think>I see a dog. It"], finish_reason="length"), THINKING),
+        (completion([None], message={"reasoning_content": "I see"}, finish_reason="length"), THINKING),
+        (completion([""], message={"reasoning": "I see"}, finish_reason="length"), THINKING),
+        (completion([""], finish_reason="content_filter"), "the server's content filter held the answer back"),
+        (
+            completion(["I'm sorry, but I can't help with identifying people in images."]),
+            "the model refused to caption it (\"I'm sorry, but I can't help with identifying people in images.\")",
+        ),
+        (completion([None], message={"refusal": "No\x1b[2J."}), 'the model refused to caption it ("No.")'),
+    ],
+)
+def test_an_answer_without_a_caption_says_why(serve, coloured_photos, body, reason):
+    server = serve(lambda request, colour: (200, body, {}) if colour == "red" else say_colour(request, colour))
+    red, blue = endpoint(server, retries=3).candidates_of([coloured_photos["red"], coloured_photos["blue"]])
+    assert (red.captions, red.error) == ([], reason)
+    assert blue.error == ""
+    assert len(server.requests) == 2  # it would be the same again
+
+
+@pytest.mark.parametrize(
+    ("text", "caption"),
+    [
+        ("A dog on a sofa. It has a red", "A dog on a sofa."),
+        ("A dog on a sofa.", "A dog on a sofa."),
+        ("A dog on a sofa\n\nLet me know if you", "A dog on a sofa"),
+        ("A dog on a sofa #dog #ani", "A dog on a sofa"),
+    ],
+)
+def test_a_caption_that_was_complete_when_the_answer_was_cut_is_kept(serve, coloured_photos, text, caption):
+    server = serve(lambda *_: (200, completion([text], finish_reason="length"), {}))
+    assert first_captions(endpoint(server).candidates_of([coloured_photos["red"]])) == [caption]
+
+
+def test_a_refusal_among_captions_is_passed_over(serve, coloured_photos):
+    server = serve(lambda request, colour: ["I'm sorry, but I can't help with that.", "a dog"][: request.get("n", 1)])
+    (row,) = endpoint(server, candidates=3).candidates_of([coloured_photos["red"]])
+    assert (row.captions, row.error) == (["a dog"], "")
+
+
+RUBBISH = {
+    "a page": (b"<html><body>Welcome to nginx!</body></html>", "not JSON"),
+    "broken JSON": (b'{"choices": [', "not JSON"),
+    "no text at all": (b"", "not JSON"),
+    "not UTF-8": (b"\xff\xfe\xfa", "not JSON"),
+    "nested too deeply": (b"[" * 100_000, "not JSON"),
+    "a list": (b"[1, 2]", "no choices"),
+    "another shape": (b'{"response": "a dog"}', "no choices"),
+    "an error": (b'{"error": {"message": "out of memory"}}', "no choices (out of memory)"),
+    "no choices": (b'{"choices": []}', "no choices"),
+    "choices of another shape": (b'{"choices": [3]}', "no text"),
+    "null": (completion([None]), "no text"),
+    "blank": (completion([" \n\t "]), "no text"),
+    "punctuation": (completion(['"..."']), "no text"),
+    "only thoughts": (completion(["<think>I see a dog"]), "no text"),
+    "megabytes": (completion(["dog " * 1_000_000]), "more than 1 MB"),
+}
+
+
+@pytest.mark.parametrize("kind", RUBBISH)
+def test_rubbish_is_the_photos_error_and_the_rest_goes_on(serve, coloured_photos, kind):
+    body, sentence = RUBBISH[kind]
+    server = serve(lambda request, colour: (200, body, {}) if colour == "red" else say_colour(request, colour))
+    red, blue = endpoint(server, candidates=2).candidates_of([coloured_photos["red"], coloured_photos["blue"]])
+    assert red.captions == []
+    assert red.error.startswith("the server")
+    assert sentence in red.error
+    assert len(blue.captions) == 2
+
+
+def test_a_server_that_dies_halfway_ends_the_run(coloured_photos):
+    server = Server(say_colour)
+    threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
+    spoken = endpoint(server, retries=1, at_once=1).candidates_of([*coloured_photos.values()] * 30)
+    rows = [next(spoken)]
+    server.shutdown()
+    server.server_close()
+    with pytest.raises(UserError, match=rf"^{server.url}: the server .* in a row\.$"):
+        rows += spoken
+    assert first_captions(rows)[0] == "a red photo, seed 0, number 0"
+    assert len(rows) < 100
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence", "most"),
+    [
+        ((500, b'{"error": "CUDA out of memory"}', {}), "the server answers 500 (CUDA out of memory)", 4 + 1 + 1),
+        ((502, b"", {}), "the server answers 502 (Bad Gateway)", 4 + 1 + 1),
+        ((429, b"", {}), "the server answers 429 (Too Many Requests)", 10 * 4),
+        ((200, b"<html>", {}), "the server's answer is not JSON", 3),
+        ((200, b'data: {"choices": []}\n\ndata: [DONE]\n\n', {}), "the server streams its answer", 3),
+    ],
+)
+def test_an_error_that_comes_every_time_ends_the_run_in_the_servers_words(
+    serve, coloured_photos, answer, sentence, most
+):
+    server = serve(lambda *_: answer)
+    with pytest.raises(UserError) as error:
+        list(endpoint(server, retries=3, at_once=1).candidates_of([*coloured_photos.values()] * 50))
+    assert str(error.value).startswith(f"{server.url}: {sentence}, for ")
+    assert most <= len(server.requests) <= most + 2  # the next photos may be on their way
+
+
+def test_photos_that_a_server_cannot_take_do_not_end_the_run(serve, coloured_photos):
+    """Two in a row, again and again."""
+    broken = (500, b"no", {})
+    server = serve(lambda request, colour: broken if colour in ("red", "green") else say_colour(request, colour))
+    rows = list(endpoint(server, at_once=1).candidates_of([*coloured_photos.values()] * 3))
+    assert [bool(row.error) for row in rows] == 3 * [True, True, False, False, False, False]
+
+
+def test_a_wait_is_told_with_its_reason(serve, coloured_photos):
+    server, messages = serve(fails_first(1, (500, b"out of memory", {}))), []
+    list(endpoint(server, retries=3, back_off=2.0, notify=messages.append).candidates_of([coloured_photos["red"]]))
+    assert "500 (out of memory); waiting 2 s" in messages[0]
+
+
+# What is wrong with the request
+
+
+def test_a_server_that_is_not_there_is_one_sentence_with_its_url(coloured_photos):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+    with pytest.raises(UserError, match=rf"^{url}: the server cannot be reached \(Connection refused\)\.$"):
+        list(endpoint(url, retries=1).candidates_of(coloured_photos.values()))
+
+
+def test_something_that_is_no_web_server_is_a_wrong_request(serve, coloured_photos):
+    with pytest.raises(UserError, match="broke the connection off"):
+        list(endpoint(serve(lambda *_: b"SSH-2.0-OpenSSH_9.6\r\n")).candidates_of(coloured_photos.values()))
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "sentence"),
+    [
+        (
+            404,
+            b'{"error": {"message": "model \\"eyes\\" not found"}}',
+            'the server answers 404 (model "eyes" not found).',
+        ),
+        (404, b"<html>nginx</html>", "the server answers 404 (Not Found)."),
+        (404, b'{"detail": "Not Found"}', "the server answers 404 (Not Found)."),
+        (
+            400,
+            b'{"error": "this model cannot\\n\\u001b[31m see"}',
+            "the server answers 400 (this model cannot see).",
+        ),
+        (
+            401,
+            b'{"message": "no key"}',
+            "the server answers 401 (no key); no key was sent: put it into TELLAPART_API_KEY, or name its variable "
+            "with --api-key-env.",
+        ),
+        (
+            400,
+            b'{"error": "This model\'s maximum context length is 2048 tokens"}',
+            "the server answers 400 (This model's maximum context length is 2048 tokens); it was asked for up to 2048 "
+            "tokens, --max-tokens asks for fewer.",
+        ),
+        (403, b"x" * 5000, f"the server answers 403 ({'x' * 200})."),
+    ],
+)
+def test_what_the_server_refuses_is_one_sentence_in_its_words(serve, coloured_photos, status, body, sentence):
+    server = serve(lambda *_: (status, body, {}))
+    with pytest.raises(UserError) as error:
+        list(endpoint(server, retries=3).candidates_of(coloured_photos.values()))
+    assert str(error.value) == f"{server.url}: {sentence}"
+
+
+def test_what_the_server_refuses_later_is_the_photos_error(serve, coloured_photos):
+    refusal = (400, b'{"error": "I do not like red"}', {})
+    server = serve(lambda request, colour: refusal if colour == "red" else say_colour(request, colour))
+    blue, red, green = endpoint(server, retries=2).candidates_of(
+        [coloured_photos["blue"], coloured_photos["red"], coloured_photos["green"]]
+    )
+    assert (blue.error, red.error, green.error) == ("", "the server answers 400 (I do not like red)", "")
+
+
+def test_redirects_are_not_followed(serve, coloured_photos):
+    other = serve()
+    server = serve(lambda *_: (307, b"", {"Location": f"{other.url}/v1/chat/completions"}))
+    with pytest.raises(UserError, match=f"points to '{other.url}/v1/chat/completions'; redirects are not followed"):
+        list(endpoint(server, api_key="sk-secret").candidates_of([coloured_photos["red"]]))
+    assert other.requests == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "example.org:8080",
+        "example.org/v1",
+        "ftp://localhost/v1",
+        "file:///etc/passwd",
+        "http://",
+        "http://localhost:port",
+        "http://localhost:99999",
+        "http://[::1",
+        "http://user:word@localhost",
+        "http://localhost/v1?key=3",
+        "http://localhost/v 1",
+        "http://localhost/v1\r\nX: y",
+        "http://h\u00f6st/v1",
+        "",
+    ],
+)
+def test_a_url_that_is_none_is_refused_before_anything_is_sent(url):
+    with pytest.raises(UserError, match="the server's URL must"):
+        Endpoint(url, "eyes")
+
+
+def test_a_model_must_be_named():
+    with pytest.raises(UserError, match="model must be named"):
+        Endpoint("http://localhost", "")
+
+
+@pytest.mark.parametrize("url", ["localhost:8080", "127.0.0.1:8080/v1", "[::1]:8080", "192.168.0.2"])
+def test_a_server_nearby_needs_no_http(url):
+    assert Endpoint(url, "eyes").url == f"http://{url}"

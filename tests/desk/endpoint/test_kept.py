@@ -1,0 +1,122 @@
+"""Answers that were paid for and are in no file yet: a run that was stopped asks for them once only."""
+
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from support.chat_server import completion, endpoint, first_captions
+from tellapart.desk.endpoint.kept import KeptAnswers
+
+
+@pytest.fixture(autouse=True)
+def cache(own_cache):
+    return own_cache
+
+
+def kept(server, messages=None):
+    return KeptAnswers(server.url, ([] if messages is None else messages).append)
+
+
+def asked(server, photos, **settings):
+    before = len(server.requests)
+    rows = list(endpoint(server, kept=kept(server), **settings).candidates_of(photos))
+    return first_captions(rows), len(server.requests) - before
+
+
+def test_what_was_answered_is_not_asked_again_until_it_is_saved(serve, coloured_photos):
+    server, photos = serve(), list(coloured_photos.values())
+    first = endpoint(server, kept=kept(server), candidates=3)
+    rows = list(first.candidates_of(photos[:4]))
+    again, requests = asked(server, photos, candidates=3)
+    assert requests == 2 * 2  # of each photo that is new, the likeliest and the others
+    assert again[:4] == first_captions(rows)
+    first.kept.forget(photos[:1])
+    assert asked(server, photos, candidates=3)[1] == 2
+
+
+@pytest.mark.parametrize(
+    "settings", [{"prompt": "What is it?"}, {"max_tokens": 5}, {"candidates": 2, "temperature": 0.1}]
+)
+def test_an_answer_to_something_else_is_none(serve, coloured_photos, settings):
+    server = serve()
+    photos = [coloured_photos["red"]]
+    assert asked(server, photos, candidates=settings.get("candidates", 1))[1] > 0
+    assert asked(server, photos, **settings)[1] > 0
+    assert asked(serve(), photos)[1] == 1  # another server
+
+
+def test_a_photo_with_another_picture_is_asked_about(serve, coloured_photos):
+    server = serve()
+    asked(server, [coloured_photos["red"]])
+    Path(coloured_photos["blue"]).replace(coloured_photos["red"])
+    assert asked(server, [coloured_photos["red"]]) == (["a blue photo, seed 0, number 0"], 1)
+
+
+def test_an_answer_without_a_caption_is_asked_for_again(serve, coloured_photos):
+    server = serve(lambda *_: (200, completion(["I'm sorry, but I can't help with that."]), {}))
+    for _ in range(2):
+        assert asked(server, [coloured_photos["red"]])[1] == 1
+
+
+@pytest.mark.parametrize("damage", [b"", b"no database" * 1000, "a folder", "a link"])
+def test_a_cache_that_is_damaged_stops_nothing(serve, coloured_photos, cache, damage):
+    cache.mkdir()
+    if damage == "a folder":
+        (cache / "answers.sqlite").mkdir()
+    elif damage == "a link":
+        (cache / "answers.sqlite").symlink_to(cache / "elsewhere")
+    else:
+        (cache / "answers.sqlite").write_bytes(damage)
+    server, messages = serve(), []
+    rows = list(endpoint(server, kept=kept(server, messages)).candidates_of(coloured_photos.values()))
+    assert not any(row.error for row in rows)
+    assert len(messages) == (damage != b"")
+    assert not (cache / "elsewhere").exists()
+
+
+def test_old_answers_and_too_many_go(serve, coloured_photos, cache, monkeypatch):
+    server = serve()
+    asked(server, list(coloured_photos.values()))
+    monkeypatch.setattr("tellapart.desk.endpoint.kept._MOST", 500)
+    kept(server).get("a.jpg", b"")
+    with sqlite3.connect(cache / "answers.sqlite") as database:
+        assert 300 < database.execute("SELECT SUM(LENGTH(answer)) FROM answers").fetchone()[0] <= 500
+        database.execute("UPDATE answers SET time = ?", (time.time() - 40 * 86400,))
+    kept(server).get("a.jpg", b"")
+    with sqlite3.connect(cache / "answers.sqlite") as database:
+        assert database.execute("SELECT COUNT(*) FROM answers").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("out", [True, False])
+def test_a_run_that_is_stopped_costs_no_answer(serve, coloured_photos, small_retriever, tmp_path, cache, how, out):
+    answered = []
+
+    def behave(request, colour):
+        time.sleep(0.1)
+        answered.append(colour)
+        return ["a photo"] * request.get("n", 1)  # the same of all, so that each is asked about again
+
+    server, photos = serve(behave), list(coloured_photos.values())
+    words = [sys.executable, "-m", "tellapart", "caption", *photos, "--among", *photos, "--retriever", small_retriever]
+    words += ["--endpoint", server.url, "--endpoint-model", "eyes"]
+    words += ["--out", tmp_path / "out.jsonl"] if out else []
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        began = time.monotonic()
+        while len(answered) < 9 and time.monotonic() - began < 100:
+            time.sleep(0.01)
+        process.send_signal(how)
+        process.communicate(timeout=60)
+    assert process.returncode == (130 if how == signal.SIGINT else -signal.SIGKILL)
+    second = subprocess.run(words, capture_output=True, timeout=120, check=True)
+    both, server.requests[:] = len(server.requests), []
+    assert b"of a run that was stopped" in second.stderr
+    fresh = [*words[:-1], tmp_path / "fresh.jsonl"] if out else words
+    subprocess.run(fresh, capture_output=True, timeout=120, check=True)
+    assert len(server.requests) == 6 * 3
+    assert both <= 6 * 3 + 4  # those that were on their way

@@ -1,0 +1,286 @@
+"""What a server is sent, and what becomes of its answers."""
+
+import hashlib
+import json
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from capscore.errors import UserError
+from support.chat_server import COLOURS, completion, endpoint, first_captions, say_colour
+from tellapart.desk.endpoint.pace import Pace
+
+# What is asked, and what becomes of the answers
+
+
+def test_each_photo_gets_its_own_captions_in_order_though_answers_come_out_of_order(
+    serve, coloured_photos, monkeypatch
+):
+    delays = dict(zip(COLOURS, (0.2, 0.1, 0.15, 0.0, 0.05, 0.0), strict=True))
+    finished = []
+
+    def behave(request, colour):
+        time.sleep(delays[colour])
+        finished.append(colour)
+        return say_colour(request, colour)
+
+    def at_full_speed(most, timeout):
+        pace = Pace(most, timeout)
+        pace.level = most
+        return pace
+
+    monkeypatch.setattr("tellapart.desk.endpoint.run.Pace", at_full_speed)
+    rows = list(endpoint(serve(behave), candidates=3, at_once=6).candidates_of(coloured_photos.values()))
+    assert finished[-1] == "red"
+    assert [row.file for row in rows] == list(coloured_photos.values())
+    for row, colour in zip(rows, COLOURS, strict=True):
+        assert len(row.captions) == 3
+        assert all(caption.startswith(f"a {colour} photo") for caption in row.captions)
+        assert row.sha256 == hashlib.sha256(Path(row.file).read_bytes()).hexdigest()
+
+
+def test_a_photo_is_sent_small_upright_and_without_metadata(serve, tmp_path):
+    pixels = np.zeros((900, 1800, 3), np.uint8)
+    pixels[:, 900:] = COLOURS["white"]
+    exif = Image.Exif()
+    exif[0x0112], exif[0x010F] = 6, "SECRET CAMERA"  # to be turned clockwise; the maker
+    Image.fromarray(pixels).save(tmp_path / "wide.jpg", exif=exif)
+    server = serve()
+    assert next(endpoint(server).candidates_of([str(tmp_path / "wide.jpg")])).error == ""
+    (sent,) = server.photos
+    assert sent.size == (384, 768)
+    top, bottom = np.asarray(sent)[:300].mean(), np.asarray(sent)[-300:].mean()
+    assert top < 10 < 240 < bottom
+    assert not sent.getexif()
+    assert "SECRET" not in json.dumps(server.requests)
+
+
+def test_a_small_photo_is_not_enlarged(serve, coloured_photos):
+    server = serve()
+    list(endpoint(server).candidates_of([coloured_photos["red"]]))
+    assert server.photos[0].size == (60, 40)
+
+
+def test_the_request_names_model_and_prompt(serve, coloured_photos):
+    server = serve()
+    list(endpoint(server, prompt="What is this?").candidates_of([coloured_photos["red"]]))
+    (request,) = server.requests
+    assert (request["model"], request["stream"]) == ("eyes", False)
+    texts = [part["text"] for part in request["messages"][0]["content"] if part["type"] == "text"]
+    assert texts == ["What is this?"]
+
+
+def test_an_answer_may_be_as_long_as_asked(serve, coloured_photos):
+    server = serve()
+    list(endpoint(server).candidates_of([coloured_photos["red"]]))
+    list(endpoint(server, max_tokens=77).candidates_of([coloured_photos["red"]]))
+    assert [request["max_tokens"] for request in server.requests] == [2048, 77]
+
+
+def test_an_answer_in_parts_is_put_together(serve, coloured_photos):
+    parts = [{"type": "text", "text": "A dog"}, {"type": "thinking", "thinking": 3}, 7, {"text": "on a sofa."}]
+    server = serve(lambda *_: (200, completion([parts]), {}))
+    assert first_captions(endpoint(server).candidates_of([coloured_photos["red"]])) == ["A dog on a sofa."]
+
+
+# Requests and tokens
+
+
+def summary_of(server, files, **settings):
+    messages = []
+    rows = list(endpoint(server, notify=messages.append, **settings).candidates_of(files))
+    (message,) = messages
+    return rows, message.removeprefix(f"{server.url}: ")
+
+
+def test_a_line_at_the_end_counts_requests_and_the_tokens_that_the_server_counted(serve, coloured_photos):
+    usage = {"prompt_tokens": 700, "completion_tokens": 20, "total_tokens": 720}
+    server = serve(lambda request, colour: (200, completion(say_colour(request, colour), usage=usage), {}))
+    files = list(coloured_photos.values())[:3]
+    rows, summary = summary_of(server, files, candidates=5)
+    assert all(len(row.captions) == 5 for row in rows)
+    assert summary == "6 requests (0.0 MB sent), 4200 prompt tokens and 120 completion tokens"
+
+
+def test_tokens_that_nobody_counted_are_not_made_up(serve, coloured_photos):
+    _, summary = summary_of(serve(), [coloured_photos["red"]])
+    assert summary == "1 request (0.0 MB sent); the server did not say how many tokens"
+
+
+@pytest.mark.parametrize("count", [-5, True, 1.5, "9", None, [], {}, 10**30])
+def test_counts_that_are_none_are_left_out(serve, coloured_photos, count):
+    def behave(request, colour):
+        tokens = 7 if colour == "red" else count
+        usage = {"prompt_tokens": tokens, "completion_tokens": tokens}
+        return 200, completion(say_colour(request, colour), usage=usage), {}
+
+    _, summary = summary_of(serve(behave), [coloured_photos["red"], coloured_photos["blue"]])
+    assert summary.endswith(", 7 prompt tokens and 7 completion tokens (of 1 of 2 answers)")
+
+
+def test_the_run_ends_after_so_many_requests_and_what_was_answered_is_kept(serve, coloured_photos):
+    server = serve()
+    rows, summary = summary_of(server, coloured_photos.values(), max_requests=2)
+    assert [row.file for row in rows] == list(coloured_photos.values())
+    assert sorted(row.error for row in rows if row.captions) == ["", ""]
+    left_out = [row.error for row in rows if not row.captions]
+    assert left_out == ["left out: the run ended after 2 requests (--max-requests)"] * 4
+    assert len(server.requests) == 2
+    assert summary.startswith("2 requests ")
+
+
+def test_a_photo_whose_candidates_are_not_complete_at_the_end_has_no_caption(serve, coloured_photos):
+    """Or a run that goes on later would take it for done."""
+    server = serve()
+    rows, _ = summary_of(server, list(coloured_photos.values())[:2], candidates=5, max_requests=3, at_once=1)
+    assert [len(row.captions) for row in rows] == [5, 0]
+    assert len(server.requests) == 3
+
+
+def test_repeated_requests_count(serve, coloured_photos):
+    server = serve(lambda *_: (500, b"oops", {}))
+    rows, summary = summary_of(server, coloured_photos.values(), max_requests=3, retries=9)
+    assert rows[0].error == "left out: the run ended after 3 requests (--max-requests)"
+    assert (len(server.requests), summary) == (3, "3 requests (0.0 MB sent); the server did not say how many tokens")
+
+
+def test_the_first_caption_is_the_likeliest_and_the_others_are_samples_in_one_request(serve, coloured_photos):
+    server = serve()
+    (row,) = endpoint(server, candidates=4, temperature=0.7).candidates_of([coloured_photos["red"]])
+    assert [(r["temperature"], r.get("n", 1)) for r in server.requests] == [(0.0, 1), (0.7, 3)]
+    assert row.captions == [
+        "a red photo, seed 0, number 0",
+        *(f"a red photo, seed 1, number {i}" for i in range(3)),
+    ]
+
+
+def ignores_n(request, colour):
+    return say_colour(request | {"n": 1}, colour)
+
+
+def refuses_n(request, colour):
+    return (400, b'{"error": "only one choice"}', {}) if "n" in request else say_colour(request, colour)
+
+
+@pytest.mark.parametrize(("behave", "with_n"), [(ignores_n, 1), (refuses_n, 1)])
+def test_a_server_that_gives_one_answer_is_asked_several_times(serve, coloured_photos, behave, with_n):
+    server = serve(behave)
+    files = [coloured_photos["red"], coloured_photos["blue"]]
+    red, blue = endpoint(server, candidates=4, at_once=1).candidates_of(files)
+    assert len(set(red.captions)) == len(set(blue.captions)) == 4
+    assert all("blue" in caption for caption in blue.captions)
+    assert sum("n" in request for request in server.requests) == with_n  # it is not tried again with every photo
+    seeds = [request["seed"] for request in server.requests if "n" not in request][-4:]
+    assert len(set(seeds)) == 4
+
+
+def test_a_caption_that_is_said_twice_is_there_once(serve, coloured_photos):
+    server = serve(lambda request, colour: ["a dog"] * request.get("n", 1))
+    (row,) = endpoint(server, candidates=5).candidates_of([coloured_photos["red"]])
+    assert row.captions == ["a dog"]
+
+
+def test_an_answer_without_text_among_others_is_passed_over(serve, coloured_photos):
+    server = serve(lambda request, colour: [None if i % 2 else f"text {i}" for i in range(request.get("n", 1))])
+    (row,) = endpoint(server, candidates=5).candidates_of([coloured_photos["red"]])
+    assert (row.captions, row.error) == (["text 0", "text 2"], "")
+
+
+@pytest.mark.parametrize(
+    ("end", "path"),
+    [
+        ("", "/v1/chat/completions"),
+        ("/", "/v1/chat/completions"),
+        ("/v1", "/v1/chat/completions"),
+        ("/v1/", "/v1/chat/completions"),
+        ("/v1/chat/completions", "/v1/chat/completions"),
+        ("/proxy/openai", "/proxy/openai/chat/completions"),
+    ],
+)
+def test_the_url_may_be_short_or_whole(serve, coloured_photos, end, path):
+    server = serve()
+    list(endpoint(server.url + end).candidates_of([coloured_photos["red"]]))
+    assert server.paths == [path]
+
+
+def test_proxies_are_not_asked(serve, coloured_photos, monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    (row,) = endpoint(serve()).candidates_of([coloured_photos["red"]])
+    assert row.error == ""
+
+
+def test_photos_are_read_as_they_are_needed(serve, coloured_photos):
+    taken = []
+
+    def endless():
+        while True:
+            taken.append(coloured_photos["red"])
+            yield coloured_photos["red"]
+
+    spoken = endpoint(serve(), at_once=2).candidates_of(endless())
+    for _ in range(5):
+        next(spoken)
+    spoken.close()
+    assert len(taken) < 20
+
+
+def test_who_stops_early_need_not_wait_for_the_server(serve, coloured_photos):
+    enough = threading.Event()
+
+    def behave(request, colour):
+        if colour != "red":
+            enough.wait(4)
+        return say_colour(request, colour)
+
+    spoken = endpoint(serve(behave), timeout=10, retries=3, back_off=10, at_once=2).candidates_of(
+        coloured_photos.values()
+    )
+    next(spoken)
+    began = time.monotonic()
+    spoken.close()
+    assert time.monotonic() - began < 3
+    enough.set()
+
+
+# The key
+
+
+KEY = "sk-0123456789"
+
+
+@pytest.mark.parametrize("status", [200, 400, 404, 500])
+def test_a_server_that_repeats_the_key_does_not_give_it_away(serve, coloured_photos, status):
+    refusal = (status, f'{{"error": {{"message": "not {KEY}!"}}}}'.encode(), {})
+    server = serve(lambda request, colour: refusal if colour == "red" else say_colour(request, colour))
+    said = ""
+    try:
+        for row in endpoint(server, api_key=KEY).candidates_of([coloured_photos["blue"], coloured_photos["red"]]):
+            said += row.error
+    except UserError as error:
+        said = str(error)
+    assert "not ***!" in said
+    assert KEY not in said
+
+
+def test_the_key_is_sent_as_bearer_and_shown_nowhere(serve, coloured_photos):
+    server = serve(lambda *_: (401, f'{{"error": "wrong key {KEY}"}}'.encode(), {}))
+    asked = endpoint(server, api_key=KEY)
+    with pytest.raises(UserError) as error:
+        list(asked.candidates_of([coloured_photos["red"]]))
+    assert server.headers[0]["Authorization"] == f"Bearer {KEY}"
+    assert KEY not in f"{error.value} {asked} {asked!r}"
+    assert "wrong key ***" in str(error.value)
+    with pytest.raises(UserError, match="API key must be") as error:
+        endpoint(server, api_key=f"{KEY}\r\nX: y")
+    assert KEY not in str(error.value)
+
+
+def test_without_a_key_none_is_sent(serve, coloured_photos):
+    server = serve()
+    list(endpoint(server).candidates_of([coloured_photos["red"]]))
+    assert "Authorization" not in server.headers[0]

@@ -1,0 +1,148 @@
+"""What people decided, out of a captions file or a study; and a captioner that follows simulated people."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import tellapart as library
+from capscore.errors import UserError
+from tellapart.desk import feedback, resume
+from tellapart.desk.review import reviewed
+from tellapart.desk.rows import CaptionsFile
+from tellapart.rewards.preference import Decision
+from tellapart.study.answers import Answer, Answers
+from tellapart.study.design import Trial
+from tellapart.study.folder import Study, save
+
+WORDS = ["a", "man", "riding", "wave", "red", "bus", "street", "cat", "on", "the", "bed"]  # those of `small_model`
+
+
+def write(path, *decisions):
+    """Rows with reviews, as a person who edits, approves and rejects leaves them."""
+    made = [
+        resume.new_row({"file": f"{i}.jpg", "caption": one[0]}, [], "0" * 64, "") for i, one in enumerate(decisions)
+    ]
+    CaptionsFile(path).keep([reviewed(row, *review) for row, (_, *review) in zip(made, decisions, strict=True)])
+    return path
+
+
+@pytest.mark.parametrize("name", ["f.jsonl", "f.csv"])
+def test_reviews_of_a_captions_file_are_decisions(tmp_path, name):
+    path = write(
+        tmp_path / name,
+        *[("a dog", "approved")] * 17,
+        ("a cat", "rejected"),
+        ("a bird", "edited", "an owl"),
+        ("a bird", "edited", "a bird"),  # written again: approved
+        ("nobody looked at it", None),
+    )
+    file = CaptionsFile(path)
+    file.keep(
+        [*file.rows, {"file": "x.jpg", "caption": "by hand", "edited": True}, {"file": "y.jpg", "error": "broken"}]
+    )
+    found = feedback.read(path)
+    assert found[:17] == [Decision(f"{i}.jpg", "a dog") for i in range(17)]
+    assert found[17:] == [
+        Decision("17.jpg", "", "a cat"),
+        Decision("18.jpg", "an owl", "a bird"),
+        Decision("19.jpg", "a bird"),
+        Decision("x.jpg", "by hand"),
+    ]
+
+
+def test_too_few_decisions_and_other_files_are_refused(tmp_path):
+    path = write(tmp_path / "f.jsonl", *[("a dog", "approved")] * 19, ("a cat", None))
+    with pytest.raises(UserError, match=r"--feedback .*f\.jsonl: has 19 captions that a person has .*; 20 are needed"):
+        feedback.read(path)
+    with pytest.raises(UserError, match=r"--feedback .*none\.jsonl: there is no such file"):
+        feedback.read(tmp_path / "none.jsonl")
+    (tmp_path / "notes.csv").write_text("my,notes\n1,2\n")
+    with pytest.raises(UserError, match=r"--feedback .*notes\.csv: exists and is no file of captions"):
+        feedback.read(tmp_path / "notes.csv")
+    with pytest.raises(UserError, match="this is no study folder"):
+        feedback.read(tmp_path)
+
+
+def study(folder, kind, trials, responses):
+    save(Study(kind, "t", "c", "x", ["A", "B"], [trials], {p: p for t in trials for p in t.photos}), folder, [])
+    answers = Answers(folder)
+    person = answers.join(1)
+    answers.add(*(Answer(person.id, t.id, r, 5000.0) for t, r in zip(trials, responses, strict=True)))
+    return folder
+
+
+def test_choices_of_a_study_are_decisions(tmp_path):
+    trials = [Trial(f"{i:02}", f"p{i}", ("A",), (f"caption {i}",), (f"p{i}", "q")) for i in range(20)]
+    found = feedback.read(study(tmp_path / "choose", "choose", trials, ["q", *(f"p{i}" for i in range(1, 20))]))
+    assert found[0] == Decision("p0", "", "caption 0")
+    assert found[1:] == [Decision(f"p{i}", f"caption {i}") for i in range(1, 20)]
+
+
+def test_comparisons_of_a_study_are_pairs_and_ties_are_nothing(tmp_path):
+    trials = [Trial(str(i), f"p{i}", ("A", "B"), (f"one {i}", f"two {i}"), (f"p{i}",)) for i in range(12)]
+    trials.append(Trial("9", "p9", ("first",), ("check", "check"), ("p9",), catch=True))
+    trials[9] = Trial("99", "p9", ("A", "B"), ("one 9", "two 9"), ("p9",))
+    both = {"accuracy": "first", "distinctiveness": "first"}
+    responses = [{"accuracy": "second", "distinctiveness": "tie"}, *[both] * 12]
+    found = feedback.read(study(tmp_path / "compare", "compare", trials, responses))
+    assert len(found) == 1 + 2 * 11  # the attention check is none
+    assert found.count(Decision("p0", "two 0", "one 0")) == 1
+    assert found.count(Decision("p3", "one 3", "two 3")) == 2
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = tmp_path / "holiday"
+    made.mkdir()
+    draw = np.random.default_rng(0)
+    for i in range(40):
+        pixels = draw.integers(0, 256, (4, 4, 3), dtype=np.uint8)
+        Image.fromarray(pixels).resize((40, 32), Image.Resampling.NEAREST).save(made / f"{i:02}.png")
+    return made
+
+
+def edits(draw, count):
+    """People who rewrite a caption so that it names the colour, if it does not."""
+    for _ in range(count):
+        words = [word for word in draw.choices(WORDS, k=draw.randint(4, 9)) if word != "red"]
+        named = [*words]
+        named.insert(draw.randrange(len(words) + 1), "red")
+        yield " ".join(words), " ".join(named)
+
+
+@pytest.mark.slow
+def test_a_captioner_follows_what_simulated_people_prefer_and_not_shuffled_preferences(
+    small_model, small_retriever, folder, tmp_path, own_cache
+):
+    settings = {
+        "max_steps": 25, "objective.policy.samples": 4, "objective.policy.kl": 0.0, "optim.lr": 2e-3,
+        "objective.rewards.weights": {"log_probability": 0.5}, "log_steps": 5,
+    }  # fmt: skip
+    draw = random.Random(0)
+    liked = [(before, "edited", after) for before, after in edits(draw, 80)]
+    noise = [(one, "edited", other) if draw.random() < 0.5 else (other, "edited", one) for one, _, other in liked]
+    shares = {}
+    for name, decisions in (("liked", liked), ("noise", noise)):
+        file = write(tmp_path / f"{name}.jsonl", *decisions)
+        adapted = library.adapt(
+            folder,
+            model=small_model,
+            retriever=small_retriever,
+            out=tmp_path / name,
+            overrides=settings,
+            feedback=feedback.read(file),
+        )
+        (grid,) = adapted.evaluation.grids
+        for row in ("before", "after"):
+            captions = [grid.rows[row].captions.of_photo[photo][0] for photo in grid.measured]
+            shares[name, row] = np.mean(["red" in caption.split() for caption in captions])
+        known = json.loads((tmp_path / name / "adapt.json").read_text())
+        assert known["feedback"] == adapted.feedback
+        assert ("is not used" in adapted.feedback) == (name == "noise")
+        assert ("Preference" in adapted.scores["after"]) == (name == "liked")
+    assert shares["liked", "before"] == shares["noise", "before"] < 0.6
+    assert shares["liked", "after"] > shares["liked", "before"] + 0.3
+    assert shares["liked", "after"] > shares["noise", "after"] + 0.3

@@ -1,0 +1,282 @@
+"""What people wrote into a file of captions stays; photos are known again, wherever they are and however named."""
+
+import csv
+import hashlib
+import json
+import shutil
+
+import pytest
+from PIL import ExifTags, Image
+
+from capscore import caption_files
+from tellapart.data.captions import Candidate, Caption
+from tellapart.desk import resume
+from tellapart.desk.rows import COLUMNS, CaptionsFile
+
+MINE = "grandma in her garden, 1962"
+
+
+@pytest.fixture
+def caption(tellapart, small_model):
+    def run(*arguments):
+        code, _, err = tellapart("caption", "--model", small_model, *arguments)
+        assert code == 0
+        return err
+
+    return run
+
+
+@pytest.fixture
+def jpegs(photo_folder):
+    for file in sorted(photo_folder.iterdir()):
+        Image.open(file).save(file.with_suffix(".jpg"))
+        file.unlink()
+    return photo_folder
+
+
+def rows_of(out):
+    return {row["file"].rsplit("/")[-1]: row for row in CaptionsFile(out).rows}
+
+
+def edit(out, name, caption=MINE):
+    """As a person does who knows nothing of what else is in a row."""
+    file = CaptionsFile(out)
+    file.keep([row | {"caption": caption} if row["file"].endswith(name) else row for row in file.rows])
+
+
+@pytest.fixture(params=["o.jsonl", "o.csv"])
+def out(request, tmp_path):
+    return tmp_path / request.param
+
+
+@pytest.mark.slow
+def test_an_edited_caption_survives_new_photos_other_settings_and_a_collection(caption, jpegs, out, small_retriever):
+    caption(jpegs, "--out", out)
+    edit(out, "3.jpg")
+    among = ("--among", jpegs, "--retriever", small_retriever)
+    Image.new("RGB", (30, 30), "red").save(jpegs / "9.jpg")
+    for options in ([], ["--beam", 2], among, [*among, "--k", 2]):
+        err = caption(jpegs, *options, "--out", out)
+        rows = rows_of(out)
+        assert len(rows) == 7
+        assert (rows["3.jpg"]["caption"], rows["3.jpg"]["edited"]) == (MINE, True)
+        assert "1 edited by hand" in err
+        assert not any("edited" in row for name, row in rows.items() if name != "3.jpg")
+    assert all("look_alikes" in row for name, row in rows.items() if name != "3.jpg")
+
+
+def test_metadata_that_a_program_writes_makes_nothing_anew(caption, jpegs, out):
+    caption(jpegs, "--out", out)
+    edit(out, "3.jpg")
+    before = rows_of(out)
+    for name in ("3.jpg", "4.jpg"):
+        exif = Image.Exif()
+        exif[ExifTags.Base.ImageDescription] = "holiday"
+        segment, data = exif.tobytes(), (jpegs / name).read_bytes()  # put in front, as photo programs do
+        size = (len(segment) + 2).to_bytes(2, "big")
+        (jpegs / name).write_bytes(data[:2] + b"\xff\xe1" + size + segment + data[2:])
+        assert Image.open(jpegs / name).getexif()[ExifTags.Base.ImageDescription] == "holiday"
+    err = caption(jpegs, "--out", out)
+    assert "6 kept" in err
+    after = rows_of(out)
+    assert (after["3.jpg"]["caption"], after["4.jpg"]) == (MINE, before["4.jpg"])
+    assert "changed" not in err
+
+
+def test_a_caption_by_hand_of_a_picture_that_has_changed_stays_and_is_named(caption, jpegs, out):
+    caption(jpegs, "--out", out)
+    edit(out, "3.jpg")
+    Image.new("RGB", (30, 30), "red").save(jpegs / "3.jpg")
+    err = caption(jpegs, "--out", out)
+    assert rows_of(out)["3.jpg"]["caption"] == MINE
+    assert f"the picture has changed since its caption was edited by hand: {jpegs / '3.jpg'}" in err
+
+
+def test_a_row_that_is_all_by_hand_is_kept_and_a_listed_photo_is_captioned(caption, jpegs, out):
+    rows = [{"file": str(jpegs / "1.jpg"), "caption": MINE}, {"file": str(jpegs / "2.jpg"), "caption": ""}]
+    CaptionsFile(out).keep(rows)
+    caption(jpegs, "--out", out)
+    found = rows_of(out)
+    assert (found["1.jpg"]["caption"], found["1.jpg"]["edited"]) == (MINE, True)
+    assert found["2.jpg"]["caption"]
+    assert "edited" not in found["2.jpg"]
+
+
+def test_a_caption_that_was_written_in_place_of_an_error_is_kept(caption, tellapart, small_model, jpegs, out):
+    (jpegs / "3.jpg").write_bytes(b"")
+    assert tellapart("caption", "--model", small_model, jpegs, "--out", out)[0] == 1
+    edit(out, "3.jpg")
+    caption(jpegs, "--out", out)
+    assert rows_of(out)["3.jpg"]["caption"] == MINE
+
+
+def test_edits_during_a_run_are_kept(jpegs, out):
+    from tellapart.data.items import Input
+    from tellapart.desk.sources import CaptionSource
+    from tellapart.desk.writing import write
+
+    photos = [Input(str(path)) for path in sorted(jpegs.iterdir())]
+
+    def speak(files):
+        for position, file in enumerate(files):
+            yield Caption(file, f"caption {position}", -1.0)
+            if position == len(files) - 1:
+                edit(out, "1.jpg")
+
+    first = CaptionsFile(out)
+    assert write(CaptionSource(lambda files: (Caption(file, "first", -1.0) for file in files), "a"), photos, first) == 0
+    assert write(CaptionSource(speak, "b"), photos, CaptionsFile(out)) == 0
+    assert [row["caption"] for row in CaptionsFile(out).rows] == [
+        "caption 0", MINE, "caption 2", "caption 3", "caption 4", "caption 5"
+    ]  # fmt: skip
+
+
+def test_one_photo_has_one_row_however_its_path_is_typed(caption, jpegs, out, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(jpegs)
+    caption("photos", "--out", out)
+    edit(out, "3.jpg")
+    for typed in (jpegs, "./photos/", "photos/../photos", "link"):
+        assert "6 kept" in caption(typed, "--out", out)
+        assert len(CaptionsFile(out).rows) == 6
+        assert rows_of(out)["3.jpg"]["caption"] == MINE
+    caption("photos/1.jpg", jpegs / "1.jpg", jpegs, "--out", out)
+    assert len(CaptionsFile(out).rows) == 6
+
+
+def test_links_to_one_photo_in_a_folder_are_photos_of_their_own(caption, jpegs, out):
+    (jpegs / "link.jpg").symlink_to(jpegs / "1.jpg")
+    caption(jpegs, "--out", out)
+    assert len(CaptionsFile(out).rows) == 7
+
+
+def test_moved_photos_take_their_rows_with_them(caption, jpegs, out, tmp_path):
+    caption(jpegs, "--out", out)
+    edit(out, "3.jpg")
+    before = rows_of(out)
+    (jpegs / "2024").mkdir()
+    (jpegs / "3.jpg").rename(jpegs / "2024" / "garden.jpg")
+    (jpegs / "4.jpg").rename(tmp_path / "x")  # 4 and 5 change names
+    (jpegs / "5.jpg").rename(jpegs / "4.jpg")
+    (tmp_path / "x").rename(jpegs / "5.jpg")
+    err = caption(jpegs, "--out", out)
+    after = rows_of(out)
+    assert "6 kept" in err
+    assert list(after) == ["0.jpg", "1.jpg", "2.jpg", "garden.jpg", "4.jpg", "5.jpg"]
+    assert (after["garden.jpg"]["caption"], after["garden.jpg"]["edited"]) == (MINE, True)
+    for name, earlier in (("4.jpg", "5.jpg"), ("5.jpg", "4.jpg")):
+        assert after[name] | {"file": ""} == before[earlier] | {"file": ""}
+    assert "changed" not in err
+
+
+def test_a_photo_that_comes_where_there_was_none_takes_its_row_with_it(caption, tellapart, small_model, jpegs, out):
+    caption(jpegs, "--out", out)
+    edit(out, "3.jpg")
+    new = jpegs / "7.jpg"
+    assert tellapart("caption", "--model", small_model, new, "--out", out)[0] == 1  # a row with an error
+    (jpegs / "3.jpg").rename(new)
+    caption(jpegs, "--out", out)
+    assert len(rows_of(out)) == len(CaptionsFile(out).rows) == 6
+    assert rows_of(out)["7.jpg"]["caption"] == MINE
+
+
+def test_a_copy_of_a_photo_gets_a_row_of_its_own(caption, jpegs, out):
+    caption(jpegs, "--out", out)
+    edit(out, "3.jpg")
+    shutil.copy(jpegs / "3.jpg", jpegs / "8.jpg")
+    caption(jpegs, "--out", out)
+    rows = rows_of(out)
+    assert len(rows) == 7
+    assert rows["3.jpg"]["caption"] == MINE != rows["8.jpg"]["caption"]
+
+
+# Files of earlier versions
+
+
+def earlier(out, settings, jpegs):
+    """As they were written when a key was one hash of the bytes and the settings."""
+    file = CaptionsFile(out)
+    for row in file.rows:
+        row["key"] = hashlib.sha256(
+            f"{hashlib.sha256(jpegs[row['file']]).hexdigest()} {settings}".encode()
+        ).hexdigest()[:16]
+    file.keep(file.rows)
+
+
+def test_rows_of_an_earlier_version_count_as_done(caption, jpegs, out, small_model):
+    from tellapart.captioning.captioner import load
+    from tellapart.captioning.rerank import RerankConfig
+    from tellapart.decoding.search import Search
+    from tellapart.desk.sources import of_captioner
+
+    caption(jpegs, "--out", out)
+    settings = of_captioner(load(small_model), Search(3), None, RerankConfig()).settings
+    earlier(out, settings, {str(path): path.read_bytes() for path in jpegs.iterdir()})
+    before = CaptionsFile(out).rows
+    assert "6 kept" in caption(jpegs, "--out", out)
+    assert CaptionsFile(out).rows == before
+    old = out.read_bytes()
+    err = caption(jpegs, "--beam", 2, "--out", out)  # made again; but whether they were edited nobody knows
+    copy = out.with_name(f"o.before{out.suffix}")
+    assert f"a copy is in {copy}" in err
+    assert copy.read_bytes() == old
+    caption(jpegs, "--out", out)
+    assert len(list(out.parent.glob("o.before*"))) == 1
+
+
+# Spreadsheets
+
+
+def as_spreadsheet(out, columns, *, separator=";", mark="\ufeff", end="\r\n", encoding="utf-8"):
+    with out.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    with out.open("w", newline="", encoding=encoding) as file:
+        file.write(mark)
+        writer = csv.writer(file, delimiter=separator, lineterminator=end)
+        writer.writerow(columns)
+        writer.writerows(
+            [row[name].replace(".", ",") if name == "logprob" else row[name] for name in columns] for row in rows
+        )
+
+
+@pytest.mark.parametrize("columns", [("file", "caption"), ("caption", "file", "logprob"), COLUMNS])
+@pytest.mark.parametrize(
+    "options", [{}, {"separator": ",", "mark": ""}, {"separator": "\t"}, {"mark": "", "encoding": "cp1252"}], ids=str
+)
+def test_a_table_that_went_through_a_spreadsheet_is_read_and_kept(caption, jpegs, tmp_path, columns, options):
+    out = tmp_path / "o.csv"
+    caption(jpegs, "--out", out)
+    edit(out, "3.jpg", "café; =1 & more")
+    as_spreadsheet(out, columns, **options)
+    assert caption_files.read(out).by_id[str(jpegs / "3.jpg")] == ["café; =1 & more"]
+    Image.new("RGB", (30, 30), "red").save(jpegs / "9.jpg")
+    caption(jpegs, "--out", out)
+    rows = rows_of(out)
+    assert len(rows) == 7
+    assert (rows["3.jpg"]["caption"], rows["3.jpg"]["edited"]) == ("café; =1 & more", True)
+    assert ("edited" in rows["2.jpg"]) == ("key" not in columns)  # without a key nobody knows who wrote it
+    data = out.read_bytes()
+    assert data.startswith(b"\xef\xbb\xbf") == (options.get("mark") is None)
+    assert data.removeprefix(b"\xef\xbb\xbf").startswith(f"file{options.get('separator', ';')}caption".encode())
+
+
+def test_a_table_with_cells_beside_its_columns_is_refused_as_it_is(tellapart, jpegs, tmp_path):
+    out = tmp_path / "o.csv"
+    out.write_text("file,caption\na.jpg,a dog, running\n")
+    code, _, err = tellapart("caption", jpegs, "--out", out)
+    assert (code, out.read_text()) == (2, "file,caption\na.jpg,a dog, running\n")
+    code, _, err = tellapart("lint", out)
+    assert code == 2
+    assert "line 2: has more cells than there are columns" in err
+
+
+def test_all_that_we_write_into_rows_is_known_as_ours():
+    full = Caption("a", "b", -1.0, sha256="c", look_alikes=("d",), gap=0.5, candidates=(Candidate("b"),))
+    assert set(full.row()) | set(Caption("a", error="b").row()) <= set(COLUMNS)
+
+
+def test_programs_may_space_and_compose_a_caption_otherwise():
+    row = resume.new_row({"file": "a", "caption": "un café noir"}, [], "0" * 64, "settings")
+    assert not resume.is_by_hand(row | {"caption": "un  cafe\u0301 noir "})
+    assert resume.is_by_hand(row | {"caption": "un cafe noir"})
+    assert resume.is_by_hand(json.loads(json.dumps(row)) | {"caption": ""})
