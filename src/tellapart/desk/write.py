@@ -17,6 +17,7 @@ from typing import Literal
 
 from capscore import files
 from capscore.errors import UserError
+from tellapart.captioning.rerank import places
 from tellapart.data.media import clips
 from tellapart.data.media.formats import RAW_SUFFIXES
 from tellapart.data.media.identity import identify
@@ -74,7 +75,7 @@ class Captions:
         captions = cls(path)
         by_place: dict[tuple[str, str], list[Row]] = {}
         named = [row | {"file": captions._located(row["file"])} for row in rows]
-        for row, place in zip(named, resume.places([row["file"] for row in named]), strict=True):
+        for row, place in zip(named, places([row["file"] for row in named]), strict=True):
             by_place.setdefault((place, str(row.get("language") or "")), []).append(row)
         for (place, language), found in by_place.items():
             row = resume.chosen(found)[-1]

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from capscore.printable import counted, first_few, print_message
 from capscore.progress import Progress
+from tellapart.captioning.rerank import places
 from tellapart.data.captions import Caption
 from tellapart.data.items import Input
 from tellapart.data.media import clips
@@ -53,7 +54,7 @@ def write(speaker: CaptionSource, inputs: list[Input], out: RowStore, *, again: 
 
 def _write(speaker: CaptionSource, inputs: list[Input], out: RowStore, again: bool | None) -> int:
     photos: dict[str, Input] = {}
-    for place, photo in zip(resume.places([photo.file for photo in inputs]), inputs, strict=True):
+    for place, photo in zip(places([photo.file for photo in inputs]), inputs, strict=True):
         photos.setdefault(place, photo)  # a photo may be named twice, in two ways
     place_of = {photo.file: place for place, photo in photos.items()}
     before = resume.arrange(out.rows, photos, speaker.settings, again=bool(again))

@@ -1,6 +1,6 @@
 """The captions of a folder and what people decided about them, in a database.
 
-A photo has one row, as in a captions file, with its review (`captioning.review`).  Every decision is noted beside it,
+A photo has one row, as in a captions file, with its review (`desk.review`).  Every decision is noted beside it,
 so that it can be undone.  A row changes only if it is still what was seen (`version`): two people, or a person and the
 captioner, never overwrite each other unseen.  What a person wrote or approved is never replaced by the captioner.
 
@@ -310,7 +310,7 @@ FILTERS = {  # name: what the page calls it
 
 
 class FolderRows:
-    """The rows as `captioning.writing` takes them: with names as the captioner knows them, and the photo's number."""
+    """The rows as `desk.writing` takes them: with names as the captioner knows them, and the photo's number."""
 
     def __init__(self, photos: Photos):
         self._photos, self.path = photos, photos.name
