@@ -55,6 +55,7 @@ def test_with_locks_what_a_killed_process_left_is_removed(tmp_path):
 
 
 def test_only_one_module_knows_what_is_posix(pytestconfig):
-    source = pytestconfig.rootpath / "src" / "tellapart"
-    users = {file.name for file in source.rglob("*.py") if "fcntl" in file.read_text(encoding="utf-8")}
+    folders = (pytestconfig.rootpath / "src", pytestconfig.rootpath / "packages" / "capscore" / "src")
+    sources = [file for folder in folders for file in folder.rglob("*.py")]
+    users = {file.name for file in sources if "fcntl" in file.read_text(encoding="utf-8")}
     assert users == {"system.py"}

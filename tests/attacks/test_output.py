@@ -165,7 +165,7 @@ def test_a_file_that_is_not_ours_is_left_alone_whether_its_last_line_ends_or_not
 
 @pytest.mark.parametrize(
     ("name", "by_hand"),
-    [("o.jsonl", '{"file": "elsewhere.jpg", "caption": "my words"}'), ("o.csv", "elsewhere.jpg,my words,,,,,,,,,,,")],
+    [("o.jsonl", '{"file": "elsewhere.jpg", "caption": "my words"}'), ("o.csv", "elsewhere.jpg,my words,,,,,,,,,,,,")],
 )
 def test_a_last_row_by_hand_without_a_line_break_stays(caption, photo_folder, tmp_path, name, by_hand):
     out = tmp_path / name
@@ -334,7 +334,7 @@ files.replace(Path(sys.argv[1]), b"new")
 
 
 def test_two_processes_that_replace_one_file_do_not_take_each_others_for_leftovers(tmp_path):
-    code = "import sys; from pathlib import Path; from tellapart import files\n"
+    code = "import sys; from pathlib import Path; from capscore import files\n"
     code += "for _ in range(200): files._remove_leftovers.cache_clear(); files.replace(Path(sys.argv[1]), b'x' * 1000)"
     running = [subprocess.Popen([sys.executable, "-c", code, tmp_path / "x"]) for _ in range(3)]
     assert [process.wait(timeout=120) for process in running] == [0, 0, 0]
