@@ -200,16 +200,13 @@ def _replaced(path: Path, data: bytes, by_user: bool) -> int:
 
 def refuse_link(path: Path) -> None:
     """Refuse a link in the place of a file that we name ourselves."""
-    link = False
-    with suppress(OSError):  # a name that is too long: the attempt to write says so
-        link = path.is_symlink()
-    if link:
+    if _is_link(path):
         raise UserError(f"{path}: this is a link, and a file that tellapart names itself is not written through one.")
 
 
 def refuse_shared(path: Path) -> None:
     """Refuse a file with several names: after a replacement the others would still be the old file."""
-    with suppress(FileNotFoundError):
+    with suppress(OSError):  # there is none, or none can have this name: the attempt to write says so
         _refuse_shared(path, path.stat())
 
 
@@ -404,6 +401,10 @@ def _is_at(handle: int, path: Path) -> bool:
 
 def is_file(path: Path) -> bool:
     return os.path.isfile(path)  # noqa: PTH113 - Path.is_file raises where a name is too long for the file system
+
+
+def _is_link(path: Path) -> bool:
+    return os.path.islink(path)  # noqa: PTH114 - as above
 
 
 def is_folder(path: Path) -> bool:
