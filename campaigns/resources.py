@@ -137,12 +137,12 @@ def _together(folder: Path, photos: Path, clips: Path) -> Row:
 
 def _no_limit() -> None:
     """A small file may take whatever it says."""
-    from tellapart.data.media import memory, photos
+    from tellapart.data.media import photos
 
     photos.MAX_PIXELS = 1 << 60
     photos.Image.MAX_IMAGE_PIXELS = None
     photos.MEMORY = 1 << 60
-    photos._decoding = memory.Memory(1 << 60)
+    photos._decoding = photos.Memory(1 << 60)
     photos._refusing = _bare  # or the lack of memory is explained, too
 
 

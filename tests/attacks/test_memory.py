@@ -12,8 +12,8 @@ import pytest
 
 from attacks import large_photos
 from attacks import photos as attacks
-from tellapart.data.media import photos, rgb
-from tellapart.data.media.memory import Memory
+from tellapart.data.media import photos
+from tellapart.data.media.photos import Memory
 from tellapart.errors import BadPhoto
 
 pytestmark = pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
@@ -80,7 +80,7 @@ def test_threads_together_take_no_more_than_one_photo_may(tmp_path):
     paths = [large_photos.LARGE["WebP"](tmp_path)] * 16
     script = MEASURE.partition("asked, aside")[0] + (
         "from concurrent.futures import ThreadPoolExecutor\n"
-        "from tellapart.data.media.memory import Memory\n"
+        "from tellapart.data.media.photos import Memory\n"
         "photos._decoding, before = Memory(160 << 20), megabytes('VmRSS')\n"
         "with ThreadPoolExecutor(8) as pool: list(pool.map(lambda file: photos.read(file, 64), sys.argv[1:]))\n"
         "print(megabytes('VmHWM') - before)"
@@ -109,7 +109,7 @@ def test_a_photo_that_needs_too_much_is_refused_in_a_sentence_before_it_is_decod
 def test_a_photo_that_is_converted_in_blocks_is_the_same(name, tmp_path, monkeypatch):
     path = attacks.ODD[name](tmp_path)
     at_once = np.asarray(photos.decode(path.read_bytes(), path))
-    monkeypatch.setattr(rgb, "_BLOCK", 100)
+    monkeypatch.setattr(photos, "_BLOCK", 100)
     np.testing.assert_array_equal(photos.decode(path.read_bytes(), path), at_once)
 
 

@@ -10,8 +10,8 @@ from capscore.errors import UserError
 from support.clips import write_clip
 from tellapart.__main__ import main
 from tellapart.data import examples
+from tellapart.data.examples import segment_of
 from tellapart.data.items import open_path
-from tellapart.data.media.parts import part
 from tellapart.data.readers import folder, imagecode, msrvtt, msvd
 
 
@@ -120,7 +120,7 @@ def test_imagecodes_sets_are_ten_frames_of_their_shot(tmp_path):
     dataset = imagecode.read(put(tmp_path / "imagecode.json", {"sets": [*sets, "broken"]}))
     assert [str(e.id) for e in dataset.examples] == [f"s2_{start}-{n}" for start in (0, 1) for n in range(10)]
     times = [2 + 0.1 * n + 0.05 for n in range(20)]  # the second shot lasts from 2 to 4 s, a set for one second
-    assert [part(e.file).start for e in dataset.examples] == pytest.approx(times, abs=1e-3)
+    assert [segment_of(e.file).start for e in dataset.examples] == pytest.approx(times, abs=1e-3)
     assert [e.captions for e in dataset.examples[:4]] == [(), (), (), ("x",)]
     assert dataset.examples[0].extra == {"set": "s2_0"}
     assert len(dataset.problems) == 2

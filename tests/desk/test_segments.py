@@ -5,8 +5,8 @@ import pytest
 
 from support.clips import write_clip
 from tellapart.data.captions import Caption
+from tellapart.data.examples import segment_of
 from tellapart.data.items import Input
-from tellapart.data.media.parts import part
 from tellapart.desk.segments import cues, segmented, widened
 from tellapart.desk.sources import CaptionSource
 from tellapart.desk.subtitles import Cue
@@ -31,7 +31,7 @@ def source(collection, asked, enough):
     def caption(files):
         for file in files:
             asked.append((file, collection.files))
-            long = part(file).end - part(file).start
+            long = segment_of(file).end - segment_of(file).start
             yield Caption(file, f"{long:g} seconds", gap=long - enough + 0.1, look_alikes=("x",), sha256=file)
 
     return CaptionSource(caption, "settings")
@@ -46,16 +46,16 @@ def test_a_segment_is_widened_until_it_is_told_apart_or_has_much_context(enough,
     (found,) = wide.caption(["a.mp4#t=4,6"])
     assert (found.file, found.text, found.sha256) == ("a.mp4#t=4,6", text, "a.mp4#t=4,6")
     for file, others in asked[1:]:  # none of the others is a part of what is described
-        times = part(file)
+        times = segment_of(file)
         assert others
-        assert all(part(other).end <= times.start or part(other).start >= times.end for other in others)
+        assert all(segment_of(other).end <= times.start or segment_of(other).start >= times.end for other in others)
 
 
 def test_a_video_ends_where_it_begins_to_be_widened_beyond(tmp_path):
     asked = []
     wide = widened(source(Segments(FILES), asked, 3.5), lambda others: source(others, asked, 3.5), Segments(FILES))
     next(wide.caption(["a.mp4#t=0,2"]))
-    assert [part(file).start for file, _ in asked] == [0, 0, 0]
+    assert [segment_of(file).start for file, _ in asked] == [0, 0, 0]
 
 
 def test_photos_and_what_cannot_be_opened_stay_as_they_are(tmp_path):

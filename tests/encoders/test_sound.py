@@ -6,8 +6,7 @@ import torch
 from PIL import Image
 
 from support.clips import counted, write_clip
-from tellapart.data.examples import Example
-from tellapart.data.media.parts import named
+from tellapart.data.examples import Example, Segment
 from tellapart.encoders.loading import load
 from tellapart.encoders.sound import BANDS, LogMel, log_mel
 from tellapart.features.extracted import extract, read_item
@@ -65,7 +64,7 @@ def test_silent_windows_do_not_exist(tmp_path):
 def test_a_part_of_a_clip_has_the_sound_of_its_time(tmp_path):
     file = clip(tmp_path, np.concatenate([tone(500, seconds=2), tone(3000, seconds=2)]))
     for start, hertz in ((0, 500), (2, 3000)):
-        grid = seen(named(file, start + 0.1, start + 1.9)).grid[0, :, :BANDS]
+        grid = seen(Segment(file, start + 0.1, start + 1.9).name).grid[0, :, :BANDS]
         assert all(abs(band - band_of(hertz)) <= 1 for band in grid.argmax(1).tolist())
 
 

@@ -11,9 +11,8 @@ from capscore.errors import UserError
 from capscore.files import is_file
 from capscore.printable import first_few, print_message, print_row
 from tellapart.commands.arguments import Parser
-from tellapart.data.examples import DataSet, clean, write
+from tellapart.data.examples import DataSet, clean, file_of, write
 from tellapart.data.items import KIND_OF
-from tellapart.data.media.parts import file_of
 from tellapart.data.readers import READERS
 from tellapart.data.readers.shared import SPLITS, with_splits
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from tellapart.data.media.parts import part
+from tellapart.data.examples import segment_of
 
 PROMPT = "Write a caption for this photo: one plain sentence that says what can be seen. Answer with the caption only."
 
@@ -54,7 +54,7 @@ class Caption:
         if self.error:
             return {"file": self.file, "error": self.error}
         row: dict[str, Any] = {"file": self.file, "caption": self.text, "logprob": _or_none(self.logprob)}
-        if (segment := part(self.file)) is not None:
+        if (segment := segment_of(self.file)) is not None:
             row |= {"start": segment.start, "end": segment.end}
         if self.candidates:
             row["captions"] = [{"caption": one.text, "logprob": _or_none(one.logp)} for one in self.candidates]

@@ -2,7 +2,8 @@
 
     {"dataset": name, "images": [{"id", "file", "split", "captions": [...]}]}      (or "videos")
 
-`file` is relative to the JSON file or absolute.  `captions` may be absent.  Unknown keys are kept.
+`file` is relative to the JSON file or absolute, and may name a segment of a clip, `trip.mp4#t=12.5,20`: seconds, as in
+addresses on the web.  `captions` may be absent.  Unknown keys are kept.
 
 A file that is wrong as a whole is a `UserError`.  A record that is wrong is left out and named in `DataSet.problems`:
 one bad line among 100,000 should not cost a night's run, and should not go unnoticed either.
@@ -12,12 +13,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from capscore import files
 from capscore.data_files import KINDS, absolute, folder_of, name_of, refuse_other_formats
@@ -221,3 +223,51 @@ def relative_names(paths: Iterable[Path], folder: Path) -> list[str]:
             name = resolved if resolved.startswith(start) else name
         names.append(name.removeprefix(start))
     return names
+
+
+# Segments of clips: all that takes the name of a file takes that of a segment
+
+_SECONDS = r"\d{1,9}(?:\.\d{1,9})?"
+_SEGMENT = re.compile(rf"(.+)#t=({_SECONDS})(?:,({_SECONDS}))?", re.DOTALL)
+
+
+class Segment(NamedTuple):
+    file: str
+    start: float  # seconds
+    end: float  # infinity: up to the end of the clip
+
+    @property
+    def name(self) -> str:
+        """
+        >>> Segment("trip.mp4", 12.5, 20).name
+        'trip.mp4#t=12.5,20'
+        """
+        start, end = (f"{time:.3f}".rstrip("0").rstrip(".") for time in (self.start, self.end))
+        return f"{self.file}#t={start},{end}"
+
+
+def segment_of(name: str | os.PathLike[str]) -> Segment | None:
+    """The segment that a name stands for; None for a whole file, also one that really has such a name.
+
+    >>> segment_of("trip.mp4#t=12.5,20")
+    Segment(file='trip.mp4', start=12.5, end=20.0)
+    """
+    match = _SEGMENT.fullmatch(os.fspath(name)) if "#t=" in os.fspath(name) else None
+    if match is None or os.path.lexists(name):
+        return None
+    start, end = float(match[2]), float(match[3]) if match[3] else math.inf
+    return Segment(match[1], start, max(start, end))
+
+
+def file_of(name: str | os.PathLike[str]) -> Path:
+    """The file that an item is in."""
+    segment = segment_of(name)
+    return Path(name if segment is None else segment.file)
+
+
+def status_of(name: str | os.PathLike[str]) -> os.stat_result | None:
+    """Of the file that an item is in; None where there is none."""
+    try:
+        return file_of(name).stat()
+    except (OSError, ValueError):  # a NUL byte in the name
+        return None

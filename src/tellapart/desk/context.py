@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from capscore import csv_table, files
 from capscore.errors import UserError
 from capscore.stop_words import content
-from tellapart.data.media.exif import taken
-from tellapart.data.media.parts import file_of
+from tellapart.data.examples import file_of
+from tellapart.data.media.identity import taken
 from tellapart.data.tokenizers import split_words
 from tellapart.desk.chatter import one_line
 

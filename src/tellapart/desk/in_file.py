@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import PurePath
 
-from tellapart.data.media import raw
+from tellapart.data.media import formats
 from tellapart.data.media.identity import picture_sha256
 from tellapart.desk import containers, edits, xmp
 from tellapart.desk.containers import PNG, PROFILE_IN_PNG, XMP_IN_JPEG, XMP_IN_PNG, Part
@@ -43,7 +43,7 @@ def _format(data: bytes, file: str) -> Callable[[bytes, str, xmp.Text, xmp.How],
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return _webp
     if data[:4] in (b"II*\0", b"MM\0*") and (
-        raw.is_raw(data) or PurePath(file).suffix.lower() not in (".tif", ".tiff")
+        formats.is_raw(data) or PurePath(file).suffix.lower() not in (".tif", ".tiff")
     ):
         raise BadPhoto(file, "is a RAW photo, which is never written into; use --xmp")
     raise BadPhoto(file, "only JPEG, PNG and WebP files can be written into; use --xmp")

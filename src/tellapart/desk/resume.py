@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tellapart.captioning.rerank import places
+from tellapart.data.examples import file_of, status_of
 from tellapart.data.items import Input
 from tellapart.data.media.identity import Identity, identify
-from tellapart.data.media.parts import file_of
 from tellapart.desk.rows import COLUMNS, KEY, REVIEWS, Row
 from tellapart.errors import BadPhoto
 from tellapart.parallel import ordered_map
@@ -222,14 +222,14 @@ def _sha256(text: str) -> str:
 # A photo
 
 
-Status = tuple[int, ...]
+Stamp = tuple[int, ...]
 
 
 class Witness:
     """What photos show, if they are still what they were when this was made: a caption is of what was there then."""
 
     def __init__(self, names: Iterable[str]):
-        self._before = {name: status_of(name) for name in names}
+        self._before = {name: stamp_of(name) for name in names}
 
     def picture(self, name: str) -> str:
         """SHA-256, or nothing."""
@@ -237,16 +237,13 @@ class Witness:
             picture = identify(name).picture
         except BadPhoto:
             return ""
-        return picture if status_of(name) == self._before[name] else ""
+        return picture if stamp_of(name) == self._before[name] else ""
 
 
-def status_of(name: str) -> Status | None:
+def stamp_of(name: str) -> Stamp | None:
     """Changes with the file; None: there is none."""
-    try:
-        status = file_of(name).stat()
-    except (OSError, ValueError):
-        return None
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+    status = status_of(name)
+    return None if status is None else (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def _pictures(photos: Mapping[str, Input], wanted: Sequence[str]) -> dict[str, Identity | None]:

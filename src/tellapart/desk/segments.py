@@ -7,10 +7,9 @@ from dataclasses import replace
 
 from tellapart.captioning.rerank import Collection
 from tellapart.data.captions import Caption
+from tellapart.data.examples import Segment, segment_of
 from tellapart.data.items import Input
 from tellapart.data.media import clips
-from tellapart.data.media.parts import Part, named, part
-from tellapart.data.media.shots import pieces, shots
 from tellapart.desk.sources import CaptionSource
 from tellapart.desk.subtitles import Cue
 from tellapart.errors import BadPhoto
@@ -31,14 +30,14 @@ def segmented(inputs: Sequence[Input], by: str | float) -> list[Input]:
 
 
 def _names(file: str, by: str | float) -> list[str]:
-    if part(file) is not None or not clips.is_clip(file):
+    if segment_of(file) is not None or not clips.is_clip(file):
         return [file]
     try:
         with clips.open_clip(file) as clip:
-            times = shots(clip) if isinstance(by, str) else pieces(clip, by)
+            times = clips.shots(clip) if isinstance(by, str) else clips.pieces(clip, by)
     except BadPhoto:  # it is named when it is captioned
         return [file]
-    return [named(file, start, end) for start, end in times]
+    return [Segment(file, start, end).name for start, end in times]
 
 
 Among = Callable[[Collection], CaptionSource]
@@ -60,7 +59,7 @@ def widened(source: CaptionSource, told_apart: Among, collection: Collection) ->
 def cues(captions: Iterable[Caption]) -> Iterator[Cue]:
     """What subtitles show; a clip that is no segment is shown as a whole."""
     for one in captions:
-        if (segment := part(one.file)) is not None:
+        if (segment := segment_of(one.file)) is not None:
             yield Cue(segment.start, segment.end, one.text)
         else:
             with clips.open_clip(one.file) as clip:
@@ -68,15 +67,15 @@ def cues(captions: Iterable[Caption]) -> Iterator[Cue]:
 
 
 def _with_context(chosen: Caption, told_apart: Among, collection: Collection) -> Caption:
-    segment = part(chosen.file)
+    segment = segment_of(chosen.file)
     for times in range(1, _WIDER + 1):
         if segment is None or chosen.error or not chosen.look_alikes or chosen.gap > 0:
             break
         wide = _wider(segment, times / 2)
-        others = [place for place, file in enumerate(collection.photos.files) if not _overlaps(wide, part(file))]
+        others = [place for place, file in enumerate(collection.photos.files) if not _overlaps(wide, segment_of(file))]
         if not others:
             break
-        (again,) = told_apart(collection.only(others)).caption([named(*wide)])
+        (again,) = told_apart(collection.only(others)).caption([wide.name])
         if again.error:
             break
         if again.gap > chosen.gap:
@@ -84,10 +83,10 @@ def _with_context(chosen: Caption, told_apart: Among, collection: Collection) ->
     return chosen
 
 
-def _wider(segment: Part, share: float) -> Part:
+def _wider(segment: Segment, share: float) -> Segment:
     more = share * (segment.end - segment.start)
-    return Part(segment.file, max(segment.start - more, 0.0), segment.end + more)
+    return Segment(segment.file, max(segment.start - more, 0.0), segment.end + more)
 
 
-def _overlaps(wide: Part, other: Part | None) -> bool:
+def _overlaps(wide: Segment, other: Segment | None) -> bool:
     return other is not None and other.file == wide.file and other.start < wide.end and wide.start < other.end

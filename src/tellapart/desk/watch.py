@@ -14,7 +14,7 @@ from capscore.files import is_folder
 from capscore.printable import print_message
 from tellapart.data.items import Input, gather
 from tellapart.data.media import clips, photos
-from tellapart.desk.resume import Status, status_of
+from tellapart.desk.resume import Stamp, stamp_of
 from tellapart.errors import BadPhoto
 
 INTERVAL = 5.0  # seconds between two polls
@@ -28,15 +28,15 @@ class Arrivals:
     def __init__(self, list_photos: Callable[[], Sequence[Input]], clock: Callable[[], float] = time.monotonic):
         """look  lists all photos that exist now"""
         self._list, self._clock = list_photos, clock
-        self._seen: dict[str, tuple[Status, float]] = {}  # file -> its status, and since when
-        self._done: dict[str, Status] = {}
+        self._seen: dict[str, tuple[Stamp, float]] = {}  # file -> its status, and since when
+        self._done: dict[str, Stamp] = {}
         self.unfinished: set[str] = set()  # files that are still being written
 
     def poll(self) -> list[Input]:
         """Those that are to be captioned now; the same again at the next poll if they are not `done`."""
-        seen, ready, now = dict[str, tuple[Status, float]](), list[Input](), self._clock()
+        seen, ready, now = dict[str, tuple[Stamp, float]](), list[Input](), self._clock()
         for photo in self._list():
-            if (status := status_of(photo.file)) is None:  # gone again
+            if (status := stamp_of(photo.file)) is None:  # gone again
                 continue
             before, since = self._seen.get(photo.file, (None, now))
             seen[photo.file] = status, since if status == before else now

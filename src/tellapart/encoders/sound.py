@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from tellapart.data.examples import segment_of
 from tellapart.data.media import clips
-from tellapart.data.media.parts import part
 from tellapart.data.media.photos import SQUEEZE, Photo
 from tellapart.encoders.encoder import Features
 from tellapart.recipe import EncoderConfig
@@ -116,7 +116,7 @@ _TAPER = np.hanning(_LENGTH)
 
 def _blocks(file: Any, duration: float) -> Iterator[tuple[int, NDArray[np.float32]]]:
     """Samples at RATE, in mono, that spectra are made of, block by block, and the number of a block's first one."""
-    start = found.start if (found := part(file)) is not None else 0.0
+    start = found.start if (found := segment_of(file)) is not None else 0.0
     rest, place = np.zeros(0, np.float32), 0  # samples that wait for more, and the number of the first of them
     most = _HOP * (_BLOCK - 1) + _LENGTH
     for time, piece in _decoded(file, start):

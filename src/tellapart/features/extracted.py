@@ -23,9 +23,8 @@ from torch import Tensor
 
 from capscore import files
 from capscore.progress import Progress
-from tellapart.data.examples import Example
+from tellapart.data.examples import Example, status_of
 from tellapart.data.media import clips, photos
-from tellapart.data.media.parts import file_of
 from tellapart.data.store import Array, Rows, Store
 from tellapart.data.stored import StoredFeatures
 from tellapart.data.unusable import Unusable
@@ -283,8 +282,5 @@ def entry_of(example: Example, sha256: str = "") -> dict[str, Any]:
 
 def _stamp(file: Path) -> tuple[int, int] | None:
     """A file's size and date; None if it is not there."""
-    try:
-        status = file_of(file).stat()
-    except (OSError, ValueError):
-        return None
-    return status.st_size, status.st_mtime_ns
+    status = status_of(file)
+    return None if status is None else (status.st_size, status.st_mtime_ns)

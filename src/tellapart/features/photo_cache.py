@@ -14,8 +14,7 @@ from capscore.errors import UserError
 from capscore.files import is_file
 from capscore.printable import print_message
 from tellapart import paths
-from tellapart.data.examples import Example
-from tellapart.data.media.parts import file_of
+from tellapart.data.examples import Example, file_of
 from tellapart.data.store import Store
 from tellapart.features.extracted import Extraction, add_missing
 

@@ -17,7 +17,7 @@ from attacks import photos as made
 from attacks.photos import QUADRANTS
 from capscore.errors import UserError
 from tellapart import paths
-from tellapart.data.media import photos, raw
+from tellapart.data.media import formats, photos
 from tellapart.data.readers import folder
 from tellapart.data.unusable import Unusable
 from tellapart.errors import BadPhoto
@@ -58,7 +58,7 @@ def test_a_raw_photo_is_known_by_what_it_is_under_any_name(kind, tmp_path):
 @pytest.mark.parametrize("settings", [{}, {"compression": "jpeg"}, {"compression": "tiff_lzw"}], ids=str)
 def test_a_tiff_is_no_raw_photo(settings, tmp_path):
     path = made.of(tmp_path, "scan.tif", made.quadrants(), **settings)
-    assert not raw.is_raw(path.read_bytes())
+    assert not formats.is_raw(path.read_bytes())
 
 
 @pytest.mark.parametrize("name", camera_files.LYING)

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from support.clips import write_clip
-from tellapart.data.media.clips import open_clip
-from tellapart.data.media.shots import cuts, pieces, shots
+from tellapart.data.media.clips import cuts, open_clip, pieces, shots
 
 
 def scene(seed, count, noise=10):

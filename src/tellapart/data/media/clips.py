@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from array import array
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -21,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from tellapart.data.media import photos, rgb
-from tellapart.data.media.parts import file_of, part
+from tellapart.data.examples import Segment, file_of, segment_of
+from tellapart.data.media import photos
 from tellapart.errors import BadPhoto
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ Stamp = tuple[int, ...]  # of a file: its bytes, and what changes with it
 Source = str | os.PathLike[str] | Image.Image
 
 
-_INDICES: dict[Stamp, Index] = {}  # of clips whose parts are read one after the other
+_INDICES: dict[Stamp, Index] = {}  # of clips whose segments are read one after the other
 _KEPT_INDICES = 4
 
 
@@ -82,8 +83,8 @@ class Clip:
     def frames(self, indices: Sequence[int]) -> list[RGB]:
         """Frames by their numbers from 0, in any order; numbers outside of the clip mean its first or last frame."""
         clipped = [min(max(index, 0), len(self) - 1) for index in indices]
-        found = dict(self.each(sorted(set(clipped))))
-        return [found[index] for index in clipped]
+        frames = dict(self.each(sorted(set(clipped))))
+        return [frames[index] for index in clipped]
 
     def each(self, indices: Iterable[int]) -> Iterator[tuple[int, RGB]]:
         """Frames one by one, so that only one is held; quickest in ascending order."""
@@ -111,11 +112,11 @@ class _Photo(Clip):
         return np.asarray(Image.fromarray(self._pixels).resize((side, side))) if side else self._pixels
 
 
-class _Part(Clip):
+class _Segment(Clip):
     """What is shown of a clip from one time to another: at least one frame."""
 
-    def __init__(self, whole: Clip, start: float, end: float):
-        start, end = min(start, float(whole.times[-1])), min(end, whole.duration)
+    def __init__(self, whole: Clip, segment: Segment):
+        start, end = min(segment.start, float(whole.times[-1])), min(segment.end, whole.duration)
         self._whole, self._first = whole, whole.index_at(start)
         last = max(int(np.searchsorted(whole.times, end - _ROUNDING)) - 1, self._first)
         times = np.maximum(whole.times[self._first : last + 1] - start, 0.0)
@@ -138,7 +139,7 @@ class _Video(Clip):
         self._file, self._container, self._stream = file, container, stream
         self._scaler = VideoReformatter()
         index = _INDICES.get(stamp) or self._index(stamp[0])
-        if part(file) is not None:  # others may follow
+        if segment_of(file) is not None:  # others may follow
             if len(_INDICES) >= _KEPT_INDICES:
                 _INDICES.clear()
             _INDICES[stamp] = index
@@ -178,11 +179,11 @@ class _Video(Clip):
             raise BadPhoto(self._file, "has no frames")
         if _declared_length(self._file) > length:
             raise BadPhoto(self._file, _CUT_SHORT)
-        found = np.unique(np.frombuffer(times, np.int64))
-        if end <= found[-1] and len(found) > 1:  # no duration is given for frames: the last one is as long as the mean
-            end = int(found[-1] + (found[-1] - found[0]) // (len(found) - 1))
-        keys.setdefault(int(found[0]), min(keys.values(), default=int(found[0])))
-        return found, end, np.array(sorted(keys), np.int64), [keys[time] for time in sorted(keys)]
+        pts = np.unique(np.frombuffer(times, np.int64))
+        if end <= pts[-1] and len(pts) > 1:  # no duration is given for frames: the last one is as long as the mean
+            end = int(pts[-1] + (pts[-1] - pts[0]) // (len(pts) - 1))
+        keys.setdefault(int(pts[0]), min(keys.values(), default=int(pts[0])))
+        return pts, end, np.array(sorted(keys), np.int64), [keys[time] for time in sorted(keys)]
 
     def _frame(self, index: int, side: int = 0) -> RGB:
         wanted = int(self._pts[index])
@@ -202,12 +203,12 @@ class _Video(Clip):
         for start in (int(self._keys[key]), self._starts[key], None):
             self._jumps = start is not None
             self._decoded = self._from(start)
-            found = self._next()
-            if found is not None and found[0] <= wanted:
+            frame = self._next()
+            if frame is not None and frame[0] <= wanted:
                 break
-        if found is None:
+        if frame is None:
             raise BadPhoto(self._file, "is damaged (a frame cannot be decoded)")
-        self._place, self._current = found
+        self._place, self._current = frame
 
     def _from(self, start: int | None) -> Iterator[av.VideoFrame]:
         """The frames from a time on; None: all of them."""
@@ -230,7 +231,7 @@ class _Video(Clip):
         size = frame.width, frame.height
         if size[0] * size[1] > MAX_PIXELS:
             raise BadPhoto(self._file, "has frames that are larger than its header says")
-        width, height = (side, side) if side else rgb.shrunk(size, rgb.shrinking(size, KEPT_PIXELS))
+        width, height = (side, side) if side else photos.shrunk(size, photos.shrinking(size, KEPT_PIXELS))
         # One scaler for all frames, in this thread: PyAV's default starts threads for each frame, which may deadlock.
         pixels = self._scaler.reformat(frame, width, height, "rgb24", threads=1).to_ndarray()
         return np.ascontiguousarray(np.rot90(pixels, round(frame.rotation / 90)))
@@ -242,7 +243,7 @@ class _Video(Clip):
 
 @contextmanager
 def open_clip(source: Source, *, threads: int = 1) -> Iterator[Clip]:
-    """A clip, a part of one (`parts`), or a photo as a clip of one frame.  BadPhoto says what is wrong with it.
+    """A clip, a segment of one, or a photo as a clip of one frame.  BadPhoto says what is wrong with it.
 
     threads  of the decoder; clips that are read side by side are quicker with one each
 
@@ -251,7 +252,7 @@ def open_clip(source: Source, *, threads: int = 1) -> Iterator[Clip]:
     """
     if isinstance(source, Image.Image):
         photo, _ = photos.upright(source)
-        yield _Photo(np.asarray(photo.reduce(rgb.shrinking(photo.size, KEPT_PIXELS))))
+        yield _Photo(np.asarray(photo.reduce(photos.shrinking(photo.size, KEPT_PIXELS))))
         return
     file = source
     if not is_clip(file):
@@ -265,8 +266,8 @@ def open_clip(source: Source, *, threads: int = 1) -> Iterator[Clip]:
         stream.codec_context.thread_count = threads
         stream.thread_type = "AUTO" if threads > 1 else "NONE"
         with photos.decoding_memory(pixels * _DECODER_BYTES):
-            clip, found = _Video(file, container, stream, stamp), part(file)
-            yield clip if found is None else _Part(clip, found.start, found.end)
+            clip, segment = _Video(file, container, stream, stamp), segment_of(file)
+            yield clip if segment is None else _Segment(clip, segment)
 
 
 def read(source: Source, size: int, fit: photos.Fit = photos.SQUEEZE) -> photos.Photo:
@@ -415,3 +416,58 @@ def packets(container: av.container.InputContainer, stream: Any) -> Iterator[Any
         yield from container.demux(stream)
     except (av.InvalidDataError, av.EOFError):
         return
+
+
+# Shots: they begin where the colours change from one frame to the next far more than they did just before.
+
+SHORTEST = 2.0  # seconds; a shorter shot is a part of the one before
+_CUT = 0.3  # share of the pixels that change their colour
+_TIMES = 4.0  # as much as in the frames before: shaking and flicker are no cuts
+_BEFORE = 12  # frames
+_SIDE = 48  # pixels of a frame that is compared
+_COLOURS = 4  # of each channel
+
+
+def cuts(clip: Clip) -> list[float]:
+    """The times at which a shot follows another, ascending; all frames are decoded, one at a time."""
+    times: list[float] = []
+    previous: RGB | None = None
+    changes = deque[float](maxlen=_BEFORE)
+    for time, frame in clip.small(_SIDE):
+        if previous is not None:
+            change = colour_change(previous, frame)
+            usual = float(np.mean(changes)) if changes else 0.0
+            if change > max(_CUT, _TIMES * usual):
+                times.append(time)
+                changes.clear()
+            else:
+                changes.append(change)
+        previous = frame
+    return times
+
+
+def shots(clip: Clip, shortest: float = SHORTEST) -> list[tuple[float, float]]:
+    """From when to when each shot lasts; none is shorter than `shortest` unless the clip is."""
+    starts = [0.0]
+    for time in cuts(clip):
+        if time - starts[-1] >= shortest and clip.duration - time >= shortest:
+            starts.append(time)
+    return list(zip(starts, [*starts[1:], clip.duration], strict=True))
+
+
+def pieces(clip: Clip, seconds: float) -> list[tuple[float, float]]:
+    """Equal lengths, and what remains; where no frame is shown for long there is no piece."""
+    numbers = dict.fromkeys((clip.times // seconds).astype(np.int64).tolist())
+    return [(number * seconds, min((number + 1) * seconds, max(clip.duration, 0.0))) for number in numbers]
+
+
+def colour_change(before: RGB, after: RGB) -> float:
+    """The share of the pixels that have other colours, wherever in the frame."""
+    return float(np.abs(_histogram(before) - _histogram(after)).sum()) / 2
+
+
+def _histogram(frame: RGB) -> NDArray[np.float64]:
+    """How often each of 64 colours occurs.  (64,), sums to 1"""
+    red, green, blue = (frame.reshape(-1, 3).astype(np.int64) * _COLOURS // 256).T
+    counts = np.bincount((red * _COLOURS + green) * _COLOURS + blue, minlength=_COLOURS**3).astype(np.float64)
+    return np.asarray(counts / counts.sum())

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ctypes
 import io
+import struct
 import threading
+import zlib
+from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from PIL import Image, UnidentifiedImageError, _imaging
 
 from capscore.paths import package as package_folder
-from tellapart.data.media import png, raw
-from tellapart.data.media.rgb import bytes_per_pixel
 from tellapart.errors import BadPhoto
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")  # "JPEG" covers MPO, which many phones write under .jpg
@@ -33,7 +35,6 @@ _NOT_OPENED = _suffixes("jxl jp2 j2k jpf jpx jxr hdp psd psb xcf tga exr hdr ppm
 PHOTO_SUFFIXES = _OPENED | RAW_SUFFIXES | _NOT_OPENED  # what a folder is searched for: what cannot be opened is named
 
 _HEIF_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs", b"mif1", b"msf1"}
-_DECODING = {"JPEG": 4, "MPO": 4, "PNG": 4, "WEBP": 20, "AVIF": 20, "HEIF": 20}  # bytes of a pixel, at most
 
 
 class Opened(NamedTuple):
@@ -44,14 +45,14 @@ class Opened(NamedTuple):
 def open_image(data: bytes, file: object) -> Opened:
     """A picture in a file's bytes.  Raises BadPhoto for what is none, and nearly anything for what is damaged."""
     suffix = Path(str(file)).suffix.lower()
-    if raw.is_raw(data) or (suffix in RAW_SUFFIXES and data[:4] in (b"II*\0", b"MM\0*")):
-        found = raw.preview(data)
-        if found is None:
+    if is_raw(data) or (suffix in RAW_SUFFIXES and data[:4] in (b"II*\0", b"MM\0*")):
+        inside = preview(data)
+        if inside is None:
             raise BadPhoto(file, "is a RAW photo without a JPEG inside, which is what we read of one")
-        return Opened(Image.open(io.BytesIO(found.jpeg), formats=("JPEG",)), found.orientation)
+        return Opened(Image.open(io.BytesIO(inside.jpeg), formats=("JPEG",)), inside.orientation)
     if data[4:8] == b"ftyp" and data[8:12] in _HEIF_BRANDS and b"avif" not in data[8:64]:
         return Opened(_open_heif(data, file))
-    if png.cannot_be_whole(data):
+    if _cannot_be_whole(data):
         raise ValueError("it has too few pixels")
     try:
         return Opened(Image.open(io.BytesIO(data), formats=FORMATS))
@@ -86,11 +87,6 @@ def size_of_webp(data: bytes) -> tuple[int, int] | None:
     return int.from_bytes(data[26:28], "little") & 0x3FFF, int.from_bytes(data[28:30], "little") & 0x3FFF
 
 
-def decoder_bytes(mode: str, format: str) -> int:
-    """What is held of a pixel while a picture is decoded."""
-    return _DECODING.get(format, 3 * bytes_per_pixel(mode))
-
-
 def coefficients(image: Image.Image) -> int:
     """Bytes that the decoder of a progressive JPEG holds of the whole picture, however small it is to become."""
     layers = getattr(image, "layer", [])  # (name, sampled horizontally, sampled vertically, table)
@@ -108,7 +104,7 @@ def load(image: Image.Image, data: bytes) -> None:
     """
     if image.format != "TIFF":
         image.load()
-        if image.format == "PNG" and _may_be_short(image, data) and not png.is_whole(data):
+        if image.format == "PNG" and _may_be_short(image, data) and not _is_whole(data):
             raise ValueError("it has too few pixels")
         return
     _handle_libtiff_messages()
@@ -121,7 +117,7 @@ def load(image: Image.Image, data: bytes) -> None:
 def _may_be_short(image: Image.Image, data: bytes) -> bool:
     """Whether the last row is as Pillow leaves rows that are not in the file."""
     last = image.crop((0, image.height - 1, image.width, image.height))
-    return png.is_interlaced(data) or last.getbbox(alpha_only=False) is None
+    return _is_interlaced(data) or last.getbbox(alpha_only=False) is None
 
 
 class _Complaints(threading.local):
@@ -144,3 +140,205 @@ def _handle_libtiff_messages() -> None:
     """Have libtiff tell us what is wrong, in place of printing it: it can be a million lines for one photo."""
     with suppress(AttributeError, OSError):  # a Pillow whose libtiff cannot be reached prints what it likes
         ctypes.CDLL(_imaging.__file__).TIFFSetErrorHandler(_HANDLER)
+
+
+# Whether a PNG has all its pixels: Pillow leaves those black that the file does not have, and finds nothing wrong.
+
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # by colour type
+_ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
+_RATIO = 1032  # a packed byte holds at most so many (RFC 1951: 258 bytes in two bits)
+_PIECE = 1 << 16  # packed bytes that are taken at once
+
+
+@dataclass(frozen=True)
+class _Header:
+    width: int
+    height: int
+    bits: int  # of a pixel
+    interlaced: bool
+
+    @property
+    def unpacked(self) -> int:
+        """Bytes of all rows, each with the byte before it that says how it is filtered."""
+        if not self.interlaced:
+            return self._rows(self.width, self.height)
+        return sum(
+            self._rows((self.width - left + right - 1) // right, (self.height - top + down - 1) // down)
+            for left, top, right, down in _ADAM7
+        )
+
+    def _rows(self, width: int, height: int) -> int:
+        return height * (1 + (width * self.bits + 7) // 8) if width > 0 and height > 0 else 0
+
+
+def _cannot_be_whole(data: bytes) -> bool:
+    """Whether the packed rows are too few for the picture however well they are packed; nothing is unpacked."""
+    header = _header(data)
+    return header is not None and header.unpacked > _RATIO * sum(map(len, _packed(data)))
+
+
+def _is_interlaced(data: bytes) -> bool:
+    header = _header(data)
+    return header is not None and header.interlaced
+
+
+def _is_whole(data: bytes) -> bool:
+    """Whether there are as many bytes as the rows of the picture take.  Costs as much as half of reading it."""
+    header = _header(data)
+    if header is None:
+        return True  # not for us to say
+    unpacker, missing = zlib.decompressobj(), header.unpacked
+    try:
+        for chunk in _packed(data):
+            for start in range(0, len(chunk), _PIECE):
+                left: bytes | memoryview = chunk[start : start + _PIECE]
+                while len(left) and missing > 0:
+                    missing -= len(unpacker.decompress(left, _RATIO * _PIECE // 64))
+                    left = unpacker.unconsumed_tail
+    except zlib.error:
+        pass
+    return missing <= 0
+
+
+def _header(data: bytes) -> _Header | None:
+    if not data.startswith(_SIGNATURE) or data[12:16] != b"IHDR" or len(data) < 29:
+        return None
+    width, height, depth, colour, _, _, interlaced = struct.unpack_from(">IIBBBBB", data, 16)
+    return _Header(width, height, depth * _CHANNELS.get(colour, 1), bool(interlaced))
+
+
+def _packed(data: bytes) -> Iterator[memoryview]:
+    """What the IDAT chunks hold."""
+    view, place = memoryview(data), len(_SIGNATURE)
+    while place + 8 <= len(data):
+        size, kind = struct.unpack_from(">I4s", data, place)
+        if kind == b"IDAT":
+            yield view[place + 8 : place + 8 + size]
+        elif kind == b"IEND":
+            return
+        place += 12 + size
+
+
+# The JPEG inside a RAW photo: most cameras store a finished picture beside the sensor's data.
+#
+# Of the kinds of RAW that are built like a TIFF (DNG, CR2, NEF, ARW and others).  A TIFF is a chain of directories,
+# each of which may name further ones; an entry is (tag, type, count, value or where the values are).  Every number in
+# the file may lie: nothing outside the file is touched, no directory is read twice, and only so many are read.
+
+_ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
+_SIZES = {1: 1, 3: 2, 4: 4, 13: 4}  # of a value, by type: bytes and whole numbers, which are all that matter here
+_CODES = {1: "B", 3: "H", 4: "I", 13: "I"}
+_MOST_DIRECTORIES = 64
+_MOST_VALUES = 64
+
+# Tags
+_COMPRESSION, _PHOTOMETRIC, _STRIPS, _ORIENTATION, _STRIP_SIZES = 0x0103, 0x0106, 0x0111, 0x0112, 0x0117
+_DIRECTORIES, _JPEG, _JPEG_SIZE, _DNG_VERSION = 0x014A, 0x0201, 0x0202, 0xC612
+_SENSOR = {32803, 34892}  # photometric interpretations: a colour for each pixel of the sensor; the same, made linear
+_PACKED_AS_JPEG = {6, 7, 99}
+
+# Markers of a JPEG that begin a frame which a common decoder can read; not those of lossless JPEG, as sensors' data is
+_FRAMES = {0xC0, 0xC1, 0xC2}
+_NO_FRAMES = {0xC4, 0xC8, 0xCC}  # tables, in the same range
+
+Directory = dict[int, list[int]]
+
+
+@dataclass(frozen=True)
+class Preview:
+    jpeg: bytes
+    orientation: int  # EXIF, of the whole RAW photo
+
+
+def is_raw(data: bytes) -> bool:
+    """Whether the file says itself that it is one: as a TIFF, only its thumbnail could be read."""
+    if data[:4] not in _ORDERS:
+        return False
+    if data[8:10] == b"CR":  # Canon
+        return True
+    directories = _directories(data)
+    return any(_DNG_VERSION in tags or _SENSOR & set(tags.get(_PHOTOMETRIC, ())) for tags in directories)
+
+
+def preview(data: bytes) -> Preview | None:
+    """The largest JPEG in a RAW photo; None where there is none."""
+    best, most, orientation = (0, 0), 0, 1
+    for number, tags in enumerate(_directories(data)):
+        if number == 0:
+            orientation = next(iter(tags.get(_ORIENTATION, ())), 1)
+        for place, size in _places(tags):
+            end = min(place + size, len(data))
+            if (pixels := _pixels(data, place, end)) > most:
+                best, most = (place, end), pixels
+    return Preview(data[slice(*best)], orientation) if most else None
+
+
+def _places(tags: Directory) -> Iterator[tuple[int, int]]:
+    """The start and the length of each JPEG that a directory may have."""
+    if _JPEG in tags and _JPEG_SIZE in tags:
+        yield tags[_JPEG][0], tags[_JPEG_SIZE][0]
+    if _PACKED_AS_JPEG & set(tags.get(_COMPRESSION, ())):
+        strips, sizes = tags.get(_STRIPS, []), tags.get(_STRIP_SIZES, [])
+        if len(strips) == len(sizes) == 1:
+            yield strips[0], sizes[0]
+
+
+def _directories(data: bytes) -> Iterator[Directory]:
+    order = _ORDERS.get(data[:4])
+    if order is None or len(data) < 8:
+        return
+    waiting, visited = [_number(data, 4, order)], set[int]()
+    while waiting and len(visited) < _MOST_DIRECTORIES:
+        place = waiting.pop(0)
+        if place in visited or not 8 <= place <= len(data) - 2:
+            continue
+        visited.add(place)
+        (count,) = struct.unpack_from(f"{order}H", data, place)
+        end = place + 2 + 12 * count
+        if end > len(data):
+            continue
+        tags: Directory = {}
+        for entry in range(place + 2, end, 12):
+            tag, values = _entry(data, entry, order)
+            if values:
+                tags.setdefault(tag, values)
+        yield tags
+        waiting += tags.get(_DIRECTORIES, [])
+        if end + 4 <= len(data):
+            waiting.append(_number(data, end, order))
+
+
+def _entry(data: bytes, place: int, order: str) -> tuple[int, list[int]]:
+    """The tag, and its values if they are whole numbers that lie in the file and are not too many."""
+    tag, kind, count = struct.unpack_from(f"{order}HHI", data, place)
+    if kind not in _SIZES or not 0 < count <= _MOST_VALUES:
+        return tag, []
+    size = _SIZES[kind] * count
+    start = place + 8 if size <= 4 else _number(data, place + 8, order)
+    if start + size > len(data):
+        return tag, []
+    return tag, list(struct.unpack_from(f"{order}{count}{_CODES[kind]}", data, start))
+
+
+def _number(data: bytes, place: int, order: str) -> int:
+    return int(struct.unpack_from(f"{order}I", data, place)[0])
+
+
+def _pixels(data: bytes, place: int, end: int) -> int:
+    """How many pixels a JPEG says it has that lies there; 0 where there is none that can be decoded."""
+    if data[place : min(place + 3, end)] != b"\xff\xd8\xff":
+        return 0
+    place += 2
+    while place + 9 <= end and data[place] == 0xFF:
+        marker, size = data[place + 1], int.from_bytes(data[place + 2 : place + 4], "big")
+        if marker in _FRAMES:
+            height, width = struct.unpack_from(">HH", data, place + 5)
+            return int(width) * int(height)
+        if marker == 0xFF:  # padding
+            place += 1
+        elif 0xC0 <= marker <= 0xCF and marker not in _NO_FRAMES:
+            return 0
+        else:
+            place += 2 + max(size, 2)
+    return 0

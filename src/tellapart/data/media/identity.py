@@ -1,4 +1,6 @@
-"""What a photo is known by: its picture, not the metadata that programs write into its file.
+"""What a photo is known by, and when and where it was taken; nothing of it is decoded if that can be helped.
+
+Its identity is its picture, not the metadata that programs write into its file.
 
 Of a JPEG, PNG or WebP the compressed picture is hashed, which needs no decoding; with it goes the orientation, the one
 entry of the metadata that changes what one sees.  Of a GIF, BMP or TIFF the pixels are hashed, of any other file all
@@ -12,6 +14,8 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
 from PIL import ExifTags, Image
 
@@ -152,3 +156,53 @@ def _orientation(exif: bytes) -> int:
         return value if isinstance(value, int) and 1 <= value <= 8 else 1
     except Exception:  # broken EXIF data says nothing about the picture
         return 1
+
+
+# When and where a photo was taken, by its EXIF data
+
+
+@dataclass(frozen=True)
+class Taken:
+    time: datetime | None = None
+    latitude: float | None = None  # degrees, north and east positive
+    longitude: float | None = None
+
+
+def taken(file: str | os.PathLike[str]) -> Taken:
+    """What is not there, or damaged, is None."""
+    try:
+        if clips.named_as_clip(file):
+            return Taken()
+        exif = Image.Exif()
+        exif.load(exif_in(photos.read_bytes(file)))
+        return Taken(_time(exif.get_ifd(ExifTags.IFD.Exif)), *_position(exif.get_ifd(ExifTags.IFD.GPSInfo)))
+    except BadPhoto:
+        return Taken()
+    except Exception:  # broken EXIF data can raise nearly anything
+        return Taken()
+
+
+def _time(entries: dict[int, Any]) -> datetime | None:
+    for tag in (ExifTags.Base.DateTimeOriginal, ExifTags.Base.DateTimeDigitized):
+        text = str(entries.get(tag, "")).strip("\0 ")[:19]
+        try:
+            return datetime.strptime(text, "%Y:%m:%d %H:%M:%S")  # a camera's clock knows no zone
+        except ValueError:
+            continue
+    return None
+
+
+def _position(entries: dict[int, Any]) -> tuple[float | None, float | None]:
+    try:
+        latitude = _degrees(entries[ExifTags.GPS.GPSLatitude], entries[ExifTags.GPS.GPSLatitudeRef] in ("S", b"S"))
+        longitude = _degrees(entries[ExifTags.GPS.GPSLongitude], entries[ExifTags.GPS.GPSLongitudeRef] in ("W", b"W"))
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+        return None, None
+    known = abs(latitude) <= 90 and abs(longitude) <= 180
+    return (latitude, longitude) if known else (None, None)
+
+
+def _degrees(parts: Any, negative: bool) -> float:
+    """Degrees, minutes and seconds."""
+    degrees, minutes, seconds = map(float, parts)
+    return (-1 if negative else 1) * (degrees + minutes / 60 + seconds / 3600)

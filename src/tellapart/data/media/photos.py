@@ -9,15 +9,17 @@ all that the threads of a process hold together.  A photo that would need more i
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import io
 import logging
 import math
 import os
 import stat
+import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -26,11 +28,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageFile
 
-from tellapart.data.media import formats, rgb
+from tellapart.data.examples import file_of, segment_of
+from tellapart.data.media import formats
 from tellapart.data.media.formats import FORMATS as FORMATS
 from tellapart.data.media.formats import PHOTO_SUFFIXES as PHOTO_SUFFIXES
-from tellapart.data.media.memory import Memory, give_back
-from tellapart.data.media.parts import file_of, part
 from tellapart.errors import BadPhoto
 
 MAX_PIXELS = 178_956_970  # where Pillow itself warns of a decompression bomb; larger than any camera's photo
@@ -40,6 +41,33 @@ KEPT_PIXELS = 1 << 26  # a photo with more is averaged down to so many before an
 _LARGE = 1 << 24  # bytes; what a photo took that needed more is returned to the system at once
 _LONGEST = 1 << 15  # pixels of a side; a longer one is averaged down before the photo is resized
 _LARGEST = 2048  # pixels a side that an encoder may ask for
+
+
+class Memory:
+    """A number of bytes that all who hold some of it together never exceed.
+
+    A thread that holds some must not ask for more, or two could wait for each other.
+    """
+
+    def __init__(self, total: int):
+        self.total = total
+        self._used = 0
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def reserved(self, size: int) -> Iterator[None]:
+        if size > self.total:
+            raise ValueError(f"{size} bytes of {self.total} can never be had")
+        with self._changed:
+            self._changed.wait_for(lambda: self._used + size <= self.total)
+            self._used += size
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._used -= size
+                self._changed.notify_all()
+
 
 _files = Memory(MAX_BYTES)
 _decoding = Memory(MEMORY)
@@ -187,24 +215,20 @@ def _middle(side: int, resized: int, size: int) -> tuple[float, float]:
 
 
 def sha256(file: str | os.PathLike[str]) -> str:
-    """What an item is known by: its bytes, not its name; a part of a clip also by its times."""
-    if (found := part(file)) is not None:
-        whole = _digest(found.file, _stamp(found.file))
-        return hashlib.sha256(f"{whole} {found.start} {found.end}".encode()).hexdigest()
+    """What an item is known by: its bytes, not its name; a segment of a clip also by its times."""
+    if (segment := segment_of(file)) is not None:
+        with open_file(segment.file, most=None) as (handle, _):
+            status = os.fstat(handle.fileno())
+        whole = _digest(segment.file, (status.st_size, status.st_mtime_ns, status.st_ino))
+        return hashlib.sha256(f"{whole} {segment.start} {segment.end}".encode()).hexdigest()
     with open_file(file, most=None) as (handle, _):
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 @lru_cache(maxsize=4)
 def _digest(file: str, stamp: tuple[int, ...]) -> str:
-    """Of a file that many items are parts of.  stamp: changes with it"""
+    """Of a file that many items are segments of.  stamp: changes with it"""
     return sha256(file)
-
-
-def _stamp(file: str) -> tuple[int, ...]:
-    with open_file(file, most=None) as (handle, _):
-        status = os.fstat(handle.fileno())
-        return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def read_rgb(file: str | os.PathLike[str], most: int) -> NDArray[np.uint8]:
@@ -214,7 +238,7 @@ def read_rgb(file: str | os.PathLike[str], most: int) -> NDArray[np.uint8]:
         _files.reserved(length),
         _decoded(_read(handle, length, file), file, 0) as image,
     ):
-        return np.asarray(image.reduce(rgb.shrinking(image.size, most)))
+        return np.asarray(image.reduce(shrinking(image.size, most)))
 
 
 def decoding_memory(size: int) -> AbstractContextManager[None]:
@@ -292,7 +316,7 @@ def _decoded(data: bytes, file: object, at_least: int) -> Iterator[Image.Image]:
         yield _to_photo(image, orientation)
         del image  # and what its decoder keeps
         if needed > _LARGE:
-            give_back()
+            _give_back()
 
 
 def _affordable(size: tuple[int, int], mode: str, format: str, file: object, more: int = 0) -> int:
@@ -305,14 +329,17 @@ def _affordable(size: tuple[int, int], mode: str, format: str, file: object, mor
     return needed
 
 
+_DECODING = {"JPEG": 4, "MPO": 4, "PNG": 4, "WEBP": 20, "AVIF": 20, "HEIF": 20}  # bytes of a pixel, at most
+
+
 def _needed(size: tuple[int, int], mode: str, format: str) -> int:
     """The most bytes that are held at once: by the decoder, on the way to RGB, when the photo is turned, or resized."""
-    factor = rgb.shrinking(size, KEPT_PIXELS)
-    width, height = rgb.shrunk(size, factor)
-    photo = max(rgb.bytes_held(sides, rgb.RGB_BYTES) for sides in ((width, height), (height, width)))
-    decoded = rgb.bytes_held(size, formats.decoder_bytes(mode, format))
-    converted = rgb.bytes_held(size, rgb.bytes_per_pixel(mode)) + (0 if (mode, factor) == ("RGB", 1) else photo)
-    resized = photo + rgb.RGB_BYTES * _LARGEST * min(max(width, height), _LONGEST)  # between its two passes
+    factor = shrinking(size, KEPT_PIXELS)
+    width, height = shrunk(size, factor)
+    photo = max(_bytes_held(sides, _RGB_BYTES) for sides in ((width, height), (height, width)))
+    decoded = _bytes_held(size, _DECODING.get(format, 3 * _BYTES.get(mode, 4)))
+    converted = _bytes_held(size, _BYTES.get(mode, 4)) + (0 if (mode, factor) == ("RGB", 1) else photo)
+    resized = photo + _RGB_BYTES * _LARGEST * min(max(width, height), _LONGEST)  # between its two passes
     return max(decoded, converted, 2 * photo, resized)
 
 
@@ -322,7 +349,7 @@ def _to_photo(image: Image.Image, orientation: int | None = None) -> Image.Image
     orientation  EXIF, where the picture itself does not say it
     """
     turn = _turn(image, orientation)
-    photo = rgb.to_rgb(image, KEPT_PIXELS)
+    photo = _to_rgb(image, KEPT_PIXELS)
     if photo is not image:
         image.close()
     photo = photo if turn is None else photo.transpose(turn)
@@ -384,3 +411,95 @@ def _bytes_behind(image: ImageFile.ImageFile) -> bytes:
         return image.fp.read()
     finally:
         image.fp.seek(place)
+
+
+# Memory, and any mode of a picture to RGB block by block: what that takes does not grow with the picture
+
+_RGB_BYTES = 4  # of a pixel, as Pillow keeps it
+_BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}  # of a pixel; else 4
+_BLOCK = 1 << 20  # pixels that are converted together
+
+Range = tuple[float, float]
+Box = tuple[int, int, int, int]
+
+
+def _bytes_held(size: tuple[int, int], per_pixel: int) -> int:
+    """By a picture in memory: its pixels, and where each row begins, which counts when rows are short."""
+    return size[1] * (size[0] * per_pixel + 8)
+
+
+def shrinking(size: tuple[int, int], most: int) -> int:
+    """By which whole number both sides are divided so that about `most` pixels are left; 1 for most photos."""
+    factor = math.isqrt(max(size[0] * size[1] - 1, 0) // most) + 1
+    while math.prod(shrunk(size, factor)) > most:  # a side of a few pixels hardly gets shorter
+        factor += 1
+    return factor
+
+
+def shrunk(size: tuple[int, int], factor: int) -> tuple[int, int]:
+    return math.ceil(size[0] / factor), math.ceil(size[1] / factor)
+
+
+def _to_rgb(image: Image.Image, most: int) -> Image.Image:
+    """The picture in RGB, on white where it is transparent; one with more than `most` pixels is averaged down."""
+    factor = shrinking(image.size, most)
+    if image.mode == "RGB" and "transparency" not in image.info:
+        return image if factor == 1 else image.reduce(factor)
+    values = _range(image) if image.mode in ("I", "F") else (0.0, 255.0)
+    if image.width * image.height <= _BLOCK and factor == 1:
+        return _block_to_rgb(image, values)
+    photo = Image.new("RGB", shrunk(image.size, factor))
+    for box in _blocks(image.size, factor):
+        block = _block_to_rgb(image.crop(box), values)
+        photo.paste(block if factor == 1 else block.reduce(factor), (box[0] // factor, box[1] // factor))
+    return photo
+
+
+def _blocks(size: tuple[int, int], factor: int) -> Iterator[Box]:
+    """Of about _BLOCK pixels each; all but the last of a row and of a column have sides that `factor` divides."""
+    width, height = size
+    wide = max(min(width, 4096) // factor, 1) * factor
+    high = max(_BLOCK // wide // factor, 1) * factor
+    for top in range(0, height, high):
+        for left in range(0, width, wide):
+            yield left, top, min(left + wide, width), min(top + high, height)
+
+
+def _block_to_rgb(image: Image.Image, values: Range) -> Image.Image:
+    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+        return _to_eight_bits(image, values)
+    if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        paper = Image.new("RGBA", image.size, "white")  # what a viewer shows behind transparent parts
+        return Image.alpha_composite(paper, image).convert("RGB")
+    return image.convert("RGB")
+
+
+def _to_eight_bits(image: Image.Image, values: Range) -> Image.Image:
+    """Deep greyscale.  Pillow's own conversion clips at 255 and would make such a photo white."""
+    pixels = np.asarray(image).astype(np.float32)
+    if image.mode.startswith("I;16"):
+        pixels /= 257  # 65535 -> 255
+    else:
+        low, high = values
+        pixels = np.nan_to_num(pixels, nan=low).clip(low, high)
+        if not (low >= 0 and 1 < high <= 255):  # no range is written in the file: use the photo's own
+            pixels = (pixels - low) * (255 / max(high - low, 1e-12))
+    return Image.fromarray(pixels.round().clip(0, 255).astype(np.uint8)).convert("RGB")
+
+
+def _range(image: Image.Image) -> Range:
+    """The least and the largest number among the pixels, but for those that are no numbers."""
+    low, high = math.inf, -math.inf
+    for box in _blocks(image.size, 1):
+        pixels: NDArray[np.float32] = np.asarray(image.crop(box)).astype(np.float32)
+        finite = pixels[np.isfinite(pixels)].clip(-1e38, 1e38)  # so that the range is finite too
+        if finite.size:
+            low, high = min(low, float(finite.min())), max(high, float(finite.max()))
+    return (low, high) if low <= high else (0.0, 0.0)
+
+
+def _give_back() -> None:
+    """Return freed memory to the system; glibc would keep up to 64 MB for each thread that has used it."""
+    with suppress(AttributeError, OSError):  # other C libraries have no such call
+        ctypes.CDLL(None).malloc_trim(0)

@@ -11,7 +11,6 @@ import numpy as np
 from PIL import Image
 
 from tellapart.data.media import clips
-from tellapart.data.media.shots import colour_change
 
 LONG_SIDE = 320  # pixels of a thumbnail
 
@@ -32,7 +31,7 @@ def strip(file: Path, frames: int = 6, long_side: int = 160) -> tuple[int, int, 
     between two of them at most, from 0 to 1.  BadPhoto where it cannot be read."""
     with clips.open_clip(file) as clip:
         shown = [Image.fromarray(frame) for frame in clip.frames(clip.evenly(frames))]
-    change = max(colour_change(*map(np.asarray, pair)) for pair in pairwise(shown))
+    change = max(clips.colour_change(*map(np.asarray, pair)) for pair in pairwise(shown))
     for frame in shown:
         frame.thumbnail((long_side, long_side))
     width, height = shown[0].size

@@ -16,7 +16,7 @@ from typing import Any
 
 from capscore.data_files import folder_of
 from capscore.files import read_json
-from tellapart.data.examples import DataSet, check, listed
+from tellapart.data.examples import DataSet, Segment, check, listed
 from tellapart.data.readers.shared import find_photo, photo_folders
 from tellapart.errors import BadPhoto
 
@@ -57,8 +57,7 @@ def _is_set(one: Any) -> bool:
 
 
 def _shots(file: str, problems: list[str]) -> list[tuple[float, float]]:
-    from tellapart.data.media.clips import open_clip
-    from tellapart.data.media.shots import shots
+    from tellapart.data.media.clips import open_clip, shots
 
     try:
         with open_clip(file) as clip:
@@ -69,15 +68,13 @@ def _shots(file: str, problems: list[str]) -> list[tuple[float, float]]:
 
 
 def _frames(one: dict[str, Any], file: str, shot: tuple[float, float], parts: int) -> Iterator[dict[str, Any]]:
-    from tellapart.data.media.parts import named
-
     length = (shot[1] - shot[0]) / parts
     for frame in range(FRAMES):
         time = shot[0] + length * (one["start"] + (frame + 0.5) / FRAMES)
         text = one["descriptions"].get(str(frame))
         yield {
             "id": f"{one['set']}-{frame}",
-            "file": named(file, time, time),
+            "file": Segment(file, time, time).name,
             "split": one["split"],
             "captions": [] if text is None else [text],
             "set": one["set"],
