@@ -11,7 +11,7 @@ import yaml
 import tellapart
 from capscore.errors import UserError
 from support import hub_server
-from tellapart import hub, models, paths
+from tellapart import hub, models
 
 CPU = torch.device("cpu")
 
@@ -164,7 +164,7 @@ def test_a_folder_that_is_not_there_is_no_hub_id_where_others_are(tmp_path, monk
 
 def test_without_huggingface_hub_the_error_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(paths, "package", lambda name: None)
+    monkeypatch.setattr(hub, "package_folder", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'tellapart\[hub\]'"):
         models.load("me/tiny", CPU)
 

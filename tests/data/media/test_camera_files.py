@@ -16,7 +16,6 @@ from attacks import camera_files
 from attacks import photos as made
 from attacks.photos import QUADRANTS
 from capscore.errors import UserError
-from tellapart import paths
 from tellapart.data.media import formats, photos
 from tellapart.data.readers import folder
 from tellapart.data.unusable import Unusable
@@ -127,7 +126,7 @@ def test_pillow_itself_is_left_as_it_is(tmp_path):
 
 
 def test_without_the_extra_a_heic_photo_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setattr(paths, "package", lambda name: None)
+    monkeypatch.setattr(formats, "package_folder", lambda name: None)
     path = made.of_bytes(tmp_path, "IMG_0001.HEIC", (GOLDEN / "quadrants.heic").read_bytes())
     with pytest.raises(BadPhoto, match=r"IMG_0001\.HEIC: is a HEIC photo; `pip install 'tellapart\[heic\]'` brings"):
         photos.read(path, 32)
