@@ -34,7 +34,7 @@ from tellapart.data.stored import StoredFeatures, Stores
 from tellapart.decoding.sample import Rollout
 from tellapart.encoders import PhotoEncoder
 from tellapart.evaluation import compare
-from tellapart.evaluation.training_runs import Run, read
+from tellapart.evaluation.compare import Run, read_runs
 from tellapart.features import attributes
 from tellapart.features.attributes import AttributeSource
 from tellapart.features.boxes import BesideRegions
@@ -299,5 +299,5 @@ class Noise:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", metavar="RUN", nargs="+", help="a run folder of `tellapart train` by a policy gradient")
-    times = {run.name: measure(run) for run in read(parser.parse_args().runs)}
+    times = {run.name: measure(run) for run in read_runs(parser.parse_args().runs)}
     print(compare.text_table(time_table(times), list(times), 120))

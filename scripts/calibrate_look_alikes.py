@@ -25,8 +25,8 @@ from PIL import Image, ImageEnhance
 from tellapart.data import examples as data_files
 from tellapart.data.examples import Example
 from tellapart.models.retrievers import load
+from tellapart.neighbours.collection import Source, source
 from tellapart.neighbours.groups import joined
-from tellapart.neighbours.vectors import Source, source
 from tellapart.retrievers import MINILM
 
 SPLITS = ("val", "test")

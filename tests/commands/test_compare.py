@@ -13,7 +13,7 @@ from benchmarks import step_time
 from support.toy import world as toy_world
 from tellapart.commands.train import parse
 from tellapart.data.tokenizers import split_words
-from tellapart.evaluation import training_runs
+from tellapart.evaluation.compare import read_runs
 from tellapart.objectives.policy_gradient import PolicyGradient
 from tellapart.training import build
 
@@ -239,7 +239,7 @@ def test_the_parts_of_a_step_are_measured(world, tmp_path, cached):
         recipe = yaml.safe_load((folder / "recipe.yaml").read_text())
         recipe["data"]["features"] = str(tmp_path / "features")
         (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    (run,) = training_runs.read([str(folder)])
+    (run,) = read_runs([str(folder)])
     parts = step_time.measure(run)
     names = ["encode", "sample", "score", "reward: ld", "reward: repetition", "baseline", "backward", "rest"]
     assert list(parts) == [*names, step_time.TOTAL]
@@ -293,7 +293,7 @@ def test_the_step_that_is_measured_is_the_step_that_trains(world, tmp_path, monk
     build.run(recipe, out)
     if not cached:
         shutil.rmtree(tmp_path / "features")
-    step_time.measure(training_runs.read([str(out)])[0])
+    step_time.measure(read_runs([str(out)])[0])
     trained, measured = map(comparable, made)
     assert trained["_hide_regions"] == 0.25
     assert trained["factors"] == {"cider_d": [1.0, 3.0], "different": [0.0, 1.0]}

@@ -9,7 +9,6 @@ import pytest
 from capscore.errors import UserError
 from evaluation import world
 from tellapart.evaluation import grid as run
-from tellapart.evaluation import look_alike_groups
 from tellapart.models import retrievers
 
 
@@ -230,7 +229,7 @@ def test_captions_of_the_training_data_can_be_given(evaluate, files, tmp_path):
 
 
 def test_without_the_judge_there_is_no_group_to_be_told_apart_in(evaluate, files, monkeypatch, tmp_path):
-    monkeypatch.setattr(look_alike_groups, "HERE", tmp_path)
+    monkeypatch.setattr(run, "HERE", tmp_path)
     data, exact, _ = files
     code, text, err = evaluate(exact, "--data", data, *QUICK)
     assert code == 0

@@ -13,7 +13,7 @@ from attacks import data_files
 from tellapart import __main__
 from tellapart.data.media import photos
 from tellapart.errors import BadPhoto
-from tellapart.neighbours import collection, groups, vectors
+from tellapart.neighbours import collection, groups
 
 COLOURS = {"red": (250, 20, 20), "orange": (250, 120, 20), "green": (20, 250, 20), "blue": (20, 20, 250)}
 
@@ -28,7 +28,7 @@ class ByColour:
     sees_photos: bool = True
 
     def of_photos(self, examples):
-        known = vectors.Known(np.zeros(0, np.int64), np.zeros((0, 3), np.float32), [], {})
+        known = collection.Known(np.zeros(0, np.int64), np.zeros((0, 3), np.float32), [], {})
         for example in examples:
             try:
                 photo = photos.read(example.file, 32)
@@ -49,7 +49,7 @@ class ByColour:
 @pytest.fixture
 def lookalikes(tellapart, monkeypatch):
     monkeypatch.setitem(__main__.COMMANDS, "lookalikes", ("tellapart.commands.lookalikes", "..."))
-    monkeypatch.setattr(vectors, "source", lambda name, device: ByColour())
+    monkeypatch.setattr(collection, "source", lambda name, device: ByColour())
     return lambda *arguments: tellapart("lookalikes", *arguments)
 
 
@@ -246,7 +246,7 @@ def test_what_is_read_is_never_written_over(lookalikes, folder):
 
 
 def test_a_retriever_that_sees_no_photos_mines_by_caption_only(lookalikes, folder, monkeypatch):
-    monkeypatch.setattr(vectors, "source", lambda name, device: ByColour("readers", sees_photos=False))
+    monkeypatch.setattr(collection, "source", lambda name, device: ByColour("readers", sees_photos=False))
     code, _, err = lookalikes(folder)
     assert (code, "knows photos by their captions only" in err) == (2, True)
     file = data_file(folder, [{"id": n, "file": f"{n}.png", "captions": [n]} for n in COLOURS])

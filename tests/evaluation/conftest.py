@@ -14,7 +14,7 @@ def grid(monkeypatch):
     """Measure captions, {model: {photo's number: text}}, on a data file, by retrievers that see words."""
     from tellapart.evaluation import grid as run
     from tellapart.evaluation import models
-    from tellapart.evaluation.look_alike_groups import Groups
+    from tellapart.evaluation.grid import LookAlikes
 
     monkeypatch.setattr(run, "embed_photos", world.embed_photos)
 
@@ -37,7 +37,7 @@ def grid(monkeypatch):
         } | options
         text_reader = world.WordRetriever("minilm", "references") if reader else None
         if alike is not None:
-            options["groups"] = Groups(np.array(alike), "toy")
+            options["groups"] = LookAlikes(np.array(alike), "toy")
         return run.measure(split, there, measured, listeners, text_reader, **options)
 
     return measure

@@ -21,8 +21,8 @@ from tellapart.decoding.attention import attention, mean_over_regions
 from tellapart.detectors import yolox
 from tellapart.detectors.regions import DetectedRegions
 from tellapart.encoders.encoder import Encoder
+from tellapart.evaluation import attention as pages
 from tellapart.evaluation import grid as run
-from tellapart.evaluation.pages import attention as pages
 from tellapart.features.attributes import AttributeSource
 from tellapart.models import retrievers
 from tellapart.protocols.captioners import FEATURES, every_stream, tiny

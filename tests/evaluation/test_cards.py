@@ -12,8 +12,8 @@ from PIL import Image
 from support import browser
 from support.clips import write_clip
 from tellapart import html as pages
-from tellapart.evaluation.pages import cards
-from tellapart.evaluation.pages.cards import Card, Columns, Kind, Line, Order, Pictures, WordRegions
+from tellapart.evaluation import cards
+from tellapart.evaluation.cards import Card, Columns, Kind, Line, Order, Pictures, WordRegions
 
 
 def said(caption, of_look_alikes=(), references=(), regions=None):

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from tellapart.evaluation.clearest import clarity, positions
-from tellapart.evaluation.pages.cards import Card, Line
+from tellapart.evaluation.cards import Card, Line, clarity, positions
 
 PEOPLE = ["A blue train stops at the station.", "People wait for a train."]
 

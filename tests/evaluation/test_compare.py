@@ -13,7 +13,7 @@ from capscore import scoring
 from capscore.errors import UserError
 from tellapart.data.examples import Example
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.evaluation import changes, compare, training_runs
+from tellapart.evaluation import compare
 from tellapart.evaluation.local_reward import LocalReward
 from tellapart.evaluation.models import Split
 
@@ -36,9 +36,7 @@ LINES = [
 
 
 def test_logs_become_curves(tmp_path):
-    (run,) = training_runs.read(
-        [make(tmp_path / "a", LINES, position={"step": 2, "seconds": 90.0, "finished": "done"})]
-    )
+    (run,) = compare.read_runs([make(tmp_path / "a", LINES, position={"step": 2, "seconds": 90.0, "finished": "done"})])
     assert run.validations == {
         "loss": [(1, 2.5), (2, 2.75)],
         "CIDEr-D": [(1, 0.5), (2, 0.4)],
@@ -52,7 +50,7 @@ def test_facts_have_the_last_and_the_best_of_each_validation(tmp_path):
     other = {"objective": {"name": "policy_gradient", "rewards": {"terms": {"cider_d": 1.0, "gd": 10.0}}}}
     a = make(tmp_path / "a", LINES, position={"step": 2, "seconds": 90.0, "finished": ""})
     b = make(tmp_path / "b", [{"step": 5, "val/Rep": 0.25}, {"step": 7, "val/Rep": 0.5}], other)
-    table = compare.facts(training_runs.read([a, b]))
+    table = compare.facts(compare.read_runs([a, b]))
     assert table["rewards"] == ["", "cider_d + 10 gd"]
     assert (table["minutes"], table["steps"]) == (["1.5", ""], ["2", "7"])
     assert (table["loss"], table["loss, best"]) == (["2.750", ""], ["2.500 at 1", ""])
@@ -65,7 +63,7 @@ def test_facts_have_the_last_and_the_best_of_each_validation(tmp_path):
 def test_only_settings_that_differ_are_told_and_old_recipes_have_the_defaults(tmp_path):
     a = make(tmp_path / "a", LINES, {"batch_size": 16, "model": {"width": 64}})
     b = make(tmp_path / "b", LINES, {"seed": 3, "objective": {"rewards": {"terms": {"gd": 2.0}}}})
-    assert compare.differences(training_runs.read([a, b])) == {
+    assert compare.differences(compare.read_runs([a, b])) == {
         "model.width": ["64", "-"],
         "objective.rewards.weights.cider_d": ["1.0", "-"],
         "objective.rewards.weights.gd": ["-", "2.0"],
@@ -78,8 +76,8 @@ def test_validations_on_other_photos_are_not_compared_in_silence(tmp_path, monke
     a = make(tmp_path / "a", LINES, {"data": {"files": ["d.json"]}})
     same = make(tmp_path / "b", LINES, {"data": {"files": [str(tmp_path / "d.json")]}, "seed": 3})
     fewer = make(tmp_path / "c", LINES, {"data": {"files": ["d.json"]}, "validation": {"photos": 250}})
-    assert training_runs.caution(training_runs.read([a, same])) == ""
-    assert "do not compare" in training_runs.caution(training_runs.read([a, same, fewer]))
+    assert compare.caution(compare.read_runs([a, same])) == ""
+    assert "do not compare" in compare.caution(compare.read_runs([a, same, fewer]))
 
 
 def test_a_terminal_gets_as_many_columns_as_it_takes():
@@ -119,11 +117,11 @@ def test_what_is_wrong_with_a_run_is_said_in_a_sentence(tmp_path, spoil, message
     folder = make(tmp_path / "a", LINES)
     spoil(tmp_path / "a")
     with pytest.raises(UserError, match=message):
-        training_runs.read([folder])
+        compare.read_runs([folder])
 
 
 def test_a_figure_that_is_no_number_is_left_out_of_a_curve(tmp_path):
-    (run,) = training_runs.read([make(tmp_path / "a", [{"step": 1, "loss": float("nan")}, {"step": 2, "loss": 1.0}])])
+    (run,) = compare.read_runs([make(tmp_path / "a", [{"step": 1, "loss": float("nan")}, {"step": 2, "loss": 1.0}])])
     assert run.training["loss"] == [(2, 1.0)]
 
 
@@ -149,7 +147,7 @@ def test_recall_against_batch_size_is_the_mean_of_runs_with_one_objective(tmp_pa
         sized("c", 16, {"gd": 1.0}),
         sized("d", 8, {"ld": 1.0}),
     ]
-    trained = training_runs.read(folders)
+    trained = compare.read_runs(folders)
     scores = {"a": 0.25, "b": 0.75, "c": 0.625, "d": 0.125}
     found = compare.read_evaluation(
         evaluation(
@@ -163,7 +161,7 @@ def test_recall_against_batch_size_is_the_mean_of_runs_with_one_objective(tmp_pa
 
 
 def test_an_evaluation_of_others_is_refused(tmp_path):
-    trained = training_runs.read([make(tmp_path / "a", LINES)])
+    trained = compare.read_runs([make(tmp_path / "a", LINES)])
     with pytest.raises(UserError, match="none of the runs was evaluated there; it has plain"):
         compare.read_evaluation(evaluation(tmp_path / "e", {"plain": {}}, {"plain": "plain"}), trained)
     (tmp_path / "e" / "details.json").write_text("{}")
@@ -193,7 +191,7 @@ def test_changes_are_ordered_by_cider_d(tmp_path):
         name: {str(photo.file): text for photo, text in zip(split.photos, texts, strict=True)}
         for name, texts in (("before", before), ("after", after))
     }
-    found = changes.compare(split, split.photos, said)
+    found = compare.compare_captions(split, split.photos, said)
     for name, texts in (("before", before), ("after", after)):  # the scores that `tellapart score` gives
         by_id = scoring.measure(
             dict(zip("0123", texts, strict=True)), dict(zip("0123", map(list, TOLD), strict=True)), metrics="CIDEr-D"
@@ -209,21 +207,23 @@ def test_changes_are_ordered_by_cider_d(tmp_path):
 def test_photos_that_a_run_has_no_caption_of_are_not_compared(tmp_path):
     split = Split("d", "d.json", photos(tmp_path), [])
     files = [str(photo.file) for photo in split.photos]
-    found = changes.compare(split, split.photos, {"a": dict.fromkeys(files, "a cat"), "b": {files[1]: "a dog"}})
+    found = compare.compare_captions(
+        split, split.photos, {"a": dict.fromkeys(files, "a cat"), "b": {files[1]: "a dog"}}
+    )
     assert [photo.id for photo in found.photos] == [1]
     with pytest.raises(UserError, match="no photo that all runs have a caption of"):
-        changes.compare(split, split.photos, {"a": {files[0]: "a cat"}, "b": {files[1]: "a dog"}})
+        compare.compare_captions(split, split.photos, {"a": {files[0]: "a cat"}, "b": {files[1]: "a dog"}})
 
 
 def test_photos_are_drawn_by_chance_but_always_the_same(tmp_path):
     bare = Example(9, tmp_path / "9.png", "test", ())
     split = Split("d", "d.json", [*photos(tmp_path), bare], [])
-    two = changes.drawn(split, 2)
+    two = compare.drawn_photos(split, 2)
     assert len(two.photos) == 2
-    assert two == changes.drawn(split, 2)
-    assert bare not in changes.drawn(split, 9).photos
+    assert two == compare.drawn_photos(split, 2)
+    assert bare not in compare.drawn_photos(split, 9).photos
     with pytest.raises(UserError, match="no photo of the split has captions"):
-        changes.drawn(Split("d", "d.json", [bare], []), 2)
+        compare.drawn_photos(Split("d", "d.json", [bare], []), 2)
 
 
 # The local discriminative reward
@@ -246,7 +246,7 @@ def local(tmp_path):
         }
         folder = make(tmp_path / f"run{next(numbers)}", LINES, recipe)
         WordTokenizer.build([text for told in TOLD for text in told], 1).save(tmp_path / folder)
-        return LocalReward.of_run(training_runs.read([folder])[0])
+        return LocalReward.of_run(compare.read_runs([folder])[0])
 
     return make_local
 

@@ -11,7 +11,7 @@ from tellapart import album
 from tellapart.data.examples import Example
 from tellapart.data.media import photos as data_photos
 from tellapart.encoders.loading import load
-from tellapart.evaluation.look_alike_groups import groups_of
+from tellapart.evaluation.grid import groups_of
 from tellapart.evaluation.models import Split
 from tellapart.recipe import EncoderConfig
 

@@ -5,8 +5,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tellapart.evaluation.pages import plots
-from tellapart.evaluation.pages.plots import Mark, Series
+from tellapart.evaluation import plots
+from tellapart.evaluation.plots import Mark, Series
 
 SVG = "{http://www.w3.org/2000/svg}"
 

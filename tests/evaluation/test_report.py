@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from evaluation import world
-from tellapart.evaluation.pages import cards, photo_cards, report
+from tellapart.evaluation import cards, report
 from tellapart.metrics import descriptions
 
 HOSTILE = "<script>alert(1)</script> \"' onload='x' {grids} &lt;"
@@ -133,8 +133,8 @@ def test_behind_a_caption_is_its_place_by_text_to_text_first(tmp_path, grid, pag
     assert len(heads) == 2 * 12
     assert "only reads" in heads[0]["title"]
     assert "sees the photos" in heads[1]["title"]
-    assert photo_cards.places_of(measured.rows["exact"])["TT"] == dict.fromkeys(range(12), 1)
-    assert 3 not in photo_cards.places_of(measured.rows["human"])["TT"]
+    assert cards.places_of(measured.rows["exact"])["TT"] == dict.fromkeys(range(12), 1)
+    assert 3 not in cards.places_of(measured.rows["human"])["TT"]
 
 
 def test_what_words_earn_and_weigh(tmp_path, grid):
@@ -187,4 +187,4 @@ def test_examples_are_drawn_alike_every_time(tmp_path, grid):
 def test_the_largest_changes_are_by_how_many_times_a_place_changed():
     ours = {0: 1, 1: 100, 2: 5, 3: 50, 4: 7}
     theirs = {0: 10, 1: 10, 2: 5, 3: 60, 4: 6}
-    assert photo_cards._changes(ours, theirs) == [0, 3, 1, 4]
+    assert cards._changes(ours, theirs) == [0, 3, 1, 4]

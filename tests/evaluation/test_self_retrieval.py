@@ -7,7 +7,7 @@ from tellapart.captioning.captioner import load
 from tellapart.data.media import photos
 from tellapart.data.streams import region_inputs
 from tellapart.decoding import score
-from tellapart.evaluation import self_retrieval
+from tellapart.evaluation import grid as run
 
 
 def test_ranks_are_those_of_each_captions_log_p_for_each_photo(data, grid, small_model):
@@ -15,7 +15,7 @@ def test_ranks_are_those_of_each_captions_log_p_for_each_photo(data, grid, small
     texts = ["a red bus", "the cat on the bed", "a man riding a wave", "", "a cat", "a bus on the street"] * 2
     found = grid(data, {"a": dict(enumerate(texts))}, reader=False)
     row = found.rows["a"]
-    self_retrieval.add(row, captioner, found.split, found.measured)
+    run.add_self_retrieval(row, captioner, found.split, found.measured)
 
     words, size = captioner.model.tokenizer, captioner.encoder.config.image_size
     logp = np.zeros((12, 12))

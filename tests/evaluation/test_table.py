@@ -45,10 +45,10 @@ def test_the_measures_that_belong_together_stand_side_by_side(example):
 def test_measures_that_were_asked_for_are_columns_and_the_default_has_the_main_ones(tmp_path, grid):
     data = world.make(tmp_path / "w", 12)
     captions = {"one": {i: record["captions"][0] for i, record in enumerate(world.records_of(data))}}
-    asked = grid(data, captions, reader=False, metrics="Vocabulary,distinct-1,Questions")
-    assert table.main_columns(asked) == ["Vocabulary", "distinct-1", "Questions", "R@1[word]"]
-    assert "Questions" not in table.main_columns(grid(data, captions, reader=False, metrics=None))
-    assert "Questions" not in table.main_columns(grid(data, captions, reader=False, metrics="all"))
+    asked = grid(data, captions, reader=False, metrics="Vocabulary,distinct-1,Rep")
+    assert table.main_columns(asked) == ["Rep", "Vocabulary", "distinct-1", "R@1[word]"]
+    assert "distinct-1" not in table.main_columns(grid(data, captions, reader=False, metrics=None))
+    assert "distinct-1" not in table.main_columns(grid(data, captions, reader=False, metrics="all"))
 
 
 def test_figures_are_below_each_other_and_marked_where_they_differ(example):

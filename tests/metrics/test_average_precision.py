@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tellapart.metrics.average_precision import average_precision, weighted_average_precision
+from tellapart.metrics.retrieval import average_precision, weighted_average_precision
 
 
 def test_it_is_that_of_scikit_learn_also_where_scores_tie():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tellapart.metrics.similarity import gap_to_highest, gap_to_mean, mean_of_others, ranks
+from tellapart.metrics.retrieval import gap_to_highest, gap_to_mean, mean_of_others, ranks_of_matches
 
 
 @pytest.fixture(params=[np.array, torch.tensor], ids=["numpy", "torch"])
@@ -14,8 +14,8 @@ def array(request):
 
 def test_a_rank_counts_all_that_fit_at_least_as_well_and_ties_too(array):
     similarity = array([[0.5, 0.5, 0.9], [0.5, 0.4, 0.3], [0.5, 0.5 - 1e-7, -float("inf")], [0.5, 0.5 - 1e-4, 0.0]])
-    assert ranks(similarity, similarity[:, 0]).tolist() == [2, 0, 1, 0]
-    assert ranks(similarity, similarity[:, 0], tie=1e-3).tolist() == [2, 0, 1, 1]
+    assert ranks_of_matches(similarity, similarity[:, 0]).tolist() == [2, 0, 1, 0]
+    assert ranks_of_matches(similarity, similarity[:, 0], tie=1e-3).tolist() == [2, 0, 1, 1]
 
 
 def test_the_gap_is_to_the_mean_of_those_that_exist(array):

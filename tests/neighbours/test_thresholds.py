@@ -3,7 +3,7 @@ import pytest
 
 from tellapart import __main__
 from tellapart.models.retrievers import load
-from tellapart.neighbours import thresholds, vectors
+from tellapart.neighbours import collection, thresholds
 from tellapart.neighbours.thresholds import quantile_of_pairs
 from tellapart.retrievers import EMBEDDED
 
@@ -38,7 +38,7 @@ def test_a_small_collection_and_one_of_duplicates_have_no_quantile():
 
 
 def test_help_names_the_thresholds_that_the_embedded_retriever_has(capsys):
-    embedded = vectors.source(None)
+    embedded = collection.source(None)
     with pytest.raises(SystemExit):
         __main__.main(["lookalikes", "--help"])
     text = " ".join(capsys.readouterr().out.split())

@@ -11,7 +11,7 @@ from tellapart import paths
 from tellapart.data.examples import Example
 from tellapart.data.media import photos
 from tellapart.encoders.encoder import Encoder, Features
-from tellapart.neighbours import vectors
+from tellapart.neighbours import collection
 from tellapart.recipe import EncoderConfig
 
 
@@ -61,7 +61,7 @@ def colours(sees="photos"):
 
 
 def test_a_retriever_gives_a_vector_to_each_photo_that_can_be_read(examples):
-    known = vectors.RetrieverSource(colours()).of_photos(examples)
+    known = collection.RetrieverSource(colours()).of_photos(examples)
     assert known.positions.tolist() == [0, 2, 3]
     np.testing.assert_allclose(known.vectors, [[1, 0], [0, 1], [1, 0]], atol=1e-3)
     assert known.sha256[0] == known.sha256[2] != known.sha256[1]
@@ -70,7 +70,7 @@ def test_a_retriever_gives_a_vector_to_each_photo_that_can_be_read(examples):
 
 
 def test_a_text_to_text_retriever_knows_a_photo_by_its_captions(examples):
-    source = vectors.RetrieverSource(colours(sees="references"))
+    source = collection.RetrieverSource(colours(sees="references"))
     examples[1].file.write_bytes(b"")
     known = source.of_photos(examples)
     assert not source.sees_photos
@@ -80,8 +80,8 @@ def test_a_text_to_text_retriever_knows_a_photo_by_its_captions(examples):
 
 
 def test_captions_come_in_order_whatever_their_number(monkeypatch):
-    monkeypatch.setattr(vectors, "_CAPTIONS", 2)
-    source = vectors.RetrieverSource(colours())
+    monkeypatch.setattr(collection, "_CAPTIONS", 2)
+    source = collection.RetrieverSource(colours())
     assert source.of_captions(["red", "blue", "green", "red", "blue"]).tolist() == [
         [1, 0],
         [0, 1],
@@ -94,7 +94,7 @@ def test_captions_come_in_order_whatever_their_number(monkeypatch):
 
 def test_an_encoder_gives_its_pooled_features_with_and_without_a_cache(examples, tmp_path, monkeypatch):
     encoder = Encoder(EncoderConfig(image_size=64, grid=1))
-    source = vectors.EncoderSource(encoder)
+    source = collection.EncoderSource(encoder)
     pixels = np.zeros((1, 64, 64, 3), np.uint8)
     pixels[..., 0] = 255
     red = encoder(pixels).pooled.numpy()[0]

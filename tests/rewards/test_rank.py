@@ -8,7 +8,7 @@ import torch
 
 from rewards.retriever_by_hand import degrees, frozen, sampled_captions
 from tellapart.metrics import retrieval
-from tellapart.metrics.similarity import ranks
+from tellapart.metrics.retrieval import ranks_of_matches
 from tellapart.rewards.retrieval import BoundedRank, bounded_rank
 
 
@@ -23,8 +23,8 @@ def test_worth_falls_with_the_logarithm_and_never_below_zero():
 
 def test_who_fits_as_well_stands_before_the_own_photo():
     similarity = torch.tensor([[0.5, 0.5, 0.1], [0.5, 0.5 + 5e-7, 0.1], [0.5, 0.4, 0.6], [0.0, 0.0, 0.0]])
-    assert ranks(similarity, similarity[:, 0]).tolist() == [1, 1, 1, 2]
-    assert ranks(similarity, similarity[:, 2]).tolist() == [2, 2, 0, 2]
+    assert ranks_of_matches(similarity, similarity[:, 0]).tolist() == [1, 1, 1, 2]
+    assert ranks_of_matches(similarity, similarity[:, 2]).tolist() == [2, 2, 0, 2]
 
 
 def test_places_by_hand():

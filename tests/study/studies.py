@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from PIL import Image
 
-from tellapart.neighbours.vectors import Known
+from tellapart.neighbours.collection import Known
 from tellapart.study.making import Plan, make
 
 PHOTOS = 24

@@ -11,7 +11,7 @@ from tellapart.data.media import photos
 from tellapart.data.streams import Stream
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.encoders.encoder import Encoder
-from tellapart.metrics.average_precision import average_precision
+from tellapart.metrics.retrieval import average_precision
 from tellapart.recipe import EncoderConfig
 from tellapart.taggers.tagger import SPECIALS, Tagger, TaggerConfig, cropped, sentence_loss, tagging_loss
 from tellapart.training.tagging import frequent_words, mentions

@@ -15,12 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tellapart.evaluation.captions import Captioners
-    from tellapart.evaluation.changes import Changes
-    from tellapart.evaluation.compare import Evaluation
+    from tellapart.evaluation.compare import Changes, Evaluation, Findings, Run
     from tellapart.evaluation.grid import Grid
     from tellapart.evaluation.models import Split
-    from tellapart.evaluation.pages.compare import Findings
-    from tellapart.evaluation.training_runs import Run
     from tellapart.retrievers.retriever import Retriever
 
 _PHOTOS = 200
@@ -69,18 +66,16 @@ def main(arguments: list[str]) -> int:
 
     from capscore import files
     from tellapart.evaluation import compare
-    from tellapart.evaluation import training_runs as runs
-    from tellapart.evaluation.pages import compare as compare_report
-    from tellapart.evaluation.pages.compare import Findings
+    from tellapart.evaluation.compare import Findings
 
-    findings = Findings(runs.read(request.runs))
+    findings = Findings(compare.read_runs(request.runs))
     findings.evaluations = [compare.read_evaluation(folder, findings.runs) for folder in request.evaluation]
     _print(findings.runs)
     problems: list[str] = []
     if request.out:
         with files.held(request.out, "another comparison writes here; wait, or name another folder."):
             problems = _analyse(request, findings)
-            compare_report.write(findings, request.out)
+            compare.write_page(findings, request.out)
         print_row(str(request.out / "report.html"))
     for sentence in [*findings.left_out, *problems]:
         print_message(sentence)
@@ -102,7 +97,7 @@ def _check(request: Namespace) -> None:
 
 def _print(runs: Sequence[Run]) -> None:
     from tellapart.evaluation import compare
-    from tellapart.evaluation.training_runs import caution
+    from tellapart.evaluation.compare import caution
 
     names, width = [run.name for run in runs], shutil.get_terminal_size((100, 24)).columns
     print(compare.text_table(compare.facts(runs), names, width))
@@ -180,12 +175,12 @@ def _captions(
     Also the captioners, who know what the words rest on, and what could not be used.
     """
     from capscore.errors import UserError
-    from tellapart.evaluation import changes
+    from tellapart.evaluation import compare
     from tellapart.evaluation.captions import Captioners
     from tellapart.evaluation.compare import evaluated
     from tellapart.evaluation.models import Model
 
-    drawn = changes.drawn(split, request.photos or _PHOTOS)
+    drawn = compare.drawn_photos(split, request.photos or _PHOTOS)
     captioners = Captioners(request.out / "captions", request.device, request.features, [request.data])
     wanted = [str(photo.file) for photo in drawn.photos]
     captions, problems = dict[str, dict[str, str]](), list(split.problems)
@@ -200,7 +195,7 @@ def _captions(
                 captioners.load(model)
         captions[run.name] = {file: texts[file] for file in wanted if file in texts}
         problems += [f"{file}: {run.name} has no caption of it." for file in wanted if file not in texts]
-    return changes.compare(split, drawn.photos, captions), captioners, problems
+    return compare.compare_captions(split, drawn.photos, captions), captioners, problems
 
 
 def _unless(findings: Findings, what: str, find: Callable[[], Found]) -> Found | None:

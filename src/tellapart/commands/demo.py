@@ -53,10 +53,9 @@ def main(arguments: list[str]) -> int:
     from capscore import files
     from tellapart import album, retrievers
     from tellapart.evaluation import models as rows
-    from tellapart.evaluation import table
+    from tellapart.evaluation import report, table
     from tellapart.evaluation.captions import Captioners
     from tellapart.evaluation.evaluate import grid_of, text_reader, trained
-    from tellapart.evaluation.pages import report
     from tellapart.models.retrievers import load
 
     began = time.monotonic()

@@ -106,12 +106,12 @@ def main(arguments: list[str]) -> int:
         return _taggers(request)
 
     from capscore import scoring
-    from tellapart.evaluation import word_use
+    from tellapart.evaluation import table
     from tellapart.evaluation.evaluate import REPORT, evaluate
 
     check_attention(request)
     if request.words:
-        word_use.tagger()  # before anything takes time
+        table.tagger()  # before anything takes time
     for note in scoring.notes(request.metrics):
         print_message(note)
     evaluation = evaluate(
@@ -160,7 +160,7 @@ def _taggers(request: Namespace) -> int:
 
 
 def _print(evaluation: Evaluation, *, all_columns: bool, words: bool) -> None:
-    from tellapart.evaluation import table, word_use
+    from tellapart.evaluation import table
 
     width = shutil.get_terminal_size((100, 24)).columns
     grids = evaluation.grids
@@ -174,6 +174,6 @@ def _print(evaluation: Evaluation, *, all_columns: bool, words: bool) -> None:
         for sentence in table.left_out(grid):
             print_message(f"{grid.split.name}: {sentence}")
         if words:
-            print(f"\n{word_use.table(word_use.of_grid(grid))}")
+            print(f"\n{table.word_table(table.words_of_grid(grid))}")
     if len(grids) > 1 and (side_by_side := table.across(grids)):
         print(f"\n{side_by_side}")

@@ -104,10 +104,9 @@ def main(arguments: list[str]) -> int:
         raise UserError(f"--out {request.out}: the name must end in .json, .json.gz or .html.")
 
     from capscore import caption_files, files
-    from tellapart.neighbours.collection import captions_of, collect, group
+    from tellapart.neighbours.collection import captions_of, collect, group, source
     from tellapart.neighbours.groups import Rule, save
     from tellapart.neighbours.sheet import write_sheet
-    from tellapart.neighbours.vectors import source
 
     if request.by == "caption" and request.metric != "cosine":
         raise UserError("--metric euclidean needs --by image; captions and photos are compared by cosine.")

@@ -118,7 +118,7 @@ def _new_parser() -> Parser:
 def _new(arguments: list[str]) -> int:
     request = _new_parser().parse_args(arguments)
 
-    from tellapart.neighbours.vectors import source
+    from tellapart.neighbours.collection import source
     from tellapart.study.making import CONSENT, Plan, make
 
     plan = Plan(

@@ -24,9 +24,9 @@ from tellapart.decoding.search import Search
 from tellapart.decoding.word_regions import needed
 from tellapart.errors import BadPhoto
 from tellapart.evaluation import models as rows
+from tellapart.evaluation.attention import Picture, draw
+from tellapart.evaluation.cards import WordRegions
 from tellapart.evaluation.models import Model, ModelCaptions, Split
-from tellapart.evaluation.pages.attention import Picture, draw
-from tellapart.evaluation.pages.cards import WordRegions
 from tellapart.evaluation.trec import file_name
 from tellapart.parallel import batched
 

@@ -1,20 +1,147 @@
-"""Runs side by side: what they reached, where their recipes differ, and what evaluations found."""
+"""Runs side by side: what `tellapart train` wrote, where recipes differ, what evaluations found, captions that changed.
+
+The page has the figures of the GLD paper; each figure is a file of its own besides.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
 from capscore import files
+from capscore.cider import cider_d
 from capscore.errors import UserError
-from capscore.printable import printable
+from capscore.printable import counted, printable
+from capscore.scoring_inputs import ScoringInputs
+from tellapart import plain_yaml, recipe_values
+from tellapart.data.examples import Example
+from tellapart.evaluation import cards as of_photos
+from tellapart.evaluation import models, plots
+from tellapart.evaluation.attention import FOLDER, Picture, file_names
+from tellapart.evaluation.attention import section as attended
 from tellapart.evaluation.captions import read_kept
-from tellapart.evaluation.training_runs import Curves, Run, in_units
+from tellapart.evaluation.cards import (
+    Card,
+    Columns,
+    FindRegions,
+    Order,
+    Pictures,
+    Places,
+    card,
+    legend,
+    no_regions,
+    places_of,
+    section,
+)
+from tellapart.evaluation.grid import Grid
+from tellapart.evaluation.local_reward import LocalReward, weights, word_rewards
+from tellapart.evaluation.models import Split
+from tellapart.evaluation.plots import Figure, Series, dot, side_by_side
 from tellapart.evaluation.trec import file_name
+from tellapart.html import escaped, page
 from tellapart.metrics import descriptions
+from tellapart.recipe import Recipe
+from tellapart.training import run_log
 from tellapart.training.run_folder import plain
+from tellapart.training.run_log import Curves as Curves
+
+_AS_THEY_ARE = ("loss", "length")  # the others are shares, and people read them times 100
+NEEDED = ("recipe.yaml", "log.jsonl")
+_CHECKPOINT = "last.safetensors"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A folder that `tellapart train` wrote."""
+
+    folder: Path
+    name: str
+    recipe: Recipe
+    validations: Curves  # without the "val/"
+    training: Curves
+    steps: int
+    seconds: float | None  # none where there is no checkpoint
+    state: str  # why it is finished, or that it is not
+
+    @property
+    def rewards(self) -> dict[str, float]:
+        """Terms and weights; none where the objective knows no rewards."""
+        objective = self.recipe.objective
+        return dict(objective.rewards.weights) if objective.name == "policy_gradient" else {}
+
+    @property
+    def label(self) -> str:
+        """What it is trained for, in a word or two."""
+        terms = " + ".join(name if weight == 1 else f"{weight:g} {name}" for name, weight in self.rewards.items())
+        return terms or self.recipe.objective.name
+
+
+def read_runs(folders: Sequence[str]) -> list[Run]:
+    for folder in folders:
+        if not files.is_folder(Path(folder)) or not files.is_file(Path(folder) / "recipe.yaml"):
+            raise UserError(f"{folder} is not a run folder: `tellapart train` writes recipe.yaml into one.")
+    return [_read_run(Path(model.given), model.name) for model in models.models(folders)]
+
+
+def _read_run(folder: Path, name: str) -> Run:
+    recipe = _recipe(folder / "recipe.yaml")
+    validations, training, last = run_log.curves(folder / "log.jsonl")
+    position = _position(folder / _CHECKPOINT)
+    return Run(
+        folder,
+        name,
+        recipe,
+        validations,
+        training,
+        max(last, int(position.get("step", 0))),  # a resumed run has logged more than it has saved
+        position.get("seconds"),
+        str(position.get("finished") or "not finished"),
+    )
+
+
+def _recipe(file: Path) -> Recipe:
+    try:
+        recipe = recipe_values.filled(Recipe(), plain_yaml.read(file), strict=False)
+    except UserError as error:
+        raise UserError(f"{file} is damaged: {str(error).removeprefix(f'{file}: ')}") from None
+    return recipe
+
+
+def _position(file: Path) -> dict[str, Any]:
+    """Where a run is, by its checkpoint; nothing where that is gone."""
+    if not files.is_file(file):
+        return {}
+    try:
+        with safe_open(file, "pt") as opened:  # reads the header alone
+            position = json.loads((opened.metadata() or {}).get("position", "{}"))
+    except (SafetensorError, OSError, ValueError):
+        raise UserError(f"{file} is not a safetensors file, or is damaged.") from None
+    return position if isinstance(position, dict) else {}
+
+
+def caution(runs: Sequence[Run]) -> str:
+    """A sentence where the validations of the runs cannot be compared, for they are not on the same photos."""
+    validated = []
+    for run in runs:
+        data, validation = run.recipe.data, run.recipe.validation
+        photos = [str(files.real(Path(file))) for file in data.files]
+        validated.append((photos, data.val_split, data.limit, sorted(data.exclude), validation.photos, validation.beam))
+    if all(one == validated[0] for one in validated):
+        return ""
+    return "The runs were validated on different photos or with different beams: their validations do not compare."
+
+
+def in_units(metric: str, value: float) -> float:
+    """A validation's figure as people read it."""
+    return value if metric in _AS_THEY_ARE else 100 * value
+
 
 # Tables
 
@@ -182,3 +309,255 @@ def by_batch_size(
         for key, of_labels in found.items()
     }
     return {key: of_labels for key, of_labels in curves.items() if of_labels}
+
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Captions of the photos that all runs captioned.
+
+    photos  P of them, each with references
+    said    run -> P captions
+    scores  run -> (P,) CIDEr-D; document frequencies are those of the whole split
+    """
+
+    photos: list[Example]
+    captions: dict[str, list[str]]
+    scores: dict[str, Floats]
+
+    @property
+    def gains(self) -> Floats:
+        """(P,) what the last run's captions score more than the first one's; of a single run, what they score."""
+        first, last = (list(self.scores.values())[place] for place in (0, -1))
+        return last - first if len(self.scores) > 1 else last
+
+    def improved(self, most: int) -> list[int]:
+        """Photos whose captions gained most, the largest gain first."""
+        order = np.argsort(-self.gains, kind="stable")
+        return [int(photo) for photo in order[:most] if len(self.scores) > 1 and self.gains[photo] > 0]
+
+    def failed(self, most: int) -> list[int]:
+        """Photos whose captions lost most, the largest loss first; of a single run, those that score least."""
+        order = np.argsort(self.gains, kind="stable")
+        return [int(photo) for photo in order[:most] if len(self.scores) == 1 or self.gains[photo] < 0]
+
+
+def drawn_photos(split: Split, count: int) -> Split:
+    """So many photos with references, drawn by a seed, in the order of the data."""
+    with_references = [photo for photo in split.photos if photo.captions]
+    if not with_references:
+        raise UserError(f"{split.source}: no photo of the split has captions to compare with.")
+    return Split(split.name, split.source, with_references, split.problems).some(count)
+
+
+def compare_captions(split: Split, photos: Sequence[Example], captions: Mapping[str, Mapping[str, str]]) -> Changes:
+    """split: all photos, whose references say how frequent words are.  said: run -> file of a photo -> caption."""
+    shared = [photo for photo in photos if all(str(photo.file) in own for own in captions.values())]
+    if not shared:
+        raise UserError(f"{split.source}: there is no photo that all runs have a caption of.")
+    with_references = [photo for photo in split.photos if photo.captions]
+    row_of = {str(photo.file): row for row, photo in enumerate(with_references)}
+    at = np.array([row_of[str(photo.file)] for photo in shared])
+    inputs = ScoringInputs([[""] for _ in with_references], [photo.captions for photo in with_references])
+    scores = {}
+    for run, own in captions.items():
+        texts = [""] * len(with_references)
+        for row, photo in zip(at.tolist(), shared, strict=True):
+            texts[row] = own[str(photo.file)]
+        captioned = inputs.with_captions([[text] for text in texts])
+        scores[run] = cider_d(captioned.captions_split, captioned.photos, captioned.references)[at]
+    return Changes(shared, {run: [own[str(photo.file)] for photo in shared] for run, own in captions.items()}, scores)
+
+
+_CHANGED = 12  # photos whose captions gained most
+_FAILED = 8  # and lost most
+
+
+@dataclass
+class Findings:
+    """All that is shown; what is none has no section."""
+
+    runs: list[Run]
+    evaluations: list[Evaluation] = field(default_factory=list)
+    changes: Changes | None = None
+    grid: Grid | None = (
+        None  # of the photos of `changes`: how a retriever embeds them and their captions, if there is one
+    )
+    find_regions: FindRegions = no_regions
+    attention: Sequence[Picture] = ()
+    local: LocalReward | None = None
+    left_out: list[str] = field(default_factory=list)  # figures that could not be made, and why
+
+
+def write_page(findings: Findings, out: Path) -> None:
+    drawn: dict[str, str] = {}
+    pictures = Pictures()
+    sections = [
+        _runs(findings.runs),
+        *(_section(*one) for one in over_steps(findings.runs, drawn)),
+        _batch_sizes(findings.runs, findings.evaluations, drawn),
+        _changed(findings, pictures),
+        attended(findings.attention),
+        _figures(findings, pictures, drawn),
+        "".join(f'<p class="notes">{escaped(sentence)}</p>\n' for sentence in findings.left_out),
+    ]
+    for name, picture in zip(file_names(findings.attention), findings.attention, strict=True):
+        files.replace(out / FOLDER / name, picture.png)
+    for name, chart in drawn.items():
+        files.replace(out / "figures" / f"{file_name(name)}.svg", plots.standalone(chart))
+    subtitle = ", ".join(run.name for run in findings.runs)
+    body = "".join(sections)
+    style = plots.STYLE + plots.FIGURES_STYLE + of_photos.TABLES + of_photos.STYLE + _STYLE + pictures.style
+    made = page("Runs side by side", subtitle, body, style=style, script=of_photos.script())
+    files.replace(out / "report.html", made)
+
+
+def over_steps(runs: Sequence[Run], drawn: dict[str, str]) -> list[Figure]:
+    """How runs went (Fig. 6 of the GLD paper), as far as their logs say."""
+
+    def validations(run: Run) -> Curves:
+        return {
+            name: [(step, in_units(name, value)) for step, value in curve] for name, curve in run.validations.items()
+        }
+
+    def rewards(run: Run) -> Curves:
+        return {name: curve for name, curve in run.training.items() if name.split("/")[0] == "reward"}
+
+    made = [
+        Figure("Validation over steps", caution(runs), side_by_side(_curves(runs, validations, "validation"), drawn)),
+        Figure(
+            "Rewards over steps",
+            "Of the captions that are learned from, before any weight; reward is the weighted sum.",
+            side_by_side(_curves(runs, rewards, "training"), drawn),
+        ),
+    ]
+    return [figure for figure in made if figure.body]
+
+
+def _curves(runs: Sequence[Run], of: Callable[[Run], Curves], prefix: str) -> dict[str, str]:
+    curves = [of(run) for run in runs]
+    names = dict.fromkeys(name for own in curves for name in own)
+    return {
+        f"{prefix}.{name.replace('/', '.')}": plots.lines(
+            name,
+            [
+                Series(run.name, own[name], n)
+                for n, (run, own) in enumerate(zip(runs, curves, strict=True))
+                if name in own
+            ],
+            x="step",
+        )
+        for name in names
+    }
+
+
+def _section(title: str, note: str, body: str) -> str:
+    """Nothing where there is nothing to show."""
+    notes = f'<p class="notes">{escaped(note)}</p>\n' if note else ""
+    return f"<section>\n<h2>{escaped(title)}</h2>\n{notes}{body}</section>\n" if body else ""
+
+
+def _table(table: Mapping[str, Sequence[str]], names: Sequence[str], *, colours: Sequence[int]) -> str:
+    """A column for each run."""
+    both = zip(colours, names, strict=True)
+    head = "".join(f'<th scope="col" dir="auto">{dot(colour)}{escaped(name)}</th>' for colour, name in both)
+    body = "".join(
+        f'<tr><th scope="row">{escaped(key)}</th>{"".join(f"<td>{escaped(cell)}</td>" for cell in cells)}</tr>\n'
+        for key, cells in table.items()
+    )
+    return f'<div class="wide"><table>\n<thead><tr><td></td>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>\n'
+
+
+def _figures(findings: Findings, pictures: Pictures, drawn: dict[str, str]) -> str:
+    """What words earn and weigh."""
+    changes, local, found = findings.changes, findings.local, []
+    if changes is not None and local is not None:
+        found.append(word_rewards(local, changes.photos, changes.captions, pictures, drawn))
+    if local is not None:
+        found.append(weights(local, drawn))
+    return "".join(_section(*one) for one in found)
+
+
+# Recipes and logs
+
+
+def _runs(runs: Sequence[Run]) -> str:
+    names = [run.name for run in runs]
+    note = f"Validations: the last, and the best with its step; times 100, but for loss and length. {caution(runs)}"
+    colours = range(len(runs))
+    parts = [_table(facts(runs), names, colours=colours)]
+    if differ := differences(runs):
+        parts.append(f"<h3>Where the recipes differ</h3>\n{_table(differ, names, colours=colours)}")
+    return _section("Runs", note, "".join(parts))
+
+
+def _batch_sizes(runs: Sequence[Run], evaluations: Sequence[Evaluation], drawn: dict[str, str]) -> str:
+    charts = {
+        f"batch_size.{data}.{score}": plots.lines(
+            f"{score}, {data}",
+            [Series(label, points, n) for n, (label, points) in enumerate(of_labels.items())],
+            x="batch size",
+        )
+        for (data, score), of_labels in by_batch_size(runs, evaluations).items()
+    }
+    return _section("Recall against batch size", "Times 100.", side_by_side(charts, drawn))
+
+
+# Captions
+
+
+def _changed(findings: Findings, pictures: Pictures) -> str:
+    runs, changes, grid = findings.runs, findings.changes, findings.grid
+    if changes is None or grid is None:
+        return ""
+    count = counted(len(changes.photos), "photo")
+    first, last = runs[0].name, runs[-1].name
+    alone = len(runs) == 1
+    by, places = list(grid.retrievers), {run.name: places_of(grid.rows[run.name]) for run in runs}
+    columns = Columns(["CIDEr-D", *by], frozenset(by))
+    scored = f"Behind each caption is its CIDEr-D, times 100{''.join(f', and its place by {one}' for one in by)}."
+
+    def listed(photos: Sequence[int]) -> tuple[str, str]:
+        cards = [_card(findings, grid, changes, photo, places) for photo in photos]
+        orders = [Order(f"{run.name}: CIDEr-D", [-changes.scores[run.name][photo] for photo in photos]) for run in runs]
+        orders += [
+            Order(f"{run.name}: place by {one}", [places[run.name][one][photo] for photo in photos])
+            for one in by
+            for run in runs
+        ]
+        return f"{scored} {legend(cards)}", section(cards, pictures, columns, orders=orders) if cards else ""
+
+    legend_better, better = listed(changes.improved(_CHANGED))
+    legend_worse, worse = listed(changes.failed(_FAILED))
+    fell = f"those that score least by {last}" if alone else f"those whose CIDEr-D fell most from {first} to {last}"
+    return _section(
+        "Captions that got better",
+        f"Of {count} drawn by chance, those whose CIDEr-D rose most from {first} to {last}. {legend_better}",
+        better,
+    ) + _section("Where it fails", f"Of {count} drawn by chance, {fell}. {legend_worse}", worse)
+
+
+def _card(findings: Findings, grid: Grid, changes: Changes, photo: int, places: Mapping[str, Places]) -> Card:
+    """A photo of the grid, each caption with its score and its run's colour."""
+    bare = card(grid, photo, places, findings.find_regions)
+    lines = [
+        replace(
+            line,
+            colour=dot(number),
+            figures={"CIDEr-D": 100 * float(changes.scores[line.name][photo]), **line.figures},
+        )
+        for number, line in enumerate(bare.lines)
+    ]
+    return replace(bare, lines=lines)
+
+
+_STYLE = """
+tbody tr:last-child > * { border-bottom: 0; }
+tr th:first-child { padding-left: 0; }
+section > .wide th:first-child { background: var(--paper); left: 0; position: sticky; }
+section > .wide td { max-width: 18rem; overflow-wrap: break-word; }
+@media (max-width: 48rem) {
+  section > .wide td { max-width: 9rem; min-width: 7rem; overflow-wrap: anywhere; } }
+"""

@@ -20,17 +20,14 @@ from tellapart.detectors.detector import Detector
 from tellapart.detectors.loading import load as load_detector
 from tellapart.evaluation import grid as run
 from tellapart.evaluation import models as rows
-from tellapart.evaluation import objects, table, training_runs, trec
-from tellapart.evaluation import self_retrieval as by_itself
+from tellapart.evaluation import report, table, trec
+from tellapart.evaluation.attention import FOLDER as ATTENTION
+from tellapart.evaluation.attention import Picture, file_names
 from tellapart.evaluation.captions import Captioners
-from tellapart.evaluation.grid import Differences, Grid
-from tellapart.evaluation.look_alike_groups import groups_of
+from tellapart.evaluation.cards import FindRegions, no_regions
+from tellapart.evaluation.compare import NEEDED, Run, read_runs
+from tellapart.evaluation.grid import Differences, Grid, groups_of
 from tellapart.evaluation.models import Model, Split
-from tellapart.evaluation.pages import report
-from tellapart.evaluation.pages.attention import FOLDER as ATTENTION
-from tellapart.evaluation.pages.attention import Picture, file_names
-from tellapart.evaluation.pages.photo_cards import FindRegions, no_regions
-from tellapart.evaluation.training_runs import Run
 from tellapart.metrics import retrieval
 from tellapart.models import retrievers as retriever_models
 from tellapart.retrievers import DEFAULT, MINILM
@@ -245,7 +242,7 @@ def _grids(
         if captioners is not None:
             for row in grid.rows.values():
                 if row.captions.model.kind == "captioner":
-                    by_itself.add(row, captioners.load(row.captions.model), grid.split, grid.measured)
+                    run.add_self_retrieval(row, captioners.load(row.captions.model), grid.split, grid.measured)
     return grids, problems
 
 
@@ -279,7 +276,7 @@ def grid_of(
     readable, embedded = run.embed(retrievers, split)
     seen = None
     if detector is not None:
-        readable, seen = objects.detect_objects(detector, readable)
+        readable, seen = run.detect_objects(detector, readable)
     captions = [captioners.captions_of(model, readable) for model in models]
     participants, measured, sentences = rows.taking_part(captions, readable, alone=alone)
     problems = readable.problems + sentences
@@ -308,7 +305,7 @@ def grid_of(
     grid.skipped.update(without_groups)
     if seen is not None:
         for row in grid.rows.values():
-            objects.add(row, seen, measured)
+            run.add_objects(row, seen, measured)
     return grid, problems
 
 
@@ -361,9 +358,9 @@ def trained(models: Sequence[Model]) -> list[Run]:
     """Those of the models that are run folders with a log, under the names that they have here."""
     found = []
     for model in models:
-        if all(files.is_file(Path(model.given) / name) for name in training_runs.NEEDED):
+        if all(files.is_file(Path(model.given) / name) for name in NEEDED):
             with suppress(UserError):  # a log that is damaged, or empty as yet, is no reason to have no page
-                found.append(replace(training_runs.read([model.given])[0], name=model.name))
+                found.append(replace(read_runs([model.given])[0], name=model.name))
     return found
 
 

@@ -1,4 +1,5 @@
-"""Measure models on a split: text, retrieval by every retriever, text to text.
+(
+    """Measure models on a split: text, retrieval by every retriever, text to text.
 
 All models are measured on the photos that all of them captioned; the other photos of the split remain distractors.
 
@@ -6,39 +7,56 @@ All models are measured on the photos that all of them captioned; the other phot
              every reference; text to text: every reference against the others, within look-alike groups the first
     no references   such photos have no part in what compares with references: neither as targets nor, in text to
              text, as distractors
+
+Look-alike groups, for measures within them, go by the features of the judge's encoder, by which no captioner, reward or
+text-to-text encoder of ours goes.
 """
+    ""
+)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from capscore import bootstrap, scoring
+from capscore import bootstrap, objects, scoring
+from capscore.object_words import CLASSES
 from capscore.progress import Progress
 from capscore.statistics import Statistics, mean_of_runs
+from capscore.tokenize.tokenizer import tokenize
 from capscore.training_captions import TrainingCaptions
+from tellapart import models, numerics
 from tellapart.data.examples import Example
-from tellapart.evaluation.look_alike_groups import Groups
+from tellapart.data.streams import REGIONS, Inputs
+from tellapart.decoding.all_pairs import log_probabilities_of_pairs
+from tellapart.detectors.detections import detect
+from tellapart.detectors.detector import IOU, Detector
 from tellapart.evaluation.models import ModelCaptions, Split
+from tellapart.features.pooled import pooled_features
 from tellapart.metrics import retrieval
 from tellapart.metrics.retrieval import Found, Gallery, Name
 from tellapart.neighbours import mining
-from tellapart.neighbours.groups import Groups as MinedGroups
-from tellapart.neighbours.groups import Photo, Rule
-from tellapart.retrievers import MINILM
+from tellapart.neighbours.groups import Groups, Photo, Rule
+from tellapart.parallel import batched, ordered_map
+from tellapart.retrievers import HERE, MINILM
 from tellapart.retrievers.embeddings import Embedded, embed_photos
 from tellapart.retrievers.retriever import Retriever
 from tellapart.version import __version__
 
+if TYPE_CHECKING:
+    from tellapart.captioning.captioner import PhotoCaptioner
+
 Differences = dict[str, dict[str, bootstrap.Difference]]  # model -> score -> how it differs from another row's
 
 _TOGETHER = 64  # captions that are embedded at once
+_TIE = 1e-4  # of sums of log p in single precision
+_BATCH = 16  # photos
 
 
 @dataclass
@@ -213,7 +231,7 @@ def photo_retrievers_of(
 
 def _groups_by_caption(
     retriever: Retriever, photos: Sequence[Example], vectors: NDArray[np.float32], hashes: Sequence[str]
-) -> MinedGroups:
+) -> Groups:
     """The similar groups of GEG (Eq. 2), with which the reward compares, too."""
     owners = np.repeat(np.arange(len(photos)), [len(photo.captions) for photo in photos])
     texts = [text for photo in photos for text in photo.captions]
@@ -232,7 +250,7 @@ def measure(
     against: str,
     metrics: str | Sequence[str] | None = None,
     training: TrainingCaptions | None = None,
-    groups: Groups | None = None,
+    groups: LookAlikes | None = None,
 ) -> Grid:
     """`measured` are photos with captions of all models; `reader` is the text-to-text encoder, if there is one, and
     `groups` look-alike groups, for TT@6."""
@@ -323,7 +341,7 @@ class Known:
         return embed_captions(self.reader, texts)
 
 
-def _text_to_text(row: Row, split: Split, known: Known, measured: list[int], groups: Groups | None) -> None:
+def _text_to_text(row: Row, split: Split, known: Known, measured: list[int], groups: LookAlikes | None) -> None:
     least = 2 if row.captions.of_people else 1  # a person's caption is compared with the other persons'
     photos = [photo for photo in measured if len(split.photos[photo].captions) >= least]
     if not photos:
@@ -402,3 +420,95 @@ def _add_scores(row: Row, scores: scoring.Scores, photos: int) -> dict[str, str]
         row.statistics.append(Statistics(one.names, spread, one.value))
     row.signature.update(scores.signature)
     return scores.skipped
+
+
+@dataclass(frozen=True)
+class LookAlikes:
+    """nearest    (P, 5) the photos of a split that look most like each, nearest first; -1: there is none
+    signature  what they go by
+    """
+
+    nearest: NDArray[np.int64]
+    signature: str
+
+
+def groups_of(split: Split, device: str = "auto") -> LookAlikes | None:
+    """Of the photos that have references and can be read; none if they are too few for a single group."""
+    described = [row for row, photo in enumerate(split.photos) if photo.captions]
+    if len(described) <= retrieval.GROUP:
+        return None
+    identity = models.read_config(HERE / "judge", "retriever").inputs[REGIONS]
+    encoder = models.encoder_from(identity, numerics.choose_device(device))
+    seen = pooled_features(encoder, list(dict.fromkeys(str(split.photos[row].file) for row in described)))
+    row_of = {file: row for row, file in enumerate(seen.files)}
+    rows = [row for row in described if str(split.photos[row].file) in row_of]
+    places = [row_of[str(split.photos[row].file)] for row in rows]
+    vectors = seen.vectors[places]
+    vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    _, copies = np.unique([seen.sha256[place] for place in places], return_inverse=True)
+    found = retrieval.neighbours(vectors, copies, retrieval.GROUP)
+    nearest = np.full((len(split.photos), retrieval.GROUP), -1, np.int64)
+    nearest[rows] = np.where(found >= 0, np.array(rows, np.int64)[found], -1)
+    return LookAlikes(nearest, f"{encoder.config.name}-{identity['weights_sha256'][:8]}-{retrieval.GROUP}")
+
+
+@dataclass(frozen=True)
+class DetectedObjects:
+    """The classes that a detector sees in each photo of a split."""
+
+    detector: Detector
+    weak: list[frozenset[int]]
+    clear: list[frozenset[int]]
+
+
+def detect_objects(detector: Detector, split: Split) -> tuple[Split, DetectedObjects]:
+    """What is in the photos, and the split without those that cannot be read."""
+    found = detect(detector, list(dict.fromkeys(str(photo.file) for photo in split.photos)))
+    readable = split.without(found.failed) if found.failed else split
+    place = {file: number for number, file in enumerate(found.files)}
+    places = detector.numbers_of(CLASSES)
+    rows = [place[str(photo.file)] for photo in readable.photos]
+    weak, clear = (
+        [detected[row] for row in rows]
+        for detected in (found.seen(one, places) for one in (objects.WEAK, objects.CLEAR))
+    )
+    return readable, DetectedObjects(detector, weak, clear)
+
+
+def add_objects(row: Row, detected: DetectedObjects, measured: list[int]) -> None:
+    """Add ObjPrec and ObjRec to a row; for people, of all their captions."""
+    words: list[list[list[str]]] = [[] for _ in detected.weak]
+    for photo in measured:
+        words[photo] = tokenize(row.captions.of_photo[photo])
+    count = sum(map(len, words))
+    row.add(
+        objects.objects(words, detected.weak, detected.clear, detected.detector.name),
+        f"photos:{len(measured)}|captions:{count}|weak:{objects.WEAK:g}|clear:{objects.CLEAR:g}|iou:{IOU:g}"
+        f"|w:{detected.detector.sha256[:8]}",
+    )
+
+
+def add_self_retrieval(row: Row, captioner: PhotoCaptioner, split: Split, measured: list[int]) -> None:
+    """Add "self R@K" of a captioner's own captions to its row.  The end of a caption does not count."""
+    own, texts = queries(row.captions, measured)
+    words = captioner.model.tokenizer
+    with Progress(f"self-retrieval, {row.captions.model.name}", len(split.photos)) as bar:
+        logp = log_probabilities_of_pairs(
+            captioner.model.captioner,
+            _inputs(captioner, split),
+            [words.encode(text) for text in texts],
+            bos=words.bos,
+            eos=words.eos,
+            advance=bar.advance,
+        )
+    ranks = retrieval.ranks(logp.numpy(force=True).astype(np.float32), own, tie=_TIE)
+    row.add(
+        retrieval.recalls(ranks, own, len(split.photos), "self R"),
+        f"photos:{len(split.photos)}|captions:{len(texts)}|w:{captioner.model.sha256[:8]}",
+    )
+
+
+def _inputs(captioner: PhotoCaptioner, split: Split) -> Iterator[Inputs]:
+    visual = captioner.visual_input
+    for batch in batched(ordered_map(lambda photo: visual.load(photo.file), split.photos), _BATCH):
+        yield visual.inputs(batch)

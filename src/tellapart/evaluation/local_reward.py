@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,14 +18,23 @@ from capscore.ngrams import ORDERS
 from capscore.progress import Progress
 from tellapart.data import examples as data_files
 from tellapart.data.batches import padded
+from tellapart.data.examples import Example
+from tellapart.data.media.thumbnails import LONG_SIDE
 from tellapart.data.tokenizers import WordTokenizer, split_words
-from tellapart.evaluation.training_runs import Run
+from tellapart.evaluation import plots
+from tellapart.evaluation.cards import Pictures
+from tellapart.evaluation.plots import Figure, Mark, Series, side_by_side
+from tellapart.html import escaped
 from tellapart.recipe_policy import LocalConfig, RewardsConfig
 from tellapart.rewards import SampledCaptions
 from tellapart.rewards.agreement import Consensus
 from tellapart.rewards.local import LocalDiscriminative, ngram_weights, thresholds
 
+if TYPE_CHECKING:
+    from tellapart.evaluation.compare import Run
+
 _SEED = 0
+_WORD_REWARDS = 3  # photos whose words' rewards are drawn
 _LOOKED_AT = 20_000  # n-grams among which examples are found
 _EXAMPLES = 6
 _SHOWN = 0.999  # of all n-grams of a length, the share that axes reach
@@ -202,3 +212,56 @@ def _trained_on(run: Run) -> list[tuple[str, ...]]:
     if not references:
         raise UserError(f"{run.folder}: its recipe names no references that words could be weighed by.")
     return references
+
+
+def weights(local: LocalReward, drawn: dict[str, str]) -> Figure:
+    """How much n-grams weigh, and examples (Figs. 3-4 of the GLD paper)."""
+    found = local.weights()
+    series = []
+    for one in found:
+        centres = ((one.edges[1:] + one.edges[:-1]) / 2).tolist()
+        series.append(
+            Series(f"n = {one.order}", list(zip(centres, (100 * one.shares).tolist(), strict=True)), one.order + 3)
+        )
+    marks = [Mark(local.config.word_threshold, "η, words"), Mark(local.config.threshold, "λ, n-grams")]
+    chart = plots.lines("Share of n-grams (%) by weight", series, x="TF-IDF weight", marks=marks)
+    lines = "".join(
+        f'<tr><th scope="row">n = {one.order}</th>'
+        + "".join(f'<td class="said">{escaped(text)} <small>{weight:.2f}</small></td>' for weight, text in one.examples)
+        + "</tr>\n"
+        for one in found
+    )
+    examples = f'<h3>Frequent ones, from light to heavy</h3>\n<div class="wide"><table>\n{lines}</table></div>\n'
+    return Figure("What n-grams weigh", local.sources, side_by_side({"weights": chart}, drawn) + examples)
+
+
+def word_rewards(
+    local: LocalReward,
+    photos: Sequence[Example],
+    captions: Mapping[str, Sequence[str]],
+    pictures: Pictures,
+    drawn: dict[str, str],
+) -> Figure:
+    """What each word of a caption gets (Fig. 5), of the photos where a word of the last speaker gets most."""
+    references = [photo.captions for photo in photos]
+    earned = {name: local.earned(own, references) for name, own in captions.items()}
+    last, best = list(earned.items())[-1]
+    parts = []
+    for number in sorted(range(len(best)), key=lambda number: -best[number].most)[:_WORD_REWARDS]:
+        charts = dict(_earned(photos[number], {name: own[number] for name, own in earned.items()}))
+        picture = f'<div class="photos">{pictures.show(photos[number].file, LONG_SIDE)}</div>'
+        parts.append(f"<article>\n{picture}{side_by_side(charts, drawn)}</article>\n")
+    note = (
+        "What LD, the local discriminative reward, gives each word of a caption; dashed: CIDEr-D, which all words get. "
+        f"Shown are the photos where a word of {last} gets most. {local.sources}"
+    )
+    return Figure("What words earn", note, "".join(parts))
+
+
+def _earned(photo: Example, earned: Mapping[str, Earned]) -> Iterable[tuple[str, str]]:
+    for number, (name, own) in enumerate(earned.items()):
+        if own.words:
+            each = [(float(place), value) for place, value in enumerate(own.each)]
+            flat = [(float(place), own.sentence) for place in range(len(each))]
+            series = [Series("LD", each, number), Series("CIDEr-D", flat, number, dashed=True)]
+            yield f"words.{photo.id}.{name}", plots.lines(name, series, x="word", words=own.words)

@@ -38,7 +38,7 @@ from tellapart.features.extracted import safe_name, stored
 from tellapart.features.imported import store_of
 from tellapart.features.pooled import pooled_features
 from tellapart.html import escaped, page
-from tellapart.metrics.average_precision import average_precision, weighted_average_precision
+from tellapart.metrics.retrieval import average_precision, weighted_average_precision
 from tellapart.models.attributes import load
 from tellapart.numerics import choose_device
 from tellapart.parallel import batched, ordered_map

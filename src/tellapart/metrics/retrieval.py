@@ -15,6 +15,9 @@ and stays a distractor.
 
 The look-alikes of GEG are those of its paper (Eq. 2) where the photos have captions: the photos whose captions fit the
 photo best.  Where they have none, as in a folder of photos, they are the nearest by the retriever's image embeddings.
+
+At the end: functions of similarities for numpy arrays and torch tensors alike, which rewards share; and the average
+precision of words that a tagger gives photos, plain and as Fang et al. (2015) weigh it.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +33,9 @@ from numpy.typing import NDArray
 from capscore.measures import Score
 from capscore.progress import Progress
 from capscore.statistics import Statistics, quotients
-from tellapart.metrics import similarity as similarities
-from tellapart.metrics.similarity import TIE
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Floats = NDArray[np.float32]
 Numbers = NDArray[np.int64]
@@ -43,6 +47,10 @@ GROUP = 5
 KEPT = 100  # photos of a ranking that are kept for the TREC files
 _BLOCK = 4_000_000  # similarities at once: 16 MB, and some copies
 
+Array = TypeVar("Array", "NDArray[Any]", "Tensor")
+
+_FAR = 1e9  # below every similarity
+TIE = 1e-6  # nearer than this, cosines in single precision are equal: two copies of a photo may differ by rounding
 
 # Names
 
@@ -121,7 +129,7 @@ def ranks(similarity: Floats, own: Numbers, *, tie: float = TIE) -> Numbers:
     """(N, P) similarities and each caption's own photo (N,) -> how many others fit it at least as well; 0 is best."""
     if not np.isfinite(similarity).all():
         raise ValueError("a similarity is not a finite number")
-    return similarities.ranks(similarity, _of_own(similarity, own), tie)
+    return ranks_of_matches(similarity, _of_own(similarity, own), tie)
 
 
 def picked(similarity: Floats, own: Numbers, rivals: Numbers) -> NDArray[np.bool_]:
@@ -141,14 +149,14 @@ def gaps(similarity: Floats, own: Numbers, groups: Numbers) -> tuple[Floats, Flo
     0 where a photo has no look-alike at all.
     """
     exists, theirs, match = groups >= 0, np.take_along_axis(similarity, groups, 1), _of_own(similarity, own)
-    average = similarities.gap_to_mean(match, theirs, exists)
-    least = similarities.gap_to_highest(match, theirs, exists)
+    average = gap_to_mean(match, theirs, exists)
+    least = gap_to_highest(match, theirs, exists)
     alone = ~exists.any(1)
     return np.where(alone, 0, average), np.where(alone, 0, least)
 
 
 def best(similarity: Floats, own: Numbers, count: int) -> tuple[Numbers, Floats]:
-    """The `count` photos that fit each caption best, best first, and their similarities.
+    """The `count` photos that fit each caption best, best first, and their
 
     The own photo stands behind all that tie with it: its place is its rank.
     """
@@ -407,7 +415,7 @@ def text_to_text(
             if of_people:
                 itself = (captions[part] ** 2).sum(1)  # 1, or 0 for a caption without words
                 of_all = similarity[rows, mine] * counts[mine]
-                similarity[rows, mine] = similarities.mean_of_others(of_all, itself, counts[mine])
+                similarity[rows, mine] = mean_of_others(of_all, itself, counts[mine])
             parts.append((ranks(similarity, mine), picked(similarity, mine, groups[mine])))
             bar.advance(len(mine))
     place, right = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -421,3 +429,103 @@ def within_groups(read: Read, own: Numbers, photos: int, size: int, retriever: s
     if not read.grouped.any():
         return None
     return _means([str(Name("TT", size, retriever))], read.picked[:, None], own, photos, read.grouped)
+
+
+# Functions of similarities that measures and rewards share, for numpy arrays and torch tensors alike
+
+
+def ranks_of_matches(similarity: Array, own: Array, tie: float = TIE) -> Array:
+    """How many others fit a caption at least as well as its own photo; 0 is best, and a tie counts against the caption.
+
+    similarity  (N, P) to all photos; -inf where a photo does not count
+    own         (N,)   to the own photo, which is one of them
+    """
+    others: Array = (similarity >= (own - tie)[:, None]).sum(1) - 1  # the own photo is one of those
+    return others
+
+
+def gap_to_mean(own: Array, group: Array, exists: Array) -> Array:
+    """How much better a caption fits its own photo than it fits a group on average: G_avg (GEG, Eq. 3).
+
+    own      (N,)   similarity of each caption to its photo
+    group    (N, k) to the look-alikes of that; any finite value where there is none
+    exists   (N, k) False where there is no further look-alike
+    returns  (N,)   `own` where there is none at all
+    """
+    gap: Array = own - (group * exists).sum(1) / exists.sum(1).clip(1)
+    return gap
+
+
+def gap_to_highest(own: Array, group: Array, exists: Array) -> Array:
+    """The same to the one of the group that a caption fits best: G_min (GEG, Eq. 4)."""
+    if not group.shape[1]:
+        return own
+    highest: Any = (group - ~exists * (group + _FAR)).max(1)
+    highest = getattr(highest, "values", highest)  # torch also gives the places
+    gap: Array = own - highest * exists.any(1)
+    return gap
+
+
+def mean_of_others(total: Array, own: Array, count: Array | int) -> Array:
+    """What a mean over `count`, at least 2, becomes when one is left out of it.
+
+    total  the sum over all of them
+    own    what the one adds to it
+    """
+    mean: Array = (total - own) / (count - 1)
+    return mean
+
+
+# Average precision of words that a tagger gives photos.  P photos, W words.
+
+
+def average_precision(scores: NDArray[np.floating], has: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Of each word, (W,): the mean precision at the photos that have it; photos of equal score count together.
+
+    scores, has   (P, W); a word that no photo has gets NaN
+
+    >>> average_precision(np.array([[0.9], [0.8], [0.1]]), np.array([[True], [False], [True]])).round(4)
+    array([0.8333])
+    """
+    return np.array([_of_word(scores[:, word], has[:, word]) for word in range(scores.shape[1])])
+
+
+def _of_word(scores: NDArray[np.floating], has: NDArray[np.bool_]) -> float:
+    if not has.any():
+        return float("nan")
+    order = np.argsort(-scores, kind="stable")
+    ends = _ends(scores[order])
+    found = np.cumsum(has[order])[ends]
+    recall = np.diff(found, prepend=0) / found[-1]
+    return float((recall * found / (ends + 1)).sum())
+
+
+def weighted_average_precision(
+    scores: NDArray[np.floating], mentions: NDArray[np.integer], captions: int
+) -> NDArray[np.float64]:
+    """AP as the program of Fang et al. computes it, (W,): what more people mention counts more.
+
+    A photo whose captions mention the word n times is n true positives, each of 1 - 1/K; if n is 1 it is also 1/K of a
+    false one, and if n is 0 a whole one.  The area is under the largest precision at each recall or beyond.
+
+    mentions   (P, W) how many of a photo's captions have the word
+    captions   K, of each photo; with one alone nothing is known of agreement, and all are NaN
+    """
+    return np.array([_weighted(scores[:, word], mentions[:, word], captions) for word in range(scores.shape[1])])
+
+
+def _weighted(scores: NDArray[np.floating], mentions: NDArray[np.integer], captions: int) -> float:
+    if captions < 2 or not mentions.any():
+        return float("nan")
+    order = np.argsort(-scores, kind="stable")
+    ends = _ends(scores[order])
+    counts = mentions[order]
+    true = np.cumsum(counts * (1 - 1 / captions))[ends]
+    false = np.cumsum(np.where(counts == 0, 1.0, np.where(counts == 1, 1 / captions, 0.0)))[ends]
+    precision = np.maximum.accumulate((true / (true + false))[::-1])[::-1]
+    return float((np.diff(true, prepend=0.0) / true[-1] * precision).sum())
+
+
+def _ends(scores: NDArray[np.floating]) -> NDArray[np.int64]:
+    """The last place of each score in a row that falls."""
+    return np.append(np.flatnonzero(np.diff(scores)), len(scores) - 1)

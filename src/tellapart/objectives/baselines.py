@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tellapart.metrics.similarity import mean_of_others
+from tellapart.metrics.retrieval import mean_of_others
 from tellapart.rewards import Reward
 
 

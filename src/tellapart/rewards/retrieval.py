@@ -29,7 +29,7 @@ from torch import Tensor
 
 from capscore.errors import UserError
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.metrics.similarity import TIE, gap_to_highest, gap_to_mean, mean_of_others, ranks
+from tellapart.metrics.retrieval import TIE, gap_to_highest, gap_to_mean, mean_of_others, ranks_of_matches
 from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards import Reward, SampledCaptions, Term
 from tellapart.rewards.words import RewardVocabulary
@@ -484,4 +484,4 @@ class BoundedRank:
     def __call__(self, sampled: SampledCaptions) -> Reward:
         similarity, own = self.retriever.similarities(sampled), sampled.photos.to(sampled.words.device)
         fits = similarity.gather(1, own[:, None]).squeeze(1)
-        return Reward(bounded_rank(ranks(similarity, fits), self.base))
+        return Reward(bounded_rank(ranks_of_matches(similarity, fits), self.base))

@@ -16,8 +16,8 @@ from tellapart.data.examples import Example
 from tellapart.data.media.thumbnails import webp
 from tellapart.evaluation import models as evaluated
 from tellapart.evaluation.models import ModelCaptions, Split
+from tellapart.neighbours.collection import Known, Source
 from tellapart.neighbours.search import Vectors
-from tellapart.neighbours.vectors import Known, Source
 from tellapart.study.design import DISTRACTORS, Item, Kind, conditions, sessions
 from tellapart.study.folder import Study, save
 

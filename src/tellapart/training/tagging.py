@@ -24,7 +24,7 @@ from tellapart.encoders import ENCODERS, Published, weights_file
 from tellapart.encoders.efficientnet_lite import STRIDE
 from tellapart.encoders.encoder import read_weights
 from tellapart.features.pixels import PixelStore
-from tellapart.metrics.average_precision import average_precision, weighted_average_precision
+from tellapart.metrics.retrieval import average_precision, weighted_average_precision
 from tellapart.models.parts import carry, part_of
 from tellapart.objectives import StepInfo, StepResult
 from tellapart.recipe import Recipe

@@ -7,8 +7,9 @@ says what it is when it is pointed at (`<title>`).  Texts are escaped here.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tellapart.html import escaped
 
@@ -204,3 +205,36 @@ STYLE = (
         f".chart .c{n} {{ stroke: var(--c{n}); }} .chart circle.c{n} {{ fill: var(--c{n}); }}\n" for n in range(COLOURS)
     )
 )
+
+
+# Figures of pages
+
+
+class Figure(NamedTuple):
+    title: str
+    note: str  # text
+    body: str  # HTML
+
+
+def side_by_side(charts: Mapping[str, str], drawn: dict[str, str]) -> str:
+    """Charts in rows; `drawn` keeps them by name, for those who want files of them."""
+    drawn |= charts
+    inside = "".join(f"<figure>{chart}</figure>\n" for chart in charts.values())
+    return f'<div class="charts">\n{inside}</div>\n' if inside else ""
+
+
+def dot(speaker: int) -> str:
+    """A speaker's colour."""
+    circle = f'<circle class="c{speaker % COLOURS}" cx="5" cy="5" r="4"/>'
+    return f'<svg class="chart dot-of" viewBox="0 0 10 10">{circle}</svg>'
+
+
+FIGURES_STYLE = """
+.charts { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 21rem), 1fr)); }
+.charts figure { min-width: 0; }
+.chart { display: block; width: 100%; }
+.dot-of { display: inline-block; height: .65em; margin-right: .4em; width: .65em; }
+article .charts figure { border: 0; }
+article .charts { grid-template-columns: repeat(auto-fill, minmax(min(100%, 19rem), 1fr)); }
+section > .charts:has(> figure:only-child) { grid-template-columns: minmax(0, 40rem); }
+"""

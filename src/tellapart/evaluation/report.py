@@ -1,27 +1,31 @@
 """One page of an evaluation: the grids with intervals and marks, then photos with every model's caption beside them.
 
-A page for people who come to see captions opens with photos, those first that show best what a model adds.
+A page for people who come to see captions opens with photos, those first that show best what a model adds.  Below are
+photos that only one of two rows identifies (Fig. 2 of DiscriTune), and the words of each row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import permutations, zip_longest
 from pathlib import Path
 
 import numpy as np
 
 from capscore import files
+from capscore.errors import UserError
 from capscore.printable import counted
+from tellapart.data.media.thumbnails import LONG_SIDE
+from tellapart.evaluation import cards as of_photos
+from tellapart.evaluation import plots
+from tellapart.evaluation import table as word_use
+from tellapart.evaluation.attention import Picture
+from tellapart.evaluation.attention import section as attended
+from tellapart.evaluation.cards import FindRegions, Pictures, no_regions, photo_list, speakers
+from tellapart.evaluation.compare import Run, over_steps
 from tellapart.evaluation.grid import Differences, Grid
-from tellapart.evaluation.local_reward import LocalReward
-from tellapart.evaluation.pages import cards as of_photos
-from tellapart.evaluation.pages import figures, gallery, plots
-from tellapart.evaluation.pages.attention import Picture
-from tellapart.evaluation.pages.attention import section as attended
-from tellapart.evaluation.pages.cards import Pictures
-from tellapart.evaluation.pages.figures import Figure
-from tellapart.evaluation.pages.photo_cards import FindRegions, no_regions, photo_list, speakers
-from tellapart.evaluation.pages.plots import Series
+from tellapart.evaluation.local_reward import LocalReward, weights, word_rewards
+from tellapart.evaluation.plots import Figure, Series
 from tellapart.evaluation.table import (
     MARKS,
     all_columns,
@@ -35,7 +39,6 @@ from tellapart.evaluation.table import (
     verdict,
     which_to_believe,
 )
-from tellapart.evaluation.training_runs import Run
 from tellapart.html import abbreviation, escaped, page
 from tellapart.metrics import descriptions
 from tellapart.metrics.retrieval import recalls
@@ -80,7 +83,7 @@ def write(
     parts += [attended(attention), _training(trained)]
     models = {name for grid in grids for name in grid.lines}
     subtitle = subtitle or f"{counted(len(models), 'model')} on {counted(len(grids), 'data set')}"
-    style = plots.STYLE + figures.STYLE + gallery.STYLE + of_photos.TABLES + _STYLE + of_photos.STYLE + pictures.style
+    style = plots.STYLE + plots.FIGURES_STYLE + _PAIRS + of_photos.TABLES + _STYLE + of_photos.STYLE + pictures.style
     files.replace(out, page(title, subtitle, "".join(parts), footer=footer, style=style, script=of_photos.script()))
 
 
@@ -98,8 +101,8 @@ def _grid(
         f"<section>\n<h2>{escaped(grid.split.name)}</h2>\n",
         *([photos, tables] if first else [tables, photos]),
         _figures(grid, pictures),
-        *map(_figure, gallery.galleries(grid, pictures)),
-        *map(_figure, gallery.words(grid)),
+        *map(_figure, galleries(grid, pictures)),
+        *map(_figure, words(grid)),
         "</section>\n",
     ]
     return "".join(parts)
@@ -216,8 +219,8 @@ def _figures(grid: Grid, pictures: Pictures) -> str:
         two = list(dict.fromkeys([base if base in names else names[0], names[-1]]))
         photos = [grid.split.photos[photo] for photo in chosen]
         found = [
-            figures.word_rewards(local, photos, _captions(grid, two, chosen), pictures, {}),
-            figures.weights(local, {}),
+            word_rewards(local, photos, _captions(grid, two, chosen), pictures, {}),
+            weights(local, {}),
         ]
     return "".join(map(_figure, found))
 
@@ -229,7 +232,7 @@ def _figure(figure: Figure) -> str:
 
 def _training(trained: Sequence[Run]) -> str:
     """How those models went that are runs with a log."""
-    found = "".join(map(_figure, figures.over_steps(trained, {})))
+    found = "".join(map(_figure, over_steps(trained, {})))
     return f"<section>\n<h2>How they were trained</h2>\n{found}</section>\n" if found else ""
 
 
@@ -260,4 +263,92 @@ details { margin: 1rem 0; } summary { cursor: pointer; margin-bottom: .6rem; }
 @media (max-width: 48rem) {
   .meanings { gap: 0; grid-template-columns: minmax(0, 1fr); } .meanings dd { margin-bottom: .4rem; }
   section > .wide th:first-child, details th:first-child { background: var(--paper); left: 0; position: sticky; } }
+"""
+
+
+SHOWN = 6  # photos of a gallery, as in the paper
+
+
+def identified_by_one(grid: Grid, one: str, other: str, by: str) -> list[tuple[int, int]]:
+    """Photos that a retriever finds first by one speaker's (first) caption and not by the other's, each with the photo
+    that the other's picks."""
+    firsts = {}
+    for name in (one, other):
+        found = grid.rows[name].found[by]
+        photos, first = np.unique(found.own, return_index=True)
+        picked = found.best[first, 0]  # the own photo stands behind those that tie with it
+        firsts[name] = dict(zip(photos.tolist(), picked.tolist(), strict=True))
+    return [
+        (photo, firsts[other][photo])
+        for photo in grid.measured
+        if firsts[one][photo] == photo and firsts[other][photo] != photo
+    ]
+
+
+def galleries(grid: Grid, pictures: Pictures) -> list[Figure]:
+    """Of the row that others are compared with, and each of these; both ways, so that no side is flattered."""
+    if not grid.retrievers:
+        return []
+    by, base = list(grid.retrievers)[-1], grid.speaker(grid.against)  # the last is by custom the judge
+    figures = []
+    for name in speakers(grid):
+        for one, other in permutations((name, base)) if name != base else ():
+            found = identified_by_one(grid, one, other, by)
+            if found:
+                figures.append(_gallery(grid, pictures, found, one, other, by))
+    return figures
+
+
+def _gallery(grid: Grid, pictures: Pictures, found: list[tuple[int, int]], one: str, other: str, by: str) -> Figure:
+    drawn = np.random.default_rng(_SEED).permutation(len(found))[:SHOWN]
+    cells = []
+    for photo, picked in (found[place] for place in sorted(drawn.tolist())):
+        right, wrong = (grid.rows[name].captions.of_photo[photo][0] for name in (one, other))
+        shown = (
+            (photo, one, right, "the photo"),
+            (picked, other, wrong, "picked instead"),
+        )
+        sides = "".join(
+            f"<figure>{pictures.show(grid.split.photos[place].file, LONG_SIDE)}<figcaption><small>{what}</small> "
+            f'<span dir="auto"><b>{escaped(name)}</b>: {escaped(text)}</span></figcaption></figure>'
+            for place, name, text, what in shown
+        )
+        cells.append(f'<div class="pair">{sides}</div>\n')
+    of = f"{len(cells)} of " if len(cells) < len(found) else ""
+    note = (
+        f"{of}{counted(len(found), 'photo')} that {by} finds by the caption of {one} and not by that of {other}, drawn "
+        f"by chance. Left the photo, right the one that {by} picked by the caption of {other}."
+    )
+    body = f'<div class="pairs">\n{"".join(cells)}</div>\n'
+    return Figure(f"Identified by {one} only, not by {other}", note, body)
+
+
+def words(grid: Grid) -> list[Figure]:
+    """The adjectives and nouns of each row's captions, where spaCy is installed and there are rows to compare."""
+    if len(grid.lines) < 2:
+        return []
+    try:
+        found = word_use.words_of_grid(grid)
+    except UserError:  # it is installed apart
+        return []
+    figures = []
+    for kind, by_model in found.items():
+        head = "".join(f'<th scope="col" dir="auto">{escaped(name)}</th>' for name in by_model)
+        rows = zip_longest(*by_model.values())
+        cells = (
+            "".join(f"<td>{escaped(one.word)} <small>{one.times}</small></td>" if one else "<td></td>" for one in row)
+            for row in rows
+        )
+        body = "".join(f"<tr>{row}</tr>\n" for row in cells)
+        title = f"{word_use.KINDS[kind].capitalize()} most associated with each row"
+        note = "By local mutual information, highest first; below a word, how often it occurs in those captions."
+        table = f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>\n'
+        figures.append(Figure(title, note, table))
+    return figures
+
+
+_PAIRS = """
+.pairs { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(20rem, 1fr)); }
+.pair { display: grid; gap: .5rem; grid-template-columns: 1fr 1fr; }
+.pair .picture { aspect-ratio: 1; background-size: cover; }
 """
