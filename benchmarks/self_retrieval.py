@@ -26,7 +26,7 @@ from tellapart.captioning.captioner import MAX_WORDS
 from tellapart.data.media import photos
 from tellapart.data.streams import region_inputs
 from tellapart.decoding import Rules, sample, score
-from tellapart.decoding.all_pairs import log_probabilities_of_pairs
+from tellapart.decoding.score import log_probabilities_of_pairs
 from tellapart.models import Model, encoder_of, load
 
 PHOTOS = 6  # that stand for 1,000

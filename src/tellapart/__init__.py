@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tellapart.adapting.adapt import adapt
     from tellapart.captioning.captioner import PhotoCaptioner, load
     from tellapart.data.captions import Caption
-    from tellapart.decoding.search import Search
+    from tellapart.decoding.rules import Search
     from tellapart.errors import BadPhoto
     from tellapart.evaluation.evaluate import evaluate
     from tellapart.neighbours.collection import look_alikes
@@ -57,7 +57,7 @@ _HOME = {
     "Caption": "tellapart.data.captions",
     "CaptionReward": "tellapart.rewards.caption_reward",
     "PhotoCaptioner": "tellapart.captioning.captioner",
-    "Search": "tellapart.decoding.search",
+    "Search": "tellapart.decoding.rules",
     "UserError": "capscore.errors",
     "adapt": "tellapart.adapting.adapt",
     "evaluate": "tellapart.evaluation.evaluate",

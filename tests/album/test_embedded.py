@@ -10,7 +10,7 @@ from tellapart.data import examples
 from tellapart.metrics.retrieval import ranks
 from tellapart.models import find
 from tellapart.models.retrievers import load
-from tellapart.retrievers.embeddings import embed_photos
+from tellapart.retrievers.retriever import embed_photos
 
 FOLDERS = [*album.EMBEDDED.values(), *retrievers.EMBEDDED.values()]
 PHOTOS = examples.read(album.HERE / "album.json").examples

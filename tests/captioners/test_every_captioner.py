@@ -12,7 +12,7 @@ from tellapart.data.batches import Batch
 from tellapart.data.streams import Inputs, Stream
 from tellapart.decoding import score
 from tellapart.objectives.cross_entropy import cross_entropy_step
-from tellapart.protocols.captioners import CHECKS, WORDS, B, T, V, case, sizes_of, tiny
+from tellapart.protocols.captioners import WORDS, B, CaptionerCase, T, V, sizes_of, tiny
 
 SAID = {"bos": WORDS.bos, "eos": WORDS.eos, "pad": WORDS.pad, "banned": WORDS.banned_ids}
 
@@ -29,17 +29,17 @@ def captioner(name):
 
 @pytest.fixture
 def photos(name):
-    return case(name).photos
+    return CaptionerCase(name).photos
 
 
 @pytest.fixture
 def tokens(name):
-    return case(name).tokens
+    return CaptionerCase(name).tokens
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", CaptionerCase.checks())
 def test_it_keeps_its_promise(name, check):
-    check(case(name))
+    getattr(CaptionerCase(name), check)()
 
 
 def test_regions_are_a_set(captioner, photos, tokens):
@@ -105,7 +105,7 @@ def test_two_of_a_kind_speak_as_one(name, captioner, photos, tokens):
 
 
 def test_captioners_of_all_kinds_speak_as_one():
-    photos = case("transformer").photos
+    photos = CaptionerCase("transformer").photos
     everyone = Ensemble([tiny(name, V) for name in CAPTIONERS])
     memory = everyone.encode(photos)
     best = beam_search(everyone, memory, beam=3, max_words=T, **SAID)

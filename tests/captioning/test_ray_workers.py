@@ -5,7 +5,7 @@ import pytest
 from tellapart.captioning import captioner as captioning
 from tellapart.captioning import ray_workers
 from tellapart.data.examples import Example
-from tellapart.decoding.search import Search
+from tellapart.decoding.rules import Search
 from tellapart.encoders.encoder import Encoder
 from tellapart.features import extracted
 from tellapart.recipe import EncoderConfig

@@ -7,7 +7,7 @@ from support.retrievers import bag_of_words_retriever, photos
 from tellapart.captioning.rerank import Collection, PhotoVectors, RerankConfig, choose, rerank
 from tellapart.data.captions import Candidate, Proposed
 from tellapart.neighbours import thresholds
-from tellapart.retrievers.embeddings import Embedded
+from tellapart.retrievers.retriever import Embedded
 from tellapart.rewards import language_model
 
 WORDS = ["dog", "red", "blue", "ball", "grass", "runs"]

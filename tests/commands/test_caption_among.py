@@ -374,9 +374,8 @@ def retriever_of_text(tmp_path):
     from tellapart import models
     from tellapart.data.tokenizers import WordTokenizer
     from tellapart.retrievers import RETRIEVERS
-    from tellapart.retrievers.text_tower import TINY
 
-    network = models.build(RETRIEVERS, "retriever", "text_tower", TINY | {"vocab_size": 5})
+    network = models.build(RETRIEVERS, "retriever", "text_tower", RETRIEVERS["text_tower"].tiny | {"vocab_size": 5})
     models.describe(tmp_path / "text", "text_tower", network, WordTokenizer(["a"]), {}, "retriever")
     models.save_weights(tmp_path / "text" / "model.safetensors", network)
     return tmp_path / "text"

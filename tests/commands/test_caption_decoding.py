@@ -10,7 +10,7 @@ import torch
 from tellapart import models
 from tellapart.captioning.captioner import load
 from tellapart.data.tokenizers import split_words
-from tellapart.decoding.search import Search
+from tellapart.decoding.rules import Search
 from tellapart.evaluation import evaluate
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from capscore.measures import MEASURES
 from tellapart.data.readers import READERS
-from tellapart.protocols import encoders, measures, readers, rewards
+from tellapart.protocols.parts import EncoderCase, MeasureCase, ReaderCase, RewardCase
+from tellapart.protocols.parts import pool as album_pool
 from tellapart.recipe import EncoderConfig
 from tellapart.rewards.registry import REWARDS
 from test_plugins import CAPTIONER, ENCODER, load  # noqa: F401
@@ -15,7 +16,7 @@ from test_plugins import CAPTIONER, ENCODER, load  # noqa: F401
 @pytest.fixture(scope="module")
 def pool():
     with ExitStack() as held:
-        yield rewards.pool(held)
+        yield album_pool(held)
 
 
 def held_by_a_pool(name):
@@ -23,26 +24,25 @@ def held_by_a_pool(name):
 
 
 @pytest.mark.parametrize("name", [*filter(held_by_a_pool, REWARDS)])
-@pytest.mark.parametrize("check", rewards.CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", RewardCase.checks())
 def test_our_rewards_keep_their_promise(name, check, pool):
-    check(rewards.case_of(name, pool))
+    getattr(RewardCase(name, pool), check)()
 
 
 @pytest.mark.parametrize("name", [name for name in MEASURES if name not in ("SPICE", "METEOR", "SGF")])
 def test_our_measures_keep_their_promise(name):
-    for check in measures.CHECKS:
-        check(measures.case(name))
+    assert MeasureCase(name).failures(MeasureCase.checks()) == []
 
 
 @pytest.mark.parametrize("name", ["efficientnet_lite2_tuned", "patches"])
 def test_our_encoders_keep_their_promise(name):
-    for check in encoders.CHECKS:
-        check(encoders.case(name, EncoderConfig(name=name, image_size=64, grid=2)))
+    case = EncoderCase(name, EncoderConfig(name=name, image_size=64, grid=2))
+    assert case.failures(case.checks()) == []
 
 
 @pytest.mark.parametrize("name", READERS)
 def test_our_readers_keep_their_promise(name):
-    readers.says_what_is_wrong(readers.Case(name, None))
+    ReaderCase(name, None).says_what_is_wrong()
 
 
 GOOD = {

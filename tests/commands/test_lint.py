@@ -10,7 +10,7 @@ from PIL import Image
 from tellapart.data.media import photos
 from tellapart.errors import BadPhoto
 from tellapart.models import retrievers
-from tellapart.retrievers import embeddings
+from tellapart.retrievers import retriever
 
 
 @pytest.fixture
@@ -103,9 +103,9 @@ def test_photos_are_known_by_id_by_file_and_by_name_in_the_folder(lint, write, p
 def sees_colours(monkeypatch):
     """In place of the default retriever one that knows photos by their mean colour: plain to see what looks alike."""
 
-    def embed_photos(retriever, files):
-        assert retriever == "the default"
-        seen = embeddings.Embedded([], [], {}, np.zeros((0, 3), np.float32))
+    def embed_photos(name, files):
+        assert name == "the default"
+        seen = retriever.Embedded([], [], {}, np.zeros((0, 3), np.float32))
         vectors = []
         for file in files:
             try:
@@ -120,7 +120,7 @@ def sees_colours(monkeypatch):
         return seen
 
     monkeypatch.setattr(retrievers, "load", lambda: "the default")
-    monkeypatch.setattr(embeddings, "embed_photos", embed_photos)
+    monkeypatch.setattr(retriever, "embed_photos", embed_photos)
 
 
 @pytest.fixture

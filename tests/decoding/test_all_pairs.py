@@ -1,4 +1,5 @@
 import random
+from importlib import import_module
 
 import pytest
 import torch
@@ -7,8 +8,8 @@ from decoding.toy_captioner import BOS, EOS, PAD, TableCaptioner, ToyCaptioner, 
 from tellapart.captioners import select
 from tellapart.captioners.transformer import TINY, Transformer, TransformerConfig
 from tellapart.data.streams import region_inputs
-from tellapart.decoding import all_pairs, score
-from tellapart.decoding.all_pairs import log_probabilities_of_pairs
+from tellapart.decoding import score
+from tellapart.decoding.score import log_probabilities_of_pairs
 
 IDS = {"bos": BOS, "eos": EOS}
 
@@ -65,7 +66,7 @@ def test_how_photos_and_captions_are_divided_changes_nothing(captioner, rows, ba
     features, mask = photos(5)
     captions = some_captions(12)
     whole = log_probabilities_of_pairs(captioner, [region_inputs(features, mask)], captions, **IDS)
-    monkeypatch.setattr(all_pairs, "_ROWS", rows)
+    monkeypatch.setattr(import_module("tellapart.decoding.score"), "_ROWS", rows)
     batches = map(region_inputs, features.split(batch), mask.split(batch))
     torch.testing.assert_close(log_probabilities_of_pairs(captioner, batches, captions, **IDS), whole)
 
@@ -108,7 +109,7 @@ def test_large_states_are_made_in_parts(monkeypatch):
     monkeypatch.setattr(captioner, "step", watched)
     word = 2 * 32 * 8  # bytes of keys and values of one word, one layer of width 32 in double precision
     row = 3 * max(map(len, captions)) * word + 2 * 9 * 8
-    monkeypatch.setattr(all_pairs, "_BYTES", 10 * row)
+    monkeypatch.setattr(import_module("tellapart.decoding.score"), "_BYTES", 10 * row)
     torch.testing.assert_close(
         log_probabilities_of_pairs(captioner, [region_inputs(features, mask)], captions, **IDS), whole
     )
@@ -138,7 +139,7 @@ def test_without_captions_or_photos_the_matrix_is_empty():
 
 
 def test_progress_counts_every_photo_once(monkeypatch):
-    monkeypatch.setattr(all_pairs, "_ROWS", 4)
+    monkeypatch.setattr(import_module("tellapart.decoding.score"), "_ROWS", 4)
     done = []
     log_probabilities_of_pairs(
         ToyCaptioner(),

@@ -5,7 +5,7 @@ import torch
 
 from tellapart.captioners import CAPTIONERS
 from tellapart.data.streams import Inputs, Stream
-from tellapart.decoding.attention import attention, mean_over_regions
+from tellapart.decoding.word_regions import attention, mean_over_regions
 from tellapart.protocols.captioners import FEATURES, every_stream, tiny
 
 BOS, CAPTION = 1, torch.tensor([4, 7, 5, 9])

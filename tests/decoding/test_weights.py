@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from tellapart.decoding.weights import AtOnce
+from tellapart.decoding.sample import AtOnce
 
 
 class Cell(nn.Module):

@@ -13,7 +13,7 @@ from capscore.errors import UserError
 from tellapart.captioning.rerank import RerankConfig, best_of
 from tellapart.data.captions import Candidate, Proposed
 from tellapart.data.media.identity import Taken, taken
-from tellapart.decoding.search import Search
+from tellapart.decoding.rules import Search
 from tellapart.desk.context import BONUS, Context, PhotoContext, Places
 from tellapart.desk.sources import of_captioner
 

@@ -206,7 +206,7 @@ def earlier(out, settings, jpegs):
 def test_rows_of_an_earlier_version_count_as_done(caption, jpegs, out, small_model):
     from tellapart.captioning.captioner import load
     from tellapart.captioning.rerank import RerankConfig
-    from tellapart.decoding.search import Search
+    from tellapart.decoding.rules import Search
     from tellapart.desk.sources import of_captioner
 
     caption(jpegs, "--out", out)

@@ -17,7 +17,7 @@ from tellapart.captioners import CAPTIONERS
 from tellapart.captioning.visual_input import AttributeInput, DetectedInput, VisualInput
 from tellapart.data.streams import Inputs
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.decoding.attention import attention, mean_over_regions
+from tellapart.decoding.word_regions import attention, mean_over_regions
 from tellapart.detectors import yolox
 from tellapart.detectors.regions import DetectedRegions
 from tellapart.encoders.encoder import Encoder

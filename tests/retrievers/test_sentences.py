@@ -6,10 +6,10 @@ import torch
 
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.models import retrievers
-from tellapart.retrievers import sentences
+from tellapart.retrievers import readers
 from tellapart.retrievers.readers import SentenceReader
 
-pytestmark = pytest.mark.skipif(sentences.lacks() is not None, reason=str(sentences.lacks()))
+pytestmark = pytest.mark.skipif(readers.lacks() is not None, reason=str(readers.lacks()))
 
 CAPTIONS = [
     "a dog on a bed",
@@ -23,7 +23,7 @@ CAPTIONS = [
 
 @pytest.fixture(scope="module")
 def encoder():
-    return sentences.SentenceEncoder(torch.device("cpu"))
+    return readers.SentenceEncoder(torch.device("cpu"))
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def no_network(encoder, monkeypatch):
         raise AssertionError("the network was asked")
 
     def stop():
-        sentences._remembered.clear()
+        readers._remembered.clear()
         monkeypatch.setattr(encoder, "_network", run)
 
     return stop
@@ -43,7 +43,7 @@ def no_network(encoder, monkeypatch):
 @pytest.mark.slow
 def test_vectors_are_those_of_the_authors_library(encoder):
     library = pytest.importorskip("sentence_transformers")
-    theirs = library.SentenceTransformer(str(sentences._folder()), device="cpu").encode(
+    theirs = library.SentenceTransformer(str(readers._folder()), device="cpu").encode(
         CAPTIONS, normalize_embeddings=True
     )
     np.testing.assert_allclose(encoder.embed(CAPTIONS).numpy(), theirs, atol=1e-5)
@@ -54,7 +54,7 @@ def test_a_vector_does_not_depend_on_its_batch(encoder):
     together = encoder.embed(many)
     torch.testing.assert_close(together.norm(dim=1), torch.ones(70))
     torch.testing.assert_close(together[[3, 68]], encoder.embed([many[3], many[68]]), atol=1e-5, rtol=0)
-    assert encoder.embed([]).shape == (0, sentences.SIZE)
+    assert encoder.embed([]).shape == (0, readers.SIZE)
 
 
 def test_captions_are_read_from_the_store_the_second_time(encoder, no_network, tmp_path):
@@ -70,7 +70,7 @@ def test_captions_are_read_from_the_store_the_second_time(encoder, no_network, t
 
 def test_what_a_failure_left_half_done_is_done_again(encoder, tmp_path, monkeypatch):
     """Three captions, kept one by one; the network fails at the second."""
-    monkeypatch.setattr(sentences, "_KEPT_TOGETHER", 1)
+    monkeypatch.setattr(readers, "_KEPT_TOGETHER", 1)
     original, asked = encoder.embed, []
 
     def fail_once(texts):

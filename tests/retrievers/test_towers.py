@@ -6,10 +6,16 @@ import torch.nn.functional as F
 from torch import nn
 
 from tellapart.retrievers import RETRIEVERS
-from tellapart.retrievers.dual import Dual, DualConfig
-from tellapart.retrievers.text_tower import TextTower, TextTowerConfig
-from tellapart.retrievers.vse import VSE, VSEConfig
-from tellapart.retrievers.word_tower import WordTower, WordTowerConfig
+from tellapart.retrievers.towers import (
+    VSE,
+    Dual,
+    DualConfig,
+    TextTower,
+    TextTowerConfig,
+    VSEConfig,
+    WordTower,
+    WordTowerConfig,
+)
 
 EOS = 2
 CAPTIONS = [[5, 4, 7, 6, 4], [9], [8, 8], [3, 10, 11], [4, 5, 6, 7, 8, 9, 10, 11]]

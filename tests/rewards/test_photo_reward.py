@@ -13,8 +13,8 @@ import tellapart
 from capscore.errors import UserError
 from support.doc_pages import PHOTOS
 from tellapart.models.retrievers import load
-from tellapart.retrievers.embeddings import embed_photos
-from tellapart.trainers.trl import reward_function
+from tellapart.retrievers.retriever import embed_photos
+from tellapart.trainers import reward_function
 
 FILES = [str(photo.file) for photo in PHOTOS[:3]]
 TEXTS = ["a red bus", "a kitchen with a stove", "a dog on a beach"]

@@ -5,7 +5,7 @@ from functools import wraps
 
 from tellapart import decoding
 from tellapart.decoding.candidates import candidates as with_rules
-from tellapart.decoding.contrast import contrastive_search as contrastive_with_rules
+from tellapart.decoding.candidates import contrastive_search as contrastive_with_rules
 from tellapart.decoding.rules import Rules
 
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 from tellapart.models.retrievers import load
-from tellapart.retrievers.embeddings import embed_photos
+from tellapart.retrievers.retriever import embed_photos
 from tellapart.rewards import pool
 
 CAPTIONS = ("a red bus", "a man riding a wave", "the cat on the bed", "a dog", "a red street", "the man on the street")

@@ -4,9 +4,8 @@ import torch
 import torch.nn.functional as F
 
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.retrievers.embeddings import Embedded
 from tellapart.retrievers.readers import WordReader
-from tellapart.retrievers.retriever import Retriever
+from tellapart.retrievers.retriever import Embedded, Retriever
 
 
 class Bags:

@@ -33,11 +33,10 @@ def retriever(folder):
     from tellapart.encoders.encoder import Encoder
     from tellapart.recipe import EncoderConfig
     from tellapart.retrievers import RETRIEVERS
-    from tellapart.retrievers.word_tower import TINY
 
     tokenizer, encoder = WordTokenizer([*WORDS, "dog"]), Encoder(EncoderConfig(image_size=64, grid=2))
     torch.manual_seed(0)
-    settings = TINY | {"vocab_size": len(tokenizer), "feature_size": encoder.feature_size}
+    settings = RETRIEVERS["word_tower"].tiny | {"vocab_size": len(tokenizer), "feature_size": encoder.feature_size}
     network = models.build(RETRIEVERS, "retriever", "word_tower", settings)
     models.describe(folder, "word_tower", network, tokenizer, {"regions": encoder.identity}, "retriever")
     models.save_weights(folder / "model.safetensors", network)

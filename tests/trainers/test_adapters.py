@@ -12,8 +12,7 @@ from capscore.errors import UserError
 from support import web
 from support.pools import CAPTIONS, shifted
 from tellapart.rewards.caption_reward import CaptionReward
-from tellapart.trainers import scorer, swift, verl
-from tellapart.trainers.trl import reward_function
+from tellapart.trainers import compute_score, register, reward_function, scorer
 
 PHOTOS = [f"photo{i}" for i in range(6)]
 
@@ -108,7 +107,7 @@ def swift_rewards(request, monkeypatch):
 def test_ms_swift_finds_the_reward_in_its_table(six_photos, gaps, swift_rewards, monkeypatch):
     """By the calls of its GRPO trainer: orms[name](args=...), then completions and columns as keywords."""
     monkeypatch.setitem(swift_rewards.orms, "geg_avg", None)  # the table is as before after the test
-    swift.register("geg_avg", six_photos.pool)
+    register("geg_avg", six_photos.pool)
     reward = swift_rewards.orms["geg_avg"](args="settings of the run")
     assert isinstance(reward, swift_rewards.ORM)
     assert reward(completions=list(CAPTIONS), photo=PHOTOS, solution=None) == gaps
@@ -121,12 +120,12 @@ def test_verl_scores_a_caption_at_a_time(six_photos, gaps):
     """Keywords as its reward managers give them, and those of reward_kwargs."""
     settings = {"term": "geg_avg", "pool": str(six_photos.pool)}
     by_truth = [
-        verl.compute_score(data_source="coco", solution_str=t, ground_truth=p, extra_info=None, **settings)
+        compute_score(data_source="coco", solution_str=t, ground_truth=p, extra_info=None, **settings)
         for t, p in zip(CAPTIONS, PHOTOS, strict=True)
     ]
     assert by_truth == gaps
     by_column = [
-        verl.compute_score("coco", t, "some answer", {"photo": p, "index": 3}, **settings)
+        compute_score("coco", t, "some answer", {"photo": p, "index": 3}, **settings)
         for t, p in zip(CAPTIONS, PHOTOS, strict=True)
     ]
     assert by_column == gaps
@@ -135,7 +134,7 @@ def test_verl_scores_a_caption_at_a_time(six_photos, gaps):
 def test_verl_loads_the_reward_by_its_settings(six_photos, gaps):
     """Through verl's own loader, where it is installed."""
     loader = pytest.importorskip("verl.trainer.ppo.reward", exc_type=ImportError)
-    settings = {"path": "pkg://tellapart.trainers.verl", "name": "compute_score"}
+    settings = {"path": "pkg://tellapart.trainers", "name": "compute_score"}
     settings["reward_kwargs"] = {"term": "geg_avg", "pool": str(six_photos.pool)}
     score = loader.get_custom_reward_fn(SimpleNamespace(reward={"custom_reward_function": settings}))
     found = [
@@ -146,10 +145,10 @@ def test_verl_loads_the_reward_by_its_settings(six_photos, gaps):
 
 
 def test_verl_has_no_batch_so_that_the_game_is_among_look_alikes(six_photos):
-    found = verl.compute_score("coco", "a dog", "photo3", term="log_probability", pool=str(six_photos.pool))
+    found = compute_score("coco", "a dog", "photo3", term="log_probability", pool=str(six_photos.pool))
     assert found == pytest.approx(six_photos.log_probability("a dog", 3, range(6)), abs=1e-4)
     with pytest.raises(UserError, match="gd_batch compares a photo with the others of the batch"):
-        verl.compute_score("coco", "a dog", "photo3", term="gd_batch", pool=str(six_photos.pool))
+        compute_score("coco", "a dog", "photo3", term="gd_batch", pool=str(six_photos.pool))
 
 
 # HTTP

@@ -17,16 +17,16 @@ EXAMPLE = re.search(r"```python grpo\n(.*?)```", PAGE.read_text(), re.S)[1]
 
 @pytest.mark.slow
 def test_the_grpo_example_trains_with_each_photos_own_rewards(tmp_path, six_photos, monkeypatch):
-    from tellapart.trainers import trl
+    from tellapart import trainers
 
     calls = []
 
-    class Watched(trl.reward_function):
+    class Watched(trainers.reward_function):
         def __call__(self, completions, **columns):
             calls.append((self.__name__, completions, columns["photo"], super().__call__(completions, **columns)))
             return calls[-1][3]
 
-    monkeypatch.setattr(trl, "reward_function", Watched)
+    monkeypatch.setattr(trainers, "reward_function", Watched)
     torch.manual_seed(0)
     settings = {"use_cpu": True, "max_steps": 2, "report_to": "none", "logging_steps": 1, "disable_tqdm": True}
     model = tiny_vlms.llava(tmp_path / "llava")

@@ -19,7 +19,7 @@ from tellapart.data.media import photos
 from tellapart.data.pairs import Pairs
 from tellapart.data.stored import Stores
 from tellapart.models import retrievers
-from tellapart.retrievers import RETRIEVERS, sentences
+from tellapart.retrievers import RETRIEVERS, readers
 from tellapart.training import build, data
 from tellapart.training.retrieval_validation import validate
 
@@ -29,7 +29,7 @@ MADE = [
     pytest.param(
         name,
         marks=pytest.mark.skipif(
-            RETRIEVERS[name].reads == "sentences" and sentences.lacks() is not None, reason=str(sentences.lacks())
+            RETRIEVERS[name].reads == "sentences" and readers.lacks() is not None, reason=str(readers.lacks())
         ),
     )
     for name in RETRIEVERS

@@ -13,7 +13,7 @@ from tellapart.captioning import captioner as captioning
 from tellapart.commands.train import parse
 from tellapart.metrics.retrieval import ranks
 from tellapart.models.retrievers import load
-from tellapart.retrievers.embeddings import embed_photos
+from tellapart.retrievers.retriever import embed_photos
 from tellapart.training.build import run
 
 pytestmark = pytest.mark.slow

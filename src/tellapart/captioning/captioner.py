@@ -29,10 +29,8 @@ from tellapart.data.items import gather
 from tellapart.data.media.clips import named_as_clip
 from tellapart.data.streams import ATTRIBUTES
 from tellapart.data.tokenizers import split_words
-from tellapart.decoding.candidates import candidates, in_words
-from tellapart.decoding.contrast import contrastive_search
-from tellapart.decoding.rules import Rules
-from tellapart.decoding.search import Search
+from tellapart.decoding.candidates import candidates, contrastive_search, in_words
+from tellapart.decoding.rules import Rules, Search
 from tellapart.encoders import PhotoEncoder
 from tellapart.errors import BadPhoto
 from tellapart.features.attributes import named
@@ -41,8 +39,7 @@ from tellapart.models import card as sharing
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.parallel import batched, ordered_map
 from tellapart.retrievers import DEFAULT as RETRIEVER
-from tellapart.retrievers.embeddings import embed_photos
-from tellapart.retrievers.retriever import Retriever
+from tellapart.retrievers.retriever import Retriever, embed_photos
 
 if TYPE_CHECKING:
     from tellapart.adapting.adapt import Adapted

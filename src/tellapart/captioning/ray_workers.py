@@ -20,7 +20,7 @@ from tellapart.captioning.captioner import PhotoCaptioner, Source, load
 from tellapart.captioning.ray_cluster import Cluster
 from tellapart.data.captions import Proposed
 from tellapart.data.examples import Example
-from tellapart.decoding.search import Search
+from tellapart.decoding.rules import Search
 from tellapart.encoders import ENCODERS, PhotoEncoder
 from tellapart.features import extracted
 from tellapart.features.extracted import EncodedBatch, Extraction, encode_items

@@ -40,11 +40,10 @@ from capscore.stop_words import flaws
 from tellapart.captioning.kinds import COPIES_ABOVE, Bursts, Chosen, copied, with_difference
 from tellapart.data.captions import Candidate, Caption, Proposed
 from tellapart.data.tokenizers import Tokenizer, split_words
-from tellapart.decoding.contrast import Listener
+from tellapart.decoding.candidates import Listener
 from tellapart.neighbours import thresholds
 from tellapart.parallel import batched
-from tellapart.retrievers.embeddings import Embedded, embed_photos
-from tellapart.retrievers.retriever import Retriever
+from tellapart.retrievers.retriever import Embedded, Retriever, embed_photos
 
 if TYPE_CHECKING:
     from tellapart.desk.context import Context

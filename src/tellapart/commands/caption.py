@@ -209,7 +209,7 @@ def _chooser(
     request: argparse.Namespace, source: CandidatesFile | Endpoint | PhotoCaptioner, collection: Collection | None
 ) -> CaptionSource:
     from tellapart.captioning.rerank import RerankConfig
-    from tellapart.decoding.search import Search
+    from tellapart.decoding.rules import Search
     from tellapart.desk.candidates_file import CandidatesFile
     from tellapart.desk.context import Context
     from tellapart.desk.endpoint import Endpoint

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from capscore.errors import UserError
 from capscore.printable import print_row
@@ -41,44 +40,28 @@ def main(arguments: list[str]) -> int:
     parts = [(table.what, name) for table in tables for name, plugin in table.added.items() if plugin and name in table]
     if not parts:
         raise UserError("no plugin has registered anything; name its file by --plugin.")
+
+    from tellapart.protocols import Case, failure
+    from tellapart.protocols.captioners import CaptionerCase
+    from tellapart.protocols.parts import EncoderCase, MeasureCase, ReaderCase, RewardCase, pool
+
     code = 0
     with ExitStack() as held:
+        makers: dict[str, Callable[[str], Case]] = {
+            "captioner": CaptionerCase,
+            "encoder": EncoderCase,
+            "reward": lambda name: RewardCase(name, pool(held)),
+            "measure": MeasureCase,
+            "reader": partial(ReaderCase, source=request.source, photos=request.photos),
+        }
         for what, name in parts:
-            passed, failed, notes = _checked(what, name, request.source, request.photos, held)
-            for sentence in [*failed, *(f"passed, but {note}" for note in notes)]:
+            cases = list[Case]()
+            error = failure("It can be made as the protocol says", lambda: cases.append(makers[what](name)))  # noqa: B023
+            failed = [error] if error else cases[0].failures(cases[0].checks())
+            for sentence in failed or (f"passed, but {note}" for note in cases[0].failures(cases[0].notes)):
                 print_row(f"{what} {name}: {sentence}")
             if failed:
                 code = 1
             else:
-                print_row(f"{what} {name}: {passed} checks passed")
+                print_row(f"{what} {name}: {len(cases[0].checks())} checks passed")
     return code
-
-
-def _checked(
-    what: str, name: str, source: Path | None, photos: Path | None, held: ExitStack
-) -> tuple[int, list[str], list[str]]:
-    """How many checks passed, and a sentence for each that failed or that says what should be known.
-
-    held  what the checks need until all are done
-    """
-    from tellapart.protocols import Check, captioners, encoders, failures, measures, readers, rewards
-
-    protocols: dict[str, tuple[Sequence[Check], Callable[..., object]]] = {
-        "captioner": (captioners.CHECKS, captioners.case),
-        "encoder": (encoders.CHECKS, encoders.case),
-        "reward": (rewards.CHECKS, partial(rewards.case, held=held)),
-        "measure": (measures.CHECKS, measures.case),
-        "reader": (readers.CHECKS, partial(readers.Case, source=source, photos=photos)),
-    }
-    checks, make = protocols[what]
-    cases: list[Any] = []
-
-    def can_be_made(name: str) -> None:
-        """It can be made as the protocol says."""
-        cases.append(make(name))
-
-    if failed := list(failures([can_be_made], name)):
-        return 0, failed, []
-    failed = list(failures(checks, cases[0]))
-    notes = () if failed else {"reward": rewards.NOTES, "reader": readers.NOTES}.get(what, ())
-    return len(checks) - len(failed), failed, list(failures(notes, cases[0]))

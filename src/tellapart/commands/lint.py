@@ -138,9 +138,9 @@ def _compare_photos(photos: dict[str, str]) -> tuple[dict[str, str], dict[str, l
     """Each photo's content (by name), each content's look-alikes, and a sentence for each photo that cannot be read."""
     from tellapart.models import retrievers
     from tellapart.neighbours.search import nearest
-    from tellapart.retrievers import embeddings
+    from tellapart.retrievers import retriever
 
-    seen = embeddings.embed_photos(retrievers.load(), list(photos.values()))
+    seen = retriever.embed_photos(retrievers.load(), list(photos.values()))
     content_of = dict(zip(seen.files, seen.sha256, strict=True))
     rows = {content: row for row, content in enumerate(seen.sha256)}  # copies are no look-alikes: one of each content
     contents = list(rows)

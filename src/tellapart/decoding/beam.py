@@ -39,8 +39,7 @@ from torch import Tensor
 
 from tellapart.captioners import Captioner, select
 from tellapart.decoding.rules import Rules
-from tellapart.decoding.score import caption_mask
-from tellapart.decoding.tokens import log_probabilities, opening
+from tellapart.decoding.score import caption_mask, log_probabilities, opening
 
 # What a search may rank captions by in place of their log p; asked once a step, for all photos still searched:
 #   tokens   (A, H, t)  the prefixes so far, without BOS

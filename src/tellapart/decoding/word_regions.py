@@ -1,20 +1,28 @@
-"""Which part of a photo each word of a caption rests on.
+"""Which part of a photo each word of a caption rests on: measured by hiding, and read from attention.
 
-Measured by hiding, not read from attention: windows of the photo are taken away one after another, and what a word's
-log p loses by it is how much the word needs to see there.  This takes only the captioner's protocol, so that it tells
-the same of a captioner without attention and of an ensemble; and it is about the word that is
-said, where attention is about what is mixed.
+By hiding (`needed`): windows of the photo are taken away one after another, and what a word's log p loses by it is how
+much the word needs to see there.  This takes only the captioner's protocol, so that it tells the same of a captioner
+without attention and of an ensemble; and it is about the word that is said, where attention is about what is mixed.
+
+From attention (`attention`): the weights over regions and attributes, as a captioner computes them, are read while it
+takes a caption word by word: every softmax of a step is noted, and those over the regions or the attributes are known
+by their length.  For that, streams are padded to lengths that nothing else has, which changes nothing in a captioner.
+So captioners need no code for it, and those of plugins are read as well; one without attention has nothing to be read.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from tellapart.captioners import Captioner
-from tellapart.data.streams import REGIONS, Inputs, Stream
+from tellapart.data.streams import ATTRIBUTES, REGIONS, Inputs, Stream
 from tellapart.decoding.score import score
 
 _OVERLAP = 1.5  # how much wider a window is than the distance to the next: things lie where two windows meet, too
@@ -51,3 +59,82 @@ def windows(side: int) -> Tensor:
     centres = (torch.arange(count) + 0.5) * apart - 0.5
     along = (torch.arange(side) - centres[:, None]).abs() <= _OVERLAP * apart / 2  # (count, side)
     return (along[:, None, :, None] & along[None, :, None, :]).reshape(count**2, side**2)
+
+
+_SOFTMAX = (torch.softmax, Tensor.softmax, F.softmax)
+
+
+class WordAttention(NamedTuple):
+    """What a word attended to before it was chosen, each time that it did, in order: (heads, R), (heads, A)"""
+
+    regions: list[Tensor]
+    attributes: list[Tensor]
+
+
+class Attention(NamedTuple):
+    groups: Tensor | None  # (R, R) what each region attends to among all, where regions do; mean over heads
+    words: list[WordAttention]  # of each word of the caption
+
+
+@torch.inference_mode()
+def attention(captioner: Captioner, inputs: Inputs, tokens: Tensor, *, bos: int) -> Attention:
+    """inputs of one photo; tokens (T,): the words of its caption"""
+    counts = {name: stream.mask.shape[1] for name, stream in inputs.items()}
+    length = max(len(tokens) + 1, *counts.values()) + 1
+    lengths = {name: length + (name == ATTRIBUTES) for name in counts}
+    regions, attributes = length, length + 1
+    with _Softmaxes() as seen:
+        memory = captioner.encode(_padded(inputs, lengths))
+    among = [one.flatten(0, -3).mean(0) for one in seen.found if one.shape[-2:] == (regions, regions)]
+    state, words = captioner.start(memory), list[WordAttention]()
+    for token in (bos, *tokens[:-1].tolist()):
+        with _Softmaxes() as seen:
+            _, state = captioner.step(tokens.new_tensor([token]), state, memory)
+        words.append(
+            WordAttention(
+                [_heads(one, counts[REGIONS]) for one in _over(seen.found, regions)],
+                [_heads(one, counts[ATTRIBUTES]) for one in _over(seen.found, attributes)],
+            )
+        )
+    real = counts[REGIONS]
+    return Attention(among[0][:real, :real] if among else None, words)
+
+
+def mean_over_regions(word: WordAttention) -> Tensor | None:
+    """(R,): the mean over all heads and layers; none of a captioner without attention"""
+    return torch.cat(word.regions).mean(0) if word.regions else None
+
+
+class _Softmaxes(TorchFunctionMode):
+    """Notes what every softmax gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[Tensor] = []
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = function(*args, **(kwargs or {}))
+        if function in _SOFTMAX:
+            self.found.append(result)
+        return result
+
+
+def _over(found: Iterable[Tensor], length: int) -> list[Tensor]:
+    return [one for one in found if one.shape[-1] == length]
+
+
+def _heads(weights: Tensor, real: int) -> Tensor:
+    """(..., padded) -> (heads, real)"""
+    return weights.reshape(-1, weights.shape[-1])[:, :real]
+
+
+def _padded(inputs: Inputs, lengths: dict[str, int]) -> Inputs:
+    return Inputs(
+        {
+            name: Stream(F.pad(values, (0, 0, 0, more)), F.pad(mask, (0, more)))
+            for name, (values, mask) in inputs.items()
+            for more in [lengths[name] - mask.shape[1]]
+        }
+    )

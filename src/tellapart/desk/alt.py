@@ -24,7 +24,7 @@ from capscore.errors import UserError
 from tellapart.captioning.captioner import PhotoCaptioner
 from tellapart.captioning.rerank import Collection, PhotoVectors, RerankConfig, part_of, rerank
 from tellapart.data.captions import Proposed
-from tellapart.decoding.search import Search
+from tellapart.decoding.rules import Search
 from tellapart.desk import alt_texts, graphics, templates
 from tellapart.desk.chatter import caption_in
 from tellapart.desk.lint import caption_words, faults, shared_captions
@@ -37,8 +37,7 @@ from tellapart.desk.pages import (
     language_problem,
 )
 from tellapart.errors import BadPhoto
-from tellapart.retrievers.embeddings import embed_photos
-from tellapart.retrievers.retriever import Retriever
+from tellapart.retrievers.retriever import Retriever, embed_photos
 
 MOST_BYTES = 4 << 20  # of a page
 _ROOTS = ("", "static", "public", "assets", "content")  # where site generators have what a page calls /images/a.jpg

@@ -15,7 +15,7 @@ from tellapart.captioning.rerank import Collection, RerankConfig, best_of, reran
 from tellapart.data.captions import PROMPT, Candidate, Caption, Proposed
 from tellapart.data.items import Input
 from tellapart.data.media import photos as media
-from tellapart.decoding.search import Search
+from tellapart.decoding.rules import Search
 from tellapart.desk.candidates_file import CandidatesFile
 from tellapart.desk.chatter import caption_in, is_refusal
 from tellapart.desk.context import Context

@@ -18,7 +18,7 @@ from tellapart.captioners.glied import Glied, GliedConfig
 from tellapart.captioning.captioner import PhotoCaptioner
 from tellapart.data.media import clips
 from tellapart.data.streams import ATTRIBUTES
-from tellapart.decoding.attention import Attention, attention, mean_over_regions
+from tellapart.decoding.word_regions import Attention, attention, mean_over_regions
 from tellapart.errors import BadPhoto
 from tellapart.evaluation.trec import file_name
 from tellapart.html import escaped

@@ -20,7 +20,7 @@ from tellapart.captioning.captioner import PhotoCaptioner, load
 from tellapart.data.examples import Example
 from tellapart.data.media import clips
 from tellapart.data.unusable import Unusable
-from tellapart.decoding.search import Search
+from tellapart.decoding.rules import Search
 from tellapart.decoding.word_regions import needed
 from tellapart.errors import BadPhoto
 from tellapart.evaluation import models as rows

@@ -34,7 +34,7 @@ from capscore.training_captions import TrainingCaptions
 from tellapart import models, numerics
 from tellapart.data.examples import Example
 from tellapart.data.streams import REGIONS, Inputs
-from tellapart.decoding.all_pairs import log_probabilities_of_pairs
+from tellapart.decoding.score import log_probabilities_of_pairs
 from tellapart.detectors.detections import detect
 from tellapart.detectors.detector import IOU, Detector
 from tellapart.evaluation.models import ModelCaptions, Split
@@ -45,8 +45,7 @@ from tellapart.neighbours import mining
 from tellapart.neighbours.groups import Groups, Photo, Rule
 from tellapart.parallel import batched, ordered_map
 from tellapart.retrievers import HERE, MINILM
-from tellapart.retrievers.embeddings import Embedded, embed_photos
-from tellapart.retrievers.retriever import Retriever
+from tellapart.retrievers.retriever import Embedded, Retriever, embed_photos
 from tellapart.version import __version__
 
 if TYPE_CHECKING:

@@ -14,9 +14,8 @@ from tellapart.data.streams import REGIONS
 from tellapart.data.tokenizers import Tokenizer, WordTokenizer
 from tellapart.encoders import pretrained
 from tellapart.retrievers import DEFAULT, EMBEDDED, MINILM, RETRIEVERS, clip
-from tellapart.retrievers.readers import Reader, SentenceReader, WordReader
+from tellapart.retrievers.readers import SIZE, Reader, SentenceEncoder, SentenceReader, WordReader
 from tellapart.retrievers.retriever import Retriever
-from tellapart.retrievers.sentences import SIZE, SentenceEncoder
 
 
 def load(name: str | Path = DEFAULT, *, device: str = "auto", prompt: str = "") -> Retriever:

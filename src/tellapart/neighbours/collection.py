@@ -32,8 +32,7 @@ from tellapart.numerics import choose_device
 from tellapart.parallel import batched
 from tellapart.recipe import EncoderConfig
 from tellapart.retrievers import DEFAULT
-from tellapart.retrievers.embeddings import embed
-from tellapart.retrievers.retriever import Retriever
+from tellapart.retrievers.retriever import Retriever, embed
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 

@@ -27,8 +27,7 @@ from tellapart.data.tokenizers import Tokenizer
 from tellapart.decoding.beam import beam_search
 from tellapart.decoding.rules import Rules
 from tellapart.decoding.sample import Rollout, greedy, sample, tempered
-from tellapart.decoding.score import score
-from tellapart.decoding.tokens import log_probabilities, opening
+from tellapart.decoding.score import log_probabilities, opening, score
 from tellapart.objectives import StepInfo, StepResult, baselines
 from tellapart.objectives.hiding import hide_some
 from tellapart.recipe_policy import PolicyConfig, Reduction

@@ -1,31 +1,38 @@
-"""What the lines of each table promise, as checks: the tests run them on ours, `tellapart check` on those of plugins.
-
-A check is a function of a case that raises where its docstring is not true.
-"""
+"""What the lines of each table promise, as checks that the tests run on ours, and `tellapart check` on plugins."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from inspect import isfunction
 
 from capscore.errors import UserError
 from tellapart.hub import reason
 
-Check = Callable[[Any], None]
+
+class Case:
+    """A line of a table at work.  Each public method is a check, which raises where its docstring is not true."""
+
+    notes: Sequence[str] = ()  # checks that need not hold, but of which the author should know
+
+    @classmethod
+    def checks(cls) -> list[str]:
+        """Their names, in the order of the code, without the notes."""
+        methods = (name for name, method in vars(cls).items() if isfunction(method) and not name.startswith("_"))
+        return [name for name in methods if name not in cls.notes]
+
+    def failures(self, names: Sequence[str]) -> list[str]:
+        """A sentence for each of these checks that does not hold."""
+        checks = [getattr(self, name) for name in names]
+        return [sentence for check in checks if (sentence := failure(check.__doc__, check))]
 
 
-def failures(checks: Sequence[Check], case: object) -> Iterator[str]:
-    """A sentence for each check that does not hold."""
-    for check in checks:
-        try:
-            check(case)
-        except UserError as error:
-            yield str(error)
-        except Exception as error:  # it is code of the user's own, and may fail in any way
-            said = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {reason(error)}"
-            yield f"not so: {promise(check)}" + (f" ({said})" if said else "")
-
-
-def promise(check: Check) -> str:
-    """What a check is about, as the first line of its docstring says."""
-    return (check.__doc__ or check.__name__).splitlines()[0].rstrip(".")
+def failure(promise: str, check: Callable[[], object]) -> str:
+    """A sentence if the check fails, with the first line of its promise; else nothing."""
+    try:
+        check()
+    except UserError as error:
+        return str(error)
+    except Exception as error:  # it is code of the user's own, and may fail in any way
+        detail = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {reason(error)}"
+        return f"not so: {promise.splitlines()[0].rstrip('.')}" + (f" ({detail})" if detail else "")
+    return ""

@@ -42,47 +42,49 @@ class Towers(Protocol):
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of the table: where the network is defined, how captions are read for it, and what it is."""
+    """A line of the table: the class in `towers.py`, how captions are read for it, and what it is."""
 
-    module: str
     name: str  # of the class; its settings are the dataclass `<name>Config` beside it
     reads: Literal["words", "sentences"]
     sees: Literal["photos", "references"]
     description: str
+    tiny: dict[str, int]  # settings for a test
 
     def load(self) -> tuple[type[nn.Module], type]:
         """The network's class and the dataclass of its settings."""
-        module = import_module(self.module)
-        return getattr(module, self.name), getattr(module, f"{self.name}Config")
+        towers = import_module("tellapart.retrievers.towers")
+        return getattr(towers, self.name), getattr(towers, f"{self.name}Config")
 
+
+_WORDS = {"size": 32, "word_size": 16, "channels": 16}
 
 RETRIEVERS = {
     "word_tower": Entry(
-        "tellapart.retrievers.word_tower",
         "WordTower",
         "words",
         "photos",
         "a small convolution over words beside image features: cheap enough for rewards",
+        _WORDS,
     ),
     "dual": Entry(
-        "tellapart.retrievers.dual",
         "Dual",
         "sentences",
         "photos",
         "projections of a frozen sentence encoder (MiniLM) and of image features",
+        {"size": 32, "hidden": 16},
     ),
     "vse": Entry(
-        "tellapart.retrievers.vse",
         "VSE",
         "words",
         "photos",
         "VSE++ (Faghri et al., 2018): a GRU over words, made for the hinge with hardest negatives",
+        {"size": 32, "word_size": 16},
     ),
     "text_tower": Entry(
-        "tellapart.retrievers.text_tower",
         "TextTower",
         "words",
         "references",
         "text to text: a small convolution over words that brings captions of one photo together",
+        _WORDS,
     ),
 }

@@ -13,11 +13,13 @@ from torch import Tensor
 
 from tellapart.data.tokenizers import Tokenizer
 from tellapart.encoders import PhotoEncoder
+from tellapart.features.photo_cache import ReadPhotos
+from tellapart.features.pooled import Pooled, pooled_features
 from tellapart.parallel import batched
 from tellapart.retrievers import Towers
 from tellapart.retrievers.readers import Reader
 
-_BATCH = 512  # captions at once
+_CAPTIONS, _PHOTOS = 512, 4096  # at once
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Retriever:
         """-> (N, E) unit norm; a caption without a word is like nothing: zeros"""
         parts = [
             self._embed(self.reader.read(batch)) * _has_words(batch)[:, None].to(self.device)
-            for batch in batched(captions, _BATCH)
+            for batch in batched(captions, _CAPTIONS)
         ]
         return torch.cat(parts) if parts else torch.zeros(0, self.size, device=self.device)
 
@@ -85,3 +87,23 @@ class Retriever:
 
 def _has_words(captions: Sequence[str]) -> Tensor:
     return torch.tensor([any(map(str.isalnum, caption)) for caption in captions])
+
+
+@dataclass
+class Embedded(ReadPhotos):
+    vectors: NDArray[np.float32]  # (P, E) unit norm
+    features: NDArray[np.float32] | None = None  # (P, D) the encoder's, by which near-duplicates are known
+
+
+def embed_photos(retriever: Retriever, files: Sequence[str]) -> Embedded:
+    """The vectors of photos.  Features, which are what costs, are kept: all retrievers on an encoder share them."""
+    if retriever.encoder is None:
+        raise ValueError(f"{retriever.name} sees references, not photos")
+    return embed(retriever, pooled_features(retriever.encoder, files))
+
+
+def embed(retriever: Retriever, seen: Pooled) -> Embedded:
+    """The vectors of photos whose features are at hand."""
+    parts = [retriever.embed_images(part).float().cpu() for part in torch.from_numpy(seen.vectors).split(_PHOTOS)]  # type: ignore[no-untyped-call]
+    vectors: NDArray[np.float32] = torch.cat(parts).numpy() if seen.files else np.zeros((0, retriever.size), np.float32)
+    return Embedded(seen.files, seen.sha256, seen.failed, vectors, seen.vectors)

@@ -32,8 +32,7 @@ from tellapart.neighbours.groups import Photo, Rule
 from tellapart.neighbours.mining import mine
 from tellapart.neighbours.thresholds import duplicates_above
 from tellapart.retrievers import DEFAULT, EMBEDDED
-from tellapart.retrievers.embeddings import embed_photos
-from tellapart.retrievers.retriever import Retriever
+from tellapart.retrievers.retriever import Retriever, embed_photos
 from tellapart.rewards.agreement import Consensus
 from tellapart.rewards.words import RewardVocabulary
 

@@ -342,8 +342,11 @@ def shrink(recipe: Recipe, kept: Iterable[str] = ()) -> Recipe:
     """
     tagger = entry.network if (entry := OBJECTIVES.get(recipe.objective.name)) else ""
     name = tagger or recipe.retriever or recipe.captioner
-    table = TAGGERS if tagger else RETRIEVERS if recipe.retriever else CAPTIONERS
-    tiny = import_module(table[name].module).TINY if name in table else {}
+    tiny: dict[str, int] = {}
+    if recipe.retriever and not tagger:
+        tiny = RETRIEVERS[name].tiny if name in RETRIEVERS else {}
+    elif name in (table := TAGGERS if tagger else CAPTIONERS):
+        tiny = import_module(table[name].module).TINY
     small = replace(
         recipe,
         model=recipe.model | tiny,

@@ -29,7 +29,7 @@ from tellapart.models import base as bases
 from tellapart.models.base import VISION_LANGUAGE
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.recipe import Recipe
-from tellapart.retrievers import MINILM, RETRIEVERS, sentences
+from tellapart.retrievers import MINILM, RETRIEVERS, readers
 from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards import registry
 from tellapart.rewards.context import text_retriever_of
@@ -75,7 +75,7 @@ def prepare(recipe: Recipe, device: torch.device, *, resume: bool = False, world
     load = cache(partial(load_retriever, device=str(device)))
     if recipe.retriever:
         entry = RETRIEVERS[recipe.retriever]
-        if entry.reads == "sentences" and (lack := sentences.lacks()) is not None:
+        if entry.reads == "sentences" and (lack := readers.lacks()) is not None:
             raise UserError(lack)
         encoders = encoders_of(recipe, device) if entry.sees == "photos" else {}
         _require_buildable(recipe, encoders)
@@ -127,7 +127,7 @@ def require_installed(recipe: Recipe, made: Collection[str], loaded: set[tuple[o
     reads_sentences = retriever is not None and retriever.reads == "sentences"
     lacks = list[str | None]()
     if reads_sentences or MINILM in (rewards.text_retriever, *recipe.validation.judges):
-        lacks.append(sentences.lacks())
+        lacks.append(readers.lacks())
     if "meteor" in rewards.weights or (weights.by == "leave_one_out" and weights.metric == "METEOR"):
         lacks.append(meteor.available())
     for lack in filter(None, lacks):

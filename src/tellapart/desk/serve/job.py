@@ -23,7 +23,7 @@ from tellapart.captioning import captioner as captioning
 from tellapart.captioning.rerank import Collection, PhotoVectors, RerankConfig, rerank
 from tellapart.data.captions import Caption
 from tellapart.data.items import Input, gather
-from tellapart.decoding.search import Search
+from tellapart.decoding.rules import Search
 from tellapart.desk.journal import Journal
 from tellapart.desk.rows import CaptionsFile, Row
 from tellapart.desk.serve.database import FolderRows, Photos, below, with_names
