@@ -52,7 +52,7 @@ def render_page(
         title=title,
         subtitle=subtitle,
         footer=footer,
-        policy=_POLICY + (f"; script-src 'sha256-{digest}'" if script else ""),
+        policy=Markup(_POLICY + (f"; script-src 'sha256-{digest}'" if script else "")),
         style=Markup("".join(map(read, ("page/page.css", *styles))) + more_style),
         script=Markup(script),
         **values,
@@ -110,7 +110,7 @@ def page(title: str, subtitle: str, body: str, *, footer: str = "", style: str =
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     filled = render(
         "page/page.html",
-        policy=_POLICY + (f"; script-src 'sha256-{digest}'" if script else ""),
+        policy=Markup(_POLICY + (f"; script-src 'sha256-{digest}'" if script else "")),
         script=Markup(script),
         title=title,
         subtitle=subtitle,
