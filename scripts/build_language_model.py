@@ -15,8 +15,7 @@ import numpy as np
 
 from capscore.kneser_ney import KneserNey
 from capscore.scoring_inputs import ScoringInputs
-from tellapart.data.examples import Example
-from tellapart.data.exclusion import Exclusion
+from tellapart.data.examples import Example, Exclusion
 from tellapart.data.tokenizers import split_words
 from tellapart.rewards.language_model import readable
 

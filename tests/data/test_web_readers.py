@@ -7,7 +7,8 @@ import pytest
 from capscore.errors import UserError
 from support.written import put, touch
 from tellapart.data import examples
-from tellapart.data.readers import concadia, conceptual, nocaps
+from tellapart.data.readers.annotations import read_concadia, read_nocaps
+from tellapart.data.readers.lines import read_conceptual
 
 
 def test_nocaps_has_its_domains_as_splits(tmp_path):
@@ -18,7 +19,7 @@ def test_nocaps_has_its_domains_as_splits(tmp_path):
     told = [{"id": n, "image_id": n % 3, "caption": f"caption {n}"} for n in range(6)]
     touch(tmp_path / "images" / "1a.jpg")
     content = {"licenses": [], "info": {}, "images": images, "annotations": told}
-    dataset = nocaps.read(put(tmp_path / "nocaps_val_4500_captions.json", content))
+    dataset = read_nocaps(put(tmp_path / "nocaps_val_4500_captions.json", content))
     assert (dataset.name, dataset.problems) == ("nocaps", [])
     assert [example.split for example in dataset.examples] == ["in", "near", "out"]
     assert dataset.examples[1].captions == ("caption 1", "caption 4")
@@ -27,7 +28,7 @@ def test_nocaps_has_its_domains_as_splits(tmp_path):
 
 def test_nocaps_test_list_has_neither_domains_nor_captions(tmp_path):
     content = {"images": [{"id": 7, "file_name": "x.jpg"}]}
-    dataset = nocaps.read(put(tmp_path / "nocaps_test_image_info.json", content))
+    dataset = read_nocaps(put(tmp_path / "nocaps_test_image_info.json", content))
     assert [(example.split, example.captions) for example in dataset.examples] == [("test", ())]
 
 
@@ -36,7 +37,7 @@ def test_conceptual_captions_finds_photos_by_number_or_by_the_checksum_of_their_
     lines = "".join(f"caption {n}\t{url}\n" for n, url in enumerate(urls)) + "no url here\n"
     touch(tmp_path / "photos" / "00000" / "000000000.jpg", tmp_path / "photos" / f"{zlib.crc32(urls[1].encode())}.jpg")
     source = put(tmp_path / "Validation_GCC-1.1.0-Validation.tsv", lines)
-    dataset = conceptual.read(source, tmp_path / "photos")
+    dataset = read_conceptual(source, tmp_path / "photos")
     assert [(e.id, e.split, e.captions, e.extra["url"]) for e in dataset.examples] == [
         (f"val-{n}", "val", (f"caption {n}",), url) for n, url in enumerate(urls)
     ]
@@ -45,10 +46,10 @@ def test_conceptual_captions_finds_photos_by_number_or_by_the_checksum_of_their_
 
 
 def test_the_training_file_of_conceptual_captions_is_the_training_split(tmp_path):
-    dataset = conceptual.read(put(tmp_path / "Train_GCC-training.tsv", "a bus\thttp://a.example/1.jpg"))
+    dataset = read_conceptual(put(tmp_path / "Train_GCC-training.tsv", "a bus\thttp://a.example/1.jpg"))
     assert dataset.examples[0].split == "train"
     with pytest.raises(UserError, match="not Conceptual Captions"):
-        conceptual.read(put(tmp_path / "other.tsv", "a bus\n"))
+        read_conceptual(put(tmp_path / "other.tsv", "a bus\n"))
 
 
 def test_both_files_of_conceptual_captions_become_one_data_file_with_two_splits(tmp_path, tellapart):
@@ -87,7 +88,7 @@ def test_concadia_has_captions_and_descriptions(tmp_path):
         "orig_filename": "Apollo.jpg",
     }
     touch(tmp_path / "resized" / "70.jpg")
-    dataset = concadia.read(
+    dataset = read_concadia(
         put(tmp_path / "wiki_split.json", {"images": [image], "dataset": "wiki"}), tmp_path / "resized"
     )
     (example,) = dataset.examples
@@ -95,7 +96,7 @@ def test_concadia_has_captions_and_descriptions(tmp_path):
     assert example.extra["descriptions"] == ["White streaks of light."]
     assert example.file == tmp_path / "resized" / "70.jpg"
     with pytest.raises(UserError, match="not Concadia"):
-        concadia.read(put(tmp_path / "other.json", {"images": [{"filename": "1.jpg"}]}))
+        read_concadia(put(tmp_path / "other.json", {"images": [{"filename": "1.jpg"}]}))
 
 
 def test_a_prepared_file_keeps_the_second_text(tmp_path, tellapart):

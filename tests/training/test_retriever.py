@@ -13,8 +13,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from tellapart.commands.train import parse
-from tellapart.data.examples import Example
-from tellapart.data.exclusion import Exclusion
+from tellapart.data.examples import Example, Exclusion
 from tellapart.data.media import photos
 from tellapart.data.pairs import Pairs
 from tellapart.data.stored import Stores

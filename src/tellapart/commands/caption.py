@@ -13,7 +13,7 @@ from capscore.printable import print_message, print_row
 from capscore.progress import notice
 from tellapart.captioning.ray_cluster import Cluster
 from tellapart.commands.caption_options import check, parser
-from tellapart.data.unusable import Unusable
+from tellapart.data.items import Unusable
 from tellapart.desk.languages import tag_of
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from tellapart.commands.arguments import Parser
 from tellapart.data.examples import DataSet, clean, file_of, write
 from tellapart.data.items import KIND_OF
 from tellapart.data.readers import READERS
-from tellapart.data.readers.shared import SPLITS, with_splits
+from tellapart.data.readers.photos import SPLITS, with_splits
 
 
 def parser() -> Parser:

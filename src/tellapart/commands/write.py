@@ -81,7 +81,7 @@ def main(arguments: list[str]) -> int:
 
 def _run(writer: Writer, number: int, without: int, *, dry_run: bool) -> int:
     from capscore.progress import Progress
-    from tellapart.data.unusable import Unusable
+    from tellapart.data.items import Unusable
 
     counts = Counter[str]()
     with Progress("photos", number) as bar:

@@ -16,7 +16,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from capscore import files
 from capscore.data_files import KINDS, absolute, folder_of, name_of, refuse_other_formats
 from capscore.errors import UserError
+from tellapart.data.tokenizers import split_words
 
 
 @dataclass(frozen=True)
@@ -223,6 +224,45 @@ def relative_names(paths: Iterable[Path], folder: Path) -> list[str]:
             name = resolved if resolved.startswith(start) else name
         names.append(name.removeprefix(start))
     return names
+
+
+# Photos that must not be learned from, in any data set
+
+
+class Exclusion:
+    """Photos that a run must not learn from, such as those that another one is judged by.
+
+    The same photo is known by its id in a data set of the same name, or by its file's name; and, because data sets
+    name their photos differently, by two captions that they share.
+
+    which  of the photos of these data sets; all unless it is given
+    """
+
+    def __init__(self, sets: Iterable[DataSet], which: Callable[[Example], bool] = lambda example: True):
+        self._names, self._captions = set[str](), set[str]()
+        for dataset in sets:
+            for example in filter(which, dataset.examples):
+                self._names |= _names(example, dataset.name)
+                self._captions.update(map(_words, example.captions))
+
+    @classmethod
+    def of_files(cls, files: Iterable[str], which: Callable[[Example], bool] = lambda example: True) -> Exclusion:
+        return cls((read(Path(file), needs_files=False) for file in files), which)
+
+    def has(self, example: Example, dataset: str) -> bool:
+        if not self._names.isdisjoint(_names(example, dataset)):
+            return True
+        captions = set(map(_words, example.captions))
+        return len(captions & self._captions) >= min(2, max(len(captions), 1))
+
+
+def _names(example: Example, dataset: str) -> set[str]:
+    names = {f"{dataset}:{example.id}"} | ({example.file.stem} if example.file.name else set())
+    return names | ({Path(example.id).stem} if isinstance(example.id, str) else set())
+
+
+def _words(caption: str) -> str:
+    return " ".join(split_words(caption))
 
 
 # Segments of clips: all that takes the name of a file takes that of a segment

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -15,6 +17,7 @@ from capscore.files import is_folder
 from tellapart.data import examples
 from tellapart.data.examples import DataSet, Example
 from tellapart.data.readers import folder
+from tellapart.errors import BadPhoto
 
 Kind = Literal["photos", "clips"]
 ITEMS: tuple[Kind, ...] = ("photos", "clips")
@@ -75,16 +78,14 @@ def open_all(
     paths: Iterable[str | Path], *, takes: Collection[Kind] = ITEMS, split: str | None = None
 ) -> tuple[list[Opened], list[str]]:
     """What is at several paths, and a sentence for each problem; one that has nothing stops no other."""
-    found, problems = list[Opened](), list[str]()
+    opened, problems = list[Opened](), list[str]()
     for path in paths:
         try:
-            opened = open_path(path, takes=takes, split=split)
+            opened.append(open_path(path, takes=takes, split=split))
+            problems += opened[-1].problems
         except UserError as error:  # an empty folder, a damaged data file
             problems.append(str(error))
-        else:
-            found.append(opened)
-            problems += opened.problems
-    return found, problems
+    return opened, problems
 
 
 @dataclass(frozen=True)
@@ -98,14 +99,14 @@ def gather(
 ) -> tuple[list[Input], list[str]]:
     """The items in the order given, each once, and a sentence for each problem."""
     opened, problems = open_all(paths, takes=takes, split=split)
-    found: dict[str, Input] = {}
-    for one in opened:
-        for example in one.examples:
-            file = str(example.file) if one.name else str(example.id)  # a single file, as it was typed
-            found.setdefault(file, Input(file, example.id if one.is_data_file else None))
-    if not found:
+    inputs: dict[str, Input] = {}
+    for place in opened:
+        for example in place.examples:
+            file = str(example.file) if place.name else str(example.id)  # a single file, as it was typed
+            inputs.setdefault(file, Input(file, example.id if place.is_data_file else None))
+    if not inputs:
         raise UserError(problems[0] if problems else "there is no photo to caption.")
-    return list(found.values()), problems
+    return list(inputs.values()), problems
 
 
 def _part(path: str | Path, named: list[Example], split: str | None, problems: Sequence[str] = ()) -> list[Example]:
@@ -116,3 +117,31 @@ def _part(path: str | Path, named: list[Example], split: str | None, problems: S
         splits = ", ".join(sorted({repr(example.split) for example in named}))
         raise UserError(f"{path}: has no split {split!r}; it has {splits or 'no photos'}.")
     return chosen
+
+
+_NAMED = 5  # of the items with the same reason
+
+
+class Unusable:
+    """Items that could not be used, named on the screen: the first few of a kind as they come, the others counted."""
+
+    def __init__(self, report: Callable[[str], None]):
+        self._report, self._counts, self._reasons = report, Counter[str](), dict[str, str]()
+
+    def __len__(self) -> int:
+        return self._counts.total()
+
+    def add(self, file: str, reason: str) -> None:
+        kind = re.sub(r"\d+", "#", reason)  # "truncated (17 bytes ...": a number makes no other reason
+        self._counts[kind] += 1
+        self._reasons[kind] = reason
+        if self._counts[kind] <= _NAMED:
+            self._report(str(BadPhoto(file, reason)))
+
+    def rest(self, hint: str = "") -> None:
+        """Those that were not named; hint: where they are"""
+        for kind, count in self._counts.items():
+            if count == _NAMED + 1:
+                self._report(f"1 more photo: {self._reasons[kind]}{hint}")
+            elif count > _NAMED:
+                self._report(f"{count - _NAMED:,} more photos: {self._reasons[kind]}{hint}")

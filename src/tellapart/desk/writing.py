@@ -12,9 +12,8 @@ from capscore.printable import counted, first_few, print_message
 from capscore.progress import Progress
 from tellapart.captioning.rerank import places
 from tellapart.data.captions import Caption
-from tellapart.data.items import Input
+from tellapart.data.items import Input, Unusable
 from tellapart.data.media import clips
-from tellapart.data.unusable import Unusable
 from tellapart.desk import resume
 from tellapart.desk.rows import Row
 from tellapart.desk.sources import CaptionSource

@@ -18,8 +18,8 @@ from capscore.errors import UserError
 from capscore.progress import Progress
 from tellapart.captioning.captioner import PhotoCaptioner, load
 from tellapart.data.examples import Example
+from tellapart.data.items import Unusable
 from tellapart.data.media import clips
-from tellapart.data.unusable import Unusable
 from tellapart.decoding.rules import Search
 from tellapart.decoding.word_regions import needed
 from tellapart.errors import BadPhoto

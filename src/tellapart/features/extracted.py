@@ -24,10 +24,10 @@ from torch import Tensor
 from capscore import files
 from capscore.progress import Progress
 from tellapart.data.examples import Example, status_of
+from tellapart.data.items import Unusable
 from tellapart.data.media import clips, photos
 from tellapart.data.store import Array, Rows, Store
 from tellapart.data.stored import StoredFeatures
-from tellapart.data.unusable import Unusable
 from tellapart.encoders import PhotoEncoder
 from tellapart.encoders.encoder import Features
 from tellapart.errors import BadPhoto

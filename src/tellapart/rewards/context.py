@@ -22,10 +22,9 @@ from capscore.object_words import CLASSES
 from capscore.objects import WEAK
 from capscore.progress import notice
 from tellapart.data.batches import CaptionedPhotos
-from tellapart.data.examples import Example
-from tellapart.data.exclusion import Exclusion
+from tellapart.data.examples import Example, Exclusion
+from tellapart.data.items import Unusable
 from tellapart.data.stored import Stores
-from tellapart.data.unusable import Unusable
 from tellapart.detectors.detections import detect
 from tellapart.detectors.loading import load as load_detector
 from tellapart.distributed import SINGLE, ProcessGroup

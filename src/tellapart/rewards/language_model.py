@@ -25,8 +25,7 @@ from capscore.kneser_ney import END, ORDER, START, UNKNOWN, Floats, Ints, Kneser
 from capscore.sentences import Sentences
 from capscore.unusual_order import WordOrder
 from tellapart.data import examples as data_files
-from tellapart.data.examples import Example
-from tellapart.data.exclusion import Exclusion
+from tellapart.data.examples import Example, Exclusion
 from tellapart.data.tokenizers import WordTokenizer, split_words
 from tellapart.rewards import Reward, SampledCaptions
 

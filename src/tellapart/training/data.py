@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from capscore.errors import UserError
 from tellapart.data import examples as data_files
-from tellapart.data.examples import Example
-from tellapart.data.exclusion import Exclusion
+from tellapart.data.examples import Example, Exclusion
 from tellapart.data.items import ITEMS, KIND_OF, Kind
 from tellapart.data.media.clips import named_as_clip
 from tellapart.data.stored import StoredFeatures, Stores

@@ -16,9 +16,9 @@ from attacks import camera_files
 from attacks import photos as made
 from attacks.photos import QUADRANTS
 from capscore.errors import UserError
+from tellapart.data.items import Unusable
 from tellapart.data.media import formats, photos
 from tellapart.data.readers import folder
-from tellapart.data.unusable import Unusable
 from tellapart.errors import BadPhoto
 
 GOLDEN = Path(__file__).parents[2] / "golden"

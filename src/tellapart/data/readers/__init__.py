@@ -1,6 +1,6 @@
 """Readers: data sets as their authors publish them, into the one schema.
 
-A new format is a file here with `read(source, photos) -> DataSet` and a line in the table.
+A new format is a function `read(source, photos) -> DataSet` and a line in the table.
 """
 
 from __future__ import annotations
@@ -20,65 +20,72 @@ Read = Callable[[Path, Path | None], DataSet]
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of the table: the module whose `read` knows the format, and what `tellapart prepare --help` says of it."""
+    """A line of the table: the function that reads the format, and what `tellapart prepare --help` says of it."""
 
     module: str
     description: str
+    function: str = "read"
 
     def load(self) -> Read:
-        read: Any = defined(self.module, "read")
+        read: Any = defined(self.module, self.function)
 
         def checked(source: Path, photos: Path | None = None) -> DataSet:
-            made = read(source, photos)
-            if not isinstance(made, DataSet) or not all(isinstance(example, Example) for example in made.examples):
-                raise UserError(f"{place(self.module)}: `read` must return a DataSet of Examples, not {_kind(made)}.")
-            return made
+            dataset = read(source, photos)
+            if isinstance(dataset, DataSet) and all(isinstance(example, Example) for example in dataset.examples):
+                return dataset
+            kind = "DataSet of something else" if isinstance(dataset, DataSet) else type(dataset).__name__
+            raise UserError(f"{place(self.module)}: `{self.function}` must return a DataSet of Examples, not a {kind}.")
 
         return checked
-
-
-def _kind(made: object) -> str:
-    return "a DataSet of something else" if isinstance(made, DataSet) else f"a {type(made).__name__}"
 
 
 READERS = Table(
     "reader",
     {
         "karpathy": Entry(
-            "tellapart.data.readers.karpathy",
+            "tellapart.data.readers.annotations",
             "dataset_coco.json, dataset_flickr8k.json or dataset_flickr30k.json with Karpathy's splits",
+            "read_karpathy",
         ),
         "coco": Entry(
-            "tellapart.data.readers.coco",
+            "tellapart.data.readers.annotations",
             "COCO annotations such as captions_val2014.json, or a folder with several of them",
+            "read_coco",
         ),
         "flickr": Entry(
-            "tellapart.data.readers.flickr",
+            "tellapart.data.readers.lines",
             "Flickr8k.token.txt, results_20130124.token, or captions as CSV (captions.txt, results.csv)",
+            "read_flickr",
         ),
         "nocaps": Entry(
-            "tellapart.data.readers.nocaps",
+            "tellapart.data.readers.annotations",
             "nocaps_val_4500_captions.json; the splits are its domains: in, near, out",
+            "read_nocaps",
         ),
         "conceptual": Entry(
-            "tellapart.data.readers.conceptual",
+            "tellapart.data.readers.lines",
             "Conceptual Captions (TSV: caption, URL) with photos that you have; nothing is fetched",
+            "read_conceptual",
         ),
         "concadia": Entry(
-            "tellapart.data.readers.concadia",
+            "tellapart.data.readers.annotations",
             "Concadia's wiki_split.json; descriptions are a second text (`evaluate --text descriptions`)",
+            "read_concadia",
         ),
         "msrvtt": Entry(
-            "tellapart.data.readers.msrvtt",
+            "tellapart.data.readers.annotations",
             "videodatainfo_2016.json of MSR-VTT, or a folder with its parts; the papers' splits",
+            "read_msrvtt",
         ),
         "msvd": Entry(
-            "tellapart.data.readers.msvd",
+            "tellapart.data.readers.lines",
             "video_corpus.csv or AllVideoDescriptions.txt of MSVD; English; the papers' splits",
+            "read_msvd",
         ),
         "imagecode": Entry(
-            "tellapart.data.readers.imagecode",
+            "tellapart.data.readers.annotations",
             "ImageCoDe's descriptions of neighbouring frames of MSR-VTT clips; the frames are cut anew (approximate)",
+            "read_imagecode",
         ),
         "folder": Entry(
             "tellapart.data.readers.folder",

@@ -1,4 +1,4 @@
-"""What readers share: where the photos of a data set are, and which split a name stands for."""
+"""The photos of a data set: the folders in which they are looked for, and which split a name stands for."""
 
 from __future__ import annotations
 
