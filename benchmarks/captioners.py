@@ -33,7 +33,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import tellapart
-from tellapart import models, recipe_files, recipe_values
+from tellapart import models, recipe_files
 from tellapart.captioners import CAPTIONERS, select
 from tellapart.data.batches import Batch
 from tellapart.data.streams import ATTRIBUTES, BOXES, REGIONS, RELATIONS, Inputs, Stream
@@ -87,7 +87,7 @@ class Row:
             config = models.read_config(Path(name), "captioner")
             captioner, settings = config.name, config.settings
         else:
-            recipe = recipe_values.filled(Recipe(), recipe_files.read(name).content)
+            recipe = recipe_files.filled(Recipe(), recipe_files.read(name).content)
             streams = models.stream_sizes({REGIONS: sizes.features, BOXES: 4, ATTRIBUTES: 2})
             taken = {f"{stream}_size" for stream in recipe.streams} | {"feature_size"}
             captioner = recipe.captioner

@@ -17,7 +17,7 @@ from tellapart.decoding.sample import greedy
 from tellapart.decoding.score import caption_mask, score
 from tellapart.objectives import baselines
 from tellapart.objectives.policy_gradient import policy_gradient
-from tellapart.recipe_policy import LocalConfig
+from tellapart.recipe import LocalConfig
 from tellapart.rewards import Reward
 from tellapart.rewards.retrieval import MARGIN
 

@@ -28,7 +28,7 @@ from tellapart.models.retrievers import load as load_retriever
 from tellapart.objectives import StepInfo
 from tellapart.objectives.cross_entropy import cross_entropy_step
 from tellapart.objectives.policy_gradient import PolicyGradient
-from tellapart.recipe_policy import LocalConfig, PolicyConfig
+from tellapart.recipe import LocalConfig, PolicyConfig
 from tellapart.rewards import SampledCaptions, Term
 from tellapart.rewards.agreement import Consensus
 from tellapart.rewards.combine import Combined

@@ -180,9 +180,11 @@ def read_study(path: Path) -> None:
 def recipes(folder: Path) -> None:
     from tellapart.recipe_files import shipped
 
-    others = ("base:", "stages:")  # which lie elsewhere
+    others = ("base:", "stages:", "grid:")  # which lie elsewhere
     alone = [
-        (name, path) for name, path in sorted(shipped().items()) if not any(one in path.read_text() for one in others)
+        (name, place.path)
+        for name, place in sorted(shipped().items())
+        if not any(one in place.path.read_text() for one in others)
     ]
     for name, path in alone[::2]:
         (folder / f"{name.replace('/', '_')}.yaml").write_bytes(path.read_bytes())
@@ -197,9 +199,9 @@ def read_recipe(path: Path) -> None:
 
 
 def bare_yaml() -> None:
-    from tellapart import plain_yaml
+    from tellapart import recipe_files
 
-    plain_yaml.yaml = without(plain_yaml.yaml, "YAMLError")
+    recipe_files.yaml = without(recipe_files.yaml, "YAMLError")
 
 
 def without(module: Any, error: str) -> Any:

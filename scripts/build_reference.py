@@ -19,12 +19,11 @@ from pathlib import Path
 import tellapart
 from capscore import objects
 from capscore.measures import MEASURES, Score
-from tellapart import recipe_values
+from tellapart import recipe_files
 from tellapart.__main__ import COMMANDS, main
 from tellapart.commands.study import _ACTIONS
 from tellapart.metrics import retrieval
-from tellapart.recipe import Recipe
-from tellapart.recipe_policy import RewardsConfig
+from tellapart.recipe import Recipe, RewardsConfig
 from tellapart.rewards.registry import REWARDS
 
 
@@ -108,7 +107,7 @@ def _recipe_fields() -> str:
         "How recipes are written: [Recipes](../recipes.md)."
     ]
     rows: dict[str, list[tuple[str, ...]]] = {}
-    for field in recipe_values.listed(Recipe()):
+    for field in recipe_files.listed(Recipe()):
         section = field.name.rpartition(".")[0]
         default = list(field.default) if isinstance(field.default, tuple) else field.default
         row = (f"`{field.name}`", field.meaning, field.kind, f"`{json.dumps(default, ensure_ascii=False)}`")

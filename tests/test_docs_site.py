@@ -9,7 +9,7 @@ import pytest
 import tellapart
 from capscore.measures import MEASURES
 from support.doc_pages import ROOT
-from tellapart import recipe_values
+from tellapart import recipe_files
 from tellapart.__main__ import COMMANDS
 from tellapart.recipe import Recipe
 from tellapart.rewards.registry import REWARDS
@@ -25,7 +25,7 @@ def reference():
     [
         ("commands", [f"## tellapart {name}" for name in COMMANDS]),
         ("python", [f"## tellapart.{name}" for name in tellapart.__all__]),
-        ("recipe_fields", [f"| `{field.name}` |" for field in recipe_values.listed(Recipe())]),
+        ("recipe_fields", [f"| `{field.name}` |" for field in recipe_files.listed(Recipe())]),
         ("measures", [f"| `{score.name}` |" for name in MEASURES for score in MEASURES[name].scores]),
         ("rewards", [f"| `{name}` | {entry.description}"[:40] for name, entry in REWARDS.items()]),
         ("models", ["distinctive", "up_down", "efficientnet_lite2", "tiny/photos_xe"]),

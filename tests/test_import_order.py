@@ -8,9 +8,9 @@ ROOT = Path(__file__).parent.parent / "src" / "tellapart"
 # Each line may import itself and the lines above it.
 ORDER = (
     "errors version telemetry paths parallel numerics hub html plugins distributed",
-    "onnx_graph onnx_session plain_yaml databases web",
+    "onnx_graph onnx_session recipe_files databases web",
     "data",
-    "recipe_ranges recipe_policy recipe recipe_values recipe_files",
+    "recipe_ranges recipe_policy recipe recipe_files recipe_files",
     "encoders",
     "features detectors",
     "captioners retrievers metrics taggers",

@@ -1,20 +1,47 @@
 """The fields of a recipe: dataclasses with defaults, ranges and a help line for each field.
 
 A recipe is YAML with the fields that differ from the defaults; `tellapart train RECIPE --print_config` shows all.
+The type of a field says its range, or which kind of thing outside the recipe it names.  `visited` goes by these types
+through all fields, so that what a run depends on is listed nowhere else.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, Literal
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from tellapart.data.streams import REGIONS
-from tellapart.recipe_policy import PolicyConfig, RewardsConfig
-from tellapart.recipe_ranges import Count, CountOrNone, Few, FewOrNone, Range, Share, Size
 
-Setting = bool | int | float | str  # of a network
+Config = TypeVar("Config")  # a dataclass
 
 
+@dataclass(frozen=True)
+class Range:
+    """The least and the largest value of a field; `recipe_files.check_ranges` checks them."""
+
+    least: float
+    most: float
+
+
+Share = Annotated[float, Range(0, 1)]
+Size = Annotated[float, Range(0, 10**6)]
+Weight = Annotated[float, Range(-(10**6), 10**6)]
+Count = Annotated[int, Range(1, 10**9)]  # photos, steps, epochs
+CountOrNone = Annotated[int, Range(0, 10**9)]
+Few = Annotated[int, Range(1, 10_000)]  # captions of a photo, words of a caption
+FewOrNone = Annotated[int, Range(0, 10_000)]
+
+Kind = Literal["model", "encoder", "detector", "data", "file"]
+ModelName = Annotated[str, "model"]  # a run or model folder, a hub id, the name of an embedded model
+EncoderName = Annotated[str, "encoder"]  # also the name of an encoder or of imported features, or a file of weights
+DetectorName = Annotated[str, "detector"]  # an ONNX file, or a folder or hub id of transformers
+DataFile = Annotated[str, "data"]  # of `tellapart prepare`
+FileName = Annotated[str, "file"]  # another file or folder, or a word that stands for none
+
+Setting = bool | int | float | FileName  # of a network
+UNIONS = (Union, types.UnionType)
 Pooling = Literal["avg", "max", "projected"]
 
 
@@ -35,7 +62,7 @@ class EncoderConfig:
         threshold: of the stream attributes, words that are no more probable than this are left out
     """
 
-    name: str = "efficientnet_lite2"
+    name: EncoderName = "efficientnet_lite2"
     image_size: Annotated[int, Range(8, 2048)] = 256
     grid: Annotated[int, Range(1, 64)] = 8
     pooling: Pooling = "avg"
@@ -109,11 +136,11 @@ class DataConfig:
         exclude: data files whose photos are left out: photos with the same id, file name or captions
     """
 
-    files: list[str] = field(default_factory=list)
+    files: list[DataFile] = field(default_factory=list)
     features: str = "features"
     train_split: str = "train"
     val_split: str = "val"
-    tokenizer: str = ""
+    tokenizer: FileName = ""
     min_count: Count = 5
     max_words: Few = 20
     captions_per_photo: Few = 5
@@ -121,7 +148,151 @@ class DataConfig:
     limit: CountOrNone = 0
     views: FewOrNone = 0
     repeat: dict[str, Few] = field(default_factory=dict)
-    exclude: list[str] = field(default_factory=list)
+    exclude: list[DataFile] = field(default_factory=list)
+
+
+Sampler = Literal["sample", "greedy", "beam", "diverse_beam"]
+Baseline = Literal["leave_one_out", "greedy", "second_sample", "mean", "best", "references", "running_mean", "none"]
+Whiten = Literal["none", "batch", "photo"]
+Reduction = Literal["words", "sentence_mean", "sentence_sum"]
+Passes = Literal["auto", "one", "two"]
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """Sampling, baseline, advantage and loss of a policy gradient.  All settings can be combined.
+
+    Args:
+        sampler: random sampling, greedy search, or all hypotheses of a (diverse) beam search
+        samples: captions per photo; for a beam search its width; 1 for greedy search
+        temperature: of random sampling
+        top_k: sample only from the k most likely words; 0: from all words
+        top_p: sample only from the smallest set of words whose probabilities add up to this
+        no_repeat: no sequence of this many words occurs twice in a sampled caption; 0: no constraint
+        groups: number of groups of a diverse beam search
+        diversity: penalty of a diverse beam search for words that an earlier group has chosen
+        baseline: what is subtracted from the reward of a caption: the mean of the photo's other captions
+            (leave_one_out), the reward of the greedy caption, of a second sample, the mean over all captions of the
+            photo, over its `top_q` best, over its references (each scored against the others), the mean of all rewards
+            so far, or none
+        top_q: number of captions that the baseline `best` averages (Q of b2)
+        references: number of references per photo that are added to the samples and get rewards like them
+        mixer: the first so many words of sampled captions are a reference's, learned by cross-entropy; fewer and fewer
+            in the course of the training, none at its end (MIXER)
+        whiten: subtract the mean of the advantages and divide by their standard deviation, per batch or per photo
+        reduction: mean over all words, mean over captions of their word mean, or mean over captions of their sum
+        kl: weight of the KL divergence from the model that the training started with
+        dropout: keep dropout on while captions are sampled and scored
+        chunk: photos whose captions are scored at once in the pass with gradients; fewer than the batch size need less
+            memory (100 candidates fit) and about a third more time; 0: all
+        passes: two: sample without gradients, then score all words at once; one: both together; auto: the faster
+    """
+
+    sampler: Sampler = "sample"
+    samples: Few = 5
+    temperature: Annotated[float, Range(1e-3, 10**6)] = 1.0
+    top_k: CountOrNone = 0
+    top_p: Annotated[float, Range(1e-6, 1)] = 1.0
+    no_repeat: FewOrNone = 0
+    groups: Few = 1
+    diversity: Size = 0.5
+    baseline: Baseline = "leave_one_out"
+    top_q: Few = 3
+    references: FewOrNone = 0
+    mixer: FewOrNone = 0
+    whiten: Whiten = "none"
+    reduction: Reduction = "words"
+    kl: Size = 0.0
+    dropout: bool = False
+    chunk: CountOrNone = 0
+    passes: Passes = "auto"
+
+
+Frequency = Literal["count", "normalised"]
+
+
+@dataclass(frozen=True)
+class LocalConfig:
+    """The word rewards of LD.
+
+    Args:
+        threshold: λ: an n-gram adds to the rewards of its words only if its TF-IDF weight is above this
+        word_threshold: η: a word gets a reward only if its TF-IDF weight is above this
+        tf: term frequency of an n-gram: its "count" in the caption, or "normalised" by the number of such n-grams
+        length_penalty: reduce the reward if the caption is longer or shorter than the reference
+        at_most_references: a word gets no reward for more occurrences than the reference with the most of it has
+        share: scale the word rewards of a caption so that their sum is this many times its CIDEr-D; 0: no scaling
+        centre: at the end, subtract from each word reward the mean over all rewarded words of the batch
+        bonus: factor of all word rewards
+        qualify: which words get a reward: "rare": by `word_threshold`; "contrast": content words that are in the
+            photo's references and in those of fewer than half of its look-alikes; all their n-grams count
+        ngram_quantile: choose λ as this quantile of the weights of all n-grams of the references; 0: use `threshold`
+        word_quantile: choose η as this quantile of the weights of all words of the references; 0: use `word_threshold`
+    """
+
+    threshold: Weight = 5.0
+    word_threshold: Weight = 1.0
+    tf: Frequency = "count"
+    length_penalty: bool = True
+    centre: bool = False
+    at_most_references: bool = False
+    share: Size = 0.0
+    qualify: Literal["rare", "contrast"] = "rare"
+    ngram_quantile: Share = 0.0
+    word_quantile: Share = 0.0
+    bonus: Size = 1.0
+
+
+@dataclass
+class RewardsConfig:
+    """The rewards of captions.
+
+    Args:
+        weights: names of rewards, from `tellapart models`, and their weights
+        dataset_weights: per reward: factors of its weight for the photos of a data set, by name of the data set
+        image_retriever: the retriever that compares captions with photos: a name or a run folder
+        other_retrievers: they take turns with it, batch by batch, in log_probability, accuracy and similarity
+        candidates: the photos that those rewards choose from: the batch, or the photo and its look-alikes
+        near_duplicates: photos with a higher cosine are not used as look-alikes (DiscriTune: 0.8); 1: all are used
+        scale: factor of the cosines before the softmax of log_probability; 0: the retriever's own logit scale
+        positives: number of other views of a photo for the reward hard_positives
+        text_retriever: the retriever that compares captions with references
+        look_alikes: image, caption (the similar groups of GEG), or a file of `tellapart lookalikes`
+        group_size: number of look-alikes per photo
+        curriculum: start with the least similar look-alikes and end with the most similar
+        weight_by_closeness: give GD more weight for photos with close look-alikes
+        margin: of the hinge losses of GD
+        ld: settings of LD
+        rank_base: bounded rank rewards are 0 from this rank on
+        balance: divide each reward by its spread among the captions of a photo
+        unbalanced: rewards that `balance` leaves as they are: penalties, which are 0 for most captions
+        preferences: the file of preferences for the reward preference, which `tellapart adapt --feedback` makes
+        count_end: the end token counts as a word in CIDEr-D and other n-gram rewards
+        fluency_text: data files whose captions teach the language model of the reward fluency, without val and test
+            photos and COCO's odd ids; none: COCO captions that come with the package
+    """
+
+    weights: dict[str, Weight] = field(default_factory=lambda: {"cider_d": 1.0})
+    dataset_weights: dict[str, dict[str, Weight]] = field(default_factory=dict)
+    image_retriever: ModelName = "word"
+    other_retrievers: list[ModelName] = field(default_factory=list)
+    candidates: Literal["batch", "look_alikes"] = "batch"
+    near_duplicates: Annotated[float, Range(-1, 1)] = 1.0
+    scale: Size = 0.0
+    positives: Few = 2
+    text_retriever: ModelName = ""
+    look_alikes: FileName = "image"
+    group_size: Annotated[int, Range(1, 10**6)] = 5
+    curriculum: bool = False
+    weight_by_closeness: bool = False
+    margin: Annotated[float, Range(0, 2)] = 0.2
+    ld: LocalConfig = field(default_factory=LocalConfig)
+    rank_base: Annotated[int, Range(1, 10**6)] = 200
+    balance: bool = False
+    unbalanced: list[str] = field(default_factory=lambda: ["repetition", "unusual_order", "ending"])
+    preferences: FileName = ""
+    count_end: bool = True
+    fluency_text: list[DataFile] = field(default_factory=list)
 
 
 @dataclass
@@ -246,7 +417,7 @@ class ValidationConfig:
     patience: CountOrNone = 0
     photos: CountOrNone = 0
     beam: Few = 1
-    judges: list[str] = field(default_factory=list)
+    judges: list[ModelName] = field(default_factory=list)
     watch: WatchConfig = field(default_factory=WatchConfig)
 
 
@@ -298,12 +469,12 @@ class Recipe:
     model: dict[str, Setting] = field(default_factory=dict)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     inputs: dict[str, EncoderConfig] = field(default_factory=dict)
-    detector: str = ""
+    detector: DetectorName = ""
     data: DataConfig = field(default_factory=DataConfig)
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     validation: ValidationConfig = field(default_factory=ValidationConfig)
-    init_from: str = ""
+    init_from: ModelName = ""
     lora: LoraConfig = field(default_factory=LoraConfig)
     batch_size: Annotated[int, Range(1, 10**6)] = 16
     epochs: Count = 10
@@ -324,3 +495,88 @@ class Recipe:
     def streams(self) -> dict[str, EncoderConfig]:
         """What each stream of a captioner's input comes from."""
         return dict(self.inputs) or {REGIONS: self.encoder}
+
+    @property
+    def unused_fields(self) -> set[str]:
+        """Fields, or whole parts, that a run by this recipe does not look at; what they name does not matter."""
+        objective = self.objective
+        rewards = {f"objective.rewards.{part.name}" for part in fields(RewardsConfig)}
+        if objective.name == "policy_gradient":
+            rewards = set()
+        if objective.name == "cross_entropy" and objective.caption_weights.by == "cider_between":
+            rewards -= {"objective.rewards.image_retriever", "objective.rewards.look_alikes"}
+        if objective.sentence_weight:
+            rewards -= {"objective.rewards.text_retriever"}
+        return rewards | ({"encoder"} if self.inputs else set())
+
+
+class Reference(NamedTuple):
+    """Something outside a recipe that a run by it uses."""
+
+    field: str  # that names it, such as objective.rewards.image_retriever
+    name: str
+    kind: Kind
+
+
+def references(recipe: Recipe) -> list[Reference]:
+    """All models, encoders, detectors and files that a run by the recipe uses, in the order of its fields."""
+    listed: list[Reference] = []
+
+    def note(reference: Reference) -> str:
+        listed.append(reference)
+        return reference.name
+
+    _with_references(recipe, note)
+    return listed
+
+
+def renamed(recipe: Recipe, names: Mapping[str, str]) -> Recipe:
+    """The recipe with other names in the place of its models' and encoders'."""
+    places = ("model", "encoder")
+    return _with_references(recipe, lambda at: names.get(at.name, at.name) if at.kind in places else at.name)
+
+
+def _with_references(recipe: Recipe, change: Callable[[Reference], str]) -> Recipe:
+    unused = recipe.unused_fields
+
+    def changed(field: str, value: Any, annotation: object) -> Any:
+        is_name = isinstance(annotation, str) and isinstance(value, str) and value
+        if not is_name or any(f"{field}.".startswith(f"{part}.") for part in unused):
+            return value
+        return change(Reference(field, value, annotation))  # type: ignore[arg-type]
+
+    return visited(recipe, changed)
+
+
+def visited(config: Config, change: Callable[[str, Any, object], Any]) -> Config:
+    """The dataclass with `change(field, value, annotation)` in the place of each value of an annotated type.
+
+    Values are found in dataclasses, dictionaries, lists, tuples and unions alike; `field` is the dotted name.
+    """
+    return _visited(type(config), config, "", change)  # type: ignore[no-any-return]
+
+
+def _visited(hint: Any, value: Any, name: str, change: Callable[[str, Any, object], Any]) -> Any:
+    origin, inside = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return change(name, value, hint.__metadata__[0])
+    if origin in UNIONS:
+        return next((_visited(arm, value, name, change) for arm in inside if type(value) is _plain(arm)), value)
+    if is_dataclass(value):
+        hints = get_type_hints(type(value), include_extras=True)
+        prefix = f"{name}." if name else ""
+        parts = {key: _visited(hints[key], getattr(value, key), f"{prefix}{key}", change) for key in hints}
+        return replace(value, **parts)  # type: ignore[type-var]
+    if isinstance(value, dict):
+        return {key: _visited(inside[1], part, f"{name}.{key}", change) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_visited(inside[0], part, name, change) for part in value]
+    if isinstance(value, tuple):
+        return tuple(_visited(arm, part, name, change) for arm, part in zip(inside, value, strict=True))
+    return value
+
+
+def _plain(hint: Any) -> Any:
+    """The class of values of a type."""
+    hint = hint.__origin__ if get_origin(hint) is Annotated else hint
+    return get_origin(hint) or hint

@@ -5,7 +5,7 @@ import sys
 
 from support.doc_pages import ROOT
 from tellapart.commands.train import asked
-from tellapart.training import stages
+from tellapart.training import chain
 
 SCRIPT = ROOT / "scripts" / "reproduce.py"
 
@@ -31,7 +31,7 @@ def test_its_commands_are_taken_and_its_models_are_results_of_the_chains(tmp_pat
         if command == "train":
             request = asked(words)
             folder = words[words.index("--out") + 1]
-            names = {job.name for job in stages.jobs(request.what)} if isinstance(request.what, list) else {""}
+            names = {job.name for job in chain.jobs(request.what)} if isinstance(request.what, list) else {""}
             trained |= {f"{folder}/{name}".rstrip("/") for name in names}
         elif command == "evaluate":
             used |= {word for word in words if word.startswith("runs/")} - {"runs/features", "runs/test"}
@@ -50,7 +50,7 @@ def test_another_seed_is_that_of_every_run_but_the_names_stay(tmp_path, monkeypa
         if command == "train":
             what = asked(words).what
             seeds = (
-                {job.name: job.recipe.seed for job in stages.jobs(what) if job.recipe}
+                {job.name: job.recipe.seed for job in chain.jobs(what) if job.recipe}
                 if type(what) is list
                 else {"": what.seed}
             )

@@ -109,7 +109,7 @@ def test_a_chain_is_no_base(refusal, tmp_path):
 
 def test_a_base_runs_no_program(refusal, tmp_path):
     (tmp_path / "mine" / "a.yaml").write_text(f"!!python/object/apply:os.system ['touch {tmp_path / 'victim'}']")
-    assert "a.yaml: the tag" in refusal("base: a")
+    assert "a.yaml: line 1: the tag" in refusal("base: a")
     assert not (tmp_path / "victim").exists()
 
 

@@ -16,9 +16,9 @@ from tellapart.captioners import CAPTIONERS
 from tellapart.commands.train import parse
 from tellapart.models import is_size
 from tellapart.recipe import Recipe
+from tellapart.recipe_files import flat, plain
 from tellapart.retrievers import RETRIEVERS
 from tellapart.training.checks import check
-from tellapart.training.run_folder import flat, plain
 
 
 @pytest.fixture
@@ -143,9 +143,8 @@ def test_merged_mappings_that_multiply_are_refused(refusal, recipe):
 
 
 def test_anchors_that_do_not_multiply_are_read(recipe):
-    text = (
-        "optim: {lr: &rate 0.25}\nobjective: {margin: *rate, rewards: {factors: {a: &f {x: 2}, b: {<<: *f, y: 3}}}}\n"
-    )
+    weights = "dataset_weights: {a: &f {x: 2}, b: {<<: *f, y: 3}}"
+    text = f"optim: {{lr: &rate 0.25}}\nobjective: {{margin: *rate, rewards: {{{weights}}}}}\n"
     read, _, _ = parse([str(recipe(text))])
     assert (read.optim.lr, read.objective.margin) == (0.25, 0.25)
     assert read.objective.rewards.dataset_weights == {"a": {"x": 2.0}, "b": {"x": 2.0, "y": 3.0}}

@@ -15,8 +15,7 @@ from tellapart.data.tokenizers import WordTokenizer
 from tellapart.objectives.caption_weights import caption_weights
 from tellapart.objectives.cross_entropy import cross_entropy_step
 from tellapart.objectives.policy_gradient import PolicyGradient
-from tellapart.recipe import CaptionWeights
-from tellapart.recipe_policy import PolicyConfig
+from tellapart.recipe import CaptionWeights, PolicyConfig
 from tellapart.rewards import Reward
 from tellapart.rewards.agreement import Consensus
 from tellapart.rewards.words import WordView

@@ -11,7 +11,7 @@ from tellapart.data.tokenizers import WordTokenizer
 from tellapart.objectives import StepInfo
 from tellapart.objectives.policy_gradient import PolicyGradient, divergence, sample_stats
 from tellapart.protocols.captioners import FEATURES, every_stream, tiny
-from tellapart.recipe_policy import PolicyConfig
+from tellapart.recipe import PolicyConfig
 from tellapart.rewards import Reward, SampledCaptions
 from tellapart.rewards.words import WordView
 

@@ -12,7 +12,7 @@ from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example
 from tellapart.data.stored import Stores
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.recipe_policy import RewardsConfig
+from tellapart.recipe import RewardsConfig
 from tellapart.rewards.context import RewardContext, _without
 from tellapart.rewards.words import WordView
 

@@ -14,8 +14,7 @@ from capscore.errors import UserError
 from capscore.kneser_ney import KneserNey
 from tellapart.data.batches import padded as padded_ids
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.recipe import DataConfig, Recipe
-from tellapart.recipe_policy import RewardsConfig
+from tellapart.recipe import DataConfig, Recipe, RewardsConfig
 from tellapart.rewards import SampledCaptions, registry
 from tellapart.rewards.language_model import Fluency, coco, learned, readable
 from tellapart.training.data import not_learned_from

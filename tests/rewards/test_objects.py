@@ -15,7 +15,7 @@ from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example
 from tellapart.data.stored import Stores
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.recipe_policy import RewardsConfig
+from tellapart.recipe import RewardsConfig
 from tellapart.rewards import SampledCaptions, registry
 from tellapart.rewards.context import RewardContext
 from tellapart.rewards.words import Objects, WordView

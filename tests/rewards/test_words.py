@@ -11,7 +11,7 @@ from meteor import miniature
 from support.subwords import byte_pairs
 from tellapart.data.batches import padded
 from tellapart.data.tokenizers import WordTokenizer, split_words
-from tellapart.recipe_policy import LocalConfig
+from tellapart.recipe import LocalConfig
 from tellapart.rewards import SampledCaptions
 from tellapart.rewards.agreement import Consensus, MeteorConsensus, ReferenceGap
 from tellapart.rewards.language_model import UnusualOrder, roles_of

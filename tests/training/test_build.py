@@ -12,7 +12,7 @@ import yaml
 from safetensors.torch import load_file
 
 from capscore.errors import UserError
-from tellapart import models, plain_yaml
+from tellapart import models, recipe_files
 from tellapart.commands.train import parse
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.features.imported import ImportedFeatures
@@ -301,7 +301,7 @@ def test_the_number_type_of_a_run_is_stated_and_stays(tellapart, small_world, tm
         longer = ("--dtype=auto", "--max_steps=3", "--validation.metric=last", "--resume")
         code, _, err = tellapart("train", small_world / "recipe.yaml", f"--out={folder}", *longer)
         assert code == 0, err
-        assert plain_yaml.read(folder / "recipe.yaml")["dtype"] == came_to
+        assert recipe_files.read_yaml(folder / "recipe.yaml")["dtype"] == came_to
         lines = log_of(folder)
         assert lines[-1]["step"] == 3
         assert {line["dtype"] for line in lines} == {came_to}

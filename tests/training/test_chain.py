@@ -16,7 +16,7 @@ from capscore.errors import UserError
 from tellapart import models
 from tellapart.commands.train import asked, parse
 from tellapart.recipe import Recipe
-from tellapart.training import chain, stages
+from tellapart.training import chain
 
 THREE = [
     {"name": "xe"},
@@ -229,7 +229,7 @@ def test_data_that_are_missing_are_found_before_the_first_stage(write, train, tm
 
 def test_seeds_without_a_mean_go_on_each_by_itself(write):
     given = [{"name": "xe", "seeds": [1, 2]}, {"name": "more", "init_from": "xe", "seeds": [2, 1]}]
-    found = stages.jobs(asked([str(write(*given))]).what)
+    found = chain.jobs(asked([str(write(*given))]).what)
     assert {job.name: dict(job.uses) for job in found if "more" in job.name} == {
         "more/seed2": {"xe": "xe/seed2"},
         "more/seed1": {"xe": "xe/seed1"},
@@ -274,7 +274,7 @@ def test_where_a_stage_starts_the_command_line_does_not_say(write, train):
 
 def test_a_seed_on_the_command_line_moves_all_seeds_of_a_chain(write):
     given = {"name": "a"}, {"name": "b", "seeds": [1, 2]}
-    jobs = stages.jobs(asked([str(write(*given)), "--seed", "100"]).what)
+    jobs = chain.jobs(asked([str(write(*given)), "--seed", "100"]).what)
     assert {job.name: job.recipe.seed for job in jobs} == {"a": 100, "b/seed1": 101, "b/seed2": 102}
 
 

@@ -7,12 +7,12 @@ import torch
 import yaml
 
 from capscore.errors import UserError
-from tellapart import recipe_values
+from tellapart import recipe_files
 from tellapart.__main__ import main
 from tellapart.commands.train import asked
 from tellapart.models.parts import load_encoder, read_tagger
-from tellapart.recipe import EncoderConfig, Recipe
-from tellapart.training import chain, stages
+from tellapart.recipe import EncoderConfig, Recipe, renamed
+from tellapart.training import chain
 
 LOOKS = {"image_size": 64, "grid": 2}
 TAGGING = {
@@ -95,9 +95,9 @@ def test_a_stage_in_a_field_of_rewards_comes_before_is_put_there_and_counts(writ
     rewards = {"weights": {"log_probability": 1}, field: value}
     metric = {"validation": {"metric": "mAP"}} if objective.get("name") == "tagging" else {}
     heard = {"name": "heard", "objective": {**objective, "rewards": rewards}, **metric}
-    *_, job = stages.jobs(asked([str(write(ear, heard))]).what)
+    *_, job = chain.jobs(asked([str(write(ear, heard))]).what)
     assert job.uses == {"ear": "ear"}
-    put = getattr(stages.replaced(job.recipe, {"ear": "runs/ear"}).objective.rewards, field)
+    put = getattr(renamed(job.recipe, {"ear": "runs/ear"}).objective.rewards, field)
     assert put == (["runs/ear"] if field == "other_retrievers" else "runs/ear")
     with pytest.raises(UserError, match=f"stage heard: objective.rewards.{field} names the later stage ear"):
         asked([str(write(heard, ear))])
@@ -124,11 +124,11 @@ def test_what_a_run_is_made_with_counts_for_its_key(tmp_path, monkeypatch, field
     (tmp_path / "data.json").write_text("{}")
     name = "./net" if file.startswith("net/") else f"./{file}"
     value = {"inputs": {"regions": {"name": name}}, "model": {"language_model": name}}
-    recipe = recipe_values.with_value(Recipe(), "data.files", ["data.json"])
-    recipe = recipe_values.with_value(recipe, field, value.get(field, name))
+    recipe = recipe_files.with_value(Recipe(), "data.files", ["data.json"])
+    recipe = recipe_files.with_value(recipe, field, value.get(field, name))
 
     def key():
-        return chain._keys([stages.Job("a", 1, recipe, {}, {})])["a"]
+        return chain.keys_of([chain.Job("a", 1, recipe, {}, {})])["a"]
 
     (tmp_path / file).write_text("before")
     before = key()

@@ -9,7 +9,6 @@ import pytest
 from support.clips import write_clip
 from tellapart.captioning.captioner import load
 from tellapart.commands.train import parse
-from tellapart.recipe_files import shipped
 from tellapart.training.build import run
 
 COLOURS = {"red": (200, 30, 30), "blue": (30, 30, 200), "green": (30, 160, 30)}
@@ -36,7 +35,7 @@ def clips(tmp_path_factory):
 def test_sa_lstm_learns_from_all_frames_of_a_clip(clips, tmp_path):
     recipe, out, _ = parse(
         [
-            str(shipped()["glrg/sa_lstm_xe"]),
+            "glrg/sa_lstm_xe",
             f"--out={tmp_path / 'run'}",
             f"--data={clips / 'clips.json'}",
             f"--data.features={tmp_path / 'features'}",

@@ -13,7 +13,6 @@ from tellapart import score
 from tellapart.captioning.captioner import load
 from tellapart.commands.train import parse
 from tellapart.data import examples
-from tellapart.recipe_files import shipped
 from tellapart.training.build import run
 
 ENCODERS = {  # stream: how clips are stored, and the network's settings
@@ -56,7 +55,7 @@ def test_shapes_differ_in_form_and_not_in_area():
 def trained(recipe, out, folder, *options):
     recipe, out, _ = parse(
         [
-            str(shipped()[recipe]),
+            recipe,
             f"--out={out}",
             f"--data={folder / 'clips.json'}",
             f"--data.features={folder / 'features'}",

@@ -19,7 +19,7 @@ from tellapart.data import examples
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.neighbours import groups, index, mining
 from tellapart.neighbours.groups import Groups, Photo, Rule
-from tellapart.recipe_policy import RewardsConfig
+from tellapart.recipe import RewardsConfig
 from tellapart.rewards import agreement, registry
 from tellapart.rewards.context import RewardContext
 from tellapart.rewards.preference import Preference

@@ -8,7 +8,7 @@ import torch
 
 import tellapart
 from capscore.errors import UserError
-from tellapart import album, plain_yaml
+from tellapart import album, recipe_files
 
 SMALL = {
     "captioner": "up_down",
@@ -32,7 +32,7 @@ def data(tmp_path, own_cache, monkeypatch):
 
 
 def recipe_of(run):
-    return plain_yaml.read(run.folder / "recipe.yaml")
+    return recipe_files.read_yaml(run.folder / "recipe.yaml")
 
 
 def test_a_run_knows_its_validations_and_gives_its_captioner(data, tmp_path):
@@ -63,8 +63,7 @@ def test_overrides_are_nested_or_dotted_and_leave_their_neighbours(data, tmp_pat
 
 def test_weights_of_rewards_are_one_value_and_one_of_them_can_be_set():
     from tellapart.recipe import Recipe
-    from tellapart.recipe_values import with_value
-    from tellapart.training.run_folder import flat
+    from tellapart.recipe_files import flat, with_value
 
     def weights(overrides):
         recipe = with_value(Recipe(), "objective.rewards.weights", {"cider_d": 1.0})
@@ -77,7 +76,7 @@ def test_weights_of_rewards_are_one_value_and_one_of_them_can_be_set():
 
 
 def test_a_recipe_may_be_a_file_or_build_on_one_and_a_run_can_get_longer(data, tmp_path):
-    (tmp_path / "mine.yaml").write_text(plain_yaml.dump(SMALL))
+    (tmp_path / "mine.yaml").write_text(recipe_files.dump_yaml(SMALL))
     run = tellapart.train(tmp_path / "mine.yaml", data=data, out=tmp_path / "run")
     assert run.position.step == 2
     longer = {"base": str(tmp_path / "mine.yaml"), "epochs": 3}

@@ -22,7 +22,7 @@ import torch
 from capscore import files
 from capscore.errors import UserError
 from capscore.object_words import CLASSES
-from tellapart import models, plain_yaml, recipe_files, recipe_values
+from tellapart import models, recipe_files
 from tellapart.adapting import photos as photo_files
 from tellapart.adapting import verdict
 from tellapart.adapting.photos import HELD_OUT, TRAIN, Name, Photos
@@ -267,9 +267,9 @@ class _Adapting:
         else:
             config = models.Config(VISION_LANGUAGE, {}, {})
         inputs = {name: _encoder(regions_of(identity)[0]) for name, identity in config.inputs.items()}
-        recipe = recipe_values.filled(Recipe(), recipe_files.read(RECIPE).content)
+        recipe = recipe_files.filled(Recipe(), recipe_files.read(RECIPE).content)
         for name, value in self.overrides.items():
-            recipe = recipe_values.with_value(recipe, name, value)
+            recipe = recipe_files.with_value(recipe, name, value)
         rewards = replace(recipe.objective.rewards, image_retriever=self.rewards_by)
         if self.preference:
             rewards.weights = {"preference": 1.0} | rewards.weights
@@ -305,7 +305,7 @@ class _Adapting:
         left = (self.deadline - time.monotonic() - 1.5 * captions - self.report) / 60
         run = self.work / _AFTER
         if files.is_file(run / "recipe.yaml"):  # a run may get longer, not shorter
-            left = max(left, float(plain_yaml.read(run / "recipe.yaml").get("max_minutes", 0)))
+            left = max(left, float(recipe_files.read_yaml(run / "recipe.yaml").get("max_minutes", 0)))
         return build.run(replace(recipe, max_minutes=max(left, 0.05)), run, resume=True).position
 
     def _captioners(self) -> Captioners:

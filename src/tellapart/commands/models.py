@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from itertools import takewhile
 from pathlib import Path
 
-from capscore import files
 from capscore.errors import UserError
 from capscore.paths import package as package_folder
 from tellapart import recipe_files
@@ -46,7 +44,7 @@ def main(arguments: list[str]) -> int:
             "a folder or hub id": f"{ANY_BACKBONE}; pip install 'tellapart[backbones]'",
             "imported features": "added with `tellapart features DATA --from ARCHIVE --name NAME`",
         },
-        "recipes (tellapart train NAME)": {name: _about(file) for name, file in recipe_files.shipped().items()},
+        "recipes (tellapart train NAME)": {name: _about(place) for name, place in recipe_files.shipped().items()},
     }
     for title, lines in sections.items():
         if lines:
@@ -80,12 +78,11 @@ def _where(name: str) -> str:
         return f"not installed: {entry.install}"
 
 
-def _about(recipe: Path) -> str:
+def _about(recipe: recipe_files.Place) -> str:
     try:
-        lines = files.read_text(recipe).splitlines()
+        return _sentence(recipe_files.about(recipe))
     except UserError:
         return "cannot be read"
-    return _sentence("\n".join(line.removeprefix("#") for line in takewhile(lambda line: line.startswith("#"), lines)))
 
 
 def _sentence(text: str) -> str:

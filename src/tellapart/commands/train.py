@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from capscore.errors import UserError
 from capscore.printable import print_message, print_row
-from tellapart import plain_yaml, recipe_files, recipe_values
+from tellapart import recipe_files
 from tellapart.commands.arguments import Parser, positive
 from tellapart.recipe import Recipe
 
 if TYPE_CHECKING:
     from tellapart.distributed import ProcessGroup
-    from tellapart.training.stages import Chain
+    from tellapart.training.chain import Chain
 
 EXAMPLE = """tellapart train tiny/toy_xe --data toy/captions.json --out runs/toy_xe
   tellapart train album/plain_xe --data DATA.json --out runs/plain --optim.lr 4e-4
@@ -75,7 +75,7 @@ def parser() -> Parser:
 def _fields() -> str:
     """Every field with its meaning, as options' help is laid out."""
     lines = []
-    for field in recipe_values.listed(Recipe()):
+    for field in recipe_files.listed(Recipe()):
         default = list(field.default) if isinstance(field.default, tuple) else field.default
         meaning = f"{field.meaning} ({field.kind}; default: {json.dumps(default)})"
         lines.append(f"  --{field.name}")
@@ -97,7 +97,7 @@ def asked(arguments: list[str]) -> Request:
     request = parser().parse_args(options)
     read = [recipe_files.read(name) for name in request.recipe]
     what: Recipe | Chain
-    if any(file.stages is not None for file in read):
+    if any(file.stages is not None or file.cells for file in read):
         if len(read) > 1:
             raise UserError("a recipe with stages cannot be combined with another one.")
         what = _chain(read[0], changes, request)
@@ -112,13 +112,11 @@ def _recipe(contents: list[dict[str, Any]], changes: list[tuple[str, str]], requ
     content: dict[str, Any] = {}
     for one in contents:
         content = recipe_files.merged(content, one)
-    recipe = recipe_values.filled(Recipe(), content)
+    recipe = recipe_files.filled(Recipe(), content)
     for name, text in changes:
-        recipe = recipe_values.changed(recipe, name, text)
+        recipe = recipe_files.changed(recipe, name, text)
     if request.print_config:
-        from tellapart.training.run_folder import plain
-
-        _show(plain(recipe))
+        _show(recipe_files.plain(recipe))
     if request.tiny:
         from tellapart.training.build import shrink
 
@@ -127,7 +125,7 @@ def _recipe(contents: list[dict[str, Any]], changes: list[tuple[str, str]], requ
 
 
 def _chain(file: recipe_files.RecipeFile, changes: list[tuple[str, str]], request: Namespace) -> Chain:
-    from tellapart.training import stages
+    from tellapart.training import chain as stages
 
     chain = stages.read(file, changes)
     if request.print_config:
@@ -141,20 +139,18 @@ def _chain(file: recipe_files.RecipeFile, changes: list[tuple[str, str]], reques
 
 def _fields_of(changes: list[tuple[str, str]]) -> list[str]:
     """The fields that the command line sets, also where it gives several as an object."""
-    from tellapart.training.run_folder import flat
-
     names: list[str] = []
     for name, text in changes:
         try:
-            value = plain_yaml.parse(text, f"--{name}")
+            value = recipe_files.parse_yaml(text, f"--{name}")
         except UserError:  # a field of type text may have any
             value = text
-        names += flat(value, name)
+        names += recipe_files.flat(value, name)
     return names
 
 
 def _show(values: dict[str, Any]) -> NoReturn:
-    print(plain_yaml.dump(values), end="")
+    print(recipe_files.dump_yaml(values), end="")
     sys.exit(0)
 
 

@@ -20,7 +20,7 @@ from capscore.cider import cider_d
 from capscore.errors import UserError
 from capscore.printable import counted, printable
 from capscore.scoring_inputs import ScoringInputs
-from tellapart import plain_yaml, recipe_values
+from tellapart import recipe_files
 from tellapart.data.examples import Example
 from tellapart.evaluation import cards as of_photos
 from tellapart.evaluation import models, plots
@@ -48,8 +48,8 @@ from tellapart.evaluation.trec import file_name
 from tellapart.html import escaped, page
 from tellapart.metrics import descriptions
 from tellapart.recipe import Recipe
+from tellapart.recipe_files import plain
 from tellapart.training import run_log
-from tellapart.training.run_folder import plain
 from tellapart.training.run_log import Curves as Curves
 
 _AS_THEY_ARE = ("loss", "length")  # the others are shares, and people read them times 100
@@ -108,7 +108,7 @@ def _read_run(folder: Path, name: str) -> Run:
 
 def _recipe(file: Path) -> Recipe:
     try:
-        recipe = recipe_values.filled(Recipe(), plain_yaml.read(file), strict=False)
+        recipe = recipe_files.filled(Recipe(), recipe_files.read_yaml(file), strict=False)
     except UserError as error:
         raise UserError(f"{file} is damaged: {str(error).removeprefix(f'{file}: ')}") from None
     return recipe

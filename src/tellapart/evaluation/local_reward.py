@@ -25,7 +25,7 @@ from tellapart.evaluation import plots
 from tellapart.evaluation.cards import Pictures
 from tellapart.evaluation.plots import Figure, Mark, Series, side_by_side
 from tellapart.html import escaped
-from tellapart.recipe_policy import LocalConfig, RewardsConfig
+from tellapart.recipe import LocalConfig, RewardsConfig
 from tellapart.rewards import SampledCaptions
 from tellapart.rewards.agreement import Consensus
 from tellapart.rewards.local import LocalDiscriminative, ngram_weights, thresholds

@@ -28,8 +28,7 @@ from tellapart.data.readers import READERS
 from tellapart.encoders.loading import Checked, load
 from tellapart.features.extracted import read_item
 from tellapart.protocols import Case
-from tellapart.recipe import EncoderConfig
-from tellapart.recipe_policy import RewardsConfig
+from tellapart.recipe import EncoderConfig, RewardsConfig
 from tellapart.rewards import Reward, SampledCaptions, Term, of_term, registry
 from tellapart.rewards import pool as pools
 from tellapart.rewards.caption_reward import PoolContext

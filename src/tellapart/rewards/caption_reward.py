@@ -32,7 +32,7 @@ from tellapart.data.stored import Stores
 from tellapart.features.extracted import read_item
 from tellapart.models.retrievers import load
 from tellapart.parallel import batched
-from tellapart.recipe_policy import RewardsConfig
+from tellapart.recipe import RewardsConfig
 from tellapart.retrievers import DEFAULT
 from tellapart.retrievers.readers import MAX_WORDS, WordReader
 from tellapart.retrievers.retriever import Retriever

@@ -35,7 +35,7 @@ from tellapart.models.retrievers import load as load_retriever
 from tellapart.neighbours import groups as group_files
 from tellapart.neighbours.groups import Groups, Photo, Rule
 from tellapart.neighbours.mining import Captions, mine
-from tellapart.recipe_policy import RewardsConfig
+from tellapart.recipe import RewardsConfig
 from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards import SampledCaptions, language_model
 from tellapart.rewards.agreement import Consensus

@@ -23,7 +23,7 @@ from torch import Tensor
 from capscore.cider import SIGMA
 from capscore.ngrams import ORDERS
 from capscore.sentences import Sentences
-from tellapart.recipe_policy import Frequency, LocalConfig
+from tellapart.recipe import Frequency, LocalConfig
 from tellapart.rewards import Reward, SampledCaptions
 from tellapart.rewards.agreement import Consensus
 

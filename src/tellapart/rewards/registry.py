@@ -21,7 +21,7 @@ from capscore.unusual_order import END, WordOrder, roles
 from capscore.unusual_order import coco as coco_order
 from tellapart.data.tokenizers import split_words
 from tellapart.neighbours import groups as group_files
-from tellapart.recipe_policy import RewardsConfig
+from tellapart.recipe import RewardsConfig
 from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards import Reward, SampledCaptions, Term
 from tellapart.rewards.agreement import Consensus, MeteorConsensus, ReferenceGap

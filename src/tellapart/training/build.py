@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tellapart import models, recipe_values
+from tellapart import models, recipe_files
 from tellapart.captioners import CAPTIONERS
 from tellapart.captioners.stepping import require_agreement
 from tellapart.data import tokenizers
@@ -82,7 +82,7 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, world: ProcessGroup 
                 torch.set_num_threads(recipe.threads)
             device = world.choose_device(recipe.device)
             dtype = world.on_main(partial(run_folder.number_type, recipe, out, resume, device))
-            recipe = recipe_values.with_value(recipe, "dtype", dtype)
+            recipe = recipe_files.with_value(recipe, "dtype", dtype)
             prepared = prepare(recipe, device, resume=resume, world=world)
             if world.is_main:
                 held.enter_context(run_folder.held(out))
@@ -359,9 +359,9 @@ def shrink(recipe: Recipe, kept: Iterable[str] = ()) -> Recipe:
         max_steps=10,
         log_steps=1,
     )
-    values = run_folder.flat(run_folder.plain(recipe))
+    values = recipe_files.flat(recipe_files.plain(recipe))
     for field_name in kept:
-        small = recipe_values.with_value(small, field_name, values[field_name])
+        small = recipe_files.with_value(small, field_name, values[field_name])
     return small
 
 

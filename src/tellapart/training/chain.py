@@ -1,12 +1,30 @@
-"""Run a chain: its stages one after another, or those that do not need each other at once.
+"""A recipe with stages: a chain of runs in one file, each of which may start from what an earlier one made.
 
-A job (a run, or a mean) is known by a key: the hash of its resolved recipe, of the data files that it names, and of the
-keys of the jobs that it uses.  What is done and has the same key is not done again.  What has another key now is set
-aside, never deleted, and run again, and so is everything that uses it.  DIR/chain.json keeps the keys.
+    base: album/plain_xe
+    stages:
+      - name: xe
+      - name: scst
+        recipe: album/plain_scst          # in place of the file's own base
+        init_from: xe                     # an earlier stage, or any model
+        seeds: [0, 1, 2]
+        mean: true                        # of the weights of its seeds
+      - name: plain
+        mean: {xe: 1, scst: 3}            # trains nothing: the mean of other stages, each with its share
+
+The numbers of `seeds` are added to the command line's --seed, which so runs the whole chain with other seeds.  All
+other keys of a stage are those of a recipe.  What stands beside `stages` in the file holds for every stage.  Wherever a
+recipe names a model or an encoder, the name of an earlier stage stands for what that stage made.  The cells of a grid
+are stages as well.
+
+The stages run one after another, or those that do not need each other at once.  A job (a run, or a mean) is known by a
+key: the hash of its resolved recipe, of the contents of all that the recipe names, and of the keys of the jobs that it
+uses.  What is done and has the same key is not done again.  What has another key now is set aside, never deleted, and
+run again, and so is everything that uses it.  DIR/chain.json keeps the keys.
 """
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import multiprocessing
@@ -15,9 +33,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -27,16 +45,277 @@ from typing import Any
 from capscore import files
 from capscore.errors import UserError
 from capscore.progress import notice
-from tellapart import album, hub, models, plugins, retrievers
+from tellapart import album, hub, models, plugins, recipe_files, retrievers
 from tellapart.models import averaging
-from tellapart.recipe import Recipe
-from tellapart.training import build, stages
+from tellapart.recipe import Recipe, Reference, references, renamed
+from tellapart.recipe_files import RecipeFile, merged, plain
+from tellapart.training import build
+from tellapart.training.checks import check
 from tellapart.training.preparation import require_installed
-from tellapart.training.run_folder import plain
-from tellapart.training.stages import Chain, Job
 
 RECORD, LOGS = "chain.json", "chain.logs"
 _FORMAT = 1
+_KEYS = ("name", "recipe", "seeds", "mean")
+_MOST = 1000  # stages of a chain, or seeds of a stage
+
+
+# Stages
+
+
+@dataclass(frozen=True)
+class Stage:
+    name: str
+    recipe: Recipe | None  # none: only the mean of other stages; models may be the names of stages
+    seeds: tuple[int, ...] = ()
+    mean: bool = False  # of its seeds
+    shares: Mapping[str, float] = field(default_factory=dict)  # of the stages and models that it is the mean of
+
+    def runs(self) -> dict[str, int]:
+        """Its runs, where it has several, each with its seed."""
+        return {f"{self.name}/seed{seed}": seed for seed in self.seeds}
+
+    def results(self) -> list[str]:
+        """All names of what it makes: the stage, and each of its runs."""
+        return [self.name, *self.runs(), *[f"{self.name}/mean"] * self.mean]
+
+    def references(self) -> list[Reference]:
+        if self.recipe is None:
+            return [Reference("mean", name, "model") for name in self.shares]
+        return references(self.recipe)
+
+
+Chain = list[Stage]
+
+
+def read(file: RecipeFile, changes: Sequence[tuple[str, str]] = ()) -> Chain:
+    """The stages of a recipe file, each with the command line's changes."""
+    stages: Chain = []
+    for name, values in _stages_of(file):
+        if name.casefold() in (stage.name.casefold() for stage in stages):
+            raise UserError(f"{file.place}: two stages are called {name}; every stage needs a name of its own.")
+        try:
+            stages.append(_stage(name, values, file, changes))
+        except UserError as error:
+            prefix = "" if str(error).startswith(str(file.place)) else f"{file.place}: stage {name}: "
+            raise UserError(f"{prefix}{error}") from None
+        if len(stages) > _MOST:
+            raise UserError(f"{file.place}: there are more than {_MOST} stages.")
+    _require_order(stages, file)
+    try:
+        jobs(stages)
+    except UserError as error:
+        raise UserError(f"{file.place}: {error}") from None
+    return stages
+
+
+def shown(stages: Chain) -> dict[str, Any]:
+    """The chain as YAML can hold it, every stage with its whole recipe."""
+    return {
+        "stages": [
+            {
+                "name": stage.name,
+                **({"seeds": list(stage.seeds)} if stage.seeds else {}),
+                **({"mean": dict(stage.shares) or True} if stage.mean or stage.shares else {}),
+                **{
+                    name: value
+                    for name, value in (plain(stage.recipe) if stage.recipe else {}).items()
+                    if name != "seed" or not stage.seeds
+                },
+            }
+            for stage in stages
+        ]
+    }
+
+
+def smaller(stages: Chain, shrink: Callable[[Recipe], Recipe]) -> Chain:
+    """The chain with every recipe shrunk; a stage still starts from an earlier one, which is as small."""
+    names = {result for stage in stages for result in stage.results()}
+
+    def small(recipe: Recipe) -> Recipe:
+        return replace(shrink(recipe), init_from=recipe.init_from if recipe.init_from in names else "")
+
+    return [replace(stage, recipe=stage.recipe and small(stage.recipe)) for stage in stages]
+
+
+def _stages_of(file: RecipeFile) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The name of each stage with its values; those of a cell are whole."""
+    yield from file.cells.items()
+    for number, values in enumerate(file.stages or [], 1):
+        where = f"{file.place}: stage {number}"
+        if not isinstance(values, dict):
+            raise UserError(f"{where} must be an object with a name, not {files.type_of(values)}.")
+        name = values.get("name")
+        name = str(name) if type(name) is int else name
+        if not isinstance(name, str):
+            raise UserError(f"{where} has no name.")
+        if not recipe_files.LABEL.fullmatch(name):
+            shown = recipe_files.short(name)
+            raise UserError(f"{where}: {shown!r} cannot be a stage's name: letters, digits, _ and - can, 64 at most.")
+        yield name, values
+
+
+def _stage(name: str, values: dict[str, Any], file: RecipeFile, changes: Sequence[tuple[str, str]]) -> Stage:
+    own = {key: value for key, value in values.items() if key not in _KEYS}
+    if "base" in own or "stages" in own:
+        raise UserError("a stage has neither a base nor stages; `recipe:` names the recipe that it runs.")
+    mean = values.get("mean", False)
+    if isinstance(mean, dict):
+        if others := [key for key in values if key not in ("name", "mean")]:
+            raise UserError(f"a mean of other stages trains nothing; it has no {others[0]}.")
+        return Stage(name, None, shares=_shares(mean))
+    if type(mean) is not bool:
+        raise UserError(f"mean must be true, or stages with their shares, not {files.type_of(mean)}.")
+    seeds = _seeds(values.get("seeds", []))
+    recipe_files.filled(Recipe(), own)  # a wrong value is the stage's own fault
+    base = values.get("recipe")
+    content = file.content if base is None else merged(recipe_files.based(file.place, base, "recipe"), file.own)
+    recipe = recipe_files.filled(Recipe(), merged(content, own))
+    if file.runs:
+        recipe = renamed(recipe, {f"{file.runs}/{cell}": cell for cell in file.cells})
+    for option, text in changes:
+        if option == "init_from":
+            raise UserError(f"--{option}: the stages of a chain say that themselves.")
+        recipe = recipe_files.changed(recipe, option, text)
+    if seeds and "seed" in own:
+        raise UserError("it has both seed and seeds.")
+    if mean and len(seeds) < 2:
+        raise UserError("mean: true is the mean of its seeds; it needs two or more.")
+    if mean and (recipe.retriever or not recipe.init_from):
+        raise UserError("mean: there is only a mean of captioners that start from the same weights; give init_from.")
+    check(recipe)
+    return Stage(name, recipe, seeds, mean)
+
+
+def _seeds(values: object) -> tuple[int, ...]:
+    if not isinstance(values, list) or not all(type(seed) is int and 0 <= seed < 2**63 for seed in values):
+        raise UserError("seeds must be a list of whole numbers from 0 on.")
+    if len(set(values)) < len(values):
+        raise UserError("seeds has a number twice.")
+    if len(values) > _MOST:
+        raise UserError(f"there are more than {_MOST} seeds.")
+    return tuple(values)
+
+
+def _shares(values: dict[str, Any]) -> dict[str, float]:
+    numbers = [share for share in values.values() if type(share) in (int, float) and abs(share) <= 10**6]
+    if not values or len(numbers) < len(values) or sum(numbers) <= 0:
+        raise UserError("mean: every stage needs a number as its share, all together above 0.")
+    return {name: float(share) for name, share in values.items()}
+
+
+def _require_order(stages: Chain, file: RecipeFile) -> None:
+    """What a stage uses must have been made before it."""
+    for number, stage in enumerate(stages):
+        before = [result for other in stages[:number] for result in other.results()]
+        after = {result for other in stages[number:] for result in other.results()}
+        for place, name, kind in stage.references():
+            where = f"{file.place}: stage {stage.name}: {place}"
+            if name in before or kind not in ("model", "encoder"):
+                continue
+            if name in after:
+                which = "the stage itself" if name in stage.results() else f"the later stage {name}"
+                raise UserError(f"{where} names {which}; a stage can only use those before it.")
+            if kind == "model" and not _could_be_model(name):
+                close = difflib.get_close_matches(name, before, n=1)
+                hint = f"; did you mean {close[0]}?" if close else "."
+                raise UserError(f"{where}: there is no stage or model {recipe_files.short(name)!r}{hint}")
+
+
+def _could_be_model(name: str) -> bool:
+    """True of an embedded model, a path, and what may be on the hub; paths are followed when the chain is run."""
+    embedded = (*album.EMBEDDED, *retrievers.EMBEDDED, retrievers.MINILM)
+    return name in embedded or "/" in name or files.is_folder(Path(name))
+
+
+# Jobs and their keys
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a chain, or one mean; `name` is also its folder inside that of the chain."""
+
+    name: str
+    number: int  # of its stage, from 1
+    recipe: Recipe | None
+    shares: Mapping[str, float]  # of the models that it is the mean of, by name
+    uses: Mapping[str, str]  # what a model is called in the recipe or the shares: the job that makes it
+
+
+def jobs(stages: Chain) -> list[Job]:
+    """All runs and means of a chain, each after those that it needs."""
+    listed: list[Job] = []
+    made: dict[str, Stage] = {}
+    for number, stage in enumerate(stages, 1):
+        runs: dict[str, int | None] = {**stage.runs()} or {stage.name: None}
+        for name, seed in runs.items():
+            recipe = stage.recipe
+            if recipe is not None and seed is not None:
+                recipe = replace(recipe, seed=(recipe.seed + seed) % 2**63)  # what torch takes
+            used = [at.name for at in stage.references() if at.kind in ("model", "encoder") and at.name in made]
+            uses = {model: _maker(model, made[model], stage, seed) for model in used}
+            listed.append(Job(name, number, recipe, stage.shares, uses))
+        if stage.mean:
+            listed.append(Job(f"{stage.name}/mean", number, None, dict.fromkeys(runs, 1.0), {run: run for run in runs}))
+        made |= dict.fromkeys(stage.results(), stage)
+    return listed
+
+
+def _maker(model: str, other: Stage, stage: Stage, seed: int | None) -> str:
+    """The job that makes what a stage's name stands for: its mean, its run, or its run with the same seed."""
+    source, runs = other.name, list(other.runs())
+    if model != source or not runs:
+        return model
+    if other.mean:
+        return f"{source}/mean"
+    if len(runs) == 1:
+        return runs[0]
+    if seed in other.seeds:
+        return f"{source}/seed{seed}"
+    raise UserError(
+        f"stage {stage.name}: {source} has {len(runs)} seeds and no mean; say which one ({runs[0]}), give "
+        f"{source} a mean, or give {stage.name} the same seeds."
+    )
+
+
+def keys_of(jobs: list[Job]) -> dict[str, str]:
+    """A hash of what each job is made from."""
+    hashes: dict[Path, str] = {}
+    keys: dict[str, str] = {}
+
+    def hashed(file: Path) -> str:
+        if file not in hashes:
+            hashes[file] = hashlib.sha256(files.read_bytes(file)).hexdigest()
+        return hashes[file]
+
+    for job in jobs:
+        if job.recipe is None:
+            said: object = dict(job.shares)
+            named = [Reference("mean", name, "model") for name in job.shares]
+        else:
+            said, named = plain(job.recipe), references(job.recipe)
+        contents = {at.name: [hashed(file) for file in _files_of(at)] for at in named if at.name not in job.uses}
+        parts = [{name: keys[made] for name, made in job.uses.items()}, said, contents]
+        keys[job.name] = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    return keys
+
+
+def _files_of(at: Reference) -> list[Path]:
+    """The files of what a recipe names, as far as they are on this machine; a data file or model must exist."""
+    path = Path(at.name)
+    if at.kind == "data":
+        return [] if files.is_folder(path) else [path]
+    if at.kind == "model":
+        path = album.EMBEDDED.get(at.name) or retrievers.EMBEDDED.get(at.name) or path
+        if not files.is_folder(path) and at.name != retrievers.MINILM and not hub.could_be(at.name):
+            raise UserError(f"{at.name}: there is no such model, and no stage makes it.")
+    if files.is_file(path):
+        return [path]
+    weights = next((path / file for file in models.WEIGHTS if files.is_file(path / file)), None)
+    parts = [*(path / part for part in ("config.json", "vocabulary.json", "tokenizer.json")), weights]
+    return [file for file in parts if file is not None and files.is_file(file)]
+
+
+# Running
 
 
 @dataclass
@@ -53,21 +332,21 @@ def run(chain: Chain, out: Path, *, resume: bool, at_once: int = 1) -> Outcome:
 
     at_once  how many jobs may run at the same time, each in a process of its own
     """
-    jobs = stages.jobs(chain)
-    keys = _keys(jobs)
+    listed = jobs(chain)
+    keys = keys_of(listed)
     with files.held(out, "another process is training in this folder."):
         record = Record(out, resume)
-        plan = Plan(jobs, keys, record, out, len(chain))
-        for job in jobs:
+        queue = Queue(listed, keys, record, out, len(chain))
+        for job in listed:
             if record.is_done(job.name, keys[job.name]):
-                notice(f"{plan.title(job)}: done already.")
-        _require_installed(plan)
+                notice(f"{queue.title(job)}: done already.")
+        _require_installed(queue)
         if at_once == 1:
-            _run_in_turn(plan)
+            _run_in_turn(queue)
         else:
-            _run_at_once(plan, at_once)
-    plan.outcome.faults = plan.faults()
-    return plan.outcome
+            _run_at_once(queue, at_once)
+    queue.outcome.faults = queue.faults()
+    return queue.outcome
 
 
 class Record:
@@ -133,8 +412,8 @@ class Record:
 
 
 @dataclass
-class Plan:
-    """What there is to do."""
+class Queue:
+    """Jobs of a chain and their state."""
 
     jobs: list[Job]
     keys: Mapping[str, str]
@@ -181,7 +460,7 @@ class Plan:
 
     def recipe(self, job: Job) -> Recipe:
         assert job.recipe is not None
-        return stages.replaced(job.recipe, {name: str(self.out / made) for name, made in job.uses.items()})
+        return renamed(job.recipe, {name: str(self.out / made) for name, made in job.uses.items()})
 
     def folder(self, job: Job) -> Path:
         return self.out / job.name
@@ -193,27 +472,28 @@ class Plan:
         return f"{self.folder(job)}: the mean of {len(folders)} models", []
 
 
-def _require_installed(plan: Plan) -> None:
+def _require_installed(queue: Queue) -> None:
     """What is missing for the last stage is said before the first one runs."""
     loaded = set[tuple[object, ...]]()
-    for job in plan.waiting:
+    for job in queue.waiting:
         try:
             if job.recipe is not None:
                 require_installed(job.recipe, job.uses, loaded)
         except UserError as error:
-            raise plan.failed(job, error) from None
+            raise queue.failed(job, error) from None
 
 
-def _run_in_turn(plan: Plan) -> None:
-    while ready := plan.ready(()):
+def _run_in_turn(queue: Queue) -> None:
+    while ready := queue.ready(()):
         job = ready[0]
-        resumes = plan.begin(job)
+        resumes = queue.begin(job)
         try:
-            plan.end(
-                job, *(plan.average(job) if job.recipe is None else _train(plan.recipe(job), plan.folder(job), resumes))
-            )
+            if job.recipe is None:
+                queue.end(job, *queue.average(job))
+            else:
+                queue.end(job, *_train(queue.recipe(job), queue.folder(job), resumes))
         except UserError as error:
-            raise plan.failed(job, error) from None
+            raise queue.failed(job, error) from None
 
 
 def _train(recipe: Recipe, out: Path, resume: bool) -> tuple[str, list[str], str]:
@@ -227,23 +507,23 @@ def _train(recipe: Recipe, out: Path, resume: bool) -> tuple[str, list[str], str
     )
 
 
-def _run_at_once(plan: Plan, most: int) -> None:
+def _run_at_once(queue: Queue, most: int) -> None:
     """Each run in a process of its own; those that are under way when another one fails end as if nothing had been."""
     running: dict[Connection, tuple[Job, BaseProcess]] = {}
     failure: UserError | None = None
     with _one_thread_each():
         try:
-            while running or (failure is None and plan.ready(())):
-                ready = plan.ready(job for job, _ in running.values()) if failure is None else []
+            while running or (failure is None and queue.ready(())):
+                ready = queue.ready(job for job, _ in running.values()) if failure is None else []
                 for job in ready[: most - len(running)]:
-                    resumes = plan.begin(job)
+                    resumes = queue.begin(job)
                     if job.recipe is not None:
-                        running.update([_start(plan, job, resumes)])
+                        running.update([_start(queue, job, resumes)])
                         continue
                     try:
-                        plan.end(job, *plan.average(job))
+                        queue.end(job, *queue.average(job))
                     except UserError as error:
-                        failure = plan.failed(job, error)
+                        failure = queue.failed(job, error)
                     break  # what waited for it may be ready
                 else:
                     for connection in wait(list(running)):
@@ -251,9 +531,9 @@ def _run_at_once(plan: Plan, most: int) -> None:
                         job, process = running.pop(connection)
                         kind, *answer = _answer(connection, process)
                         if kind == "done":
-                            plan.end(job, *answer)
+                            queue.end(job, *answer)
                             continue
-                        failed = plan.failed(job, f"{answer[0]} All that it printed is in {_log(plan, job)}.")
+                        failed = queue.failed(job, f"{answer[0]} All that it printed is in {_log(queue, job)}.")
                         failure = failure or failed
                         if running:
                             notice(f"{failed} Waiting for {', '.join(one.name for one, _ in running.values())}.")
@@ -276,20 +556,20 @@ def _one_thread_each() -> Iterator[None]:
         os.environ |= {name: before} if before is not None else {}
 
 
-def _start(plan: Plan, job: Job, resumes: bool) -> tuple[Connection, tuple[Job, BaseProcess]]:
-    log = _log(plan, job)
+def _start(queue: Queue, job: Job, resumes: bool) -> tuple[Connection, tuple[Job, BaseProcess]]:
+    log = _log(queue, job)
     log.parent.mkdir(exist_ok=True)
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    arguments = (plan.recipe(job), plan.folder(job), resumes, log, sender, plugins.loaded)
+    arguments = (queue.recipe(job), queue.folder(job), resumes, log, sender, plugins.loaded)
     process = context.Process(target=_child, args=arguments, name=job.name)
     process.start()
     sender.close()  # so that its end is seen when the process ends
     return receiver, (job, process)
 
 
-def _log(plan: Plan, job: Job) -> Path:
-    return plan.out / LOGS / f"{job.name.replace('/', '-')}.txt"
+def _log(queue: Queue, job: Job) -> Path:
+    return queue.out / LOGS / f"{job.name.replace('/', '-')}.txt"
 
 
 def _child(recipe: Recipe, out: Path, resumes: bool, log: Path, answer: Connection, own_code: list[str]) -> None:
@@ -338,55 +618,6 @@ def _stop(processes: list[BaseProcess]) -> None:
     for process in processes:
         with suppress(KeyboardInterrupt):
             process.join(max(0.0, deadline - time.monotonic()))
-
-
-def _keys(jobs: list[Job]) -> dict[str, str]:
-    """What each job is made from."""
-    hashes: dict[str, str] = {}
-    keys: dict[str, str] = {}
-
-    def of_file(name: str) -> str:
-        if name not in hashes:
-            hashes[name] = hashlib.sha256(files.read_bytes(Path(name))).hexdigest()
-        return hashes[name]
-
-    for job in jobs:
-        parts: list[object] = [{name: keys[made] for name, made in job.uses.items()}]
-        if job.recipe is None:
-            named = list(job.shares)
-            parts.append(dict(job.shares))
-        else:
-            models_named = stages.models_of(job.recipe)
-            named = [name for place, name in models_named if not stages.may_be_other(place)]
-            data, rewards = job.recipe.data, job.recipe.objective.rewards
-            inputs = [*data.files, *data.exclude, *rewards.fluency_text]
-            parts += [plain(job.recipe), {name: of_file(name) for name in inputs if not files.is_folder(Path(name))}]
-            perhaps = [name for place, name in models_named if stages.may_be_other(place) and name not in job.uses]
-            perhaps += [job.recipe.detector, data.tokenizer, rewards.look_alikes, rewards.preferences]
-            perhaps.append(str(job.recipe.model.get("language_model", "")))
-            parts.append({name: [of_file(str(file)) for file in _files_of(name)] for name in sorted({*perhaps} - {""})})
-        others = sorted({name for name in named if name not in job.uses})
-        parts.append({name: [of_file(str(file)) for file in _model_files(name)] for name in others})
-        keys[job.name] = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-    return keys
-
-
-def _model_files(name: str) -> list[Path]:
-    """What a model that no stage makes is made of, if it is on this machine."""
-    folder = album.EMBEDDED.get(name) or retrievers.EMBEDDED.get(name) or Path(name)
-    if not files.is_folder(folder) and name != retrievers.MINILM and not hub.could_be(name):
-        raise UserError(f"{name}: there is no such model, and no stage makes it.")
-    return _files_of(str(folder))
-
-
-def _files_of(name: str) -> list[Path]:
-    """The file of that name; or what a folder of a model or tokenizer is made of, if there is one."""
-    path = Path(name)
-    if files.is_file(path):
-        return [path]
-    weights = next((path / file for file in models.WEIGHTS if files.is_file(path / file)), None)
-    parts = [*(path / part for part in ("config.json", "vocabulary.json", "tokenizer.json")), weights]
-    return [file for file in parts if file is not None and files.is_file(file)]
 
 
 def _has_weights(folder: Path) -> bool:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from capscore.errors import UserError
-from tellapart import models, recipe_values
+from tellapart import models, recipe_files
 from tellapart.captioners import CAPTIONERS
 from tellapart.detectors import KINDS
 from tellapart.models.base import VISION_LANGUAGE
-from tellapart.recipe import EncoderConfig, Recipe
-from tellapart.recipe_policy import PolicyConfig
+from tellapart.recipe import EncoderConfig, PolicyConfig, Recipe
 from tellapart.retrievers import RETRIEVERS
 from tellapart.rewards import registry
 from tellapart.taggers import TAGGERS
@@ -20,7 +19,7 @@ from tellapart.training.validation import LAST, METRICS, lacks, measure_of, meas
 
 
 def check(recipe: Recipe) -> None:
-    recipe_values.check_ranges(recipe)
+    recipe_files.check_ranges(recipe)
     if recipe.inputs and recipe.encoder != EncoderConfig():
         raise UserError("encoder is short for inputs with the one stream regions; a recipe has one of the two.")
     if recipe.retriever and recipe.retriever not in RETRIEVERS:

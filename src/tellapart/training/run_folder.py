@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,9 @@ import torch
 
 from capscore import files
 from capscore.errors import UserError
-from tellapart import models, numerics, plain_yaml, recipe_files
+from tellapart import models, numerics, recipe_files
 from tellapart.recipe import Recipe
+from tellapart.recipe_files import flat, plain
 
 _LENGTHS = ("epochs", "max_steps", "max_minutes")  # what a resumed run may have more of
 _WRITTEN = ("recipe.yaml", "config.json", "vocabulary.json", "log.jsonl")  # before the first checkpoint
@@ -81,7 +81,7 @@ def claim(recipe: Recipe, out: Path, resume: bool) -> bool:
 
 def recipe_of(run: Path) -> dict[str, Any]:
     """The fields of the recipe that a run was started with."""
-    recipe: dict[str, Any] = plain_yaml.read(run / "recipe.yaml")
+    recipe: dict[str, Any] = recipe_files.read_yaml(run / "recipe.yaml")
     return recipe
 
 
@@ -96,7 +96,7 @@ def number_type(recipe: Recipe, out: Path, resume: bool, device: torch.device) -
 
 def keep(recipe: Recipe, out: Path) -> None:
     """The recipe that a run goes by, in its folder."""
-    file, content = out / "recipe.yaml", plain_yaml.dump(plain(recipe)).encode()
+    file, content = out / "recipe.yaml", recipe_files.dump_yaml(plain(recipe)).encode()
     if not file.exists() or file.read_bytes() != content:
         files.replace(file, content)
 
@@ -109,23 +109,6 @@ def _is_longer(before: object, now: object) -> bool:
 
 def _has_weights(out: Path) -> bool:
     return any((out / name).exists() for name in models.WEIGHTS)
-
-
-def plain(recipe: Recipe) -> dict[str, object]:
-    """The recipe as YAML can hold it."""
-    return {name: _listed(value) for name, value in asdict(recipe).items()}
-
-
-def _listed(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: _listed(part) for key, part in value.items()}
-    return [_listed(part) for part in value] if isinstance(value, list | tuple) else value
-
-
-def flat(value: object, prefix: str = "") -> dict[str, object]:
-    if not isinstance(value, dict) or prefix in recipe_files.WHOLE:
-        return {prefix: value}
-    return {k: v for key, part in value.items() for k, v in flat(part, f"{prefix}.{key}" if prefix else key).items()}
 
 
 def _remove(leftovers: Iterable[Path]) -> None:

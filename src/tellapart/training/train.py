@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from capscore.errors import UserError
-from tellapart import recipe_files, recipe_values
+from tellapart import recipe_files
 from tellapart.captioning.captioner import PhotoCaptioner, load
 from tellapart.html import escaped
 from tellapart.recipe import Recipe
+from tellapart.recipe_files import flat
 from tellapart.training import build, run_log
 from tellapart.training.loop import Position
-from tellapart.training.run_folder import flat
 
 Name = str | os.PathLike[str]
 
@@ -106,12 +106,12 @@ def train(
         'all epochs done'
         >>> caption = run.captioner().caption("holiday/a.jpg")
     """
-    chosen = recipe_values.filled(Recipe(), _content(recipe))
+    chosen = recipe_files.filled(Recipe(), _content(recipe))
     for name, value in flat(_plain(overrides or {})).items():
-        chosen = recipe_values.with_value(chosen, name, value)
+        chosen = recipe_files.with_value(chosen, name, value)
     if data is not None:
         named = [data] if isinstance(data, str | os.PathLike) else list(data)
-        chosen = recipe_values.with_value(chosen, "data.files", [os.fspath(file) for file in named])
+        chosen = recipe_files.with_value(chosen, "data.files", [os.fspath(file) for file in named])
     outcome = build.run(chosen, Path(out), resume=resume)
     return TrainedRun(Path(out), outcome.recipe, outcome.position, outcome.problems)
 
