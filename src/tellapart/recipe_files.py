@@ -437,8 +437,8 @@ def _check_yaml(text: str, where: str) -> None:
         size, height = 1, 1
         if isinstance(event, yaml.AliasEvent):
             if anchor not in anchors:
-                refuse(f"the alias *{event.anchor[:40]} stands for nothing, or for what contains it")
-            size, height = anchors[event.anchor]
+                refuse(f"the alias *{str(anchor)[:40]} stands for nothing, or for what contains it")
+            size, height = anchors[str(anchor)]
         if ends:
             node = around.pop()
             anchor, size, height = node.anchor, count - node.values_before, node.height
