@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 from tellapart.captioners import CAPTIONERS, Entry
-from tellapart.captioners.recurrent import captions_of, mean_region
+from tellapart.captioners.layers import captions_of, masked_mean
 
 @dataclass
 class GruConfig:
@@ -48,7 +48,7 @@ class Gru(nn.Module):
         self.word = nn.Linear(config.width, config.vocab_size)
 
     def encode(self, inputs):
-        return (self.photo(mean_region(*inputs["regions"])).tanh(),)
+        return (self.photo(masked_mean(*inputs["regions"])).tanh(),)
 
     def start(self, memory):
         return memory

@@ -5,9 +5,8 @@ import torch
 
 from support.decoders import beam_search, greedy
 from tellapart import models
-from tellapart.captioners import CAPTIONERS
+from tellapart.captioners import CAPTIONERS, by_steps
 from tellapart.captioners.ensemble import Ensemble
-from tellapart.captioners.stepping import by_steps
 from tellapart.data.batches import Batch
 from tellapart.data.streams import Inputs, Stream
 from tellapart.decoding import score

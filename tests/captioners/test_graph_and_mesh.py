@@ -7,9 +7,8 @@ import torch
 from torch import nn
 
 from captioners.test_recurrent import cell
-from tellapart.captioners.gcn_lstm import TINY, GatedGraph, GcnLstm, GcnLstmConfig
+from tellapart.captioners.gcn_lstm import TINY, GatedGraph, GcnLstm, GcnLstmConfig, spatial_relations
 from tellapart.captioners.meshed_memory import MeshedMemory, MeshedMemoryConfig
-from tellapart.captioners.spatial import spatial_relations
 from tellapart.captioners.transformer import positions
 from tellapart.captioners.x_lan import HeadNorm, XLan, XLanConfig
 from tellapart.data.streams import Inputs, Stream, region_inputs
@@ -114,12 +113,12 @@ def test_gcn_lstm_is_up_down_over_related_regions(photos, words):
         torch.testing.assert_close(memory.regions[photo, :count], torch.stack(related), atol=1e-5, rtol=1e-5)
 
     width, talks = model.config.width, model.words
-    by_speech, by_look = talks.before.weight.split(width, dim=1)
-    look = cell([by_speech, talks.mean.weight, talks.heard.weight], by_look, width)
-    look.bias_ih.data = talks.heard.bias.data
-    by_photo, by_other, by_itself = talks.seen.weight.split([FEATURES, width, width], dim=1)
+    by_speech, by_look = talks.recurrent_gates.weight.split(width, dim=1)
+    look = cell([by_speech, talks.mean_gates.weight, talks.word_gates.weight], by_look, width)
+    look.bias_ih.data = talks.word_gates.bias.data
+    by_photo, by_other, by_itself = talks.language_gates.weight.split([FEATURES, width, width], dim=1)
     speak = cell([by_photo, by_other], by_itself, width)
-    speak.bias_ih.data = talks.seen.bias.data
+    speak.bias_ih.data = talks.language_gates.bias.data
     found = model.forward(words, memory)
     for photo in range(B):
         regions = memory.regions[photo, : int(mask[photo].sum())]
@@ -291,8 +290,8 @@ def x_lan(model, features, tokens):
     photo = regions.mean(0)
     photos = [photo]
     for layer in model.encoder:
-        photo = x_linear(layer.look, photo, regions)
-        given = [torch.relu(layer.give[0](torch.cat([photo, region]))) for region in regions]
+        photo = x_linear(layer.attention, photo, regions)
+        given = [torch.relu(layer.update[0](torch.cat([photo, region]))) for region in regions]
         regions = layer.norm(regions + torch.stack(given))
         photos.append(photo)
     photo = model.photo_norm(model.photo(torch.cat(photos)))
@@ -305,9 +304,9 @@ def x_lan(model, features, tokens):
         heard = torch.cat([model.embed(token), photo + context])
         h, c = (part[0] for part in theirs(heard[None], (h[None], c[None])))
         seen = [h]
-        for look in model.looks:
+        for look in model.attentions:
             seen.append(x_linear(look, seen[-1], regions))
-        attended = model.seen_norm(model.seen(torch.cat(seen)))
+        attended = model.attended_norm(model.attended(torch.cat(seen)))
         both = model.context(torch.cat([attended, h]))
         context = both[:width] * torch.sigmoid(both[width:])
         logits.append(model.word(context))
@@ -341,8 +340,8 @@ def test_settings_that_make_no_x_lan_are_refused(settings):
 def test_with_every_step_show_tell_sees_the_photo_beside_each_word(photos, words):
     model = shaken(tiny("show_tell", every_step=True))
     width = model.config.width
-    theirs = cell([model.heard.weight, model.photo_gates.weight], model.before.weight, width)
-    theirs.bias_ih.data = model.heard.bias.data
+    theirs = cell([model.word_gates.weight, model.photo_gates.weight], model.recurrent_gates.weight, width)
+    theirs.bias_ih.data = model.word_gates.bias.data
     found = model.forward(words, model.encode(region_inputs(*photos)))
     for row, (features, mask) in enumerate(zip(*photos, strict=True)):
         photo = model.photo(features[mask].mean(0))

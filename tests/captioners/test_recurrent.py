@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from tellapart import models
-from tellapart.captioners.recurrent import lstm
+from tellapart.captioners.layers import lstm
 from tellapart.data.streams import Inputs, Stream, region_inputs
 from tellapart.protocols.captioners import FEATURES, every_stream, tiny
 
@@ -40,8 +40,8 @@ def test_show_tell_is_an_lstm_that_hears_the_photo_and_then_the_words():
     features, mask, words = photos_and_words()
     width = model.config.width
     theirs = nn.LSTM(width, width, batch_first=True)
-    theirs.weight_ih_l0.data, theirs.bias_ih_l0.data = model.heard.weight.data, model.heard.bias.data
-    theirs.weight_hh_l0.data = model.before.weight.data
+    theirs.weight_ih_l0.data, theirs.bias_ih_l0.data = model.word_gates.weight.data, model.word_gates.bias.data
+    theirs.weight_hh_l0.data = model.recurrent_gates.weight.data
     theirs.bias_hh_l0.data.zero_()
     photo = model.photo(features.mean(1))
     outputs, _ = theirs(torch.cat([photo[:, None], model.embed(words)], 1))
@@ -55,12 +55,12 @@ def test_up_down_is_that_of_its_paper():
     model = tiny("up_down")
     features, mask, words = photos_and_words()
     width, seen_width = model.config.width, model.config.word_width
-    by_speech, by_look = model.before.weight.split(width, dim=1)
-    look = cell([by_speech, model.mean.weight, model.heard.weight], by_look, width)
-    look.bias_ih.data = model.heard.bias.data
-    by_photo, by_other, by_itself = model.seen.weight.split([seen_width, width, width], dim=1)
+    by_speech, by_look = model.recurrent_gates.weight.split(width, dim=1)
+    look = cell([by_speech, model.mean_gates.weight, model.word_gates.weight], by_look, width)
+    look.bias_ih.data = model.word_gates.bias.data
+    by_photo, by_other, by_itself = model.language_gates.weight.split([seen_width, width, width], dim=1)
     speak = cell([by_photo, by_other], by_itself, width)
-    speak.bias_ih.data = model.seen.bias.data
+    speak.bias_ih.data = model.language_gates.bias.data
 
     regions = torch.relu(model.project[0](features))
     h1 = c1 = h2 = c2 = torch.zeros(B, width)
@@ -85,20 +85,20 @@ def test_attention_is_that_of_its_paper():
     """Xu et al., Eqs. 1-7 and 13 with the gate of 4.2.1: z = beta(h) * sum of alpha a; p of E y + L_h h + L_z z."""
     model = tiny("attention")
     features, mask, words = photos_and_words()
-    by_photo, by_itself = model.seen_and_before.weight.split([model.config.word_width, model.config.width], dim=1)
-    theirs = cell([model.heard.weight, by_photo], by_itself, model.config.width)
-    theirs.bias_ih.data = model.heard.bias.data
+    by_photo, by_itself = model.context_gates.weight.split([model.config.word_width, model.config.width], dim=1)
+    theirs = cell([model.word_gates.weight, by_photo], by_itself, model.config.width)
+    theirs.bias_ih.data = model.word_gates.bias.data
 
     regions = torch.relu(model.project[0](features))
     h, c = torch.tanh(model.first_output(regions.mean(1))), torch.tanh(model.first_cell(regions.mean(1)))
     expected = []
     for t in range(T):
         word = model.embed(words[:, t])
-        keys = [model.look.key(regions[:, i]) + model.look.query(h) for i in range(R)]
-        weight = torch.softmax(torch.cat([model.look.score(torch.tanh(key)) for key in keys], 1), 1)
+        keys = [model.attend.key(regions[:, i]) + model.attend.query(h) for i in range(R)]
+        weight = torch.softmax(torch.cat([model.attend.score(torch.tanh(key)) for key in keys], 1), 1)
         seen = torch.sigmoid(model.gate(h)) * sum(weight[:, i : i + 1] * regions[:, i] for i in range(R))
         h, c = theirs(torch.cat([word, seen], 1), (h, c))
-        expected.append(model.word(word + model.said(h) + model.saw(seen)))
+        expected.append(model.word(word + model.output_projection(h) + model.context_projection(seen)))
     torch.testing.assert_close(
         model.forward(words, model.encode(region_inputs(features, mask))), torch.stack(expected, 1), atol=1e-5, rtol=0
     )

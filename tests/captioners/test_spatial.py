@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from tellapart.captioners.spatial import spatial_relations
+from tellapart.captioners.gcn_lstm import spatial_relations
 
 NAN, INF = float("nan"), float("inf")
 MIDDLE = (0.4, 0.4, 0.6, 0.6)

@@ -95,14 +95,14 @@ WRONG = {  # what is wrong: (of which, right, wrong, what is said)
         "every = outputs[-1] + torch.stack",
         "No word sees a later",
     ),
-    "it mixes photos": ("captioner", "(self.photo(mean_region", "(self.mix(mean_region", "do not affect each other"),
+    "it mixes photos": ("captioner", "(self.photo(masked_mean", "(self.mix(masked_mean", "do not affect each other"),
     "a weight is not used": (
         "captioner",
         "super().__init__()",
         "super().__init__(); self.idle = nn.Linear(2, 2)",
         "idle",
     ),
-    "it counts padding": ("captioner", "mean_region(*inputs", "(lambda v, m: v.mean(1))(*inputs", "Padding of regions"),
+    "it counts padding": ("captioner", "masked_mean(*inputs", "(lambda v, m: v.mean(1))(*inputs", "Padding of regions"),
     "no start": ("captioner", "def start(", "def begin(", "no method 'start'"),
     "features by the batch": (
         "encoder",

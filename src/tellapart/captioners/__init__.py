@@ -22,9 +22,12 @@ from capscore.table import Table
 from tellapart.plugins import defined, place
 
 if TYPE_CHECKING:  # the table can be read without loading torch
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from tellapart.data.streams import Inputs
+
+_WORDS = 3
+_TOLERANCE = 1e-2  # of the spread of the logits; a GPU's short numbers are off by a tenth of this
 
 Tree = TypeVar("Tree")
 
@@ -56,6 +59,48 @@ def select(tree: Tree, rows: Tensor) -> Tree:
         return tree.index_select(0, rows)  # type: ignore[attr-defined, no-any-return]
     parts = [select(part, rows) for part in tree]
     return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
+
+
+def by_steps(captioner: Captioner, tokens: Tensor, memory: object, photos: int) -> Tensor:
+    """tokens (N, T) of captions of so many photos -> logits (N, T, V), one word after another"""
+    import torch
+
+    of_photo = torch.arange(photos, device=tokens.device).repeat_interleave(len(tokens) // photos)
+    state = select(captioner.start(memory), of_photo)
+    logits = []
+    for token in tokens.unbind(1):
+        out, state = captioner.step(token, state, memory)
+        logits.append(out)
+    return torch.stack(logits, 1)
+
+
+def require_agreement(name: str, captioner: nn.Module, inputs: Inputs, tokens: Tensor) -> None:
+    """Refuses a captioner that would learn one thing and say another, by the first words of some captions (N, T).
+
+    `step`, which decodes, and `forward`, which learns, must give words the same logits.
+
+    name  for the message
+    """
+    import torch
+
+    tokens, training = tokens[:, :_WORDS], captioner.training
+    captioner.eval()
+    try:
+        with torch.no_grad():
+            memory = captioner.encode(inputs)  # type: ignore[operator]
+            whole = captioner.forward(tokens, memory)
+            stepped = by_steps(captioner, tokens, memory, inputs.items_count)  # type: ignore[arg-type]
+    finally:
+        captioner.train(training)
+    if whole.shape != stepped.shape:
+        shapes = f"{tuple(stepped.shape)} and {tuple(whole.shape)}"
+        raise UserError(f"{name}: `step` and `forward` give logits of different shapes, {shapes}.")
+    off, spread = float((whole - stepped).abs().max()), float(whole.float().std())
+    if not off <= _TOLERANCE * spread:
+        raise UserError(
+            f"{name}: `step` and `forward` give the same words different logits ({off:.2g} apart, where logits spread "
+            f"by {spread:.2g}); it would learn one thing and say another."
+        )
 
 
 @dataclass(frozen=True)

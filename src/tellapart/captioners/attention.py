@@ -13,13 +13,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tellapart.captioners.recurrent import (
+from tellapart.captioners.layers import (
     AdditiveAttention,
     LSTMState,
     at_words,
     captions_of,
     lstm,
-    mean_region,
+    masked_mean,
     unroll,
 )
 from tellapart.data.streams import REGIONS, Inputs
@@ -44,7 +44,7 @@ class Memory(NamedTuple):
     regions: Tensor  # (B, R, word_width)
     keys: Tensor  # (B, R, attention_width)
     mean: Tensor  # (B, word_width)
-    hidden: Tensor  # (B, R) True where there is no region
+    padding: Tensor  # (B, R) True where there is no region
 
 
 class Attention(nn.Module):
@@ -54,17 +54,18 @@ class Attention(nn.Module):
         self.project = nn.Sequential(nn.Linear(c.feature_size, c.word_width), nn.ReLU(), nn.Dropout(c.dropout))
         self.embed, self.dropout = nn.Embedding(c.vocab_size, c.word_width), nn.Dropout(c.dropout)
         self.first_output, self.first_cell = nn.Linear(c.word_width, c.width), nn.Linear(c.word_width, c.width)
-        self.look, self.gate = AdditiveAttention(c.width, c.word_width, c.attention_width), nn.Linear(c.width, 1)
-        self.heard = nn.Linear(c.word_width, 4 * c.width)
-        self.seen_and_before = nn.Linear(c.word_width + c.width, 4 * c.width, bias=False)
-        self.said, self.saw = nn.Linear(c.width, c.word_width), nn.Linear(c.word_width, c.word_width, bias=False)
+        self.attend, self.gate = AdditiveAttention(c.width, c.word_width, c.attention_width), nn.Linear(c.width, 1)
+        self.word_gates = nn.Linear(c.word_width, 4 * c.width)
+        self.context_gates = nn.Linear(c.word_width + c.width, 4 * c.width, bias=False)
+        self.output_projection = nn.Linear(c.width, c.word_width)
+        self.context_projection = nn.Linear(c.word_width, c.word_width, bias=False)
         self.word = nn.Linear(c.word_width, c.vocab_size)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
 
     def encode(self, inputs: Inputs) -> Memory:
         features, mask = inputs[REGIONS]
         regions = self.project(features)
-        return Memory(regions, self.look.key(regions), mean_region(regions, mask), ~mask)
+        return Memory(regions, self.attend.key(regions), masked_mean(regions, mask), ~mask)
 
     def start(self, memory: Memory) -> LSTMState:
         return LSTMState(self.first_output(memory.mean).tanh(), self.first_cell(memory.mean).tanh())
@@ -72,7 +73,7 @@ class Attention(nn.Module):
     def step(self, token: Tensor, state: LSTMState, memory: Memory) -> tuple[Tensor, LSTMState]:
         """One word: token (N,) in, logits (N, V) and the next state out."""
         word = self.dropout(self.embed(token))
-        output, state = self._advance(self.heard(word), state, memory)
+        output, state = self._advance(self.word_gates(word), state, memory)
         return self._predict(word, output), state
 
     def forward(self, tokens: Tensor, memory: Memory, token_mask: Tensor | None = None) -> Tensor:
@@ -80,18 +81,20 @@ class Attention(nn.Module):
         words = self.dropout(self.embed(tokens))  # (N, T, word_width)
         state = LSTMState(*(captions_of(part, len(tokens)) for part in self.start(memory)))
         outputs = unroll(
-            state, iter(self.heard(words).unbind(1)), lambda gates, state: self._advance(gates, state, memory)
+            state, iter(self.word_gates(words).unbind(1)), lambda gates, state: self._advance(gates, state, memory)
         )
         return self._predict(at_words(words, token_mask), at_words(outputs, token_mask))
 
     def _advance(self, gates: Tensor, state: LSTMState, memory: Memory) -> tuple[Tensor, LSTMState]:
-        """The LSTM's output beside what it saw (N, width + word_width), and its next state."""
-        seen = self.look(state.output, memory.regions, memory.keys, memory.hidden)
-        seen = self.gate(state.output).sigmoid() * seen  # how much of the photo this word needs (Xu et al., 4.2.1)
-        state = lstm(gates + self.seen_and_before(torch.cat([seen, state.output], 1)), state.cell)
-        return torch.cat([state.output, seen], 1), state
+        """The LSTM's output beside the attended context (N, width + word_width), and its next state."""
+        context = self.attend(state.output, memory.regions, memory.keys, memory.padding)
+        # How much of the photo this word needs (Xu et al., 4.2.1)
+        context = self.gate(state.output).sigmoid() * context
+        state = lstm(gates + self.context_gates(torch.cat([context, state.output], 1)), state.cell)
+        return torch.cat([state.output, context], 1), state
 
     def _predict(self, word: Tensor, output: Tensor) -> Tensor:
-        """Logits from the last word, the LSTM and what it saw together (Xu et al., Eq. 7)."""
-        said, seen = output.tensor_split([self.config.width], dim=-1)
-        return self.word(self.dropout(word + self.said(self.dropout(said)) + self.saw(seen)))  # type: ignore[no-any-return]
+        """Logits from the last word, the LSTM and the context together (Xu et al., Eq. 7)."""
+        output, context = output.tensor_split([self.config.width], dim=-1)
+        projected = self.output_projection(self.dropout(output)) + self.context_projection(context)
+        return self.word(self.dropout(word + projected))  # type: ignore[no-any-return]

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from capscore.errors import UserError
 from tellapart.captioners import language_models
+from tellapart.captioners.layers import masked_mean, masked_softmax
 from tellapart.captioners.lora import add_lora
-from tellapart.captioners.masked import masked_mean, masked_softmax
 from tellapart.captioners.transformer import KeysValues
 from tellapart.data.streams import REGIONS, Inputs, Stream
 
@@ -220,9 +220,9 @@ class TransformerMapper(nn.Module):
         else:
             seen, mask = self.linear(regions.values.masked_fill(~regions.mask[..., None], 0)), regions.mask
         x = torch.cat([seen, self.prefix.expand(photos, -1, -1)], 1)
-        hidden = ~torch.cat([mask, mask.new_ones(photos, learned)], 1)
+        padding = ~torch.cat([mask, mask.new_ones(photos, learned)], 1)
         for layer in self.layers:
-            x = layer(x, hidden)
+            x = layer(x, padding)
         return x[:, -learned:]
 
 
@@ -239,13 +239,13 @@ class MapperLayer(nn.Module):
         self.fc1, self.fc2 = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, x: Tensor, hidden: Tensor) -> Tensor:
-        """x (B, S, width), hidden (B, S)"""
+    def forward(self, x: Tensor, padding: Tensor) -> Tensor:
+        """x (B, S, width), padding (B, S)"""
         y = self.norm1(x)
         keys, values = self.to_keys_values(y).chunk(2, 2)
         queries, keys, values = (
             part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in (self.to_queries(y), keys, values)
         )
-        weight = masked_softmax(queries @ keys.transpose(2, 3) * self.scale, hidden[:, None, None])
+        weight = masked_softmax(queries @ keys.transpose(2, 3) * self.scale, padding[:, None, None])
         x = x + self.dropout(self.project((weight @ values).transpose(1, 2).flatten(2)))
         return x + self.dropout(self.fc2(torch.relu(self.fc1(self.norm2(x)))))  # type: ignore[no-any-return]

@@ -6,21 +6,26 @@ and one for what it gives itself), and on the label (a bias).  A gate decides ho
 X-modaler's, whose program the GEG paper's row is of.
 
 Which graph it has follows from its streams.  `boxes`: the spatial graph, whose relations follow from the boxes
-(`spatial.py`).  `relations`: the semantic graph, whose labelled pairs come from elsewhere, such as a classifier of
-object pairs.  With both streams a region is given the sum of what two such layers give, which is ours: the paper's own
-captioner of both graphs averages the word probabilities of a spatial and a semantic one, which is an ensemble here.
+(`spatial_relations`).  `relations`: the semantic graph, whose labelled pairs come from elsewhere, such as a classifier
+of object pairs.  With both streams a region is given the sum of what two such layers give, which is ours: the paper's
+own captioner of both graphs averages the word probabilities of a spatial and a semantic one, an ensemble here.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
-from tellapart.captioners.spatial import SPATIAL, spatial_relations
 from tellapart.captioners.up_down import Memory, State, UpDown, UpDownConfig
 from tellapart.data.streams import BOXES, REGIONS, RELATIONS, Inputs, Stream, read_relations
+
+SPATIAL = 11  # kinds of relations
+_OVERLAP, _NEAR = 0.5, 0.5
+_TURN = 45.0  # degrees of a direction
+_ROUNDING = 0.5  # degrees: the cells of a grid lie exactly on the borders of directions, but for rounding
 
 
 @dataclass
@@ -122,3 +127,49 @@ def _spatial(boxes: Stream, regions: Tensor) -> Tensor:
         raise ValueError(f"{regions.shape[1]} regions have {boxes.mask.shape[1]} boxes; each region must have its own")
     present = regions & boxes.mask
     return spatial_relations(boxes.values) * (present[:, :, None] & present[:, None])
+
+
+def spatial_relations(boxes: Tensor) -> Tensor:
+    """The relations of Yao et al. (2018), section 3.2.
+
+    boxes    (B, R, 4): left, top, right, bottom, as fractions of the photo's width and height
+    returns  (B, R, R): how the first, by row, lies to the second
+
+    0        none: the boxes are far apart, or one of them is no box
+    1        the first lies inside the second
+    2        the first covers the second
+    3        they overlap: intersection over union of at least 0.5
+    4 to 11  else, where their centres are closer than half the photo's diagonal: the direction from the first to the
+             second in steps of 45 degrees, clockwise as seen: 4 is right and at most 45 degrees down, 11 the one before
+             straight right, which it includes
+
+    Directions and distances are those of the photo stretched to a square; inside, cover and overlap do not depend on
+    that.  Two equal boxes overlap.  A box that reaches outside the photo ends at its edges.  What then has no area, or
+    is not a number, is no box, and has no relation to any other.
+    """
+    numbers = boxes.isfinite().all(-1)
+    boxes = boxes.float().nan_to_num(0.0, 0.0, 0.0).clamp(0.0, 1.0)
+    first, second = boxes[:, :, None], boxes[:, None]  # (B, R, 1, 4), (B, 1, R, 4)
+    area = (boxes[..., 2] - boxes[..., 0]).clamp(min=0) * (boxes[..., 3] - boxes[..., 1]).clamp(min=0)
+    usable = numbers & (area > 0)
+
+    shared = torch.minimum(first[..., 2:], second[..., 2:]) - torch.maximum(first[..., :2], second[..., :2])
+    shared_area = shared.clamp(min=0).prod(-1)  # (B, R, R)
+    overlap = shared_area / (area[:, :, None] + area[:, None] - shared_area).clamp(min=1e-12)
+
+    equal = (first == second).all(-1)
+    inside = (first[..., :2] >= second[..., :2]).all(-1) & (first[..., 2:] <= second[..., 2:]).all(-1) & ~equal
+    covers = inside.transpose(1, 2)
+
+    away = (second[..., :2] + second[..., 2:] - first[..., :2] - first[..., 2:]) / 2  # between the centres
+    near = away.square().sum(-1).sqrt() < _NEAR * math.sqrt(2)
+    angle = torch.rad2deg(torch.atan2(away[..., 1], away[..., 0])) % 360
+    turns = torch.ceil((angle - _ROUNDING) / _TURN)  # 0 is a whole turn: straight to the right
+    direction = torch.where(turns < 1, 8, turns) + 3
+
+    relation = torch.where(near, direction, 0)
+    relation = torch.where(overlap >= _OVERLAP, 3, relation)
+    relation = torch.where(covers, 2, torch.where(inside, 1, relation))
+    both = usable[:, :, None] & usable[:, None]
+    itself = torch.eye(boxes.shape[1], dtype=torch.bool, device=boxes.device)
+    return torch.where(both & ~itself, relation, 0).long()

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tellapart.captioners.recurrent import at_words, captions_of, init_gates_, lstm, mean_region, unroll
+from tellapart.captioners.layers import at_words, captions_of, init_gates_, lstm, masked_mean, unroll
 from tellapart.data.streams import ACTIONS, CLASSES, SOUND, WORDS, Inputs
 
 
@@ -91,7 +91,7 @@ class GlRg(nn.Module):
 
     def fuse(self, inputs: Inputs) -> Tensor:
         """F (B, parts * width)"""
-        vectors = {name: mean_region(*inputs[name]) for name in self.sizes}
+        vectors = {name: masked_mean(*inputs[name]) for name in self.sizes}
         if self.config.joint:
             vectors = {"joint": torch.cat(list(vectors.values()), 1)}
         parts = [self.dropout(self.project[name](vector).relu()) for name, vector in vectors.items()]
@@ -128,8 +128,8 @@ class GlRg(nn.Module):
             gates = self.input_gates(self.dropout(self.embed(tokens))) + fused  # (N, T, 4 * width)
         else:
             gates = torch.cat([fused, self.input_gates(self.dropout(self.embed(tokens[:, 1:])))], 1)
-        nothing = gates.new_zeros(len(tokens), self.config.width)
-        outputs = unroll(State(nothing, nothing, nothing[:, :1]), iter(gates.unbind(1)), self._advance)
+        zeros = gates.new_zeros(len(tokens), self.config.width)
+        outputs = unroll(State(zeros, zeros, zeros[:, :1]), iter(gates.unbind(1)), self._advance)
         return self.word(self.dropout(at_words(outputs, token_mask)))  # type: ignore[no-any-return]
 
     def _advance(self, gates: Tensor, state: State) -> tuple[Tensor, State]:

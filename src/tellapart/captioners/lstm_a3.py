@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from tellapart.captioners.recurrent import LSTMState, at_words, captions_of, init_gates_, lstm, mean_region, unroll
+from tellapart.captioners.layers import LSTMState, at_words, captions_of, init_gates_, lstm, masked_mean, unroll
 from tellapart.data.streams import ATTRIBUTES, REGIONS, Inputs, Stream, read_attributes
 
 
@@ -51,7 +51,7 @@ class LstmA3(nn.Module):
         """The state after both inputs: there is no other memory of the photo."""
         attributes = self.attributes(self._vector(inputs[ATTRIBUTES]))
         state = lstm(self.input_gates(attributes), attributes.new_zeros(attributes.shape))
-        photo = self.photo(mean_region(*inputs[REGIONS]))
+        photo = self.photo(masked_mean(*inputs[REGIONS]))
         return self._advance(self.input_gates(photo), state)[1]
 
     def start(self, memory: LSTMState) -> LSTMState:

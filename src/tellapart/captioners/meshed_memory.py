@@ -52,7 +52,7 @@ class Memory(NamedTuple):
     """What the words may look at, projected once per photo."""
 
     layers: tuple[tuple[KeysValues, ...], ...]  # of each decoder layer: one of each encoder layer, B rows, R positions
-    hidden: Tensor  # (B, R) True where there is no region
+    padding: Tensor  # (B, R) True where there is no region
 
 
 class EncoderLayer(nn.Module):
@@ -67,8 +67,8 @@ class EncoderLayer(nn.Module):
         self.think, self.think_norm = feed_forward(c.width, c.feed_forward), nn.LayerNorm(c.width)
         self.dropout = nn.Dropout(c.dropout)
 
-    def forward(self, x: Tensor, hidden: Tensor) -> Tensor:
-        """x (B, R, width), hidden (B, R)"""
+    def forward(self, x: Tensor, padding: Tensor) -> Tensor:
+        """x (B, R, width), padding (B, R)"""
         look, slots = self.look, len(self.slot_keys)
         regions = look.remember(look.key_value(x), len(x))
         known = KeysValues(look.split(self.slot_keys, 1), look.split(self.slot_values, 1))  # (1, heads, slots, ...)
@@ -76,7 +76,7 @@ class EncoderLayer(nn.Module):
             torch.cat([regions.keys, known.keys.expand(len(x), -1, -1, -1)], 2),
             torch.cat([regions.values, known.values.expand(len(x), -1, -1, -1)], 2),
         )
-        unseen = torch.cat([hidden, hidden.new_zeros(len(x), slots)], 1)
+        unseen = torch.cat([padding, padding.new_zeros(len(x), slots)], 1)
         seen = look.look(look.query(x), both, unseen[:, None, None])
         x = self.look_norm(x + self.dropout(look.out(seen)))
         return self.think_norm(x + self.dropout(self.think(x)))  # type: ignore[no-any-return]
@@ -99,16 +99,16 @@ class DecoderLayer(nn.Module):
         return tuple(self.look.remember(self.look.key_value(level), len(level)) for level in levels)
 
     def forward(
-        self, x: Tensor, layout: Layout, past: KeysValues | None, photo: tuple[KeysValues, ...], hidden: Tensor
+        self, x: Tensor, layout: Layout, past: KeysValues | None, photo: tuple[KeysValues, ...], padding: Tensor
     ) -> tuple[Tensor, KeysValues]:
-        """x (M, width): new words; past: the words before them (N rows); photo (B rows), hidden (B, R)"""
+        """x (M, width): new words; past: the words before them (N rows); photo (B rows), padding (B, R)"""
         recalled, words = self.recall.recall(x, layout, past)
         x = self.recall_norm(x + self.dropout(recalled))
 
         # The K captions of a photo stand in one row, as K*T questions to the same memory.
         questions, mixed = layout.spread(self.look.query(x)), torch.zeros_like(x)
         for level, gate in zip(photo, self.gates, strict=True):
-            seen = self.look.out(layout.gather(self.look.look(questions, level, hidden[:, None, None])))
+            seen = self.look.out(layout.gather(self.look.look(questions, level, padding[:, None, None])))
             if self.norm_each:
                 seen = self.look_norm(x + self.dropout(seen))
             mixed = mixed + gate(torch.cat([x, seen], 1)).sigmoid() * seen

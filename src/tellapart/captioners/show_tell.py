@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from tellapart.captioners.recurrent import LSTMState, at_words, captions_of, init_gates_, lstm, mean_region, unroll
+from tellapart.captioners.layers import LSTMState, at_words, captions_of, init_gates_, lstm, masked_mean, unroll
 from tellapart.data.streams import REGIONS, Inputs
 
 
@@ -42,18 +42,20 @@ class ShowTell(nn.Module):
         super().__init__()
         c = self.config = config
         self.photo, self.embed = nn.Linear(c.feature_size, c.width), nn.Embedding(c.vocab_size, c.width)
-        self.heard, self.before = nn.Linear(c.width, 4 * c.width), nn.Linear(c.width, 4 * c.width, bias=False)
+        self.word_gates = nn.Linear(c.width, 4 * c.width)
+        self.recurrent_gates = nn.Linear(c.width, 4 * c.width, bias=False)
         self.dropout, self.word = nn.Dropout(c.dropout), nn.Linear(c.width, c.vocab_size)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
         self.photo_gates = nn.Linear(c.width, 4 * c.width, bias=False) if c.every_step else None
-        init_gates_([gates for gates in (self.heard, self.before, self.photo_gates) if gates is not None], self.word)
+        gates = (self.word_gates, self.recurrent_gates, self.photo_gates)
+        init_gates_([layer for layer in gates if layer is not None], self.word)
 
     def encode(self, inputs: Inputs) -> Memory:
         features, mask = inputs[REGIONS]
-        photo = self.photo(mean_region(features, mask))
+        photo = self.photo(masked_mean(features, mask))
         nothing = photo.new_zeros(photo.shape)
         if self.photo_gates is None:
-            return Memory(lstm(self.heard(photo), nothing), ())
+            return Memory(lstm(self.word_gates(photo), nothing), ())
         return Memory(LSTMState(nothing, nothing), (self.photo_gates(photo),))
 
     def start(self, memory: Memory) -> LSTMState:
@@ -73,11 +75,11 @@ class ShowTell(nn.Module):
 
     def _gates(self, tokens: Tensor, memory: Memory) -> Tensor:
         """What words, and the photo beside each, give to the gates: tokens (N, T) -> (N, T, 4 * width)"""
-        gates: Tensor = self.heard(self.dropout(self.embed(tokens)))
+        gates: Tensor = self.word_gates(self.dropout(self.embed(tokens)))
         for photo in memory.gates:
             gates = gates + captions_of(photo, len(tokens))[:, None]
         return gates
 
     def _advance(self, gates: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
-        state = lstm(gates + self.before(state.output), state.cell)
+        state = lstm(gates + self.recurrent_gates(state.output), state.cell)
         return state.output, state

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tellapart.captioners.masked import masked_softmax
-from tellapart.captioners.shared_prefixes import SharedPrefixes
+from tellapart.captioners.layers import SharedPrefixes, masked_softmax
 from tellapart.data.streams import REGIONS, Inputs
 
 
@@ -44,7 +43,7 @@ class Memory(NamedTuple):
     """What the decoder may look at, projected once per photo for each of its layers."""
 
     layers: tuple[KeysValues, ...]  # B rows, R positions
-    hidden: Tensor  # (B, R) True where there is no region
+    padding: Tensor  # (B, R) True where there is no region
 
 
 State = tuple[KeysValues, ...]  # per layer, the words so far: N rows
@@ -100,14 +99,14 @@ class Attention(nn.Module):
         keys, values = keys_values.chunk(2, dim=-1)
         return KeysValues(self.split(keys, rows), self.split(values, rows))
 
-    def look(self, queries: Tensor, memory: KeysValues, hidden: Tensor | None) -> Tensor:
+    def look(self, queries: Tensor, memory: KeysValues, padding: Tensor | None) -> Tensor:
         """queries (rows * queries, width), from `query`, to (rows, queries, width), for `out`.
 
-        hidden: True where a query must not look; fits (rows, heads, queries, positions)
+        padding: True where a query must not look; fits (rows, heads, queries, positions)
         """
         # Written out: at these sizes two matrix products and a softmax are quicker on a CPU than the fused kernel.
         weight: Tensor = self.split(queries, len(memory.keys)) @ memory.keys.transpose(2, 3) * self.scale
-        weight = weight.softmax(-1) if hidden is None else masked_softmax(weight, hidden)
+        weight = weight.softmax(-1) if padding is None else masked_softmax(weight, padding)
         return (weight @ memory.values).transpose(1, 2).flatten(2)
 
     def recall(self, x: Tensor, layout: Layout, past_words: KeysValues | None) -> tuple[Tensor, KeysValues]:
@@ -144,10 +143,10 @@ class EncoderLayer(nn.Module):
         self.think_norm, self.think = nn.LayerNorm(config.width), feed_forward(config.width, config.feed_forward)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, x: Tensor, hidden: Tensor) -> Tensor:
-        """x (B, R, width), hidden (B, R)"""
+    def forward(self, x: Tensor, padding: Tensor) -> Tensor:
+        """x (B, R, width), padding (B, R)"""
         y, look = self.look_norm(x), self.look
-        seen = look.look(look.query(y), look.remember(look.key_value(y), len(x)), hidden[:, None, None])
+        seen = look.look(look.query(y), look.remember(look.key_value(y), len(x)), padding[:, None, None])
         x = x + self.dropout(look.out(seen))
         return x + self.dropout(self.think(self.think_norm(x)))  # type: ignore[no-any-return]
 
@@ -167,15 +166,15 @@ class DecoderLayer(nn.Module):
         return self.look.remember(self.look.key_value(regions), len(regions))
 
     def forward(
-        self, x: Tensor, layout: Layout, past_words: KeysValues | None, photo: KeysValues, hidden: Tensor
+        self, x: Tensor, layout: Layout, past_words: KeysValues | None, photo: KeysValues, padding: Tensor
     ) -> tuple[Tensor, KeysValues]:
-        """x (M, width): new words; past: the words before them (N rows); photo (B rows), hidden (B, R)"""
+        """x (M, width): new words; past: the words before them (N rows); photo (B rows), padding (B, R)"""
         past, words = self.recall.recall(self.recall_norm(x), layout, past_words)
         x = x + self.dropout(past)
 
         # The K captions of a photo stand in one row, as K*T questions to the same memory.
         questions = layout.spread(self.look.query(self.look_norm(x)))
-        seen = self.look.look(questions, photo, hidden[:, None, None])
+        seen = self.look.look(questions, photo, padding[:, None, None])
         x = x + self.dropout(self.look.out(layout.gather(seen)))
         return x + self.dropout(self.think(self.think_norm(x))), words
 
@@ -220,7 +219,7 @@ class AttentionDecoder(nn.Module):
         """Words (M, width) through decoder layers, each with its own part of state and memory."""
         caption = []
         for i, (layer, photo) in enumerate(zip(layers, memory.layers, strict=True)):
-            x, words = layer(x, layout, None if state is None else state[i], photo, memory.hidden)
+            x, words = layer(x, layout, None if state is None else state[i], photo, memory.padding)
             caption.append(words)
         return x, tuple(caption)
 
@@ -246,12 +245,12 @@ class Transformer(AttentionDecoder):
 
     def encode(self, inputs: Inputs) -> Memory:
         features, mask = inputs[REGIONS]
-        hidden = ~mask
+        padding = ~mask
         x = self.project(features)
         for layer in self.encoder:
-            x = layer(x, hidden)
+            x = layer(x, padding)
         x = self.encoder_norm(x)
-        return Memory(tuple(layer.remember(x) for layer in self.decoder), hidden)  # type: ignore[operator]
+        return Memory(tuple(layer.remember(x) for layer in self.decoder), padding)  # type: ignore[operator]
 
     def start(self, memory: Memory) -> State:
         return tuple(KeysValues(photo.keys[:, :, :0], photo.values[:, :, :0]) for photo in memory.layers)

@@ -11,13 +11,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tellapart.captioners.recurrent import (
+from tellapart.captioners.layers import (
     AdditiveAttention,
     at_words,
     captions_of,
     init_gates_,
     lstm,
-    mean_region,
+    masked_mean,
     unroll,
 )
 from tellapart.data.streams import REGIONS, Inputs
@@ -41,17 +41,17 @@ class Memory(NamedTuple):
 
     regions: Tensor  # (B, R, C): word_width, or as many as there were
     keys: Tensor  # (B, R, attention_width)
-    mean: Tensor  # (B, 4 * width): what the mean region adds to the gates of the LSTM that attends
-    hidden: Tensor  # (B, R) True where there is no region
+    gates: Tensor  # (B, 4 * width): what the mean region adds to the gates of the attention LSTM
+    padding: Tensor  # (B, R) True where there is no region
 
 
 class State(NamedTuple):
-    """Of the LSTM that attends and of the one that predicts words."""
+    """Of the attention LSTM and of the language LSTM."""
 
-    look: Tensor  # (N, width)
-    look_cell: Tensor  # (N, width)
-    speak: Tensor  # (N, width)
-    speak_cell: Tensor  # (N, width)
+    attention: Tensor  # (N, width)
+    attention_cell: Tensor  # (N, width)
+    language: Tensor  # (N, width)
+    language_cell: Tensor  # (N, width)
 
 
 class UpDown(nn.Module):
@@ -59,28 +59,29 @@ class UpDown(nn.Module):
         """projects  regions to the width of words first; else they are attended to as they come"""
         super().__init__()
         c = self.config = config
-        seen_width, self.project = c.feature_size, nn.Sequential()
+        region_width, self.project = c.feature_size, nn.Sequential()
         if projects:
-            seen_width = c.word_width
+            region_width = c.word_width
             self.project = nn.Sequential(nn.Linear(c.feature_size, c.word_width), nn.ReLU(), nn.Dropout(c.dropout))
         self.embed, self.dropout = nn.Embedding(c.vocab_size, c.word_width), nn.Dropout(c.dropout)
-        # The LSTM that attends takes the word, the mean region, and the last outputs of both LSTMs.
-        self.heard, self.mean = nn.Linear(c.word_width, 4 * c.width), nn.Linear(seen_width, 4 * c.width, bias=False)
-        self.before = nn.Linear(2 * c.width, 4 * c.width, bias=False)
-        self.attend = AdditiveAttention(c.width, seen_width, c.attention_width)
-        # The LSTM that predicts takes the attended regions, the other LSTM, and its own last output.
-        self.seen = nn.Linear(seen_width + 2 * c.width, 4 * c.width)
+        # The attention LSTM takes the word, the mean region, and the last outputs of both LSTMs.
+        self.word_gates = nn.Linear(c.word_width, 4 * c.width)
+        self.mean_gates = nn.Linear(region_width, 4 * c.width, bias=False)
+        self.recurrent_gates = nn.Linear(2 * c.width, 4 * c.width, bias=False)
+        self.attend = AdditiveAttention(c.width, region_width, c.attention_width)
+        # The language LSTM takes the attended regions, the attention LSTM, and its own last output.
+        self.language_gates = nn.Linear(region_width + 2 * c.width, 4 * c.width)
         self.word = nn.Linear(c.width, c.vocab_size)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
-        init_gates_([self.heard, self.mean, self.before, self.seen], self.word)
+        init_gates_([self.word_gates, self.mean_gates, self.recurrent_gates, self.language_gates], self.word)
         if not projects:  # many large numbers: with weights as large as those of words they alone would set the gates
-            for weight in (self.mean.weight, self.seen.weight[:, :seen_width]):
-                nn.init.uniform_(weight, -(seen_width**-0.5), seen_width**-0.5)
+            for weight in (self.mean_gates.weight, self.language_gates.weight[:, :region_width]):
+                nn.init.uniform_(weight, -(region_width**-0.5), region_width**-0.5)
 
     def encode(self, inputs: Inputs) -> Memory:
         features, mask = inputs[REGIONS]
         regions = self.project(features)
-        return Memory(regions, self.attend.key(regions), self.mean(mean_region(regions, mask)), ~mask)
+        return Memory(regions, self.attend.key(regions), self.mean_gates(masked_mean(regions, mask)), ~mask)
 
     def start(self, memory: Memory) -> State:
         nothing = memory.regions.new_zeros(len(memory.regions), self.config.width)
@@ -88,21 +89,22 @@ class UpDown(nn.Module):
 
     def step(self, token: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
         """One word: token (N,) in, logits (N, V) and the next state out."""
-        gates = self.heard(self.dropout(self.embed(token))) + captions_of(memory.mean, len(token))
+        gates = self.word_gates(self.dropout(self.embed(token))) + captions_of(memory.gates, len(token))
         output, state = self._advance(gates, state, memory)
         return self.word(self.dropout(output)), state
 
     def forward(self, tokens: Tensor, memory: Memory, token_mask: Tensor | None = None) -> Tensor:
         """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words of `token_mask`."""
-        gates = self.heard(self.dropout(self.embed(tokens))) + captions_of(memory.mean, len(tokens))[:, None]
+        gates = self.word_gates(self.dropout(self.embed(tokens))) + captions_of(memory.gates, len(tokens))[:, None]
         state = State(*(captions_of(part, len(tokens)) for part in self.start(memory)))
         outputs = unroll(state, iter(gates.unbind(1)), lambda gates, state: self._advance(gates, state, memory))
         return self.word(self.dropout(at_words(outputs, token_mask)))  # type: ignore[no-any-return]
 
     def _advance(self, gates: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
-        """gates (N, 4 * width): what word and photo add to the gates of the LSTM that attends"""
-        before = self.before(torch.cat([state.speak, state.look], 1))
-        look, look_cell = lstm(gates + before, state.look_cell)
-        seen = self.attend(look, memory.regions, memory.keys, memory.hidden)
-        speak, speak_cell = lstm(self.seen(torch.cat([seen, look, state.speak], 1)), state.speak_cell)
-        return speak, State(look, look_cell, speak, speak_cell)
+        """gates (N, 4 * width): what word and photo add to the gates of the attention LSTM"""
+        gates = gates + self.recurrent_gates(torch.cat([state.language, state.attention], 1))
+        attention, attention_cell = lstm(gates, state.attention_cell)
+        attended = self.attend(attention, memory.regions, memory.keys, memory.padding)
+        gates = self.language_gates(torch.cat([attended, attention, state.language], 1))
+        language, language_cell = lstm(gates, state.language_cell)
+        return language, State(attention, attention_cell, language, language_cell)

@@ -20,8 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tellapart.captioners.masked import masked_mean, masked_softmax
-from tellapart.captioners.recurrent import at_words, captions_of, init_gates_, lstm, mean_region, unroll
+from tellapart.captioners.layers import at_words, captions_of, init_gates_, lstm, masked_mean, masked_softmax, unroll
 from tellapart.data.streams import REGIONS, Inputs
 
 
@@ -49,7 +48,7 @@ TINY = {
 }
 
 
-class Remembered(NamedTuple):
+class Projected(NamedTuple):
     """Regions, ready for the questions of one block."""
 
     keys: Tensor  # (B, heads, R, width / heads)
@@ -59,15 +58,15 @@ class Remembered(NamedTuple):
 class Memory(NamedTuple):
     """What the words may look at, computed once per photo."""
 
-    layers: tuple[Remembered, ...]  # of each of the decoder's blocks
+    layers: tuple[Projected, ...]  # of each of the decoder's blocks
     gates: Tensor  # (B, 4 * width): what the photo as a whole gives to the gates of the LSTM
-    hidden: Tensor  # (B, R) True where there is no region
+    padding: Tensor  # (B, R) True where there is no region
 
 
 class State(NamedTuple):
     output: Tensor  # (N, width), of the LSTM
     cell: Tensor  # (N, width)
-    context: Tensor  # (N, width): the output and what it saw
+    context: Tensor  # (N, width): the output and what it attended to
 
 
 class HeadNorm(nn.Module):
@@ -99,18 +98,18 @@ class XLinearAttention(nn.Module):
         self.score = nn.Linear(attention_width, 1, bias=False)  # a bias would add the same to every region
         self.channel = nn.Linear(attention_width, size)
 
-    def remember(self, regions: Tensor) -> Remembered:
+    def project_regions(self, regions: Tensor) -> Projected:
         """regions (B, R, width)"""
-        return Remembered(self._split(self.key(regions)), self._split(self.value(regions)))
+        return Projected(self._split(self.key(regions)), self._split(self.value(regions)))
 
     def _split(self, regions: Tensor) -> Tensor:
         return regions.view(*regions.shape[:2], self.heads, regions.shape[2] // self.heads).transpose(1, 2)
 
-    def forward(self, question: Tensor, regions: Remembered, hidden: Tensor) -> Tensor:
+    def forward(self, question: Tensor, regions: Projected, padding: Tensor) -> Tensor:
         """What each question sees: the K questions of a photo stand together.
 
         question  (N, width), N = B*K
-        hidden    (B, R) True where there is no region
+        padding    (B, R) True where there is no region
         returns   (N, width)
         """
         photos, heads, _, size = regions.keys.shape
@@ -118,11 +117,11 @@ class XLinearAttention(nn.Module):
             embed(question).view(photos, -1, heads, 1, size) for embed in (self.key_query, self.value_query)
         )
         joint = self.narrow(asked * regions.keys[:, None])  # (B, K, heads, R, attention_width)
-        hidden = hidden[:, None, None]
-        spatial = masked_softmax(self.score(joint).squeeze(4), hidden)  # (B, K, heads, R)
-        channel = self.channel(masked_mean(joint, ~hidden)).sigmoid()  # (B, K, heads, size)
-        seen: Tensor = (spatial[:, :, :, None] @ regions.values[:, None] * taken).squeeze(3) * channel
-        return seen.reshape(len(question), -1)
+        padding = padding[:, None, None]
+        spatial = masked_softmax(self.score(joint).squeeze(4), padding)  # (B, K, heads, R)
+        channel = self.channel(masked_mean(joint, ~padding)).sigmoid()  # (B, K, heads, size)
+        attended: Tensor = (spatial[:, :, :, None] @ regions.values[:, None] * taken).squeeze(3) * channel
+        return attended.reshape(len(question), -1)
 
 
 class EncoderLayer(nn.Module):
@@ -131,15 +130,15 @@ class EncoderLayer(nn.Module):
     def __init__(self, config: XLanConfig):
         super().__init__()
         c = config
-        self.look = XLinearAttention(c.width, c.heads, c.attention_width, c.attention_dropout)
+        self.attention = XLinearAttention(c.width, c.heads, c.attention_width, c.attention_dropout)
         self.dropout, self.norm = nn.Dropout(c.dropout), nn.LayerNorm(c.width)
-        self.give = nn.Sequential(nn.Linear(2 * c.width, c.width), nn.ReLU(), nn.Dropout(c.region_dropout))
+        self.update = nn.Sequential(nn.Linear(2 * c.width, c.width), nn.ReLU(), nn.Dropout(c.region_dropout))
 
-    def forward(self, photo: Tensor, regions: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """photo (B, width), regions (B, R, width), hidden (B, R)"""
-        photo = self.dropout(self.look(photo, self.look.remember(regions), hidden))
-        given = self.give(torch.cat([photo[:, None].expand_as(regions), regions], 2))
-        return photo, self.norm(regions + given)
+    def forward(self, photo: Tensor, regions: Tensor, padding: Tensor) -> tuple[Tensor, Tensor]:
+        """photo (B, width), regions (B, R, width), padding (B, R)"""
+        photo = self.dropout(self.attention(photo, self.attention.project_regions(regions), padding))
+        update = self.update(torch.cat([photo[:, None].expand_as(regions), regions], 2))
+        return photo, self.norm(regions + update)
 
 
 class XLan(nn.Module):
@@ -157,10 +156,10 @@ class XLan(nn.Module):
         # The gates of the LSTM take the word, the photo plus the context of the word before, and its own output.
         self.word_gates = nn.Linear(c.width, 4 * c.width)
         self.context_gates, self.recurrent_gates = (nn.Linear(c.width, 4 * c.width, bias=False) for _ in range(2))
-        self.looks = nn.ModuleList(
+        self.attentions = nn.ModuleList(
             XLinearAttention(c.width, c.heads, c.attention_width, c.attention_dropout) for _ in range(c.decoder_layers)
         )
-        self.seen, self.seen_norm = nn.Linear((c.decoder_layers + 1) * c.width, c.width), nn.LayerNorm(c.width)
+        self.attended, self.attended_norm = nn.Linear((c.decoder_layers + 1) * c.width, c.width), nn.LayerNorm(c.width)
         self.context = nn.Linear(2 * c.width, 2 * c.width)
         self.word = nn.Linear(c.width, c.vocab_size)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
@@ -169,13 +168,14 @@ class XLan(nn.Module):
     def encode(self, inputs: Inputs) -> Memory:
         features, mask = inputs[REGIONS]
         regions = self.project(features)
-        photo = mean_region(regions, mask)
+        photo = masked_mean(regions, mask)
         photos = [photo]
         for layer in self.encoder:
             photo, regions = layer(photo, regions, ~mask)
             photos.append(photo)
         photo = self.photo_norm(self.photo(torch.cat(photos, 1)))
-        return Memory(tuple(look.remember(regions) for look in self.looks), self.context_gates(photo), ~mask)  # type: ignore[operator]
+        layers = tuple(attention.project_regions(regions) for attention in self.attentions)  # type: ignore[operator]
+        return Memory(layers, self.context_gates(photo), ~mask)
 
     def start(self, memory: Memory) -> State:
         nothing = memory.gates.new_zeros(len(memory.gates), self.config.width)
@@ -198,10 +198,10 @@ class XLan(nn.Module):
         """gates (N, 4 * width): what word and photo give to the gates of the LSTM"""
         gates = gates + self.context_gates(self.dropout(state.context)) + self.recurrent_gates(state.output)
         output, cell = lstm(gates, state.cell)
-        question, seen = output, [output]
-        for look, regions in zip(self.looks, memory.layers, strict=True):
-            question = self.dropout(look(question, regions, memory.hidden))
-            seen.append(question)
-        attended = self.seen_norm(self.seen(torch.cat(seen, 1)))
+        question, answers = output, [output]
+        for attention, regions in zip(self.attentions, memory.layers, strict=True):
+            question = self.dropout(attention(question, regions, memory.padding))
+            answers.append(question)
+        attended = self.attended_norm(self.attended(torch.cat(answers, 1)))
         context = nn.functional.glu(self.context(torch.cat([attended, output], 1)), 1)
         return context, State(output, cell, context)

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tellapart.captioners import Captioner, select
-from tellapart.captioners.shared_prefixes import shared_prefixes
+from tellapart.captioners.layers import shared_prefixes
 from tellapart.data.streams import Inputs
 from tellapart.parallel import batched
 

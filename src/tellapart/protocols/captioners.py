@@ -14,8 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tellapart import models
-from tellapart.captioners import CAPTIONERS, select
-from tellapart.captioners.stepping import by_steps
+from tellapart.captioners import CAPTIONERS, by_steps, select
 from tellapart.data.streams import REGIONS, Inputs, Stream, region_inputs
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.decoding import Rules, beam_search, greedy, sample, score

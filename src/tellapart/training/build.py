@@ -17,8 +17,7 @@ import numpy as np
 import torch
 
 from tellapart import models, recipe_files
-from tellapart.captioners import CAPTIONERS
-from tellapart.captioners.stepping import require_agreement
+from tellapart.captioners import CAPTIONERS, require_agreement
 from tellapart.data import tokenizers
 from tellapart.data.batches import Batch, BatchStream, CaptionedPhotos, Data
 from tellapart.data.pairs import PairBatch, Pairs
