@@ -96,5 +96,5 @@ class Attention(nn.Module):
     def _predict(self, word: Tensor, output: Tensor) -> Tensor:
         """Logits from the last word, the LSTM and the context together (Xu et al., Eq. 7)."""
         output, context = output.tensor_split([self.config.width], dim=-1)
-        projected = self.output_projection(self.dropout(output)) + self.context_projection(context)
-        return self.word(self.dropout(word + projected))  # type: ignore[no-any-return]
+        joint = word + self.output_projection(self.dropout(output)) + self.context_projection(context)
+        return self.word(self.dropout(joint))  # type: ignore[no-any-return]
