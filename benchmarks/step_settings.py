@@ -30,10 +30,9 @@ from tellapart.objectives.cross_entropy import cross_entropy_step
 from tellapart.objectives.policy_gradient import PolicyGradient
 from tellapart.recipe import LocalConfig, PolicyConfig
 from tellapart.rewards import SampledCaptions, Term
-from tellapart.rewards.agreement import Consensus
+from tellapart.rewards.agreement import Agreement, Consensus
 from tellapart.rewards.combine import Combined
 from tellapart.rewards.local import LocalDiscriminative
-from tellapart.rewards.registry import Sentence
 from tellapart.rewards.retrieval import FrozenRetriever, GlobalDiscriminative, GroupGap
 from tellapart.rewards.words import WordView
 
@@ -75,7 +74,7 @@ class Setting:
     def terms(self) -> dict[str, Term]:
         look_alikes = torch.randint(len(self.references), (len(self.references), 5))
         return {
-            "cider_d": Sentence(self.consensus),
+            "cider_d": Agreement(self.consensus),
             "ld": LocalDiscriminative(self.consensus, LocalConfig()),
             "gd": GlobalDiscriminative(self.retriever, look_alikes[:, 0]),
             "geg_avg": GroupGap(self.retriever, look_alikes),

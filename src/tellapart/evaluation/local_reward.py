@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -28,7 +28,7 @@ from tellapart.html import escaped
 from tellapart.recipe import LocalConfig, RewardsConfig
 from tellapart.rewards import SampledCaptions
 from tellapart.rewards.agreement import Consensus
-from tellapart.rewards.local import LocalDiscriminative, ngram_weights, thresholds
+from tellapart.rewards.local import LocalDiscriminative, ngram_weights, with_thresholds
 
 if TYPE_CHECKING:
     from tellapart.evaluation.compare import Run
@@ -122,16 +122,7 @@ class LocalReward:
     @cached_property
     def config(self) -> LocalConfig:
         """With the thresholds that the references say, where the recipe asks for it."""
-        local = self._local
-        if not (local.ngram_quantile or local.word_quantile):
-            return local
-        quantiles = {"ngram_quantile": local.ngram_quantile, "word_quantile": local.word_quantile}
-        ngrams, words = thresholds(self._consensus, **quantiles, tf=local.tf)
-        return replace(
-            local,
-            threshold=ngrams if local.ngram_quantile else local.threshold,
-            word_threshold=words if local.word_quantile else local.word_threshold,
-        )
+        return with_thresholds(self._local, self._consensus)
 
     @property
     def sources(self) -> str:

@@ -12,6 +12,7 @@ one number, and a cosine does not change with the length of its vectors.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -26,8 +27,8 @@ from capscore.ngrams import Frequencies, References, others
 from capscore.rouge import rouge_l
 from capscore.sentences import Grouped, Sentences
 from capscore.tokenize.tokenizer import tokenize
+from tellapart.metrics.retrieval import gap_to_mean
 from tellapart.rewards import Reward, SampledCaptions
-from tellapart.rewards.retrieval import Kind, gap
 
 
 class Consensus:
@@ -138,24 +139,31 @@ MEASURES: dict[str, Score] = {
 }
 
 
-class ReferenceGap:
-    """The gap in CIDEr-D, or in another measure of `consensus`.  It cannot pay for invented detail.
+@dataclass(frozen=True)
+class Agreement:
+    """A measure of word ids against the references, as a reward."""
 
-    consensus    compares captions with the references of a photo
+    measure: Consensus
+
+    def __call__(self, sampled: SampledCaptions) -> Reward:
+        return Reward(self.measure(sampled.ids, sampled.photos, sampled.reference))
+
+
+@dataclass(frozen=True)
+class ReferenceGap:
+    """CIDEr-D to the photo's references minus its mean to those of each look-alike.  It cannot pay for invented detail.
+
     look_alikes  (P, k) positions of each photo's look-alikes in the data; -1 where there are fewer than k
-    kind         "average": minus the mean over the look-alikes; "hardest": minus the highest of them
 
     A caption that is itself one of its photo's references is compared with the others of them.
     """
 
-    def __init__(self, consensus: Consensus, look_alikes: Tensor, kind: Kind = "average"):
-        if kind not in ("average", "hardest"):
-            raise ValueError(f"kind must be average or hardest, not {kind!r}")
-        self._consensus, self._look_alikes, self._kind = consensus, look_alikes.cpu(), kind
+    consensus: Consensus
+    look_alikes: Tensor
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
         tokens, photos = sampled.ids.cpu(), sampled.photos.cpu()
-        compared = torch.cat([photos[:, None], self._look_alikes[photos]], 1)  # (N, 1 + k)
+        compared = torch.cat([photos[:, None], self.look_alikes.cpu()[photos]], 1)  # (N, 1 + k)
         exists = compared >= 0
         left_out = None
         if sampled.reference is not None:
@@ -164,5 +172,5 @@ class ReferenceGap:
             left_out = left_out[exists]
         scores = torch.zeros(compared.shape)
         rows = exists.nonzero()[:, 0]
-        scores[exists] = self._consensus(tokens[rows], compared[exists], left_out)
-        return Reward(gap(scores[:, 0], scores[:, 1:], exists[:, 1:], self._kind).to(sampled.words.device))
+        scores[exists] = self.consensus(tokens[rows], compared[exists], left_out)
+        return Reward(gap_to_mean(scores[:, 0], scores[:, 1:], exists[:, 1:]).to(sampled.words.device))

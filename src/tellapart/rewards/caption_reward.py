@@ -37,12 +37,11 @@ from tellapart.retrievers import DEFAULT
 from tellapart.retrievers.readers import MAX_WORDS, WordReader
 from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards import SampledCaptions, of_term
-from tellapart.rewards.agreement import Consensus
 from tellapart.rewards.combine import Remembers
 from tellapart.rewards.context import RewardContext
 from tellapart.rewards.pool import Pool
 from tellapart.rewards.registry import REWARDS, make, needs_of
-from tellapart.rewards.retrieval import EmbedCaptions, FrozenRetriever, accuracy, log_probability
+from tellapart.rewards.retrieval import FrozenRetriever, accuracy, embedding, log_probability
 from tellapart.rewards.words import RewardVocabulary, WordView
 
 # What a pool leaves open.  The rest of a recipe's rewards, such as the retriever, is in the pool.
@@ -165,6 +164,7 @@ class PoolContext(RewardContext):
         sources = [(Stores(), pool.examples)]
         data, view = CaptionedPhotos(sources, words, 0), WordView(words, words)
         super().__init__(config, sources, data, view, features=pool.folder, device=numerics.choose_device(device))
+        self.frequencies = pool.frequencies
 
     def require(self, term: str) -> None:
         """Refuses a reward that needs what is not in the pool."""
@@ -185,25 +185,15 @@ class PoolContext(RewardContext):
                 f"{self.config.group_size}; make the pool again with --k {self.config.group_size}."
             )
 
-    def consensus(self, measure: str) -> Consensus:
-        if measure not in self._measures:
-            end, known = self.vocabulary.eos, self._pool.frequencies
-            self._measures[measure] = Consensus(self.references, end=end, measure=measure, frequencies=known)
-        return self._measures[measure]
-
     @cached_property
     def retriever(self) -> Retriever:
         return self._pool.load_retriever(self._device)
 
     @cached_property
     def image_retriever(self) -> FrozenRetriever:
-        embed = EmbedCaptions(self.retriever, self.vocabulary)
+        embed = embedding(self.retriever, self.vocabulary)
         one_set = torch.zeros(len(self._pool), dtype=torch.long)
         return FrozenRetriever(self.retriever.name, self._pool.images, one_set, self.retriever.scale, embed)
-
-    @cached_property
-    def image_retrievers(self) -> list[FrozenRetriever]:
-        return [self.image_retriever]
 
     def views(self, count: int) -> Tensor:
         raise UserError("hard_positives needs other views of the photos, which a pool does not have.")

@@ -18,6 +18,7 @@ from torch import Tensor
 from capscore import files
 from capscore.errors import UserError
 from capscore.kneser_ney import KneserNey
+from capscore.ngrams import Frequencies
 from capscore.object_words import CLASSES
 from capscore.objects import WEAK
 from capscore.progress import notice
@@ -28,6 +29,7 @@ from tellapart.data.stored import Stores
 from tellapart.detectors.detections import detect
 from tellapart.detectors.loading import load as load_detector
 from tellapart.distributed import SINGLE, ProcessGroup
+from tellapart.encoders import PhotoEncoder
 from tellapart.encoders.in_view import InView
 from tellapart.features.extracted import FeatureStore
 from tellapart.features.pooled import pooled_features, pooled_identity
@@ -43,6 +45,7 @@ from tellapart.rewards.retrieval import FrozenRetriever
 from tellapart.rewards.words import WordView, content_words
 
 Source = tuple[Stores, Sequence[Example]]
+Neighbours = tuple[NDArray[np.int64], NDArray[np.float32]]  # (P, k) indices, -1 after the last, and scores
 
 FOUND_BY = ("image", "caption")  # how look-alikes are found by the retriever; else there is a file of them
 _DEEPER = 4  # times as many where near-duplicates are dropped
@@ -101,6 +104,8 @@ class RewardContext:
         self._load = load or partial(load_retriever, device=str(device))
         self.content = content_words(self.vocabulary)
         self.source = np.repeat(np.arange(len(sources)), [len(examples) for _, examples in sources])  # (P,)
+        self.frequencies: Frequencies | None = None  # of n-grams; none: those of the references
+        self._measures: dict[str, Consensus] = {}
 
     def texts(self, sampled: SampledCaptions) -> Sequence[str]:
         """(N,) captions as people read them"""
@@ -129,13 +134,14 @@ class RewardContext:
 
     def consensus(self, measure: str) -> Consensus:
         if measure not in self._measures:
-            end, count_end = self.vocabulary.eos, self.config.count_end
-            self._measures[measure] = Consensus(self.references, end=end, measure=measure, count_end=count_end)
+            self._measures[measure] = Consensus(
+                self.references,
+                end=self.vocabulary.eos,
+                measure=measure,
+                count_end=self.config.count_end,
+                frequencies=self.frequencies,
+            )
         return self._measures[measure]
-
-    @cached_property
-    def _measures(self) -> dict[str, Consensus]:
-        return {}
 
     @cached_property
     def retriever(self) -> Retriever:
@@ -148,7 +154,8 @@ class RewardContext:
     @cached_property
     def image_retrievers(self) -> list[FrozenRetriever]:
         """The retriever, and those that take turns with it."""
-        return [self.image_retriever, *map(self._frozen, image_retrievers_of(self.config, self._load)[1:])]
+        others = image_retrievers_of(self.config, self._load)[1:] if self.config.other_retrievers else []
+        return [self.image_retriever, *map(self._frozen, others)]
 
     def _frozen(self, retriever: Retriever) -> FrozenRetriever:
         pooled = pooled_of(retriever, self._sources)
@@ -156,22 +163,15 @@ class RewardContext:
 
     def views(self, count: int) -> Tensor:
         """(V, P, E) other views of the photos, as the retriever sees them"""
-        retriever = self.retriever
-        if retriever.encoder is None:
-            raise UserError(f"{retriever.name} has no encoder; it cannot be shown other views of photos.")
-        files = [str(example.file) for example in self.data.examples]
-        found = []
+        files, views = [str(example.file) for example in self.data.examples], []
         for number in range(1, count + 1):
-            encoder = InView(retriever.encoder, number)
-            seen = self.world.sequentially(partial(pooled_features, encoder, files))
-            if seen.failed:
-                file, reason = next(iter(seen.failed.items()))
-                raise UserError(f"{file}: {reason}; {retriever.name} has to see every photo.")
-            found.append(retriever.embed_images(torch.from_numpy(seen.vectors)).float().clone())
-        return torch.stack(found)
+            encoder = InView(self.retriever.encoder, number)  # type: ignore[arg-type]  # who sees photos has an encoder
+            pooled = self.world.sequentially(partial(_pooled_by, encoder, files, self.retriever.name))
+            views.append(self.retriever.embed_images(pooled).float().clone())
+        return torch.stack(views)
 
     @cached_property
-    def reader(self) -> FrozenRetriever:
+    def text_retriever(self) -> FrozenRetriever:
         retriever = text_retriever_of(self.config, self._load)
         references = [example.captions for example in self.data.examples]
         return FrozenRetriever.of_references(retriever, self.vocabulary, references, torch.from_numpy(self.source))
@@ -181,13 +181,13 @@ class RewardContext:
         """The classes of COCO that a detector sees in each photo, however weakly; none where it failed."""
         detector = load_detector(self._detector, CLASSES)
         files = [str(example.file) for example in self.data.examples]
-        found = self.world.sequentially(partial(detect, detector, list(dict.fromkeys(files))))
+        detections = self.world.sequentially(partial(detect, detector, list(dict.fromkeys(files))))
         unusable = Unusable(notice)
-        for file, reason in found.failed.items():
+        for file, reason in detections.failed.items():
             unusable.add(file, reason)
         unusable.rest()
-        seen = dict(zip(found.files, found.seen(WEAK, detector.numbers_of(CLASSES)), strict=True))
-        return [seen.get(file) for file in files]
+        classes = dict(zip(detections.files, detections.seen(WEAK, detector.numbers_of(CLASSES)), strict=True))
+        return [classes.get(file) for file in files]
 
     @cached_property
     def language_model(self) -> KneserNey:
@@ -206,59 +206,51 @@ class RewardContext:
         return torch.from_numpy(np.where(indices[:, 0] >= 0, scores[:, 0], -np.inf).astype(np.float32))
 
     @cached_property
-    def _groups(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        wanted = self.config.group_size * (_FARTHER if self.config.curriculum else 1)
-        how = self.config.look_alikes
-        if how not in FOUND_BY:
-            return self._from_file(Path(how), wanted)
-        limit = self.config.near_duplicates
-        deep = wanted if limit == 1 else _DEEPER * wanted  # more are searched where some are dropped
-        rule = Rule(how, k=deep, retriever=self.retriever.name, retriever_sha256=self.retriever.sha256)  # type: ignore[arg-type]
-        vectors = self.image_retriever.images.float().cpu().numpy()
-        indices, scores = self._mined(rule, vectors, partial(self._by_retriever, vectors))
+    def _groups(self) -> Neighbours:
+        config = self.config
+        wanted = config.group_size * (_FARTHER if config.curriculum else 1)
+        if config.look_alikes not in FOUND_BY:
+            return self._from_file(Path(config.look_alikes), wanted)
+        limit = config.near_duplicates
+        k = wanted if limit == 1 else _DEEPER * wanted  # more are searched where some are dropped
+        rule = Rule(config.look_alikes, k=k, retriever=self.retriever.name, retriever_sha256=self.retriever.sha256)  # type: ignore[arg-type]
+        # within a data set: another one's are told apart by their look
+        indices, scores = self._mined(rule, self.image_retriever.images.float().cpu().numpy(), within_sets=True)
         return _without(indices, scores, scores > limit, wanted) if limit < 1 else (indices, scores)
 
     @cached_property
     def nearest(self) -> Tensor:
         """(P,) the photo most like each, by the Euclidean distance of pooled features (GLD); -1 where there is none"""
-        parts = [stores.pooled(examples) for stores, examples in self._sources]
-        vectors = torch.cat(parts).float().numpy()
-        indices, _ = self._mined(
-            Rule(metric="euclidean", k=1), vectors, lambda rule: mine(self._photos(), vectors, rule)
-        )
+        vectors = torch.cat([stores.pooled(examples) for stores, examples in self._sources]).float().numpy()
+        indices, _ = self._mined(Rule(metric="euclidean", k=1), vectors, within_sets=False)
         return torch.from_numpy(indices[:, 0].copy())
 
-    def _by_retriever(self, vectors: NDArray[np.float32], rule: Rule) -> Groups:
-        captions = None
-        if rule.by == "caption":
-            texts = [text for example in self.data.examples for text in example.captions]
-            of = np.repeat(np.arange(len(self.data)), [len(example.captions) for example in self.data.examples])
-            captions = Captions(self.retriever.embed_captions(texts).float().cpu().numpy(), of)
-        photos = self._photos(self.source.tolist())  # within a data set: another one's are told apart by their look
-        return mine(photos, vectors, rule, captions)
+    def _mined(self, rule: Rule, vectors: NDArray[np.float32], *, within_sets: bool) -> Neighbours:
+        """Look-alikes by vectors of the photos, found once and kept beside the features; copies count as well.
 
-    def _photos(self, within: Sequence[object] | None = None) -> list[Photo]:
-        """The photos to compare, each with those that are `within` the same; copies count as any other photo."""
-        return [
-            Photo(str(example.file), str(position), example.id, "" if within is None else str(within[position]))
-            for position, example in enumerate(self.data.examples)
-        ]
-
-    def _mined(
-        self, rule: Rule, vectors: NDArray[np.float32], find: Callable[[Rule], Groups]
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Found once and kept beside the features; `vectors` of the photos change where a file is another photo now."""
-        photos = [
-            [str(example.id), int(of), *example.captions]
-            for example, of in zip(self.data.examples, self.source, strict=True)
-        ]
+        The vectors are part of the file's name: they change where a file is another photo now.
+        """
+        examples = self.data.examples
+        photos = [[str(one.id), int(of), *one.captions] for one, of in zip(examples, self.source, strict=True)]
         digest = self.world.on_main(lambda: hashlib.sha256(np.ascontiguousarray(vectors)).hexdigest())  # type: ignore[arg-type]
-        asked = json.dumps([asdict(rule), photos, digest])
-        file = self._features / f"look_alikes-{hashlib.sha256(asked.encode()).hexdigest()[:16]}.npz"
+        key = hashlib.sha256(json.dumps([asdict(rule), photos, digest]).encode()).hexdigest()[:16]
+        file = self._features / f"look_alikes-{key}.npz"
 
-        def make() -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        def find() -> Groups:
+            captions = None
+            if rule.by == "caption":
+                texts = [text for example in examples for text in example.captions]
+                of = np.repeat(np.arange(len(examples)), [len(example.captions) for example in examples])
+                captions = Captions(self.retriever.embed_captions(texts).float().cpu().numpy(), of)
+            sets = map(str, self.source.tolist()) if within_sets else [""] * len(examples)
+            among = [
+                Photo(str(one.file), str(i), one.id, of) for i, (one, of) in enumerate(zip(examples, sets, strict=True))
+            ]
+            return mine(among, vectors, rule, captions)
+
+        def make() -> Neighbours:
             if not file.exists():
-                groups, buffer = find(rule), io.BytesIO()
+                groups, buffer = find(), io.BytesIO()
                 recall = 1.0 if groups.recall is None else groups.recall
                 np.savez(buffer, indices=groups.indices, scores=groups.scores, recall=recall)
                 files.replace(file, buffer.getvalue())
@@ -269,28 +261,28 @@ class RewardContext:
 
         return self.world.sequentially(make)
 
-    def _from_file(self, file: Path, wanted: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    def _from_file(self, file: Path, wanted: int) -> Neighbours:
         """Look-alikes that `tellapart lookalikes` found, of these photos among themselves."""
         groups = group_files.load(file)
         place = {str(Path(example.file).absolute()): i for i, example in enumerate(self.data.examples)}
         number = np.array([place.get(str(Path(photo.file).absolute()), -1) for photo in groups.photos])
-        known = np.flatnonzero(number >= 0)
-        if len(known) < len(self.data):
-            missing = next(e.id for i, e in enumerate(self.data.examples) if i not in set(number[known].tolist()))
+        ours = np.flatnonzero(number >= 0)
+        if len(ours) < len(self.data):
+            missing = next(e.id for i, e in enumerate(self.data.examples) if i not in set(number[ours].tolist()))
             raise UserError(
                 f"{file}: the training photo {missing} is not in it; were look-alikes found for another split?"
             )
         indices = np.full((len(self.data), groups.indices.shape[1]), -1)
         scores = np.zeros(indices.shape, np.float32)
-        found = groups.indices[known]
-        indices[number[known]] = np.where(found >= 0, number[found], -1)
-        scores[number[known]] = -groups.scores[known] if groups.rule.metric == "euclidean" else groups.scores[known]
+        alike = groups.indices[ours]
+        indices[number[ours]] = np.where(alike >= 0, number[alike], -1)
+        scores[number[ours]] = -groups.scores[ours] if groups.rule.metric == "euclidean" else groups.scores[ours]
         return _without(indices, scores, indices < 0, wanted)  # those of other splits
 
 
 def _without(
     indices: NDArray[np.int64], scores: NDArray[np.float32], dropped: NDArray[np.bool_], wanted: int
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+) -> Neighbours:
     """Look-alikes (P, k) without those that are dropped: the rest move up, and the first are kept."""
     indices, order = np.where(dropped, -1, indices), (dropped | (indices < 0)).argsort(1, kind="stable")
     rows = np.arange(len(indices))[:, None]
@@ -299,25 +291,27 @@ def _without(
 
 def pooled_of(retriever: Retriever, sources: Sequence[Source]) -> Tensor:
     """(P, D) the photos as the retriever's encoder sees them: by the features at hand, if they are of that encoder."""
-    parts = []
+    parts, encoder = [], retriever.encoder
+    if encoder is None:
+        raise UserError(f"{retriever.name} knows photos by their references; it cannot be shown photos.")
     for stores, examples in sources:
         if not examples:
             continue
-        same = [store for store in stores.values() if isinstance(store, FeatureStore) and _same_eyes(store, retriever)]
-        if same:
-            parts.append(same[0].pooled([same[0].row(example) for example in examples]).float())
-            continue
-        if retriever.encoder is None:
-            raise UserError(f"{retriever.name} knows photos by their references; it cannot be shown photos.")
-        seen = pooled_features(retriever.encoder, [str(example.file) for example in examples])
-        if seen.failed:
-            file, reason = next(iter(seen.failed.items()))
-            raise UserError(f"{file}: {reason}; {retriever.name} has to see every photo.")
-        parts.append(torch.from_numpy(seen.vectors))
+        for store in stores.values():
+            if isinstance(store, FeatureStore) and pooled_identity(store.encoder_identity) == pooled_identity(
+                encoder.identity
+            ):
+                parts.append(store.pooled([store.row(example) for example in examples]).float())
+                break
+        else:
+            parts.append(_pooled_by(encoder, [str(example.file) for example in examples], retriever.name))
     return torch.cat(parts)
 
 
-def _same_eyes(store: FeatureStore, retriever: Retriever) -> bool:
-    if retriever.encoder is None:
-        return False
-    return pooled_identity(store.encoder_identity) == pooled_identity(retriever.encoder.identity)
+def _pooled_by(encoder: PhotoEncoder, files: Sequence[str], name: str) -> Tensor:
+    """(P, D) of files by the encoder of the retriever of this name."""
+    pooled = pooled_features(encoder, files)
+    if pooled.failed:
+        file, reason = next(iter(pooled.failed.items()))
+        raise UserError(f"{file}: {reason}; {name} has to see every photo.")
+    return torch.from_numpy(pooled.vectors)

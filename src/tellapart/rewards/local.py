@@ -15,6 +15,8 @@ The bonus alone can make captions ever longer: the end token never gets it, and 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -54,13 +56,12 @@ class LocalDiscriminative:
         look_alikes: NDArray[np.integer] | None = None,
         stop_words: Tensor | None = None,
     ):
-        if consensus.measure != "CIDEr-D":
-            raise ValueError(f"LD reweighs CIDEr-D, not {consensus.measure}")
-        if not config.share >= 0:
-            raise ValueError(f"share must not be negative, and is {config.share}")
         self._consensus, self._config = consensus, config
-        self._look_alikes = _with_references(look_alikes, consensus) if config.qualify == "contrast" else None
-        self._stop_words = None if stop_words is None else stop_words.cpu().numpy().astype(np.bool_)
+        self._look_alikes = None
+        if config.qualify == "contrast":
+            assert look_alikes is not None
+            self._look_alikes = _with_references(look_alikes, consensus)
+        self._stop_words = None if stop_words is None else stop_words.cpu().numpy()
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
         """sentence (N,): R_C.  words (N, T): bonuses; 0 for words that do not qualify, the end and what follows it."""
@@ -86,8 +87,10 @@ class LocalDiscriminative:
         if self._look_alikes is None:
             qualifies = weights > config.word_threshold
         else:
-            in_own = references.occurrences(captions, own) > 0
-            qualifies = in_own & self._content(tokens) & self._tells_apart(captions, self._look_alikes[photos])
+            qualifies = references.occurrences(captions, own) > 0
+            qualifies &= self._tells_apart(captions, self._look_alikes[photos])
+            if self._stop_words is not None:
+                qualifies &= ~self._stop_words[tokens]
         qualifies &= tokens != consensus.end
 
         bonus = np.where(qualifies, _SCALE * gains, 0.0)
@@ -104,10 +107,6 @@ class LocalDiscriminative:
         device = sampled.words.device
         return Reward(torch.from_numpy(sentence).to(device, torch.float32), out.to(device))
 
-    def _content(self, tokens: NDArray[np.int32]) -> Bools:
-        """(N, T)"""
-        return np.ones(tokens.shape, np.bool_) if self._stop_words is None else ~self._stop_words[tokens]
-
     def _tells_apart(self, captions: Sentences, others: Longs) -> Bools:
         """(N, T): do fewer than half of the photo's look-alikes have this word in a reference?
 
@@ -122,6 +121,7 @@ class LocalDiscriminative:
         return tells
 
 
+@dataclass(frozen=True)
 class Differences:
     """LD-Diff: word t gets what it adds, R_C of the first t words less that of the first t - 1; the sentence its R_C.
 
@@ -129,23 +129,22 @@ class Differences:
     sum up to its R_C.
     """
 
-    def __init__(self, consensus: Consensus):
-        self._consensus = consensus
+    consensus: Consensus
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
         """sentence (N,), words (N, T); 0 after the end."""
-        captions = self._consensus.sentences(sampled.ids)
+        captions = self.consensus.sentences(sampled.ids)
         count, width = sampled.words.shape
         owner = np.repeat(np.arange(count), captions.lengths)  # of each prefix that has a word
         place = np.arange(len(owner)) - np.repeat(np.cumsum(captions.lengths) - captions.lengths, captions.lengths)
         prefixes = Sentences(captions.tokens, captions.starts[owner], place + 1)
         rows = torch.from_numpy(owner).to(sampled.photos.device)
         reference = None if sampled.reference is None else sampled.reference[rows]
-        score_baseline = np.zeros((count, width + 1))
-        score_baseline[owner, place + 1] = self._consensus.scores(prefixes, sampled.photos[rows], reference)
+        scores = np.zeros((count, width + 1))
+        scores[owner, place + 1] = self.consensus.scores(prefixes, sampled.photos[rows], reference)
         words = np.zeros((count, width))
-        words[owner, place] = score_baseline[owner, place + 1] - score_baseline[owner, place]
-        whole = score_baseline[np.arange(count), captions.lengths]
+        words[owner, place] = scores[owner, place + 1] - scores[owner, place]
+        whole = scores[np.arange(count), captions.lengths]
         device = sampled.words.device
         return Reward(
             torch.from_numpy(whole).to(device, torch.float32), torch.from_numpy(words).to(device, torch.float32)
@@ -158,43 +157,32 @@ def ngram_weights(consensus: Consensus, n: int, *, tf: Frequency = "count") -> t
     return consensus.references.spelt(ids, n), weights
 
 
-def word_weights(consensus: Consensus, *, tf: Frequency = "count") -> tuple[NDArray[np.int32], Floats]:
-    """(M,) words of the references, (M,) their weights: as `ngram_weights`, without the end token."""
-    ngrams, weights = ngram_weights(consensus, 1, tf=tf)
-    words = ngrams[:, 0] != consensus.end
-    return ngrams[words, 0], weights[words]
+def with_thresholds(config: LocalConfig, consensus: Consensus) -> LocalConfig:
+    """The same settings with λ and η chosen by their quantiles, where there are any.
 
-
-def thresholds(
-    consensus: Consensus, *, ngram_quantile: float, word_quantile: float, tf: Frequency = "count"
-) -> tuple[float, float]:
-    """λ and η by what the references' own n-grams (n = 1..4 together) and words weigh: this share weighs no more."""
-    normalised = tf == "normalised"
-    ngrams = [consensus.references.own_weights(n, normalised=normalised)[1] for n in range(1, ORDERS + 1)]
-    _, words = word_weights(consensus, tf=tf)
-    return _quantile(np.concatenate(ngrams), ngram_quantile), _quantile(words, word_quantile)
+    By what the references' own n-grams (n = 1..4 together) and words weigh: the smallest weight that at least this
+    share of all does not exceed.  It is one of them, so that `>` leaves it out.
+    """
+    if config.ngram_quantile:
+        weights = np.concatenate([ngram_weights(consensus, n, tf=config.tf)[1] for n in range(1, ORDERS + 1)])
+        config = replace(config, threshold=_quantile(weights, config.ngram_quantile))
+    if config.word_quantile:
+        words, weights = ngram_weights(consensus, 1, tf=config.tf)
+        config = replace(config, word_threshold=_quantile(weights[words[:, 0] != consensus.end], config.word_quantile))
+    return config
 
 
 def _quantile(weights: Floats, share: float) -> float:
-    """The smallest weight that at least this share of all does not exceed: one of them, so that `>` leaves it out."""
-    if not len(weights):
-        raise ValueError("there are no references to take thresholds from")
     return float(np.quantile(weights, share, method="inverted_cdf"))
 
 
-def _with_references(look_alikes: NDArray[np.integer] | None, consensus: Consensus) -> Longs:
-    if look_alikes is None:
-        raise ValueError('qualify="contrast" needs look-alikes')
+def _with_references(look_alikes: NDArray[np.integer], consensus: Consensus) -> Longs:
     sizes = consensus.references.sizes
-    if look_alikes.ndim != 2 or len(look_alikes) != len(sizes):
-        raise ValueError(f"look-alikes {look_alikes.shape} must have a row for each of {len(sizes)} photos")
-    if look_alikes.size and not -1 <= look_alikes.min() <= look_alikes.max() < len(sizes):
-        raise IndexError(f"look-alikes must be between 0 and {len(sizes) - 1}, or -1")
     return np.where((look_alikes >= 0) & (sizes[look_alikes] > 0), look_alikes, -1).astype(np.int64)
 
 
 def _earlier_occurrences(tokens: NDArray[np.int32]) -> Longs:
-    """(N, T): how often the caption has had this word before."""
+    """(N, T): how often the caption has had this word already."""
     same = tokens[:, :, None] == tokens[:, None, :]
-    before: Longs = np.tril(same, -1).sum(2)
-    return before
+    earlier: Longs = np.tril(same, -1).sum(2)
+    return earlier

@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -34,26 +34,25 @@ from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards import Reward, SampledCaptions, Term
 from tellapart.rewards.words import RewardVocabulary
 
+MARGIN = 0.2
 _BATCH = 4096  # photos that are embedded at once
 
 
-class EmbedCaptions:
+def embedding(retriever: Retriever, vocabulary: WordTokenizer) -> Callable[[SampledCaptions], Tensor]:
     """Sampled captions -> (N, E) by a retriever; a caption without a word is zeros.
 
     Word ids are translated to the retriever's own, which is quicker than reading texts.  A reward vocabulary has ids
     for words that it cannot spell: its captions are read as texts.
     """
+    if not isinstance(vocabulary, RewardVocabulary):
+        retriever.reader.require_words_of(vocabulary)
 
-    def __init__(self, retriever: Retriever, vocabulary: WordTokenizer):
-        if not isinstance(vocabulary, RewardVocabulary):
-            retriever.reader.require_words_of(vocabulary)
-        self.retriever = replace(retriever, encoder=None)  # it only reads: a pickle without the encoder is smaller
-        self.vocabulary = vocabulary
-
-    def __call__(self, sampled: SampledCaptions) -> Tensor:
+    def embed(sampled: SampledCaptions) -> Tensor:
         if sampled.texts is not None:
-            return self.retriever.embed_captions(sampled.texts)
-        return self.retriever.embed_tokens(sampled.words, self.vocabulary)
+            return retriever.embed_captions(sampled.texts)
+        return retriever.embed_tokens(sampled.words, vocabulary)
+
+    return embed
 
 
 class FrozenRetriever:
@@ -80,28 +79,31 @@ class FrozenRetriever:
         embed: Callable[[SampledCaptions], Tensor],
         references: Tensor | None = None,
     ):
-        for what, numbers in (("pool", pool), ("references", references)):
-            if numbers is not None and numbers.shape != images.shape[:1]:
-                raise ValueError(f"{len(images)} photos and {what} of shape {tuple(numbers.shape)}")
         finite = images.isfinite().all(1)
         if not finite.all():
             bad = int((~finite).nonzero()[0]) + 1
             raise UserError(f"{name}: the vector of photo number {bad} has a value that is not a finite number.")
         self.name, self.images, self.pool, self.scale, self.embed = name, images, pool, scale, embed
         self.references = references
-        barrier = torch.where(images.any(1), 0.0, -torch.inf)
-        self._galleries = {number: _gallery(barrier, pool == number) for number in torch.unique(pool).tolist()}
+        self._galleries = {number: self._gallery(pool == number) for number in torch.unique(pool).tolist()}
         self._embedded: list[tuple[SampledCaptions, Tensor]] = []
-        self._similarities: tuple[SampledCaptions, Tensor] | None = None
+
+    def _gallery(self, members: Tensor) -> tuple[slice, Tensor]:
+        """Where the photos of a data set lie, and what to add to similarities there: -inf at those that do not belong.
+
+        They lie side by side in practice, so that a span of all vectors will do and none is copied.
+        """
+        places = members.nonzero()
+        span = slice(int(places[0]), int(places[-1]) + 1)
+        barrier = torch.where(self.images[span].any(1), 0.0, -torch.inf)
+        return span, barrier.masked_fill(~members[span].to(barrier.device), -torch.inf)
 
     @classmethod
     def of_photos(
         cls, retriever: Retriever, vocabulary: WordTokenizer, pooled: Tensor, pool: Tensor
     ) -> FrozenRetriever:
         """pooled (P, D) features of the retriever's own encoder; `vocabulary` is that of sampled captions"""
-        if retriever.sees != "photos":
-            raise UserError(f"{retriever.name} knows photos by their references; it cannot be shown photos.")
-        embed = EmbedCaptions(retriever, vocabulary)
+        embed = embedding(retriever, vocabulary)
         images = torch.cat([retriever.embed_images(part).float() for part in pooled.float().split(_BATCH)])  # type: ignore[no-untyped-call]
         return cls(retriever.name, images, pool, retriever.scale, embed)
 
@@ -110,7 +112,7 @@ class FrozenRetriever:
         cls, retriever: Retriever, vocabulary: WordTokenizer, references: Sequence[Sequence[str]], pool: Tensor
     ) -> FrozenRetriever:
         """references of each of the P photos; `vocabulary` is that of sampled captions"""
-        embed = EmbedCaptions(retriever, vocabulary)
+        embed = embedding(retriever, vocabulary)
         images = retriever.embed_references(references).float().clone()  # a clone takes part in autograd again
         counts = torch.tensor(list(map(len, references)), dtype=torch.long)
         return cls(retriever.name, images, pool, retriever.scale, embed, counts)
@@ -119,7 +121,7 @@ class FrozenRetriever:
         return len(self.images)
 
     def embed_sampled(self, sampled: SampledCaptions) -> Tensor:
-        """(N, E) the captions; one without a word is zeros"""
+        """(N, E) the captions; one without a word is zeros.  Several rewards ask about the same captions."""
         for captions, embedded in self._embedded:
             if captions is sampled:
                 return embedded
@@ -129,17 +131,25 @@ class FrozenRetriever:
         return embedded
 
     def similarities(self, sampled: SampledCaptions) -> Tensor:
-        """(N, P) to all photos of the data set that a caption's own photo is from
+        """(N, P) to all photos of the data set that a caption's own photo is from, by one product for each data set
 
         -inf at photos of other data sets, which are not its candidates, and at unknown photos.
         """
-        last = self._similarities
-        if last is None or last[0] is not sampled:
-            self._similarities = last = sampled, self._to_galleries(sampled)
-        return last[1]
+        embedded = self.embed_sampled(sampled).to(self.images.device)
+        pool = self.pool[sampled.photos.to(self.pool.device)]
+        similarity = embedded.new_full((len(embedded), len(self)), -torch.inf)
+        for number in torch.unique(pool).tolist():
+            rows = (pool == number).nonzero().squeeze(1).to(embedded.device)
+            span, barrier = self._galleries[number]
+            similarity[rows, span] = torch.addmm(barrier, embedded[rows], self.images[span].T)
+        similarity = similarity.to(sampled.words.device)
+        if self.references is not None and sampled.reference is not None:
+            rows = (sampled.reference >= 0).nonzero().squeeze(1).to(similarity.device)
+            similarity[rows, sampled.photos.to(similarity.device)[rows]] = self.to_own(sampled)[rows]
+        return similarity
 
     def to_own(self, sampled: SampledCaptions) -> Tensor:
-        """(N,) similarity to the own photo"""
+        """(N,) similarity f(I, c) to the own photo"""
         return self.to_photos(sampled, sampled.photos[:, None]).squeeze(1)
 
     def to_photos(self, sampled: SampledCaptions, photos: Tensor) -> Tensor:
@@ -153,21 +163,6 @@ class FrozenRetriever:
         photos, own = torch.unique(sampled.batch.photos.to(sampled.words.device), return_inverse=True)
         similarity = self.embed_sampled(sampled) @ look_up(self.images, photos).T
         return self._without_itself(sampled, similarity, photos), own[sampled.here]
-
-    def _to_galleries(self, sampled: SampledCaptions) -> Tensor:
-        """(N, P) by one product for each data set that occurs in the batch"""
-        embedded = self.embed_sampled(sampled).to(self.images.device)
-        pool = self.pool[sampled.photos.to(self.pool.device)]
-        found = embedded.new_full((len(embedded), len(self)), -torch.inf)
-        for number in torch.unique(pool).tolist():
-            rows = (pool == number).nonzero().squeeze(1).to(embedded.device)
-            span, barrier = self._galleries[number]
-            found[rows, span] = torch.addmm(barrier, embedded[rows], self.images[span].T)
-        found = found.to(sampled.words.device)
-        if self.references is not None and sampled.reference is not None:
-            rows = (sampled.reference >= 0).nonzero().squeeze(1).to(found.device)
-            found[rows, sampled.photos.to(found.device)[rows]] = self.to_own(sampled)[rows]
-        return found
 
     def _without_itself(self, sampled: SampledCaptions, similarity: Tensor, photos: Tensor) -> Tensor:
         """A caption that is a reference of its photo, compared with that photo's others; the only one: 0.
@@ -184,38 +179,48 @@ class FrozenRetriever:
         is_reference = (sampled.reference.to(device) >= 0)[:, None] & (photos == sampled.photos.to(device)[:, None])
         return torch.where(is_reference, others, similarity)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_embedded": [], "_similarities": None}
-
 
 def look_up(table: Tensor, photos: Tensor) -> Tensor:
     """What a table (P, ...) of the photos says of these, where `photos` are."""
     return table[photos.to(table.device)].to(photos.device)
 
 
-def _gallery(barrier: Tensor, members: Tensor) -> tuple[slice, Tensor]:
-    """Where the photos of a data set lie, and what to add to similarities there: -inf at those that do not belong.
+@dataclass(frozen=True)
+class OwnSimilarity:
+    """f(I, c): how well a caption fits its photo, regardless of others (ER)."""
 
-    The photos of a data set lie side by side in practice, so that a span of all vectors will do and none is copied.
+    retriever: FrozenRetriever
+
+    def __call__(self, sampled: SampledCaptions) -> Reward:
+        return Reward(self.retriever.to_own(sampled))
+
+
+@dataclass(frozen=True)
+class GroupGap:
+    """G: by how much a caption fits its own photo better than the look-alikes of that photo, 0 if it has none.
+
+    average:  G_avg = f(I, c) - 1/k Σ f(I', c)   (GEG, Eq. 3), over the k look-alikes I'
+    hardest:  G_min = f(I, c) - max f(I', c)     (GEG, Eq. 4)
+
+    groups      (P, M) positions of each photo's look-alikes, nearest first, -1 after the last
+    k           how many of them are a group; the paper's 5
+    curriculum  the group moves from the farthest k to the nearest k during the training (ours); else: the nearest k
     """
-    places = members.nonzero()
-    span = slice(int(places[0]), int(places[-1]) + 1)
-    return span, barrier[span].masked_fill(~members[span].to(barrier.device), -torch.inf)
 
+    retriever: FrozenRetriever
+    groups: Tensor
+    kind: Literal["average", "hardest"] = "average"
+    k: int = 5
+    curriculum: bool = False
 
-Kind = Literal["average", "hardest"]
-
-
-def gap(own: Tensor, group: Tensor, exists: Tensor, kind: Kind) -> Tensor:
-    """G_avg (Eq. 3) or G_min (Eq. 4).
-
-    own      (N,)   similarity of each caption to its photo
-    group    (N, k) to the look-alikes of that
-    exists   (N, k) False where there is no further look-alike
-    kind            "average": minus the mean over the look-alikes; "hardest": minus the highest of them
-    returns  (N,)   `own` where there is none at all
-    """
-    return (gap_to_mean if kind == "average" else gap_to_highest)(own, group, exists)
+    def __call__(self, sampled: SampledCaptions) -> Reward:
+        progress = sampled.progress if self.curriculum else 1.0
+        groups = at_progress(look_up(self.groups, sampled.photos).to(sampled.words.device), self.k, progress)
+        exists = groups >= 0  # (N, k)
+        own = self.retriever.to_own(sampled)  # (N,)
+        group = self.retriever.to_photos(sampled, groups.clamp(min=0))  # (N, k)
+        gap = (gap_to_mean if self.kind == "average" else gap_to_highest)(own, group, exists)
+        return Reward(gap.masked_fill(~exists.any(1), 0))
 
 
 def at_progress(groups: Tensor, k: int, progress: float) -> Tensor:
@@ -231,67 +236,42 @@ def at_progress(groups: Tensor, k: int, progress: float) -> Tensor:
     return groups.gather(1, first[:, None] + torch.arange(k, device=groups.device))
 
 
-class GroupGap:
-    """G of captions.
+@dataclass(frozen=True)
+class HardNeighbour:
+    """R_H = -max(0, margin + f(I', c) - f(I, c)) (GLD, Eq. 6): at most 0; 0 where there is no other photo.
 
-    groups      (P, M) positions of each photo's look-alikes, nearest first, -1 after the last
-    kind        "average": G_avg; "hardest": G_min
-    k           how many of them are a group; the paper's 5
-    curriculum  the group moves from the farthest k to the nearest k during the training; else: the nearest k
-    scale       the gap is multiplied with this
+    nearest  (P,) the position of the photo I' most like each one in all of the data, -1 where there is none
     """
 
-    def __init__(
-        self,
-        retriever: FrozenRetriever,
-        groups: Tensor,
-        kind: Kind = "average",
-        *,
-        k: int = 5,
-        curriculum: bool = False,
-        scale: float = 1.0,
-    ):
-        if groups.ndim != 2 or len(groups) != len(retriever) or not groups.shape[1]:
-            raise ValueError(f"{len(retriever)} photos and groups of shape {tuple(groups.shape)}")
-        if kind not in ("average", "hardest") or k < 1:
-            raise ValueError(f"there is no gap of kind {kind!r} to {k} look-alikes")
-        self.retriever, self.groups, self.kind, self.k = retriever, groups, kind, k
-        self.curriculum, self.scale = curriculum, scale
+    retriever: FrozenRetriever
+    nearest: Tensor
+    margin: float = MARGIN
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
-        progress = sampled.progress if self.curriculum else 1.0
-        groups = at_progress(look_up(self.groups, sampled.photos).to(sampled.words.device), self.k, progress)
-        group = self.retriever.to_photos(sampled, groups.clamp(min=0))
-        exists = groups >= 0
-        gaps = gap(self.retriever.to_own(sampled), group, exists, self.kind)
-        return Reward(gaps.masked_fill(~exists.any(1), 0) * self.scale)
+        nearest = look_up(self.nearest, sampled.photos).to(sampled.words.device)
+        neighbour = self.retriever.to_photos(sampled, nearest.clamp(min=0)[:, None]).squeeze(1)
+        neighbour = neighbour.masked_fill(nearest < 0, -torch.inf)
+        return Reward(-(self.margin + neighbour - self.retriever.to_own(sampled)).clamp(min=0))
 
 
-class OwnSimilarity:
-    """f(I, c): how well a caption fits its photo, regardless of others."""
+@dataclass(frozen=True)
+class InBatch:
+    """R_B of captions, whose different photos are the minibatch."""
 
-    def __init__(self, retriever: FrozenRetriever):
-        self.retriever = retriever
+    retriever: FrozenRetriever
+    margin: float = MARGIN
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
-        return Reward(self.retriever.to_own(sampled))
-
-
-MARGIN = 0.2
-
-
-def hard_neighbour(own: Tensor, neighbour: Tensor, margin: float = MARGIN) -> Tensor:
-    """R_H (Eq. 6).
-
-    own        (N,) similarity of each caption to its photo
-    neighbour  (N,) to the photo most like that; -inf where there is none
-    returns    (N,) at most 0; 0 where there is no neighbour
-    """
-    return -(margin + neighbour - own).clamp(min=0)
+        batch = sampled.batch  # the hardest caption may be another process's
+        similarity, own = self.retriever.to_batch(batch)
+        generated = None if batch.reference is None else (batch.reference < 0).to(own.device)
+        return Reward(in_batch(similarity, own, self.margin, generated)[sampled.here])
 
 
 def in_batch(similarity: Tensor, own: Tensor, margin: float = MARGIN, generated: Tensor | None = None) -> Tensor:
-    """R_B (Eq. 7), the sum of two hinges: against the captions of other photos, and against other photos.
+    """R_B (GLD, Eq. 7), the sum of two hinges: against the captions of other photos, and against other photos.
+
+    The hardest caption is a *generated* one of another photo, as in the authors' program; Eq. 7 leaves that open.
 
     similarity  (N, B) of each caption to each photo of the minibatch
     own         (N,) which of those is the caption's own
@@ -307,6 +287,22 @@ def in_batch(similarity: Tensor, own: Tensor, margin: float = MARGIN, generated:
     return -(margin + hardest_caption - match).clamp(min=0) - (margin + hardest_photo - match).clamp(min=0)
 
 
+class GlobalDiscriminative:
+    """R_GD = R_H + R_B (GLD, Eq. 8), times a weight of each photo (P,), such as `closeness_weights` gives (ours)."""
+
+    def __init__(
+        self, retriever: FrozenRetriever, nearest: Tensor, margin: float = MARGIN, per_photo: Tensor | None = None
+    ):
+        self.hard_neighbour, self.in_batch = HardNeighbour(retriever, nearest, margin), InBatch(retriever, margin)
+        self.per_photo = per_photo
+
+    def __call__(self, sampled: SampledCaptions) -> Reward:
+        reward = self.hard_neighbour(sampled) + self.in_batch(sampled)
+        if self.per_photo is None:
+            return reward
+        return reward * look_up(self.per_photo, sampled.photos).to(sampled.words.device, torch.float32)
+
+
 def closeness_weights(similarity_to_nearest: Tensor) -> Tensor:
     """A weight for each photo that grows with how close its nearest look-alike is: who has none needs less push.
 
@@ -315,72 +311,14 @@ def closeness_weights(similarity_to_nearest: Tensor) -> Tensor:
 
     similarity_to_nearest  (P,) larger is closer (give minus a distance); -inf where a photo has no look-alike
     """
-    if similarity_to_nearest.isnan().any():
-        raise ValueError("a similarity is not a number")
     _, place, count = torch.unique(similarity_to_nearest, return_inverse=True, return_counts=True)
     rank = (count.cumsum(0) - (count + 1) / 2)[place]  # from 0; the mean of those that are equal
     return 0.5 + rank / (len(rank) - 1) if len(rank) > 1 else torch.ones_like(rank)
 
 
-class HardNeighbour:
-    """R_H of captions; nearest (P,) is the position of the photo most like each one, -1 where there is none."""
-
-    def __init__(self, retriever: FrozenRetriever, nearest: Tensor, margin: float = MARGIN):
-        if nearest.shape != (len(retriever),):
-            raise ValueError(f"{len(retriever)} photos and nearest of shape {tuple(nearest.shape)}")
-        self.retriever, self.nearest, self.margin = retriever, nearest, margin
-
-    def __call__(self, sampled: SampledCaptions) -> Reward:
-        nearest = look_up(self.nearest, sampled.photos).to(sampled.words.device)
-        neighbour = self.retriever.to_photos(sampled, nearest.clamp(min=0)[:, None]).squeeze(1)
-        neighbour = neighbour.masked_fill(nearest < 0, -torch.inf)
-        return Reward(hard_neighbour(self.retriever.to_own(sampled), neighbour, self.margin))
-
-
-class InBatch:
-    """R_B of captions, whose different photos are the minibatch."""
-
-    def __init__(self, retriever: FrozenRetriever, margin: float = MARGIN):
-        self.retriever, self.margin = retriever, margin
-
-    def __call__(self, sampled: SampledCaptions) -> Reward:
-        batch = sampled.batch  # the hardest caption may be another process's
-        similarity, own = self.retriever.to_batch(batch)
-        generated = None if batch.reference is None else (batch.reference < 0).to(own.device)
-        return Reward(in_batch(similarity, own, self.margin, generated)[sampled.here])
-
-
-class GlobalDiscriminative:
-    """R_GD = R_H + R_B (Eq. 8).
-
-    neighbour, batch  weights of the two; the paper's are 1
-    per_photo         (P,) weight of each photo, such as `closeness_weights` gives; default: 1
-    """
-
-    def __init__(
-        self,
-        retriever: FrozenRetriever,
-        nearest: Tensor,
-        margin: float = MARGIN,
-        *,
-        neighbour: float = 1.0,
-        batch: float = 1.0,
-        per_photo: Tensor | None = None,
-    ):
-        if per_photo is not None and per_photo.shape != (len(retriever),):
-            raise ValueError(f"{len(retriever)} photos and weights of shape {tuple(per_photo.shape)}")
-        self.hard_neighbour, self.in_batch = HardNeighbour(retriever, nearest, margin), InBatch(retriever, margin)
-        self.neighbour, self.batch, self.per_photo = neighbour, batch, per_photo
-
-    def __call__(self, sampled: SampledCaptions) -> Reward:
-        reward = self.hard_neighbour(sampled) * self.neighbour + self.in_batch(sampled) * self.batch
-        if self.per_photo is None:
-            return reward
-        return reward * look_up(self.per_photo, sampled.photos).to(sampled.words.device, torch.float32)
-
-
 def log_probability(similarity: Tensor, own: Tensor, scale: float) -> Tensor:
-    """
+    """log softmax of scale * similarity, at the own photo (DiscriTune; `scale=1` is the bare formula of the paper).
+
     similarity  (N, C) of each caption to each candidate; -inf where there is none
     own         (N,) which of those is the caption's own photo
     returns     (N,) at most 0; 0 where there is no other photo
@@ -409,56 +347,62 @@ def candidates(
     return similarity, torch.zeros_like(own.squeeze(1))
 
 
-class InBatchLogProbability:
-    """log softmax over the candidates; of a caption without a word, which is like nothing, -ln C."""
+@dataclass(frozen=True)
+class LogProbability:
+    """log p(own photo | caption) among the candidates; of a caption without a word, which is like nothing, -ln C.
 
-    def __init__(self, retriever: FrozenRetriever, scale: float | None = None, distractors: Tensor | None = None):
-        self.retriever, self.scale = retriever, retriever.scale if scale is None else scale
-        self.distractors = distractors
+    Scores are multiplied by the retriever's own scale before the softmax, as in the authors' program.
+    """
+
+    retriever: FrozenRetriever
+    scale: float = 0.0  # 0: the retriever's own
+    distractors: Tensor | None = None
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
-        return Reward(log_probability(*candidates(self.retriever, sampled, self.distractors), self.scale))
+        scale = self.scale or self.retriever.scale
+        return Reward(log_probability(*candidates(self.retriever, sampled, self.distractors), scale))
 
 
+@dataclass(frozen=True)
 class Accuracy:
-    """1 for a caption by which the retriever picks its photo, else 0."""
+    """1 for a caption by which the retriever picks its photo among the candidates, else 0."""
 
-    def __init__(self, retriever: FrozenRetriever, distractors: Tensor | None = None):
-        self.retriever, self.distractors = retriever, distractors
+    retriever: FrozenRetriever
+    distractors: Tensor | None = None
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
         return Reward(accuracy(*candidates(self.retriever, sampled, self.distractors)))
 
 
+@dataclass(frozen=True)
 class HardPositives:
     """The log-probability of the view of the own photo that the caption fits least, in the place of the photo (RRG).
 
     views  (V, P, E) other views of each photo, as the retriever sees them: what a caption says must be true of them too
     """
 
-    def __init__(self, retriever: FrozenRetriever, views: Tensor, scale: float | None = None):
-        self.retriever, self.views = retriever, views
-        self.scale = retriever.scale if scale is None else scale
+    retriever: FrozenRetriever
+    views: Tensor
+    scale: float = 0.0  # 0: the retriever's own
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
         similarity, own = self.retriever.to_batch(sampled)
         shown = look_up(self.views.transpose(0, 1), sampled.photos.to(similarity.device))  # (N, V, E)
         to_views = torch.einsum("ne,nve->nv", self.retriever.embed_sampled(sampled), shown)
-        least = to_views.amin(
-            1, keepdim=True
-        )  # a softmax grows with its term: the least likely view is the least alike
-        return Reward(log_probability(similarity.scatter(1, own[:, None], least), own, self.scale))
+        least = to_views.amin(1, keepdim=True)  # a softmax grows with its term: the least likely is the least alike
+        similarity = similarity.scatter(1, own[:, None], least)
+        return Reward(log_probability(similarity, own, self.scale or self.retriever.scale))
 
 
+@dataclass(frozen=True)
 class InTurn:
-    """Several retrievers, one for each batch.
+    """Several retrievers' terms, one for each batch.
 
     The photos of a batch decide whose turn it is, so that nothing need be remembered, and what a caption is compared
     with is embedded by the same retriever.
     """
 
-    def __init__(self, terms: Sequence[Term]):
-        self.terms = list(terms)
+    terms: Sequence[Term]
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
         return self.terms[int(torch.unique(sampled.batch.photos).sum()) % len(self.terms)](sampled)
@@ -469,19 +413,19 @@ def bounded_rank(rank: Tensor, base: int = 200) -> Tensor:
     return (1 - rank.float().log1p() / math.log1p(base)).clamp(min=0)
 
 
+@dataclass(frozen=True)
 class BoundedRank:
-    """The bounded rank of captions.
+    """The place at which a caption finds its photo among all of the data set: 1 at the first, 0 behind `base` others.
 
-    Two get 0 for any caption: a photo of which the retriever knows nothing, and, in a data set of more than
-    `base` photos, a caption without a word.
+    A log-softmax punishes a wrong detail more than it pays for a right one, and captions go generic; a rank that cannot
+    fall below 0 does not.  Two get 0 for any caption: a photo of which the retriever knows nothing, and, in a data set
+    of more than `base` photos, a caption without a word.
     """
 
-    def __init__(self, retriever: FrozenRetriever, base: int = 200):
-        if base < 1:
-            raise ValueError(f"the base of a rank must be at least 1, not {base}")
-        self.retriever, self.base = retriever, base
+    retriever: FrozenRetriever
+    base: int = 200
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
         similarity, own = self.retriever.similarities(sampled), sampled.photos.to(sampled.words.device)
-        fits = similarity.gather(1, own[:, None]).squeeze(1)
-        return Reward(bounded_rank(ranks_of_matches(similarity, fits), self.base))
+        own_similarity = similarity.gather(1, own[:, None]).squeeze(1)
+        return Reward(bounded_rank(ranks_of_matches(similarity, own_similarity), self.base))

@@ -1,8 +1,9 @@
-"""Rewards on sampled ids are the metrics of the same names."""
+"""Rewards on sampled ids are the metrics of the same names; the gap to the references of look-alikes."""
 
 import math
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from capscore.rouge import rouge_l
 from meteor import miniature
 from scored import prepared
 from tellapart.rewards import SampledCaptions
-from tellapart.rewards.agreement import MEASURES, Consensus, MeteorConsensus
+from tellapart.rewards.agreement import MEASURES, Consensus, MeteorConsensus, ReferenceGap
 from test_cider import by_definition
 
 END = 0
@@ -38,51 +39,51 @@ WORLD = st.lists(st.tuples(WORDS, st.lists(WORDS, min_size=1, max_size=3)), min_
 
 @given(WORLD, st.booleans())
 def test_reward_and_metric_agree_on_the_same_tokens(world, count_end):
-    captions, references = [said for said, _ in world], [texts for _, texts in world]
+    captions, references = [sampled for sampled, _ in world], [texts for _, texts in world]
     tail = [END] if count_end else []
-    said, photos, prepared_references, grouped = prepared(
+    sampled, photos, prepared_references, grouped = prepared(
         [c + tail for c in captions], [[t + tail for t in texts] for texts in references]
     )
     expected = {
-        "CIDEr-D": cider_d(said, photos, prepared_references),
-        "CIDEr": cider(said, photos, prepared_references),
-        "ROUGE-L": rouge_l(said, photos, grouped),
-        **{f"BLEU-{n}": bleu(said, photos, prepared_references).per_photo()[:, n - 1] for n in range(1, 5)},
+        "CIDEr-D": cider_d(sampled, photos, prepared_references),
+        "CIDEr": cider(sampled, photos, prepared_references),
+        "ROUGE-L": rouge_l(sampled, photos, grouped),
+        **{f"BLEU-{n}": bleu(sampled, photos, prepared_references).per_photo()[:, n - 1] for n in range(1, 5)},
     }
     assert set(expected) == set(MEASURES)
     for measure, scores in expected.items():
         reward = Consensus(references, end=END, measure=measure, count_end=count_end)
-        found = reward(rows(captions), torch.arange(len(captions)))
-        assert found.dtype == torch.float32
-        torch.testing.assert_close(found, torch.tensor(scores, dtype=torch.float32))
+        result = reward(rows(captions), torch.arange(len(captions)))
+        assert result.dtype == torch.float32
+        torch.testing.assert_close(result, torch.tensor(scores, dtype=torch.float32))
 
 
 @settings(max_examples=50)
 @given(WORLD, st.booleans(), st.data())
 def test_a_reference_is_compared_with_the_others_of_its_photo_alone(world, count_end, data):
     """As with references that never had it, but for how rare n-grams are."""
-    captions, references = [said for said, _ in world], [texts for _, texts in world]
+    captions, references = [sampled for sampled, _ in world], [texts for _, texts in world]
     left_out = [data.draw(st.integers(-1, len(texts) - 1)) for texts in references]
     remaining = [[text for k, text in enumerate(t) if k != out] for t, out in zip(references, left_out, strict=True)]
     captions = [
-        said if out < 0 else texts[out] for said, texts, out in zip(captions, references, left_out, strict=True)
+        sampled if out < 0 else texts[out] for sampled, texts, out in zip(captions, references, left_out, strict=True)
     ]
     tokens, photos = rows(captions), torch.arange(len(captions))
     for measure in MEASURES:
         reward = Consensus(references, end=END, measure=measure, count_end=count_end)
         without = Consensus(remaining, end=END, measure=measure, count_end=count_end, frequencies=reward.frequencies)
-        found = reward(tokens, photos, torch.tensor(left_out))
-        torch.testing.assert_close(found, without(tokens, photos))
+        result = reward(tokens, photos, torch.tensor(left_out))
+        torch.testing.assert_close(result, without(tokens, photos))
         nothing_left = torch.tensor([not texts for texts in remaining])
-        assert found[nothing_left].tolist() == [0.0] * int(nothing_left.sum())
+        assert result[nothing_left].tolist() == [0.0] * int(nothing_left.sum())
 
 
 def test_references_of_one_photo_by_hand_and_out_of_order():
     """Left out, the only reference of photo 1 has nothing to agree with; those of photo 0 share one word of two."""
     reward = Consensus([[[1, 2], [1, 3], [4, 5]], [[6]]], end=END, measure="ROUGE-L", count_end=False)
     tokens, photos = rows([[6], [4, 5], [1, 2], [1, 3], [6], [1, 2]]), torch.tensor([1, 0, 0, 0, 1, 0])
-    found = reward(tokens, photos, torch.tensor([0, 2, 0, 1, -1, -1]))
-    assert found.tolist() == pytest.approx([0, 0, 0.5, 0.5, 1, 1])
+    result = reward(tokens, photos, torch.tensor([0, 2, 0, 1, -1, -1]))
+    assert result.tolist() == pytest.approx([0, 0, 0.5, 0.5, 1, 1])
 
 
 def test_a_reference_that_the_photo_does_not_have_cannot_be_left_out():
@@ -103,16 +104,16 @@ def test_a_reference_that_the_photo_does_not_have_cannot_be_left_out():
 @given(WORLD)
 def test_the_base_of_the_logarithm_in_the_idf_changes_nothing(world):
     """ "Strengthen" of the GLD paper: all weights times 1 / ln 2."""
-    captions, references = [said for said, _ in world], [texts for _, texts in world]
-    found = cider_d(*prepared(captions, references)[:3]).tolist()
+    captions, references = [sampled for sampled, _ in world], [texts for _, texts in world]
+    result = cider_d(*prepared(captions, references)[:3]).tolist()
     for base in (math.e, 2):
-        assert found == pytest.approx(by_definition(captions, references, clip=True, base=base), abs=1e-9)
+        assert result == pytest.approx(by_definition(captions, references, clip=True, base=base), abs=1e-9)
 
 
 def test_several_samples_of_one_photo_and_none_of_another():
     reward = Consensus([[[1, 2, 3, 4]], [[5, 6, 7, 8]]], end=END)
-    found = reward(rows([[5, 6, 7, 8], [1, 2, 3, 4], [5, 6, 7, 8]]), torch.tensor([1, 1, 1]))
-    assert found.tolist() == pytest.approx([10, 0, 10], abs=1e-5)
+    result = reward(rows([[5, 6, 7, 8], [1, 2, 3, 4], [5, 6, 7, 8]]), torch.tensor([1, 1, 1]))
+    assert result.tolist() == pytest.approx([10, 0, 10], abs=1e-5)
 
 
 def test_the_end_counts_so_that_a_caption_which_breaks_off_earns_less():
@@ -139,8 +140,8 @@ def test_a_pickled_reward_and_many_threads_give_the_same_values():
     assert expected.max() > 0
     torch.testing.assert_close(pickle.loads(pickle.dumps(reward))(tokens, photos), expected, rtol=0, atol=0)
     with ThreadPoolExecutor(4) as pool:
-        for found in pool.map(lambda _: reward(tokens, photos), range(40)):
-            torch.testing.assert_close(found, expected, rtol=0, atol=0)
+        for result in pool.map(lambda _: reward(tokens, photos), range(40)):
+            torch.testing.assert_close(result, expected, rtol=0, atol=0)
 
 
 def test_a_misspelt_measure_and_a_photo_that_is_not_there_are_refused():
@@ -170,23 +171,23 @@ def small(tmp_path_factory):
 def test_meteor_of_sampled_captions_is_meteor_of_their_words(small):
     references = [["A dog sat on the grass.", "the hound rested"], ["A bike."], []]
     reward = MeteorConsensus(references, data=small)
-    said, photos = ["a hound sat on the grass", "a dog", "the hound", "a dog"], [0, 1, 0, 2]
+    sampled, photos = ["a hound sat on the grass", "a dog", "the hound", "a dog"], [0, 1, 0, 2]
     words = [[["a", "dog", "sat", "on", "the", "grass"], ["the", "hound", "rested"]], [["a", "bike"]], []]
 
-    def expected(told):
-        scores = meteor.value(small.statistics([caption.split() for caption in said], told))
+    def expected(references):
+        scores = meteor.value(small.statistics([caption.split() for caption in sampled], references))
         return torch.tensor(scores, dtype=torch.float32)
 
-    found = reward(said, torch.tensor(photos))
-    torch.testing.assert_close(found, expected([words[photo] for photo in photos]))
-    assert found[0] > found[1] > 0 == found[3]
-    torch.testing.assert_close(pickle.loads(pickle.dumps(reward))(said, torch.tensor(photos)), found)
-    found = reward(said, torch.tensor(photos), torch.tensor([0, 0, 1, -1]))
-    torch.testing.assert_close(found, expected([words[0][1:], [], words[0][:1], []]))
+    result = reward(sampled, torch.tensor(photos))
+    torch.testing.assert_close(result, expected([words[photo] for photo in photos]))
+    assert result[0] > result[1] > 0 == result[3]
+    torch.testing.assert_close(pickle.loads(pickle.dumps(reward))(sampled, torch.tensor(photos)), result)
+    result = reward(sampled, torch.tensor(photos), torch.tensor([0, 0, 1, -1]))
+    torch.testing.assert_close(result, expected([words[0][1:], [], words[0][:1], []]))
     with pytest.raises(IndexError, match="between 0 and 2"):
-        reward(said[:1], torch.tensor([3]))
+        reward(sampled[:1], torch.tensor([3]))
     with pytest.raises(IndexError, match="one of the photo's"):
-        reward(said[:1], torch.tensor([1]), torch.tensor([1]))
+        reward(sampled[:1], torch.tensor([1]), torch.tensor([1]))
 
 
 def test_a_caption_that_was_cut_ends_where_its_mask_does():
@@ -198,3 +199,75 @@ def test_a_caption_that_was_cut_ends_where_its_mask_does():
     expected = reward(words[:, :2], sampled.photos)
     assert float(expected) == pytest.approx(math.exp(1 - 4 / 2), abs=1e-6)  # all words are right, and half are missing
     torch.testing.assert_close(reward(sampled.ids, sampled.photos), expected)
+
+
+def captions_of(captions, photos, width=6, filler=3):
+    tokens = torch.full((len(captions), width), filler)
+    for row, caption in enumerate(captions):
+        ids = [*caption, END][:width]
+        tokens[row, : len(ids)] = torch.tensor(ids)
+    ended = (tokens == END).cumsum(1)
+    return SampledCaptions(tokens, (ended == 0) | ((ended == 1) & (tokens == END)), torch.tensor(photos))
+
+
+def test_a_caption_that_fits_its_look_alike_as_well_earns_nothing():
+    """CIDEr-D of a caption with itself as the only reference is 10."""
+    references = [[[1, 2, 4, 5]], [[1, 2, 4, 5]], [[6, 7, 8, 9]], [[6, 7, 8, 10]], [[11, 12, 13, 14]]]
+    consensus = Consensus(references, end=END, count_end=False)
+    reward = ReferenceGap(consensus, torch.tensor([[1], [0], [0], [-1], [0]]))
+    captions = [[1, 2, 4, 5], [6, 7, 8, 9], [6, 7, 8, 10], [1, 2, 4, 5], [1, 2, 4, 5], []]
+    result = reward(captions_of(captions, [0, 2, 3, 2, 4, 0]))
+    assert result.words is None
+    assert result.sentence.dtype == torch.float32
+    assert result.sentence.tolist() == pytest.approx([0, 10, 10, -10, -10, 0], abs=1e-5)
+
+
+def test_it_is_the_difference_of_single_comparisons():
+    generator = torch.Generator().manual_seed(0)
+    consensus = Consensus(torch.randint(1, 7, (6, 3, 5), generator=generator).tolist(), end=END)
+    look_alikes = [[1, 2, 3], [0, 5, -1], [-1, -1, -1], [5, -1, 4], [-1, 0, -1], [4, 3, 2]]
+    tokens = torch.randint(0, 7, (40, 6), generator=generator)
+    photos = torch.randint(6, (40,), generator=generator)
+    expected = []
+    for caption, photo in zip(tokens, photos.tolist(), strict=True):
+        own, *others = (
+            consensus(caption[None], torch.tensor([other])).item()
+            for other in [photo, *look_alikes[photo]]
+            if other >= 0
+        )
+        expected.append(own - sum(others) / max(len(others), 1))
+    assert min(expected) < 0 < max(expected)
+    captions = SampledCaptions(tokens, torch.ones_like(tokens, dtype=torch.bool), photos)
+    reward = ReferenceGap(consensus, torch.tensor(look_alikes))
+    result = reward(captions).sentence
+    assert result.tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_reference_is_compared_with_the_others_of_its_photo():
+    references = [[[1, 2, 4, 5], [1, 2, 6]], [[1, 2, 4, 5]], [[7, 8]]]
+    look_alikes = torch.tensor([[1, 2], [0, -1], [-1, -1]])
+    captions = captions_of([[1, 2, 4, 5], [1, 2, 4, 5], [7, 8]], [0, 0, 2])
+    some = replace(captions, reference=torch.tensor([0, -1, 0]))
+    whole = Consensus(references, end=END)
+    result = ReferenceGap(whole, look_alikes)(some).sentence
+
+    fewer = [references[0][1:], *references[1:2], []]
+    own = Consensus(fewer, end=END, frequencies=whole.frequencies)(captions.words, captions.photos)
+    to_others = whole(captions.words, captions.photos) - ReferenceGap(whole, look_alikes)(captions).sentence
+    torch.testing.assert_close(result[[0, 2]], (own - to_others)[[0, 2]])
+    torch.testing.assert_close(result[1], ReferenceGap(whole, look_alikes)(captions).sentence[1])
+    assert result[0] < result[1]
+
+
+def test_neither_padding_nor_the_order_of_captions_or_look_alikes_matters():
+    references = [[[1, 2, 4, 5], [2, 4]], [[1, 2, 4, 6]], [[4, 5, 7]]]
+    consensus = Consensus(references, end=END)
+    captions, photos = [[1, 2, 4, 5], [4, 5], [], [1, 2]], [0, 2, 1, 1]
+    reward = ReferenceGap(consensus, torch.tensor([[1, 2, -1], [0, 2, -1], [0, -1, -1]]))
+    expected = reward(captions_of(captions, photos)).sentence
+    assert len(expected.unique()) > 2
+    torch.testing.assert_close(reward(captions_of(captions, photos, width=15, filler=4)).sentence, expected)
+    order = torch.tensor([3, 1, 0, 2])
+    torch.testing.assert_close(reward(captions_of(captions, photos).of(order)).sentence, expected[order])
+    turned = ReferenceGap(consensus, torch.tensor([[-1, 2, 1], [2, -1, 0], [-1, 0, -1]]))
+    torch.testing.assert_close(turned(captions_of(captions, photos)).sentence, expected)
