@@ -202,7 +202,7 @@ async def _ask(port: int, path: str, body: dict[str, Any]) -> tuple[int, dict[st
 
 def _thanks_first(_: Path) -> None:
     """Answers are stored by the dozen."""
-    from tellapart.study.answers import Answers
+    from tellapart.study.folder import Answers
 
     later: list[Any] = []
     add, answered = Answers.add, Answers.answered
@@ -221,7 +221,7 @@ def _thanks_first(_: Path) -> None:
 
 
 def _last_counts(_: Path) -> None:
-    from tellapart.study.answers import Answers, _answers
+    from tellapart.study.folder import Answers, _answers
 
     add = Answers.add
 

@@ -144,7 +144,7 @@ def _halves(port: int, place: Path, number: int, draw: random.Random) -> str:
 
 def _liars(port: int, place: Path, number: int, draw: random.Random) -> str:
     """Somebody answers at once and says that it took seconds; and somebody else comes by their name."""
-    from tellapart.study.answers import Answers
+    from tellapart.study.folder import Answers
     from tellapart.study.folder import load as load_study
     from tellapart.study.results import FLOOR, analyse
 
@@ -193,8 +193,8 @@ def _patient() -> None:
 
 
 def _believing_people() -> None:
-    from tellapart.study import answers as module
-    from tellapart.study.answers import Answers
+    from tellapart.study import folder as module
+    from tellapart.study.folder import Answers
 
     join = Answers.join
 

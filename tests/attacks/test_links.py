@@ -18,7 +18,7 @@ from tellapart.desk.rows import CaptionsFile
 from tellapart.desk.serve.database import Photos
 from tellapart.desk.serve.job import REVIEWED
 from tellapart.desk.write import Captions, Writer
-from tellapart.study.answers import Answers
+from tellapart.study.folder import Answers
 
 ROW = {"file": "$(touch PWNED).jpg", "caption": "a cat"}
 

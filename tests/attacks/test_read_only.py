@@ -18,8 +18,7 @@ from tellapart.desk.serve.database import Photos
 from tellapart.desk.serve.job import Job, export
 from tellapart.desk.serve.job import write as write_files
 from tellapart.study import simulate
-from tellapart.study.answers import Answers
-from tellapart.study.folder import save
+from tellapart.study.folder import Answers, save
 from tellapart.study.results import analyse
 from tellapart.study.results import write as write_results
 

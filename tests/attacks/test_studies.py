@@ -73,7 +73,7 @@ def test_questions_are_answered_as_they_are_shown_and_a_bot_is_too_fast_whatever
 
 
 def test_names_neither_forge_lines_of_the_results_nor_steer_a_spreadsheet(folder, tmp_path, capsys):
-    from tellapart.study.answers import Answer, Answers
+    from tellapart.study.folder import Answer, Answers
 
     answers = Answers(folder)
     trials = load(folder).sessions[0]

@@ -13,9 +13,7 @@ from tellapart.desk import feedback, resume
 from tellapart.desk.review import reviewed
 from tellapart.desk.rows import CaptionsFile
 from tellapart.rewards.preference import Decision
-from tellapart.study.answers import Answer, Answers
-from tellapart.study.design import Trial
-from tellapart.study.folder import Study, save
+from tellapart.study.folder import Answer, Answers, Study, Trial, save
 
 WORDS = ["a", "man", "riding", "wave", "red", "bus", "street", "cat", "on", "the", "bed"]  # those of `small_model`
 
@@ -70,7 +68,9 @@ def study(folder, kind, trials, responses):
     save(Study(kind, "t", "c", "x", ["A", "B"], [trials], {p: p for t in trials for p in t.photos}), folder, [])
     answers = Answers(folder)
     person = answers.join(1)
-    answers.add(*(Answer(person.id, t.id, r, 5000.0) for t, r in zip(trials, responses, strict=True)))
+    times = [person.started + 5 * count for count in range(1, len(trials) + 1)]
+    answered = zip(trials, responses, times, strict=True)
+    answers.add(*(Answer(person.id, trial.id, response, 5000.0, time) for trial, response, time in answered))
     return folder
 
 

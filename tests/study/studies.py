@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image
 
 from tellapart.neighbours.collection import Known
-from tellapart.study.making import Plan, make
+from tellapart.study.design import Plan, make
 
 PHOTOS = 24
 

@@ -8,8 +8,8 @@ import pytest
 
 from study.studies import store, study
 from tellapart.__main__ import main
-from tellapart.study import agreement, simulate
-from tellapart.study.answers import Answers
+from tellapart.study import results, simulate
+from tellapart.study.folder import Answers
 from tellapart.study.results import analyse, tables
 
 pytest.importorskip("scipy", reason="statistics of studies")
@@ -25,7 +25,7 @@ def test_the_share_of_pairs_in_which_a_measure_prefers_the_caption_that_people_f
     persons, answers = simulate.people(made, {"plain": 0.4, "rich": 0.7}, seed=3)
     found = analyse(made, persons, answers)
     random = np.random.default_rng(0)
-    values = {caption: float(random.integers(4)) for caption in agreement.captions_of(made)}
+    values = {caption: float(random.integers(4)) for caption in results.captions_of(made)}
     assert len(values) == 2 * 24
     right = {}
     for row in found.counted:
@@ -35,7 +35,7 @@ def test_the_share_of_pairs_in_which_a_measure_prefers_the_caption_that_people_f
         for one, other in combinations(values, 2)
     ]
     told = [pair for pair in pairs if pair[0]]
-    shares = agreement.agreement(found, {"X": values})["X"]
+    shares = results.agreement(found, {"X": values})["X"]
     assert shares["all captions"]["value"] == pytest.approx(share([pair[:2] for pair in told]))
     assert shares["all captions"]["pairs"] == len(told)
     assert shares["of the same photo"]["value"] == pytest.approx(share([pair[:2] for pair in told if pair[2]]))
@@ -46,7 +46,7 @@ def test_a_measure_that_thinks_as_people_do_agrees_with_all_and_its_opposite_wit
     made = study(tmp_path, "compare", answers=2)
     persons, answers = simulate.people(made, {"plain": 0.5, "rich": 0.5}, seed=1)
     found = analyse(made, persons, answers)
-    values = dict.fromkeys(agreement.captions_of(made), 0.0)
+    values = dict.fromkeys(results.captions_of(made), 0.0)
     for row in found.counted:  # the first caption shown is worth what people give to it
         for place, model in enumerate(row.trial.models):
             chosen = row.answer.response["accuracy"]
@@ -54,7 +54,7 @@ def test_a_measure_that_thinks_as_people_do_agrees_with_all_and_its_opposite_wit
                 chosen == ("second", "first")[place]
             )
     opposite = {caption: -value for caption, value in values.items()}
-    shares = agreement.agreement(found, {"same": values, "opposite": opposite, "blind": dict.fromkeys(values, 1.0)})
+    shares = results.agreement(found, {"same": values, "opposite": opposite, "blind": dict.fromkeys(values, 1.0)})
     assert [shares[name]["accuracy"]["value"] for name in shares] == [1, 0, 0.5]
     assert shares["same"]["accuracy"]["pairs"] > 10
     line = next(line for line in tables(analysed(found, shares)) if "opposite" in line)
@@ -72,7 +72,7 @@ def test_intervals_hold_a_share_that_is_known(tmp_path):
     for seed in range(100):
         random = np.random.default_rng(seed)
         right = (random.random(60) < 0.7).astype(float)
-        found = agreement._share(np.diag(right), np.eye(60))
+        found = results._share(np.diag(right), np.eye(60))
         held += found["low"] <= 0.7 <= found["high"]
     assert 88 <= held <= 100
 

@@ -9,7 +9,6 @@ from PIL import Image
 from capscore.errors import UserError
 from study.studies import PHOTOS, data, study
 from tellapart.study import folder as folders
-from tellapart.study.design import passed, why_wrong
 
 
 def asked(made):
@@ -78,15 +77,15 @@ def test_catch_trials_say_what_to_answer(tmp_path):
             number = int(next(word for word in trial.captions[0].replace(",", " ").split() if word.isdecimal()))
             first = trial.photos[number - 1]
             right = first if kind == "choose" else [first, *(photo for photo in trial.photos if photo != first)][:10]
-        assert not why_wrong(kind, trial, right)
-        assert passed(kind, trial, right)
+        assert not trial.why_wrong(kind, right)
+        assert trial.passed(kind, right)
 
 
 def test_a_folder_gives_the_study_again_with_photos_that_carry_nothing(tmp_path):
     made = study(tmp_path, "order", captions=("plain.json", "human"))
     assert folders.load(tmp_path / "study") == made
     for id in made.photos:
-        with Image.open(folders.photo(tmp_path / "study", id)) as picture:
+        with Image.open(folders.photo_file(tmp_path / "study", id)) as picture:
             assert not picture.getexif()
 
 

@@ -11,9 +11,9 @@ from capscore.errors import UserError
 from study.studies import store, study
 from support.postgresql import option, remove
 from tellapart.__main__ import main
-from tellapart.study import answers as stored
+from tellapart.study import folder as stored
 from tellapart.study import simulate, statistics
-from tellapart.study.answers import Answer, Answers, Person, Taken
+from tellapart.study.folder import Answer, Answers, Person, Taken
 from tellapart.study.results import analyse, tables, write
 
 
@@ -176,7 +176,7 @@ def test_a_damaged_row_is_named_and_left_out_and_the_others_count(tmp_path, caps
     made = study(tmp_path, "choose", sets=6)
     database, (persons, answers) = Answers(tmp_path / "study"), simulate.people(made, {"plain": 0.3, "rich": 0.7})
     store(database, made, persons, answers)
-    with sqlite3.connect(tmp_path / "study" / stored.NAME) as connection:
+    with sqlite3.connect(tmp_path / "study" / stored.ANSWERS) as connection:
         connection.execute(damage)
     assert main(["study", "results", str(tmp_path / "study"), "--retriever", "none"]) == 1
     out, err = capsys.readouterr()
@@ -203,10 +203,10 @@ def test_the_database_keeps_the_first_answer_and_fills_sessions_evenly(tmp_path,
 
 def test_a_database_that_goes_away_is_one_sentence_and_is_not_made_again(tmp_path, database_url):
     database = Answers(tmp_path, database_url)
-    remove(database_url, tmp_path / stored.NAME)
+    remove(database_url, tmp_path / stored.ANSWERS)
     with pytest.raises(UserError, match="the answers cannot be stored or read"):
         database.add(Answer("x", "0000-000", "p1", 800))
-    assert not (tmp_path / stored.NAME).exists()
+    assert not (tmp_path / stored.ANSWERS).exists()
     with pytest.raises(UserError, match="this database cannot be used"):
         Answers(tmp_path, "nosuch://x")
 

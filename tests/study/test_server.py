@@ -16,9 +16,8 @@ from study.studies import study
 from support import browser, web
 from support.postgresql import option, remove
 from support.web import ask
-from tellapart.study import answers as stored
-from tellapart.study.answers import Answers
-from tellapart.study.folder import load
+from tellapart.study import folder as stored
+from tellapart.study.folder import Answers, load
 from tellapart.study.results import analyse
 from tellapart.study.server import serve
 
@@ -79,8 +78,8 @@ def test_answers_by_http(folder, database_url):
             assert ask(address, path)[0] == 404
         assert ask(address, "/api/answers", {**answer, "more": "x" * 100_000})[0] == 413
         assert [a.response for a in Answers(folder, database_url).all()[1]] == [trial["photos"][0]]
-        assert (folder / stored.NAME).exists() == (database_url is None)
-        remove(database_url, folder / stored.NAME)
+        assert (folder / stored.ANSWERS).exists() == (database_url is None)
+        remove(database_url, folder / stored.ANSWERS)
         assert ask(address, "/api/answers", answer) == (
             503,
             {"error": "the answer could not be stored; please try again."},

@@ -6,21 +6,24 @@ import argparse
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from capscore import files
 from capscore.errors import UserError
 from capscore.printable import print_message, print_problems, print_row, printable
 from tellapart.commands.arguments import Parser, add_address, number, positive
 
-if TYPE_CHECKING:
-    from tellapart.study.answers import Answers
+_EXAMPLE = "tellapart study new choose plain.jsonl distinctive.jsonl human --data album.json --out study"
 
-_KINDS = (
-    "order: a caption, its photo and the 20 others that it fits best; people put the ten most fitting in order "
-    "(GEG's first study).  compare: two captions of a photo; which is more accurate, which is more informative (GEG's "
-    "second).  choose: a caption and ten photos that look alike; which one is meant (DiscriTune)"
-)
+
+def _between(least: float, most: float) -> Callable[[str], float]:
+    return partial(number, least=least, most=most)
+
+
+def _count(text: str) -> int:
+    return int(number(text, 0, 2**32 - 1))
+
+
+_share, _open_share = _between(0, 1), _between(1e-6, 1 - 1e-6)
 
 
 def main(arguments: list[str]) -> int:
@@ -46,24 +49,32 @@ def _overview() -> Parser:
         "  results   tables, tests, and the answers as files\n"
         "  simulate  what the study would find with people of known accuracy\n"
         "  size      how many photos a difference needs",
-        "tellapart study new choose plain.jsonl distinctive.jsonl human --data album.json --out study",
+        _EXAMPLE,
     )
     parser.add_argument("action", metavar="ACTION", choices=list(_ACTIONS))
     return parser
 
 
-def _new_parser() -> Parser:
-    from tellapart.study.design import DISTRACTORS, KINDS
-    from tellapart.study.making import Plan
+def _new(arguments: list[str]) -> int:
+    from tellapart.study.design import CONSENT, DISTRACTORS, Plan, make
+    from tellapart.study.folder import KINDS
 
     plan = Plan(KINDS[0])
     parser = Parser(
         "study new",
         "Make a study folder.  Every caption gets the same number of answers, a person sees a photo once, and\n"
         "all is drawn by the seed.",
-        "tellapart study new choose plain.jsonl distinctive.jsonl human --data album.json --out study",
+        _EXAMPLE,
     )
-    parser.add_argument("kind", metavar="KIND", choices=KINDS, help=_KINDS)
+    parser.add_argument(
+        "kind",
+        metavar="KIND",
+        choices=KINDS,
+        help="order: a caption, its photo and the 20 others that it fits best; people put the ten most fitting in "
+        "order (GEG's first study).  compare: two captions of a photo; which is more accurate, which is more "
+        "informative (GEG's second).  choose: a caption and ten photos that look alike; which one is meant "
+        "(DiscriTune)",
+    )
     parser.add_argument(
         "captions",
         metavar="CAPTIONS",
@@ -83,27 +94,17 @@ def _new_parser() -> Parser:
     parser.add_argument(
         "--near-duplicates",
         metavar="COSINE",
-        type=partial(number, least=-1, most=1),
+        type=_between(-1, 1),
         help="other photos have at most this similarity to the photo by the retriever (DiscriTune: 0.8 by CLIP; "
         "default: near-duplicates as `tellapart lookalikes` finds them are left out)",
     )
-    parser.add_argument(
-        "--per-person",
-        metavar="N",
-        type=positive,
-        default=plan.per_person,
-        help="photos that a person sees (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--answers", metavar="N", type=positive, default=plan.answers, help="answers per caption (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--catch",
-        metavar="N",
-        type=_count,
-        default=plan.catch,
-        help="attention checks per person (default: %(default)s)",
-    )
+    for option, type, default, meaning in (
+        ("--per-person", positive, plan.per_person, "photos that a person sees"),
+        ("--answers", positive, plan.answers, "answers per caption"),
+        ("--catch", _count, plan.catch, "attention checks per person"),
+    ):
+        help = f"{meaning} (default: %(default)s)"
+        parser.add_argument(option, metavar="N", type=type, default=default, help=help)
     parser.add_argument("--retriever", metavar="R", help="chooses the other photos (default: the embedded retriever)")
     parser.add_argument("--seed", type=_count, default=plan.seed, help="default: %(default)s")
     parser.add_argument("--title", default=plan.title, help="of the page")
@@ -111,32 +112,17 @@ def _new_parser() -> Parser:
     parser.add_argument(
         "--completion-code", metavar="CODE", help="shown at the end, as Prolific asks for (default: random)"
     )
-    parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
-    return parser
-
-
-def _new(arguments: list[str]) -> int:
-    request = _new_parser().parse_args(arguments)
+    _add_device(parser)
+    request = parser.parse_args(arguments)
 
     from tellapart.neighbours.collection import source
-    from tellapart.study.making import CONSENT, Plan, make
 
-    plan = Plan(
-        request.kind,
-        request.sets,
-        request.distractors,
-        request.per_person,
-        request.answers,
-        request.catch,
-        request.seed,
-        request.title,
-        files.read_text(request.consent, most=1 << 20) if request.consent else CONSENT,
-        request.completion_code,
-        request.near_duplicates,
-    )
     for option in ("distractors", "near_duplicates"):
-        if plan.kind == "compare" and getattr(request, option) is not None:
+        if request.kind == "compare" and getattr(request, option) is not None:
             raise UserError(f"--{option.replace('_', '-')} is for order and choose; compare shows one photo.")
+    fields = {name: getattr(request, name) for name in vars(plan)}
+    consent = files.read_text(request.consent, most=1 << 20) if request.consent else CONSENT
+    plan = Plan(**fields | {"consent": consent})
     vectors = None if plan.kind == "compare" else source(request.retriever, request.device)
     study = make(request.captions, request.data, request.split, vectors, plan, request.out)
     asked = sum(not trial.catch for session in study.sessions for trial in session)
@@ -155,7 +141,7 @@ def _serve(arguments: list[str]) -> int:
         "  http://HOST:PORT/?PROLIFIC_PID={{%PROLIFIC_PID%}}&STUDY_ID={{%STUDY_ID%}}&SESSION_ID={{%SESSION_ID%}}",
         "tellapart study serve study --port 8080",
     )
-    parser.add_argument("study", metavar="STUDY", type=Path, help="a study folder")
+    _add_study(parser)
     add_address(parser)
     _add_database(parser)
     request = parser.parse_args(arguments)
@@ -167,7 +153,8 @@ def _serve(arguments: list[str]) -> int:
 
 
 def _results(arguments: list[str]) -> int:
-    from tellapart.study.results import CATCH, FLOOR
+    from tellapart.study import results
+    from tellapart.study.folder import ANSWERS, Answers, load
 
     parser = Parser(
         "study results",
@@ -176,20 +163,20 @@ def _results(arguments: list[str]) -> int:
         "TREC run and qrels files, and results.json.",
         "tellapart study results study --out results",
     )
-    parser.add_argument("study", metavar="STUDY", type=Path, help="a study folder")
+    _add_study(parser)
     parser.add_argument("--out", metavar="DIR", type=Path, help="folder for the files")
     parser.add_argument(
         "--floor",
         metavar="MS",
-        type=_milliseconds,
-        default=FLOOR,
+        type=_between(0, 1e7),
+        default=results.FLOOR,
         help="answers that came faster do not count (default: %(default)g)",
     )
     parser.add_argument(
         "--catch",
         metavar="SHARE",
         type=_share,
-        default=CATCH,
+        default=results.CATCH,
         help="people who pass fewer attention checks do not count (default: %(default)g)",
     )
     parser.add_argument(
@@ -199,28 +186,25 @@ def _results(arguments: list[str]) -> int:
         default=["judge"],
         help="retrievers of the automatic measures; none: no such measures (default: judge)",
     )
-    parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
+    _add_device(parser)
     _add_database(parser)
     request = parser.parse_args(arguments)
 
-    from tellapart.study import results
-    from tellapart.study.folder import load
-
     study = load(request.study)
-    people, answers = _answers(request).all()
-    found = results.analyse(study, people, answers, floor=request.floor, catch=request.catch)
+    if request.database is None and not files.is_file(request.study / ANSWERS):
+        raise UserError(f"{request.study}: there are no answers yet; `tellapart study serve` collects them.")
+    people, answers = Answers(request.study, request.database).all()
+    analysed = results.analyse(study, people, answers, floor=request.floor, catch=request.catch)
     if request.retriever != ["none"]:
-        from tellapart.study import agreement
-
-        values, left_out = agreement.measure(study, request.study, request.retriever, request.device)
-        found.figures["agreement"] = agreement.agreement(found, values)
+        values, left_out = results.measure(study, request.study, request.retriever, request.device)
+        analysed.figures["agreement"] = results.agreement(analysed, values)
         for name, why in left_out.items():
             print_message(f"{name} is left out: {why}")
-    for line in results.tables(found):
+    for line in results.tables(analysed):
         print(line)
     if request.out:
-        results.write(found, request.out)
-    return print_problems(found.problems)
+        results.write(analysed, request.out)
+    return print_problems(analysed.problems)
 
 
 def _simulate(arguments: list[str]) -> int:
@@ -230,14 +214,14 @@ def _simulate(arguments: list[str]) -> int:
         "often the paired test finds a difference.  Nothing is stored.",
         "tellapart study simulate study --accuracy plain=0.43 --accuracy distinctive=0.48 --studies 100",
     )
-    parser.add_argument("study", metavar="STUDY", type=Path, help="a study folder")
+    _add_study(parser)
     parser.add_argument(
         "--accuracy", metavar="[MODEL=]A", action="append", required=True, help="true accuracy of all models, or of one"
     )
     parser.add_argument(
         "--spread",
         metavar="S",
-        type=_spread,
+        type=_between(0, 10),
         default=0.0,
         help="how much people and photos differ, in units of an answer's noise (default: 0)",
     )
@@ -249,7 +233,17 @@ def _simulate(arguments: list[str]) -> int:
     from tellapart.study.simulate import repeated
 
     study = load(request.study)
-    accuracies = _accuracies(request.accuracy, study.models)
+    accuracies: dict[str, float] = {}
+    for text in request.accuracy:
+        model, is_named, value = text.rpartition("=")
+        if is_named and model not in study.models:
+            raise UserError(f"--accuracy {text}: the models of the study are {', '.join(study.models)}.")
+        try:
+            accuracies |= dict.fromkeys([model] if is_named else study.models, _share(value))
+        except argparse.ArgumentTypeError as error:
+            raise UserError(f"--accuracy {text}: {error}.") from None
+    if missing := [model for model in study.models if model not in accuracies]:
+        raise UserError(f"--accuracy: there is none for {', '.join(missing)}.")
     for line in repeated(study, accuracies, request.studies, spread=request.spread, seed=request.seed):
         print(printable(line))
     return 0
@@ -282,20 +276,12 @@ def _size(arguments: list[str]) -> int:
     return 0
 
 
-def _accuracies(given: list[str], models: list[str]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for text in given:
-        model, is_named, value = text.rpartition("=")
-        if is_named and model not in models:
-            raise UserError(f"--accuracy {text}: the models of the study are {', '.join(models)}.")
-        try:
-            accuracy = _share(value)
-        except argparse.ArgumentTypeError as error:
-            raise UserError(f"--accuracy {text}: {error}.") from None
-        found |= dict.fromkeys([model] if is_named else models, accuracy)
-    if missing := [model for model in models if model not in found]:
-        raise UserError(f"--accuracy: there is none for {', '.join(missing)}.")
-    return found
+def _add_study(parser: Parser) -> None:
+    parser.add_argument("study", metavar="STUDY", type=Path, help="a study folder")
+
+
+def _add_device(parser: Parser) -> None:
+    parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
 
 
 def _add_database(parser: Parser) -> None:
@@ -304,34 +290,6 @@ def _add_database(parser: Parser) -> None:
         metavar="URL",
         help="where answers are, such as postgresql+pg8000://... (default: STUDY/answers.db)",
     )
-
-
-def _answers(request: argparse.Namespace) -> Answers:
-    from tellapart.study import answers
-
-    if request.database is None and not files.is_file(request.study / answers.NAME):
-        raise UserError(f"{request.study}: there are no answers yet; `tellapart study serve` collects them.")
-    return answers.Answers(request.study, request.database)
-
-
-def _count(text: str) -> int:
-    return int(number(text, 0, 2**32 - 1))
-
-
-def _share(text: str) -> float:
-    return number(text, 0, 1)
-
-
-def _open_share(text: str) -> float:
-    return number(text, 1e-6, 1 - 1e-6)
-
-
-def _spread(text: str) -> float:
-    return number(text, 0, 10)
-
-
-def _milliseconds(text: str) -> float:
-    return number(text, 0, 1e7)
 
 
 _ACTIONS: dict[str, Callable[[list[str]], int]] = {

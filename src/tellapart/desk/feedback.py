@@ -50,15 +50,13 @@ def _of_captions(path: Path) -> Iterator[Decision]:
 
 def _of_study(folder: Path) -> Iterator[Decision]:
     try:
-        from tellapart.study import folder as folders
-        from tellapart.study.answers import NAME, Answers
-        from tellapart.study.design import CRITERIA, FIRST, SECOND
+        from tellapart.study.folder import ANSWERS, CRITERIA, FIRST, SECOND, Answers, load
         from tellapart.study.results import analyse
     except ImportError as error:
         raise UserError(f"--feedback {folder}: studies need pip install 'tellapart[study]' ({error.name}).") from None
 
-    study = folders.load(folder)
-    if not (folder / NAME).exists():
+    study = load(folder)
+    if not (folder / ANSWERS).exists():
         raise UserError(f"--feedback {folder}: this study has no answers yet.")
     for row in analyse(study, *Answers(folder).all()).counted:  # without people who failed their attention checks
         trial, response = row.trial, row.answer.response

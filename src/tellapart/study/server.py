@@ -1,4 +1,4 @@
-"""The web page of a study.  What a person has answered is in the database alone: the page asks for the next trial.
+"""The web page of a study.  Answers are in the database alone: the page asks for the next trial.
 
 So a page that is loaded again, a back button or a server that was killed changes nothing, and an answer that is sent
 twice counts once.  A question is sent with the receipt of the answer before it, and no other is taken: so the time
@@ -15,10 +15,7 @@ from fastapi.responses import FileResponse, JSONResponse
 from pydantic import BaseModel, Field
 
 from tellapart import web
-from tellapart.study import folder as folders
-from tellapart.study.answers import Answer, Answers, Person, Taken
-from tellapart.study.design import ORDERED, why_wrong
-from tellapart.study.folder import Study
+from tellapart.study.folder import ORDERED, Answer, Answers, Person, Study, Taken, load, photo_file
 from tellapart.web import sorry
 
 # whatever the database: some store no NUL; and results are printed
@@ -86,10 +83,10 @@ def app(study: Study, folder: Path, answers: Answers) -> FastAPI:
         trial = trials.get(request.trial)
         if trial is None or trial not in study.sessions[person.session]:
             return sorry(404, "there is no such question.")
-        if wrong := why_wrong(study.kind, trial, request.response):
+        if wrong := trial.why_wrong(study.kind, request.response):
             return sorry(422, wrong)
         done = answers.answered(person.id)
-        following = next((one.id for one in study.sessions[person.session] if one.id not in done), None)
+        following = next((trial.id for trial in study.sessions[person.session] if trial.id not in done), None)
         if trial.id not in {following, *done}:
             return sorry(409, "this question has not been asked yet; load the page again.")
         answers.add(Answer(person.id, trial.id, request.response, request.rt))
@@ -100,7 +97,7 @@ def app(study: Study, folder: Path, answers: Answers) -> FastAPI:
         if id not in study.photos:
             return sorry(404, "there is no such photo.")
         headers = {"Cache-Control": "private, max-age=86400"}
-        return FileResponse(folders.photo(folder, id), media_type="image/webp", headers=headers)
+        return FileResponse(photo_file(folder, id), media_type="image/webp", headers=headers)
 
     web.add_page(server, "tellapart.study", "index.html", "study.js", "study.css")
     web.guard(server, gone="the answer could not be stored; please try again.")
@@ -109,5 +106,5 @@ def app(study: Study, folder: Path, answers: Answers) -> FastAPI:
 
 def serve(folder: Path, host: str, port: int, database: str | None = None) -> None:
     """Until it is stopped; prints the address when people can come."""
-    study = folders.load(folder)
+    study = load(folder)
     web.run(app(study, folder, Answers(folder, database)), host, port)

@@ -13,9 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tellapart.study.answers import Answer, Person
-from tellapart.study.design import CRITERIA, FIRST, ORDERED, SECOND, TIE, Kind, Trial
-from tellapart.study.folder import Study
+from tellapart.study.folder import CRITERIA, FIRST, ORDERED, SECOND, TIE, Answer, Kind, Person, Study, Trial
 from tellapart.study.results import analyse
 
 _TIES = 1 / 3  # share of ties where two captions are compared
@@ -51,8 +49,8 @@ def people(
 
 def _accuracy(trial: Trial, accuracies: Mapping[str, float]) -> float:
     """Of the first caption shown: that it leads to the photo, or is preferred to the second."""
-    own = [accuracies[model] for model in trial.models]
-    return own[0] if len(own) == 1 else own[0] / sum(own) if sum(own) else 0.5
+    shown = [accuracies[model] for model in trial.models]
+    return shown[0] if len(shown) == 1 else shown[0] / sum(shown) if sum(shown) else 0.5
 
 
 def _response(kind: Kind, trial: Trial, chance: float, random: np.random.Generator) -> Any:
@@ -74,20 +72,21 @@ def repeated(
     study: Study, accuracies: Mapping[str, float], studies: int, *, spread: float = 0.0, seed: int = 0
 ) -> Iterator[str]:
     """Lines that say what so many studies would find."""
-    found = [
+    figures = [
         analyse(study, *people(study, accuracies, spread=spread, seed=seed + number)).figures
         for number in range(studies)
     ]
-    for model in study.models if study.kind != "compare" else ():
-        measure = next(iter(found[0]["models"][model]))  # R@1-User or accuracy
-        own = [one["models"][model][measure] for one in found]
-        held = sum(one["low"] <= accuracies[model] <= one["high"] for one in own)
-        mean = 100 * float(np.mean([one["value"] for one in own]))
-        true = 100 * accuracies[model]
+    compare = study.kind == "compare"
+    for model in () if compare else study.models:
+        measure = next(iter(figures[0]["models"][model]))  # R@1-User or accuracy
+        estimates = [of_study["models"][model][measure] for of_study in figures]
+        held = sum(estimate["low"] <= accuracies[model] <= estimate["high"] for estimate in estimates)
+        mean, true = 100 * float(np.mean([estimate["value"] for estimate in estimates])), 100 * accuracies[model]
         yield f"{model}: {measure} {mean:.1f} on average, truly {true:.1f}; in the interval {held} of {studies} times"
-    for pair, measures in found[0]["pairs" if study.kind == "compare" else "differences"].items():
-        for measure in measures if study.kind == "compare" else list(measures)[:1]:
-            own = [one["pairs" if study.kind == "compare" else "differences"][pair][measure] for one in found]
-            significant = sum(one["p"] < 0.05 for one in own)
-            mean = 100 * float(np.mean([one["value"] for one in own]))
+    key = "pairs" if compare else "differences"
+    for pair, measures in figures[0][key].items():
+        for measure in measures if compare else list(measures)[:1]:
+            estimates = [of_study[key][pair][measure] for of_study in figures]
+            significant = sum(estimate["p"] < 0.05 for estimate in estimates)
+            mean = 100 * float(np.mean([estimate["value"] for estimate in estimates]))
             yield f"{pair}: {measure} {mean:+.1f} on average; p below 0.05 in {significant} of {studies} studies"
