@@ -19,12 +19,12 @@ from capscore.errors import UserError
 from capscore.measures import MEASURES
 from capscore.scoring import compare
 from capscore.stop_words import STOP_WORDS
-from tellapart import web
+from tellapart import html, web
 from tellapart.data.media.thumbnails import webp
 from tellapart.data.tokenizers import split_words
 from tellapart.desk.chatter import one_line
 from tellapart.desk.lint import RULES
-from tellapart.desk.serve import documents, job
+from tellapart.desk.serve import job
 from tellapart.desk.serve.database import FILTERS, Changed, Photo, Photos
 from tellapart.desk.serve.job import Captioning, Jobs, is_inside
 from tellapart.errors import BadPhoto
@@ -162,8 +162,13 @@ def app(captioning: Captioning, photos: Photos | None, jobs: Jobs, token: str | 
 
     @server.get("/docs", include_in_schema=False)
     def show_documents() -> Response:
-        headers = {"Content-Security-Policy": documents.POLICY}
-        return Response(documents.html(server.openapi()), media_type="text/html; charset=utf-8", headers=headers)
+        """The OpenAPI description as a page: no script, no network."""
+        api = server.openapi()
+        title, subtitle = f"{api['info']['title']} {api['info']['version']}", api["info"]["description"]
+        style = ("desk/serve/page/api.css",)
+        page = html.render_page("desk/serve/page/api.html", title=title, subtitle=subtitle, styles=style, api=api)
+        headers = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"}
+        return Response(page, media_type="text/html; charset=utf-8", headers=headers)
 
     @server.get("/favicon.ico", include_in_schema=False)
     def no_icon() -> Response:
