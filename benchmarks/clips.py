@@ -28,7 +28,7 @@ from tellapart.data.examples import Example
 from tellapart.data.media.clips import named_as_clip, open_clip
 from tellapart.encoders.frames import FrameEncoder
 from tellapart.encoders.loading import load
-from tellapart.features.extracted import extract
+from tellapart.features.sources import Encoded
 from tellapart.recipe import EncoderConfig
 
 FRAMES, SIZE, BATCH, MOST = 8, 256, 16, 24
@@ -76,7 +76,7 @@ def throughput(files: list[Path]) -> None:
 
     def through_the_cache() -> None:
         with tempfile.TemporaryDirectory() as folder:
-            result = extract([Example(i, file) for i, file in enumerate(files)], encoder, Path(folder, "store"))
+            result = Encoded(encoder).fill(Path(folder, "store"), [Example(i, file) for i, file in enumerate(files)])
             assert result.computed == len(files)
 
     took = side_by_side({"bare": bare, "files": through_the_cache}, repeats=3)

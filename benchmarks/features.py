@@ -19,7 +19,7 @@ from tellapart.album import HERE
 from tellapart.data.examples import Example
 from tellapart.data.media import photos
 from tellapart.encoders.encoder import Encoder
-from tellapart.features.extracted import extract
+from tellapart.features.sources import Encoded
 from tellapart.recipe import EncoderConfig
 
 COUNT, BATCH = 96, 16
@@ -34,7 +34,7 @@ def measure(name: str, files: list[Path], encoder: Encoder) -> dict[str, str]:
 
     def through_the_cache() -> None:
         with tempfile.TemporaryDirectory() as folder:
-            result = extract([Example(i, file) for i, file in enumerate(files)], encoder, Path(folder, "store"))
+            result = Encoded(encoder).fill(Path(folder, "store"), [Example(i, file) for i, file in enumerate(files)])
             assert result.computed == len(files)
 
     took = side_by_side({"bare": bare, "files": through_the_cache}, repeats=3)

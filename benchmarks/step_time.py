@@ -29,24 +29,18 @@ from capscore.progress import Progress
 from tellapart import models, numerics
 from tellapart.data.batches import BatchStream, CaptionedPhotos
 from tellapart.data.examples import Example
-from tellapart.data.store import Rows
-from tellapart.data.stored import StoredFeatures, Stores
+from tellapart.data.store import Rows, StoredFeatures, Stores
 from tellapart.decoding.sample import Rollout
-from tellapart.encoders import PhotoEncoder
 from tellapart.evaluation import compare
 from tellapart.evaluation.compare import Run, read_runs
-from tellapart.features import attributes
-from tellapart.features.attributes import AttributeSource
-from tellapart.features.boxes import BesideRegions
-from tellapart.features.extracted import stored
-from tellapart.features.imported import ImportedFeatures, store_of
+from tellapart.features.sources import Sources, StreamSource
 from tellapart.objectives import StepInfo
 from tellapart.objectives.policy_gradient import PolicyGradient
 from tellapart.recipe import Recipe
 from tellapart.rewards import Reward, SampledCaptions, Term
 from tellapart.rewards.combine import Remembers
 from tellapart.training.build import seed_everything
-from tellapart.training.data import Chosen, Encoders, Origin, choose, encoders_of
+from tellapart.training.data import Chosen, choose, sources_of
 from tellapart.training.policy import policy_step
 
 BATCHES = 5  # whose median is reported, after one that pays for setting up
@@ -118,6 +112,13 @@ class TimedPolicyGradient(PolicyGradient):
     """The step itself, with a watch on its parts; captions that others are compared with count as what they are."""
 
     watch: Stopwatch
+
+    def read(self, name: str, rows: Rows, most: int | None = None) -> Tensor:
+        """The boxes of a detector: each is the whole photo."""
+        return torch.tensor([0.0, 0.0, 1.0, 1.0]).expand(len(rows), self.shape[0] if most is None else most, 4)
+
+    def use(self, tokenizer: object) -> None:
+        """Noise has no words."""
 
     def _draw(self, memory: Any, samples: int, forced: Tensor | None = None) -> Rollout:
         with self.watch.part("sample"):
@@ -223,18 +224,18 @@ def _sources(
     """Training photos with features, data set by data set: those that are kept; where none are, noise for as many as
     are needed.
     """
-    encoders, root = encoders_of(recipe, device), Path(recipe.data.features)
-    stores = [_stores(encoders, root, one.name) for one in chosen]
+    streams, root = sources_of(recipe, device), Path(recipe.data.features)
+    stores = [_stores(streams, root, one.name) for one in chosen]
     kept = [
         [photo for photo in one.training if found is not None and found.have(photo)]
         for one, found in zip(chosen, stores, strict=True)
     ]
-    imported = [encoder.name for encoder in encoders.values() if isinstance(encoder, ImportedFeatures)]
+    imported = [stream.name for stream in streams.values() if not stream.most]
     if imported:
         if not any(kept):
             raise UserError(f"there are no features {imported[0]!r} to take a step with.")
         return [(found, photos) for found, photos in zip(stores, kept, strict=True) if found is not None], True
-    noise = Stores((name, _noise(one)) for name, one in encoders.items() if not isinstance(one, ImportedFeatures))
+    noise = Stores((name, _noise(stream)) for name, stream in streams.items())
     if any(kept):
         return [(noise if found is None else found, photos) for found, photos in zip(stores, kept, strict=True)], True
     needed, sources = recipe.batch_size * (BATCHES + 1), list[tuple[Stores, list[Example]]]()
@@ -244,29 +245,17 @@ def _sources(
     return sources, False
 
 
-def _stores(encoders: Encoders, root: Path, dataset: str) -> Stores | None:
+def _stores(streams: Sources, root: Path, dataset: str) -> Stores | None:
     """What is kept of a data set; nothing where a stream is missing."""
-    found = {name: _store(encoder, root, dataset) for name, encoder in encoders.items()}
-    complete = Stores((name, store) for name, store in found.items() if store is not None)
-    return complete if len(complete) == len(found) else None
+    stores = {name: stream.open(root, dataset) for name, stream in streams.items()}
+    complete = Stores((name, store) for name, store in stores.items() if store is not None)
+    return complete if len(complete) == len(stores) else None
 
 
-def _store(encoder: Origin, root: Path, dataset: str) -> StoredFeatures | None:
-    if isinstance(encoder, BesideRegions):
-        regions = _store(encoder.regions, root, dataset)
-        return None if regions is None else encoder.stored(regions)
-    if isinstance(encoder, AttributeSource):
-        return attributes.stored(encoder, root, dataset)
-    return store_of(encoder, root, dataset) if isinstance(encoder, ImportedFeatures) else stored(root, dataset, encoder)
-
-
-def _noise(encoder: PhotoEncoder | BesideRegions | AttributeSource) -> StoredFeatures:
-    if isinstance(encoder, AttributeSource):
-        return Noise((encoder.most, encoder.feature_size), encoder.feature_size)
-    if not isinstance(encoder, BesideRegions):
-        return Noise((encoder.regions, encoder.feature_size), encoder.pooled_size)
-    assert not isinstance(encoder.regions, ImportedFeatures)  # of imported features there is no noise
-    return encoder.stored(_noise(encoder.regions))
+def _noise(source: StreamSource) -> StoredFeatures:
+    if source.reader is not source:  # boxes, which belong to regions
+        return source.of(_noise(source.reader))
+    return Noise((source.most, source.feature_size), getattr(source.encoder, "pooled_size", source.feature_size))
 
 
 class Noise:
@@ -290,6 +279,13 @@ class Noise:
 
     def pooled(self, rows: Rows) -> Tensor:
         return self._draw(rows, (self._pooled,))
+
+    def read(self, name: str, rows: Rows, most: int | None = None) -> Tensor:
+        """The boxes of a detector: each is the whole photo."""
+        return torch.tensor([0.0, 0.0, 1.0, 1.0]).expand(len(rows), self.shape[0] if most is None else most, 4)
+
+    def use(self, tokenizer: object) -> None:
+        """Noise has no words."""
 
     def _draw(self, rows: Rows, shape: tuple[int, ...]) -> Tensor:
         drawn = [np.random.default_rng(int(row)).standard_normal(shape, np.float32) for row in rows]

@@ -11,16 +11,15 @@ import numpy as np
 import pytest
 import torch
 
+from support.stores import extract, store_folder
 from tellapart import models
 from tellapart.captioning.captioner import load
-from tellapart.captioning.visual_input import StoredInput, VisualInput
 from tellapart.data.examples import read
 from tellapart.data.readers import folder
 from tellapart.encoders.encoder import Encoder
 from tellapart.evaluation.evaluate import evaluate
-from tellapart.features.extracted import extract, store_folder
-from tellapart.features.imported import find, folder_of
 from tellapart.features.importing import bring_in
+from tellapart.features.sources import Sources, find_imported, import_folder
 from tellapart.models import encoder as model_encoder
 
 
@@ -108,7 +107,7 @@ def test_a_folder_of_features_that_is_not_there_is_named(small_model, photo_fold
 
 def test_the_boxes_of_an_encoders_regions_are_the_cells_of_its_grid(small_model, photo_folder):
     visual, file = load(small_model).visual_input, photo_folder / "0.png"
-    boxes = visual.region_boxes(file, visual.load(file))
+    boxes = visual.region_boxes(visual.load(file))
     halves = [(0.0, 0.5), (0.5, 1.0)]
     expected = [[left, top, right, bottom] for top, bottom in halves for left, right in halves]
     torch.testing.assert_close(boxes, torch.tensor(expected))
@@ -124,11 +123,11 @@ def test_the_boxes_of_imported_regions_are_those_that_came_with_them(photo_folde
     images = [{"id": int(file.stem), "file": str(file), "captions": ["a dog"]} for file in photo_folder.iterdir()]
     data = tmp_path / "data.json"
     data.write_text(json.dumps({"dataset": "six", "images": images}))
-    bring_in(read(data).examples, [tmp_path / "found"], folder_of(tmp_path / "f", "six", "found"), "found")
-    stream = StoredInput(find(tmp_path / "f", "found"), tmp_path / "f", [str(data)], torch.device("cpu"), "regions")
-    file = photo_folder / "3.png"
-    visual = VisualInput({"regions": stream})
-    found = visual.region_boxes(file, visual.load(file))
+    examples = read(data).examples
+    bring_in(examples, [tmp_path / "found"], import_folder(tmp_path / "f", "six", "found"), "found")
+    items = [(str(example.file), str(example.id)) for example in examples]
+    visual = Sources({"regions": find_imported(tmp_path / "f", "found").kept(tmp_path / "f", [("six", items)])})
+    found = visual.region_boxes(visual.load(photo_folder / "3.png"))
     assert (found is not None) == known
     if known:
         torch.testing.assert_close(found, torch.from_numpy(boxes), atol=1e-3, rtol=0)

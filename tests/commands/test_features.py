@@ -11,7 +11,7 @@ import yaml
 from support import region_archives as archives
 from tellapart.captioners.transformer import TINY
 from tellapart.data import examples
-from tellapart.features.imported import open_store
+from tellapart.features.sources import open_imported
 
 SUBJECTS = ["dog", "cat", "bus", "horse"]
 
@@ -56,7 +56,7 @@ def test_photos_are_added_once_and_need_not_be_there(tellapart, world):
     for added, there in ((12, 0), (0, 12)):
         code, out, err = import_into(tellapart, world, "once")
         assert (code, out, err) == (0, f"{store}: {added} photos added, {there} were there\n", "")
-    assert open_store(store).rows == 12
+    assert open_imported(store).rows == 12
 
 
 def test_what_an_archive_lacks_is_counted_and_some_of_it_named(tellapart, world, tmp_path):

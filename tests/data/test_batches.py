@@ -8,7 +8,7 @@ import torch
 
 from tellapart.data.batches import BatchStream, CaptionedPhotos, padded
 from tellapart.data.examples import Example
-from tellapart.data.stored import Stores
+from tellapart.data.store import Stores
 from tellapart.data.tokenizers import WordTokenizer
 
 PAD, EOS = 0, 2

@@ -8,7 +8,7 @@ import torch
 from tellapart.data.batches import BatchStream
 from tellapart.data.examples import Example
 from tellapart.data.pairs import Pairs
-from tellapart.data.stored import Stores
+from tellapart.data.store import Stores
 
 
 class Kept:

@@ -8,12 +8,12 @@ from PIL import Image
 
 from attacks import photos as made
 from capscore.errors import UserError
+from support.stores import extract, feature_store
 from tellapart.data.examples import Example
 from tellapart.data.media import photos
 from tellapart.data.media.photos import LEAST_SIDE, Fit, view_of
 from tellapart.encoders.encoder import Encoder
 from tellapart.encoders.in_view import InView
-from tellapart.features.extracted import FeatureStore, extract
 from tellapart.recipe import EncoderConfig
 
 HASHES = [hashlib.sha256(bytes([i])).hexdigest() for i in range(200)]
@@ -61,4 +61,4 @@ def test_features_of_a_view_are_kept_apart_from_those_of_the_photos(tmp_path):
     np.testing.assert_allclose(store.grid([0]), encoder(pixels[None]).grid, rtol=2e-3, atol=2e-3)
     for other in (encoder, InView(encoder, 1)):
         with pytest.raises(UserError, match="holds features of another encoder"):
-            FeatureStore(tmp_path / "view", other)
+            feature_store(tmp_path / "view", other)

@@ -11,25 +11,24 @@ from capscore.errors import UserError
 from detectors import tiny_yolox
 from tellapart import models
 from tellapart.captioning.captioner import load as load_captioner
-from tellapart.captioning.visual_input import visual_input
 from tellapart.commands.caption import main as caption
 from tellapart.commands.features import main as features
 from tellapart.commands.train import main as train
 from tellapart.commands.train import parse
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example
-from tellapart.data.stored import Stores
+from tellapart.data.store import Stores
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.detectors import yolox
 from tellapart.detectors.detector import MOST, sure_ones
-from tellapart.detectors.regions import DetectedRegions, region_features, roi_align
+from tellapart.detectors.regions import region_features, roi_align
 from tellapart.encoders.encoder import Encoder
 from tellapart.errors import BadPhoto
-from tellapart.features.boxes import BoxesOf, grid_boxes
-from tellapart.features.extracted import extract
+from tellapart.features.sources import Detected, grid_boxes
+from tellapart.models.sources import of_model
 from tellapart.recipe import EncoderConfig
 from tellapart.training.checks import check
-from tellapart.training.data import encoders_of
+from tellapart.training.data import sources_of
 
 CPU = torch.device("cpu")
 COLOURS = [(250, 0, 0), (0, 240, 0), (0, 0, 200), (0, 0, 0)]
@@ -126,11 +125,11 @@ def test_a_box_inside_one_flat_part_of_the_map_has_its_value():
 
 def test_regions_are_the_cells_and_then_the_boxes_and_no_more_than_the_cap(detector, data, own_cache, tmp_path):
     config = EncoderConfig(image_size=64, grid=2, coarse=1, detected=2)
-    encoder = DetectedRegions(Encoder(config), detector)
-    store = extract(examples(data), encoder, tmp_path / "f").store
+    encoder = Detected(Encoder(config), detector)
+    store = encoder.fill(tmp_path / "f", examples(data)).store
     assert [store.count(one) for one in examples(data)] == [5 + 2, 5 + 1, 5 + 1, 5]  # red has 3 boxes, black none
     data_set = CaptionedPhotos(
-        [(Stores(regions=store, boxes=BoxesOf(encoder).stored(store)), examples(data))],
+        [(Stores(regions=store, boxes=encoder.beside("boxes").of(store)), examples(data))],
         WordTokenizer(["a", "dog"]),
         max_words=5,
     )
@@ -142,7 +141,7 @@ def test_regions_are_the_cells_and_then_the_boxes_and_no_more_than_the_cap(detec
     for number, one in enumerate(examples(data)):
         found = detector(detector.read(one.file))
         np.testing.assert_allclose(boxes.values[number, 5:][boxes.mask[number, 5:]], found.boxes[:2], atol=1e-3)
-        pixels = encoder.read(one.file).pixels[None]
+        pixels = encoder.load(one.file).pixels[None]
         torch.testing.assert_close(boxes.values[number, :5], grid_boxes(2, 1), atol=1e-3, rtol=0)
         torch.testing.assert_close(regions.values[number, :5], cells(pixels).grid[0], atol=5e-3, rtol=5e-3)
         own = region_features(cells.feature_map(pixels)[0], torch.from_numpy(found.boxes[:2]), "avg")
@@ -161,13 +160,13 @@ def test_a_photo_with_which_the_detector_fails_is_named_and_the_others_go_on(
         name, sha256, identity, read = detector.name, detector.sha256, detector.identity, detector.read
         __call__ = staticmethod(broken)
 
-    encoder = DetectedRegions(Encoder(EncoderConfig(image_size=64, grid=1, detected=5)), Broken())
-    result = extract(examples(data), encoder, tmp_path / "f")
+    encoder = Detected(Encoder(EncoderConfig(image_size=64, grid=1, detected=5)), Broken())
+    result = encoder.fill(tmp_path / "f", examples(data))
     assert result.failed == {"0": "the detector tiny gives numbers that are not finite"}
     assert result.computed == 3
     assert "0.png: the detector tiny gives numbers that are not finite" in capsys.readouterr().err
     with pytest.raises(BadPhoto, match=r"0\.png: the detector tiny gives numbers that are not finite$"):
-        encoder.read(examples(data)[0].file)
+        encoder.load(examples(data)[0].file)
 
 
 def test_stores_of_different_detectors_lie_apart(file, data, own_cache, tmp_path):
@@ -220,9 +219,9 @@ def test_a_model_that_does_not_say_its_detector_is_refused_in_one_sentence(tmp_p
     captioner = models.build_captioner("show_tell", {}, vocab_size=len(words), feature_sizes=sizes)
     model = models.Model(captioner, words, {"regions": identity}, "")
     with pytest.raises(UserError, match="this model was trained with regions of the detector None"):
-        visual_input(model, CPU)
+        of_model(model, CPU)
     with pytest.raises(UserError, match=r"--detector .*tiny\.onnx is another one"):
-        visual_input(model, CPU, detector=file)
+        of_model(model, CPU, detector=file)
 
 
 # From a recipe to captions
@@ -263,7 +262,7 @@ def test_no_detector_is_refused_before_photos_are_read(data, tmp_path):
     (tmp_path / "bad.onnx").write_text("no graph")
     recipe, _, _ = parse(settings(data, f"--detector={tmp_path / 'bad.onnx'}"))
     with pytest.raises(UserError, match=r"bad\.onnx: is damaged, or is no ONNX file"):
-        encoders_of(recipe, CPU)
+        sources_of(recipe, CPU)
 
 
 def test_a_model_learns_from_detected_regions_and_captions_with_the_same_detector(
@@ -275,15 +274,16 @@ def test_a_model_learns_from_detected_regions_and_captions_with_the_same_detecto
     assert said["detector"]["weights_sha256"] == yolox.load(file).sha256
     model = models.load(run, CPU)
     photos = [str(one.file) for one in examples(data)]
-    seen = visual_input(model, CPU, detector=file)
+    seen = of_model(model, CPU, detector=file)
     given = seen.inputs([seen.load(photo) for photo in photos])
     assert given["regions"].mask.sum(1).tolist() == [3, 2, 2, 1]  # with the whole photo
     assert given["boxes"].mask.equal(given["regions"].mask)
-    assert [seen.region_boxes(photo, seen.load(photo)).shape for photo in photos] == [(3, 4), (2, 4), (2, 4), (1, 4)]
+    assert [seen.region_boxes(seen.load(photo)).shape for photo in photos[:3]] == [(3, 4), (2, 4), (2, 4)]
+    assert seen.region_boxes(seen.load(photos[3])) is None  # the one region is the whole photo
     without = models.Model(model.captioner, model.tokenizer, {"regions": model.inputs["regions"]}, "")
-    alone = visual_input(without, CPU, detector=file)
-    assert alone.region_boxes(photos[0], alone.load(photos[0])).equal(given["boxes"].values[0])
-    kept = visual_input(model, CPU, tmp_path / "f", [str(data)], detector=file)
+    alone = of_model(without, CPU, detector=file)
+    assert alone.region_boxes(alone.load(photos[0])).equal(given["boxes"].values[0])
+    kept = of_model(model, CPU, tmp_path / "f", [str(data)], detector=file)
     again = kept.inputs([kept.load(photo) for photo in photos[:3]])
     torch.testing.assert_close(again["regions"].values, given["regions"].values[:3], atol=5e-3, rtol=5e-3)
     torch.testing.assert_close(again["boxes"].values, given["boxes"].values[:3], atol=1e-3, rtol=0)

@@ -18,13 +18,13 @@ pytest.importorskip("transformers", reason="backbones are loaded with transforme
 from capscore.errors import UserError
 from encoders import tiny_backbones
 from retrievers import tiny_clip
+from support.stores import feature_store, store_folder
 from tellapart import models, paths
 from tellapart.captioners.transformer import TINY
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.encoders import ENCODERS
 from tellapart.encoders.encoder import Encoder, pool
 from tellapart.encoders.loading import load
-from tellapart.features.extracted import FeatureStore, store_folder
 from tellapart.recipe import EncoderConfig
 
 CPU = torch.device("cpu")
@@ -168,8 +168,7 @@ def test_stores_of_different_poolings_lie_apart(saved, tmp_path):
         store_folder(tmp_path, "coco", load(EncoderConfig(str(saved("resnet")), 64, 2, *looks), CPU))
         for looks in (("avg",), ("max",), ("avg", 1))
     ]
-    names = ["coco.resnet-64px-2x2", "coco.resnet-64px-2x2-max", "coco.resnet-64px-2x2+1x1"]
-    assert [folder.name for folder in folders] == names
+    assert len(set(folders)) == 3
 
 
 def test_a_model_finds_its_backbone_again_from_anywhere(saved, tmp_path, monkeypatch):
@@ -337,9 +336,10 @@ def test_a_name_of_nothing_is_answered_with_all_that_there_is(name):
 def test_the_command_fills_a_store_from_a_folder(saved, tellapart, photo_folder, tmp_path):
     settings = ("--encoder", saved("resnet"), "--image-size", 96, "--grid", 4, "--pooling", "max")
     code, out, _ = tellapart("features", photo_folder, *settings, "--out", tmp_path / "features")
-    folder = tmp_path / "features" / "photos.resnet-96px-4x4-max"
+    encoder = load(EncoderConfig(str(saved("resnet")), 96, 4, "max"), CPU)
+    folder = store_folder(tmp_path / "features", "photos", encoder)
     assert (code, out) == (0, f"{folder}: 6 photos added, 0 were there\n")
-    store = FeatureStore(folder, load(EncoderConfig(str(saved("resnet")), 96, 4, "max"), CPU))
+    store = feature_store(folder, encoder)
     assert store.grid(range(6)).shape == (6, 16, 32)
 
 

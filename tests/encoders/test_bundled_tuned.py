@@ -8,7 +8,6 @@ from safetensors.torch import load_file
 
 from tellapart import encoders, onnx_session
 from tellapart.encoders.loading import load
-from tellapart.models import parts
 from tellapart.models.encoder import encoder_from
 from tellapart.recipe import EncoderConfig
 
@@ -44,5 +43,5 @@ def test_torch_and_onnxruntime_see_the_same(monkeypatch):
 
 def test_a_model_finds_it_by_its_name_and_need_not_carry_it():
     encoder = load(SMALL, CPU)
-    assert parts.part_of(encoder) is None
+    assert encoder.part is None
     assert encoder_from(encoder.identity, CPU).weights_sha256 == encoder.weights_sha256

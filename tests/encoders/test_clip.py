@@ -15,10 +15,10 @@ pytest.importorskip("transformers", reason="CLIP is loaded with transformers")
 
 from capscore.errors import UserError
 from retrievers import tiny_clip
+from support.stores import extract
 from tellapart.data.examples import Example
 from tellapart.data.media import photos
 from tellapart.encoders import clip
-from tellapart.features.extracted import extract
 
 CPU = torch.device("cpu")
 

@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 
 from support.clips import counted, write_clip
+from support.stores import extract
 from tellapart.captioners import CAPTIONERS
 from tellapart.data.examples import Example
 from tellapart.data.media.photos import SQUEEZE, fitted
@@ -17,7 +18,7 @@ from tellapart.encoders.encoder import Features
 from tellapart.encoders.frames import FrameEncoder
 from tellapart.encoders.in_view import in_view
 from tellapart.encoders.loading import load
-from tellapart.features.extracted import extract, read_item
+from tellapart.features.extracted import read_item
 from tellapart.features.pooled import pooled_features
 from tellapart.models import build_captioner
 from tellapart.recipe import EncoderConfig

@@ -6,10 +6,11 @@ import torch
 from PIL import Image
 
 from support.clips import counted, write_clip
+from support.stores import extract
 from tellapart.data.examples import Example, Segment
 from tellapart.encoders.loading import load
 from tellapart.encoders.sound import BANDS, LogMel, log_mel
-from tellapart.features.extracted import extract, read_item
+from tellapart.features.extracted import read_item
 from tellapart.recipe import EncoderConfig
 
 ENCODER = LogMel(EncoderConfig("log_mel", frames=4))

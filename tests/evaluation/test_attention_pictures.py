@@ -14,16 +14,14 @@ from detectors import tiny_yolox
 from evaluation import world
 from tellapart import models
 from tellapart.captioners import CAPTIONERS
-from tellapart.captioning.visual_input import AttributeInput, DetectedInput, VisualInput
 from tellapart.data.streams import Inputs
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.decoding.word_regions import attention, mean_over_regions
 from tellapart.detectors import yolox
-from tellapart.detectors.regions import DetectedRegions
 from tellapart.encoders.encoder import Encoder
 from tellapart.evaluation import attention as pages
 from tellapart.evaluation import grid as run
-from tellapart.features.attributes import AttributeSource
+from tellapart.features.sources import Attributes, Detected, Loaded, Sources
 from tellapart.models import retrievers
 from tellapart.protocols.captioners import FEATURES, every_stream, tiny
 from tellapart.recipe import EncoderConfig
@@ -46,7 +44,7 @@ def captioner(name, streams=("regions", "attributes"), boxes=GRID, crop=False, *
     visual = SimpleNamespace(
         load=lambda file: file,
         inputs=lambda loaded: Inputs({stream: given[stream] for stream in streams}),
-        region_boxes=lambda file, loaded: boxes,
+        region_boxes=lambda loaded: boxes,
         encoder=SimpleNamespace(fit=SimpleNamespace(crop=crop)),
     )
     model = SimpleNamespace(captioner=tiny(name, len(WORDS), **settings), tokenizer=WORDS)
@@ -113,15 +111,12 @@ def test_a_captioner_that_is_given_no_boxes_has_pictures_of_what_its_detector_fo
     noise = np.random.default_rng(0).integers(0, 32, (64, 96, 3), np.uint8)  # dark: nothing but the frame is red
     Image.fromarray(noise).save(tmp_path / "noise.png")
     alone = Encoder(EncoderConfig(image_size=64, grid=1, detected=1))
-    regions = DetectedInput(DetectedRegions(alone, detector).identity, detector, torch.device("cpu"), None, [])
-    words = AttributeSource(
-        "one word", ("dog",), lambda file: (np.zeros(1), "0"), lambda seen: torch.tensor([[0.9]]), {}, 1, 0.0
-    )
-    streams, sizes = {"regions": regions}, {"regions": alone.feature_size}
+    words = Attributes("one word", ("dog",), lambda file: Loaded("0"), lambda loaded: torch.tensor([[0.9]]), {}, 1, 0.0)
+    streams, sizes = {"regions": Detected(alone, detector)}, {"regions": alone.feature_size}
     if name == "glied":
         sizes["attributes"] = 2
-        streams["attributes"] = AttributeInput(words, torch.tensor(WORDS.encode("dog")), torch.device("cpu"))
-    visual = VisualInput(streams)
+        streams["attributes"] = words.in_vocabulary(WORDS)
+    visual = Sources(streams)
     given = visual.inputs([visual.load(tmp_path / "noise.png")])
     assert given["regions"].mask.tolist() == [[True, True]]
 

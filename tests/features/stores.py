@@ -11,8 +11,8 @@ from PIL import Image
 
 from tellapart.data.examples import Example
 from tellapart.data.media import photos
+from tellapart.data.store import FeatureStore
 from tellapart.encoders.encoder import Encoder
-from tellapart.features.extracted import FeatureStore
 
 HALF = {"rtol": 1e-3, "atol": 2e-3}  # features are below 6, where numbers of half precision lie 0.004 apart
 

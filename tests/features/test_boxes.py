@@ -12,19 +12,18 @@ from PIL import Image
 from capscore.errors import UserError
 from support import region_archives as archives
 from tellapart import models
-from tellapart.captioning.visual_input import visual_input
 from tellapart.commands.train import main as train
 from tellapart.commands.train import parse
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example
-from tellapart.data.stored import Stores
+from tellapart.data.store import Stores
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.encoders.encoder import Encoder
-from tellapart.features.boxes import BoxesOf, RelationsOf, StoredBoxes, grid_boxes, regions_of
-from tellapart.features.imported import ImportedFeatures
 from tellapart.features.importing import bring_in
+from tellapart.features.sources import Imported, grid_boxes, regions_of
+from tellapart.models.sources import of_model
 from tellapart.recipe import EncoderConfig
-from tellapart.training.data import encoders_of
+from tellapart.training.data import sources_of
 
 CPU = torch.device("cpu")
 COUNTS = {"11": 3, "12": 1, "13": 5}  # regions of each photo
@@ -59,7 +58,9 @@ def test_the_cells_of_a_second_grid_follow_those_of_the_first():
 
 def test_imported_boxes_stand_beside_their_regions_in_a_batch(store):
     data = CaptionedPhotos(
-        [(Stores(regions=store, boxes=StoredBoxes(store)), EXAMPLES)], WordTokenizer(["a", "dog"]), max_words=5
+        [(Stores(regions=store, boxes=store.source.beside("boxes").of(store)), EXAMPLES)],
+        WordTokenizer(["a", "dog"]),
+        max_words=5,
     )
     inputs = data.inputs(np.array([2, 0]))
     boxes, mask = inputs["boxes"]
@@ -70,11 +71,11 @@ def test_imported_boxes_stand_beside_their_regions_in_a_batch(store):
 
 
 def test_boxes_are_known_by_what_makes_their_regions():
-    regions = ImportedFeatures("bu", 8)
-    boxes = BoxesOf(regions)
+    regions = Imported("bu", 8)
+    boxes = regions.beside("boxes")
     assert (boxes.feature_size, boxes.identity == regions.identity) == (4, False)
     assert regions_of(boxes.identity) == (regions.identity, "boxes")
-    assert regions_of(RelationsOf(regions).identity) == (regions.identity, "relations")
+    assert regions_of(regions.beside("relations").identity) == (regions.identity, "relations")
     assert regions_of(regions.identity) == (regions.identity, None)
 
 
@@ -84,7 +85,7 @@ def test_boxes_of_others_than_the_regions_are_refused(boxes):
         ["--captioner=gcn_lstm", f"--inputs={{regions: {{name: efficientnet_lite2, grid: 2}}, boxes: {boxes}}}"]
     )
     with pytest.raises(UserError, match=r"inputs\.boxes: boxes belong to the regions"):
-        encoders_of(recipe, CPU)
+        sources_of(recipe, CPU)
 
 
 def test_a_captioner_that_needs_boxes_says_so():
@@ -104,12 +105,12 @@ def model(folder, inputs, name="gcn_lstm", size=8):
 
 
 def test_a_model_of_imported_regions_is_given_the_boxes_of_a_photo(store, tmp_path):
-    source = ImportedFeatures("bu", 8)
-    inputs = {"regions": source.identity, "boxes": BoxesOf(source).identity}
+    source = Imported("bu", 8)
+    inputs = {"regions": source.identity, "boxes": source.beside("boxes").identity}
     loaded = models.load(model(tmp_path / "model", inputs), CPU)
     images = [{"id": int(id), "file": f"{id}.jpg", "captions": ["a dog"]} for id in COUNTS]
     (tmp_path / "pets.json").write_text(json.dumps({"dataset": "pets", "images": images}))
-    seen = visual_input(loaded, CPU, tmp_path / "f", [str(tmp_path / "pets.json")])
+    seen = of_model(loaded, CPU, tmp_path / "f", [str(tmp_path / "pets.json")])
     given = seen.inputs([seen.load(str(tmp_path / f"{id}.jpg")) for id in ("11", "12")])
     np.testing.assert_allclose(given["boxes"].values[0], PHOTOS["11"]["boxes"] / SCALE, atol=1e-3)
     assert given["boxes"].mask.equal(given["regions"].mask)
@@ -139,10 +140,10 @@ def test_a_graph_of_two_grids_is_learned_from_photos_and_captions_them(tmp_path)
         )
         == 0
     )
-    seen = visual_input(models.load(tmp_path / "run", CPU), CPU)
+    seen = of_model(models.load(tmp_path / "run", CPU), CPU)
     given = seen.inputs([seen.load(str(tmp_path / "3.png"))])
     assert given["boxes"].values[0].equal(grid_boxes(2, 1))
-    assert seen.region_boxes(tmp_path / "3.png", seen.load(str(tmp_path / "3.png"))).equal(grid_boxes(2, 1))
+    assert seen.region_boxes(seen.load(str(tmp_path / "3.png"))).equal(grid_boxes(2, 1))
     assert given["regions"].values.shape == (1, 5, 1280)
     torch.testing.assert_close(given["regions"].values[0, 4], given["regions"].values[0, :4].mean(0))
 
@@ -150,25 +151,25 @@ def test_a_graph_of_two_grids_is_learned_from_photos_and_captions_them(tmp_path)
 @pytest.mark.parametrize(
     "grid", [{"grid": 0}, {"grid": -1}, {"grid": 1000}, {"grid": "2"}, {"grid": None}, {"coarse": 0}, {"coarse": "2"}]
 )
-def test_a_model_whose_boxes_are_of_no_grid_is_refused_in_one_sentence(tmp_path, grid):
+def test_a_model_whose_boxes_are_of_another_grid_than_its_regions_is_refused_in_one_sentence(tmp_path, grid):
     identity = Encoder(EncoderConfig(image_size=64, grid=2)).identity
     boxes = identity | grid | {"gives": "boxes"}
     loaded = models.load(model(tmp_path / "model", {"regions": identity, "boxes": boxes}, size=1280), CPU)
-    with pytest.raises(UserError, match="does not say which grid its boxes belong to"):
-        visual_input(loaded, CPU)
+    with pytest.raises(UserError, match="does not say which regions its boxes belong to"):
+        of_model(loaded, CPU)
 
 
 def test_models_of_which_one_needs_boxes_speak_together(tmp_path):
-    source = ImportedFeatures("bu", 8)
-    inputs = {"regions": source.identity, "boxes": BoxesOf(source).identity}
+    source = Imported("bu", 8)
+    inputs = {"regions": source.identity, "boxes": source.beside("boxes").identity}
     one = model(tmp_path / "one", inputs)
     other = model(tmp_path / "other", {"regions": source.identity}, "up_down")
     assert models.load(f"{one}+{other}", CPU).inputs == inputs
     assert models.load(f"{other}+{one}", CPU).inputs == inputs
-    labelled = {"regions": source.identity, "relations": RelationsOf(source).identity}
+    labelled = {"regions": source.identity, "relations": source.beside("relations").identity}
     semantic = model(tmp_path / "semantic", labelled)
     assert models.load(f"{one}+{semantic}", CPU).inputs == inputs | labelled  # Yao et al.'s captioner of both graphs
-    strange = model(tmp_path / "strange", {"regions": ImportedFeatures("other", 8).identity}, "up_down")
+    strange = model(tmp_path / "strange", {"regions": Imported("other", 8).identity}, "up_down")
     with pytest.raises(UserError, match="learned from features of different encoders"):
         models.load(f"{one}+{strange}", CPU)
 
@@ -192,7 +193,7 @@ def test_relations_stand_beside_their_regions_in_a_batch(tmp_path, given):
     """A photo may have none, whether that is written down or not."""
     result = brought_in(tmp_path, {id: RELATIONS[id] for id in given})
     assert result.notes[-1] == "relations have labels up to 20: a captioner needs model.relation_labels=21"
-    relations = RelationsOf(result.store.source).stored(result.store)
+    relations = result.store.source.beside("relations").of(result.store)
     data = CaptionedPhotos(
         [(Stores(regions=result.store, relations=relations), EXAMPLES)], WordTokenizer(["a", "dog"]), max_words=5
     )
@@ -223,10 +224,10 @@ def test_relations_that_cannot_be_are_named_and_other_photos_go_on(tmp_path, rel
 def test_features_without_relations_say_so(tmp_path):
     store = brought_in(tmp_path, {}).store
     with pytest.raises(UserError, match=r"pets\.bu has none; import archives that have `relations`"):
-        RelationsOf(store.source).stored(store)
+        store.source.beside("relations").of(store)
     recipe, _, _ = parse([f"--inputs={{regions: {GRID}, relations: {GRID}}}"])
     with pytest.raises(UserError, match=r"inputs\.relations: only imported features have them"):
-        encoders_of(recipe, CPU)
+        sources_of(recipe, CPU)
 
 
 def test_a_semantic_graph_is_learned_from_imported_relations(tmp_path):
@@ -241,7 +242,7 @@ def test_a_semantic_graph_is_learned_from_imported_relations(tmp_path):
     settings += ["--model={word_width: 8, width: 8, attention_width: 8}", "--max_steps=1"]
     assert train([*settings, "--out", str(tmp_path / "run")]) == 0
     loaded = models.load(tmp_path / "run", CPU)
-    seen = visual_input(loaded, CPU, tmp_path / "f", [str(tmp_path / "pets.json")])
+    seen = of_model(loaded, CPU, tmp_path / "f", [str(tmp_path / "pets.json")])
     given = seen.inputs([seen.load(str(tmp_path / f"{id}.jpg")) for id in COUNTS])
     for photo, id in enumerate(COUNTS):
         values, mask = given["relations"]

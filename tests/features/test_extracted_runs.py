@@ -17,8 +17,9 @@ from attacks import broken_photos
 from capscore import files
 from capscore.errors import UserError
 from features.stores import album, assert_holds, cut
+from support.stores import extract, feature_store, store_folder
 from tellapart.data.examples import Example
-from tellapart.features.extracted import Extracted, FeatureStore, encode_items, extract, store_folder
+from tellapart.features.extracted import Extracted, encode_items
 
 # Runs that were cut off
 
@@ -31,11 +32,11 @@ def test_what_a_kill_left_half_written_is_cut_off_and_computed_again(tmp_path, e
     for name, rest in [("grid.f16", bytes(12_345)), ("pooled.f16", bytes(7)), ("rows.jsonl", b'{"id": "photo 2", "fi')]:
         with (store / name).open("ab") as file:
             file.write(rest)
-    assert_holds(FeatureStore(store, encoder), examples[:2], encoder)
+    assert_holds(feature_store(store, encoder), examples[:2], encoder)
     assert extract(examples[:2], encoder, store).computed == 0
     result = extract(examples, encoder, store)
     assert result.computed == 2
-    assert_holds(FeatureStore(store, encoder), examples, encoder)
+    assert_holds(feature_store(store, encoder), examples, encoder)
 
 
 def test_a_line_that_was_cut_off_means_that_the_photo_is_computed_again(tmp_path, encoder):
@@ -44,7 +45,7 @@ def test_a_line_that_was_cut_off_means_that_the_photo_is_computed_again(tmp_path
     cut("rows.jsonl")(tmp_path / "store")
     result = extract(examples, encoder, tmp_path / "store")
     assert result.computed == 1
-    assert_holds(FeatureStore(tmp_path / "store", encoder), examples, encoder)
+    assert_holds(feature_store(tmp_path / "store", encoder), examples, encoder)
 
 
 def limited(most: int) -> Callable[[], None]:
@@ -58,19 +59,19 @@ def limited(most: int) -> Callable[[], None]:
 def test_when_the_disk_is_full_what_is_there_stays_valid_and_the_next_run_goes_on(most, kept, tmp_path, encoder):
     """A photo takes 10,240 bytes (4 cells, 1,280 features, 2 bytes), and 16 go through the encoder at once."""
     examples = album(tmp_path / "photos", 20)
-    FeatureStore(tmp_path / "store", encoder)
+    feature_store(tmp_path / "store", encoder)
     restore = limited(most)
     try:
         with pytest.raises(UserError, match=r"cannot be written \(File too large\); what was written stays valid"):
             extract(examples, encoder, tmp_path / "store")
     finally:
         restore()
-    assert [example in FeatureStore(tmp_path / "store", encoder) for example in examples] == [True] * kept + [False] * (
-        20 - kept
-    )
+    assert [example in feature_store(tmp_path / "store", encoder) for example in examples] == [True] * kept + [
+        False
+    ] * (20 - kept)
     result = extract(examples, encoder, tmp_path / "store")
     assert result.computed == 20 - kept
-    assert_holds(FeatureStore(tmp_path / "store", encoder), examples, encoder)
+    assert_holds(feature_store(tmp_path / "store", encoder), examples, encoder)
 
 
 def test_when_the_disk_is_full_in_the_middle_of_the_lines_the_next_run_goes_on(tmp_path, encoder, monkeypatch):
@@ -89,9 +90,9 @@ def test_when_the_disk_is_full_in_the_middle_of_the_lines_the_next_run_goes_on(t
     with pytest.raises(UserError, match="the disk is full"):
         extract(examples, encoder, tmp_path / "store")
     monkeypatch.undo()
-    assert_holds(FeatureStore(tmp_path / "store", encoder), examples[:2], encoder)
+    assert_holds(feature_store(tmp_path / "store", encoder), examples[:2], encoder)
     assert extract(examples, encoder, tmp_path / "store").computed == 3
-    assert_holds(FeatureStore(tmp_path / "store", encoder), examples, encoder)
+    assert_holds(feature_store(tmp_path / "store", encoder), examples, encoder)
 
 
 # Several processes
@@ -99,7 +100,7 @@ def test_when_the_disk_is_full_in_the_middle_of_the_lines_the_next_run_goes_on(t
 
 def test_of_two_that_fill_one_store_at_once_the_second_waits_and_computes_nothing_twice(tmp_path, encoder):
     examples = album(tmp_path / "photos", 2)
-    store, second = FeatureStore(tmp_path / "store", encoder), list[Extracted]()
+    store, second = feature_store(tmp_path / "store", encoder), list[Extracted]()
     with store.writing():
         waiting = threading.Thread(target=lambda: second.append(extract(examples, encoder, tmp_path / "store")))
         waiting.start()
@@ -109,24 +110,24 @@ def test_of_two_that_fill_one_store_at_once_the_second_waits_and_computes_nothin
         store.append(batch.arrays, batch.entries)
     waiting.join(30)
     assert second[0].computed == 1
-    assert_holds(FeatureStore(tmp_path / "store", encoder), examples, encoder)
+    assert_holds(feature_store(tmp_path / "store", encoder), examples, encoder)
 
 
 def test_a_full_store_can_be_used_while_another_process_adds_to_it(tmp_path, encoder):
     examples = album(tmp_path / "photos", 2)
     extract(examples, encoder, tmp_path / "store")
-    with FeatureStore(tmp_path / "store", encoder).writing():
+    with feature_store(tmp_path / "store", encoder).writing():
         assert_holds(extract(examples, encoder, tmp_path / "store").store, examples, encoder)
 
 
 def test_one_that_waited_with_an_old_view_does_not_cut_off_what_another_has_added(tmp_path, encoder):
     """Both open the empty store; the second to write finds the lock free, and the first's photos in place."""
     examples = album(tmp_path / "photos", 3)
-    early = FeatureStore(tmp_path / "store", encoder)
+    early = feature_store(tmp_path / "store", encoder)
     extract(examples, encoder, tmp_path / "store")
     with early.writing():
         assert_holds(early, examples, encoder)
-    assert_holds(FeatureStore(tmp_path / "store", encoder), examples, encoder)
+    assert_holds(feature_store(tmp_path / "store", encoder), examples, encoder)
 
 
 def test_what_a_reader_has_open_stays_right_while_photos_are_added(tmp_path, encoder):
@@ -162,8 +163,8 @@ def test_a_photo_that_can_no_longer_be_read_does_not_stop_the_others(tmp_path, e
 def test_data_sets_whose_long_names_differ_at_the_end_have_a_store_each(tmp_path, encoder):
     first, second = (store_folder(tmp_path, "x" * 300 + end, encoder) for end in "ab")
     assert first != second
-    FeatureStore(first, encoder)
-    FeatureStore(second, encoder)
+    feature_store(first, encoder)
+    feature_store(second, encoder)
 
 
 # The command
@@ -172,12 +173,12 @@ SETTINGS = ("--image-size", "64", "--grid", "2")
 
 
 def test_the_command_adds_each_photo_once(tellapart, photo_folder, tmp_path, encoder):
-    store = tmp_path / "out" / "photos.efficientnet_lite2-64px-2x2"
+    store = store_folder(tmp_path / "out", "photos", encoder)
     for added, there in ((6, 0), (0, 6)):
         code, printed, _ = tellapart("features", photo_folder, *SETTINGS, "--out", tmp_path / "out")
         assert (code, printed) == (0, f"{store}: {added} photos added, {there} were there\n")
     examples = [Example(f"{i}.png", photo_folder / f"{i}.png") for i in range(6)]
-    assert_holds(FeatureStore(store, encoder), examples, encoder)
+    assert_holds(feature_store(store, encoder), examples, encoder)
 
 
 def test_the_command_names_a_bad_photo_each_time_and_exits_with_1(tellapart, photo_folder, tmp_path):
@@ -189,11 +190,11 @@ def test_the_command_names_a_bad_photo_each_time_and_exits_with_1(tellapart, pho
         assert said.splitlines().count(f"{bad}: the file is empty") == 1
 
 
-def test_the_command_names_a_bad_record_and_exits_with_1(tellapart, photo_folder, tmp_path):
+def test_the_command_names_a_bad_record_and_exits_with_1(tellapart, photo_folder, tmp_path, encoder):
     data = photo_folder / "data.json"
     data.write_text(json.dumps({"dataset": "a/b", "images": [{"id": 1, "file": "1.png"}, {"id": 2}]}))
     code, printed, said = tellapart("features", data, *SETTINGS, "--out", tmp_path / "out")
-    store = tmp_path / "out" / "a_b.efficientnet_lite2-64px-2x2"
+    store = store_folder(tmp_path / "out", "a/b", encoder)
     assert (code, printed) == (1, f"{store}: 1 photos added, 0 were there\n")
     assert f'{data}: image 2: "file" is missing.' in said.splitlines()
 

@@ -18,12 +18,12 @@ from support import region_archives as archives
 from tellapart.captioners.transformer import TINY
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example
-from tellapart.data.stored import Stores
+from tellapart.data.store import Stores
 from tellapart.data.streams import read_attributes, region_inputs
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.features import region_files
-from tellapart.features.imported import ImportedFeatures, RegionStore, features_of, find, open_store
 from tellapart.features.importing import bring_in
+from tellapart.features.sources import Imported, RegionStore, find_imported, open_imported
 from tellapart.models import build_captioner
 from tellapart.objectives.cross_entropy import cross_entropy_step
 
@@ -56,7 +56,7 @@ def test_every_layout_gives_the_same_features_and_boxes(tmp_path, layout):
     result = bring_in(EXAMPLES, sources, tmp_path / "store", "bottom_up", cap=6)
     assert (result.added, result.existing, result.missing, result.failed, result.notes) == (4, 0, [], [], [])
     assert_holds(result.store)
-    assert_holds(open_store(tmp_path / "store"))
+    assert_holds(open_imported(tmp_path / "store"))
 
 
 @pytest.mark.parametrize("layout", archives.WITHOUT_BOXES)
@@ -105,7 +105,7 @@ def test_ids_of_rare_words_are_the_ids_that_were_imported(tmp_path):
     attributes = np.array([[2047, 0.5], [2049, 0.25], [3001, 0.125], [70001, 0.0625]], np.float32)
     np.save(tmp_path / "in" / "11.npy", attributes)
     bring_in(EXAMPLES[:1], [tmp_path / "in"], tmp_path / "f" / "coco.attributes", "attributes", cap=6)
-    store = features_of(EXAMPLES[:1], ImportedFeatures("attributes", 2), tmp_path / "f", "coco").store
+    store = Imported("attributes", 2).extract(EXAMPLES[:1], tmp_path / "f", "coco").store
     data = CaptionedPhotos([(Stores(attributes=store), EXAMPLES[:1])], WordTokenizer(["a", "dog"]), 20)
     ids, probability, _ = read_attributes(data.inputs(np.array([0]))["attributes"], 100_000)
     assert ids.tolist() == [[2047, 2049, 3001, 70001]]
@@ -117,20 +117,11 @@ def test_the_manifest_says_what_was_imported(tmp_path):
     manifest = json.loads((tmp_path / "store" / "manifest.json").read_text())
     assert manifest.pop("digest")
     encoder = {"name": "bottom_up", "from": "elsewhere", "feature_size": 8}
-    assert manifest == {"format": 1, "encoder": encoder, "cap": 6, "relations": 512}
+    assert manifest == {"format": 2, "encoder": encoder, "cap": 6}
     lines = [json.loads(line) for line in (tmp_path / "store" / "rows.jsonl").read_text().splitlines()]
     assert lines == [
         {"id": int(id), "regions": n, "relations": 0, "row": row} for row, (id, n) in enumerate(COUNTS.items())
     ]
-
-
-def test_a_store_of_before_relations_goes_on_as_it_is(tmp_path):
-    sources = archives.as_tsv(tmp_path / "a", PHOTOS)
-    RegionStore(tmp_path / "store", ImportedFeatures("bu", 8), 6, region_files.digest(sources), relations=0)
-    result = bring_in(EXAMPLES, sources, tmp_path / "store", "bu", cap=6)
-    assert result.added == len(EXAMPLES)
-    assert_holds(open_store(tmp_path / "store"))
-    assert not (tmp_path / "store" / "relations.i32").exists()
 
 
 # More than once
@@ -162,7 +153,7 @@ def test_two_imports_cannot_be_mixed_under_one_name(tmp_path, change):
         np.save(tmp_path / "a" / "13.npy", PHOTOS["13"]["features"] + 1)
     with pytest.raises(UserError, match=r"holds features of another import \(bottom_up, 6 regions, 8 numbers each"):
         bring_in(EXAMPLES, sources, tmp_path / "store", "bottom_up", cap=cap)
-    assert_holds(open_store(tmp_path / "store"), EXAMPLES[:2], boxes=False)
+    assert_holds(open_imported(tmp_path / "store"), EXAMPLES[:2], boxes=False)
 
 
 def test_an_import_that_was_killed_goes_on(tmp_path, start_tellapart, tellapart):
@@ -185,7 +176,7 @@ def test_an_import_that_was_killed_goes_on(tmp_path, start_tellapart, tellapart)
     assert 0 < there < 600
     code, out, _ = tellapart(*arguments)
     assert (code, out) == (0, f"{store}: {600 - there} photos added, {there} were there\n")
-    assert_holds(open_store(store), [Example(int(id), Path()) for id in many], many)
+    assert_holds(open_imported(store), [Example(int(id), Path()) for id in many], many)
 
 
 # What is wrong with an archive
@@ -392,27 +383,19 @@ def test_the_loss_does_not_depend_on_how_wide_a_batch_is(store):
 
 def test_imported_features_are_found_by_name(store, tmp_path):
     root = tmp_path / "f"
-    assert find(root, "bu") == store.source == ImportedFeatures("bu", 8)
+    assert find_imported(root, "bu") == store.source == Imported("bu", 8)
     for name in ("b", "*", "", "coco.bu/..", "efficientnet_lite2"):
-        assert find(root, name) is None
-    found = features_of([*EXAMPLES, Example(99, Path())], store.source, root, "coco")
+        assert find_imported(root, name) is None
+    found = store.source.extract([*EXAMPLES, Example(99, Path())], root, "coco")
     assert found.failed == {"99": f"has no features in {root / 'coco.bu'}"}
     with pytest.raises(UserError, match=r"no features 'bu' of the data set 'flickr'; `tellapart features DATA"):
-        features_of(EXAMPLES, store.source, root, "flickr")
+        store.source.extract(EXAMPLES, root, "flickr")
 
 
 def test_a_damaged_store_is_named(store):
-    journal = store.folder / "rows.jsonl"
-    journal.write_text(journal.read_text().replace('"regions": 5', '"regions": 99'))
-    with pytest.raises(UserError, match=r"rows.jsonl is damaged; delete the folder"):
-        open_store(store.folder)
-    manifest = store.folder / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"relations": 512', '"relations": -1'))
-    with pytest.raises(UserError, match=r"manifest.json is damaged"):
-        open_store(store.folder)
     (store.folder / "manifest.json").write_text('{"encoder": {"from": "elsewhere"}}')
     with pytest.raises(UserError, match=r"manifest.json"):
-        open_store(store.folder)
+        open_imported(store.folder)
 
 
 def test_archives_are_told_apart_by_what_is_in_their_middle(tmp_path):

@@ -10,13 +10,13 @@ import pytest
 from PIL import Image
 
 from support.killed import run_killed
+from support.stores import store_folder
 
 PHOTOS = 150
 # Which write is the last one of each run, and how much of it reaches the disk.  A batch of photos is three writes:
 # its cells, its means, its lines of the journal.
 KILLS = [(5, 0.5), (4, 0.0), (3, 0.3), (6, 1.0)]
 SETTINGS = ("--image-size", 64, "--grid", 2)
-STORE = "photos.efficientnet_lite2-64px-2x2"
 ROW = {"grid.f16": 2 * 2 * 1280 * 2, "pooled.f16": 1280 * 2}  # bytes of a photo: cells, features, two bytes each
 
 
@@ -53,14 +53,14 @@ def rows(store: Path) -> dict[str, dict[str, bytes]]:
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_until_every_photo_has_the_features_of_an_undisturbed_run(
-    many_photos, tmp_path, tellapart
+    many_photos, tmp_path, tellapart, encoder
 ):
     """Only those that are killed have a process of their own; starting one takes longer than all the photos."""
     code, printed, _ = tellapart("features", many_photos, *SETTINGS, "--out", tmp_path / "undisturbed")
     assert code == 0
     assert printed.endswith(f": {PHOTOS} photos added, 0 were there\n")
 
-    store, before = tmp_path / "killed" / STORE, 0
+    store, before = store_folder(tmp_path / "killed", "photos", encoder), 0
     for last, share in KILLS:
         run_killed(store, last, share, "features", many_photos, *SETTINGS, "--out", tmp_path / "killed")
         assert before < lines(store) < PHOTOS  # what was there stays there, and there is something left to do
@@ -69,7 +69,7 @@ def test_a_killed_run_goes_on_until_every_photo_has_the_features_of_an_undisturb
     code, printed, _ = tellapart("features", many_photos, *SETTINGS, "--out", tmp_path / "killed")
     assert code == 0
     assert printed.endswith(f": {PHOTOS - before} photos added, {before} were there\n")
-    expected = rows(tmp_path / "undisturbed" / STORE)
+    expected = rows(store_folder(tmp_path / "undisturbed", "photos", encoder))
     assert set(expected) == {f"{i:03}.png" for i in range(PHOTOS)}
     assert len({row["grid.f16"] for row in expected.values()}) == PHOTOS  # the photos do differ
     assert rows(store) == expected

@@ -10,9 +10,9 @@ from capscore.object_words import CLASSES
 from detectors import tiny_yolox
 from retrievers import tiny_clip
 from tellapart.commands.features import main as features
-from tellapart.features.attributes import AttributeStore, named
-from tellapart.models import attributes
-from tellapart.models.attributes import from_identity, load
+from tellapart.models import sources
+from tellapart.models.sources import attributes as load
+from tellapart.models.sources import attributes_from
 from tellapart.recipe import EncoderConfig
 
 CPU = torch.device("cpu")
@@ -46,10 +46,10 @@ def photos(tmp_path):
 
 def test_the_classes_of_a_detector_are_words_with_their_highest_score(file, photos):
     source = load(EncoderConfig(str(file), most=3), CPU)
-    contents = [source.prepare(photos / f"{number}.png")[0] for number in range(3)]
-    found = [[(word, round(score, 4)) for word, score in own] for own in named(source, contents)]
+    loaded = [source.load(photos / f"{number}.png") for number in range(3)]
+    found = [[(word, round(score, 4)) for word, score in own] for own in source.named(loaded)]
     assert found == [[("person", 0.8), ("hotdog", 0.4)], [("hotdog", 0.2)], []]  # 204, 102 and 51 of 255
-    (opened,) = named(source, [source.prepare(Image.open(photos / "0.png"))[0]])
+    (opened,) = source.named([source.load(Image.open(photos / "0.png"))])
     assert [word for word, _ in opened] == ["person", "hotdog"]
 
 
@@ -66,25 +66,26 @@ def test_what_a_detector_finds_is_kept_and_bad_photos_are_named(file, photos, tm
     arguments = [str(photos), "--encoder", str(file), "--attributes", "2", "--out", str(tmp_path / "f")]
     assert features(arguments) == 1
     assert "3.png" in capsys.readouterr().err
-    store = AttributeStore(next((tmp_path / "f").glob("*-attributes-2")), load(EncoderConfig(str(file), most=2), CPU))
+    store = load(EncoderConfig(str(file), most=2), CPU).open(tmp_path / "f", "photos")
     rows = {line["file"].rsplit("/", 1)[1]: line["row"] for line in store.lines.values()}
     assert sorted(rows) == ["0.png", "1.png", "2.png"]
     places = [CLASSES.index("person"), CLASSES.index("hot dog")]
     assert store.grid([rows["0.png"]])[0, :, 0].tolist() == places
-    assert store.read("count", [rows[name] for name in sorted(rows)]).flatten().tolist() == [2, 1, 0]
+    counts = {line["row"]: line["regions"] for line in store.lines.values()}
+    assert [counts[rows[name]] for name in sorted(rows)] == [2, 1, 0]
 
 
 def test_a_model_sees_by_the_detector_that_the_user_names_and_by_no_other(file, tmp_path, monkeypatch):
     source = load(EncoderConfig(str(file), most=3, threshold=0.25), CPU)
     with pytest.raises(UserError, match=r"If you trust that file, name it: TELLAPART_ENCODERS"):
-        from_identity(source.identity, CPU, [])
+        attributes_from(source.identity, CPU, [])
     monkeypatch.setenv("TELLAPART_ENCODERS", str(file))
-    assert from_identity(source.identity, CPU, []).identity == source.identity
+    assert attributes_from(source.identity, CPU, []).identity == source.identity
     (tmp_path / "other").mkdir()
     detector_file(tmp_path / "other" / "tiny.onnx", person=0.9)
     monkeypatch.setenv("TELLAPART_ENCODERS", str(tmp_path / "other"))
     with pytest.raises(UserError, match="but the weights here are"):
-        from_identity(source.identity, CPU, [])
+        attributes_from(source.identity, CPU, [])
 
 
 def test_what_is_no_detector_of_cocos_classes_is_refused(tmp_path):
@@ -102,20 +103,20 @@ def test_a_clip_compares_a_photo_with_a_photo_of_each_word(tmp_path, monkeypatch
     from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
     words = ("dog", "red", "street")
-    monkeypatch.setattr(attributes, "zero_shot_words", lambda: words)
+    monkeypatch.setattr(sources, "zero_shot_words", lambda: words)
     folder = tiny_clip.clip(tmp_path / "tiny-clip")
     pixels = np.random.default_rng(0).integers(0, 255, (2, tiny_clip.SIZE, tiny_clip.SIZE, 3), np.uint8)
     images = [Image.fromarray(own) for own in pixels]
     for number, image in enumerate(images):
         image.save(tmp_path / f"{number}.png")
     source = load(EncoderConfig(str(folder), most=2), CPU)
-    contents = [source.prepare(tmp_path / f"{number}.png")[0] for number in range(2)]
+    loaded = [source.load(tmp_path / f"{number}.png") for number in range(2)]
     tokenizer = transformers.CLIPTokenizer.from_pretrained(folder)
     seen = CLIPImageProcessorPil.from_pretrained(folder)(images=images, return_tensors="pt")
     texts = tokenizer([f"a photo of {word}" for word in words], padding=True, return_tensors="pt")
     with torch.inference_mode():
         logits = transformers.CLIPModel.from_pretrained(folder)(**seen, **texts).logits_per_image
     expected = logits.softmax(1)
-    torch.testing.assert_close(source.probabilities(contents), expected, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(source.probabilities(loaded), expected, atol=1e-3, rtol=1e-3)
     best = [[words[place] for place in row] for row in expected.argsort(descending=True)[:, :2].tolist()]
-    assert [[word for word, _ in own] for own in named(source, contents)] == best
+    assert [[word for word, _ in own] for own in source.named(loaded)] == best

@@ -10,7 +10,7 @@ import torch
 
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example
-from tellapart.data.stored import Stores
+from tellapart.data.store import Stores
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.recipe import RewardsConfig
 from tellapart.rewards.context import RewardContext, _without

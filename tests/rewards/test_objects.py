@@ -13,7 +13,7 @@ from detectors import tiny_yolox
 from support.subwords import byte_pairs
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example
-from tellapart.data.stored import Stores
+from tellapart.data.store import Stores
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.recipe import RewardsConfig
 from tellapart.rewards import SampledCaptions, registry

@@ -5,9 +5,9 @@ import json
 import pytest
 import yaml
 
+from support.stores import extract, store_folder
 from support.toy import world as toy_world
 from tellapart.encoders.encoder import Encoder
-from tellapart.features.extracted import extract, store_folder
 from tellapart.recipe import EncoderConfig
 
 

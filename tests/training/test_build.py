@@ -15,8 +15,9 @@ from capscore.errors import UserError
 from tellapart import models, recipe_files
 from tellapart.commands.train import parse
 from tellapart.data.batches import CaptionedPhotos
-from tellapart.features.imported import ImportedFeatures
-from tellapart.recipe import DataConfig, EncoderConfig, Recipe
+from tellapart.encoders.encoder import Encoder
+from tellapart.features.sources import Encoded, Imported, Sources
+from tellapart.recipe import EncoderConfig, Recipe
 from tellapart.training import checkpoint, checks
 from tellapart.training.build import run
 from tellapart.training.data import gather, split, views
@@ -194,7 +195,7 @@ def test_the_best_checkpoint_is_the_best_one(begin, small_world, tmp_path):
 
     recipe, _, _ = parse([str(small_world / "recipe.yaml")])
     model = models.load(tmp_path / "run", torch.device("cpu"))
-    sources, _ = gather(recipe, {"regions": models.encoder_of(model, torch.device("cpu"))})
+    sources, _ = gather(recipe, Sources({"regions": Encoded(models.encoder_of(model, torch.device("cpu")))}))
     held_out = CaptionedPhotos(split(sources, "val", 0), model.tokenizer, recipe.data.max_words)
     metrics = validate(model.captioner, held_out, model.tokenizer, torch.device("cpu"), beam=1, max_words=20)
     assert metrics["loss"] == pytest.approx(position.best, rel=1e-6)
@@ -259,13 +260,13 @@ def test_a_disk_that_fills_up_costs_no_more_than_the_steps_since_the_last_checkp
 def test_a_run_with_views_looks_at_them_once_and_learns_from_them(begin, small_world, uninterrupted, tmp_path):
     """Of training photos alone: a run is judged by whole photos."""
     cache = tmp_path / "features"
-    shutil.copytree(small_world / "features", cache, ignore=shutil.ignore_patterns("*-view*"))  # of other tests
+    whole = Encoded(Encoder(EncoderConfig(image_size=64, grid=2))).folder(small_world / "features", "toy")
+    shutil.copytree(whole, cache / whole.name)  # without what other tests have made
     arguments = (f"--data.features={cache}", "--data.views=2", "--epochs=1")
     position = begin(*arguments)
-    found = sorted(cache.glob("*-view*"))
-    whole = cache / found[0].name.removesuffix("-view1")
-    assert whole.is_dir()
-    assert [folder.name for folder in found] == [f"{whole.name}-view1", f"{whole.name}-view2"]
+    found = sorted(set(cache.iterdir()) - {cache / whole.name})
+    views_made = [json.loads((folder / "manifest.json").read_text())["encoder"]["view"] for folder in found]
+    assert sorted(views_made) == [1, 2]
     for folder in found:
         assert len((folder / "rows.jsonl").read_text().splitlines()) == 30
     assert position.finished
@@ -283,9 +284,8 @@ def assert_same_weights(run, other):
 
 
 def test_features_from_elsewhere_have_no_views(tmp_path):
-    recipe = Recipe(data=DataConfig(views=1))
     with pytest.raises(UserError, match=r"data\.views: features of bottom_up were imported; there is no encoder"):
-        views(recipe, {"regions": ImportedFeatures("bottom_up", 2048)}, [])
+        views(1, Sources({"regions": Imported("bottom_up", 2048)}), tmp_path, [], [])
 
 
 def test_the_number_type_of_a_run_is_stated_and_stays(tellapart, small_world, tmp_path):

@@ -14,7 +14,7 @@ from tellapart.commands.train import parse
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.training.build import run
-from tellapart.training.data import choose, encoders_of, gather, visits
+from tellapart.training.data import choose, gather, sources_of, visits
 
 
 def data_file(folder, kind, key, write, count):
@@ -55,15 +55,17 @@ def recipe(world, out, kinds, *options):
 
 def test_a_photo_has_the_rows_of_one_frame_and_a_clip_those_of_all(world):
     asked, _ = recipe(world, "out", ("photo", "clip"), "--encoder.frames=3")
-    sources, problems = gather(asked, encoders_of(asked, torch.device("cpu")))
+    sources, problems = gather(asked, sources_of(asked, torch.device("cpu")))
     assert problems == []
     both = CaptionedPhotos(sources, WordTokenizer(["a"]), 5)
     assert both.rows.tolist() == [4] * 6 + [12] * 3
     values, mask = both.inputs(np.array([1, 6]))["regions"]  # the second photo and the first clip
     assert mask.sum(1).tolist() == [4, 12]
     assert not values[0, 4:].any()
-    stores = sorted(path.name for path in (world / "features").iterdir())
-    assert stores == ["clip.patches-16px-2x2-3f", "photo.patches-16px-2x2"]
+    stores = sorted((world / "features").iterdir())
+    assert [path.name.rsplit("-", 1)[0] for path in stores] == ["clip.patches", "photo.patches"]
+    settings = [json.loads((path / "manifest.json").read_text())["encoder"] for path in stores]
+    assert [one.get("frames", 0) for one in settings] == [3, 0]
 
 
 @pytest.mark.slow

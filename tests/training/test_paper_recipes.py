@@ -11,8 +11,8 @@ from tellapart import models
 from tellapart.commands.train import asked, parse
 from tellapart.data import examples as data_files
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.features.imported import folder_of
 from tellapart.features.importing import bring_in
+from tellapart.features.sources import import_folder
 from tellapart.recipe import Recipe
 from tellapart.recipe_files import shipped
 from tellapart.training.build import run, shrink
@@ -85,7 +85,7 @@ def attributes(small_world, tmp_path_factory):
     for example in examples:
         rows = [[id, 0.9] for id in words.encode(example.captions[0])]
         np.save(folder / f"{example.id}.npy", np.array(rows, np.float32))
-    bring_in(examples, [folder], folder_of(small_world / "features", "toy_world", "attributes"), "attributes")
+    bring_in(examples, [folder], import_folder(small_world / "features", "toy_world", "attributes"), "attributes")
 
 
 @pytest.mark.slow

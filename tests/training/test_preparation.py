@@ -18,7 +18,7 @@ from tellapart.rewards.context import RewardContext
 from tellapart.rewards.registry import REWARDS, needs_of
 from tellapart.rewards.words import WordView
 from tellapart.training.build import run
-from tellapart.training.data import encoders_of, gather, split
+from tellapart.training.data import gather, sources_of, split
 from tellapart.training.preparation import _require_buildable
 
 TAGGING = ["--objective.name", "tagging", "--validation.metric", "mAP", "--model", '{"words": 12}']
@@ -138,14 +138,9 @@ def test_what_somebody_put_into_a_folder_stays_when_a_start_fails(refused, tmp_p
 @pytest.mark.parametrize("name", [*CAPTIONERS, *RETRIEVERS])
 def test_every_network_can_be_tried_without_memory(name):
     recipe, _, _ = parse([f"--{'captioner' if name in CAPTIONERS else 'retriever'}={name}"])
-
-    class Seen:
-        def __init__(self, feature_size):
-            self.feature_size = feature_size
-
     before = torch.get_rng_state()
     sizes = sizes_of(name) if name in CAPTIONERS else {"regions": 1280} if RETRIEVERS[name].sees == "photos" else {}
-    _require_buildable(recipe, {stream: Seen(size) for stream, size in sizes.items()})
+    _require_buildable(recipe, sizes)
     assert torch.get_rng_state().equal(before)  # the weights of a run do not depend on whether it was tried
 
 
@@ -153,7 +148,7 @@ def test_every_network_can_be_tried_without_memory(name):
 def photos(small_world):
     """Eight training photos with features, and a vocabulary."""
     recipe, _, _ = parse([str(small_world / "recipe.yaml")])
-    sources, _ = gather(recipe, encoders_of(recipe, torch.device("cpu")))
+    sources, _ = gather(recipe, sources_of(recipe, torch.device("cpu")))
     return split(sources, "train", 8), WordTokenizer(["a", "ball", "red"])
 
 

@@ -16,7 +16,7 @@ from tellapart.commands.train import parse
 from tellapart.data.examples import Example, Exclusion
 from tellapart.data.media import photos
 from tellapart.data.pairs import Pairs
-from tellapart.data.stored import Stores
+from tellapart.data.store import Stores
 from tellapart.models import retrievers
 from tellapart.retrievers import RETRIEVERS, readers
 from tellapart.training import build, data

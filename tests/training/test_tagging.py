@@ -16,9 +16,8 @@ from tellapart.data import examples
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.encoders import BUNDLED
 from tellapart.encoders.encoder import Encoder
-from tellapart.features.attributes import AttributeStore
-from tellapart.models.attributes import load as load_attributes
-from tellapart.models.parts import carry, load_encoder, part_of, read_tagger
+from tellapart.models.parts import load_encoder, read_tagger
+from tellapart.models.sources import attributes as load_attributes
 from tellapart.recipe import EncoderConfig
 from tellapart.training.build import run
 
@@ -153,10 +152,9 @@ def test_attributes_are_kept_and_read_by_the_captioners_ids(tagger, small_world,
     assert main(arguments) == 0
     assert "0 photos added" in capsys.readouterr().out.splitlines()[-1]
     source = load_attributes(EncoderConfig(str(tagger), most=4), CPU)
-    store = AttributeStore(next(tmp_path.glob("*-attributes-4")), source)
+    store = source.open(tmp_path, "toy_world")
     photo = photos_of(small_world)[0]
-    content, _ = source.prepare(photo.file)
-    expected = source.probabilities([content])[0]
+    expected = source.probabilities([source.load(photo.file)])[0]
     best = expected.argsort(descending=True)[:4].tolist()
     found = store.grid([store.row(photo)])[0]
     assert found[:, 0].tolist() == best
@@ -170,7 +168,7 @@ def test_attributes_are_kept_and_read_by_the_captioners_ids(tagger, small_world,
 def test_no_word_above_the_threshold_means_no_attributes(tagger, small_world, tmp_path):
     source = load_attributes(EncoderConfig(str(tagger), most=4, threshold=1.0), CPU)
     photo = photos_of(small_world)[0]
-    ids, probability = source.of([source.prepare(photo.file)[0]])
+    ids, probability = source.best([source.load(photo.file)])
     assert ids.tolist() == [[-1] * 4]
     assert probability.tolist() == [[0.0] * 4]
 
@@ -180,7 +178,7 @@ def test_a_retriever_finds_words_without_training(small_world):
     assert len(source.words) == 1000
     assert {"dog", "red", "man"} <= set(source.words)
     assert not {"a", "the", "with"} & set(source.words)
-    probability = source.probabilities([source.prepare(photos_of(small_world)[0].file)[0]])[0]
+    probability = source.probabilities([source.load(photos_of(small_world)[0].file)])[0]
     assert probability.sum().item() == pytest.approx(1, abs=1e-4)
 
 
@@ -188,7 +186,7 @@ def test_a_tuned_encoder_sees_frames_of_clips_and_is_carried_as_it_is(tuned):
     of_photos, of_clips = (load_encoder(EncoderConfig(str(tuned), **LOOKS, frames=frames), CPU) for frames in (0, 3))
     assert of_clips.regions == 3 * of_photos.regions
     assert of_clips.identity == of_photos.identity | {"frames": 3}
-    assert part_of(of_clips) == part_of(of_photos) is not None
+    assert of_clips.part == of_photos.part is not None
 
 
 def test_what_is_no_encoder_or_has_no_attributes_is_said(tagger, tuned, small_world, tmp_path, capsys):
@@ -199,7 +197,7 @@ def test_what_is_no_encoder_or_has_no_attributes_is_said(tagger, tuned, small_wo
     photo = str(photos_of(small_world)[0].file)
     assert main(["caption", photo, "--show", "attributes"]) == 2
     assert "uses no attributes" in capsys.readouterr().err
-    carry([part_of(Encoder(EncoderConfig(**LOOKS)))], tmp_path)  # of what a package brings nothing is carried
+    assert Encoder(EncoderConfig(**LOOKS)).part is None  # of what a package brings nothing is carried
     assert not (tmp_path / "parts").exists()
 
 
@@ -225,7 +223,7 @@ def test_taggers_are_judged_beside_chance_and_a_probe(tagger, tuned, small_world
     photos = [one for one in photos_of(small_world) if one.split == "val"]
     for folder in (tagger, tuned):
         source = load_attributes(EncoderConfig(str(folder)), CPU)
-        scores = source.probabilities([source.prepare(one.file)[0] for one in photos]).double().numpy()
+        scores = source.probabilities([source.load(one.file) for one in photos]).double().numpy()
         has = [[any(word in text.split() for text in one.captions) for word in source.words] for one in photos]
         assert metrics[folder.name]["mAP"] == pytest.approx(
             by_loops(scores, has), abs=0.02

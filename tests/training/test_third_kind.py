@@ -13,7 +13,7 @@ from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.objectives import StepResult
 from tellapart.training.build import Parts, run, seed_everything
-from tellapart.training.data import feature_sizes, split, with_features
+from tellapart.training.data import split, with_features
 from tellapart.training.objectives import OBJECTIVES, Objective
 
 
@@ -30,12 +30,12 @@ class Tagger(torch.nn.Module):
 
 
 def parts(recipe, prepared, out, resume, device, world):
-    sources, failed = with_features(prepared.chosen, prepared.encoders, out.parent / "features", world)
+    sources, failed = with_features(prepared.chosen, prepared.streams, out.parent / "features", world)
     training, held_out = (split(sources, name, 0) for name in ("train", "val"))
     texts = [text for _, examples in training for example in examples for text in example.captions]
     words = WordTokenizer.build(texts, 2)
     seed_everything(recipe.seed)
-    network = Tagger(feature_sizes(prepared.encoders)["regions"], len(words))
+    network = Tagger(prepared.streams.feature_sizes["regions"], len(words))
     data, judged_by = (CaptionedPhotos(part, words, 20) for part in (training, held_out))
 
     def loss_of(batch):

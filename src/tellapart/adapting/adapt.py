@@ -41,7 +41,7 @@ from tellapart.evaluation.evaluate import REPORT as REPORT
 from tellapart.evaluation.evaluate import Evaluation, grid_of
 from tellapart.evaluation.grid import embed
 from tellapart.evaluation.models import Model, Split
-from tellapart.features.boxes import regions_of
+from tellapart.features.sources import Encoded, Sources, regions_of
 from tellapart.models.base import VISION_LANGUAGE
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.recipe import EncoderConfig, LoraConfig, Recipe
@@ -50,7 +50,7 @@ from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards.preference import LEAST, Decision, learn
 from tellapart.training import build, run_log
 from tellapart.training.checks import check
-from tellapart.training.data import choose, encoders_of, kinds_taken, split, views, with_features
+from tellapart.training.data import choose, sources_of, split, views, with_features
 from tellapart.training.loop import Position
 
 RECIPE = "discritune/adapt"
@@ -247,12 +247,14 @@ class _Adapting:
         data_files.write(DataSet(photos.name, photos.examples), data)
         recipe = self._recipe(photos, data)
         own = self.captioner.model.encoder
-        encoders = {REGIONS: own} if own is not None else encoders_of(recipe, self.captioner.device)
+        streams = Sources({REGIONS: Encoded(own)}) if own is not None else sources_of(recipe, self.captioner.device)
         every = replace(recipe, validation=replace(recipe.validation, photos=0))
-        chosen, _ = choose(every, takes=kinds_taken(encoders))
-        sources, problems = with_features(chosen, encoders, Path(recipe.data.features))
+        chosen, _ = choose(every, takes=streams.takes)
+        root = Path(recipe.data.features)
+        sources, problems = with_features(chosen, streams, root)
         if any(example.split == TRAIN for _, examples in sources for example in examples):
-            views(recipe, encoders, split(sources, TRAIN, 0))  # now, so that the training need not wait for them
+            # now, so that the training need not wait for them
+            views(recipe.data.views, streams, root, chosen, split(sources, TRAIN, 0))
         seen = {str(example.id) for _, examples in sources for example in examples}
         reasons = {
             problem.split(": image ", 1)[-1].partition(": ")[0]: problem.rsplit(": ", 1)[-1] for problem in problems

@@ -22,8 +22,6 @@ from tellapart.album import CLIPS, DEFAULT, EMBEDDED
 from tellapart.captioners import Captioner
 from tellapart.captioners.vision_language import Generates
 from tellapart.captioning.rerank import Collection, PhotoVectors, RerankConfig, rerank, stacked
-from tellapart.captioning.visual_input import AttributeInput, LoadedPhoto, VisualInput, visual_input
-from tellapart.captioning.visual_input import Source as Source  # part of what `caption` takes
 from tellapart.data.captions import Candidate, Caption, Proposed
 from tellapart.data.items import gather
 from tellapart.data.media.clips import named_as_clip
@@ -33,10 +31,12 @@ from tellapart.decoding.candidates import candidates, contrastive_search, in_wor
 from tellapart.decoding.rules import Rules, Search
 from tellapart.encoders import PhotoEncoder
 from tellapart.errors import BadPhoto
-from tellapart.features.attributes import named
 from tellapart.features.extracted import read_item
+from tellapart.features.sources import Item as Source  # part of what `caption` takes
+from tellapart.features.sources import LoadedPhoto, Sources
 from tellapart.models import card as sharing
 from tellapart.models.retrievers import load as load_retriever
+from tellapart.models.sources import of_model
 from tellapart.parallel import batched, ordered_map
 from tellapart.retrievers import DEFAULT as RETRIEVER
 from tellapart.retrievers.retriever import Retriever, embed_photos
@@ -64,7 +64,7 @@ class PhotoCaptioner:
         ['a ...', 'a ...']
     """
 
-    def __init__(self, model: models.Model, visual_input: VisualInput, device: torch.device, for_clips: str = ""):
+    def __init__(self, model: models.Model, visual_input: Sources, device: torch.device, for_clips: str = ""):
         self.model, self.visual_input, self.device, self.for_clips = model, visual_input, device, for_clips
 
     @property
@@ -280,12 +280,12 @@ class PhotoCaptioner:
 
         They are computed once more: few ask for them.
         """
-        given = self.visual_input.streams.get(ATTRIBUTES)
-        if not isinstance(given, AttributeInput):
+        source = self.visual_input.get(ATTRIBUTES)
+        if source is None:
             raise UserError("this captioner uses no attributes, so there are none to show.")
         for batch in batched(captions, BATCH):
             files = [caption.file for caption in batch if not caption.error]
-            words = iter(named(given.source, [given.load(file)[0] for file in files], given.known) if files else ())
+            words = iter(source.named([source.load(file) for file in files]) if files else ())
             for one in batch:
                 yield one if one.error else replace(one, attributes=tuple(next(words)))
 
@@ -440,4 +440,4 @@ def load(
     chosen = numerics.choose_device(device)
     model = models.load(DEFAULT if name is None else name, chosen, prompt=prompt, dtype=dtype)
     for_clips = CLIPS if name is None and CLIPS in EMBEDDED else ""
-    return PhotoCaptioner(model, visual_input(model, chosen, features, paths, detector), chosen, for_clips)
+    return PhotoCaptioner(model, of_model(model, chosen, features, paths, detector), chosen, for_clips)

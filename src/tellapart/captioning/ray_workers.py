@@ -16,7 +16,7 @@ from capscore.files import is_folder
 from tellapart import models, numerics
 from tellapart.album import DEFAULT, EMBEDDED
 from tellapart.captioning import captioner as captioning
-from tellapart.captioning.captioner import PhotoCaptioner, Source, load
+from tellapart.captioning.captioner import PhotoCaptioner, load
 from tellapart.captioning.ray_cluster import Cluster
 from tellapart.data.captions import Proposed
 from tellapart.data.examples import Example
@@ -24,7 +24,8 @@ from tellapart.decoding.rules import Search
 from tellapart.encoders import ENCODERS, PhotoEncoder
 from tellapart.features import extracted
 from tellapart.features.extracted import EncodedBatch, Extraction, encode_items
-from tellapart.models.parts import load_encoder, part_of
+from tellapart.features.sources import Item as Source
+from tellapart.models.parts import load_encoder
 from tellapart.parallel import batched
 from tellapart.recipe import EncoderConfig
 
@@ -81,7 +82,7 @@ def extraction_on(cluster: Cluster, encoder: PhotoEncoder, device: str) -> Extra
         for _, batch in cluster.map_batches(batches, make, gpus=device != "cpu"):
             yield batch
 
-    part = part_of(encoder)  # of a tuned one, whose folder every node must have
+    part = getattr(encoder, "part", None)  # of a tuned one, whose folder every node must have
     config = replace(encoder.config, name=_portable_name(str(part.folder) if part else encoder.config.name, ENCODERS))
     return extraction
 

@@ -139,7 +139,8 @@ def _check(request: argparse.Namespace) -> None:
 def _compute(request: argparse.Namespace, dataset: DataSet) -> bool:
     """Returns whether some photos have no features now."""
     from tellapart import numerics
-    from tellapart.features.extracted import extract, store_folder
+    from tellapart.detectors.loading import load as load_detector
+    from tellapart.features.sources import Detected, Encoded
     from tellapart.models.parts import load_encoder
 
     cluster = Cluster(request.ray) if request.ray else None
@@ -157,31 +158,25 @@ def _compute(request: argparse.Namespace, dataset: DataSet) -> bool:
     config = EncoderConfig(**{key: value for key, value in given.items() if value is not None})
     device = request.device or "auto"
     encoder = load_encoder(config, numerics.choose_device(device))
-    if request.detector:
-        from tellapart.detectors.loading import load as load_detector
-        from tellapart.detectors.regions import DetectedRegions
-
-        encoder = DetectedRegions(encoder, load_detector(request.detector))
-    store = store_folder(request.out, dataset.name, encoder)
+    source = Detected(encoder, load_detector(request.detector)) if request.detector else Encoded(encoder)
     extraction = None
     if cluster:
         from tellapart.captioning.ray_workers import extraction_on
 
         extraction = extraction_on(cluster, encoder, device)
-    return _report(extract(dataset.examples, encoder, store, extraction), store, dataset)
+    result = source.extract(dataset.examples, request.out, dataset.name, extraction)
+    return _report(result, source.folder(request.out, dataset.name), dataset)
 
 
 def _attributes(request: argparse.Namespace, dataset: DataSet) -> bool:
     """Returns whether some photos have no attributes now."""
     from tellapart import numerics
-    from tellapart.features.attributes import folder_of
-    from tellapart.features.imported import features_of
-    from tellapart.models.attributes import load
+    from tellapart.models.sources import attributes
 
     config = EncoderConfig(request.encoder, most=request.attributes, threshold=request.threshold or 0.0)
-    source = load(config, numerics.choose_device(request.device or "auto"))
-    result = features_of(dataset.examples, source, request.out, dataset.name)
-    return _report(result, folder_of(source, request.out, dataset.name), dataset)
+    source = attributes(config, numerics.choose_device(request.device or "auto"))
+    result = source.extract(dataset.examples, request.out, dataset.name)
+    return _report(result, source.folder(request.out, dataset.name), dataset)
 
 
 def _report(result: Extracted, store: Path, dataset: DataSet) -> bool:
@@ -195,10 +190,10 @@ def _report(result: Extracted, store: Path, dataset: DataSet) -> bool:
 
 def _import(request: argparse.Namespace, dataset: DataSet) -> bool:
     """Returns whether some photos have no features now."""
-    from tellapart.features.imported import folder_of
     from tellapart.features.importing import CAP, bring_in
+    from tellapart.features.sources import import_folder
 
-    store = folder_of(request.out, dataset.name, request.name)
+    store = import_folder(request.out, dataset.name, request.name)
     result = bring_in(dataset.examples, request.sources, store, request.name, request.cap or CAP)
     for note in result.notes:
         print_message(note)

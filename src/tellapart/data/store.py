@@ -15,7 +15,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -25,6 +25,9 @@ from torch import Tensor
 from capscore import files
 from capscore.errors import UserError
 from capscore.progress import notice
+from tellapart.data.examples import Example
+from tellapart.data.streams import REGIONS
+from tellapart.data.tokenizers import Tokenizer
 
 Rows = Sequence[int] | NDArray[np.int64]
 Number = Literal["f16", "f32", "i32", "u8"]
@@ -153,6 +156,90 @@ class Store:
         if name not in self._maps:
             self._maps[name] = np.memmap(self.folder / f"{name}.{array.number}", number, "r", shape=shape)
         return self._maps[name]
+
+
+class StoredFeatures(Protocol):
+    """One stream of a data set on disk, to those that learn from it."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Of the source that made it (`features.sources`)."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The most rows of an item, and D"""
+
+    def __contains__(self, example: Example) -> bool: ...
+
+    def row(self, example: Example) -> int: ...
+
+    def count(self, example: Example) -> int:
+        """The rows of an item."""
+
+    def grid(self, rows: Rows, most: int | None = None) -> Tensor:
+        """(len(rows), most, D): the first rows of each item, zeros behind its last"""
+
+    def pooled(self, rows: Rows) -> Tensor:
+        """(len(rows), D)"""
+
+    def use(self, tokenizer: Tokenizer) -> None:
+        """From now on words have the ids of this vocabulary; changes nothing where there are no words."""
+
+
+class FeatureStore(Store):
+    """Features of a data set by the items' ids.
+
+    A line of the journal says how many rows an item has ("regions"), where items differ in it.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        manifest: dict[str, Any],
+        arrays: Mapping[str, tuple[int, ...] | Array],
+        keys: Collection[str],
+        main: str = "grid",
+    ):
+        """main  the array that has the rows"""
+        super().__init__(folder, manifest, arrays, keys)
+        self.identity: dict[str, Any] = manifest["encoder"]
+        self._main, shape = main, self.arrays[main].shape
+        self.shape = (shape[0], shape[-1])
+
+    def __contains__(self, example: Example) -> bool:
+        return str(example.id) in self.lines
+
+    def row(self, example: Example) -> int:
+        return self.row_of(str(example.id))
+
+    def count(self, example: Example) -> int:
+        return int(self.lines[str(example.id)].get("regions", self.shape[0]))
+
+    def grid(self, rows: Rows, most: int | None = None) -> Tensor:
+        return self.read(self._main, rows, most)
+
+    def pooled(self, rows: Rows) -> Tensor:
+        return self.read("pooled", rows)
+
+    def use(self, tokenizer: Tokenizer) -> None:
+        """These are no words."""
+
+
+class Stores(dict[str, StoredFeatures]):
+    """A data set's stored features by the name of their stream; empty where only captions count."""
+
+    @property
+    def main(self) -> StoredFeatures:
+        """What retrievers and neighbours go by: the regions, else the first stream."""
+        return self[REGIONS] if REGIONS in self else next(iter(self.values()))
+
+    def have(self, example: Example) -> bool:
+        """Whether every stream has the example."""
+        return all(example in store for store in self.values())
+
+    def pooled(self, examples: Sequence[Example]) -> Tensor:
+        """(len(examples), D) of the main stream"""
+        return self.main.pooled([self.main.row(example) for example in examples])
 
 
 def _claim(folder: Path, manifest: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tellapart.data.store import Array, Store
 from tellapart.detectors.detector import MOST, BadDetector, Detector, Ready
-from tellapart.features.extracted import PHOTO_KEYS, encode_batches
+from tellapart.features.extracted import PHOTO_KEYS, Made, encode_batches
 from tellapart.features.photo_cache import ReadPhotos, in_cache, stored_rows
 
 _ARRAYS = {
@@ -62,7 +62,7 @@ def detect(detector: Detector, files: Sequence[str]) -> Detected:
     return in_cache("detections", detector.identity, read, but=(BadDetector,))
 
 
-def _rows(detector: Detector, photos: Sequence[Ready]) -> list[Tensor]:
+def _rows(detector: Detector, photos: Sequence[Ready]) -> Made:
     """A row for each photo in each of the arrays."""
     arrays = [torch.zeros(len(photos), *array.shape) for array in _ARRAYS.values()]
     boxes, scores, classes, count = arrays
@@ -72,4 +72,4 @@ def _rows(detector: Detector, photos: Sequence[Ready]) -> list[Tensor]:
         boxes[row, :number] = torch.from_numpy(found.boxes)
         scores[row, :number] = torch.from_numpy(found.scores)
         classes[row, :number] = torch.from_numpy(found.classes)
-    return arrays
+    return Made(arrays)

@@ -32,6 +32,14 @@ class Features(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Part:
+    """A model that another one uses, and that a model folder carries."""
+
+    folder: Path
+    sha256: str
+
+
+@dataclass(frozen=True)
 class Tuned:
     """What training has made of an EfficientNet-Lite.
 
@@ -86,6 +94,11 @@ class Encoder:
     @property
     def pooled_size(self) -> int:
         return efficientnet_lite.FEATURE_SIZE
+
+    @property
+    def part(self) -> Part | None:
+        """What a model must carry to use it; nothing where the package brings it."""
+        return Part(self.tuned.folder, self.weights_sha256) if self.tuned and self.tuned.folder else None
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -49,7 +49,8 @@ class FrameEncoder:
     """
 
     def __init__(self, encoder: PhotoEncoder, frames: int, around: int = 0):
-        self.of_photos, self.frames, self.offsets = encoder, frames, (-around, 0, around) if around else (0,)
+        self.of_photos, self.part = encoder, getattr(encoder, "part", None)
+        self.frames, self.offsets = frames, (-around, 0, around) if around else (0,)
         self.config = replace(encoder.config, frames=frames, around=around)
         self.fit, self.weights_sha256 = encoder.fit, encoder.weights_sha256
         self.regions, self.feature_size, self.pooled_size = (
@@ -80,6 +81,11 @@ class FrameEncoder:
         grid, pooled = torch.cat([part.grid for part in parts]), torch.cat([part.pooled for part in parts])
         rows = rows.to(grid.device)
         return Features(grid[rows].reshape(batch, self.regions, -1), pooled[rows].reshape(batch, frames, -1).mean(1))
+
+
+def of_photos(encoder: PhotoEncoder) -> PhotoEncoder:
+    """The encoder of single photos behind one of clips; else itself."""
+    return encoder.of_photos if isinstance(encoder, FrameEncoder) else encoder
 
 
 def with_frames(config: EncoderConfig, load: Callable[[EncoderConfig], PhotoEncoder]) -> PhotoEncoder:

@@ -95,7 +95,7 @@ def _scene(captioner: PhotoCaptioner, file: Path, caption: str) -> _Scene | None
         return None
     try:
         loaded = visual.load(file)
-        inputs, boxes = visual.inputs([loaded]), visual.region_boxes(file, loaded)
+        inputs, boxes = visual.inputs([loaded]), visual.region_boxes(loaded)
         photo = clips.picture(file, at_least=_LARGE)
     except BadPhoto:
         return None

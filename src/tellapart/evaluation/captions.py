@@ -20,6 +20,7 @@ from tellapart.captioning.captioner import PhotoCaptioner, load
 from tellapart.data.examples import Example
 from tellapart.data.items import Unusable
 from tellapart.data.media import clips
+from tellapart.data.streams import REGIONS
 from tellapart.decoding.rules import Search
 from tellapart.decoding.word_regions import needed
 from tellapart.errors import BadPhoto
@@ -157,7 +158,7 @@ def _word_regions(captioner: PhotoCaptioner, file: Path, caption: str) -> WordRe
     if (
         encoder is None
         or encoder.config.grid < 2
-        or encoder.regions != encoder.config.grid**2
+        or visual[REGIONS].most != encoder.config.grid**2
         or not tokens
         or len(tokens) != len(caption.split())
     ):

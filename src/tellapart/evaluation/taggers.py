@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -29,17 +28,15 @@ from capscore.scene_graph.scorer import part_of_speech
 from tellapart.data import examples
 from tellapart.data.examples import DataSet, Example
 from tellapart.data.media.thumbnails import thumbnail
-from tellapart.data.stored import StoredFeatures
 from tellapart.data.tokenizers import WordTokenizer, split_words
 from tellapart.encoders.encoder import Encoder
 from tellapart.errors import BadPhoto
-from tellapart.features.attributes import AttributeSource
-from tellapart.features.extracted import safe_name, stored
-from tellapart.features.imported import store_of
+from tellapart.features.extracted import safe_name
 from tellapart.features.pooled import pooled_features
+from tellapart.features.sources import Attributes, Encoded, Loaded
 from tellapart.html import escaped, page
 from tellapart.metrics.retrieval import average_precision, weighted_average_precision
-from tellapart.models.attributes import load
+from tellapart.models.sources import attributes
 from tellapart.numerics import choose_device
 from tellapart.parallel import batched, ordered_map
 from tellapart.recipe import EncoderConfig
@@ -122,7 +119,9 @@ def evaluate(
     photos     at most as many of a data set, chosen at random
     features   where features of the default encoder may be cached
     """
-    sources = {name: load(EncoderConfig(name, most=_WORDS), choose_device(device)) for name in dict.fromkeys(names)}
+    sources = {
+        name: attributes(EncoderConfig(name, most=_WORDS), choose_device(device)) for name in dict.fromkeys(names)
+    }
     words = sources[names[0]].words
     for name, source in sources.items():
         if source.words != words:
@@ -164,7 +163,7 @@ def _of_data(
     asked: Sequence[Example],
     seen: Sequence[Example],
     of_probe: NDArray[np.float64] | None,
-    sources: dict[str, AttributeSource],
+    sources: dict[str, Attributes],
     kinds: Sequence[str],
     features: Path | None,
     out: Path | None,
@@ -200,7 +199,7 @@ def _pooled(
     encoder: Encoder, dataset: str, wanted: Sequence[Example], features: Path | None
 ) -> tuple[list[Example], Tensor]:
     """Photos that have pooled features of the default encoder, and these: stored ones first, the others made now."""
-    store = stored(features, dataset, encoder) if features else None
+    store = Encoded(encoder).open(features, dataset) if features else None
     kept = [one for one in wanted if store is not None and one in store]
     vectors = [store.pooled([store.row(one) for one in kept]).float()] if store is not None and kept else []
     ids = {one.id for one in kept}
@@ -213,23 +212,14 @@ def _pooled(
     return kept + rest, torch.cat(vectors or [torch.zeros(0, encoder.pooled_size)])
 
 
-def _tag(source: AttributeSource, seen: Sequence[Example], dataset: str, features: Path | None) -> NDArray[np.float64]:
+def _tag(source: Attributes, seen: Sequence[Example], dataset: str, features: Path | None) -> NDArray[np.float64]:
     """Probabilities of all words, (P, W), from stored features where there are some; NaN where a photo is unreadable"""
-    store: StoredFeatures | None = None
-    if features and (source.imported or source.region_encoder):
-        store = (
-            store_of(source.imported, features, dataset)
-            if source.imported
-            else stored(features, dataset, source.region_encoder)  # type: ignore[arg-type]
-        )
+    if features and source.regions is not None:
+        source = source.reading(source.regions.kept(features, [(dataset, [(str(e.file), str(e.id)) for e in seen])]))
 
-    def read(example: Example) -> NDArray[Any] | None:
-        if store is not None and example in store:
-            return store.grid([store.row(example)], store.count(example))[0].numpy()
-        if source.imported and store is not None:
-            return None
+    def read(example: Example) -> Loaded | None:
         try:
-            return source.prepare(example.file)[0]
+            return source.load(example.file)
         except BadPhoto:
             return None
 

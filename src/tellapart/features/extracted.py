@@ -1,10 +1,7 @@
-"""The feature cache: one memory-mapped store per encoder and data set, filled once, resumable after a kill.
+"""Filling stores: items that are missing or have changed are read by threads, encoded and appended.
 
-grid.f16     (rows, R, D) half precision
-pooled.f16   (rows, D)
-boxes.f16    (rows, R, 4): where regions are, if a detector finds them
-count.i32    (rows, 1): how many of the regions an item has, if items differ in it
-rows.jsonl   a line per photo: {"id", "file", "sha256", "bytes", "mtime_ns", "row"}
+A kill costs at most one batch.
+A line of the journal is {"id", "file", "sha256", "bytes", "mtime_ns", "row"}.
 """
 
 from __future__ import annotations
@@ -15,39 +12,25 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from capscore import files
 from capscore.progress import Progress
 from tellapart.data.examples import Example, status_of
 from tellapart.data.items import Unusable
 from tellapart.data.media import clips, photos
-from tellapart.data.store import Array, Rows, Store
-from tellapart.data.stored import StoredFeatures
+from tellapart.data.store import Store, StoredFeatures
 from tellapart.encoders import PhotoEncoder
 from tellapart.encoders.encoder import Features
 from tellapart.errors import BadPhoto
 from tellapart.parallel import batched, ordered_map
 
-_FORMAT = 1
 PHOTO_KEYS = ("file", "sha256", "bytes", "mtime_ns")
 _LONGEST_NAME = 150  # bytes of a data set's name in that of its folder; file systems take 255 for the whole
 BATCH = 16  # photos through the encoder at once; more is no faster on a CPU
-
-
-def store_folder(root: Path, dataset: str, encoder: PhotoEncoder) -> Path:
-    """Where a data set's store lies below a features folder."""
-    config = encoder.config
-    cells = "+".join(f"{side}x{side}" for side in config.grids)
-    clip = (f"-{config.frames}f" if config.frames else "") + (f"-{config.around}around" if config.around else "")
-    settings = f"{config.image_size}px-{cells}{clip}" + (f"-{config.pooling}" if config.pooling != "avg" else "")
-    if config.detected:
-        settings += f"-{config.detected}boxes-{encoder.identity['detector']['weights_sha256'][:8]}"
-    return root / f"{safe_name(dataset)}.{safe_name(Path(config.name).name)}-{settings}"
 
 
 def safe_name(name: str) -> str:
@@ -57,48 +40,6 @@ def safe_name(name: str) -> str:
         digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
         safe = f"{safe.encode()[:_LONGEST_NAME].decode(errors='ignore')}-{digest}"
     return safe
-
-
-class FeatureStore(Store):
-    """Features of a data set's photos, read from disk as they are asked for."""
-
-    def __init__(self, folder: Path, encoder: PhotoEncoder):
-        """Opens a store, or makes an empty one.  Refuses one that another encoder filled."""
-        self.shape, self.encoder_identity = (encoder.regions, encoder.feature_size), encoder.identity
-        manifest = {"format": _FORMAT, "encoder": encoder.identity, "regions": self.shape[0], "features": self.shape[1]}
-        arrays: dict[str, tuple[int, ...] | Array] = {"grid": self.shape, "pooled": (encoder.pooled_size,)}
-        if encoder.config.detected:
-            arrays |= {"boxes": (self.shape[0], 4)}
-        if encoder.config.detected or getattr(encoder, "counts_regions", False):
-            arrays |= {"count": Array((1,), "i32")}
-        super().__init__(folder, manifest, arrays, PHOTO_KEYS)
-
-    def __contains__(self, example: Example) -> bool:
-        return str(example.id) in self.lines
-
-    def row(self, example: Example) -> int:
-        return self.row_of(str(example.id))
-
-    def count(self, example: Example) -> int:
-        """How many regions an item has."""
-        return self.count_of(self.row(example))
-
-    def count_of(self, row: int) -> int:
-        return int(self.read("count", [row])) if "count" in self.arrays else self.shape[0]
-
-    def grid(self, rows: Rows, most: int | None = None) -> Tensor:
-        """(len(rows), R, D), or only the first regions"""
-        return self.read("grid", rows, most)
-
-    def pooled(self, rows: Rows) -> Tensor:
-        """(len(rows), D)"""
-        return self.read("pooled", rows)
-
-
-def stored(root: Path, dataset: str, encoder: PhotoEncoder) -> FeatureStore | None:
-    """What an encoder has seen of a data set, if it has seen any."""
-    folder = store_folder(root, dataset, encoder)
-    return FeatureStore(folder, encoder) if files.is_file(folder / "manifest.json") else None
 
 
 @dataclass
@@ -117,33 +58,29 @@ class EncodedBatch:
     failed: list[tuple[Example, str]]  # why a photo has none
 
 
-Made = Features | Sequence[Tensor]  # B rows for each of the store's arrays
+class Made(NamedTuple):
+    """B rows for each of a store's arrays, and where items differ in it how many regions each has."""
+
+    arrays: Sequence[Tensor]
+    counts: Sequence[int] | None = None
+
+
 Extraction = Callable[[Sequence[Example]], Iterator[EncodedBatch]]
 
 
-def extract(
-    examples: Sequence[Example], encoder: PhotoEncoder, folder: Path, extraction: Extraction | None = None
-) -> Extracted:
-    """Make sure that every photo is in the store; those that are there already and have not changed cost nothing.
-
-    extraction  what computes the features with an encoder like this one (default: this process)
-    """
-    store = FeatureStore(folder, encoder)
-    extraction = extraction or getattr(encoder, "encode_items", None) or partial(encode_items, encoder, encoder)
-    failed, computed = add_missing(store, examples, extraction, f"features of {folder.name}")
-    return Extracted(store, failed, computed)
-
-
 def encode_items(
-    encoder: PhotoEncoder, make: Callable[[NDArray[np.uint8]], Made], examples: Sequence[Example]
+    encoder: PhotoEncoder, make: Callable[[NDArray[np.uint8]], Made | Features], examples: Sequence[Example]
 ) -> Iterator[EncodedBatch]:
     """Items batch by batch, as an encoder takes them.
 
-    make  pixels (B, ...), as the encoder reads them -> a tensor with B rows for each of the store's arrays
+    make  of pixels (B, ...), as the encoder reads them
     """
 
     def of_batch(batch: Sequence[photos.Photo]) -> Made:
-        return make(np.stack([photo.pixels for photo in batch]))
+        made = make(np.stack([photo.pixels for photo in batch]))
+        if isinstance(made, Made):
+            return made
+        return Made([made.grid, made.pooled], None if made.counts is None else made.counts.tolist())
 
     return encode_batches(partial(read_item, encoder), of_batch, examples)
 
@@ -164,7 +101,7 @@ def encode_batches(
 ) -> Iterator[EncodedBatch]:
     """Items batch by batch, read by threads while others are encoded.
 
-    make  B items -> a tensor with B rows for each of the store's arrays; raises BadPhoto where one cannot be used
+    make  raises BadPhoto where one of the items cannot be used
     """
 
     def load(example: Example) -> tuple[Example, tuple[ItemRead, dict[str, Any]] | BadPhoto]:
@@ -192,11 +129,11 @@ def _encoded(
     make: Callable[[Sequence[ItemRead]], Made],
     failed: list[tuple[Example, str]],
 ) -> EncodedBatch:
-    arrays = make([photo for _, photo, _ in good]) if good else ()
-    if isinstance(arrays, Features):
-        counts = [] if arrays.counts is None else [arrays.counts[:, None]]
-        arrays = [arrays.grid, arrays.pooled, *counts]
-    return EncodedBatch(arrays, [entry for *_, entry in good], failed)
+    made = make([photo for _, photo, _ in good]) if good else Made(())
+    entries = [entry for *_, entry in good]
+    if made.counts is not None:
+        entries = [entry | {"regions": count} for entry, count in zip(entries, made.counts, strict=True)]
+    return EncodedBatch(made.arrays, entries, failed)
 
 
 def add_missing(

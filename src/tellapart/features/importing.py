@@ -17,8 +17,8 @@ from capscore.errors import UserError
 from capscore.progress import Progress
 from tellapart.data.examples import Example
 from tellapart.features import region_files
-from tellapart.features.imported import MOST_RELATIONS, ImportedFeatures, RegionStore, check_name, open_store
 from tellapart.features.region_files import Broken, Regions
+from tellapart.features.sources import MOST_RELATIONS, Imported, RegionStore, check_import_name, open_imported
 from tellapart.parallel import batched
 
 CAP = 100  # the most regions that bottom-up attention gives a photo
@@ -27,7 +27,7 @@ _FRACTIONS = 1.5  # boxes with a coordinate above this are in pixels
 
 
 @dataclass
-class Imported:
+class Result:
     store: RegionStore
     existing: int  # photos that were there before
     added: int = 0
@@ -36,19 +36,19 @@ class Imported:
     notes: list[str] = field(default_factory=list)  # what was done to regions and boxes before they could be used
 
 
-def bring_in(examples: Sequence[Example], sources: Sequence[Path], folder: Path, name: str, cap: int = CAP) -> Imported:
+def bring_in(examples: Sequence[Example], sources: Sequence[Path], folder: Path, name: str, cap: int = CAP) -> Result:
     """Import the features of these photos under a name.
 
     sources  archives and folders, as `region_files` reads them
     folder   of the store
     cap      regions of a photo that are kept: the first ones, which detectors are surest of
     """
-    check_name(name)
+    check_import_name(name)
     found = region_files.expand(sources)
     digest, names = region_files.digest(found), Names(examples)
-    store = open_store(folder)
+    store = open_imported(folder)
     if store is None or (store.source.name, store.cap, store.digest) != (name, cap, digest):
-        source = ImportedFeatures(name, _feature_size(found, names))
+        source = Imported(name, _feature_size(found, names))
         store = RegionStore(folder, source, cap, digest)  # refuses a folder that another import filled
     with store.writing():
         return _fill(store, examples, found, names)
@@ -91,9 +91,9 @@ def _feature_size(found: Sequence[Path], names: Names) -> int:
     raise UserError(f"{found[0]}: has features of none of the photos; it may belong to another data set{example}.")
 
 
-def _fill(store: RegionStore, examples: Sequence[Example], found: Sequence[Path], names: Names) -> Imported:
+def _fill(store: RegionStore, examples: Sequence[Example], found: Sequence[Path], names: Names) -> Result:
     waiting = {str(example.id) for example in examples if example not in store}
-    result = Imported(store, existing=len(examples) - len(waiting))
+    result = Result(store, existing=len(examples) - len(waiting))
     changed = Counter[str]()
 
     def wanted(id: str) -> bool:
@@ -142,17 +142,15 @@ def _row(one: Regions | Broken, example: Example | None, store: RegionStore, cha
         raise ValueError(f"has features of {size} numbers, the others of {store.source.feature_size}")
     changed["cut"] += count > store.cap
     kept = torch.from_numpy(one.features[: store.cap])
-    regions, boxes = torch.zeros(store.shape, dtype=store.dtype("regions")), torch.zeros(store.cap, 4)
+    regions, boxes = torch.zeros(store.shape, dtype=store.dtype("grid")), torch.zeros(store.cap, 4)
     if not kept.to(regions.dtype).isfinite().all():
         raise ValueError("has features that are no numbers, or too large for half precision")
     regions[: len(kept)] = kept
     boxes[: len(kept)] = torch.from_numpy(_fractions(one, changed)[: store.cap])
     numbers, entry = (regions, boxes, kept.mean(0)), {"id": example.id, "regions": len(kept)}
-    if not store.relations:  # filled before relations could be kept
-        return _Row(numbers, entry)
-    found, relations = _relations(one, len(kept), changed), torch.zeros(store.relations, 3, dtype=torch.int32)
-    changed["relations"] += len(found) > store.relations
-    found = found[: store.relations]
+    found, relations = _relations(one, len(kept), changed), torch.zeros(MOST_RELATIONS, 3, dtype=torch.int32)
+    changed["relations"] += len(found) > MOST_RELATIONS
+    found = found[:MOST_RELATIONS]
     relations[: len(found)] = torch.from_numpy(found)
     return _Row((*numbers, relations), entry | {"relations": len(found)})
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from tellapart.data.examples import Example
 from tellapart.data.media import photos
 from tellapart.data.store import Array, Store
-from tellapart.features.extracted import PHOTO_KEYS, add_missing, encode_batches, safe_name
+from tellapart.features.extracted import PHOTO_KEYS, Made, add_missing, encode_batches, safe_name
 
 
 class PixelStore(Store):
@@ -31,8 +31,8 @@ class PixelStore(Store):
     def add(self, examples: Sequence[Example], size: int) -> dict[str, str]:
         """Decode what is missing; why photos failed, by id."""
 
-        def make(batch: Sequence[photos.Photo]) -> Sequence[Tensor]:
-            return [torch.from_numpy(np.stack([photo.pixels for photo in batch]))]
+        def make(batch: Sequence[photos.Photo]) -> Made:
+            return Made([torch.from_numpy(np.stack([photo.pixels for photo in batch]))])
 
         extraction = partial(encode_batches, partial(photos.read, size=size), make)
         failed, _ = add_missing(self, examples, extraction, f"pixels of {self.folder.name}")

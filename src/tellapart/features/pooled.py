@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from tellapart.data.media import clips
 from tellapart.data.store import Store
 from tellapart.encoders import PhotoEncoder
 from tellapart.encoders.frames import FrameEncoder
-from tellapart.features.extracted import PHOTO_KEYS, encode_items
+from tellapart.features.extracted import PHOTO_KEYS, Made, encode_items
 from tellapart.features.photo_cache import ReadPhotos, in_cache, stored_rows
 
 CLIP_FRAMES = 8  # by which retrievers know a clip
@@ -61,8 +60,8 @@ def pooled_features(encoder: PhotoEncoder, files: Sequence[str]) -> Pooled:
 def _pooled(encoder: PhotoEncoder, files: Sequence[str]) -> Pooled:
     identity = pooled_identity(encoder.identity)
 
-    def make(pixels: NDArray[np.uint8]) -> list[Tensor]:
-        return [encoder(pixels).pooled]
+    def make(pixels: NDArray[np.uint8]) -> Made:
+        return Made([encoder(pixels).pooled])
 
     def read(folder: Path) -> Pooled:
         manifest = {"format": 1, "encoder": identity}

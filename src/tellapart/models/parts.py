@@ -22,7 +22,7 @@ from capscore.errors import UserError
 from tellapart import models, paths
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.encoders import PhotoEncoder, loading, pretrained
-from tellapart.encoders.encoder import Encoder, Tuned
+from tellapart.encoders.encoder import Encoder, Part, Tuned
 from tellapart.encoders.frames import with_frames
 from tellapart.models import clip_words
 from tellapart.recipe import EncoderConfig
@@ -31,14 +31,6 @@ from tellapart.taggers.tagger import SPECIALS, Tagger
 
 FOLDER = "parts"
 _DIGITS = 16  # of a hash, in the name of a part
-
-
-@dataclass(frozen=True)
-class Part:
-    """A model that another one uses."""
-
-    folder: Path
-    sha256: str
 
 
 @dataclass(frozen=True)
@@ -105,20 +97,9 @@ def tuned_encoder(folder: Path, config: EncoderConfig, device: torch.device) -> 
     return with_frames(replace(config, name=name), lambda one: Encoder(one, device, tuned))
 
 
-def part_of(encoder: object) -> Part | None:
-    """What a model must carry to use an encoder or a source of attributes; nothing where a package brings it."""
-    encoder = getattr(encoder, "of_photos", encoder)
-    if isinstance(encoder, Encoder) and encoder.tuned and encoder.tuned.folder:
-        return Part(encoder.tuned.folder, encoder.weights_sha256)
-    found = getattr(encoder, "part", None)
-    return found if isinstance(found, Part) else None
-
-
-def carry(parts: Iterable[Part | None], out: Path) -> None:
+def carry(parts: Iterable[Part], out: Path) -> None:
     """Copy parts into a model folder, and what they carry themselves."""
     for part in parts:
-        if part is None:
-            continue
         run, into = read_tagger(part.folder), out / FOLDER / part.sha256[:_DIGITS]
         if files.is_file(into / "model.safetensors"):
             continue

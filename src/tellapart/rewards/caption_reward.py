@@ -28,7 +28,7 @@ from capscore.errors import UserError
 from capscore.progress import notice
 from tellapart import numerics
 from tellapart.data.batches import CaptionedPhotos, padded
-from tellapart.data.stored import Stores
+from tellapart.data.store import Stores
 from tellapart.features.extracted import read_item
 from tellapart.models.retrievers import load
 from tellapart.parallel import batched

@@ -25,13 +25,12 @@ from capscore.progress import notice
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example, Exclusion
 from tellapart.data.items import Unusable
-from tellapart.data.stored import Stores
+from tellapart.data.store import StoredFeatures, Stores
 from tellapart.detectors.detections import detect
 from tellapart.detectors.loading import load as load_detector
 from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.encoders import PhotoEncoder
 from tellapart.encoders.in_view import InView
-from tellapart.features.extracted import FeatureStore
 from tellapart.features.pooled import pooled_features, pooled_identity
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.neighbours import groups as group_files
@@ -298,7 +297,7 @@ def pooled_of(retriever: Retriever, sources: Sequence[Source]) -> Tensor:
         if not examples:
             continue
         for store in stores.values():
-            if isinstance(store, FeatureStore) and pooled_identity(store.encoder_identity) == pooled_identity(
+            if pooled_identity(store.identity) == pooled_identity(
                 encoder.identity
             ):
                 parts.append(store.pooled([store.row(example) for example in examples]).float())

@@ -26,7 +26,7 @@ from tellapart.data.tokenizers import Tokenizer, WordTokenizer
 from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.encoders import ENCODERS
 from tellapart.models import base as bases
-from tellapart.models.parts import carry, part_of
+from tellapart.models.parts import carry
 from tellapart.models.retrievers import reader_of
 from tellapart.objectives import StepInfo, StepResult
 from tellapart.objectives.caption_weights import caption_weights
@@ -44,9 +44,7 @@ from tellapart.training.checkpoint import Stateful
 from tellapart.training.checks import check
 from tellapart.training.data import (
     Source,
-    feature_sizes,
     held_out,
-    identities,
     split,
     use_vocabulary,
     views,
@@ -140,7 +138,7 @@ def _digest(parts: Parts) -> str:
 def captioner_parts(
     recipe: Recipe, prepared: Prepared, out: Path, resume: bool, device: torch.device, world: ProcessGroup
 ) -> Parts:
-    encoders = prepared.encoders
+    streams = prepared.streams
     training, judged_by, failed = _examples(recipe, prepared, world)
     tokenizer = _tokenizer(recipe, prepared, training, failed, out, resume)
     use_vocabulary([*training, *judged_by], tokenizer)
@@ -148,9 +146,10 @@ def captioner_parts(
     seed_everything(recipe.seed)
     captioner, base = _captioner(recipe, prepared, tokenizer, device)
     if world.is_main:
-        models.describe(out, recipe.captioner, captioner, tokenizer, identities(encoders), base=base)
-        carry(map(part_of, encoders.values()), out)
-    photos = CaptionedPhotos(training, tokenizer, recipe.data.max_words, views(recipe, encoders, training, world))
+        models.describe(out, recipe.captioner, captioner, tokenizer, streams.identities, base=base)
+        carry(streams.parts, out)
+    others = views(recipe.data.views, streams, Path(recipe.data.features), prepared.chosen, training, world)
+    photos = CaptionedPhotos(training, tokenizer, recipe.data.max_words, others)
     if prepared.base is None and len(photos):
         _require_agreement(recipe, captioner, photos, tokenizer, device)
     judge = partial(
@@ -216,10 +215,10 @@ def _captioner(
         bases.make_trainable(over, recipe.lora)
         return over, bases.described(recipe.init_from, prepared.base, recipe.lora)
     captioner = models.build_captioner(
-        recipe.captioner, recipe.model, vocab_size=len(tokenizer), feature_sizes=feature_sizes(prepared.encoders)
+        recipe.captioner, recipe.model, vocab_size=len(tokenizer), feature_sizes=prepared.streams.feature_sizes
     ).to(device)
     if recipe.init_from:
-        models.start_from(recipe.init_from, captioner, identities(prepared.encoders))
+        models.start_from(recipe.init_from, captioner, prepared.streams.identities)
     return captioner, {}
 
 
@@ -241,7 +240,7 @@ def _caption_weights(
 
 def _examples(recipe: Recipe, prepared: Prepared, world: ProcessGroup) -> tuple[list[Any], list[Any], list[str]]:
     """What is learned from and what the run is judged by, with features; and the photos that have none."""
-    sources, failed = with_features(prepared.chosen, prepared.encoders, Path(recipe.data.features), world)
+    sources, failed = with_features(prepared.chosen, prepared.streams, Path(recipe.data.features), world)
     training = split(sources, recipe.data.train_split, recipe.data.limit)
     return training, split(sources, recipe.data.val_split, held_out(recipe)), failed
 
@@ -262,18 +261,18 @@ def judges(retrievers: Sequence[Retriever], sources: Sequence[Any]) -> list[Judg
 def retriever_parts(
     recipe: Recipe, prepared: Prepared, out: Path, resume: bool, device: torch.device, world: ProcessGroup
 ) -> Parts:
-    entry, encoders = RETRIEVERS[recipe.retriever], prepared.encoders
+    entry, streams = RETRIEVERS[recipe.retriever], prepared.streams
     training, judged_by, failed = _examples(recipe, prepared, world)
     reads_words = entry.reads == "words"
     tokenizer = _tokenizer(recipe, prepared, training, failed, out, resume) if reads_words else None
-    settings = recipe.model | models.stream_sizes(feature_sizes(encoders))
+    settings = recipe.model | models.stream_sizes(streams.feature_sizes)
     settings |= {"vocab_size": len(tokenizer)} if tokenizer else {}
 
     seed_everything(recipe.seed)
     network = models.build(RETRIEVERS, "retriever", recipe.retriever, settings).to(device)
     if world.is_main:
-        models.describe(out, recipe.retriever, network, tokenizer, identities(encoders), "retriever")
-        carry(map(part_of, encoders.values()), out)
+        models.describe(out, recipe.retriever, network, tokenizer, streams.identities, "retriever")
+        carry(streams.parts, out)
     reader = reader_of(recipe.retriever, tokenizer, device)
 
     def read(captions: Sequence[str]) -> ReadCaptions:

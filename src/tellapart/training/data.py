@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,84 +14,26 @@ from numpy.typing import NDArray
 from capscore.errors import UserError
 from tellapart.data import examples as data_files
 from tellapart.data.examples import Example, Exclusion
-from tellapart.data.items import ITEMS, KIND_OF, Kind
+from tellapart.data.items import KIND_OF, Kind
 from tellapart.data.media.clips import named_as_clip
-from tellapart.data.stored import StoredFeatures, Stores
-from tellapart.data.streams import ATTRIBUTES, BOXES, REGIONS, RELATIONS
+from tellapart.data.store import StoredFeatures, Stores
 from tellapart.data.tokenizers import Tokenizer
-from tellapart.detectors.loading import load as load_detector
-from tellapart.detectors.regions import DetectedRegions
 from tellapart.distributed import SINGLE, ProcessGroup
-from tellapart.encoders import ENCODERS, PhotoEncoder
-from tellapart.encoders.frames import FrameEncoder
-from tellapart.encoders.in_view import in_view
-from tellapart.features.attributes import AttributeSource, AttributeStore
-from tellapart.features.boxes import BesideRegions, BoxesOf, RelationsOf
-from tellapart.features.extracted import FeatureStore, extract
-from tellapart.features.imported import ImportedFeatures, features_of, find
-from tellapart.models.attributes import load as load_attributes
-from tellapart.models.parts import load_encoder
+from tellapart.features.sources import Sources, StreamSource
+from tellapart.models.sources import of_streams
 from tellapart.recipe import Recipe
 from tellapart.rewards import registry
+from tellapart.training.objectives import OBJECTIVES
 from tellapart.training.validation import reads_references
 
 Source = tuple[Stores, list[Example]]  # examples of a data file, with their features if photos are seen
-Origin = PhotoEncoder | ImportedFeatures | BesideRegions | AttributeSource
-Encoders = Mapping[str, Origin]  # what each stream comes from
 
 
-def encoders_of(recipe: Recipe, device: torch.device) -> Encoders:
-    """What the recipe's streams come from: encoders, or features that were imported."""
-    streams, load = recipe.streams, cache(load_detector)
-    found: dict[str, Origin] = {
-        name: encoder_of(recipe, name, device, load) for name in streams if name not in (BOXES, RELATIONS)
-    }
-    for name in streams.keys() & {BOXES, RELATIONS}:
-        regions = found.get(REGIONS)
-        if regions is None or isinstance(regions, BesideRegions | AttributeSource) or streams[name] != streams[REGIONS]:
-            raise UserError(f"inputs.{name}: {name} belong to the regions, so both must have the same source.")
-        if name == RELATIONS:
-            if not isinstance(regions, ImportedFeatures):
-                raise UserError("inputs.relations: only imported features have them (`tellapart features --from`).")
-            found[RELATIONS] = RelationsOf(regions)
-            continue
-        if (
-            not isinstance(regions, ImportedFeatures)
-            and regions.regions != regions.config.cells + regions.config.detected
-        ):
-            raise UserError(f"inputs.boxes: the regions of {regions.config.name} are not the cells of a grid.")
-        found[BOXES] = BoxesOf(regions)
-    return {name: found[name] for name in streams}
-
-
-def encoder_of(recipe: Recipe, stream: str, device: torch.device, load: Callable[[str], Any] = load_detector) -> Origin:
-    """What one stream comes from, unless it is boxes or relations, which belong to regions."""
-    config, root = recipe.streams[stream], Path(recipe.data.features)
-    # a captioner of a plugin may take features of an encoder by this name as well
-    make = load_attributes if stream == ATTRIBUTES and config.name not in ENCODERS else load_encoder
-    encoder = find(root, config.name) or make(config, device)
-    if config.detected and isinstance(encoder, ImportedFeatures):
-        raise UserError(f"inputs.{stream}.detected: the regions of {config.name} were imported, and have boxes.")
-    return DetectedRegions(encoder, load(recipe.detector)) if config.detected else encoder  # type: ignore[arg-type]
-
-
-def kinds_taken(encoders: Encoders) -> tuple[Kind, ...]:
-    """The kinds of items that all of them take; imported features may be of any."""
-    takes = [
-        getattr(encoder, "takes", ITEMS) for encoder in encoders.values() if not isinstance(encoder, ImportedFeatures)
-    ]
-    every: tuple[Kind, ...] = ITEMS if encoders else ()
-    return tuple(kind for kind in every if all(kind in one for one in takes))
-
-
-def feature_sizes(encoders: Encoders) -> dict[str, int]:
-    """D of each stream."""
-    return {name: encoder.feature_size for name, encoder in encoders.items()}
-
-
-def identities(encoders: Encoders) -> dict[str, dict[str, Any]]:
-    """What the features of each stream must share to be used together."""
-    return {name: encoder.identity for name, encoder in encoders.items()}
+def sources_of(recipe: Recipe, device: torch.device) -> Sources:
+    """The sources of the recipe's streams."""
+    # A tagger of clips takes frames in their order, and so as many of a photo.
+    once = not OBJECTIVES[recipe.objective.name].network
+    return of_streams(recipe.streams, Path(recipe.data.features), recipe.detector, device, photos_once=once)
 
 
 @dataclass(frozen=True)
@@ -175,53 +116,39 @@ def learns_without_captions(recipe: Recipe) -> bool:
 
 
 def with_features(
-    chosen: Sequence[Chosen],
-    encoders: Encoders,
-    root: Path,
-    world: ProcessGroup = SINGLE,
-    *,
-    photos_once: bool = True,
+    chosen: Sequence[Chosen], streams: Sources, root: Path, world: ProcessGroup = SINGLE
 ) -> tuple[list[Source], list[str]]:
     """The examples of every data file with their features; those that have none are left out and named.
 
-    encoders     none where only captions count
-    root         the folder of the feature cache
-    photos_once  a photo has the rows of one frame, not of as many alike as a clip has
+    streams  none where only captions count
+    root     the folder of the feature cache
     """
     sources, problems = list[Source](), list[str]()
     for one in chosen:
         wanted = [*one.training, *one.held_out]
+        any_clip = any(named_as_clip(example.file) for example in wanted)
         stores, failed = Stores(), dict[str, str]()
-        for name, encoder in encoders.items():
-            source = encoder.regions if isinstance(encoder, BesideRegions) else encoder
-            source = _for_photos(source, wanted) if photos_once else source
-            result = world.sequentially(partial(features_of, wanted, source, root, one.name))
-            stores[name] = encoder.stored(result.store) if isinstance(encoder, BesideRegions) else result.store
+        for name, stream in streams.items():
+            source = stream if any_clip else stream.of_photos()
+            result = world.sequentially(partial(source.extract, wanted, root, one.name))
+            stores[name] = result.store
             failed |= result.failed
         problems += [f"{one.file}: image {id_}: {reason}" for id_, reason in failed.items()]
         sources.append((stores, [example for example in wanted if stores.have(example)]))
     return sources, problems
 
 
-def _for_photos(encoder: Any, examples: Sequence[Example]) -> Any:
-    """An encoder of frames as it is, or that of its photos where no example is a clip."""
-    if not isinstance(encoder, FrameEncoder) or any(named_as_clip(example.file) for example in examples):
-        return encoder
-    return encoder.of_photos
-
-
 def use_vocabulary(sources: Sequence[Source], tokenizer: Tokenizer) -> None:
     """Attributes get the ids that their words have in a captioner's vocabulary."""
     for stores, _ in sources:
         for store in stores.values():
-            if isinstance(store, AttributeStore):
-                store.use(tokenizer)
+            store.use(tokenizer)
 
 
-def gather(recipe: Recipe, encoders: Encoders, world: ProcessGroup = SINGLE) -> tuple[list[Source], list[str]]:
+def gather(recipe: Recipe, streams: Sources, world: ProcessGroup = SINGLE) -> tuple[list[Source], list[str]]:
     """Both at once: the examples that a recipe takes, with features, and what could not be used."""
-    chosen, problems = choose(recipe, takes=kinds_taken(encoders))
-    sources, more = with_features(chosen, encoders, Path(recipe.data.features), world)
+    chosen, problems = choose(recipe, takes=streams.takes)
+    sources, more = with_features(chosen, streams, Path(recipe.data.features), world)
     return sources, problems + more
 
 
@@ -233,43 +160,43 @@ def visits(recipe: Recipe, chosen: Sequence[Chosen], examples: Sequence[Example]
 
 
 def views(
-    recipe: Recipe, encoders: Encoders, training: Sequence[Source], world: ProcessGroup = SINGLE
+    count: int,
+    streams: Sources,
+    root: Path,
+    chosen: Sequence[Chosen],
+    training: Sequence[Source],
+    world: ProcessGroup = SINGLE,
 ) -> list[list[Stores]]:
-    """Of each source of training photos, the stores with other views of them, made now where they are missing."""
-    if not recipe.data.views:
-        return []
-    for encoder in encoders.values():
-        if isinstance(encoder, ImportedFeatures):
-            raise UserError(
-                f"data.views: features of {encoder.name} were imported; there is no encoder to see views with."
-            )
+    """Of each source of training photos, the stores with so many other views, made now where they are missing.
+
+    root    the folder of the feature cache
+    chosen  the data sets of the sources
+    """
+    shown = [{name: stream.view(number) for name, stream in streams.items()} for number in range(1, count + 1)]
     return [
         [
             Stores(
-                (name, _views_of(stores[name], examples, encoder, number, world)) for name, encoder in encoders.items()
+                (name, _view(source, stores[name], examples, root, one.name, world)) for name, source in view.items()
             )
-            for number in range(1, recipe.data.views + 1)
+            for view in shown
         ]
-        for stores, examples in training
+        for one, (stores, examples) in zip(chosen, training, strict=True)
+        if count
     ]
 
 
-def _views_of(
-    store: StoredFeatures,
+def _view(
+    source: StreamSource,
+    whole: StoredFeatures,
     examples: Sequence[Example],
-    encoder: Origin,
-    number: int,
+    root: Path,
+    dataset: str,
     world: ProcessGroup,
 ) -> StoredFeatures:
-    if isinstance(encoder, BesideRegions | AttributeSource):  # the cells of a grid, and the words of the whole photo
-        return store
-    if isinstance(encoder, FrameEncoder) and store.shape[0] != encoder.regions:
-        encoder = encoder.of_photos
-    return world.sequentially(partial(_view, store, examples, in_view(encoder, number)))  # type: ignore[arg-type]
-
-
-def _view(store: FeatureStore, examples: Sequence[Example], encoder: PhotoEncoder) -> StoredFeatures:
-    result = extract(examples, encoder, store.folder.with_name(f"{store.folder.name}-view{encoder.fit.view}"))
+    if whole.identity == source.identity:  # words and the cells of a grid, which are the same in all views
+        return whole
+    source = source if whole.identity.get("frames") == source.identity.get("frames") else source.of_photos()
+    result = world.sequentially(partial(source.extract, examples, root, dataset))
     for id_, reason in result.failed.items():
         raise UserError(f"data.views: image {id_}: {reason}.")
     return result.store

@@ -5,7 +5,7 @@ A wrong name in the last line of a recipe should not cost the hour that its phot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
@@ -24,26 +24,19 @@ from tellapart.data.streams import ATTRIBUTES, BOXES, REGIONS, RELATIONS
 from tellapart.data.tokenizers import Tokenizer, WordTokenizer
 from tellapart.detectors.loading import load as load_detector
 from tellapart.distributed import SINGLE, ProcessGroup
+from tellapart.features.sources import Encoded, Sources
 from tellapart.metrics import descriptions
 from tellapart.models import base as bases
 from tellapart.models.base import VISION_LANGUAGE
 from tellapart.models.retrievers import load as load_retriever
+from tellapart.models.sources import of_stream
 from tellapart.recipe import Recipe
 from tellapart.retrievers import MINILM, RETRIEVERS, readers
 from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards import registry
 from tellapart.rewards.context import text_retriever_of
 from tellapart.training.checks import check
-from tellapart.training.data import (
-    Chosen,
-    Encoders,
-    choose,
-    encoder_of,
-    encoders_of,
-    feature_sizes,
-    identities,
-    kinds_taken,
-)
+from tellapart.training.data import Chosen, choose, sources_of
 from tellapart.training.objectives import OBJECTIVES
 
 _SOME_WORDS = 10  # a vocabulary's size, to see whether a network can be built
@@ -53,7 +46,7 @@ _SOME_WORDS = 10  # a vocabulary's size, to see whether a network can be built
 class Prepared:
     """What a run begins with."""
 
-    encoders: Encoders  # of each stream; none where only captions are learned from
+    streams: Sources  # none where only captions are learned from
     chosen: list[Chosen]
     problems: list[str]  # records of data files that cannot be used
     tokenizer: Tokenizer | None  # none where the run has one already, or needs none
@@ -77,30 +70,30 @@ def prepare(recipe: Recipe, device: torch.device, *, resume: bool = False, world
         entry = RETRIEVERS[recipe.retriever]
         if entry.reads == "sentences" and (lack := readers.lacks()) is not None:
             raise UserError(lack)
-        encoders = encoders_of(recipe, device) if entry.sees == "photos" else {}
-        _require_buildable(recipe, encoders)
-        chosen, problems = choose(recipe, takes=kinds_taken(encoders))
+        streams = sources_of(recipe, device) if entry.sees == "photos" else Sources()
+        _require_buildable(recipe, streams.feature_sizes)
+        chosen, problems = choose(recipe, takes=streams.takes)
         new = entry.reads == "words" and not resume
-        return Prepared(encoders, chosen, problems, _vocabulary(recipe, chosen) if new else None, load)
+        return Prepared(streams, chosen, problems, _vocabulary(recipe, chosen) if new else None, load)
     if recipe.lora.rank or recipe.captioner == VISION_LANGUAGE:
         base = bases.start(recipe.init_from, device)
-        encoders = {REGIONS: base.encoder} if base.encoder else encoders_of(recipe, device)
-        if base.inputs != identities(encoders):
+        streams = Sources({REGIONS: Encoded(base.encoder)}) if base.encoder else sources_of(recipe, device)
+        if base.inputs != streams.identities:
             raise UserError(
                 f"init_from: {recipe.init_from} learned from features of another encoder than the recipe's."
             )
-        chosen, problems = choose(recipe, takes=kinds_taken(encoders))
+        chosen, problems = choose(recipe, takes=streams.takes)
         world.sequentially(partial(_require_retrievers, recipe, chosen, load))
-        return Prepared(encoders, chosen, problems, base.tokenizer, load, base)
-    encoders = encoders_of(recipe, device)
+        return Prepared(streams, chosen, problems, base.tokenizer, load, base)
+    streams = sources_of(recipe, device)
     if OBJECTIVES[recipe.objective.name].trains == "network":
         if recipe.objective.sentence_weight:
             world.sequentially(partial(text_retriever_of, recipe.objective.rewards, load))
-        chosen, problems = choose(recipe, takes=kinds_taken(encoders))
-        return Prepared(encoders, chosen, problems, None, load)
-    _require_buildable(recipe, encoders)
-    tokenizer = _begins_with(recipe, encoders) if recipe.init_from else None
-    chosen, problems = choose(recipe, takes=kinds_taken(encoders))
+        chosen, problems = choose(recipe, takes=streams.takes)
+        return Prepared(streams, chosen, problems, None, load)
+    _require_buildable(recipe, streams.feature_sizes)
+    tokenizer = _begins_with(recipe, streams) if recipe.init_from else None
+    chosen, problems = choose(recipe, takes=streams.takes)
     world.sequentially(partial(_require_retrievers, recipe, chosen, load))
     if tokenizer is None and recipe.data.tokenizer:
         tokenizer = tokenizers.of_language_model(Path(recipe.data.tokenizer))
@@ -108,7 +101,7 @@ def prepare(recipe: Recipe, device: torch.device, *, resume: bool = False, world
         tokenizer = language_models.tokenizer(str(language_model))
     if tokenizer is None and not resume:
         tokenizer = _vocabulary(recipe, chosen)
-    return Prepared(encoders, chosen, problems, tokenizer, load)
+    return Prepared(streams, chosen, problems, tokenizer, load)
 
 
 def require_installed(recipe: Recipe, made: Collection[str], loaded: set[tuple[object, ...]]) -> None:
@@ -120,7 +113,7 @@ def require_installed(recipe: Recipe, made: Collection[str], loaded: set[tuple[o
     for stream, one in recipe.streams.items():
         encoder = (stream == ATTRIBUTES, one, recipe.data.features, recipe.detector)
         if one.name not in made and stream not in (BOXES, RELATIONS) and encoder not in loaded:
-            encoder_of(recipe, stream, torch.device("cpu"))
+            of_stream(stream, one, Path(recipe.data.features), recipe.detector, torch.device("cpu"))
             loaded.add(encoder)
     rewards, weights = recipe.objective.rewards, recipe.objective.caption_weights
     retriever = RETRIEVERS.get(recipe.retriever)
@@ -148,26 +141,24 @@ def _vocabulary(recipe: Recipe, chosen: Iterable[Chosen]) -> WordTokenizer:
     return vocabulary(recipe, chain.from_iterable(one.training for one in chosen))
 
 
-def _require_buildable(recipe: Recipe, encoders: Encoders) -> None:
+def _require_buildable(recipe: Recipe, sizes: Mapping[str, int]) -> None:
     """Whether there is such a network with such settings; built without memory for its weights."""
     with torch.device("meta"):
         if recipe.retriever:
             models.refuse_sizes(recipe.model)
-            sizes = {"vocab_size": _SOME_WORDS, **models.stream_sizes(feature_sizes(encoders))}
-            models.build(RETRIEVERS, "retriever", recipe.retriever, recipe.model | sizes)
+            settings = {"vocab_size": _SOME_WORDS, **models.stream_sizes(sizes)}
+            models.build(RETRIEVERS, "retriever", recipe.retriever, recipe.model | settings)
         else:
-            models.build_captioner(
-                recipe.captioner, recipe.model, vocab_size=_SOME_WORDS, feature_sizes=feature_sizes(encoders)
-            )
+            models.build_captioner(recipe.captioner, recipe.model, vocab_size=_SOME_WORDS, feature_sizes=sizes)
 
 
-def _begins_with(recipe: Recipe, encoders: Encoders) -> Tokenizer:
+def _begins_with(recipe: Recipe, streams: Sources) -> Tokenizer:
     """The vocabulary of the model that a run starts from, whose weights must fit."""
     tokenizer = tokenizers.load(models.find(recipe.init_from))
     captioner = models.build_captioner(
-        recipe.captioner, recipe.model, vocab_size=len(tokenizer), feature_sizes=feature_sizes(encoders)
+        recipe.captioner, recipe.model, vocab_size=len(tokenizer), feature_sizes=streams.feature_sizes
     )
-    models.start_from(recipe.init_from, captioner, identities(encoders))
+    models.start_from(recipe.init_from, captioner, streams.identities)
     return tokenizer
 
 

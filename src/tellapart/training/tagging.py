@@ -25,7 +25,7 @@ from tellapart.encoders.efficientnet_lite import STRIDE
 from tellapart.encoders.encoder import read_weights
 from tellapart.features.pixels import PixelStore
 from tellapart.metrics.retrieval import average_precision, weighted_average_precision
-from tellapart.models.parts import carry, part_of
+from tellapart.models.parts import carry
 from tellapart.objectives import StepInfo, StepResult
 from tellapart.recipe import Recipe
 from tellapart.rewards.context import text_retriever_of
@@ -33,7 +33,7 @@ from tellapart.taggers import TAGGERS
 from tellapart.taggers.clip_tagger import ClipTagger
 from tellapart.taggers.tagger import SPECIALS, Tagger, TaggerConfig, cropped, sentence_loss, tagging_loss
 from tellapart.training.build import Parts, seed_everything
-from tellapart.training.data import Chosen, feature_sizes, held_out, identities, split, views, with_features
+from tellapart.training.data import Chosen, held_out, split, views, with_features
 from tellapart.training.objectives import OBJECTIVES
 from tellapart.training.preparation import Prepared
 
@@ -108,7 +108,7 @@ def tagger_parts(
         texts = (text for one in prepared.chosen for example in one.training for text in example.captions)
         most = int(settings.get("words", 0) or TAGGERS[name].load()[1].words)
         tokenizer = frequent_words(texts, most, recipe.data.min_count)
-    sizes = {"vocab_size": len(tokenizer), **models.stream_sizes(feature_sizes(prepared.encoders))}
+    sizes = {"vocab_size": len(tokenizer), **models.stream_sizes(prepared.streams.feature_sizes)}
     if tunes:
         settings["variant"] = _tunable(recipe).variant
     weight = recipe.objective.sentence_weight
@@ -125,8 +125,8 @@ def tagger_parts(
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     network.to(device)
     if world.is_main:
-        models.describe(out, name, network, tokenizer, identities(prepared.encoders), "network")
-        carry(map(part_of, prepared.encoders.values()), out)
+        models.describe(out, name, network, tokenizer, prepared.streams.identities, "network")
+        carry(prepared.streams.parts, out)
 
     step: Callable[[TaggedBatch, StepInfo], StepResult] = partial(_words, network)
     if retriever is not None:
@@ -158,17 +158,17 @@ _Read = tuple[tuple[list[Example], list[Example]], tuple[ReadPhotos, ReadPhotos]
 
 def _regions(recipe: Recipe, prepared: Prepared, world: ProcessGroup) -> _Read:
     """Stored features."""
-    if list(prepared.encoders) != [REGIONS]:
+    if list(prepared.streams) != [REGIONS]:
         raise UserError("inputs: a tagger takes the stream regions alone.")
     root = Path(recipe.data.features)
-    # A clip tagger takes frames in their order, and so as many of a photo.
-    sources, failed = with_features(prepared.chosen, prepared.encoders, root, world, photos_once=False)
+    sources, failed = with_features(prepared.chosen, prepared.streams, root, world)
     parts = (
         split(sources, recipe.data.train_split, recipe.data.limit),
         split(sources, recipe.data.val_split, held_out(recipe)),
     )
     nothing = WordTokenizer([])  # captions are not read here
-    training = CaptionedPhotos(parts[0], nothing, 1, views(recipe, prepared.encoders, parts[0], world))
+    others = views(recipe.data.views, prepared.streams, root, prepared.chosen, parts[0], world)
+    training = CaptionedPhotos(parts[0], nothing, 1, others)
     judged_by = CaptionedPhotos(parts[1], nothing, 1)
 
     def of(data: CaptionedPhotos) -> ReadPhotos:
