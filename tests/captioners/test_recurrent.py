@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from tellapart.captioners.layers import lstm
 from torch import nn
 
 from tellapart import models
+from tellapart.captioners.layers import lstm
 from tellapart.data.streams import Inputs, Stream, region_inputs
 from tellapart.protocols.captioners import FEATURES, every_stream, tiny
 

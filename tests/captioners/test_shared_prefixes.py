@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from tellapart.captioners.layers import SharedPrefixes, shared_prefixes
 
+from tellapart.captioners.layers import SharedPrefixes, shared_prefixes
 from tellapart.captioners.transformer import Transformer, TransformerConfig
 from tellapart.data.streams import region_inputs
 from tellapart.decoding import caption_mask, score

@@ -25,7 +25,7 @@ from capscore.progress import notice
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example, Exclusion
 from tellapart.data.items import Unusable
-from tellapart.data.store import StoredFeatures, Stores
+from tellapart.data.store import Stores
 from tellapart.detectors.detections import detect
 from tellapart.detectors.loading import load as load_detector
 from tellapart.distributed import SINGLE, ProcessGroup
@@ -297,9 +297,7 @@ def pooled_of(retriever: Retriever, sources: Sequence[Source]) -> Tensor:
         if not examples:
             continue
         for store in stores.values():
-            if pooled_identity(store.identity) == pooled_identity(
-                encoder.identity
-            ):
+            if pooled_identity(store.identity) == pooled_identity(encoder.identity):
                 parts.append(store.pooled([store.row(example) for example in examples]).float())
                 break
         else:
