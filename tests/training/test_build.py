@@ -260,7 +260,7 @@ def test_a_disk_that_fills_up_costs_no_more_than_the_steps_since_the_last_checkp
 def test_a_run_with_views_looks_at_them_once_and_learns_from_them(begin, small_world, uninterrupted, tmp_path):
     """Of training photos alone: a run is judged by whole photos."""
     cache = tmp_path / "features"
-    whole = Encoded(Encoder(EncoderConfig(image_size=64, grid=2))).folder(small_world / "features", "toy")
+    whole = Encoded(Encoder(EncoderConfig(image_size=64, grid=2))).folder(small_world / "features", "toy_world")
     shutil.copytree(whole, cache / whole.name)  # without what other tests have made
     arguments = (f"--data.features={cache}", "--data.views=2", "--epochs=1")
     position = begin(*arguments)
