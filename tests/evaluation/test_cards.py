@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from markupsafe import Markup
 from PIL import Image
 
 from support import browser
 from support.clips import write_clip
-from tellapart import html as pages
 from tellapart.evaluation import cards
 from tellapart.evaluation.cards import Card, Columns, Kind, Line, Order, Pictures, WordRegions
+from tellapart.html import render_page
 
 
 def said(caption, of_look_alikes=(), references=(), regions=None):
@@ -72,6 +73,11 @@ def tab():
         yield opened
 
 
+def whole(body, *, style="", scripts=(cards.SCRIPT,)):
+    styles = (cards.TABLES, cards.STYLE)
+    return render_page("page/page.html", title="T", body=body, styles=styles, more_style=style, scripts=scripts)
+
+
 WORDS = ["bus", "boat", "cat", "dog"]
 
 
@@ -99,9 +105,8 @@ def opened(tab, tmp_path):
         '<tr><th>low</th><td data-value="1">1</td></tr><tr><th>none</th><td></td></tr>'
         '<tr><th>high</th><td data-value="10">10</td></tr></tbody></table>'
     )
-    style = cards.TABLES + cards.STYLE + pictures.style
     page = tmp_path / "page.html"
-    page.write_bytes(pages.page("T", "", table + body, style=style, script=cards.script()))
+    page.write_bytes(whole(Markup(table) + body, style=pictures.style))
     tab.problems.clear()
     tab.open(page)
     yield tab
@@ -171,8 +176,8 @@ def test_tools_that_are_folded_open_by_a_click_where_scripts_run(tab, tmp_path):
     listed = [Card(tmp_path / f"{line.caption}.png", [], [line]) for line in lines]
     body = cards.section(listed, Pictures(), Columns([]), orders=[Order("turned", [2, 1])], fold="All & sorted")
     page = tmp_path / "page.html"
-    for script, visible in ((cards.script(), True), ("", False)):
-        page.write_bytes(pages.page("T", "", body, style=cards.TABLES + cards.STYLE, script=script))
+    for script, visible in (([cards.SCRIPT], True), ([], False)):
+        page.write_bytes(whole(body, scripts=script))
         tab.open(page)
         assert (tab.run("document.querySelector('summary').getBoundingClientRect().height") > 0) == visible
         assert shown(tab) == WORDS[:2]

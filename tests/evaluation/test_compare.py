@@ -47,7 +47,7 @@ def test_logs_become_curves(tmp_path):
 
 
 def test_facts_have_the_last_and_the_best_of_each_validation(tmp_path):
-    other = {"objective": {"name": "policy_gradient", "rewards": {"terms": {"cider_d": 1.0, "gd": 10.0}}}}
+    other = {"objective": {"name": "policy_gradient", "rewards": {"weights": {"cider_d": 1.0, "gd": 10.0}}}}
     a = make(tmp_path / "a", LINES, position={"step": 2, "seconds": 90.0, "finished": ""})
     b = make(tmp_path / "b", [{"step": 5, "val/Rep": 0.25}, {"step": 7, "val/Rep": 0.5}], other)
     table = compare.facts(compare.read_runs([a, b]))
@@ -62,7 +62,7 @@ def test_facts_have_the_last_and_the_best_of_each_validation(tmp_path):
 
 def test_only_settings_that_differ_are_told_and_old_recipes_have_the_defaults(tmp_path):
     a = make(tmp_path / "a", LINES, {"batch_size": 16, "model": {"width": 64}})
-    b = make(tmp_path / "b", LINES, {"seed": 3, "objective": {"rewards": {"terms": {"gd": 2.0}}}})
+    b = make(tmp_path / "b", LINES, {"seed": 3, "objective": {"rewards": {"weights": {"gd": 2.0}}}})
     assert compare.differences(compare.read_runs([a, b])) == {
         "model.width": ["64", "-"],
         "objective.rewards.weights.cider_d": ["1.0", "-"],
@@ -107,7 +107,7 @@ def test_a_terminal_gets_as_many_columns_as_it_takes():
         (lambda f: (f / "recipe.yaml").write_text("[]"), "a recipe must be an object, not a list"),
         (lambda f: (f / "recipe.yaml").write_text("optim: {lr: fast}"), "optim.lr must be a number, not "),
         (
-            lambda f: (f / "recipe.yaml").write_text("objective: {rewards: {terms: {gd: much}}}"),
+            lambda f: (f / "recipe.yaml").write_text("objective: {rewards: {weights: {gd: much}}}"),
             "objective.rewards.weights.gd must be a number, not 'much'",
         ),
         (lambda f: (f / "last.safetensors").write_bytes(b"x"), "last.safetensors is not a safetensors file"),
@@ -138,7 +138,7 @@ def evaluation(folder, scores, given):
 
 def test_recall_against_batch_size_is_the_mean_of_runs_with_one_objective(tmp_path):
     def sized(name, size, terms):
-        recipe = {"batch_size": size, "objective": {"name": "policy_gradient", "rewards": {"terms": terms}}}
+        recipe = {"batch_size": size, "objective": {"name": "policy_gradient", "rewards": {"weights": terms}}}
         return make(tmp_path / name, LINES, recipe)
 
     folders = [
@@ -241,7 +241,7 @@ def local(tmp_path):
             "data": {"files": [str(tmp_path / "d.json")]},
             "objective": {
                 "name": "policy_gradient",
-                "rewards": {"terms": {"ld": 1.0}, "count_end": False, "local": settings},
+                "rewards": {"weights": {"ld": 1.0}, "count_end": False, "ld": settings},
             },
         }
         folder = make(tmp_path / f"run{next(numbers)}", LINES, recipe)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from markupsafe import Markup
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
@@ -21,7 +22,7 @@ from tellapart.data.streams import ATTRIBUTES
 from tellapart.decoding.word_regions import Attention, attention, mean_over_regions
 from tellapart.errors import BadPhoto
 from tellapart.evaluation.trec import file_name
-from tellapart.html import escaped
+from tellapart.html import render
 
 FOLDER = "attention"
 TOP = 3  # regions and attributes of a panel, as in the paper
@@ -37,6 +38,10 @@ class Picture:
     photo: str
     caption: str
     png: bytes
+
+    @property
+    def base64(self) -> str:
+        return base64.b64encode(self.png).decode("ascii")
 
 
 @dataclass(frozen=True)
@@ -70,22 +75,9 @@ def file_names(pictures: Sequence[Picture]) -> list[str]:
     return [f"{number:03d}.{file_name(one.model)}.{file_name(one.photo)}.png" for number, one in enumerate(pictures, 1)]
 
 
-def section(pictures: Sequence[Picture]) -> str:
+def section(pictures: Sequence[Picture]) -> Markup:
     """All of them, inside a report."""
-    if not pictures:
-        return ""
-    figures = "".join(
-        f'<figure><img style="height: auto; width: auto; max-width: 100%" alt="what words attend to" '
-        f'src="data:image/png;base64,{base64.b64encode(one.png).decode("ascii")}">'
-        f"<figcaption>{escaped(one.model)}, {escaped(one.photo)}: {escaped(one.caption)}</figcaption></figure>\n"
-        for one in pictures
-    )
-    note = (
-        "Weights of attention, the mean over heads and layers: what a word was computed from, which need not be what "
-        "it depends on. The brightest part has the most weight, and its region a frame. Of GLIED: on the left the "
-        "region group that is most attended to and the attributes of global distilling, on the right local distilling."
-    )
-    return f'<section>\n<h2>What words attend to</h2>\n<p class="notes">{escaped(note)}</p>\n{figures}</section>\n'
+    return render("evaluation/pages/attention.html", pictures=pictures) if pictures else Markup("")
 
 
 def _scene(captioner: PhotoCaptioner, file: Path, caption: str) -> _Scene | None:

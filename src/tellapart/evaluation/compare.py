@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
@@ -22,39 +24,35 @@ from capscore.printable import counted, printable
 from capscore.scoring_inputs import ScoringInputs
 from tellapart import recipe_files
 from tellapart.data.examples import Example
-from tellapart.evaluation import cards as of_photos
-from tellapart.evaluation import models, plots
+from tellapart.evaluation import cards, models, plots
+from tellapart.evaluation import grid as grids
 from tellapart.evaluation.attention import FOLDER, Picture, file_names
 from tellapart.evaluation.attention import section as attended
-from tellapart.evaluation.captions import read_kept
-from tellapart.evaluation.cards import (
-    Card,
-    Columns,
-    FindRegions,
-    Order,
-    Pictures,
-    Places,
-    card,
-    legend,
-    no_regions,
-    places_of,
-    section,
-)
+from tellapart.evaluation.captions import Captioners, read_kept
+from tellapart.evaluation.cards import Columns, FindRegions, Order, Pictures, no_regions
 from tellapart.evaluation.grid import Grid
 from tellapart.evaluation.local_reward import LocalReward, weights, word_rewards
-from tellapart.evaluation.models import Split
+from tellapart.evaluation.models import Model, ModelCaptions, Split
 from tellapart.evaluation.plots import Figure, Series, dot, side_by_side
+from tellapart.evaluation.table import in_parts
 from tellapart.evaluation.trec import file_name
-from tellapart.html import escaped, page
+from tellapart.html import render_page
 from tellapart.metrics import descriptions
+from tellapart.models.retrievers import load as load_retriever
 from tellapart.recipe import Recipe
 from tellapart.recipe_files import plain
+from tellapart.retrievers.retriever import Retriever
 from tellapart.training import run_log
-from tellapart.training.run_log import Curves as Curves
+from tellapart.training.run_log import Curves
 
-_AS_THEY_ARE = ("loss", "length")  # the others are shares, and people read them times 100
+Floats = NDArray[np.float64]
 NEEDED = ("recipe.yaml", "log.jsonl")
+_AS_THEY_ARE = ("loss", "length")  # the others are shares, and people read them times 100
 _CHECKPOINT = "last.safetensors"
+_CHANGED = 12  # photos whose captions gained most
+_FAILED = 8  # and lost most
+
+# Run folders
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ class Run:
 
     @property
     def label(self) -> str:
-        """What it is trained for, in a word or two."""
+        """The rewards that it is trained for, or its objective."""
         terms = " + ".join(name if weight == 1 else f"{weight:g} {name}" for name, weight in self.rewards.items())
         return terms or self.recipe.objective.name
 
@@ -91,7 +89,11 @@ def read_runs(folders: Sequence[str]) -> list[Run]:
 
 
 def _read_run(folder: Path, name: str) -> Run:
-    recipe = _recipe(folder / "recipe.yaml")
+    file = folder / "recipe.yaml"
+    try:
+        recipe = recipe_files.filled(Recipe(), recipe_files.read_yaml(file), strict=False)
+    except UserError as error:
+        raise UserError(f"{file} is damaged: {str(error).removeprefix(f'{file}: ')}") from None
     validations, training, last = run_log.curves(folder / "log.jsonl")
     position = _position(folder / _CHECKPOINT)
     return Run(
@@ -104,14 +106,6 @@ def _read_run(folder: Path, name: str) -> Run:
         position.get("seconds"),
         str(position.get("finished") or "not finished"),
     )
-
-
-def _recipe(file: Path) -> Recipe:
-    try:
-        recipe = recipe_files.filled(Recipe(), recipe_files.read_yaml(file), strict=False)
-    except UserError as error:
-        raise UserError(f"{file} is damaged: {str(error).removeprefix(f'{file}: ')}") from None
-    return recipe
 
 
 def _position(file: Path) -> dict[str, Any]:
@@ -133,7 +127,7 @@ def caution(runs: Sequence[Run]) -> str:
         data, validation = run.recipe.data, run.recipe.validation
         photos = [str(files.real(Path(file))) for file in data.files]
         validated.append((photos, data.val_split, data.limit, sorted(data.exclude), validation.photos, validation.beam))
-    if all(one == validated[0] for one in validated):
+    if all(settings == validated[0] for settings in validated):
         return ""
     return "The runs were validated on different photos or with different beams: their validations do not compare."
 
@@ -143,11 +137,11 @@ def in_units(metric: str, value: float) -> float:
     return value if metric in _AS_THEY_ARE else 100 * value
 
 
-# Tables
+# Tables: a row for each fact, a column for each run
 
 
 def facts(runs: Sequence[Run]) -> dict[str, list[str]]:
-    """A table, a row for each fact and a column for each run: what they are, then the last and the best validations."""
+    """What the runs are, then the last and the best validations."""
     rewards = [run.label if run.rewards else "" for run in runs]
     table: dict[str, list[str]] = {
         "objective": [run.recipe.objective.name for run in runs],
@@ -156,7 +150,7 @@ def facts(runs: Sequence[Run]) -> dict[str, list[str]]:
         "minutes": ["" if run.seconds is None else f"{run.seconds / 60:.1f}" for run in runs],
         "state": [run.state for run in runs],
     }
-    for metric in _names(run.validations for run in runs):
+    for metric in dict.fromkeys(name for run in runs for name in run.validations):
         curves = [run.validations.get(metric, []) for run in runs]
         table[metric] = [shown(metric, curve[-1][1]) if curve else "" for curve in curves]
         if (info := descriptions.of(metric)) is not None and info.higher_is_better is not None:
@@ -174,19 +168,14 @@ def _best(metric: str, curve: Sequence[tuple[int, float]]) -> str:
     return f"{shown(metric, value)} at {step:,}"
 
 
-def _names(curves: Iterator[Curves]) -> list[str]:
-    """What any of the runs has, in the order of their logs."""
-    return list(dict.fromkeys(name for own in curves for name in own))
-
-
 def differences(runs: Sequence[Run]) -> dict[str, list[str]]:
     """The settings in which the recipes differ, and each run's."""
     settings = [dict(_settings(plain(run.recipe))) for run in runs]
-    keys = sorted({key for own in settings for key in own})
+    keys = sorted({key for of_run in settings for key in of_run})
     return {
-        key: [_written(own.get(key)) for own in settings]
+        key: [_written(of_run.get(key)) for of_run in settings]
         for key in keys
-        if any(own.get(key) != settings[0].get(key) for own in settings)
+        if any(of_run.get(key) != settings[0].get(key) for of_run in settings)
     }
 
 
@@ -206,22 +195,8 @@ def _written(value: object) -> str:
 
 def text_table(table: Mapping[str, Sequence[str]], names: Sequence[str], width: int) -> str:
     """For a terminal: as many runs beside each other as the width takes, then the next ones."""
-    heads = list(map(printable, table))
-    first = max(map(len, heads), default=0)
-    columns = [
-        [_short(printable(text)) for text in (name, *(cells[n] for cells in table.values()))]
-        for n, name in enumerate(names)
-    ]
-    parts: list[list[list[str]]] = [[]]
-    left = width - first
-    for column in columns:
-        wide = 2 + max(map(len, column))
-        if parts[-1] and wide > left:
-            parts.append([])
-            left = width - first
-        parts[-1].append(column)
-        left -= wide
-    return "\n\n".join(_part(["", *heads], first, part) for part in parts)
+    columns = [[name, *(cells[n] for cells in table.values())] for n, name in enumerate(names)]
+    return in_parts(["", *map(printable, table)], [[_short(printable(text)) for text in c] for c in columns], width)
 
 
 def _short(text: str, most: int = 44) -> str:
@@ -229,18 +204,7 @@ def _short(text: str, most: int = 44) -> str:
     return text if len(text) <= most else f"...{text[3 - most :]}"
 
 
-def _part(heads: Sequence[str], first: int, columns: Sequence[Sequence[str]]) -> str:
-    wide = [max(map(len, column)) for column in columns]
-    lines = []
-    for row, head in enumerate(heads):
-        cells = "".join(f"  {column[row]:>{size}}" for column, size in zip(columns, wide, strict=True))
-        lines.append(f"{head:<{first}}{cells}".rstrip())
-    return "\n".join(lines)
-
-
-# Evaluations
-
-Scores = dict[str, dict[str, dict[str, float]]]  # data set -> run -> score -> value
+# Evaluations of the runs
 
 
 @dataclass(frozen=True)
@@ -249,27 +213,25 @@ class Evaluation:
 
     folder: Path
     models: dict[str, dict[str, str]]  # data set -> run -> the name that it has in this evaluation
-    scores: Scores
+    scores: dict[str, dict[str, dict[str, float]]]  # data set -> run -> score -> value
 
 
 def read_evaluation(folder: Path, runs: Sequence[Run]) -> Evaluation:
     results = files.read_json(folder / "results.json")
     details = files.read_json(folder / "details.json")
-    models: dict[str, dict[str, str]] = {}
-    scores: Scores = {}
+    evaluation = Evaluation(folder, {}, {})
     try:
         for data, of_models in results.items():
-            given = {name: details[data]["models"][name]["given"] for name in of_models}
-            models[data] = {
-                run.name: name for run in runs for name, path in given.items() if _same(run.folder, Path(path))
-            }
-            scores[data] = {run: dict(of_models[name]) for run, name in models[data].items()}
+            paths = {name: files.real(Path(details[data]["models"][name]["given"])) for name in of_models}
+            names = {run.name: name for run in runs for name, path in paths.items() if files.real(run.folder) == path}
+            evaluation.models[data] = names
+            evaluation.scores[data] = {run: dict(of_models[name]) for run, name in names.items()}
     except (KeyError, TypeError, AttributeError):
         raise UserError(f"{folder}: results.json and details.json are not those of one evaluation.") from None
-    if not any(models.values()):
-        known = ", ".join(dict.fromkeys(name for of_models in results.values() for name in of_models))
-        raise UserError(f"{folder}: none of the runs was evaluated there; it has {known}.")
-    return Evaluation(folder, models, scores)
+    if not any(evaluation.models.values()):
+        names_there = ", ".join(dict.fromkeys(name for of_models in results.values() for name in of_models))
+        raise UserError(f"{folder}: none of the runs was evaluated there; it has {names_there}.")
+    return evaluation
 
 
 def evaluated(run: Run, data: str, evaluations: Sequence[Evaluation]) -> dict[str, str]:
@@ -281,10 +243,6 @@ def evaluated(run: Run, data: str, evaluations: Sequence[Evaluation]) -> dict[st
     return {}
 
 
-def _same(one: Path, other: Path) -> bool:
-    return files.real(one) == files.real(other)
-
-
 def by_batch_size(
     runs: Sequence[Run], evaluations: Sequence[Evaluation]
 ) -> dict[tuple[str, str], dict[str, list[tuple[float, float]]]]:
@@ -292,35 +250,35 @@ def by_batch_size(
 
     Only what at least two batch sizes of one objective were evaluated by.
     """
-    found: dict[tuple[str, str], dict[str, dict[int, list[float]]]] = {}
+    values: dict[tuple[str, str], dict[str, dict[int, list[float]]]] = {}
     for evaluation in evaluations:
         for data, of_runs in evaluation.scores.items():
             for run in (run for run in runs if run.name in of_runs):
                 for score, value in of_runs[run.name].items():
                     if "R@" in score:
-                        sizes = found.setdefault((data, score), {}).setdefault(run.label, {})
+                        sizes = values.setdefault((data, score), {}).setdefault(run.label, {})
                         sizes.setdefault(run.recipe.batch_size, []).append(value)
     curves = {
         key: {
-            label: [(float(size), 100 * sum(values) / len(values)) for size, values in sorted(sizes.items())]
+            label: [(float(size), 100 * sum(scores) / len(scores)) for size, scores in sorted(sizes.items())]
             for label, sizes in of_labels.items()
             if len(sizes) > 1
         }
-        for key, of_labels in found.items()
+        for key, of_labels in values.items()
     }
     return {key: of_labels for key, of_labels in curves.items() if of_labels}
 
 
-Floats = NDArray[np.float64]
+# Captions of the runs for the same photos
 
 
 @dataclass(frozen=True)
 class Changes:
     """Captions of the photos that all runs captioned.
 
-    photos  P of them, each with references
-    said    run -> P captions
-    scores  run -> (P,) CIDEr-D; document frequencies are those of the whole split
+    photos    P of them, each with references
+    captions  run -> P captions
+    scores    run -> (P,) CIDEr-D; document frequencies are those of the whole split
     """
 
     photos: list[Example]
@@ -349,215 +307,253 @@ def drawn_photos(split: Split, count: int) -> Split:
     with_references = [photo for photo in split.photos if photo.captions]
     if not with_references:
         raise UserError(f"{split.source}: no photo of the split has captions to compare with.")
-    return Split(split.name, split.source, with_references, split.problems).some(count)
+    return replace(split, photos=with_references).some(count)
 
 
 def compare_captions(split: Split, photos: Sequence[Example], captions: Mapping[str, Mapping[str, str]]) -> Changes:
-    """split: all photos, whose references say how frequent words are.  said: run -> file of a photo -> caption."""
-    shared = [photo for photo in photos if all(str(photo.file) in own for own in captions.values())]
+    """split     all photos, whose references say how frequent words are
+    captions  run -> file of a photo -> caption
+    """
+    shared = [photo for photo in photos if all(str(photo.file) in of_run for of_run in captions.values())]
     if not shared:
         raise UserError(f"{split.source}: there is no photo that all runs have a caption of.")
     with_references = [photo for photo in split.photos if photo.captions]
     row_of = {str(photo.file): row for row, photo in enumerate(with_references)}
-    at = np.array([row_of[str(photo.file)] for photo in shared])
+    rows = np.array([row_of[str(photo.file)] for photo in shared])
     inputs = ScoringInputs([[""] for _ in with_references], [photo.captions for photo in with_references])
-    scores = {}
-    for run, own in captions.items():
-        texts = [""] * len(with_references)
-        for row, photo in zip(at.tolist(), shared, strict=True):
-            texts[row] = own[str(photo.file)]
-        captioned = inputs.with_captions([[text] for text in texts])
-        scores[run] = cider_d(captioned.captions_split, captioned.photos, captioned.references)[at]
-    return Changes(shared, {run: [own[str(photo.file)] for photo in shared] for run, own in captions.items()}, scores)
+    scores, texts = {}, {run: [of_run[str(photo.file)] for photo in shared] for run, of_run in captions.items()}
+    for run, of_run in texts.items():
+        of_split = [""] * len(with_references)
+        for row, text in zip(rows.tolist(), of_run, strict=True):
+            of_split[row] = text
+        captioned = inputs.with_captions([[text] for text in of_split])
+        scores[run] = cider_d(captioned.captions_split, captioned.photos, captioned.references)[rows]
+    return Changes(shared, texts, scores)
 
 
-_CHANGED = 12  # photos whose captions gained most
-_FAILED = 8  # and lost most
+# All that is found
 
 
 @dataclass
 class Findings:
-    """All that is shown; what is none has no section."""
+    """All that is shown; what is none has no section.
+
+    grid      the photos of `changes`: how a retriever embeds them and their captions, if there is one
+    left_out  figures that could not be made, and why
+    problems  what could not be used
+    """
 
     runs: list[Run]
     evaluations: list[Evaluation] = field(default_factory=list)
     changes: Changes | None = None
-    grid: Grid | None = (
-        None  # of the photos of `changes`: how a retriever embeds them and their captions, if there is one
-    )
+    grid: Grid | None = None
     find_regions: FindRegions = no_regions
     attention: Sequence[Picture] = ()
     local: LocalReward | None = None
-    left_out: list[str] = field(default_factory=list)  # figures that could not be made, and why
+    left_out: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def analyse(
+    findings: Findings,
+    out: Path,
+    *,
+    data: str | None = None,
+    split: str = "test",
+    photos: int = 200,
+    features: Path | None = None,
+    attention: int = 0,
+    word: str = "",
+    device: str = "auto",
+) -> None:
+    """Fill in the captions of some photos of a data file, where there is one, and what the runs learned from."""
+    runs = findings.runs
+    if data:
+        (whole,) = models.splits([data], split)
+        captioners = Captioners(out / "captions", device, features, [data])
+        changes = findings.changes = _caption(findings, whole, drawn_photos(whole, photos), captioners)
+        findings.find_regions = captioners.word_regions
+        if attention:
+            shown_files = [photo.file for photo in changes.photos]
+            captions = {run: dict(zip(shown_files, texts, strict=True)) for run, texts in changes.captions.items()}
+            findings.attention = captioners.attention(captions, attention, word)
+        retriever = _unless(findings, "what a listener makes of captions", lambda: load_retriever(device=device))
+        findings.grid = _retrieved(findings, changes, replace(whole, photos=changes.photos, problems=[]), retriever)
+    captioning = [run for run in runs if not run.recipe.retriever]
+    rewarded = [run for run in captioning if "ld" in run.rewards] or captioning
+    if rewarded:
+        findings.local = _unless(findings, "what words weigh and earn", lambda: LocalReward.of_run(rewarded[-1]))
+    if findings.evaluations and not by_batch_size(runs, findings.evaluations):
+        findings.left_out.append(
+            "recall against batch size is left out: it takes evaluations of two runs that are trained for the same and "
+            "differ in batch_size."
+        )
+
+
+def _caption(findings: Findings, whole: Split, split: Split, captioners: Captioners) -> Changes:
+    """Each run's captions of some photos: as they were evaluated, or made now and kept in a folder."""
+    wanted = [str(photo.file) for photo in split.photos]
+    captions = dict[str, dict[str, str]]()
+    findings.problems += whole.problems
+    for run in findings.runs:
+        model = Model(str(run.folder), run.name, "captioner")
+        texts = evaluated(run, whole.name, findings.evaluations)
+        if not set(wanted) <= texts.keys():
+            of_photo = captioners.captions_of(model, split).of_photo
+            texts = {wanted[row]: texts[0] for row, texts in of_photo.items()}
+        else:
+            with suppress(UserError):  # its captions are there; a captioner that cannot be loaded costs but the overlay
+                captioners.load(model)
+        captions[run.name] = {file: texts[file] for file in wanted if file in texts}
+        findings.problems += [f"{file}: {run.name} has no caption of it." for file in wanted if file not in texts]
+    return compare_captions(whole, split.photos, captions)
+
+
+def _retrieved(findings: Findings, changes: Changes, photos: Split, retriever: Retriever | None) -> Grid:
+    """The photos and the runs' captions of them, as a retriever embeds them; or as they are."""
+
+    def photo_retrievers() -> list[grids.PhotoRetriever]:
+        if retriever is None:
+            return []
+        readable, embedded = grids.embed([retriever], photos)
+        if len(readable.photos) < len(photos.photos):
+            raise UserError(readable.problems[0])
+        return grids.photo_retrievers_of([retriever], embedded, photos, None)
+
+    captions = [
+        ModelCaptions(
+            Model(str(run.folder), run.name, "captioner"),
+            {photo: [text] for photo, text in enumerate(changes.captions[run.name])},
+        )
+        for run in findings.runs
+    ]
+    return grids.measure(
+        photos,
+        captions,
+        list(range(len(changes.photos))),
+        _unless(findings, "look-alikes, and places by a retriever,", photo_retrievers) or [],
+        None,
+        against=findings.runs[0].name,
+        metrics="CIDEr-D",
+    )
+
+
+Result = TypeVar("Result")
+
+
+def _unless(findings: Findings, what: str, find: Callable[[], Result]) -> Result | None:
+    """A figure that cannot be made should not cost the others."""
+    try:
+        return find()
+    except UserError as error:
+        findings.left_out.append(f"{what} left out: {error}")
+        return None
+
+
+# The page
 
 
 def write_page(findings: Findings, out: Path) -> None:
-    drawn: dict[str, str] = {}
-    pictures = Pictures()
+    runs, drawn, pictures = findings.runs, dict[str, Markup](), Pictures()
     sections = [
-        _runs(findings.runs),
-        *(_section(*one) for one in over_steps(findings.runs, drawn)),
-        _batch_sizes(findings.runs, findings.evaluations, drawn),
-        _changed(findings, pictures),
-        attended(findings.attention),
-        _figures(findings, pictures, drawn),
-        "".join(f'<p class="notes">{escaped(sentence)}</p>\n' for sentence in findings.left_out),
+        *over_steps(runs, drawn),
+        Figure("Recall against batch size", "Times 100.", side_by_side(_batch_sizes(findings), drawn)),
+        *_changed(findings, pictures),
     ]
+    local, changes, words = findings.local, findings.changes, list[Figure]()
+    if local is not None and changes is not None:
+        words.append(word_rewards(local, changes.photos, changes.captions, pictures, drawn))
+    if local is not None:
+        words.append(weights(local, drawn))
+    page = render_page(
+        "evaluation/pages/compare.html",
+        title="Runs side by side",
+        subtitle=", ".join(run.name for run in runs),
+        styles=(plots.STYLE, cards.TABLES, cards.STYLE, "evaluation/pages/compare.css"),
+        more_style=pictures.style,
+        scripts=[cards.SCRIPT],
+        runs=[(dot(number), run.name) for number, run in enumerate(runs)],
+        caution=caution(runs),
+        facts=facts(runs),
+        differences=differences(runs),
+        sections=[section for section in sections if section.body],
+        attention=attended(findings.attention),
+        words=words,
+        left_out=findings.left_out,
+    )
     for name, picture in zip(file_names(findings.attention), findings.attention, strict=True):
         files.replace(out / FOLDER / name, picture.png)
     for name, chart in drawn.items():
         files.replace(out / "figures" / f"{file_name(name)}.svg", plots.standalone(chart))
-    subtitle = ", ".join(run.name for run in findings.runs)
-    body = "".join(sections)
-    style = plots.STYLE + plots.FIGURES_STYLE + of_photos.TABLES + of_photos.STYLE + _STYLE + pictures.style
-    made = page("Runs side by side", subtitle, body, style=style, script=of_photos.script())
-    files.replace(out / "report.html", made)
+    files.replace(out / "report.html", page)
 
 
-def over_steps(runs: Sequence[Run], drawn: dict[str, str]) -> list[Figure]:
+def over_steps(runs: Sequence[Run], drawn: dict[str, Markup]) -> list[Figure]:
     """How runs went (Fig. 6 of the GLD paper), as far as their logs say."""
-
-    def validations(run: Run) -> Curves:
-        return {
-            name: [(step, in_units(name, value)) for step, value in curve] for name, curve in run.validations.items()
-        }
-
-    def rewards(run: Run) -> Curves:
-        return {name: curve for name, curve in run.training.items() if name.split("/")[0] == "reward"}
-
-    made = [
-        Figure("Validation over steps", caution(runs), side_by_side(_curves(runs, validations, "validation"), drawn)),
-        Figure(
-            "Rewards over steps",
-            "Of the captions that are learned from, before any weight; reward is the weighted sum.",
-            side_by_side(_curves(runs, rewards, "training"), drawn),
-        ),
+    validations = [
+        {name: [(step, in_units(name, value)) for step, value in curve] for name, curve in run.validations.items()}
+        for run in runs
     ]
-    return [figure for figure in made if figure.body]
+    rewards = [{name: curve for name, curve in run.training.items() if name.split("/")[0] == "reward"} for run in runs]
+    note = "Of the captions that are learned from, before any weight; reward is the weighted sum."
+    figures = [
+        Figure("Validation over steps", caution(runs), side_by_side(_curves(runs, validations, "validation"), drawn)),
+        Figure("Rewards over steps", note, side_by_side(_curves(runs, rewards, "training"), drawn)),
+    ]
+    return [figure for figure in figures if figure.body]
 
 
-def _curves(runs: Sequence[Run], of: Callable[[Run], Curves], prefix: str) -> dict[str, str]:
-    curves = [of(run) for run in runs]
-    names = dict.fromkeys(name for own in curves for name in own)
-    return {
-        f"{prefix}.{name.replace('/', '.')}": plots.lines(
-            name,
-            [
-                Series(run.name, own[name], n)
-                for n, (run, own) in enumerate(zip(runs, curves, strict=True))
-                if name in own
-            ],
-            x="step",
-        )
-        for name in names
-    }
+def _curves(runs: Sequence[Run], curves: Sequence[Curves], prefix: str) -> dict[str, Markup]:
+    charts = {}
+    for name in dict.fromkeys(name for of_run in curves for name in of_run):
+        of_runs = enumerate(zip(runs, curves, strict=True))
+        series = [Series(run.name, of_run[name], n) for n, (run, of_run) in of_runs if name in of_run]
+        charts[f"{prefix}.{name.replace('/', '.')}"] = plots.lines(name, series, x="step")
+    return charts
 
 
-def _section(title: str, note: str, body: str) -> str:
-    """Nothing where there is nothing to show."""
-    notes = f'<p class="notes">{escaped(note)}</p>\n' if note else ""
-    return f"<section>\n<h2>{escaped(title)}</h2>\n{notes}{body}</section>\n" if body else ""
+def _batch_sizes(findings: Findings) -> dict[str, Markup]:
+    charts = {}
+    for (data, score), of_labels in by_batch_size(findings.runs, findings.evaluations).items():
+        series = [Series(label, points, n) for n, (label, points) in enumerate(of_labels.items())]
+        charts[f"batch_size.{data}.{score}"] = plots.lines(f"{score}, {data}", series, x="batch size")
+    return charts
 
 
-def _table(table: Mapping[str, Sequence[str]], names: Sequence[str], *, colours: Sequence[int]) -> str:
-    """A column for each run."""
-    both = zip(colours, names, strict=True)
-    head = "".join(f'<th scope="col" dir="auto">{dot(colour)}{escaped(name)}</th>' for colour, name in both)
-    body = "".join(
-        f'<tr><th scope="row">{escaped(key)}</th>{"".join(f"<td>{escaped(cell)}</td>" for cell in cells)}</tr>\n'
-        for key, cells in table.items()
-    )
-    return f'<div class="wide"><table>\n<thead><tr><td></td>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>\n'
-
-
-def _figures(findings: Findings, pictures: Pictures, drawn: dict[str, str]) -> str:
-    """What words earn and weigh."""
-    changes, local, found = findings.changes, findings.local, []
-    if changes is not None and local is not None:
-        found.append(word_rewards(local, changes.photos, changes.captions, pictures, drawn))
-    if local is not None:
-        found.append(weights(local, drawn))
-    return "".join(_section(*one) for one in found)
-
-
-# Recipes and logs
-
-
-def _runs(runs: Sequence[Run]) -> str:
-    names = [run.name for run in runs]
-    note = f"Validations: the last, and the best with its step; times 100, but for loss and length. {caution(runs)}"
-    colours = range(len(runs))
-    parts = [_table(facts(runs), names, colours=colours)]
-    if differ := differences(runs):
-        parts.append(f"<h3>Where the recipes differ</h3>\n{_table(differ, names, colours=colours)}")
-    return _section("Runs", note, "".join(parts))
-
-
-def _batch_sizes(runs: Sequence[Run], evaluations: Sequence[Evaluation], drawn: dict[str, str]) -> str:
-    charts = {
-        f"batch_size.{data}.{score}": plots.lines(
-            f"{score}, {data}",
-            [Series(label, points, n) for n, (label, points) in enumerate(of_labels.items())],
-            x="batch size",
-        )
-        for (data, score), of_labels in by_batch_size(runs, evaluations).items()
-    }
-    return _section("Recall against batch size", "Times 100.", side_by_side(charts, drawn))
-
-
-# Captions
-
-
-def _changed(findings: Findings, pictures: Pictures) -> str:
+def _changed(findings: Findings, pictures: Pictures) -> list[Figure]:
+    """Photos whose captions got better, and worse."""
     runs, changes, grid = findings.runs, findings.changes, findings.grid
     if changes is None or grid is None:
-        return ""
-    count = counted(len(changes.photos), "photo")
+        return []
     first, last = runs[0].name, runs[-1].name
-    alone = len(runs) == 1
-    by, places = list(grid.retrievers), {run.name: places_of(grid.rows[run.name]) for run in runs}
+    drawn = f"Of {counted(len(changes.photos), 'photo')} drawn by chance, those"
+    by, places = list(grid.retrievers), {run.name: cards.places_of(grid.rows[run.name]) for run in runs}
     columns = Columns(["CIDEr-D", *by], frozenset(by))
-    scored = f"Behind each caption is its CIDEr-D, times 100{''.join(f', and its place by {one}' for one in by)}."
+    scored = f"Behind each caption is its CIDEr-D, times 100{''.join(f', and its place by {name}' for name in by)}."
 
-    def listed(photos: Sequence[int]) -> tuple[str, str]:
-        cards = [_card(findings, grid, changes, photo, places) for photo in photos]
+    def card(photo: int) -> cards.Card:
+        """Each caption with its score and its run's colour."""
+        bare = cards.card(grid, photo, places, findings.find_regions)
+        lines = []
+        for number, line in enumerate(bare.lines):
+            figures = {"CIDEr-D": 100 * float(changes.scores[line.name][photo]), **line.figures}
+            lines.append(replace(line, colour=dot(number), figures=figures))
+        return replace(bare, lines=lines)
+
+    def listed(title: str, which: str, photos: Sequence[int]) -> Figure:
+        shown = [card(photo) for photo in photos]
         orders = [Order(f"{run.name}: CIDEr-D", [-changes.scores[run.name][photo] for photo in photos]) for run in runs]
         orders += [
-            Order(f"{run.name}: place by {one}", [places[run.name][one][photo] for photo in photos])
-            for one in by
+            Order(f"{run.name}: place by {name}", [places[run.name][name][photo] for photo in photos])
+            for name in by
             for run in runs
         ]
-        return f"{scored} {legend(cards)}", section(cards, pictures, columns, orders=orders) if cards else ""
+        body = cards.section(shown, pictures, columns, orders=orders) if shown else Markup("")
+        return Figure(title, f"{drawn} {which}. {scored} {cards.legend(shown)}", body)
 
-    legend_better, better = listed(changes.improved(_CHANGED))
-    legend_worse, worse = listed(changes.failed(_FAILED))
-    fell = f"those that score least by {last}" if alone else f"those whose CIDEr-D fell most from {first} to {last}"
-    return _section(
-        "Captions that got better",
-        f"Of {count} drawn by chance, those whose CIDEr-D rose most from {first} to {last}. {legend_better}",
-        better,
-    ) + _section("Where it fails", f"Of {count} drawn by chance, {fell}. {legend_worse}", worse)
-
-
-def _card(findings: Findings, grid: Grid, changes: Changes, photo: int, places: Mapping[str, Places]) -> Card:
-    """A photo of the grid, each caption with its score and its run's colour."""
-    bare = card(grid, photo, places, findings.find_regions)
-    lines = [
-        replace(
-            line,
-            colour=dot(number),
-            figures={"CIDEr-D": 100 * float(changes.scores[line.name][photo]), **line.figures},
-        )
-        for number, line in enumerate(bare.lines)
+    fell = f"that score least by {last}" if len(runs) == 1 else f"whose CIDEr-D fell most from {first} to {last}"
+    rose = f"whose CIDEr-D rose most from {first} to {last}"
+    return [
+        listed("Captions that got better", rose, changes.improved(_CHANGED)),
+        listed("Where it fails", fell, changes.failed(_FAILED)),
     ]
-    return replace(bare, lines=lines)
-
-
-_STYLE = """
-tbody tr:last-child > * { border-bottom: 0; }
-tr th:first-child { padding-left: 0; }
-section > .wide th:first-child { background: var(--paper); left: 0; position: sticky; }
-section > .wide td { max-width: 18rem; overflow-wrap: break-word; }
-@media (max-width: 48rem) {
-  section > .wide td { max-width: 9rem; min-width: 7rem; overflow-wrap: anywhere; } }
-"""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from markupsafe import Markup
 from numpy.typing import NDArray
 
 from capscore.errors import UserError
@@ -24,7 +25,7 @@ from tellapart.data.tokenizers import WordTokenizer, split_words
 from tellapart.evaluation import plots
 from tellapart.evaluation.cards import Pictures
 from tellapart.evaluation.plots import Figure, Mark, Series, side_by_side
-from tellapart.html import escaped
+from tellapart.html import render
 from tellapart.recipe import LocalConfig, RewardsConfig
 from tellapart.rewards import SampledCaptions
 from tellapart.rewards.agreement import Consensus
@@ -205,24 +206,16 @@ def _trained_on(run: Run) -> list[tuple[str, ...]]:
     return references
 
 
-def weights(local: LocalReward, drawn: dict[str, str]) -> Figure:
+def weights(local: LocalReward, drawn: dict[str, Markup]) -> Figure:
     """How much n-grams weigh, and examples (Figs. 3-4 of the GLD paper)."""
-    found = local.weights()
-    series = []
-    for one in found:
+    lengths, series = local.weights(), []
+    for one in lengths:
         centres = ((one.edges[1:] + one.edges[:-1]) / 2).tolist()
-        series.append(
-            Series(f"n = {one.order}", list(zip(centres, (100 * one.shares).tolist(), strict=True)), one.order + 3)
-        )
+        points = list(zip(centres, (100 * one.shares).tolist(), strict=True))
+        series.append(Series(f"n = {one.order}", points, one.order + 3))
     marks = [Mark(local.config.word_threshold, "η, words"), Mark(local.config.threshold, "λ, n-grams")]
     chart = plots.lines("Share of n-grams (%) by weight", series, x="TF-IDF weight", marks=marks)
-    lines = "".join(
-        f'<tr><th scope="row">n = {one.order}</th>'
-        + "".join(f'<td class="said">{escaped(text)} <small>{weight:.2f}</small></td>' for weight, text in one.examples)
-        + "</tr>\n"
-        for one in found
-    )
-    examples = f'<h3>Frequent ones, from light to heavy</h3>\n<div class="wide"><table>\n{lines}</table></div>\n'
+    examples = render("evaluation/pages/ngrams.html", lengths=lengths)
     return Figure("What n-grams weigh", local.sources, side_by_side({"weights": chart}, drawn) + examples)
 
 
@@ -231,28 +224,25 @@ def word_rewards(
     photos: Sequence[Example],
     captions: Mapping[str, Sequence[str]],
     pictures: Pictures,
-    drawn: dict[str, str],
+    drawn: dict[str, Markup],
 ) -> Figure:
-    """What each word of a caption gets (Fig. 5), of the photos where a word of the last speaker gets most."""
+    """The reward of each word of a caption (Fig. 5), of the photos where a word of the last model gets most."""
     references = [photo.captions for photo in photos]
-    earned = {name: local.earned(own, references) for name, own in captions.items()}
+    earned = {name: local.earned(texts, references) for name, texts in captions.items()}
     last, best = list(earned.items())[-1]
     parts = []
     for number in sorted(range(len(best)), key=lambda number: -best[number].most)[:_WORD_REWARDS]:
-        charts = dict(_earned(photos[number], {name: own[number] for name, own in earned.items()}))
-        picture = f'<div class="photos">{pictures.show(photos[number].file, LONG_SIDE)}</div>'
-        parts.append(f"<article>\n{picture}{side_by_side(charts, drawn)}</article>\n")
+        photo, charts = photos[number], {}
+        for colour, (name, captions_earned) in enumerate(earned.items()):
+            reward = captions_earned[number]
+            if reward.words:
+                of_words = [(float(place), value) for place, value in enumerate(reward.each)]
+                flat = [(place, reward.sentence) for place, _ in of_words]
+                series = [Series("LD", of_words, colour), Series("CIDEr-D", flat, colour, dashed=True)]
+                charts[f"words.{photo.id}.{name}"] = plots.lines(name, series, x="word", words=reward.words)
+        parts.append((pictures.show(photo.file, LONG_SIDE), side_by_side(charts, drawn)))
     note = (
         "What LD, the local discriminative reward, gives each word of a caption; dashed: CIDEr-D, which all words get. "
         f"Shown are the photos where a word of {last} gets most. {local.sources}"
     )
-    return Figure("What words earn", note, "".join(parts))
-
-
-def _earned(photo: Example, earned: Mapping[str, Earned]) -> Iterable[tuple[str, str]]:
-    for number, (name, own) in enumerate(earned.items()):
-        if own.words:
-            each = [(float(place), value) for place, value in enumerate(own.each)]
-            flat = [(float(place), own.sentence) for place in range(len(each))]
-            series = [Series("LD", each, number), Series("CIDEr-D", flat, number, dashed=True)]
-            yield f"words.{photo.id}.{name}", plots.lines(name, series, x="word", words=own.words)
+    return Figure("What words earn", note, render("evaluation/pages/word_rewards.html", photos=parts))

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import permutations, zip_longest
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from markupsafe import Markup
 
 from capscore import files
 from capscore.errors import UserError
 from capscore.printable import counted
 from tellapart.data.media.thumbnails import LONG_SIDE
-from tellapart.evaluation import cards as of_photos
-from tellapart.evaluation import plots
-from tellapart.evaluation import table as word_use
+from tellapart.evaluation import cards, plots, table
 from tellapart.evaluation.attention import Picture
 from tellapart.evaluation.attention import section as attended
 from tellapart.evaluation.cards import FindRegions, Pictures, no_regions, photo_list, speakers
@@ -26,32 +26,17 @@ from tellapart.evaluation.compare import Run, over_steps
 from tellapart.evaluation.grid import Differences, Grid
 from tellapart.evaluation.local_reward import LocalReward, weights, word_rewards
 from tellapart.evaluation.plots import Figure, Series
-from tellapart.evaluation.table import (
-    MARKS,
-    all_columns,
-    heading,
-    in_short,
-    left_out,
-    legend,
-    main_columns,
-    notes,
-    shown,
-    verdict,
-    which_to_believe,
-)
-from tellapart.html import abbreviation, escaped, page
+from tellapart.html import render, render_page
 from tellapart.metrics import descriptions
 from tellapart.metrics.retrieval import recalls
 
 EXAMPLES = 24
+IDENTIFIED = 6  # photos of a gallery, as in the paper
 _EARNING = 200  # photos among which those are whose words' rewards are shown
-_FEWEST = 50  # photos, at least, for a chart
 _FIRST = (1, 2, 5, 10, 20, 50, 100)
 _SEED = 0
 _SMALL = "Below a figure: its 95 % interval; \N{GREEK CAPITAL LETTER DELTA}, the difference, with the same."
-
-
-CaptionsByModel = dict[str, list[str]]  # model -> captions of the same photos
+_STYLES = (plots.STYLE, cards.TABLES, "evaluation/pages/report.css", cards.STYLE)
 
 
 def write(
@@ -77,250 +62,185 @@ def write(
     """
     pictures = Pictures()
     parts = [
-        _grid(grid, found, pictures, find_regions, examples, first)
-        for grid, found in zip(grids, differences, strict=True)
+        {
+            "name": grid.split.name,
+            "photos": photo_list(grid, pictures, find_regions, examples, first),
+            "tables": _tables(grid, of_grid),
+            "figures": [*_figures(grid, pictures), *galleries(grid, pictures), *words(grid)],
+        }
+        for grid, of_grid in zip(grids, differences, strict=True)
     ]
-    parts += [attended(attention), _training(trained)]
     models = {name for grid in grids for name in grid.lines}
-    subtitle = subtitle or f"{counted(len(models), 'model')} on {counted(len(grids), 'data set')}"
-    style = plots.STYLE + plots.FIGURES_STYLE + _PAIRS + of_photos.TABLES + _STYLE + of_photos.STYLE + pictures.style
-    files.replace(out, page(title, subtitle, "".join(parts), footer=footer, style=style, script=of_photos.script()))
+    page = render_page(
+        "evaluation/pages/report.html",
+        title=title,
+        subtitle=subtitle or f"{counted(len(models), 'model')} on {counted(len(grids), 'data set')}",
+        footer=footer,
+        styles=_STYLES,
+        more_style=pictures.style,
+        scripts=[cards.SCRIPT],
+        grids=parts,
+        photos_first=first > 0,
+        attention=attended(attention),
+        training=over_steps(trained, {}),
+    )
+    files.replace(out, page)
 
 
-def _grid(
-    grid: Grid,
-    differences: Differences,
-    pictures: Pictures,
-    find_regions: FindRegions,
-    examples: int,
-    first: int,
-) -> str:
-    photos = photo_list(grid, pictures, find_regions, examples, first)
-    tables = _tables(grid, differences)
-    parts = [
-        f"<section>\n<h2>{escaped(grid.split.name)}</h2>\n",
-        *([photos, tables] if first else [tables, photos]),
-        _figures(grid, pictures),
-        *map(_figure, galleries(grid, pictures)),
-        *map(_figure, words(grid)),
-        "</section>\n",
-    ]
-    return "".join(parts)
+class Column(NamedTuple):
+    """A score, with its cell in each row; none where a row does not have it."""
+
+    name: str
+    measure: str
+    by: str
+    meaning: str
+    cells: list[Cell | None]
 
 
-def _tables(grid: Grid, differences: Differences) -> str:
-    """What was found in plain words, the table, what its columns mean, and which of them to believe."""
+class Cell(NamedTuple):
+    value: float
+    shown: str
+    interval: str
+    difference: str  # and its interval; empty where there is none
+    difference_interval: str
+    verdict: str
+
+
+def _columns(grid: Grid, differences: Differences, names: Sequence[str]) -> list[Column]:
     intervals = grid.intervals()
-    main, every = main_columns(grid), all_columns(grid)
-    short = "".join(f"<p>{escaped(sentence)}</p>\n" for sentence in in_short(grid, main))
-    believe = "".join(f"<p>{escaped(sentence)}</p>\n" for sentence in which_to_believe(grid, main))
-    meanings = "".join(f"<dt>{escaped(name)}</dt><dd>{escaped(text)}</dd>\n" for name, text in legend(main).items())
-    below = "".join(f"<p>{escaped(note)}</p>" for note in (*notes(grid, main), _SMALL, *left_out(grid)))
-    everything = f"<summary>All {len(every)} measures</summary>\n{_turned(grid, differences, intervals, every)}"
-    parts = [
-        f'<h3>How well the captions do</h3>\n<div class="short">{short}</div>\n' if short else "",
-        _table(grid, differences, intervals, main),
-        f'<div class="short">{believe}</div>\n' if believe else "",
-        f'<div class="notes">{below}</div>\n',
-        f'<h4>What the columns mean</h4>\n<dl class="meanings">{meanings}</dl>\n' if meanings else "",
-        f"<details>{everything}</details>\n",
-        _recall(grid),
+
+    def cell(row: str, column: str) -> Cell | None:
+        def ends(low: float, high: float) -> str:
+            return f"{table.shown(column, low)} to {table.shown(column, high)}"
+
+        value = grid.figures[row].scores.get(column)
+        if value is None:
+            return None
+        difference = differences.get(row, {}).get(column)
+        change = change_ends = ""
+        if difference is not None:
+            change = f"{'+' if difference.value > 0 else ''}{table.shown(column, difference.value)}"
+            change_ends = ends(difference.low, difference.high)
+        verdict = table.verdict(column, difference)
+        return Cell(value, table.shown(column, value), ends(*intervals[row][column]), change, change_ends, verdict)
+
+    return [
+        Column(name, *table.heading(name), descriptions.explained(name), [cell(row, name) for row in grid.lines])
+        for name in names
     ]
-    return "".join(parts)
+
+
+def _tables(grid: Grid, differences: Differences) -> Markup:
+    """What was found in plain words, the table, what its columns mean, and which of them to believe."""
+    main, every = table.main_columns(grid), table.all_columns(grid)
+    return render(
+        "evaluation/pages/tables.html",
+        rows=grid.lines,
+        columns=_columns(grid, differences, main),
+        every=_columns(grid, differences, every),
+        marks=table.MARKS,
+        short=table.in_short(grid, main),
+        believe=table.which_to_believe(grid, main),
+        notes=[*table.notes(grid, main), _SMALL, *table.left_out(grid)],
+        meanings=table.legend(main),
+        recall=_recall(grid),
+    )
 
 
 def summary(grid: Grid, differences: Differences) -> str:
     """The main table and how to read it, on its own: for a notebook, which has a style already."""
-    main = main_columns(grid)
-    below = "".join(f"<p>{escaped(note)}</p>" for note in (*which_to_believe(grid, main), *notes(grid, main), _SMALL))
-    table = _table(grid, differences, grid.intervals(), main)
-    return f"<style>{_BY_ITSELF}</style>\n<h3>{escaped(grid.split.name)}</h3>\n{table}{below}\n"
-
-
-Intervals = dict[str, dict[str, tuple[float, float]]]
-
-
-def _table(grid: Grid, differences: Differences, intervals: Intervals, columns: Sequence[str]) -> str:
-    """A row for each model."""
-    head = "".join(f'<th scope="col">{_heading(column)}</th>' for column in columns)
-    body = "".join(
-        f'<tr><th scope="row" dir="auto">{escaped(name)}</th>'
-        + "".join(_cell(grid, differences, intervals, name, column) for column in columns)
-        + "</tr>\n"
-        for name in grid.lines
+    main = table.main_columns(grid)
+    return render(
+        "evaluation/pages/summary.html",
+        name=grid.split.name,
+        rows=grid.lines,
+        columns=_columns(grid, differences, main),
+        marks=table.MARKS,
+        notes=[*table.which_to_believe(grid, main), *table.notes(grid, main), _SMALL],
     )
-    table = f'<table class="sortable">\n<thead><tr><td></td>{head}</tr></thead>\n<tbody>{body}</tbody></table>'
-    return f'<div class="wide">{table}</div>\n'
 
 
-def _turned(grid: Grid, differences: Differences, intervals: Intervals, columns: Sequence[str]) -> str:
-    """A row for each measure: there are more of them than a page is wide."""
-    head = "".join(f'<th scope="col" dir="auto">{escaped(name)}</th>' for name in grid.lines)
-    body = "".join(
-        f'<tr><th scope="row">{abbreviation(column, descriptions.explained(column))}</th>'
-        + "".join(_cell(grid, differences, intervals, name, column) for name in grid.lines)
-        + "</tr>\n"
-        for column in columns
-    )
-    return f'<div class="wide"><table>\n<thead><tr><td></td>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>\n'
-
-
-def _heading(column: str) -> str:
-    measure, by = heading(column)
-    return abbreviation(measure, descriptions.explained(column)) + (f"<small>{escaped(by)}</small>" if by else "")
-
-
-def _cell(grid: Grid, differences: Differences, intervals: Intervals, name: str, column: str) -> str:
-    value = grid.figures[name].scores.get(column)
-    if value is None:
-        return "<td></td>"
-    low, high = intervals[name][column]
-    difference = differences.get(name, {}).get(column)
-    mark = verdict(column, difference)
-    small = f"{shown(column, low)} to {shown(column, high)}"
-    if difference is not None:
-        ends = f"{shown(column, difference.low)} to {shown(column, difference.high)}"
-        sign = "+" if difference.value > 0 else ""
-        small += f"<br>Δ {sign}{shown(column, difference.value)}<br>{ends}"
-    figure = f"<b>{shown(column, value)}</b>{MARKS[mark] if mark else ''}"
-    return f'<td class="{mark}" data-value="{value:.6g}">{figure}<small>{small}</small></td>'
-
-
-def _recall(grid: Grid) -> str:
+def _recall(grid: Grid) -> Markup:
     """For each retriever, how many photos are among its first K."""
     count = len(grid.split.photos)
     first = [k for k in _FIRST if k < count]
-    charts = []
+    charts = {}
     for by in grid.retrievers if first else ():
         series = []
         for colour, line in enumerate(grid.lines):
             runs = [grid.rows[name].found[by] for name in grid.runs.get(line, [line])]
-            found = [recalls(run.ranks, run.own, count, "R", by, at=first).corpus().values() for run in runs]
-            means = (100 * sum(values) / len(runs) for values in zip(*found, strict=True))
+            scores = [recalls(run.ranks, run.own, count, "R", by, at=first).corpus().values() for run in runs]
+            means = (100 * sum(values) / len(runs) for values in zip(*scores, strict=True))
             series.append(Series(line, list(enumerate(means)), colour))
-        title = f"% of photos among the first K by {by}"
-        charts.append(f"<figure>{plots.lines(title, series, x='K', words=list(map(str, first)))}</figure>\n")
-    return f'<div class="charts">\n{"".join(charts)}</div>\n' if charts else ""
+        charts[by] = plots.lines(f"% of photos among the first K by {by}", series, x="K", words=list(map(str, first)))
+    return plots.side_by_side(charts, {})
 
 
-# Figures and training
-
-
-def _figures(grid: Grid, pictures: Pictures) -> str:
+def _figures(grid: Grid, pictures: Pictures) -> list[Figure]:
     """What words earn and weigh, of some photos, drawn by chance."""
     names = [name for name in speakers(grid) if not grid.rows[name].captions.of_people]
-    if not names:
-        return ""
-    found: list[Figure] = []
     with_references = [photo for photo in grid.measured if grid.split.photos[photo].captions]
-    if with_references:
-        local = LocalReward.of_references([grid.split.photos[photo].captions for photo in with_references])
-        chosen, base = _some(with_references, _EARNING), grid.speaker(grid.against)
-        two = list(dict.fromkeys([base if base in names else names[0], names[-1]]))
-        photos = [grid.split.photos[photo] for photo in chosen]
-        found = [
-            word_rewards(local, photos, _captions(grid, two, chosen), pictures, {}),
-            weights(local, {}),
-        ]
-    return "".join(map(_figure, found))
+    if not names or not with_references:
+        return []
+    local = LocalReward.of_references([grid.split.photos[photo].captions for photo in with_references])
+    chosen = sorted(np.random.default_rng(_SEED).permutation(with_references)[:_EARNING].tolist())
+    base = grid.speaker(grid.against)
+    captions = {
+        name: [grid.rows[name].captions.of_photo[photo][0] for photo in chosen]
+        for name in dict.fromkeys([base if base in names else names[0], names[-1]])
+    }
+    photos = [grid.split.photos[photo] for photo in chosen]
+    return [word_rewards(local, photos, captions, pictures, {}), weights(local, {})]
 
 
-def _figure(figure: Figure) -> str:
-    note = f'<p class="notes">{escaped(figure.note)}</p>\n' if figure.note else ""
-    return f"<h3>{escaped(figure.title)}</h3>\n{note}{figure.body}"
+# What tells caption files apart
 
 
-def _training(trained: Sequence[Run]) -> str:
-    """How those models went that are runs with a log."""
-    found = "".join(map(_figure, over_steps(trained, {})))
-    return f"<section>\n<h2>How they were trained</h2>\n{found}</section>\n" if found else ""
-
-
-def _captions(grid: Grid, names: Sequence[str], photos: Sequence[int]) -> CaptionsByModel:
-    return {name: [grid.rows[name].captions.of_photo[photo][0] for photo in photos] for name in names}
-
-
-def _some(photos: Sequence[int], most: int) -> list[int]:
-    """So many of them, drawn by a seed, in their order."""
-    return sorted(np.random.default_rng(_SEED).permutation(photos)[:most].tolist())
-
-
-_BY_ITSELF = ".sortable td small, .sortable th small { display: block; }"
-_STYLE = """
-h2::first-letter { text-transform: none; }
-td small, th small { display: block; font-size: .72rem; }
-section > .wide td, section > .wide th, details td { white-space: nowrap; }
-.sortable thead th[tabindex] { cursor: pointer; }
-.sortable th[aria-sort=descending]::after { content: "\\25BE"; }
-.sortable th[aria-sort=ascending]::after { content: "\\25B4"; }
-.better { color: var(--good); } .worse { color: var(--bad); } .other { color: var(--other); }
-h4 { font-size: .9rem; font-weight: 600; margin: 1.2rem 0 .4rem; }
-.short { margin: .8rem 0; max-width: 60rem; }
-.meanings { display: grid; font-size: .85rem; gap: .25rem 1rem; grid-template-columns: max-content minmax(0, 1fr);
-  max-width: 60rem; }
-.meanings dt { font-weight: 600; overflow-wrap: anywhere; } .meanings dd { color: var(--soft); }
-details { margin: 1rem 0; } summary { cursor: pointer; margin-bottom: .6rem; }
-@media (max-width: 48rem) {
-  .meanings { gap: 0; grid-template-columns: minmax(0, 1fr); } .meanings dd { margin-bottom: .4rem; }
-  section > .wide th:first-child, details th:first-child { background: var(--paper); left: 0; position: sticky; } }
-"""
-
-
-SHOWN = 6  # photos of a gallery, as in the paper
-
-
-def identified_by_one(grid: Grid, one: str, other: str, by: str) -> list[tuple[int, int]]:
-    """Photos that a retriever finds first by one speaker's (first) caption and not by the other's, each with the photo
+def identified_by_one(grid: Grid, name: str, other: str, by: str) -> list[tuple[int, int]]:
+    """Photos that a retriever finds first by one row's (first) caption and not by the other's, each with the photo
     that the other's picks."""
     firsts = {}
-    for name in (one, other):
-        found = grid.rows[name].found[by]
+    for row in (name, other):
+        found = grid.rows[row].found[by]
         photos, first = np.unique(found.own, return_index=True)
         picked = found.best[first, 0]  # the own photo stands behind those that tie with it
-        firsts[name] = dict(zip(photos.tolist(), picked.tolist(), strict=True))
+        firsts[row] = dict(zip(photos.tolist(), picked.tolist(), strict=True))
     return [
         (photo, firsts[other][photo])
         for photo in grid.measured
-        if firsts[one][photo] == photo and firsts[other][photo] != photo
+        if firsts[name][photo] == photo and firsts[other][photo] != photo
     ]
 
 
 def galleries(grid: Grid, pictures: Pictures) -> list[Figure]:
     """Of the row that others are compared with, and each of these; both ways, so that no side is flattered."""
+
+    def side(photo: int, row: str, captioned: int, what: str) -> tuple[Markup, str, str, str]:
+        picture = pictures.show(grid.split.photos[photo].file, LONG_SIDE)
+        return picture, what, row, grid.rows[row].captions.of_photo[captioned][0]
+
     if not grid.retrievers:
         return []
     by, base = list(grid.retrievers)[-1], grid.speaker(grid.against)  # the last is by custom the judge
+    pairs = [pair for name in speakers(grid) if name != base for pair in permutations((name, base))]
     figures = []
-    for name in speakers(grid):
-        for one, other in permutations((name, base)) if name != base else ():
-            found = identified_by_one(grid, one, other, by)
-            if found:
-                figures.append(_gallery(grid, pictures, found, one, other, by))
+    for name, other in pairs:
+        if not (identified := identified_by_one(grid, name, other, by)):
+            continue
+        drawn = sorted(np.random.default_rng(_SEED).permutation(len(identified))[:IDENTIFIED].tolist())
+
+        pairs_shown = [
+            (side(photo, name, photo, "the photo"), side(picked, other, photo, "picked instead"))
+            for photo, picked in (identified[place] for place in drawn)
+        ]
+        of = f"{len(drawn)} of " if len(drawn) < len(identified) else ""
+        note = (
+            f"{of}{counted(len(identified), 'photo')} that {by} finds by the caption of {name} and not by that of "
+            f"{other}, drawn by chance. Left the photo, right the one that {by} picked by the caption of {other}."
+        )
+        body = render("evaluation/pages/gallery.html", pairs=pairs_shown)
+        figures.append(Figure(f"Identified by {name} only, not by {other}", note, body))
     return figures
-
-
-def _gallery(grid: Grid, pictures: Pictures, found: list[tuple[int, int]], one: str, other: str, by: str) -> Figure:
-    drawn = np.random.default_rng(_SEED).permutation(len(found))[:SHOWN]
-    cells = []
-    for photo, picked in (found[place] for place in sorted(drawn.tolist())):
-        right, wrong = (grid.rows[name].captions.of_photo[photo][0] for name in (one, other))
-        shown = (
-            (photo, one, right, "the photo"),
-            (picked, other, wrong, "picked instead"),
-        )
-        sides = "".join(
-            f"<figure>{pictures.show(grid.split.photos[place].file, LONG_SIDE)}<figcaption><small>{what}</small> "
-            f'<span dir="auto"><b>{escaped(name)}</b>: {escaped(text)}</span></figcaption></figure>'
-            for place, name, text, what in shown
-        )
-        cells.append(f'<div class="pair">{sides}</div>\n')
-    of = f"{len(cells)} of " if len(cells) < len(found) else ""
-    note = (
-        f"{of}{counted(len(found), 'photo')} that {by} finds by the caption of {one} and not by that of {other}, drawn "
-        f"by chance. Left the photo, right the one that {by} picked by the caption of {other}."
-    )
-    body = f'<div class="pairs">\n{"".join(cells)}</div>\n'
-    return Figure(f"Identified by {one} only, not by {other}", note, body)
 
 
 def words(grid: Grid) -> list[Figure]:
@@ -328,27 +248,15 @@ def words(grid: Grid) -> list[Figure]:
     if len(grid.lines) < 2:
         return []
     try:
-        found = word_use.words_of_grid(grid)
+        associations = table.words_of_grid(grid)
     except UserError:  # it is installed apart
         return []
-    figures = []
-    for kind, by_model in found.items():
-        head = "".join(f'<th scope="col" dir="auto">{escaped(name)}</th>' for name in by_model)
-        rows = zip_longest(*by_model.values())
-        cells = (
-            "".join(f"<td>{escaped(one.word)} <small>{one.times}</small></td>" if one else "<td></td>" for one in row)
-            for row in rows
+    note = "By local mutual information, highest first; below a word, how often it occurs in those captions."
+    return [
+        Figure(
+            f"{table.KINDS[kind].capitalize()} most associated with each row",
+            note,
+            render("evaluation/pages/words.html", rows=list(by_model), lines=list(zip_longest(*by_model.values()))),
         )
-        body = "".join(f"<tr>{row}</tr>\n" for row in cells)
-        title = f"{word_use.KINDS[kind].capitalize()} most associated with each row"
-        note = "By local mutual information, highest first; below a word, how often it occurs in those captions."
-        table = f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>\n'
-        figures.append(Figure(title, note, table))
-    return figures
-
-
-_PAIRS = """
-.pairs { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(20rem, 1fr)); }
-.pair { display: grid; gap: .5rem; grid-template-columns: 1fr 1fr; }
-.pair .picture { aspect-ratio: 1; background-size: cover; }
-"""
+        for kind, by_model in associations.items()
+    ]

@@ -10,6 +10,7 @@ used w alike.  So a word must be frequent, not just peculiar.
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -97,43 +98,35 @@ def heading(name: str) -> tuple[str, str]:
 
 
 def table(grid: Grid, differences: Differences, *, columns: Sequence[str], width: int = 100) -> str:
-    """The columns below each other in as many parts as the width asks for."""
-    names = list(map(printable, grid.lines))
-    first = max(map(len, names))
-    cells = {column: list(_cells(grid, differences, column)) for column in columns}
-    parts: list[list[str]] = [[]]
-    left = width - first
+    """Figures end a place before their column does: there stands the mark, and nothing in the heading."""
+
+    def cells(column: str) -> Iterator[str]:
+        for name in grid.lines:
+            value = grid.figures[name].scores.get(column)
+            mark = verdict(column, differences.get(name, {}).get(column))
+            yield "   " if value is None else shown(column, value) + (MARKS[mark] if mark else " ")
+
+    texts = [[*(f"{line} " for line in heading(column)), *cells(column)] for column in columns]
+    return in_parts(["", "", *map(printable, grid.lines)], texts, width)
+
+
+def in_parts(first: Sequence[str], columns: Sequence[Sequence[str]], width: int) -> str:
+    """A table for a terminal: as many columns beside the first as the width takes, then the next ones below."""
+    start = max(map(len, first))
+    parts: list[list[list[str]]] = [[]]
+    left = width - start
     for column in columns:
-        wide = _wide(column, cells[column])
+        wide = 2 + max(map(len, column))
         if parts[-1] and wide > left:
             parts.append([])
-            left = width - first
-        parts[-1].append(column)
+            left = width - start
+        parts[-1].append([text.rjust(wide) for text in column])
         left -= wide
-    return "\n\n".join(_part(names, first, part, cells) for part in parts)
-
-
-def _wide(column: str, cells: Sequence[str]) -> int:
-    return 2 + max(*(len(line) + 1 for line in heading(column)), *map(len, cells))
-
-
-def _part(names: list[str], first: int, columns: list[str], cells: dict[str, list[str]]) -> str:
-    """Figures end a place before their column does: there stands the mark, and nothing in the heading."""
-    columns_of_text = [[f"{line} " for line in heading(column)] + cells[column] for column in columns]
-    lines = []
-    for row, name in enumerate(["", "", *names]):
-        texts = zip(columns, columns_of_text, strict=True)
-        figures = "".join(text[row].rjust(_wide(column, cells[column])) for column, text in texts)
-        lines.append(f"{name:<{first}}{figures}".rstrip())
-    return "\n".join(line for line in lines if line)
-
-
-def _cells(grid: Grid, differences: Differences, column: str) -> Iterator[str]:
-    """A figure and a place for the mark."""
-    for name in grid.lines:
-        value = grid.figures[name].scores.get(column)
-        mark = verdict(column, differences.get(name, {}).get(column))
-        yield "   " if value is None else shown(column, value) + (MARKS[mark] if mark else " ")
+    tables = [
+        (f"{head:<{start}}{''.join(cells)}".rstrip() for head, *cells in zip(first, *part, strict=True))
+        for part in parts
+    ]
+    return "\n\n".join("\n".join(filter(None, lines)) for lines in tables)
 
 
 _ACROSS = ("BLEU-4", "METEOR", "CIDEr-D", "SPICE")  # after P@1 among 100, as in the tables of DiscriTune
@@ -141,19 +134,18 @@ _ACROSS = ("BLEU-4", "METEOR", "CIDEr-D", "SPICE")  # after P@1 among 100, as in
 
 def across(grids: Sequence[Grid]) -> str:
     """Several data sets side by side, a table for each measure: a column is a data set, a row a model or people."""
-    columns = dict.fromkeys(name for grid in grids for name in all_columns(grid))
-    kinds = {name: parsed.kind for name in columns if (parsed := retrieval.parse(name))}
-    by_image = [name for kind in ("P", "P-hard") for name in columns if kinds.get(name) == kind]
-    lines = list(dict.fromkeys(name for grid in grids for name in grid.lines))
+    every = dict.fromkeys(name for grid in grids for name in all_columns(grid))
+    kinds = {name: parsed.kind for name in every if (parsed := retrieval.parse(name))}
+    by_image = [name for kind in ("P", "P-hard") for name in every if kinds.get(name) == kind]
+    rows = list(dict.fromkeys(name for grid in grids for name in grid.lines))
     parts = []
-    for measure in (*by_image, *(name for name in _ACROSS if name in columns)):
-        cells = [[printable(measure), *(printable(grid.split.name) for grid in grids)]]
-        for name in lines:
-            values = (grid.scores.get(name, {}).get(measure) for grid in grids)
-            cells.append([printable(name), *("" if value is None else shown(measure, value) for value in values)])
-        wide = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        rows = ([row[0].ljust(wide[0]), *(c.rjust(w) for c, w in zip(row[1:], wide[1:], strict=True))] for row in cells)
-        parts.append("\n".join("  ".join(row).rstrip() for row in rows))
+    for measure in (*by_image, *(name for name in _ACROSS if name in every)):
+        columns = []
+        for grid in grids:
+            values = [grid.scores.get(name, {}).get(measure) for name in rows]
+            figures = ["" if value is None else shown(measure, value) for value in values]
+            columns.append([printable(grid.split.name), *figures])
+        parts.append(in_parts([printable(measure), *map(printable, rows)], columns, sys.maxsize))
     return "\n\n".join(parts)
 
 

@@ -12,6 +12,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +35,7 @@ from tellapart.errors import BadPhoto
 from tellapart.features.extracted import safe_name
 from tellapart.features.pooled import pooled_features
 from tellapart.features.sources import Attributes, Encoded, Loaded
-from tellapart.html import escaped, page
+from tellapart.html import render_page
 from tellapart.metrics.retrieval import average_precision, weighted_average_precision
 from tellapart.models.sources import attributes
 from tellapart.numerics import choose_device
@@ -48,7 +49,6 @@ _KINDS = {"NN": "nouns", "VB": "verbs", "JJ": "adjectives"}  # by the beginning 
 _SHOWN = 48  # photos on the page
 _WORDS = 10  # of each
 _BATCH = 32
-_STYLE = "figcaption span { white-space: nowrap; }\n"  # a word and its number stay together
 
 
 @dataclass(frozen=True)
@@ -255,23 +255,18 @@ def _page(
 ) -> bytes:
     """The same photos each time; words that people use of the photo stand out."""
     figures = []
-    chosen = np.random.default_rng(0).permutation(len(seen))[:_SHOWN]
-    for row in sorted(chosen.tolist()):
+    for row in sorted(np.random.default_rng(0).permutation(len(seen))[:_SHOWN].tolist()):
         people = {word for text in seen[row].captions for word in split_words(text)}
-        best = [words[word] for word in np.argsort(-scores[row], kind="stable")[:_WORDS]]
-        shown = [
-            f"<span>{f'<b>{escaped(word)}</b>' if word in people else escaped(word)} <small>{chance:.2f}</small></span>"
-            for word, chance in zip(best, -np.sort(-scores[row])[:_WORDS], strict=True)
-        ]
-        try:
-            width, height, url = thumbnail(seen[row].file, 240)
-        except BadPhoto:
-            continue
-        picture = f'<img src="{url}" width="{width}" height="{height}" alt="{escaped(seen[row].file.name)}">'
-        figures.append(
-            f'<figure><div class="photo">{picture}</div><figcaption>{", ".join(shown)}</figcaption></figure>'
-        )
-    subtitle = f"{tagger}: the {_WORDS} most probable words; those in bold are in people's captions of the photo"
-    footer = ", ".join(f"{metric} {100 * value:.1f}" for metric, value in metrics.items())
-    body = f'<section><div class="row">\n{"".join(figures)}</div></section>\n'
-    return page(f"Words of photos: {name}", subtitle, body, footer=footer, style=_STYLE)
+        best = np.argsort(-scores[row], kind="stable")[:_WORDS]
+        with suppress(BadPhoto):
+            picture = thumbnail(seen[row].file, 240)
+            shown = [(words[word], words[word] in people, scores[row, word]) for word in best]
+            figures.append((picture, seen[row].file.name, shown))
+    return render_page(
+        "evaluation/pages/taggers.html",
+        title=f"Words of photos: {name}",
+        subtitle=f"{tagger}: the {_WORDS} most probable words; those in bold are in people's captions of the photo",
+        footer=", ".join(f"{metric} {100 * value:.1f}" for metric, value in metrics.items()),
+        more_style="figcaption span { white-space: nowrap; }\n",  # a word and its number stay together
+        figures=figures,
+    )
