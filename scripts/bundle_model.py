@@ -19,7 +19,7 @@ from capscore import files
 from tellapart import album, models, retrievers
 from tellapart.captioners import CAPTIONERS
 from tellapart.encoders.loading import load
-from tellapart.models import packing
+from tellapart.models import weights
 from tellapart.recipe import EncoderConfig
 
 run, name = Path(sys.argv[1]), sys.argv[2]
@@ -43,5 +43,5 @@ folder.mkdir(exist_ok=True)
 models.describe(
     folder, config.name, network, models.load_tokenizer(run, config.settings), {"regions": encoder.identity}, kind
 )
-files.replace(folder / "model.safetensors", save(packing.packed(network.state_dict())))
+files.replace(folder / "model.safetensors", save(weights.packed(network.state_dict())))
 print(f"{folder}: {sum(file.stat().st_size for file in folder.iterdir()) / 1e6:.1f} MB from {run}")

@@ -3,7 +3,7 @@
 import pytest
 
 from capscore.errors import UserError
-from tellapart.models.base import _allowed
+from tellapart.models import _allowed
 
 
 @pytest.mark.parametrize("name", ["../secret", "models/../../secret", "secret", "/elsewhere/secret"])

@@ -1,14 +1,14 @@
-"""The authors' checkpoints: files of their layout, written here, become model folders that say the same; and back."""
+"""The authors' checkpoints: files of their layout, written here, become model folders that say the same."""
 
 import pytest
 import torch
+from scripts import import_clipcap as clipcap
 from torch import nn
 
 from capscore.errors import UserError
 from support import tiny_language_models as tiny
 from tellapart import models
 from tellapart.data.streams import region_inputs
-from tellapart.models import clipcap
 
 D, WIDTH, PREFIX, TOKENS, LAYERS = 6, 32, 3, 2, 2
 IDENTITY = {"name": "clip", "image_size": 224, "grid": 1, "pooling": "projected", "weights_sha256": "0"}
@@ -97,11 +97,6 @@ def test_a_checkpoint_of_the_authors_says_the_same_as_a_folder_of_ours(mapper, g
     memory = loaded.captioner.encode(region_inputs(seen[:, None]))
     torch.testing.assert_close(loaded.captioner.forward(tokens, memory), expected, atol=1e-5, rtol=0)
     assert loaded.tokenizer.decode([*loaded.tokenizer.encode("a red bus"), loaded.tokenizer.eos]) == "a red bus"
-
-    clipcap.write(tmp_path / "back.pt", loaded.captioner)
-    back, before = torch.load(tmp_path / "back.pt", weights_only=True), theirs.state_dict()
-    assert back.keys() == before.keys()
-    assert all(torch.equal(back[name], before[name]) for name in before)
 
 
 @pytest.mark.parametrize(

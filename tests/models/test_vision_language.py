@@ -23,7 +23,7 @@ from tellapart.decoding.beam import beam_search
 from tellapart.decoding.rules import Rules, Search
 from tellapart.decoding.sample import sample
 from tellapart.decoding.score import score
-from tellapart.models import processor_limits, vision_language
+from tellapart.models import vision_language
 
 CPU = torch.device("cpu")
 PLAIN = ("blip", "git", "llava", "idefics3")  # whose processors transformers builds here by itself
@@ -261,7 +261,7 @@ def test_sizes_that_published_models_have_are_not_refused(tmp_path):
         "qwen3_vl": {"size": {"shortest_edge": 65536, "longest_edge": 16777216}, "image_token_id": 151655},
     }.items():
         (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
-        processor_limits.check_sizes(tmp_path, kind)
+        vision_language.check_sizes(tmp_path, kind)
 
 
 @pytest.mark.parametrize(
@@ -277,12 +277,12 @@ def test_sizes_that_published_models_have_are_not_refused(tmp_path):
     ],
 )
 def test_a_chat_template_has_limits_of_time_memory_and_length(broken, template, monkeypatch):
-    monkeypatch.setattr(processor_limits, "_RENDER", processor_limits._RENDER.replace("(10, 10)", "(2, 2)"))
+    monkeypatch.setattr(vision_language, "_RENDER", vision_language._RENDER.replace("(10, 10)", "(2, 2)"))
     folder = broken()
     (folder / "chat_template.jinja").write_text(template + "<image> a")
     began = time.monotonic()
     assert "its chat template cannot be used" in refusal(folder)
-    assert time.monotonic() - began < processor_limits._PATIENCE
+    assert time.monotonic() - began < vision_language._PATIENCE
 
 
 def test_a_chat_template_says_what_transformers_makes_of_it(folders, tmp_path):

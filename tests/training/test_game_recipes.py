@@ -11,7 +11,6 @@ from safetensors.torch import load_file
 from tellapart import models, numerics
 from tellapart.commands.train import parse
 from tellapart.data.readers import folder
-from tellapart.models import base
 from tellapart.recipe import EncoderConfig, LoraConfig
 from tellapart.recipe_files import shipped
 from tellapart.training.build import run
@@ -143,7 +142,7 @@ def test_blip_learns_by_small_steps_in_bf16_too(small, tmp_path, monkeypatch, ra
     blip, cpu = tiny_vlms.blip(tmp_path / "blip"), torch.device("cpu")
     given = replace(small("discritune/blip"), captioner="vision_language", model={}, encoder=EncoderConfig())
     recipe = replace(given, init_from=str(blip), lora=LoraConfig(rank), dtype="auto", epochs=10, max_steps=3)
-    began = dict(base.start(str(blip), cpu).captioner.named_parameters())
+    began = dict(models.load_trainable(str(blip), cpu).captioner.named_parameters())
     with monkeypatch.context() as card:
         choose = numerics.choose_dtype
         card.setattr(

@@ -42,7 +42,7 @@ from tellapart.evaluation.evaluate import Evaluation, grid_of
 from tellapart.evaluation.grid import embed
 from tellapart.evaluation.models import Model, Split
 from tellapart.features.sources import Encoded, Sources, regions_of
-from tellapart.models.base import VISION_LANGUAGE
+from tellapart.models import VISION_LANGUAGE
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.recipe import EncoderConfig, LoraConfig, Recipe
 from tellapart.retrievers import DEFAULT as RETRIEVER

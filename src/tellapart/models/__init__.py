@@ -23,74 +23,35 @@ from torch import nn
 
 from capscore import files
 from capscore.errors import UserError
-from tellapart import hub
+from tellapart import hub, paths
 from tellapart.album import EMBEDDED
 from tellapart.captioners import CAPTIONERS, Captioner
 from tellapart.captioners.ensemble import Ensemble
-from tellapart.captioners.lora import lora_parameters, merge_lora
+from tellapart.captioners.lora import add_lora, lora_parameters, merge_lora
+from tellapart.captioners.vision_language import Generates
 from tellapart.data import tokenizers
 from tellapart.data.streams import REGIONS
 from tellapart.data.tokenizers import Tokenizer, spellings
 from tellapart.encoders import PhotoEncoder
 from tellapart.models import networks, vision_language
-from tellapart.models.encoder import encoder_from
-from tellapart.models.networks import (
-    KINDS,
-    Entry,
-    Kind,
-    build,
-    build_captioner,
-    check_settings,
-    is_size,
-    refuse_sizes,
-    stream_sizes,
-    streams_of,
-)
-from tellapart.models.weights import (
-    WEIGHTS,
-    load_weights,
-    own_weights,
-    put_weights,
-    read_tensors,
-    refuse_others,
-    save_weights,
-    shapes_in,
-    weights_file,
-    weights_sha256,
-)
-
-__all__ = [
-    "PARTS",
-    "WEIGHTS",
-    "Config",
-    "Inputs",
-    "Model",
-    "build",
-    "build_captioner",
-    "check_settings",
-    "describe",
-    "encoder_from",
-    "encoder_of",
-    "find",
-    "for_inference",
-    "is_size",
-    "load",
-    "load_tokenizer",
-    "load_weights",
-    "members",
-    "merge",
-    "own_weights",
-    "put_weights",
-    "read_config",
-    "read_tensors",
-    "rebuild",
-    "refuse_sizes",
-    "save_weights",
-    "start_from",
-    "stream_sizes",
-    "streams_of",
-    "weights_sha256",
-]
+from tellapart.models.encoder import encoder_from as encoder_from
+from tellapart.models.networks import KINDS, Entry, Kind
+from tellapart.models.networks import build as build
+from tellapart.models.networks import build_captioner as build_captioner
+from tellapart.models.networks import check_settings as check_settings
+from tellapart.models.networks import is_size as is_size
+from tellapart.models.networks import refuse_sizes as refuse_sizes
+from tellapart.models.networks import stream_sizes as stream_sizes
+from tellapart.models.networks import streams_of as streams_of
+from tellapart.models.weights import WEIGHTS as WEIGHTS
+from tellapart.models.weights import load_weights as load_weights
+from tellapart.models.weights import own_weights as own_weights
+from tellapart.models.weights import put_weights as put_weights
+from tellapart.models.weights import read_tensors as read_tensors
+from tellapart.models.weights import refuse_others, shapes_in, weights_file
+from tellapart.models.weights import save_weights as save_weights
+from tellapart.models.weights import weights_sha256 as weights_sha256
+from tellapart.recipe import LoraConfig
 
 _FORMAT = 1
 _MOST_TEXT = 1 << 24  # bytes of config.json
@@ -128,7 +89,7 @@ def describe(
 ) -> None:
     """Write all of a model folder but the weights.
 
-    base  the model that it learned over (`models.base`)
+    base  the model that it learned over (`describe_base`)
     """
     # A single stream is written as all models had it once, so that earlier versions read it, too.
     alone = set(inputs) <= {REGIONS}
@@ -263,9 +224,7 @@ def _load_one(name: str, device: torch.device, prompt: str | None = None, dtype:
         raise UserError(f"{name}: --{given} is for vision-language models and servers; this is neither.")
     config = read_config(folder, "captioner")
     if config.base:
-        from tellapart.models import base  # which loads models itself
-
-        return base.load(folder, config.base, device)
+        return _load_over_base(folder, config.base, device)
     tokenizer = load_tokenizer(folder, config.settings)
     captioner, sha256 = rebuild(folder, CAPTIONERS, "captioner", config)
     captioner = for_inference(captioner.to(device))
@@ -341,3 +300,67 @@ def encoder_of(model: Model, device: torch.device) -> PhotoEncoder:
     if model.encoder is not None:
         return model.encoder
     return encoder_from(model.inputs.get(REGIONS, {}), device, model.folders)
+
+
+# Captioners that learned over another model, their base: run folders have what was trained, and name the rest.  So are
+# vision-language models trained, whose vision tower stays as it is, and any captioner by LoRA.
+
+VISION_LANGUAGE = "vision_language"  # the captioner of a recipe that starts from a model of transformers
+
+
+def make_trainable(captioner: nn.Module, lora: LoraConfig) -> None:
+    """Freeze what is not to be trained: all but the side that writes, or but LoRA beside its layers."""
+    captioner.requires_grad_(False)
+    language: nn.Module = getattr(captioner, "language", captioner)
+    if lora.rank:
+        add_lora(language, lora.rank, lora.alpha)
+    else:
+        language.requires_grad_(True)
+    if not isinstance(getattr(type(captioner), "frozen_names", None), property):
+        frozen = frozenset(name for name, weight in captioner.named_parameters() if not weight.requires_grad)
+        captioner.frozen_names = frozen  # type: ignore[assignment]
+
+
+def load_trainable(name: str, device: torch.device) -> Model:
+    """The model that a run is to train over, in fp32: bf16 is too coarse for small steps, and so only computed in."""
+    model = load(name, device, dtype="fp32" if vision_language.is_one(find(name)) else None)
+    if isinstance(model.captioner, Generates):
+        raise UserError(f"{name}: this model can only be asked by transformers' generate, and cannot be trained.")
+    return model
+
+
+def describe_base(name: str, model: Model, lora: LoraConfig) -> dict[str, Any]:
+    """What config.json of a run says of the base."""
+    folder = Path(name)
+    where = str(folder.absolute()) if files.is_folder(folder) else name
+    return {"name": where, "sha256": model.sha256, "lora": asdict(lora)}
+
+
+def _load_over_base(folder: Path, settings: dict[str, Any], device: torch.device) -> Model:
+    """The model of a run folder."""
+    try:
+        name, sha256, lora = str(settings["name"]), str(settings["sha256"]), LoraConfig(**settings["lora"])
+    except (KeyError, TypeError):
+        raise UserError(f"{folder / 'config.json'} is damaged: its base has no name, sha256 or lora.") from None
+    model = load_trainable(_allowed(name, folder), device)
+    if model.sha256 != sha256:
+        raise UserError(f"{folder} was trained over {name} with weights {sha256[:8]}; now they are {model.sha256[:8]}.")
+    captioner: Any = model.captioner
+    make_trainable(captioner, lora)
+    weights_hash = load_weights(folder, captioner)
+    merge(captioner)
+    captioner.requires_grad_(False)
+    return replace(model, sha256=weights_hash)
+
+
+def _allowed(name: str, folder: Path) -> str:
+    """A downloaded model must not decide what is read from this machine: a base lies beside it, is an embedded
+    one or on the hub, or the user names it."""
+    path = Path(name)
+    local = path.is_absolute() or ".." in path.parts or path.exists()  # otherwise an embedded one, or a hub id
+    if not local or path.parent == folder.absolute().parent or path in paths.encoders():
+        return name
+    raise UserError(
+        f"{folder} was trained over the model {name}; a model does not decide what is read from outside of its own "
+        f"folder.  If you trust that model, name it: TELLAPART_ENCODERS={name}."
+    )

@@ -1,4 +1,4 @@
-"""The weights of a network as a safetensors file: saved, found in a model folder, checked and loaded."""
+"""The weights of a network as a safetensors file: saved, packed, found in a model folder, checked and loaded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from capscore import files
 from capscore.errors import UserError
-from tellapart.models.packing import SCALE, unpacked
 
 Part = TypeVar("Part")
 WEIGHTS = ("model.safetensors", "best.safetensors", "last.safetensors")  # the first that a folder has is used
@@ -85,12 +84,12 @@ def put_weights(file: Path, captioner: nn.Module, tensors: dict[str, Tensor]) ->
     captioner.load_state_dict(tensors, strict=False)  # names that are left out share a tensor, or are of a frozen base
 
 
-def refuse_others(file: Path, captioner: nn.Module, found: Mapping[str, tuple[int, ...]]) -> None:
+def refuse_others(file: Path, captioner: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -> None:
     wanted = {name: tuple(tensor.shape) for name, tensor in own_weights(captioner).items()}
-    for name in sorted(wanted.keys() | found.keys()):
-        if wanted.get(name) != found.get(name):
+    for name in sorted(wanted.keys() | shapes.keys()):
+        if wanted.get(name) != shapes.get(name):
             raise UserError(
-                f"{file} is a checkpoint of another model: {name} is {found.get(name, 'absent')} there "
+                f"{file} is a checkpoint of another model: {name} is {shapes.get(name, 'absent')} there "
                 f"and {wanted.get(name, 'absent')} here."
             )
 
@@ -104,3 +103,44 @@ def read_tensors(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         return tensors, header.get("__metadata__", {})
     except (SafetensorError, ValueError):
         raise UserError(f"{file} is not a safetensors file, or is damaged.") from None
+
+
+# Weights in a byte each, as the package carries them: a quarter of the size, unpacked when they are loaded.  A matrix
+# has one scale for each of its rows, so that a row with small numbers keeps its precision; what is no matrix, or a
+# small one, is kept in half precision.  Products are then made in single precision: this is about size, not speed.
+
+SCALE = ".scale"  # behind the name of a packed tensor: the name of its scales
+SMALLEST = 4096  # numbers in a tensor; below it there is nothing to gain
+_LEVELS = 127  # on either side of 0
+
+
+def packed(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors in 8 bits (rows, ...) beside their scales (rows,), or in 16."""
+    tensors: dict[str, Tensor] = {}
+    for name, weight in weights.items():
+        if weight.ndim < 2 or weight.numel() < SMALLEST or not weight.is_floating_point():
+            tensors[name] = (weight.half() if weight.is_floating_point() else weight).contiguous()
+            continue
+        rows = weight.detach().float().flatten(1)
+        scale = rows.abs().amax(1).clamp(min=torch.finfo(torch.float32).tiny) / _LEVELS
+        tensors[name] = (rows / scale[:, None]).round().to(torch.int8).view(weight.shape).contiguous()
+        tensors[name + SCALE] = scale
+    return tensors
+
+
+def unpacked(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What `packed` made, as it was but for rounding; other tensors as they are."""
+    scales = {name for name in tensors if name.endswith(SCALE) and _is_packed(tensors, name.removesuffix(SCALE))}
+    weights = {}
+    for name, tensor in tensors.items():
+        if name + SCALE in scales:
+            rows = tensor.flatten(1).float() * tensors[name + SCALE].float()[:, None]
+            weights[name] = rows.view(tensor.shape)
+        elif name not in scales:
+            weights[name] = tensor
+    return weights
+
+
+def _is_packed(tensors: Mapping[str, Tensor], name: str) -> bool:
+    weight, scale = tensors.get(name), tensors[name + SCALE]
+    return weight is not None and weight.dtype == torch.int8 and weight.ndim >= 2 and scale.shape == weight.shape[:1]

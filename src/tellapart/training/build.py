@@ -25,7 +25,6 @@ from tellapart.data.pairs import Prepared as ReadCaptions
 from tellapart.data.tokenizers import Tokenizer, WordTokenizer
 from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.encoders import ENCODERS
-from tellapart.models import base as bases
 from tellapart.models.parts import carry
 from tellapart.models.retrievers import reader_of
 from tellapart.objectives import StepInfo, StepResult
@@ -212,8 +211,8 @@ def _captioner(
     """What is trained; and what it is trained over, if that is frozen."""
     if prepared.base is not None:
         over: Any = prepared.base.captioner
-        bases.make_trainable(over, recipe.lora)
-        return over, bases.described(recipe.init_from, prepared.base, recipe.lora)
+        models.make_trainable(over, recipe.lora)
+        return over, models.describe_base(recipe.init_from, prepared.base, recipe.lora)
     captioner = models.build_captioner(
         recipe.captioner, recipe.model, vocab_size=len(tokenizer), feature_sizes=prepared.streams.feature_sizes
     ).to(device)
@@ -351,8 +350,8 @@ def shrink(recipe: Recipe, kept: Iterable[str] = ()) -> Recipe:
         data=replace(recipe.data, limit=32, min_count=1),
         encoder=recipe.encoder if recipe.inputs else _shrunk(recipe.encoder),
         inputs={name: _shrunk(encoder) for name, encoder in recipe.inputs.items()},
-        init_from=recipe.init_from if recipe.captioner == bases.VISION_LANGUAGE else "",
-        lora=replace(recipe.lora, rank=recipe.lora.rank if recipe.captioner == bases.VISION_LANGUAGE else 0),
+        init_from=recipe.init_from if recipe.captioner == models.VISION_LANGUAGE else "",
+        lora=replace(recipe.lora, rank=recipe.lora.rank if recipe.captioner == models.VISION_LANGUAGE else 0),
         batch_size=4,
         max_steps=10,
         log_steps=1,

@@ -8,7 +8,7 @@ from capscore.errors import UserError
 from tellapart import models, recipe_files
 from tellapart.captioners import CAPTIONERS
 from tellapart.detectors import KINDS
-from tellapart.models.base import VISION_LANGUAGE
+from tellapart.models import VISION_LANGUAGE
 from tellapart.recipe import EncoderConfig, PolicyConfig, Recipe
 from tellapart.retrievers import RETRIEVERS
 from tellapart.rewards import registry

@@ -26,8 +26,7 @@ from tellapart.detectors.loading import load as load_detector
 from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.features.sources import Encoded, Sources
 from tellapart.metrics import descriptions
-from tellapart.models import base as bases
-from tellapart.models.base import VISION_LANGUAGE
+from tellapart.models import VISION_LANGUAGE
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.models.sources import of_stream
 from tellapart.recipe import Recipe
@@ -76,7 +75,7 @@ def prepare(recipe: Recipe, device: torch.device, *, resume: bool = False, world
         new = entry.reads == "words" and not resume
         return Prepared(streams, chosen, problems, _vocabulary(recipe, chosen) if new else None, load)
     if recipe.lora.rank or recipe.captioner == VISION_LANGUAGE:
-        base = bases.start(recipe.init_from, device)
+        base = models.load_trainable(recipe.init_from, device)
         streams = Sources({REGIONS: Encoded(base.encoder)}) if base.encoder else sources_of(recipe, device)
         if base.inputs != streams.identities:
             raise UserError(
