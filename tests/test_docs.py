@@ -1,5 +1,6 @@
 """What the docs name must exist: files of the package, and what links lead to."""
 
+import fnmatch
 import re
 import runpy
 from importlib import import_module
@@ -7,6 +8,7 @@ from importlib import import_module
 import pytest
 
 from support.doc_pages import PAGES, RECIPES, ROOT
+from tellapart.recipe_files import shipped
 
 PACKAGE = ROOT / "src" / "tellapart"
 SCORER = ROOT / "packages" / "capscore" / "src" / "capscore"
@@ -80,7 +82,7 @@ def test_the_recipes_that_a_page_names_exist(page):
     folders = "|".join(sorted(folder.name for folder in RECIPES.iterdir() if folder.is_dir()))
     recipe = rf"(?<![\w/])((?:{folders})/[\w*]++)(?:\.yaml)?(?![\w/{{]|\.py)"
     named = re.findall(recipe, " ".join(code(page.read_text())))
-    missing = [name for name in named if not list(RECIPES.glob(f"{name}.yaml")) and not (PACKAGE / name).exists()]
+    missing = [name for name in named if not fnmatch.filter(shipped(), name) and not (PACKAGE / name).exists()]
     assert missing == []
 
 

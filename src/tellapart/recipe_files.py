@@ -5,7 +5,7 @@
 
 A file with a grid is as many recipes as its axes have combinations, each with its labels as its name:
 
-    runs: runs/mine                                # the folder of their runs
+    runs: runs/mine                                # the folder of their runs, one in each
     grid:
       captioner: {up_down: {captioner: up_down}, transformer: {captioner: transformer}}
       objective:
@@ -300,32 +300,37 @@ class Grid(NamedTuple):
 
 
 def _grid(content: dict[str, Any], path: Path) -> Grid:
-    """What stands beside `grid` holds for all cells; then follow the values of each axis, and those of `cells`."""
-    axes, exceptions = _labelled(content.pop("grid"), path, "grid"), content.pop("cells", {})
-    axes = {axis: _labelled(values, path, f"grid.{axis}") for axis, values in axes.items()}
-    runs, title = content.pop("runs", ""), content.pop("about", "")
+    """A cell is what its labels say, axis by axis, and then `cells`; what stands beside the grid is below that, unless
+    the base of a cell is another one, which has it already."""
+    axes = _labelled(content.pop("grid"), path, "grid")
+    axes = {axis: _labelled(labels, path, f"grid.{axis}") for axis, labels in axes.items()}
+    exceptions = content.pop("cells", {})
+    exceptions = _labelled(exceptions, path, "cells") if exceptions else {}
+    runs = content.pop("runs", "")
+    if not isinstance(runs, str) or "stages" in content:
+        raise UserError(f"{path}: a file with a grid has no stages, and runs is the name of a folder.")
     if math.prod(map(len, axes.values())) > MOST_CELLS:
         raise UserError(f"{path}: the grid has more than {MOST_CELLS} cells.")
-    exceptions = _labelled(exceptions, path, "cells") if exceptions else {}
-    if not isinstance(runs, str) or not isinstance(title, str) or "stages" in content:
-        raise UserError(f"{path}: a grid has no stages, and runs and about are strings.")
+    combinations = {"_".join(labels): labels for labels in itertools.product(*axes.values())}
+    if unknown := exceptions.keys() - combinations.keys():
+        raise UserError(f"{path}: cells: the grid has no {short(min(unknown))}.")
     cells, abouts = dict[str, dict[str, Any]](), dict[str, str]()
-    for labels in itertools.product(*axes.values()):
-        name = "_".join(labels)
-        exception = exceptions.pop(name, {})
-        if exception is None:
+    for name, labels in combinations.items():
+        layers = [axes[axis][label] for axis, label in zip(axes, labels, strict=True)]
+        layers.append(exceptions.get(name, {}))
+        if layers[-1] is None:
             continue
-        cell, sentences = content, [title]
-        for values in (*(axis[label] for axis, label in zip(axes.values(), labels, strict=True)), exception):
-            if not isinstance(values, dict | None) or "stages" in (values or {}):
-                raise UserError(f"{path}: {name}: a cell is values of a recipe for a single run.")
-            values = dict(values or {})
-            sentences.append(str(values.pop("about", "")))
-            cell = merged(cell, values)
-        cells[name] = _with_labels(cell, dict(zip(axes, labels, strict=True)) | {"runs": runs})
-        abouts[name] = ": ".join(filter(None, sentences))
-    if exceptions:
-        raise UserError(f"{path}: cells: the grid has no {short(next(iter(exceptions)))}.")
+        cell, sentences = dict[str, Any](), []
+        for layer in layers:
+            if not isinstance(layer, dict) or "stages" in layer:
+                raise UserError(f"{path}: {name}: a cell is an object of values for a single run.")
+            sentences.append(str(layer.get("about", "")))
+            cell = merged(cell, {key: value for key, value in layer.items() if key != "about"})
+        cell = _with_labels(cell, dict(zip(axes, labels, strict=True)) | {"runs": runs})
+        if cell.get("base") not in combinations:
+            common = _with_labels(content, dict(zip(axes, labels, strict=True)) | {"runs": runs})
+            cell = merged(common, cell)
+        cells[name], abouts[name] = cell, ": ".join(filter(None, sentences))
     return Grid(cells, abouts, runs)
 
 
