@@ -295,4 +295,5 @@ def test_every_setting_of_a_network_has_a_range(kind, name):
                 check(recipe)
     assert checked
     check(parse(arguments)[0])
-    check(parse([*arguments, f"--model={json.dumps(import_module(table[name].module).TINY)}"])[0])
+    tiny = import_module(table[name].module).TINY if kind == "captioner" else table[name].tiny
+    check(parse([*arguments, f"--model={json.dumps(tiny)}"])[0])
