@@ -17,12 +17,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from capscore.compiled import compiled, over_cores
 from capscore.objects import mentions
-from capscore.sentences import Grouped, Sentences, check_photos
+from capscore.sentences import Grouped
 from capscore.stop_words import NEVER_LAST, STOP_WORDS
 from tellapart.data.batches import padded
 from tellapart.data.tokenizers import Tokenizer, WordTokenizer, split_words
@@ -124,11 +122,6 @@ def spread(values: Tensor, otherwise: Tensor, spans: Tensor | None) -> Tensor:
     return with_none.gather(1, torch.where(spans < 0, values.shape[1], spans))
 
 
-Bools = NDArray[np.bool_]
-Ints = NDArray[np.int32]
-Longs = NDArray[np.int64]
-Floats = NDArray[np.float32]
-
 _SEVERAL = -2  # in place of a reference: more than one has the word.  No caption's number: -1 is one that is none
 
 
@@ -158,22 +151,32 @@ class Faithful:
 
     def __init__(self, references: Sequence[Sequence[Sequence[int]]], content: Tensor, *, end: int):
         self._content, self._end = content.cpu().numpy(), end
-        self._first, self._words, self._sole = _reference_words(Grouped.join(references), self._content)
+        grouped = Grouped.join(references)
+        sentences, counts = grouped.sentences, np.diff(grouped.first)
+        photo = np.repeat(np.arange(len(grouped)), counts)  # of each sentence
+        number = np.arange(len(sentences)) - grouped.first[photo]  # among those of its photo
+        sentence = np.repeat(np.arange(len(sentences)), sentences.lengths)  # of each token
+        is_content = self._content[sentences.tokens]
+        sentence, token = sentence[is_content], sentences.tokens[is_content].astype(np.int64)
+        most = int(counts.max(initial=1))
+        pairs = np.unique((photo[sentence] * len(content) + token) * most + number[sentence])
+        # (K,) the words of each photo's references, as photo * V + word, in order; and the one reference that has the
+        # word, or _SEVERAL
+        self._words, first, times = np.unique(pairs // most, return_index=True, return_counts=True)
+        self._sole = np.where(times == 1, (pairs % most)[first], _SEVERAL)
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
-        captions = Sentences.rows(sampled.ids.cpu().numpy(), self._end, keep_end=False)
-        photos = sampled.photos.cpu().numpy().astype(np.int64)
-        check_photos(captions, photos, len(self._first) - 1)
-        none = np.full(len(captions), -1)
-        left_out = none if sampled.reference is None else sampled.reference.cpu().numpy().astype(np.int64)
-        shares = np.zeros(len(captions), np.float32)
-
-        def work(start: int, stop: int) -> None:
-            _shares(captions.tokens, captions.starts, captions.lengths, start, stop, self._content,
-                    photos, left_out, self._first, self._words, self._sole, shares)  # fmt: skip
-
-        over_cores(work, len(captions))
-        return Reward(torch.from_numpy(shares).to(sampled.words.device))
+        ids, photos = sampled.ids.cpu().numpy(), sampled.photos.cpu().numpy()
+        content = self._content[ids.clip(0)] & (ids >= 0) & (ids != self._end)  # (N, W)
+        wanted = photos[:, None] * len(self._content) + ids
+        place = np.searchsorted(self._words, wanted).clip(max=max(len(self._words) - 1, 0))
+        has = np.zeros(ids.shape, np.bool_)
+        if len(self._words):
+            has = (self._words[place] == wanted) & content
+            if sampled.reference is not None:
+                has &= self._sole[place] != sampled.reference.cpu().numpy()[:, None]
+        shares = has.sum(1) / content.sum(1).clip(1)
+        return Reward(torch.from_numpy(shares.astype(np.float32)).to(sampled.words.device))
 
 
 class Repetition:
@@ -188,17 +191,20 @@ class Repetition:
     """
 
     def __init__(self, content: Tensor, *, end: int):
-        self._content, self._end = content.cpu().numpy(), end
+        self._content, self._end = content, end
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
-        captions = Sentences.rows(sampled.ids.cpu().numpy(), self._end, keep_end=False)
-        penalties = np.zeros(len(captions), np.float32)
-
-        def work(start: int, stop: int) -> None:
-            _penalties(captions.tokens, captions.starts, captions.lengths, start, stop, self._content, penalties)
-
-        over_cores(work, len(captions))
-        return Reward(torch.from_numpy(penalties).to(sampled.words.device))
+        ids = sampled.ids
+        inside = (ids >= 0) & (ids != self._end)  # (N, W)
+        content = self._content.to(ids.device)[ids.clamp(min=0)] & inside
+        same = (ids[:, :, None] == ids[:, None, :]) & inside[:, :, None]  # (N, W, W)
+        earlier = same.tril(-1)
+        follows_itself = same.diagonal(-1, 1, 2)  # (N, W - 1) from the second word on
+        pair_again = (earlier[:, 1:, 1:] & earlier[:, :-1, :-1]).any(2)
+        word_counts = content & earlier.any(2)
+        word_counts[:, 1:] |= follows_itself
+        pair_counts = (content[:, 1:] | content[:, :-1]) & pair_again
+        return Reward((-word_counts.sum(1) - pair_counts.sum(1)).float())
 
 
 class Ending:
@@ -222,67 +228,6 @@ class Ending:
         return Reward(torch.where(breaks_off.squeeze(1), -1.0, 0.0))
 
 
-def _reference_words(references: Grouped, content: Bools) -> tuple[Longs, Ints, Ints]:
-    """The content words of each photo's references, each once, in order: first (P + 1,), words (W,), sole (W,).
-
-    Those of photo p are words[first[p] : first[p + 1]].  `sole` is the one reference of the photo, counted from 0, that
-    has the word, or _SEVERAL.
-    """
-    sentences, photos = references.sentences, len(references)
-    counts = np.diff(references.first)
-    photo_of = np.repeat(np.arange(photos), counts)  # of each sentence
-    number_of = np.arange(len(sentences)) - references.first[photo_of]
-    sentence = np.repeat(np.arange(len(sentences)), sentences.lengths)  # of each token
-    sentence = sentence[content[sentences.tokens]]
-    token = sentences.tokens[content[sentences.tokens]].astype(np.int64)
-
-    most = int(counts.max(initial=1))
-    word_in_photo = photo_of[sentence] * len(content) + token
-    known = np.unique(word_in_photo * most + number_of[sentence])  # (photo, word, reference), sorted
-    word_in_photo, at, times = np.unique(known // most, return_index=True, return_counts=True)
-    sole = np.where(times == 1, (known % most)[at], _SEVERAL)
-    first = np.searchsorted(word_in_photo, np.arange(photos + 1) * len(content))
-    return first.astype(np.int64), (word_in_photo % len(content)).astype(np.int32), sole.astype(np.int32)
-
-
-@compiled
-def _is_content(content: Bools, token: int) -> bool:
-    return 0 <= token < len(content) and content[token]  # unchecked, another vocabulary's id would read any memory
-
-
-@compiled
-def _shares(tokens: Ints, starts: Longs, lengths: Longs, begin: int, end: int, content: Bools, photos: Longs,
-            left_out: Longs, first: Longs, words: Ints, sole: Ints, shares: Floats) -> None:  # fmt: skip
-    for i in range(begin, end):
-        low, high = first[photos[i]], first[photos[i] + 1]
-        total = found = 0
-        for at in range(starts[i], starts[i] + lengths[i]):
-            if _is_content(content, tokens[at]):
-                total += 1
-                place = low + np.searchsorted(words[low:high], tokens[at])
-                if place < high and words[place] == tokens[at] and sole[place] != left_out[i]:
-                    found += 1
-        if total > 0:
-            shares[i] = found / total
-
-
-@compiled
-def _penalties(tokens: Ints, starts: Longs, lengths: Longs, begin: int, end: int, content: Bools,
-               penalties: Floats) -> None:  # fmt: skip
-    for i in range(begin, end):
-        start, stop = starts[i], starts[i] + lengths[i]
-        for at in range(start, stop):
-            is_content = _is_content(content, tokens[at])
-            pair_counts = at > start and (is_content or _is_content(content, tokens[at - 1]))
-            word_again = pair_again = False
-            for before in range(start, at):
-                if tokens[before] == tokens[at]:
-                    word_again = True
-                    pair_again |= before > start and tokens[before - 1] == tokens[at - 1]
-            stutters = at > start and tokens[at] == tokens[at - 1]
-            penalties[i] -= ((is_content or stutters) and word_again) + (pair_counts and pair_again)
-
-
 class Objects:
     """+1 for each object word whose object the detector sees, -1 for each whose object it does not; their mean.
 
@@ -299,33 +244,21 @@ class Objects:
         self._seen, self._vocabulary = seen, vocabulary
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
-        rewards = [
-            self._reward(words, self._seen[photo])
-            for words, photo in zip(self._words(sampled), sampled.photos.tolist(), strict=True)
-        ]
+        rewards = []
+        for words, photo in zip(self._words(sampled), sampled.photos.tolist(), strict=True):
+            named, seen = [set(one.classes) for one in mentions(words) if one.sure], self._seen[photo]
+            right = 0 if seen is None else sum(1 if classes.intersection(seen) else -1 for classes in named)
+            rewards.append(right / max(len(named), 1))
         return Reward(torch.tensor(rewards, dtype=torch.float32, device=sampled.words.device))
 
     def _words(self, sampled: SampledCaptions) -> list[list[str]]:
         if sampled.texts is not None:  # of sub-words: words that no reference has are known only there
             return [split_words(text) for text in sampled.texts]
-        captions = Sentences.rows(sampled.ids.cpu().numpy(), self._vocabulary.eos, keep_end=False)
-        words, ends = self._vocabulary.words, captions.starts + captions.lengths
-        rows = (captions.tokens[start:end].tolist() for start, end in zip(captions.starts, ends, strict=True))
-        return [[words[token] for token in row] for row in rows]
-
-    @staticmethod
-    def _reward(words: Sequence[str], seen: Collection[int] | None) -> float:
-        named = [set(one.classes) for one in mentions(words) if one.sure]
-        if seen is None or not named:
-            return 0.0
-        return sum(1 if classes.intersection(seen) else -1 for classes in named) / len(named)
+        words, end = self._vocabulary.words, self._vocabulary.eos
+        return [[words[token] for token in row if token >= 0 and token != end] for row in sampled.ids.tolist()]
 
 
 _FACTOR = 0x5851F42D4C957F2D  # odd, so that no word is lost in the product; the multiplier of Knuth's MMIX
-
-
-def _alone(own: Any) -> list[Any]:
-    return [own]
 
 
 class Different:
@@ -335,9 +268,7 @@ class Different:
     gather  what each process gives, by rank: all of them remember the same
     """
 
-    def __init__(self, window: int = 16384, gather: Callable[[Any], list[Any]] = _alone):
-        if window < 1:
-            raise ValueError(f"at least one caption must be remembered, not {window}")
+    def __init__(self, window: int = 16384, gather: Callable[[Any], list[Any]] = lambda own: [own]):
         self._gather = gather
         self._fingerprints = torch.zeros(window, dtype=torch.long)  # fingerprints, the oldest first
         self._photos = torch.full((window,), -1)  # of which photo; -1 where there was none yet
