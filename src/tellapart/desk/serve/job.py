@@ -55,18 +55,26 @@ class Job:
     result: dict[str, Any] = field(default_factory=dict)
     seconds_left: float | None = None
     _began: tuple[float, int] = (0.0, 0)
+    _counts: bool = False
     _end: threading.Event = field(default_factory=threading.Event)
 
-    def begin(self, state: str, total: int, done: int = 0) -> None:
+    def begin(self, state: str, total: int, done: int = 0, *, counts: bool = False) -> None:
+        """counts  its steps itself (`advance`), whatever bars of others there are meanwhile"""
         self.state, self.total, self.done, self._began = state, total, done, (time.monotonic(), done)
+        self._counts = counts
 
     def advance(self, count: int) -> None:
-        self.see(self.done + count, self.total)
+        self.see(self.done, self.total)
+        self._note(self.done + count, self.total)
 
     def see(self, done: int, total: int) -> None:
         """A step is done; the next one is not begun where the program is to end."""
         if self._end.is_set():
             raise Stopped
+        if not self._counts:
+            self._note(done, total)
+
+    def _note(self, done: int, total: int) -> None:
         self.done, self.total = max(self.done, done), total
         passed, made = time.monotonic() - self._began[0], self.done - self._began[1]
         self.seconds_left = round(passed / made * (self.total - self.done), 1) if made else None
@@ -165,7 +173,7 @@ class Captioning:
         source = of_captioner(self.captioner, Search(), self.collection, RerankConfig())
 
         def caption(todo: Sequence[str]) -> Iterator[Caption]:
-            job.begin("captioning", len(inputs), len(inputs) - len(todo))
+            job.begin("captioning", len(inputs), len(inputs) - len(todo), counts=True)
             for one in source.caption(todo):
                 yield one
                 job.advance(1)
@@ -218,7 +226,7 @@ def write(job: Job, photos: Photos, kind: Kind, which: Which, *, replace_texts: 
     found = [with_names(row, lambda name: str(folder / name)) for row in rows(photos, which)]
     captions = Captions.of(folder / REVIEWED, found)
     writer = Writer(captions, kind, replace=replace_texts)
-    job.begin("writing", len(captions.rows))
+    job.begin("writing", len(captions.rows), counts=True)
     counts, failed, shown = Counter[str](), list[dict[str, str]](), list[dict[str, str]]()
     if dry_run:
         writer.journal.read()
