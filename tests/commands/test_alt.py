@@ -1,5 +1,6 @@
 """tellapart alt: a diff, then alt texts that lint passes, told apart, and every other byte as it was."""
 
+import pkgutil
 import re
 import shutil
 
@@ -64,10 +65,11 @@ FOUNDER = (
     [
         ("Acme", None, "one-word"),
         ("Berlin", None, "one-word"),
-        (f"{FOUNDER} in Hamburg", None, "long"),
+        (f"{FOUNDER} in the old town of Hamburg", None, "long"),
         ("Photo of the 1953 flood by D. Lange &amp; others", "The 1953 flood by D. Lange &amp; others", ""),
         ("image of a bus", "a bus", ""),
         ("Aerial photo of the town", None, "opening"),
+        ("Photo 1953", None, ""),
         ("very very very old", None, "repeated-word"),
         (" ", None, "empty"),
         ("a red bus", None, ""),
@@ -154,6 +156,27 @@ def test_only_what_cannot_be_read_is_a_fault(tellapart, site):
     (site / "b.html").unlink()
     (site / "a.html").write_text('<a href="/"><img src="1.webp"></a>')
     assert tellapart("alt", site)[0] == 0
+
+
+@pytest.mark.parametrize("where", ["trees.of_html", "pages.PageText.holding"])
+def test_an_error_of_the_program_with_one_page_is_that_pages(tellapart, site, monkeypatch, where):
+    for page in ("index.html", "a.md"):
+        (site / page).unlink()
+    (site / "a.html").write_text('<p>planted</p><img src="0.webp" alt="photo of a bus">')
+    (site / "b.html").write_text('<img src="0.webp" alt="photo of a bus">')
+    name = f"tellapart.writing.{where}"
+    right = pkgutil.resolve_name(name)
+
+    def wrong(given, *rest):
+        return right(given, *rest) if "planted" not in getattr(given, "text", given) else {}["\x1b"]
+
+    monkeypatch.setattr(name, wrong)
+    before = (site / "a.html").read_bytes()
+    code, _, err = tellapart("alt", site, "--write")
+    assert (code, "\x1b" in err, (site / "a.html").read_bytes()) == (1, False, before)
+    assert f"{site}/a.html: tellapart has an error here, please report it (KeyError: " in err
+    assert (site / "b.html").read_text() == '<img src="0.webp" alt="a bus">'
+    assert err.endswith("2 pages; 1 alt texts written; 0 left to you; 1 not read or written\n")
 
 
 def test_an_image_of_many_pages_is_read_once(site, monkeypatch):

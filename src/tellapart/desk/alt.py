@@ -36,7 +36,7 @@ from tellapart.desk.pages import (
     PageText,
     language_problem,
 )
-from tellapart.errors import BadPhoto
+from tellapart.errors import BadPhoto, unexpected
 from tellapart.retrievers.retriever import Retriever, embed_photos
 
 MOST_BYTES = 4 << 20  # of a page
@@ -83,11 +83,20 @@ class Page:
 
     def check(self) -> None:
         """Only changes that change their alt texts and nothing else are kept."""
-        held = self.text.holding(self.changes)
+        try:
+            held = self.text.holding(self.changes) if self.changes else []
+        except Exception as error:
+            self.give_up(error)
+            return
         for change in self.changes:
             if change not in held:
                 self.leave(change.image, "an alt text put here would change more of the page")
         self.changes = held
+
+    def give_up(self, error: Exception) -> None:
+        """After an error of the program with this page; the others go on."""
+        self.problems.append(str(unexpected(self.path, error)))
+        self.images, self.wanted, self.changes = [], [], []
 
 
 class _Site:
@@ -144,7 +153,10 @@ def read_pages(folder: Path, ignore: Names[str] = (), skipped: list[str] | None 
         if b"\0" in page.data or re.search(rb"\x1b[$(]", page.data):
             page.problems.append(f"{path}: the page is not text in UTF-8 or another encoding of single bytes.")
         else:
-            _judge(page, site, ignore)
+            try:
+                _judge(page, site, ignore)
+            except Exception as error:
+                page.give_up(error)
         yield page
 
 

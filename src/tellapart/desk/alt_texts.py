@@ -33,6 +33,7 @@ _FILE_NAME = re.compile(
     r"|(?:img|imag|image|_?dsc[fn]?|pict|pxl|mvimg|gopr|dji|screenshot|photo|whatsapp)[-_]?\d+(?:[-_]\S*)?",
     re.IGNORECASE,
 )
+_NUMBER = re.compile(r"[ _-]*(?<!\d)(?!1[5-9]\d\d|20\d\d)\d{1,4}\Z")  # but a year says something
 # Only what is about the picture as a whole: "Aerial photo of" says more than that.
 _CUT = re.compile(
     r"\s*(?:(?:this|it|here)(?:\s+is|['\u2019]s)\s+)?(?:(?:an?|the|this)\s+)?(?:photo(?:graph)?|image|picture|pic)\s+of\s+(?=\S)",
@@ -43,7 +44,7 @@ _CUT = re.compile(
 def is_filler(alt: str, source: str) -> bool:
     """Whether a text is only a file's name or a word that stands for one."""
     words = " ".join(caption_words(alt))
-    if re.sub(r"[ _-]*\d{1,4}\Z", "", words) in _PLACEHOLDERS:
+    if _NUMBER.sub("", words) in _PLACEHOLDERS:
         return True
     text, name = alt.strip(" \"'"), PurePath(unquote(source.partition("?")[0]))
     if text.casefold() == name.name.casefold() and name.suffix:
