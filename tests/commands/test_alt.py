@@ -164,7 +164,7 @@ def test_an_error_of_the_program_with_one_page_is_that_pages(tellapart, site, mo
         (site / page).unlink()
     (site / "a.html").write_text('<p>planted</p><img src="0.webp" alt="photo of a bus">')
     (site / "b.html").write_text('<img src="0.webp" alt="photo of a bus">')
-    name = f"tellapart.writing.{where}"
+    name = f"tellapart.desk.{where}"
     right = pkgutil.resolve_name(name)
 
     def wrong(given, *rest):
