@@ -39,9 +39,8 @@ from tellapart.objectives.policy_gradient import PolicyGradient
 from tellapart.recipe import Recipe
 from tellapart.rewards import Reward, SampledCaptions, Term
 from tellapart.rewards.combine import Remembers
-from tellapart.training.build import seed_everything
+from tellapart.training.build import policy_step, seed_everything
 from tellapart.training.data import Chosen, choose, sources_of
-from tellapart.training.policy import policy_step
 
 BATCHES = 5  # whose median is reported, after one that pays for setting up
 TOTAL = "whole step"

@@ -10,7 +10,7 @@ from tellapart.commands import evaluate, score
 from tellapart.evaluation.evaluate import _retrievers
 from tellapart.recipe import ValidationConfig
 from tellapart.retrievers import DEFAULT
-from tellapart.training import retrieval_validation, validation
+from tellapart.training import validation
 
 
 def words(parser):
@@ -33,7 +33,7 @@ def test_evaluate_says_which_retriever_is_the_default():
     assert [retriever.name for retriever in _retrievers(None, "cpu")] == [asked]
 
 
-@pytest.mark.parametrize("name", [*validation.METRICS, *retrieval_validation.METRICS])
+@pytest.mark.parametrize("name", [*validation.METRICS, *validation.RETRIEVAL_METRICS])
 def test_the_help_of_a_recipe_names_the_metrics_that_can_decide(name):
     said = re.search(r"metric: (.*?)patience:", " ".join(inspect.getdoc(ValidationConfig).split()))[1]
     assert (name in re.split(r"[ ,;:]+", said)) == (name != "length")

@@ -6,7 +6,7 @@ from capscore.bootstrap import Difference
 from capscore.scoring import MEASURES
 from tellapart.evaluation import compare, table
 from tellapart.metrics import descriptions
-from tellapart.training import retrieval_validation, validation
+from tellapart.training import validation
 from tellapart.training.loop import Position, judge
 
 # What papers and plain sense say, not what the code says: a caption that repeats a word, breaks off, stutters or is
@@ -27,7 +27,7 @@ LOWER = {
     "mBLEU-4",
 }
 NEITHER = {"length", "AvgLen"}
-VALIDATED = [*validation.METRICS, *retrieval_validation.METRICS]
+VALIDATED = [*validation.METRICS, *validation.RETRIEVAL_METRICS]
 SCORES = [name for measure in MEASURES.values() for name in measure.names]
 RETRIEVED = [
     "R@1[judge]",

@@ -16,7 +16,7 @@ from capscore.scoring_inputs import ScoringInputs
 from capscore.statistics import mean_of
 from capscore.training_captions import TrainingCaptions
 from tellapart.metrics import descriptions, retrieval
-from tellapart.training import retrieval_validation, validation
+from tellapart.training import validation
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 KINDS = get_args(retrieval.Kind)
@@ -104,7 +104,7 @@ def test_training_captions_are_those_of_the_training_split(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", [*map(name_of, KINDS), "ObjPrec[d]", "ObjRec[d]", *validation.METRICS, *retrieval_validation.METRICS]
+    "name", [*map(name_of, KINDS), "ObjPrec[d]", "ObjRec[d]", *validation.METRICS, *validation.RETRIEVAL_METRICS]
 )
 def test_every_figure_of_evaluations_and_validations_is_described(name):
     text = descriptions.explained(name)

@@ -15,7 +15,7 @@ from tellapart.objectives.caption_weights import caption_weights
 from tellapart.objectives.cross_entropy import cross_entropy_step
 from tellapart.recipe import CaptionWeights, ScheduledSampling
 from tellapart.rewards.agreement import Consensus
-from tellapart.training.schedule import chance_of_own_words
+from tellapart.training.optimizer import chance_of_own_words
 from test_cider import ngrams
 
 TEXTS = [

@@ -18,7 +18,7 @@ from tellapart.data.batches import CaptionedPhotos
 from tellapart.encoders.encoder import Encoder
 from tellapart.features.sources import Encoded, Imported, Sources
 from tellapart.recipe import EncoderConfig, Recipe
-from tellapart.training import checkpoint, checks
+from tellapart.training import checks, run_folder
 from tellapart.training.build import run
 from tellapart.training.data import gather, split, views
 from tellapart.training.run_folder import claim
@@ -208,14 +208,14 @@ def test_patience_survives_a_stop_after_every_single_step(begin, tmp_path, monke
     whole = begin(*hasty, out=tmp_path / "whole")
     assert "has not improved for 2 validations" in whole.finished
 
-    save = checkpoint.save
+    save = run_folder.save_checkpoint
 
     def save_and_stop(file, model, optimizer, position, *more):
         save(file, model, optimizer, position, *more)
         if position["step"] > 0 and not position["finished"]:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(checkpoint, "save", save_and_stop)
+    monkeypatch.setattr("tellapart.training.loop.save_checkpoint", save_and_stop)
     for _ in range(whole.step - 1):
         with pytest.raises(KeyboardInterrupt):
             begin(*hasty, out=tmp_path / "pieces", resume=True)
@@ -231,14 +231,14 @@ def test_a_disk_that_fills_up_costs_no_more_than_the_steps_since_the_last_checkp
     tellapart, small_world, uninterrupted, tmp_path, monkeypatch
 ):
     arguments = ("train", small_world / "recipe.yaml", "--out", tmp_path / "run", "--resume")
-    save, hard = checkpoint.save, resource.getrlimit(resource.RLIMIT_FSIZE)
+    save, hard = run_folder.save_checkpoint, resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def save_until_full(file, model, optimizer, position, *more):
         if position["step"] == 7:
             resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard[1]))  # as good as a full disk
         save(file, model, optimizer, position, *more)
 
-    monkeypatch.setattr(checkpoint, "save", save_until_full)
+    monkeypatch.setattr("tellapart.training.loop.save_checkpoint", save_until_full)
     try:
         code, _, err = tellapart(*arguments)
     finally:
@@ -247,7 +247,7 @@ def test_a_disk_that_fills_up_costs_no_more_than_the_steps_since_the_last_checkp
     assert "last.safetensors: the file cannot be written" in err.splitlines()[-1]
     assert not list((tmp_path / "run").glob(".tellapart-*"))
 
-    monkeypatch.setattr(checkpoint, "save", save)
+    monkeypatch.setattr("tellapart.training.loop.save_checkpoint", save)
     assert tellapart(*arguments)[0] == 0
     for name in ("last.safetensors", "best.safetensors"):
         expected, found = load_file(uninterrupted / name), load_file(tmp_path / "run" / name)

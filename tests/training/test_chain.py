@@ -385,7 +385,7 @@ def test_processes_know_what_a_plugin_brings(write, tmp_path):
 # Runs wait after their fourth line of the log for as long as the file `hold` is there.
 HOLD = """
 import pathlib, time
-from tellapart.training.loop import Log
+from tellapart.training.run_folder import Log
 
 hold, write = pathlib.Path(__file__).with_name("hold"), Log.write
 

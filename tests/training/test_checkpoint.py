@@ -15,9 +15,8 @@ from capscore.errors import UserError
 from tellapart import models
 from tellapart.captioning import captioner
 from tellapart.recipe import Recipe
-from tellapart.training import checkpoint
-from tellapart.training.loop import build_optimizer
-from tellapart.training.running_mean import MeanWeights
+from tellapart.training import run_folder
+from tellapart.training.optimizer import MeanWeights, build_optimizer
 
 
 def training(width=3):
@@ -32,13 +31,13 @@ def training(width=3):
 
 def test_what_was_saved_comes_back(tmp_path):
     model, optimizer = training()
-    checkpoint.save(tmp_path / "last.safetensors", model, optimizer, {"step": 7})
+    run_folder.save_checkpoint(tmp_path / "last.safetensors", model, optimizer, {"step": 7})
     expected = torch.rand(5)  # the next numbers that the run would draw
 
     torch.manual_seed(99)
     other = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
     other_optimizer = build_optimizer(other, Recipe())
-    assert checkpoint.load(tmp_path / "last.safetensors", other, other_optimizer) == {"step": 7}
+    assert run_folder.load_checkpoint(tmp_path / "last.safetensors", other, other_optimizer) == {"step": 7}
     assert torch.rand(5).equal(expected)
     for name, tensor in model.state_dict().items():
         assert other.state_dict()[name].equal(tensor)
@@ -49,49 +48,49 @@ def test_what_was_saved_comes_back(tmp_path):
 
 def test_a_checkpoint_of_another_model_is_refused_with_the_tensor_that_differs(tmp_path):
     file = tmp_path / "last.safetensors"
-    checkpoint.save(file, *training(width=3), {})
+    run_folder.save_checkpoint(file, *training(width=3), {})
     with pytest.raises(UserError, match=r"another model: 0\.bias is \(3,\) there and \(4,\) here"):
-        checkpoint.load(file, *training(width=4))
+        run_folder.load_checkpoint(file, *training(width=4))
 
 
 def test_of_another_model_with_a_mean_of_its_weights_the_tensor_is_named_too(tmp_path):
     file = tmp_path / "last.safetensors"
     (narrow, theirs), (wide, ours) = training(width=3), training(width=4)
-    checkpoint.save(file, narrow, theirs, {}, {"mean": MeanWeights(narrow, 0.9)})
+    run_folder.save_checkpoint(file, narrow, theirs, {}, {"mean": MeanWeights(narrow, 0.9)})
     with pytest.raises(UserError, match=r"another model: 0\.bias is \(3,\) there and \(4,\) here"):
-        checkpoint.load(file, wide, ours, {"mean": MeanWeights(wide, 0.9)})
+        run_folder.load_checkpoint(file, wide, ours, {"mean": MeanWeights(wide, 0.9)})
 
 
 def test_a_checkpoint_without_what_should_be_kept_is_refused(tmp_path):
     file = tmp_path / "last.safetensors"
     model, optimizer = training()
-    checkpoint.save(file, model, optimizer, {})
+    run_folder.save_checkpoint(file, model, optimizer, {})
     with pytest.raises(UserError, match="is not a training checkpoint"):
-        checkpoint.load(file, model, optimizer, {"mean": MeanWeights(model, 0.9)})
+        run_folder.load_checkpoint(file, model, optimizer, {"mean": MeanWeights(model, 0.9)})
 
 
 def test_a_tensor_that_only_one_of_two_models_has_is_named(tmp_path):
     file = tmp_path / "last.safetensors"
-    checkpoint.save(file, *training(), {})
+    run_folder.save_checkpoint(file, *training(), {})
     model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1, bias=False))
     with pytest.raises(UserError, match=r"1\.bias is \(1,\) there and absent here"):
-        checkpoint.load(file, model, build_optimizer(model, Recipe()))
+        run_folder.load_checkpoint(file, model, build_optimizer(model, Recipe()))
 
 
 def test_weights_alone_are_no_training_checkpoint(tmp_path):
     file = tmp_path / "last.safetensors"
     models.save_weights(file, training()[0])
     with pytest.raises(UserError, match=r"last\.safetensors is not a training checkpoint"):
-        checkpoint.load(file, *training())
+        run_folder.load_checkpoint(file, *training())
 
 
 def test_a_checkpoint_without_its_random_state_is_refused(tmp_path):
     file = tmp_path / "last.safetensors"
-    checkpoint.save(file, *training(), {})
+    run_folder.save_checkpoint(file, *training(), {})
     tensors = {name: tensor for name, tensor in load_file(file).items() if not name.startswith("random/")}
     save_file(tensors, file, metadata={"position": "{}"})
     with pytest.raises(UserError, match="is not a training checkpoint"):
-        checkpoint.load(file, *training())
+        run_folder.load_checkpoint(file, *training())
 
 
 class Trap:
@@ -127,10 +126,10 @@ def text(_data):
 @pytest.mark.parametrize("damage", [cut, header_cut, header_too_long, empty, text])
 def test_a_damaged_checkpoint_is_refused_by_name(tmp_path, damage):
     file = tmp_path / "last.safetensors"
-    checkpoint.save(file, *training(), {})
+    run_folder.save_checkpoint(file, *training(), {})
     file.write_bytes(damage(file.read_bytes()))
     with pytest.raises(UserError, match=r"last\.safetensors is not a safetensors file, or is damaged"):
-        checkpoint.load(file, *training())
+        run_folder.load_checkpoint(file, *training())
 
 
 @pytest.mark.parametrize("write", [pickle.dump, torch.save])
@@ -139,7 +138,7 @@ def test_a_pickle_is_refused_without_being_run(tmp_path, write):
     with file.open("wb") as out:
         write(Trap(planted), out)
     with pytest.raises(UserError, match="is not a safetensors file"):
-        checkpoint.load(file, *training())
+        run_folder.load_checkpoint(file, *training())
     assert not planted.exists()
     pickle.loads(pickle.dumps(Trap(planted)))  # the trap works
     assert planted.exists()
@@ -147,19 +146,19 @@ def test_a_pickle_is_refused_without_being_run(tmp_path, write):
 
 def test_a_folder_in_place_of_a_checkpoint_is_refused(tmp_path):
     with pytest.raises(UserError, match="this is a folder, not a file"):
-        checkpoint.load(tmp_path, *training())
+        run_folder.load_checkpoint(tmp_path, *training())
 
 
 def test_when_the_disk_is_full_the_old_checkpoint_stays_and_nothing_else(tmp_path):
     file = tmp_path / "last.safetensors"
-    checkpoint.save(file, *training(), {"step": 1})
+    run_folder.save_checkpoint(file, *training(), {"step": 1})
     before = file.read_bytes()
     large = training(width=10_000)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))  # files may not grow past this: as good as a full disk
     try:
         with pytest.raises(UserError, match=r"last\.safetensors: the file cannot be written .*before is untouched\.$"):
-            checkpoint.save(file, *large, {"step": 2})
+            run_folder.save_checkpoint(file, *large, {"step": 2})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert file.read_bytes() == before

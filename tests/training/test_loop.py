@@ -16,7 +16,9 @@ from tellapart.data.streams import region_inputs
 from tellapart.objectives import StepResult
 from tellapart.objectives.cross_entropy import cross_entropy_step
 from tellapart.recipe import OptimConfig, Recipe, ValidationConfig
-from tellapart.training.loop import Log, Position, build_optimizer, clip, fit, judge
+from tellapart.training.loop import Position, fit, judge
+from tellapart.training.optimizer import build_optimizer, clip
+from tellapart.training.run_folder import Log
 
 
 class Numbers:

@@ -25,7 +25,7 @@ from tellapart.rewards.context import RewardContext
 from tellapart.rewards.preference import Preference
 from tellapart.rewards.registry import REWARDS
 from tellapart.rewards.words import WordView
-from tellapart.training import checkpoint
+from tellapart.training import run_folder
 from tellapart.training.build import run
 
 RETRIEVER = ("--model={size: 32, word_size: 16, channels: 16}", "--objective.name=info_nce", "--validation.metric=R@1")
@@ -192,14 +192,14 @@ def test_a_run_in_pieces_is_the_whole_run(begin, tmp_path, monkeypatch):
     arguments += ("--optim.ema_decay=0.9",)
     terms = "{cider_d: 1.0, geg_avg: 1.0, different: 1.0}"
     whole = begin(*arguments, terms=terms, out=tmp_path / "whole")
-    save = checkpoint.save
+    save = run_folder.save_checkpoint
 
     def save_and_stop(file, model, optimizer, position, *more):
         save(file, model, optimizer, position, *more)
         if position["step"] > 0 and not position["finished"]:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(checkpoint, "save", save_and_stop)
+    monkeypatch.setattr("tellapart.training.loop.save_checkpoint", save_and_stop)
     for _ in range(3):
         with pytest.raises(KeyboardInterrupt):
             begin(*arguments, terms=terms, out=tmp_path / "pieces", resume=True)

@@ -8,7 +8,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from tellapart.training import checkpoint
+from tellapart.training import run_folder
 
 
 def wait_for_steps(process, run, steps):
@@ -103,14 +103,14 @@ def test_a_run_that_was_stopped_can_get_more_epochs(tmp_path, small_world, tella
     whole, longer = tmp_path / "whole", tmp_path / "longer"
     given = (small_world / "recipe.yaml", "--optim.schedule", "constant", *LONGER)
     assert tellapart("train", *given, "--out", whole, "--epochs", 3)[0] == 0
-    save = checkpoint.save
+    save = run_folder.save_checkpoint
 
     def save_and_stop(file, model, optimizer, position, *more):
         save(file, model, optimizer, position, *more)
         if position["step"] == 5:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(checkpoint, "save", save_and_stop)
+    monkeypatch.setattr("tellapart.training.loop.save_checkpoint", save_and_stop)
     assert tellapart("train", *given, "--out", longer, "--epochs", 2)[0] == 130
     monkeypatch.undo()
     assert tellapart("train", *given, "--out", longer, "--epochs", 3, "--resume")[0] == 0

@@ -20,7 +20,7 @@ from tellapart.data.store import Stores
 from tellapart.models import retrievers
 from tellapart.retrievers import RETRIEVERS, readers
 from tellapart.training import build, data
-from tellapart.training.retrieval_validation import validate
+from tellapart.training.validation import validate_retriever as validate
 
 COLOURS = {"red": (220, 30, 30), "green": (30, 180, 40), "blue": (30, 50, 220), "yellow": (240, 220, 40)}
 PATTERNS = {"striped": (8, 64), "checked": (8, 8), "plain": (64, 64), "halved": (64, 32)}  # height and width of a field

@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from tellapart.training.running_mean import MeanWeights
+from tellapart.training.optimizer import MeanWeights
 
 
 def stepped(decay, values):

@@ -3,7 +3,7 @@
 import pytest
 
 from tellapart.recipe import OptimConfig, ScheduledSampling
-from tellapart.training.schedule import chance_of_own_words, learning_rate
+from tellapart.training.optimizer import chance_of_own_words, learning_rate
 
 
 def rates(steps, *, total=100, steps_per_epoch=10, **settings):

@@ -13,7 +13,7 @@ import tellapart as package
 from tellapart.objectives import StepResult
 from tellapart.recipe import Recipe, ValidationConfig, WatchConfig
 from tellapart.training.loop import fit
-from tellapart.training.watch import Watch
+from tellapart.training.validation import Watch
 
 
 class Batches:

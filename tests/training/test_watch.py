@@ -3,7 +3,7 @@
 import pytest
 
 from tellapart.recipe import WatchConfig
-from tellapart.training.watch import Watch, wilson
+from tellapart.training.validation import Watch, wilson
 
 
 def test_what_a_watch_sees():

@@ -48,7 +48,7 @@ from tellapart.recipe import EncoderConfig, LoraConfig, Recipe
 from tellapart.retrievers import DEFAULT as RETRIEVER
 from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards.preference import LEAST, Decision, learn
-from tellapart.training import build, run_log
+from tellapart.training import build, run_folder
 from tellapart.training.checks import check
 from tellapart.training.data import choose, sources_of, split, views, with_features
 from tellapart.training.loop import Position
@@ -338,7 +338,7 @@ class _Adapting:
             verdict.add_unidiomatic(row, grid.measured, len(grid.split.photos))
             if self.preference:
                 verdict.add_preference(row, grid.measured, len(grid.split.photos), self.preference)
-        _, logged, _ = run_log.curves(self.work / _AFTER / "log.jsonl")
+        _, logged, _ = run_folder.curves(self.work / _AFTER / "log.jsonl")
         kl = logged["kl"][-1][1] if "kl" in logged else 0.0
         checks = verdict.checks(grid, _AFTER, judge=self.retrievers[1].name, kl=kl)
         evaluation = Evaluation([grid], named, [*problems, *more], captioners.word_regions)

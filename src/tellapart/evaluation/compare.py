@@ -42,8 +42,8 @@ from tellapart.models.retrievers import load as load_retriever
 from tellapart.recipe import Recipe
 from tellapart.recipe_files import plain
 from tellapart.retrievers.retriever import Retriever
-from tellapart.training import run_log
-from tellapart.training.run_log import Curves
+from tellapart.training import run_folder
+from tellapart.training.run_folder import Curves
 
 Floats = NDArray[np.float64]
 NEEDED = ("recipe.yaml", "log.jsonl")
@@ -94,7 +94,7 @@ def _read_run(folder: Path, name: str) -> Run:
         recipe = recipe_files.filled(Recipe(), recipe_files.read_yaml(file), strict=False)
     except UserError as error:
         raise UserError(f"{file} is damaged: {str(error).removeprefix(f'{file}: ')}") from None
-    validations, training, last = run_log.curves(folder / "log.jsonl")
+    validations, training, last = run_folder.curves(folder / "log.jsonl")
     position = _position(folder / _CHECKPOINT)
     return Run(
         folder,

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from tellapart.captioners import Captioner, select
 from tellapart.data.batches import Batch
+from tellapart.data.streams import REGIONS, Inputs, Stream
 from tellapart.objectives import StepResult
-from tellapart.objectives.hiding import hide_some
 
 
 def cross_entropy_step(
@@ -74,3 +74,22 @@ def _with_own_words(captioner: Captioner, previous: Tensor, memory: object, phot
         out, state = captioner.step(given, state, memory)
         logits.append(out)
     return torch.stack(logits, 1)
+
+
+def hide_some(inputs: Inputs, chance: float) -> Inputs:
+    """The same inputs without some of their regions, each hidden with this chance: captions must not depend on one."""
+    if chance == 0 or REGIONS not in inputs:
+        return inputs
+    values, mask = inputs[REGIONS]
+    return Inputs(inputs | {REGIONS: Stream(values, visible(mask, chance))})
+
+
+def visible(mask: Tensor, hidden: float) -> Tensor:
+    """mask (B, R) without the regions that chance hides; of each photo at least one stays.
+
+    hidden  the chance of a region to be hidden
+    """
+    if hidden == 0:
+        return mask
+    chance = torch.rand(mask.shape, device=mask.device).masked_fill(~mask, -1)
+    return mask & (chance >= chance.amax(1, keepdim=True).clamp(max=hidden))

@@ -29,7 +29,7 @@ from tellapart.decoding.rules import Rules
 from tellapart.decoding.sample import Rollout, greedy, sample, tempered
 from tellapart.decoding.score import log_probabilities, opening, score
 from tellapart.objectives import StepInfo, StepResult, baselines
-from tellapart.objectives.hiding import hide_some
+from tellapart.objectives.cross_entropy import hide_some
 from tellapart.recipe import PolicyConfig, Reduction
 from tellapart.rewards import Reward, SampledCaptions
 from tellapart.rewards.words import WordView, content_words, spread

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from torch import nn
 
 from tellapart import models, recipe_files
 from tellapart.captioners import CAPTIONERS, require_agreement
@@ -35,15 +37,16 @@ from tellapart.objectives.policy_gradient import PolicyGradient
 from tellapart.recipe import EncoderConfig, Recipe
 from tellapart.retrievers import RETRIEVERS
 from tellapart.retrievers.retriever import Retriever
+from tellapart.rewards import Term, registry
 from tellapart.rewards.context import RewardContext, pooled_of
 from tellapart.rewards.words import WordView
 from tellapart.taggers import TAGGERS
 from tellapart.training import run_folder
-from tellapart.training.checkpoint import Stateful
 from tellapart.training.checks import check
 from tellapart.training.data import (
     Source,
     held_out,
+    not_learned_from,
     split,
     use_vocabulary,
     views,
@@ -52,13 +55,12 @@ from tellapart.training.data import (
 )
 from tellapart.training.loop import Position, Step, Validate, fit
 from tellapart.training.objectives import OBJECTIVES
-from tellapart.training.policy import policy_step
+from tellapart.training.optimizer import MeanWeights, chance_of_own_words
 from tellapart.training.preparation import Prepared, prepare, vocabulary
-from tellapart.training.retrieval_validation import validate as validate_retriever
-from tellapart.training.running_mean import MeanWeights
-from tellapart.training.schedule import chance_of_own_words
-from tellapart.training.validation import Judge, validate
-from tellapart.training.watch import Watch
+from tellapart.training.run_folder import Stateful
+from tellapart.training.validation import Judge, Watch, validate, validate_retriever
+
+PolicyStep = TypeVar("PolicyStep", bound=PolicyGradient)
 
 
 @dataclass
@@ -117,7 +119,7 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, world: ProcessGroup 
 class Parts:
     """What the loop needs of a captioner, a retriever or another network."""
 
-    network: torch.nn.Module
+    network: nn.Module
     step: Step
     validate: Validate
     data: Data[Any]
@@ -196,7 +198,7 @@ def captioner_parts(
 
 
 def _require_agreement(
-    recipe: Recipe, captioner: torch.nn.Module, photos: CaptionedPhotos, tokenizer: Tokenizer, device: torch.device
+    recipe: Recipe, captioner: nn.Module, photos: CaptionedPhotos, tokenizer: Tokenizer, device: torch.device
 ) -> None:
     """By two captions of two photos, of any words."""
     seen = photos.inputs(np.arange(min(2, len(photos)))).to(device)
@@ -207,7 +209,7 @@ def _require_agreement(
 
 def _captioner(
     recipe: Recipe, prepared: Prepared, tokenizer: Tokenizer, device: torch.device
-) -> tuple[torch.nn.Module, dict[str, Any]]:
+) -> tuple[nn.Module, dict[str, Any]]:
     """What is trained; and what it is trained over, if that is frozen."""
     if prepared.base is not None:
         over: Any = prepared.base.captioner
@@ -297,9 +299,61 @@ def _tokenizer(
     return vocabulary(recipe, [example for _, examples in training for example in examples])
 
 
-def objective(
-    recipe: Recipe, captioner: torch.nn.Module, tokenizer: Tokenizer, mean: MeanWeights | None = None
-) -> Step:
+def policy_step(
+    kind: type[PolicyStep],
+    recipe: Recipe,
+    captioner: nn.Module,
+    tokenizer: Tokenizer,
+    sources: Sequence[Source],
+    photos: CaptionedPhotos,
+    *,
+    names: Sequence[str],
+    features: Path,
+    device: torch.device,
+    world: ProcessGroup = SINGLE,
+    load: Callable[[str], Retriever] | None = None,
+    wrap: Callable[[str, Term], Term] | None = None,
+) -> PolicyStep:
+    """kind      PolicyGradient, or one that also measures itself
+    sources   the training photos with their features, data set by data set, and `photos` the same with their captions
+    names     of the data sets
+    features  the folder of the feature cache
+    load      gives the retriever of a name (default: loads it)
+    wrap      what becomes of each reward, by its name (default: nothing)
+    """
+    view = WordView.of(tokenizer, (text for example in photos.examples for text in example.captions))
+    context = RewardContext(
+        recipe.objective.rewards,
+        sources,
+        photos,
+        view,
+        features=features,
+        device=device,
+        names=names,
+        world=world,
+        load=load,
+        detector=recipe.detector,
+        left_out=partial(not_learned_from, recipe),
+    )
+    return kind(
+        captioner,
+        tokenizer,
+        registry.build(context, wrap),
+        recipe.objective.policy,
+        max_words=recipe.data.max_words,
+        view=view,
+        before=frozen(captioner) if recipe.objective.policy.kl else None,
+        total=world.sum,
+        hide_regions=recipe.objective.hide_regions,
+    )
+
+
+def frozen(captioner: nn.Module) -> nn.Module:
+    """A copy that stays as it is."""
+    return copy.deepcopy(captioner).eval().requires_grad_(False)
+
+
+def objective(recipe: Recipe, captioner: nn.Module, tokenizer: Tokenizer, mean: MeanWeights | None = None) -> Step:
     """The step of the recipe's objective; the running mean of the weights is the captioner's teacher."""
     config = recipe.objective
 
@@ -318,7 +372,7 @@ def objective(
     return step
 
 
-def retrieval_objective(recipe: Recipe, network: torch.nn.Module, world: ProcessGroup) -> Step:
+def retrieval_objective(recipe: Recipe, network: nn.Module, world: ProcessGroup) -> Step:
     """The step of a retriever's objective."""
     config = recipe.objective
 

@@ -14,8 +14,7 @@ from tellapart.retrievers import RETRIEVERS
 from tellapart.rewards import registry
 from tellapart.taggers import TAGGERS
 from tellapart.training.objectives import OBJECTIVES, Network, learned_by
-from tellapart.training.retrieval_validation import METRICS as RETRIEVAL_METRICS
-from tellapart.training.validation import LAST, METRICS, lacks, measure_of, measured
+from tellapart.training.validation import LAST, METRICS, RETRIEVAL_METRICS, lacks, measure_of, measured
 
 
 def check(recipe: Recipe) -> None:

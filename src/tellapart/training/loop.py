@@ -7,17 +7,15 @@ every batch, their gradients are added up, and all take the same decisions.
 
 from __future__ import annotations
 
-import json
 import math
 import signal
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from types import FrameType, MappingProxyType
+from types import FrameType
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,7 +23,6 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from capscore import files
 from capscore.errors import UserError
 from capscore.progress import Progress
 from tellapart import models, numerics
@@ -34,11 +31,9 @@ from tellapart.distributed import SINGLE, ProcessGroup, SharedError
 from tellapart.metrics import descriptions
 from tellapart.objectives import StepInfo, StepResult
 from tellapart.recipe import Recipe
-from tellapart.training import checkpoint
-from tellapart.training.running_mean import MeanWeights
-from tellapart.training.schedule import learning_rate
-from tellapart.training.validation import LAST
-from tellapart.training.watch import Watch
+from tellapart.training.optimizer import MeanWeights, build_optimizer, clip, learning_rate
+from tellapart.training.run_folder import NOTHING, Log, Stateful, load_checkpoint, save_checkpoint
+from tellapart.training.validation import LAST, Watch
 
 
 class AnyBatch(Protocol):
@@ -92,7 +87,7 @@ def fit(
     stream: BatchStream[AnyBatch],
     device: torch.device,
     resume: bool,
-    keeps: Mapping[str, checkpoint.Stateful] = checkpoint.NOTHING,
+    keeps: Mapping[str, Stateful] = NOTHING,
     watch: Watch | None = None,
     mean: MeanWeights | None = None,
     world: ProcessGroup = SINGLE,
@@ -111,7 +106,7 @@ def fit(
     keeps = {**keeps, "mean": mean} if mean else keeps
     with world.together():
         if resume:
-            stored = checkpoint.load(out / "last.safetensors", model, optimizer, keeps, world.rank)
+            stored = load_checkpoint(out / "last.safetensors", model, optimizer, keeps, world.rank)
             position = Position(**{name: value for name, value in stored.items() if name in Position.__annotations__})
             stream.consumed = position.consumed
     world.share_weights(model)
@@ -168,7 +163,7 @@ class _Run:
     model: nn.Module
     optimizer: torch.optim.Optimizer
     mean: MeanWeights | None
-    keeps: Mapping[str, checkpoint.Stateful]
+    keeps: Mapping[str, Stateful]
     stream: BatchStream[AnyBatch]
     device: torch.device
     world: ProcessGroup
@@ -192,7 +187,7 @@ class _Run:
     def save(self) -> None:
         self.position.consumed, self.position.seconds = self.stream.consumed, self.seconds
         file = self.out / "last.safetensors"
-        checkpoint.save(file, self.model, self.optimizer, asdict(self.position), self.keeps, self.world)
+        save_checkpoint(file, self.model, self.optimizer, asdict(self.position), self.keeps, self.world)
         self._saved = time.monotonic()
 
     def advance(self, step: Step) -> float:
@@ -304,76 +299,6 @@ def judge(position: Position, metrics: dict[str, float], metric: str) -> bool:
         return True
     position.stale += 1
     return False
-
-
-def clip(model: nn.Module, norm: float, value: float) -> float:
-    """Clip gradients by value, then by norm; returns the norm before."""
-    parameters = [p for p in model.parameters() if p.grad is not None]
-    before = torch.nn.utils.clip_grad_norm_(parameters, norm if norm > 0 and value <= 0 else math.inf)
-    if value > 0:
-        torch.nn.utils.clip_grad_value_(parameters, value)
-        if norm > 0:
-            torch.nn.utils.clip_grad_norm_(parameters, norm)
-    return before.item()
-
-
-def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """AdamW; vectors (biases, norms) and embeddings are not decayed.
-
-    A network may have a method `rate_of(parameter)`: what the learning rate of some parts is multiplied with.
-    """
-    embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
-    rate_of: Callable[[str], float] = getattr(model, "rate_of", lambda name: 1.0)
-    parts = dict[tuple[float, bool], list[nn.Parameter]]()
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            kept = parameter.ndim < 2 or id(parameter) in embeddings
-            parts.setdefault((rate_of(name), kept), []).append(parameter)
-    groups = [
-        {"params": parts[rate, kept], "weight_decay": 0.0 if kept else recipe.optim.weight_decay, "rate": rate}
-        for rate, kept in sorted(parts, key=lambda part: (-part[0], part[1]))
-    ]
-    return torch.optim.AdamW(groups, lr=recipe.optim.lr, betas=recipe.optim.betas, fused=True)
-
-
-class Log:
-    """log.jsonl: a line every few steps with the means since the last one.  Without a file nothing is written."""
-
-    def __init__(self, file: Path | None, after: int, always: Mapping[str, str] = MappingProxyType({})):
-        """
-        after   lines after the checkpoint that a run resumes from belong to steps that it will do again
-        always  what every line says
-        """
-        self.file, self._always = file, always
-        self._values: dict[str, list[float]] = defaultdict(list)
-        self._since = time.monotonic()
-        if file is not None:
-            self._cut(file, after)
-
-    def _cut(self, file: Path, after: int) -> None:
-        kept = []
-        for number, line in enumerate(files.read_lines(file), 1):
-            try:
-                if json.loads(line)["step"] <= after:
-                    kept.append(line)
-            except (ValueError, KeyError, TypeError):
-                raise UserError(f"{file}: line {number} is damaged; take it out, or choose another --out.") from None
-        files.replace(file, b"".join(line + b"\n" for line in kept))
-
-    def add(self, line: dict[str, float]) -> None:
-        for name, value in line.items():
-            self._values[name].append(value)
-
-    def write(self, step: int, more: dict[str, float]) -> None:
-        line: dict[str, float | str] = {"step": step, **self._always}
-        for name, values in self._values.items():
-            line[name] = sum(values) / len(values)
-        if words := self._values.get("words"):
-            line["words_per_second"] = sum(words) / (time.monotonic() - self._since)
-        if self.file is not None:
-            files.append(self.file, (json.dumps(line | more) + "\n").encode())
-        self._values.clear()
-        self._since = time.monotonic()
 
 
 @contextmanager

@@ -1,18 +1,32 @@
-"""The folder of a run: it holds the recipe that it was started with, and takes no other."""
+"""The folder of a run: the recipe that it was started with, its checkpoints and its log.
+
+A checkpoint is one safetensors file with weights, optimiser state, random state and position, replaced in one step, so
+that its parts always belong together; and no pickle, so that reading one is safe.  Weights and optimiser are the same
+in all processes of a run; the random state is each one's own, `random/cpu` that of the first and `random/1/cpu` that of
+the second.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Iterator
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Protocol
 
 import torch
+from safetensors.torch import save as save_tensors
+from torch import Tensor, nn
 
 from capscore import files
 from capscore.errors import UserError
 from tellapart import models, numerics, recipe_files
+from tellapart.distributed import SINGLE, ProcessGroup
+from tellapart.models import own_weights, put_weights, read_tensors
 from tellapart.recipe import Recipe
 from tellapart.recipe_files import flat, plain
 
@@ -114,3 +128,168 @@ def _has_weights(out: Path) -> bool:
 def _remove(leftovers: Iterable[Path]) -> None:
     for file in leftovers:
         file.unlink(missing_ok=True)
+
+
+# Checkpoints
+
+
+class Stateful(Protocol):
+    """What remembers something from step to step; the same in all processes of a run."""
+
+    def state(self) -> dict[str, Tensor]: ...
+
+    def restore(self, state: dict[str, Tensor]) -> None: ...
+
+
+NOTHING: Mapping[str, Stateful] = MappingProxyType({})
+
+
+def save_checkpoint(
+    file: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    position: dict[str, Any],
+    keeps: Mapping[str, Stateful] = NOTHING,
+    world: ProcessGroup = SINGLE,
+) -> None:
+    """The first process writes; the others wait for it.
+
+    keeps  what else there is to remember, by name; a name is the first part of its tensors' names
+    """
+    states = world.gather({name: state.numpy().tobytes().hex() for name, state in _random_states().items()})
+    world.on_main(lambda: _write(file, model, optimizer, position, keeps, states))
+
+
+def _write(
+    file: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    position: dict[str, Any],
+    keeps: Mapping[str, Stateful],
+    states: list[dict[str, str]],
+) -> None:
+    tensors = {f"model/{name}": tensor for name, tensor in own_weights(model).items()}
+    for part, kept in keeps.items():
+        tensors |= {f"{part}/{name}": tensor for name, tensor in kept.state().items()}
+    for index, state in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer/{index}/{key}": torch.as_tensor(value) for key, value in state.items()}
+    for rank, own in enumerate(states):
+        for name, state in own.items():
+            tensors[_random_name(rank, name)] = torch.frombuffer(bytearray.fromhex(state), dtype=torch.uint8)
+    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    files.replace(file, save_tensors(contiguous, metadata={"position": json.dumps(position)}))
+
+
+def load_checkpoint(
+    file: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    keeps: Mapping[str, Stateful] = NOTHING,
+    rank: int = 0,
+) -> dict[str, Any]:
+    """Puts everything back and returns the position.
+
+    A process that the run did not have when it was saved keeps its random state.
+    """
+    tensors, metadata = read_tensors(file)
+    try:
+        position: dict[str, Any] = json.loads(metadata["position"])
+        parts: dict[str, dict[str, Tensor]] = {part: {} for part in ("model", "optimizer", "random", *keeps)}
+        for name, tensor in tensors.items():
+            part, _, rest = name.partition("/")
+            parts[part][rest] = tensor
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in parts["optimizer"].items():
+            index, _, key = name.partition("/")
+            state.setdefault(int(index), {})[key] = tensor
+        first = parts["random"]["cpu"]
+        put_weights(file, model, parts["model"])  # before what else is kept, for it says what differs in another model
+        for part, keeper in keeps.items():
+            keeper.restore(parts[part])
+    except (KeyError, ValueError):
+        raise UserError(f"{file} is not a training checkpoint.") from None
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    torch.set_rng_state(tensors.get(_random_name(rank, "cpu"), torch.get_rng_state() if rank else first))
+    if torch.cuda.is_available() and (cuda := tensors.get(_random_name(rank, "cuda"))) is not None:
+        torch.cuda.set_rng_state(cuda)
+    return position
+
+
+def _random_states() -> dict[str, Tensor]:
+    return {"cpu": torch.get_rng_state()} | ({"cuda": torch.cuda.get_rng_state()} if torch.cuda.is_available() else {})
+
+
+def _random_name(rank: int, name: str) -> str:
+    return f"random/{rank}/{name}" if rank else f"random/{name}"
+
+
+# log.jsonl: what was measured at which step
+
+_UNSEEN = ("step", "epoch", "words", "dtype")  # of a log line: where it is, how much it is about, and in what numbers
+
+Curves = dict[str, list[tuple[int, float]]]  # what is measured -> step, value
+
+
+class Log:
+    """log.jsonl: a line every few steps with the means since the last one.  Without a file nothing is written."""
+
+    def __init__(self, file: Path | None, after: int, always: Mapping[str, str] = MappingProxyType({})):
+        """
+        after   lines after the checkpoint that a run resumes from belong to steps that it will do again
+        always  what every line says
+        """
+        self.file, self._always = file, always
+        self._values: dict[str, list[float]] = defaultdict(list)
+        self._since = time.monotonic()
+        if file is not None:
+            self._cut(file, after)
+
+    def _cut(self, file: Path, after: int) -> None:
+        kept = []
+        for number, line in enumerate(files.read_lines(file), 1):
+            try:
+                if json.loads(line)["step"] <= after:
+                    kept.append(line)
+            except (ValueError, KeyError, TypeError):
+                raise UserError(f"{file}: line {number} is damaged; take it out, or choose another --out.") from None
+        files.replace(file, b"".join(line + b"\n" for line in kept))
+
+    def add(self, line: dict[str, float]) -> None:
+        for name, value in line.items():
+            self._values[name].append(value)
+
+    def write(self, step: int, more: dict[str, float]) -> None:
+        line: dict[str, float | str] = {"step": step, **self._always}
+        for name, values in self._values.items():
+            line[name] = sum(values) / len(values)
+        if words := self._values.get("words"):
+            line["words_per_second"] = sum(words) / (time.monotonic() - self._since)
+        if self.file is not None:
+            files.append(self.file, (json.dumps(line | more) + "\n").encode())
+        self._values.clear()
+        self._since = time.monotonic()
+
+
+def curves(file: Path) -> tuple[Curves, Curves, int]:
+    """Validations, all else, and the last step."""
+    if not files.is_file(file):
+        raise UserError(f"{file.parent}: there is no log.jsonl; the run has logged nothing yet.")
+    validations: Curves = defaultdict(list)
+    training: Curves = defaultdict(list)
+    step = -1
+    for number, text in enumerate(files.read_lines(file), 1):
+        try:
+            line = json.loads(text)
+            step = line["step"]
+            numbers = [value for name, value in line.items() if name != "dtype"]
+            if not isinstance(step, int) or not all(isinstance(value, int | float) for value in numbers):
+                raise ValueError
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise UserError(f"{file}: line {number} is damaged; it must be an object of numbers with a step.") from None
+        for name, value in line.items():
+            if name not in _UNSEEN and math.isfinite(value):
+                curves = validations if name.startswith("val/") else training
+                curves[name.removeprefix("val/")].append((step, value))
+    if step < 0:
+        raise UserError(f"{file} has no line yet: there is nothing to compare.")
+    return dict(validations), dict(training), step

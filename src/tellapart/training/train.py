@@ -14,7 +14,7 @@ from tellapart.captioning.captioner import PhotoCaptioner, load
 from tellapart.html import escaped
 from tellapart.recipe import Recipe
 from tellapart.recipe_files import flat
-from tellapart.training import build, run_log
+from tellapart.training import build, run_folder
 from tellapart.training.loop import Position
 
 Name = str | os.PathLike[str]
@@ -49,7 +49,7 @@ class TrainedRun:
     def validations(self) -> dict[int, dict[str, float]]:
         """{step: {metric: value}}, as the run's log has them; all are fractions but loss and length."""
         found: dict[int, dict[str, float]] = {}
-        measured, _, _ = run_log.curves(self.folder / "log.jsonl")
+        measured, _, _ = run_folder.curves(self.folder / "log.jsonl")
         for name, curve in measured.items():
             for step, value in curve:
                 found.setdefault(step, {})[name] = value

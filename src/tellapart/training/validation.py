@@ -1,7 +1,10 @@
-"""What a run is judged by while it trains: the loss on held-out captions, and captions of held-out photos."""
+"""What a run is judged by while it trains: captions of held-out photos, how often captions find their photo, and
+whether a policy collapses.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -13,12 +16,15 @@ from capscore.measures import MEASURES, Measure
 from capscore.scoring_inputs import ScoringInputs
 from tellapart.captioners import Captioner
 from tellapart.data.batches import CaptionedPhotos
+from tellapart.data.pairs import Pairs
 from tellapart.data.tokenizers import Tokenizer
 from tellapart.decoding.candidates import candidates
 from tellapart.decoding.rules import Rules
 from tellapart.distributed import SINGLE, ProcessGroup
-from tellapart.metrics.retrieval import ranks
+from tellapart.metrics.retrieval import RECALLS, blocks, ranks, text_to_text
 from tellapart.objectives.cross_entropy import cross_entropy_step
+from tellapart.recipe import WatchConfig
+from tellapart.retrievers import Towers
 from tellapart.retrievers.retriever import Retriever
 
 FAULTS = ("Rep", "BadEnd", "Stutter", "UnusualOrder")  # measures of captions that are not right as sentences
@@ -144,3 +150,114 @@ class Judge:
             similarity = self._retriever.similarity(embedded[here], self._photos[here]).float().cpu().numpy()
             right[here.cpu().numpy()] = ranks(similarity, np.arange(len(here))) == 0
         return float(right.mean())
+
+
+# Retrievers
+
+RETRIEVAL_METRICS = (
+    *(f"R@{k}" for k in RECALLS),
+    "recall",
+)  # what `validate_retriever` reports; recall is the mean of the others
+
+_CAPTIONS = 1000
+
+
+@torch.inference_mode()
+def validate_retriever(retriever: Towers, data: Pairs, device: torch.device) -> dict[str, float]:
+    """Caption -> photo among all photos of its data set.  All captions count alike, and so do the data sets."""
+    found = []
+    for source in np.unique(data.source):
+        photos = np.flatnonzero(data.source == source)
+        numbers = [caption for photo in photos for caption in data.captions[photo]]
+        own = np.array([i for i, photo in enumerate(photos) for _ in data.captions[photo]], np.int64)
+        captions = torch.cat([
+            retriever.embed_captions(data.read(numbers[start : start + _CAPTIONS]).to(device))
+            for start in range(0, len(numbers), _CAPTIONS)
+        ])  # fmt: skip
+        if data.images is None:
+            places = _places_by_references(_numbers(captions), own, len(photos))
+        else:
+            images = _numbers(retriever.embed_images(data.images[photos].float().to(device)))
+            places = np.concatenate([ranks(part, own[rows]) for rows, part in blocks(_numbers(captions), images)])
+        found.append([(places < k).mean() for k in RECALLS])
+    recalls = np.mean(found, axis=0).tolist()
+    return dict(zip(RETRIEVAL_METRICS, [*recalls, float(np.mean(recalls))], strict=True))
+
+
+def _numbers(vectors: Tensor) -> NDArray[np.float32]:
+    return vectors.float().cpu().numpy()
+
+
+def _places_by_references(captions: NDArray[np.float32], own: NDArray[np.int64], photos: int) -> NDArray[np.int64]:
+    """A photo is the mean of its captions; the caption that asks is not among its own photo's."""
+    counts = np.bincount(own, minlength=photos)
+    total = np.zeros((photos, captions.shape[1]), np.float32)
+    np.add.at(total, own, captions)
+    total /= counts[:, None]
+    return text_to_text(captions, own, total, counts, of_people=True).ranks
+
+
+# Collapse
+
+_NORMAL = 1.959964  # deviations that 95 % of a normal distribution lie within
+
+
+class Watch:
+    """photos  how many captions a validation goes by"""
+
+    def __init__(self, config: WatchConfig, photos: int):
+        self._config, self._photos = config, photos
+
+    @property
+    def stops(self) -> bool:
+        return self._config.action == "stop"
+
+    def check(self, first: dict[str, float], now: dict[str, float]) -> str:
+        """What looks wrong in a validation, in words; nothing: an empty string."""
+        if self._config.action == "off" or not first:
+            return ""
+        config, found = self._config, []
+        if now["unique"] < config.unique * first["unique"] and self._rose(now["unique"], first["unique"]):
+            found.append(
+                f"{_percent(now['unique'])} of the captions are different ({_percent(first['unique'])} before)"
+            )
+        ratio = now["length"] / max(first["length"], 1e-9)
+        if not 1 / config.length <= ratio <= config.length and self._other_length(first["length"], now["length"]):
+            found.append(f"captions have {now['length']:.1f} words ({first['length']:.1f} before)")
+        for name, most, what in (
+            ("Rep", config.repetition, "repeat a word"),
+            ("BadEnd", config.ending, "break off"),
+            ("Stutter", config.stutter, "stutter"),
+            ("UnusualOrder", config.unusual_order, "have an unusual order of words"),
+        ):
+            if now[name] > first[name] + most and self._rose(first[name], now[name]):
+                found.append(f"{_percent(now[name])} of the captions {what} ({_percent(first[name])} before)")
+        return "captions collapse: " + ", ".join(found) if found else ""
+
+    def _rose(self, before: float, now: float) -> bool:
+        """Whether a share of the captions rose by more than chance: Newcombe's interval (1998, method 10)."""
+        low, _ = wilson(now, self._photos)
+        _, high = wilson(before, self._photos)
+        return now - before > math.hypot(now - low, high - before)
+
+    def _other_length(self, before: float, now: float) -> bool:
+        """Whether the mean length changed by more than chance.
+
+        Lengths of captions vary less than a Poisson number does: as if they did as much is to be careful.
+        """
+        return abs(now - before) > _NORMAL * math.sqrt((before + now) / self._photos)
+
+
+def wilson(share: float, count: int) -> tuple[float, float]:
+    """The 95 % interval of a share that was found among so many (Wilson, 1927).
+
+    >>> [round(end, 3) for end in wilson(1 / 50, 50)]
+    [0.004, 0.105]
+    """
+    square = _NORMAL**2 / count
+    middle, half = share + square / 2, _NORMAL * math.sqrt(share * (1 - share) / count + square / count / 4)
+    return (middle - half) / (1 + square), (middle + half) / (1 + square)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
