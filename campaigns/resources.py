@@ -40,19 +40,19 @@ def run(folder: Path, count: int, seed: int, only: str = "") -> Iterator[Row]:
 
 
 def _broken(folder: Path) -> None:
-    from attacks import broken_photos, large_photos
+    from attacks import photos as attacks
 
-    for make in broken_photos.BROKEN.values():
+    for make in attacks.BROKEN.values():
         make(folder)
-    (folder / "bomb-endless.png").write_bytes(large_photos.thin_and_whole())
+    (folder / "bomb-endless.png").write_bytes(attacks.thin_and_whole())
 
 
 def _photos(folder: Path) -> None:
-    from attacks import camera_files, large_photos
+    from attacks import camera_files
     from attacks import photos as attacks
 
     _broken(folder)
-    for kind, makers in (("odd", attacks.ODD), ("large", large_photos.LARGE)):
+    for kind, makers in (("odd", attacks.ODD), ("large", attacks.LARGE)):
         for name, make in makers.items():
             own = folder / "".join(letter if letter.isalnum() else "_" for letter in f"made {kind} {name}")
             own.mkdir()
@@ -63,8 +63,8 @@ def _photos(folder: Path) -> None:
     for suffix, raw in camera_files.RAW.items():
         (folder / f"raw.{suffix}").write_bytes(raw(1))
     for name, data in {
-        "palette.png": large_photos.palette_bomb(),
-        "thin.png": large_photos.thin(),
+        "palette.png": attacks.palette_bomb(),
+        "thin.png": attacks.thin(),
     }.items():
         (folder / f"bomb-{name}").write_bytes(data)
     for path in folder.glob("made_*"):

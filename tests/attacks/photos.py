@@ -1,7 +1,7 @@
-"""Photos that are odd in every way we could think of.  Each helper writes one and returns its path.
+"""Photos that are odd, broken or large in every way we could think of.  Each helper writes one and returns its path.
 
-`ODD` must be read like any other photo; `broken_photos` are refused.  Both are for tests of whatever takes photos.
-Most of the odd ones show the same picture: four quadrants, each of its own colour, so that a turned,
+`ODD` and `LARGE` must be read like any other photo; `BROKEN` must be refused with a sentence each, whatever takes
+photos.  Most of the odd ones show the same picture: four quadrants, each of its own colour, so that a turned,
 mirrored or miscoloured photo gives itself away.
 """
 
@@ -10,8 +10,9 @@ from __future__ import annotations
 import io
 import os
 import struct
-from collections.abc import Callable
-from functools import partial
+import zlib
+from collections.abc import Callable, Iterable
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -329,4 +330,282 @@ ODD: dict[str, Maker] = {
     "an orientation there is not": an_orientation_there_is_not,
     "a name that is not UTF-8": name_that_is_not_utf_8,
     "the name of another format": name_of_another_format,
+}
+
+
+# Photos that take much memory, however their pixels are kept, and those that have fewer pixels than they say
+
+SIDE = 2800  # eight megapixels
+PALETTE, GREY, COLOUR = 3, 0, 2  # colour types of a PNG
+
+
+def png(
+    width: int,
+    height: int,
+    rows: Iterable[bytes],
+    *,
+    colour: int = GREY,
+    bits: int = 8,
+    interlaced: bool = False,
+    more: Iterable[tuple[bytes, bytes]] = (),
+) -> bytes:
+    """Written chunk by chunk, because Pillow would refuse to write what an attacker writes.
+
+    rows  bytes of the rows, filter and all, in pieces
+    """
+    packer = zlib.compressobj(9)
+    pixels = b"".join([packer.compress(row) for row in rows]) + packer.flush()
+    return png_chunks(width, height, [*more, (b"IDAT", pixels)], colour, bits, interlaced)
+
+
+def png_chunks(
+    width: int,
+    height: int,
+    chunks: Iterable[tuple[bytes, bytes]],
+    colour: int = GREY,
+    bits: int = 8,
+    interlaced: bool = False,
+) -> bytes:
+    header = struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, interlaced)
+    whole = [b"\x89PNG\r\n\x1a\n"]
+    for kind, data in [(b"IHDR", header), *chunks, (b"IEND", b"")]:
+        whole.append(struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)))
+    return b"".join(whole)
+
+
+def thin() -> bytes:
+    """Fewer than a hundred bytes that claim one pixel by 178,956,970, which is just within the limit."""
+    return png(1, 178_956_970, [b"\0\0"], colour=COLOUR)
+
+
+def thin_and_whole(height: int = 178_956_970) -> bytes:
+    """The same with all its pixels, which are grey."""
+    pieces, rest = divmod(2 * height, 1 << 20)
+    return png(1, height, [b"\0\x7f" * (1 << 19)] * pieces + [b"\0\x7f" * (rest // 2)])
+
+
+def palette_bomb(side: int = 13_377) -> bytes:
+    """A few kB that unpack to a square of a half-transparent colour: 3 GB, if all of it is converted at once."""
+    more = [(b"PLTE", bytes(range(6))), (b"tRNS", b"\x80\x80")]
+    return png(side, side, [bytes(1 + (side + 7) // 8)] * side, colour=PALETTE, bits=1, more=more)
+
+
+def too_few_rows(share: float = 0.5, *, width: int = 40, height: int = 30) -> bytes:
+    """White rows that end before the picture does, though nothing in the file is cut or wrong."""
+    return png(width, height, [b"\0" + b"\xff" * width] * round(share * height))
+
+
+def interlaced(share: float, *, side: int = 16) -> bytes:
+    """White; of a square of 16 pixels the seven passes have 2x2, 2x2, 4x2, 4x4, 8x4, 8x8 and 16x8 pixels."""
+    passes = [(2, 2), (2, 2), (4, 2), (4, 4), (8, 4), (8, 8), (16, 8)]
+    rows = b"".join(b"\0" + b"\xff" * wide for wide, high in passes for _ in range(high))
+    return png(side, side, [rows[: round(share * len(rows))]], interlaced=True)
+
+
+def flood(folder: Path, height: int = 2000) -> Path:
+    """A fax of noise: libtiff has something to say of nearly every row, and goes on."""
+    path = folder / "flood.tif"
+    Image.new("1", (160, height)).save(path, compression="group3")
+    data = bytearray(path.read_bytes())
+    with Image.open(path) as image:
+        (start, *_), (size, *_) = image.tag_v2[273], image.tag_v2[279]
+    data[start : start + size] = np.random.default_rng(0).bytes(size)
+    path.write_bytes(bytes(data))
+    return path
+
+
+def _save(name: str, mode: str, **settings: Any) -> Maker:
+    def make(folder: Path) -> Path:
+        path = folder / name
+        Image.new(mode, (SIDE, SIDE), 1 if mode in "1LPIF" or mode == "I;16" else None).save(path, **settings)
+        return path
+
+    return make
+
+
+def _written(name: str, make: Callable[[], bytes]) -> Maker:
+    return lambda folder: of_bytes(folder, name, make())
+
+
+LARGE: dict[str, Maker] = {
+    "palette with transparency": _written("palette.png", lambda: palette_bomb(SIDE)),
+    "one pixel wide": _written("thin.png", lambda: thin_and_whole(SIDE**2)),
+    "one pixel high": lambda folder: _line(folder),
+    "grey with opacity": _save("opacity.png", "LA"),
+    "colour with opacity": _save("rgba.png", "RGBA"),
+    "sixteen bits": _save("deep.png", "I;16"),
+    "fractions": _save("fractions.tif", "F"),
+    "whole numbers": _save("numbers.tif", "I"),
+    "inks": _save("inks.tif", "CMYK"),
+    "inks in a JPEG": _save("inks.jpg", "CMYK"),
+    "packed TIFF": _save("packed.tif", "RGB", compression="tiff_lzw"),
+    "turned TIFF": _save("turned.tif", "RGB", tiffinfo={0x0112: 6}),
+    "turned packed TIFF": _save("turned_packed.tif", "RGBA", tiffinfo={0x0112: 6}, compression="tiff_deflate"),
+    "JPEG in a TIFF": _save("jpeg.tif", "RGB", compression="jpeg"),
+    "GIF": _save("large.gif", "P"),
+    "GIF with transparency": _save("hole.gif", "P", transparency=1),
+    "BMP": _save("large.bmp", "RGB"),
+    "JPEG": _save("large.jpg", "RGB"),
+    "turned PNG": _save("turned.png", "RGB", exif=exif(6)),
+    "progressive JPEG": _save("progressive.jpg", "RGB", progressive=True, subsampling=0),
+    "WebP": _save("large.webp", "RGB", method=0),
+    "WebP with opacity": _save("opacity.webp", "RGBA", method=0),
+    "lossless WebP": _save("lossless.webp", "RGB", method=0, lossless=True),
+    "AVIF": _save("large.avif", "RGB", speed=10),
+    "AVIF with opacity": _save("opacity.avif", "RGBA", speed=10, subsampling="4:4:4"),
+}
+
+
+def _line(folder: Path) -> Path:
+    path = folder / "line.png"
+    Image.new("P", (SIDE**2, 1), 1).save(path, transparency=1)
+    return path
+
+
+# Broken: no file, or not a file
+
+
+def missing(folder: Path) -> Path:
+    return folder / "nowhere.jpg"
+
+
+def a_folder(folder: Path) -> Path:
+    path = folder / "folder.jpg"
+    path.mkdir()
+    return path
+
+
+def a_pipe(folder: Path) -> Path:
+    """Opening it for reading waits until somebody writes, which here is forever."""
+    path = folder / "pipe.jpg"
+    os.mkfifo(path)
+    return path
+
+
+def a_device(folder: Path) -> Path:
+    path = folder / "endless.jpg"
+    path.symlink_to("/dev/zero")
+    return path
+
+
+def a_link_to_nowhere(folder: Path) -> Path:
+    path = folder / "link.jpg"
+    path.symlink_to(folder / "gone.jpg")
+    return path
+
+
+def a_link_to_itself(folder: Path) -> Path:
+    path = folder / "loop.jpg"
+    path.symlink_to(path)
+    return path
+
+
+def nul_in_the_name(folder: Path) -> Path:
+    return folder / "dog\0.jpg"
+
+
+def name_too_long(folder: Path) -> Path:
+    return folder / f"{'x' * 300}.jpg"
+
+
+def empty(folder: Path) -> Path:
+    return of_bytes(folder, "empty.jpg", b"")
+
+
+# Broken: not a photo, whatever the name says
+
+
+def text_named_png(folder: Path) -> Path:
+    return of_bytes(folder, "notes.png", b"Remember to buy milk.\n")
+
+
+def svg_named_jpg(folder: Path) -> Path:
+    svg = b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><circle cx="4" cy="4" r="4"/></svg>\n'
+    return of_bytes(folder, "circle.jpg", svg)
+
+
+def eps_named_png(folder: Path) -> Path:
+    """A program, which Pillow would hand to ghostscript to run."""
+    eps = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n0 0 9 9 rectfill\nshowpage\n%%EOF\n"
+    return of_bytes(folder, "drawing.png", eps)
+
+
+def heic_named_jpg(folder: Path) -> Path:
+    """What an iPhone writes when nobody asks it for JPEG; only the beginning, which is what gives it away."""
+    head = struct.pack(">I4s4sI4s4s", 24, b"ftyp", b"heic", 0, b"mif1", b"heic")
+    return of_bytes(folder, "iphone.jpg", head + bytes(99))
+
+
+def garbage_that_begins_like_a_jpeg(folder: Path) -> Path:
+    return of_bytes(folder, "garbage.jpg", b"\xff\xd8\xff\xe0" + np.random.default_rng(1).bytes(5000))
+
+
+# Broken: damaged photos
+
+
+def cut_short(folder: Path, name: str, format: str, **settings: Any) -> Path:
+    whole = encoded(noise(), format, **settings)
+    return of_bytes(folder, name, whole[: len(whole) // 2])
+
+
+def png_with_a_flipped_byte(folder: Path) -> Path:
+    whole = bytearray(encoded(noise(), "PNG"))
+    whole[len(whole) // 2] ^= 0xFF
+    return of_bytes(folder, "flipped.png", bytes(whole))
+
+
+def bomb(folder: Path) -> Path:
+    """110 kB that unpack, without a fault, to a black square of 30,000 pixels a side."""
+    return of_bytes(folder, "bomb.png", _black_square(30_000))
+
+
+@cache
+def _black_square(side: int) -> bytes:
+    packer = zlib.compressobj(9)
+    row = bytes(1 + (side + 7) // 8)
+    pixels = b"".join(packer.compress(row) for _ in range(side)) + packer.flush()
+    return png_chunks(side, side, [(b"IDAT", pixels)], bits=1)
+
+
+def bomb_in_a_gif(folder: Path) -> Path:
+    """Forty bytes that claim 65,535 pixels a side."""
+    screen = struct.pack("<6sHHBBB", b"GIF89a", 65535, 65535, 0x80, 0, 0) + bytes(BLACK) + bytes(WHITE)
+    frame = struct.pack("<BHHHHB", 0x2C, 0, 0, 65535, 65535, 0) + b"\x02\x02\x44\x01\x00\x3b"
+    return of_bytes(folder, "bomb.gif", screen + frame)
+
+
+def bomb_in_the_text(folder: Path) -> Path:
+    """A PNG of one pixel with a comment that unpacks to 20 MB."""
+    packer = zlib.compressobj(9)
+    comment = b"".join(packer.compress(bytes(1 << 20)) for _ in range(20)) + packer.flush()
+    pixel = zlib.compress(b"\0\0")
+    return of_bytes(folder, "text.png", png_chunks(1, 1, [(b"zTXt", b"Comment\0\0" + comment), (b"IDAT", pixel)]))
+
+
+BROKEN: dict[str, Maker] = {
+    "missing": missing,
+    "a folder": a_folder,
+    "a pipe": a_pipe,
+    "a device": a_device,
+    "a link to nowhere": a_link_to_nowhere,
+    "a link to itself": a_link_to_itself,
+    "a NUL in the name": nul_in_the_name,
+    "a name too long": name_too_long,
+    "empty": empty,
+    "text named png": text_named_png,
+    "SVG named jpg": svg_named_jpg,
+    "EPS named png": eps_named_png,
+    "HEIC named jpg": heic_named_jpg,
+    "garbage that begins like a JPEG": garbage_that_begins_like_a_jpeg,
+    "JPEG cut short": partial(cut_short, name="cut.jpg", format="JPEG"),
+    "progressive JPEG cut short": partial(cut_short, name="cut_progressive.jpg", format="JPEG", progressive=True),
+    "PNG cut short": partial(cut_short, name="cut.png", format="PNG"),
+    "WebP cut short": partial(cut_short, name="cut.webp", format="WEBP"),
+    "GIF cut short": partial(cut_short, name="cut.gif", format="GIF"),
+    "BMP cut short": partial(cut_short, name="cut.bmp", format="BMP"),
+    "TIFF cut short": partial(cut_short, name="cut.tif", format="TIFF"),
+    "PNG with a flipped byte": png_with_a_flipped_byte,
+    "decompression bomb": bomb,
+    "decompression bomb in a GIF": bomb_in_a_gif,
+    "decompression bomb in the text of a PNG": bomb_in_the_text,
 }

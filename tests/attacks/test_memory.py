@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attacks import large_photos
 from attacks import photos as attacks
 from tellapart.data.media import photos
 from tellapart.data.media.photos import Memory
@@ -53,13 +52,11 @@ def run(script: str, *arguments: object) -> str:
 def test_no_photo_takes_more_than_was_set_aside_for_it(tmp_path):
     """Whatever its format, its colours, its shape and its orientation."""
     good = attacks.good(tmp_path)
-    files = [make(tmp_path) for make in large_photos.LARGE.values()]
+    files = [make(tmp_path) for make in attacks.LARGE.values()]
     measured = [json.loads(line) for line in run(MEASURE, good, *files).splitlines()]
     assert len(measured) == len(files)
     over = {
-        name: (aside, took)
-        for name, (aside, took) in zip(large_photos.LARGE, measured, strict=True)
-        if took > aside + SLACK
+        name: (aside, took) for name, (aside, took) in zip(attacks.LARGE, measured, strict=True) if took > aside + SLACK
     }
     assert over == {}
 
@@ -67,7 +64,7 @@ def test_no_photo_takes_more_than_was_set_aside_for_it(tmp_path):
 @pytest.mark.slow
 @ON_LINUX
 def test_a_small_file_that_took_three_gigabytes_is_read_within_the_limit(tmp_path):
-    bomb = attacks.of_bytes(tmp_path, "bomb.png", large_photos.palette_bomb())
+    bomb = attacks.of_bytes(tmp_path, "bomb.png", attacks.palette_bomb())
     assert bomb.stat().st_size < 30_000
     ((aside, took),) = [json.loads(line) for line in run(MEASURE, attacks.good(tmp_path), bomb).splitlines()]
     assert took < aside + SLACK < photos.MEMORY / 2**20
@@ -77,7 +74,7 @@ def test_a_small_file_that_took_three_gigabytes_is_read_within_the_limit(tmp_pat
 @ON_LINUX
 def test_threads_together_take_no_more_than_one_photo_may(tmp_path):
     """Each of these needs 150 MB; eight threads would have taken a gigabyte."""
-    paths = [large_photos.LARGE["WebP"](tmp_path)] * 16
+    paths = [attacks.LARGE["WebP"](tmp_path)] * 16
     script = MEASURE.partition("asked, aside")[0] + (
         "from concurrent.futures import ThreadPoolExecutor\n"
         "from tellapart.data.media.photos import Memory\n"
@@ -102,7 +99,7 @@ def test_a_photo_that_needs_too_much_is_refused_in_a_sentence_before_it_is_decod
     monkeypatch.setattr(photos, "MEMORY", 1 << 20)
     monkeypatch.setattr(photos.formats, "load", None)
     with pytest.raises(BadPhoto, match=r"deep\.png: would take \d+ MB of memory to decode; 1 is the most$"):
-        photos.read(large_photos.LARGE["sixteen bits"](tmp_path), 32)
+        photos.read(attacks.LARGE["sixteen bits"](tmp_path), 32)
 
 
 @pytest.mark.parametrize("name", ["palette with half transparency", "sixteen-bit PNG", "32-bit fractions with holes"])
@@ -139,13 +136,11 @@ def test_a_side_that_is_very_long_is_averaged_down_and_shows_the_same(tmp_path, 
 @pytest.mark.parametrize(
     "data",
     [
-        pytest.param(large_photos.thin(), id="thin"),
-        pytest.param(large_photos.too_few_rows(0.5), id="half of the rows"),
-        pytest.param(large_photos.too_few_rows(29 / 30), id="all rows but one"),
-        pytest.param(large_photos.interlaced(0.8), id="interlaced"),
-        pytest.param(
-            large_photos.png(40, 30, [b"\0" + b"\xff" * 40] * 29 + [b"\0" + b"\xff" * 39]), id="all but a byte"
-        ),
+        pytest.param(attacks.thin(), id="thin"),
+        pytest.param(attacks.too_few_rows(0.5), id="half of the rows"),
+        pytest.param(attacks.too_few_rows(29 / 30), id="all rows but one"),
+        pytest.param(attacks.interlaced(0.8), id="interlaced"),
+        pytest.param(attacks.png(40, 30, [b"\0" + b"\xff" * 40] * 29 + [b"\0" + b"\xff" * 39]), id="all but a byte"),
     ],
 )
 def test_a_png_with_too_few_pixels_is_damaged(data, tmp_path):
@@ -156,11 +151,11 @@ def test_a_png_with_too_few_pixels_is_damaged(data, tmp_path):
 @pytest.mark.parametrize(
     ("data", "colour"),
     [
-        pytest.param(large_photos.too_few_rows(1.0), 255, id="white"),
-        pytest.param(large_photos.interlaced(1.0), 255, id="interlaced"),
-        pytest.param(large_photos.png(40, 30, [bytes(41)] * 30), 0, id="black to the last row"),
-        pytest.param(large_photos.png(40, 30, [bytes(41)] * 31), 0, id="a row too many"),
-        pytest.param(large_photos.thin_and_whole(100_000), 127, id="thin, with all its pixels"),
+        pytest.param(attacks.too_few_rows(1.0), 255, id="white"),
+        pytest.param(attacks.interlaced(1.0), 255, id="interlaced"),
+        pytest.param(attacks.png(40, 30, [bytes(41)] * 30), 0, id="black to the last row"),
+        pytest.param(attacks.png(40, 30, [bytes(41)] * 31), 0, id="a row too many"),
+        pytest.param(attacks.thin_and_whole(100_000), 127, id="thin, with all its pixels"),
     ],
 )
 def test_a_png_with_all_its_pixels_is_read(data, colour, tmp_path):
@@ -169,7 +164,7 @@ def test_a_png_with_all_its_pixels_is_read(data, colour, tmp_path):
 
 def test_libtiff_prints_nothing_and_the_photo_that_it_complains_of_is_damaged(tmp_path, capfd):
     with pytest.raises(BadPhoto, match=r"flood\.tif: is damaged \(libtiff: Fax3Decode1D\)$"):
-        photos.read(large_photos.flood(tmp_path), 32)
+        photos.read(attacks.flood(tmp_path), 32)
     assert capfd.readouterr() == ("", "")
     assert photos.read(attacks.deep_grey_tiff(tmp_path), 32).pixels.shape == (32, 32, 3)  # the next one is judged anew
 
@@ -179,8 +174,8 @@ def test_libtiff_prints_nothing_and_the_photo_that_it_complains_of_is_damaged(tm
 
 @pytest.fixture
 def holiday(photo_folder):
-    attacks.of_bytes(photo_folder, "0thin.png", large_photos.thin())
-    attacks.of_bytes(photo_folder, "endless.png", large_photos.thin_and_whole())
+    attacks.of_bytes(photo_folder, "0thin.png", attacks.thin())
+    attacks.of_bytes(photo_folder, "endless.png", attacks.thin_and_whole())
     return photo_folder
 
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 from PIL import Image
 
-from attacks import data_files
 from support.killed import run_killed
 from tellapart import models
 from tellapart.captioning.captioner import load
@@ -102,13 +101,6 @@ def test_a_split_of_a_data_file_is_captioned_and_scored(caption, tellapart, phot
     code, _, err = caption(tmp_path / "data.json", "--split", "val")
     assert code == 2
     assert "has no split 'val'; it has 'test', 'train'" in err
-
-
-@pytest.mark.parametrize("make", data_files.WRONG_AS_A_WHOLE, ids=lambda make: make.__name__)
-def test_a_data_file_that_is_wrong_as_a_whole_is_one_sentence(caption, tmp_path, make):
-    code, _, err = caption(make(tmp_path))
-    assert code == 2
-    assert len(err.splitlines()) == 1
 
 
 def test_a_folder_without_a_photo_is_a_wrong_request_and_beside_others_a_failed_input(caption, photo_folder, tmp_path):

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from attacks import data_files
 from tellapart import __main__
 from tellapart.data.media import photos
 from tellapart.errors import BadPhoto
@@ -206,12 +205,6 @@ def test_a_data_file_goes_on_past_broken_records(lookalikes, folder):
     assert code == 1
     assert "image 2" in err
     assert "2 photos" in err
-
-
-@pytest.mark.parametrize("make", data_files.WRONG_AS_A_WHOLE, ids=lambda make: make.__name__)
-def test_a_data_file_that_is_wrong_as_a_whole_is_one_sentence(lookalikes, tmp_path, make):
-    code, _, err = lookalikes(make(tmp_path))
-    assert (code, len(err.splitlines())) == (2, 1)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from attacks import broken_photos
 from attacks import photos as attacks
 from capscore import files
 from capscore.errors import UserError
@@ -61,9 +60,9 @@ def test_photos_that_are_there_cost_nothing_and_new_ones_are_added(tmp_path, enc
 def test_a_bad_photo_is_named_and_left_out_and_the_others_are_kept(tmp_path, encoder, capfd):
     examples = album(tmp_path / "photos", 3)
     broken = [
-        Example("pipe", broken_photos.a_pipe(tmp_path)),
-        Example("gone", broken_photos.missing(tmp_path)),
-        Example("text", broken_photos.text_named_png(tmp_path)),
+        Example("pipe", attacks.a_pipe(tmp_path)),
+        Example("gone", attacks.missing(tmp_path)),
+        Example("text", attacks.text_named_png(tmp_path)),
     ]
     result = extract([broken[0], *examples, *broken[1:]], encoder, tmp_path / "store")
     assert result.failed["gone"] == "there is no such file"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from attacks import broken_photos
+from attacks import photos as broken_photos
 from capscore import files
 from capscore.errors import UserError
 from features.stores import album, assert_holds, cut

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from attacks import broken_photos
 from attacks import photos as made
 from tellapart.captioning.captioner import load
 from tellapart.data.media import photos
@@ -106,10 +105,10 @@ def test_the_callers_picture_stays_as_it_is(camera):
 
 def test_a_broken_picture_is_a_bad_photo(tmp_path):
     with pytest.raises(BadPhoto, match=r"cut\.jpg: is damaged"):
-        photos.from_image(Image.open(broken_photos.BROKEN["JPEG cut short"](tmp_path)), 16)
+        photos.from_image(Image.open(made.BROKEN["JPEG cut short"](tmp_path)), 16)
 
 
 def test_a_broken_picture_among_others_is_an_error_of_its_own(tmp_path, small_model, small_retriever):
-    broken, good = Image.open(broken_photos.BROKEN["JPEG cut short"](tmp_path)), made.good(tmp_path)
+    broken, good = Image.open(made.BROKEN["JPEG cut short"](tmp_path)), made.good(tmp_path)
     rows = list(load(small_model).caption([broken, good], among=[good], retriever=small_retriever))
     assert ["is damaged" in row.error for row in rows] == [True, False]
