@@ -31,7 +31,7 @@ from tellapart.rewards import SampledCaptions, registry
 from tellapart.rewards.agreement import Agreement, Consensus, MeteorConsensus, ReferenceGap
 from tellapart.rewards.combine import Combined
 from tellapart.rewards.context import RewardContext
-from tellapart.rewards.language_model import UnusualOrder, roles_of
+from tellapart.rewards.language_model import UnusualOrder
 from tellapart.rewards.local import Differences, LocalDiscriminative
 from tellapart.rewards.words import (
     Different,
@@ -94,7 +94,7 @@ def faithful(vocabulary):
 
 def usual(vocabulary):
     usage = WordOrder.of([*roles(split_words(text)), LAST_WORD] for texts in REFERENCES for text in texts)
-    return UnusualOrder(usage, roles_of(vocabulary), end=vocabulary.eos)
+    return UnusualOrder(usage, vocabulary)
 
 
 def different(vocabulary):
@@ -340,7 +340,7 @@ def test_a_caption_that_was_cut_counts_whole():
 def test_a_word_costs_one_where_people_do_not_put_it_and_none_behind_the_end_or_where_a_caption_was_cut():
     texts = ["a dog in a red", "a cat and a dog", "two"]
     people = WordOrder.of([[*roles(text.split()), LAST_WORD] for text in texts])
-    reward = UnusualOrder(people, roles_of(TOKENIZER), end=END)
+    reward = UnusualOrder(people, TOKENIZER)
     captions = [
         "a cat in a dog",
         "a dog and a red",

@@ -60,12 +60,6 @@ SETTINGS = (
 _IN_BATCH = ("log_probability", "accuracy", "gd_batch")  # all the same where a batch has one photo
 
 
-def refuse_one_text(term: str, texts: object, what: str = "captions") -> None:
-    """A text is no list of captions, though it has as many letters as there may be photos."""
-    if isinstance(texts, str):
-        raise UserError(f"{term}: the {what} must be a list, not one text.")
-
-
 class CaptionReward:
     """A reward of captions by the photos of a pool.
 
@@ -105,8 +99,9 @@ class CaptionReward:
         photos  of each caption, its photo, by the id in the pool or by file.  Captions of one photo are no distractors
                 of each other, however many there are
         """
-        refuse_one_text(self.term, texts)
-        refuse_one_text(self.term, photos, "photos")
+        for what, values in (("captions", texts), ("photos", photos)):
+            if isinstance(values, str):  # which has as many letters as there may be photos
+                raise UserError(f"{self.term}: the {what} must be a list, not one text.")
         if len(texts) != len(photos):
             raise UserError(f"{self.term}: there are {len(texts)} captions and {len(photos)} photos.")
         if not texts:
@@ -128,12 +123,12 @@ class CaptionReward:
         self._warn_if_cut(mask)
         sampled = SampledCaptions(words, mask, positions[order], texts=captions)
         with torch.no_grad():
-            found = of_term(self._reward, sampled, self.term).per_caption(mask).float()
+            rewards = of_term(self._reward, sampled, self.term).per_caption(mask).float()
         term: object = self._reward
         if isinstance(term, Remembers):
             term.remember(sampled)
-        scores = torch.empty_like(found)
-        scores[order] = found
+        scores = torch.empty_like(rewards)
+        scores[order] = rewards
         return scores.tolist()
 
     def _warn_if_cut(self, mask: Tensor) -> None:
@@ -164,7 +159,8 @@ class PoolContext(RewardContext):
         sources = [(Stores(), pool.examples)]
         data, view = CaptionedPhotos(sources, words, 0), WordView(words, words)
         super().__init__(config, sources, data, view, features=pool.folder, device=numerics.choose_device(device))
-        self.frequencies = pool.frequencies
+        self.frequencies, self.closeness, self.nearest = pool.frequencies, pool.closeness, pool.nearest
+        self.look_alikes = pool.look_alikes[:, : config.group_size]
 
     def require(self, term: str) -> None:
         """Refuses a reward that needs what is not in the pool."""
@@ -198,32 +194,13 @@ class PoolContext(RewardContext):
     def views(self, count: int) -> Tensor:
         raise UserError("hard_positives needs other views of the photos, which a pool does not have.")
 
-    @cached_property
-    def look_alikes(self) -> Tensor:
-        return self._pool.look_alikes[:, : self.config.group_size]
-
-    @cached_property
-    def closeness(self) -> Tensor:
-        return self._pool.closeness
-
-    @cached_property
-    def nearest(self) -> Tensor:
-        return self._pool.nearest
-
 
 _BATCH = 32  # photos through the encoder at once
 _CHANNELS = (1, 3, 4)  # grey, RGB, RGB with transparency
 
 # (N, P) of each caption to each photo, (N,) which is its own, the retriever's scale -> (N,)
-Formula = Callable[[Tensor, Tensor, float], Tensor]
-
-
-def _similarity(similarity: Tensor, own: Tensor, scale: float) -> Tensor:
-    return similarity.gather(1, own[:, None]).squeeze(1)
-
-
-TERMS: dict[str, Formula] = {
-    "similarity": _similarity,
+TERMS: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {
+    "similarity": lambda similarity, own, scale: similarity.gather(1, own[:, None]).squeeze(1),
     "log_probability": log_probability,
     "accuracy": lambda similarity, own, scale: accuracy(similarity, own),
 }
@@ -310,7 +287,8 @@ def _picture(image: Any) -> str | Image.Image:
     if values.ndim == 3 and values.shape[0] in _CHANNELS and values.shape[2] not in _CHANNELS:
         values = values.transpose(1, 2, 0)  # channels first, as in torch
     if values.ndim not in (2, 3) or (values.ndim == 3 and values.shape[2] not in _CHANNELS) or not values.size:
-        raise UserError(f"an image must be a file, a picture, or (H, W, 3) or (3, H, W), not {_kind(image, values)}.")
+        kind = f"{values.shape}" if values.ndim else f"a {type(image).__name__}"
+        raise UserError(f"an image must be a file, a picture, or (H, W, 3) or (3, H, W), not {kind}.")
     if values.dtype.kind == "f" and values.min() >= 0 and values.max() <= 1:
         values = (values * 255).round().astype(np.uint8)
     if values.dtype != np.uint8:
@@ -318,7 +296,3 @@ def _picture(image: Any) -> str | Image.Image:
             "an image must have bytes, or numbers from 0 to 1; one that was normalised for a network is not a photo."
         )
     return Image.fromarray(np.ascontiguousarray(values if values.ndim == 2 or values.shape[2] > 1 else values[..., 0]))
-
-
-def _kind(image: object, values: NDArray[Any]) -> str:
-    return f"{values.shape}" if values.ndim else f"a {type(image).__name__}"

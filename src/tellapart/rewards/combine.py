@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
-from math import isfinite
+from itertools import chain
 from operator import add
 from typing import Protocol, runtime_checkable
 
@@ -69,16 +69,7 @@ class Combined:
         total: Callable[[Sequence[float]], list[float]] = list,
         gather: Callable[[SampledCaptions | None], SampledCaptions | None] | None = None,
     ):
-        if not terms:
-            raise ValueError("a reward needs at least one term")
-        factors = factors or {}
-        if terms.keys() != weights.keys() or not unbalanced | factors.keys() <= terms.keys():
-            raise ValueError(f"weights, unbalanced and factors must name the terms {', '.join(terms)}")
-        if not all(map(isfinite, weights.values())):
-            raise ValueError(f"weights must be numbers, not {dict(weights)}")
-        if not 0 <= decay < 1:
-            raise ValueError(f"decay must be from 0 to below 1, not {decay}")
-        self._terms, self._of_photos = dict(terms), dict(factors)
+        self._terms, self._of_photos = dict(terms), dict(factors or {})
         self._weights = {name: float(weights[name]) for name in terms}
         self._balanced = [name for name in terms if balance and name not in unbalanced]
         named: dict[str, object] = {**terms}
@@ -101,8 +92,8 @@ class Combined:
         spreads = by_photo.std(2).mean(1) if samples > 1 else values.new_zeros(len(values))
         means, means_of_spreads = torch.stack([values.mean(1), spreads]).tolist()  # one transfer
         if self._balanced:
-            own = dict(zip(rewards, means_of_spreads, strict=True))
-            self._learn([own[name] for name in self._balanced], by_photo.shape[1])
+            spread_of = dict(zip(rewards, means_of_spreads, strict=True))
+            self._learn([spread_of[name] for name in self._balanced], by_photo.shape[1])
         for term in self._remembering.values():
             term.remember(sampled)
         total = self._sum(rewards)
@@ -115,8 +106,7 @@ class Combined:
 
     def skip_batch(self) -> None:
         """This process has no captions of the batch: the others' spreads are its own, and their captions."""
-        if self._gather is not None:
-            self._gather(None)
+        self.skip_baseline()
         if self._balanced:
             self._learn([0.0] * len(self._balanced), 0)
         for term in self._remembering.values():
@@ -162,9 +152,9 @@ class Combined:
         """Take the mean spread over the photos of all processes into the running one."""
         count, *sums = self._total([photos, *(photos * spread for spread in spreads)])
         latest = torch.tensor(sums, dtype=torch.double) / count
-        seen = latest > _ROUNDING
+        varies = latest > _ROUNDING
         update = torch.stack([latest, torch.ones_like(latest)], 1)
-        self._running[seen] = (self._decay * self._running + (1 - self._decay) * update)[seen]
+        self._running[varies] = (self._decay * self._running + (1 - self._decay) * update)[varies]
 
     def _factors(self) -> dict[str, float]:
         """What each term is multiplied with."""
@@ -179,29 +169,23 @@ def gathered(world: ProcessGroup, sampled: SampledCaptions | None) -> SampledCap
 
     All processes must call it; None from one that has no captions of the batch, and for it.
     """
-    shares = world.gather(None if sampled is None else _plain(sampled))
+    share: list[object] | None = None  # as JSON can hold it: words, photos, references, texts
+    if sampled is not None:
+        rows = zip(sampled.words.tolist(), sampled.mask.sum(1).tolist(), strict=True)
+        reference = [] if sampled.reference is None else sampled.reference.tolist()
+        share = [[row[:length] for row, length in rows], sampled.photos.tolist(), reference, list(sampled.texts or ())]
+    shares = [other or [[]] * 4 for other in world.gather(share)]
     if sampled is None:
         return None
     device = sampled.words.device
-    rows, photos, reference, texts = ([one for share in shares if share for one in share[part]] for part in range(4))
-    words, mask = padded(rows, 0)  # a reader stops at the end of a caption, whatever the padding
+    ids, photos, references, texts = (list(chain.from_iterable(parts)) for parts in zip(*shares, strict=True))
+    words, mask = padded(ids, 0)  # a reader stops at the end of a caption, whatever the padding
     batch = SampledCaptions(
         words.to(device),
         mask.to(device),
         torch.tensor(photos, device=device),
-        None if sampled.reference is None else torch.tensor(reference, device=device),
+        None if sampled.reference is None else torch.tensor(references, device=device),
         sampled.progress,
         None if sampled.texts is None else texts,
     )
-    return replace(sampled, gathered=batch, first=sum(len(share[0]) for share in shares[: world.rank] if share))
-
-
-def _plain(sampled: SampledCaptions) -> list[object]:
-    """As JSON can hold them: words, photos, references, texts."""
-    lengths = sampled.mask.sum(1).tolist()
-    return [
-        [row[:length] for row, length in zip(sampled.words.tolist(), lengths, strict=True)],
-        sampled.photos.tolist(),
-        [] if sampled.reference is None else sampled.reference.tolist(),
-        list(sampled.texts or ()),
-    ]
+    return replace(sampled, gathered=batch, first=sum(len(ids) for ids, *_ in shares[: world.rank]))

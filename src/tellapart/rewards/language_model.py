@@ -65,7 +65,7 @@ def readable(files: Sequence[str], left_out: Sequence[Exclusion] = (), *, odd: b
         for dataset in sets
         for photo in dataset.examples
         if (_is_odd(photo) if odd else dataset.name != "coco" or not _is_odd(photo))
-        and not any(one.has(photo, dataset.name) for one in without)
+        and not any(exclusion.has(photo, dataset.name) for exclusion in without)
     ]
 
 
@@ -89,13 +89,13 @@ class Fluency:
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
         captions = Sentences.rows(sampled.ids.cpu().numpy(), self._end, keep_end=True)
-        known = self._number[sampled.words.cpu().numpy()]  # (N, W)
-        before = np.full((len(known), ORDER - 1), START)
-        windows = np.lib.stride_tricks.sliding_window_view(np.concatenate([before, known], 1), ORDER, axis=1)
-        is_word = np.arange(known.shape[1]) < captions.lengths[:, None]
+        numbers = self._number[sampled.words.cpu().numpy()]  # (N, W)
+        start = np.full((len(numbers), ORDER - 1), START)
+        windows = np.lib.stride_tricks.sliding_window_view(np.concatenate([start, numbers], 1), ORDER, axis=1)
+        is_word = np.arange(numbers.shape[1]) < captions.lengths[:, None]
         terms = self._model.terms_of(windows[is_word])
-        owner = np.repeat(np.arange(len(known)), captions.lengths)
-        return Reward(torch.from_numpy(shortfall(terms, owner, len(known))).float().to(sampled.words.device))
+        owner = np.repeat(np.arange(len(numbers)), captions.lengths)
+        return Reward(torch.from_numpy(shortfall(terms, owner, len(numbers))).float().to(sampled.words.device))
 
 
 def shortfall(terms: Floats, owner: Ints, count: int) -> Floats:
@@ -106,27 +106,22 @@ def shortfall(terms: Floats, owner: Ints, count: int) -> Floats:
     mean = np.divide(
         np.bincount(owner, terms, minlength=count), number, out=np.full(count, USUAL_MEAN), where=number > 0
     )
-    found: Floats = np.clip(mean, 0, USUAL_MEAN) - USUAL_MEAN + np.maximum(lowest, LEAST) - USUAL_LOWEST
-    return found
-
-
-def roles_of(tokenizer: WordTokenizer) -> list[int]:
-    """What each token is to `WordOrder`; what is no word counts as content."""
-    role = unusual_order.roles(tokenizer.words)
-    role[tokenizer.eos] = unusual_order.END
-    return role
+    values: Floats = np.clip(mean, 0, USUAL_MEAN) - USUAL_MEAN + np.maximum(lowest, LEAST) - USUAL_LOWEST
+    return values
 
 
 class UnusualOrder:
     """Minus the words that people hardly ever use after the three before them: the measure of the same name.
 
-    people how they order words
-    role   (V,) what each token is to it
-    end    the end token; a caption without one was cut, and is not reproached with how it ends
+    people      how they order words
+    vocabulary  of the captions' word ids; what is no word counts as content.  A caption without the end token was cut,
+                and is not reproached with how it ends
     """
 
-    def __init__(self, people: WordOrder, role: Sequence[int], *, end: int):
-        self._people, self._role, self._end = people, np.array(role), end
+    def __init__(self, people: WordOrder, vocabulary: WordTokenizer):
+        self._people, self._end = people, vocabulary.eos
+        self._role = np.array(unusual_order.roles(vocabulary.words))
+        self._role[self._end] = unusual_order.END
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
         captions = Sentences.rows(sampled.ids.cpu().numpy(), self._end, keep_end=True)

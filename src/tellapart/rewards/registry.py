@@ -29,7 +29,7 @@ from tellapart.rewards import Reward, SampledCaptions, Term
 from tellapart.rewards.agreement import Agreement, MeteorConsensus, ReferenceGap
 from tellapart.rewards.combine import Combined, gathered
 from tellapart.rewards.context import FOUND_BY, RewardContext, image_retrievers_of, text_retriever_of
-from tellapart.rewards.language_model import Fluency, UnusualOrder, roles_of
+from tellapart.rewards.language_model import Fluency, UnusualOrder
 from tellapart.rewards.local import Differences, LocalDiscriminative, with_thresholds
 from tellapart.rewards.preference import Preference, PreferenceReward
 from tellapart.rewards.retrieval import (
@@ -210,7 +210,7 @@ def _unusual_order(context: RewardContext) -> Term:
     texts = [text for example in context.data.examples for text in example.captions]  # whole: tokens may be cut
     words = ([*unusual_order.roles(split_words(text)), unusual_order.END] for text in texts)
     people = unusual_order.WordOrder.of(words) if any(texts) else unusual_order.coco()
-    return UnusualOrder(people, roles_of(context.vocabulary), end=context.vocabulary.eos)
+    return UnusualOrder(people, context.vocabulary)
 
 
 _REFERENCES, _IMAGE_RETRIEVER, _GROUPS = (
