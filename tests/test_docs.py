@@ -22,6 +22,7 @@ OWN = (
     "my_measure.py",
     "my_reader.py",
     "my_reward.py",
+    "my_sound.py",
 )  # a file that the reader is told to write
 
 

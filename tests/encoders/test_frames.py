@@ -9,11 +9,13 @@ import torch
 from PIL import Image
 
 from support.clips import counted, write_clip
+from support.doc_pages import ROOT, blocks
 from support.stores import extract
 from tellapart.captioners import CAPTIONERS
 from tellapart.data.examples import Example
 from tellapart.data.media.photos import SQUEEZE, fitted
 from tellapart.data.streams import region_inputs
+from tellapart.encoders import ENCODERS
 from tellapart.encoders.encoder import Features
 from tellapart.encoders.frames import FrameEncoder
 from tellapart.encoders.in_view import in_view
@@ -125,3 +127,20 @@ def test_to_a_captioner_frames_that_are_all_the_same_are_as_one(name):
     rows, tokens = torch.rand(2, 4, 3), torch.randint(4, 20, (2, 5))
     one, several = (captioner(tokens, captioner.encode(region_inputs(seen))) for seen in (rows, rows.repeat(1, 3, 1)))
     torch.testing.assert_close(several, one, atol=1e-5, rtol=1e-4)
+
+
+def test_the_encoder_of_sound_in_the_docs_hears_which_windows_are_silent(tmp_path):
+    (block,) = [block for block in blocks(ROOT / "docs" / "extending.md") if block.file == "my_sound.py"]
+    names, added = {}, dict(ENCODERS._lines)
+    exec(block.code, names)
+    ENCODERS._lines.clear()
+    ENCODERS._lines.update(added)
+    encoder = names["Loudness"](EncoderConfig("loudness", frames=4), torch.device("cpu"))
+    heard = np.sin(2 * np.pi * 500 * np.arange(64000) / 16000)
+    heard *= np.repeat([0, 0, 0, 0, 0, 0.5, 0, 0.05], 8000)  # of four seconds, the ends of the third and the last
+    files = [write_clip(tmp_path / "a.mp4", [counted(0)] * 100, sound=heard), write_clip(tmp_path / "b.mp4", 10)]
+    Image.fromarray(counted(0)).save(tmp_path / "c.png")
+    features = encoder(np.stack([read_item(encoder, file).pixels for file in [*files, tmp_path / "c.png"]]))
+    assert features.counts.tolist() == [2, 0, 0]
+    assert features.grid[0, :2, 1].tolist() == pytest.approx([0.5, 0.05], abs=0.02)
+    assert not features.grid[0, 2:].any()

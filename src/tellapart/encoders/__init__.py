@@ -85,12 +85,6 @@ class Custom:
     description: str
 
 
-def _log_mel(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
-    from tellapart.encoders.sound import LogMel
-
-    return LogMel(config)
-
-
 def _patches(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
     from tellapart.encoders.patches import Patches
 
@@ -143,9 +137,6 @@ ENCODERS: Table[Published | OnHub | Custom] = Table(
             for variant in (0, 1, 2)
         },
         "patches": Custom(_patches, "the pixels of each cell as they are: for networks that learn from pixels"),
-        "log_mel": Custom(
-            _log_mel, "the sound of a clip: log-mel spectrum in `frames` windows; silent ones are masked"
-        ),
     },
     Published,
     OnHub,
