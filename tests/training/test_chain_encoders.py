@@ -1,17 +1,20 @@
 """Chains of recipes in which a stage is what a later one sees by: a tuned encoder, or a tagger."""
 
 import json
+import re
+from dataclasses import is_dataclass
+from typing import get_args, get_origin, get_type_hints
 
 import pytest
 import torch
 import yaml
 
 from capscore.errors import UserError
-from tellapart import recipe_files
 from tellapart.__main__ import main
 from tellapart.commands.train import asked
 from tellapart.models.parts import load_encoder, read_tagger
-from tellapart.recipe import EncoderConfig, Recipe, renamed
+from tellapart.recipe import EncoderConfig, Recipe, references, renamed
+from tellapart.recipe_files import filled, merged
 from tellapart.training import chain
 
 LOOKS = {"image_size": 64, "grid": 2}
@@ -64,77 +67,83 @@ def test_a_stage_sees_by_the_encoder_and_the_tagger_of_earlier_stages(write, tmp
     assert carried == {sha256[:16] for sha256 in hashes}
 
 
-def test_encoders_and_taggers_of_later_stages_cannot_be_used(write):
-    for stage, field in (
-        ({"name": "first", "encoder": {"name": "words"}}, "encoder.name"),
-        ({"name": "first", "inputs": {"regions": {"name": "words"}}}, r"inputs\.regions\.name"),
-    ):
-        with pytest.raises(UserError, match=f"stage first: {field} names the later stage words"):
-            asked([str(write(stage, SEES[0]))])
-
-
-POLICY = {"name": "policy_gradient", "policy": {"samples": 2}}
+POLICY = {"name": "policy_gradient", "policy": {"samples": 2}, "rewards": {"weights": {"log_probability": 1}}}
 BETWEEN = {"caption_weights": {"by": "cider_between"}}
+TAGS = TAGGING["objective"] | {"sentence_weight": 1.0, "rewards": {"text_retriever": "ear"}}
+EAR = {"name": "ear", "retriever": "word_tower", "objective": {"name": "info_nce"}, "validation": {"metric": "R@1"}}
 
 
-@pytest.mark.parametrize(
-    ("field", "objective"),
-    [
-        ("image_retriever", POLICY),
-        ("other_retrievers", POLICY),
-        ("text_retriever", POLICY),
-        ("image_retriever", BETWEEN),
-        ("text_retriever", {"name": "tagging", "sentence_weight": 1.0}),
-    ],
-    ids=lambda value: value if isinstance(value, str) else value.get("name", "cider_between"),
-)
-def test_a_stage_in_a_field_of_rewards_comes_before_is_put_there_and_counts(write, field, objective):
-    """`other_retrievers`, and the image retriever of cider_between, were neither."""
-    value = ["ear"] if field == "other_retrievers" else "ear"
-    ear = {"name": "ear", "retriever": "word_tower", "objective": {"name": "info_nce"}, "validation": {"metric": "R@1"}}
-    rewards = {"weights": {"log_probability": 1}, field: value}
-    metric = {"validation": {"metric": "mAP"}} if objective.get("name") == "tagging" else {}
-    heard = {"name": "heard", "objective": {**objective, "rewards": rewards}, **metric}
-    *_, job = chain.jobs(asked([str(write(ear, heard))]).what)
-    assert job.uses == {"ear": "ear"}
-    put = getattr(renamed(job.recipe, {"ear": "runs/ear"}).objective.rewards, field)
-    assert put == (["runs/ear"] if field == "other_retrievers" else "runs/ear")
-    with pytest.raises(UserError, match=f"stage heard: objective.rewards.{field} names the later stage ear"):
-        asked([str(write(heard, ear))])
+def naming_fields(kind=Recipe, prefix=""):
+    """(field, what it names, a value that names NAME) of all fields of a recipe whose type says that they do."""
+    for field, hint in get_type_hints(kind, include_extras=True).items():
+        if is_dataclass(hint):
+            yield from naming_fields(hint, f"{prefix}{field}.")
+        elif get_origin(hint) is dict and is_dataclass(get_args(hint)[1]):
+            for inner, named, value in naming_fields(get_args(hint)[1]):
+                yield f"{prefix}{field}", named, {"regions": {inner: value}}
+        elif named := re.search(r"Annotated\[str, '(\w+)'\]", str(hint)):
+            outer = get_origin(hint)
+            yield f"{prefix}{field}", named[1], {list: ["NAME"], dict: {"language_model": "NAME"}}.get(outer, "NAME")
 
 
-@pytest.mark.parametrize(
-    ("field", "file"),
-    [
-        ("encoder.name", "net/best.safetensors"),
-        ("encoder.name", "net.safetensors"),
-        ("inputs", "net/config.json"),
-        ("data.tokenizer", "net/tokenizer.json"),
-        ("detector", "net.onnx"),
-        ("model", "net/model.safetensors"),
-        ("init_from", "net/vocabulary.json"),
-        ("objective.rewards.preferences", "net.json"),
-        ("objective.rewards.look_alikes", "net.json"),
-    ],
-)
-def test_what_a_run_is_made_with_counts_for_its_key(tmp_path, monkeypatch, field, file):
+NAMING = list(naming_fields())
+
+
+def naming(field, value, name):
+    """The content of a recipe whose field names something, and that has a use for it."""
+    content = json.loads(json.dumps(value).replace("NAME", name))
+    for part in reversed(field.split(".")):
+        content = {part: content}
+    return merged({"objective": POLICY} if field.startswith("objective.rewards.") else {}, content)
+
+
+def test_fields_that_name_something_are_those_of_the_documented_list():
+    assert {field for field, _, _ in NAMING} >= {
+        "init_from", "encoder.name", "inputs", "detector", "model", "validation.judges", "data.files", "data.exclude",
+        "data.tokenizer", "objective.rewards.image_retriever", "objective.rewards.other_retrievers",
+        "objective.rewards.text_retriever", "objective.rewards.look_alikes", "objective.rewards.fluency_text",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("field", "named", "value"), NAMING)
+def test_what_a_field_names_counts_for_the_key_of_its_run(tmp_path, monkeypatch, field, named, value):
     """A retrained encoder in the same folder left all stages that saw by it "done already"."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "net").mkdir()
-    (tmp_path / "data.json").write_text("{}")
-    name = "./net" if file.startswith("net/") else f"./{file}"
-    value = {"inputs": {"regions": {"name": name}}, "model": {"language_model": name}}
-    recipe = recipe_files.with_value(Recipe(), "data.files", ["data.json"])
-    recipe = recipe_files.with_value(recipe, field, value.get(field, name))
+    folders = ["net/best.safetensors", "net/config.json", "net/vocabulary.json", "net/tokenizer.json"]
+    for file in {"data": ["net.json"], "model": folders}.get(named, [*folders, "net.onnx"]):
+        recipe = filled(Recipe(), naming(field, value, "./net" if "/" in file else f"./{file}"))
 
-    def key():
-        return chain.keys_of([chain.Job("a", 1, recipe, {}, {})])["a"]
+        def key(recipe=recipe):
+            return chain.keys_of([chain.Job("a", 1, recipe, {}, {})])["a"]
 
-    (tmp_path / file).write_text("before")
-    before = key()
-    assert key() == before
-    (tmp_path / file).write_text("after")
-    assert key() != before
+        (tmp_path / file).write_text("before")
+        before = key()
+        assert key() == before
+        (tmp_path / file).write_text("after")
+        assert key() != before, file
+
+
+@pytest.mark.parametrize(
+    ("field", "content"),
+    [
+        *((field, naming(field, value, "ear")) for field, named, value in NAMING if named in ("model", "encoder")),
+        ("objective.rewards.image_retriever", {"objective": BETWEEN | {"rewards": {"image_retriever": "ear"}}}),
+        ("objective.rewards.text_retriever", TAGGING | {"objective": TAGS}),
+    ],
+)
+def test_a_stage_that_a_field_names_comes_before_and_its_folder_is_put_there(write, field, content):
+    """`other_retrievers`, and the image retriever of cider_between, were neither."""
+    *_, job = chain.jobs(asked([str(write(EAR, {"name": "hears", **content}))]).what)
+    assert job.uses == {"ear": "ear"}
+    assert [at.name for at in references(renamed(job.recipe, {"ear": "runs/ear"}))].count("runs/ear") == 1
+    with pytest.raises(UserError, match=rf"stage hears: {field}[\w.]* names the later stage ear"):
+        asked([str(write({"name": "hears", **content}, EAR))])
+
+
+def test_what_a_run_has_no_use_for_may_have_the_name_of_a_later_stage(write):
+    unused = {"objective": {"rewards": {"image_retriever": "ear", "other_retrievers": ["ear"]}}}
+    assert not chain.jobs(asked([str(write({"name": "xe", **unused}, EAR))]).what)[0].uses
 
 
 @pytest.mark.parametrize(
