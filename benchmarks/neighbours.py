@@ -24,8 +24,7 @@ import torch
 from numpy.typing import NDArray
 from timing import table
 
-from tellapart.neighbours.index import build
-from tellapart.neighbours.search import Metric, nearest
+from tellapart.neighbours.search import Metric, build_index, nearest
 
 try:
     import faiss
@@ -110,7 +109,7 @@ def inverted_file(count: int) -> None:
     for name, make in (("clustered", clustered), ("photos", photos)):
         vectors = make(count, 128)
         began = time.process_time()
-        index = build(vectors, K)
+        index = build_index(vectors, K)
         built = time.process_time() - began
         sample = vectors[::20]
         row = {"vectors": f"{count} x 128, {name}", "build, s": f"{built:.1f}", "recall@10": f"{index.recall:.3f}"}

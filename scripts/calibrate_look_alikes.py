@@ -1,4 +1,4 @@
-"""From which cosine on photos are look-alikes or near-duplicates: the numbers of `neighbours/thresholds.py`.
+"""From which cosine on photos are look-alikes or near-duplicates: the numbers of `look_alikes.json` beside weights.
 
     python scripts/calibrate_look_alikes.py flickr8k/captions.json coco/captions.json --retriever word
 

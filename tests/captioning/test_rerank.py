@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -6,7 +7,6 @@ import torch
 from support.retrievers import bag_of_words_retriever, photos
 from tellapart.captioning.rerank import Collection, PhotoVectors, RerankConfig, choose, rerank
 from tellapart.data.captions import Candidate, Proposed
-from tellapart.neighbours import thresholds
 from tellapart.retrievers.retriever import Embedded
 from tellapart.rewards import language_model
 
@@ -242,8 +242,8 @@ def test_a_burst_counts_once_among_the_look_alikes_of_another_photo(listener):
     assert "near_duplicates" not in told.row()
 
 
-def test_photos_that_are_not_similar_enough_are_no_look_alikes(listener, monkeypatch):
-    monkeypatch.setitem(thresholds.ALIKE_ABOVE, (listener.sha256, "image"), 0.5)
+def test_photos_that_are_not_similar_enough_are_no_look_alikes(listener):
+    listener = replace(listener, alike_above={"image": 0.5})
     there = Collection(listener, photos(listener, SHOWN))
     (told,) = choose([proposed("1", ("dog red", -2.0))], own(there, "1"), there, RerankConfig())
     assert told.look_alikes == ("2",)  # cosine 0.67; the other has 0.41

@@ -24,10 +24,11 @@ class ByColour:
     name: str = "colours"
     sha256: str = "c0"
     duplicates_above: float = 0.95
+    alike_above = {}  # noqa: RUF012
     sees_photos: bool = True
 
     def of_photos(self, examples):
-        known = collection.Known(np.zeros(0, np.int64), np.zeros((0, 3), np.float32), [], {})
+        known = collection.CollectionVectors(np.zeros(0, np.int64), np.zeros((0, 3), np.float32), [], {})
         for example in examples:
             try:
                 photo = photos.read(example.file, 32)

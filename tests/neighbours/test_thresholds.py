@@ -1,23 +1,53 @@
+import json
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from tellapart import __main__
+from capscore.errors import UserError
+from tellapart import __main__, encoders
 from tellapart.models.retrievers import load
-from tellapart.neighbours import collection, thresholds
-from tellapart.neighbours.thresholds import quantile_of_pairs
+from tellapart.neighbours import collection, groups
+from tellapart.neighbours.groups import quantile_of_pairs
 from tellapart.retrievers import EMBEDDED
+
+PAGE = (Path(__file__).parents[2] / "docs" / "look_alikes.md").read_text()
 
 
 @pytest.mark.parametrize("name", EMBEDDED)
 def test_every_embedded_retriever_is_calibrated_with_the_weights_that_it_has(name):
     """New weights need new numbers: scripts/calibrate_look_alikes.py."""
     retriever = load(name)
-    for by in ("image", "caption"):
-        assert 0 < thresholds.ALIKE_ABOVE[retriever.sha256, by] < 1
-    assert 0.8 < thresholds.duplicates_above(retriever.encoder) < 1
-    encoder = retriever.encoder
-    assert (encoder.weights_sha256, encoder.config.image_size) in thresholds.DUPLICATES_ABOVE
-    assert (retriever.encoder.weights_sha256, "image") in thresholds.ALIKE_ABOVE
+    cosines = json.loads((EMBEDDED[name] / "look_alikes.json").read_text())["alike_above"]
+    assert retriever.alike_above == cosines
+    assert cosines.keys() == {"image", "caption"}
+    assert re.search(rf"^\| `{name}`(, the default)? \| {cosines['image']:g} \| {cosines['caption']:g} \|$", PAGE, re.M)
+    assert 0.8 < groups.duplicates_above(retriever.encoder) < 1
+    assert groups.duplicates_above(retriever.encoder) != groups.OTHERWISE
+    assert groups.alike_above(retriever.encoder)
+
+
+def test_thresholds_are_of_the_weights_that_they_were_measured_with(small_retriever):
+    assert load(small_retriever).alike_above == {}
+    file = small_retriever / "look_alikes.json"
+    try:
+        for sha256, expected in (("0" * 64, {}), (load(small_retriever).sha256, {"image": 0.5})):
+            file.write_text(json.dumps({"weights_sha256": sha256, "alike_above": {"image": 0.5}}))
+            assert load(small_retriever).alike_above == expected
+        file.write_text('{"alike_above": {"image": "much"}}')
+        with pytest.raises(UserError, match=r"look_alikes\.json: \"alike_above\" must give cosines"):
+            load(small_retriever)
+    finally:
+        file.unlink()
+
+
+@pytest.mark.parametrize("name", groups.measured_encoders())
+def test_the_page_has_the_thresholds_of_encoders(name):
+    entry = groups.measured_encoders()[name]
+    assert name in encoders.ENCODERS
+    row = next(line for line in PAGE.splitlines() if re.match(rf"\| `{name}`( \(pooled features\))? \|", line))
+    assert f"| {entry['alike_above']['image']:g} |" in row
 
 
 def test_the_quantile_is_that_of_the_pairs_that_are_different_photos():
@@ -43,7 +73,4 @@ def test_help_names_the_thresholds_that_the_embedded_retriever_has(capsys):
         __main__.main(["lookalikes", "--help"])
     text = " ".join(capsys.readouterr().out.split())
     assert f"as measured for the encoder, {embedded.duplicates_above:g} for the embedded one" in text
-    assert (
-        f"as measured for the retriever, {thresholds.ALIKE_ABOVE[embedded.sha256, 'image']:g} for the embedded one"
-        in text
-    )
+    assert f"as measured for the retriever, {embedded.alike_above['image']:g} for the embedded one" in text

@@ -54,6 +54,7 @@ def colours(sees="photos"):
         sees=sees,
         size=2,
         encoder=Corner(),
+        alike_above={},
         embed_images=lambda pooled: torch.nn.functional.normalize(pooled),
         embed_captions=embed,
         embed_references=lambda references: torch.stack([embed(texts).mean(0) for texts in references]),

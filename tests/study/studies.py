@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from PIL import Image
 
-from tellapart.neighbours.collection import Known
+from tellapart.neighbours.collection import CollectionVectors
 from tellapart.study.design import Plan, make
 
 PHOTOS = 24
@@ -19,7 +19,7 @@ class Vectors:
 
     def of_photos(self, examples):
         ids = [int(example.id) for example in examples]
-        return Known(np.arange(len(ids)), self._at(ids), [str(id) for id in ids], {})
+        return CollectionVectors(np.arange(len(ids)), self._at(ids), [str(id) for id in ids], {})
 
     def of_captions(self, captions):
         return self._at([int(caption.split()[1]) for caption in captions])

@@ -17,7 +17,7 @@ from detectors import tiny_yolox
 from tellapart.commands.train import parse
 from tellapart.data import examples
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.neighbours import groups, index, mining
+from tellapart.neighbours import groups, mining
 from tellapart.neighbours.groups import Groups, Photo, Rule
 from tellapart.recipe import RewardsConfig
 from tellapart.rewards import agreement, registry
@@ -259,8 +259,8 @@ def test_training_says_how_good_an_approximate_search_for_look_alikes_is(begin, 
     begin(*arguments, terms="{geg_avg: 1.0}")
     assert "recall" not in capsys.readouterr().err
     monkeypatch.setattr(mining, "LARGE", 20)
-    exact = index.build  # on so few photos
-    monkeypatch.setattr(index, "build", lambda *given, **more: replace(exact(*given, **more), recall=0.875))
+    exact = mining.build_index  # on so few photos
+    monkeypatch.setattr(mining, "build_index", lambda *given, **more: replace(exact(*given, **more), recall=0.875))
     for out in ("third", "fourth"):  # the second time from what was kept
         begin(*arguments, "--objective.rewards.group_size=3", terms="{geg_avg: 1.0}", out=tmp_path / out)
         said = re.findall(r"look-alikes of rewards: found by an index, recall (\S+) of exact", capsys.readouterr().err)

@@ -41,7 +41,7 @@ from tellapart.captioning.kinds import COPIES_ABOVE, Bursts, Chosen, copied, wit
 from tellapart.data.captions import Candidate, Caption, Proposed
 from tellapart.data.tokenizers import Tokenizer, split_words
 from tellapart.decoding.candidates import Listener
-from tellapart.neighbours import thresholds
+from tellapart.neighbours.groups import duplicates_above, quantile_of_pairs, sampled
 from tellapart.parallel import batched
 from tellapart.retrievers.retriever import Embedded, Retriever, embed_photos
 
@@ -106,7 +106,7 @@ class Collection:
             self._features = F.normalize(torch.from_numpy(self.photos.features), dim=1).to(retriever.device)
         self._near: dict[int, list[int]] = {}  # place -> places of its near-duplicates
         self._earlier: dict[int, str] = {}  # captions that photos of it have already, by place
-        self.duplicates_above = thresholds.duplicates_above(retriever.encoder)
+        self.duplicates_above = duplicates_above(retriever.encoder)
 
     @classmethod
     def of(cls, retriever: Retriever, files: Sequence[str]) -> Collection:
@@ -122,15 +122,14 @@ class Collection:
     @cached_property
     def alike_above(self) -> float | None:
         """The cosine below which a photo is no look-alike: calibrated, or a quantile of the collection's pairs."""
-        known = thresholds.ALIKE_ABOVE.get((self.retriever.sha256, "image"))
-        if known is not None:
-            return known
-        some = torch.from_numpy(thresholds.sampled(len(self.vectors))).to(self.vectors.device)
+        if "image" in self.retriever.alike_above:
+            return self.retriever.alike_above["image"]
+        some = torch.from_numpy(sampled(len(self.vectors))).to(self.vectors.device)
         different = torch.ones(len(some), len(some), dtype=torch.bool)
         if self._features is not None:
             different = (self._features[some] @ self._features[some].T <= self.duplicates_above).cpu()
         scores = (self.vectors[some] @ self.vectors[some].T).float().cpu()
-        return thresholds.quantile_of_pairs(scores.numpy(), different.numpy(), distances=False)
+        return quantile_of_pairs(scores.numpy(), different.numpy(), distances=False)
 
     def near_duplicates(self, sha256: Sequence[str], features: Tensor | None) -> list[list[int]]:
         """The places of each photo's near-duplicates, and of theirs: features (B, D) of the photos.

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 from capscore.errors import UserError
 from capscore.printable import counted, print_message, print_row
 from tellapart.commands.arguments import Parser, number, positive
-from tellapart.neighbours.thresholds import EMBEDDED_ALIKE, EMBEDDED_DUPLICATES
+from tellapart.neighbours.groups import embedded_thresholds
 
 if TYPE_CHECKING:
     from tellapart.neighbours.collection import Collection
-    from tellapart.neighbours.groups import Groups, Rule
-    from tellapart.neighbours.thresholds import Calibrated
+    from tellapart.neighbours.groups import Calibrated, Groups, Rule
 
 _SUFFIXES = (".json", ".json.gz", ".html")
 
 
 def parser() -> Parser:
+    alike, duplicates = embedded_thresholds()
     parser = Parser(
         "lookalikes",
         "Find the photos that look like each photo of a collection, within its split.  A photo may have none:\n"
@@ -58,7 +58,7 @@ def parser() -> Parser:
         metavar="T",
         type=_cosine,
         help="photos with a cosine above T are near-duplicates; 1: none (default: as measured for the encoder, "
-        f"{EMBEDDED_DUPLICATES:g} for the embedded one)",
+        f"{duplicates:g} for the embedded one)",
     )
     parser.add_argument(
         "--alike-above",
@@ -66,7 +66,7 @@ def parser() -> Parser:
         type=_threshold,
         default=argparse.SUPPRESS,  # None is an answer
         help="least cosine of look-alikes (with euclidean: greatest distance); none: always the K nearest (default: as "
-        f"measured for the retriever, {EMBEDDED_ALIKE:g} for the embedded one; for others, the value that 0.5%% of the "
+        f"measured for the retriever, {alike:g} for the embedded one; for others, the value that 0.5%% of the "
         "collection's pairs reach)",
     )
     parser.add_argument(
@@ -159,6 +159,9 @@ def _print(groups: Groups) -> None:
 
 def _summary(groups: Groups, collection: Collection) -> list[str]:
     """What was found, what was left out, and why."""
+    from tellapart.neighbours.mining import LARGE
+    from tellapart.neighbours.search import MEASURED_ON
+
     count, rule = len(groups), groups.rule
     have = (groups.indices >= 0).sum(1)
     full, none = int((have == rule.k).sum()), int((have == 0).sum())
@@ -189,9 +192,9 @@ def _summary(groups: Groups, collection: Collection) -> list[str]:
     if groups.failed:
         lines.append(f"{_share(len(groups.failed), len(collection.examples))} could not be used")
     if groups.recall is not None:
-        from tellapart.neighbours.index import MEASURED_ON
-
         lines.append(f"found by an index: recall {groups.recall:.3f}, measured on {MEASURED_ON} photos")
+    elif count > LARGE:
+        lines.append("searched exactly; `pip install 'tellapart[index]'` makes so large a collection quicker")
     return lines
 
 

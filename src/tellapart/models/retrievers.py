@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import torch
@@ -55,7 +56,20 @@ def _from_folder(folder: Path, device: torch.device) -> Retriever:
         reader,
         encoder,
         device,
+        _look_alikes(folder, sha256),
     )
+
+
+def _look_alikes(folder: Path, sha256: str) -> dict[str, float]:
+    """From which cosine on photos look alike, by image and by caption, where that was measured with these weights."""
+    if not os.path.lexists(folder / "look_alikes.json"):
+        return {}
+    file = files.inside(folder, "look_alikes.json")
+    content = files.read_json(file)
+    cosines = content.get("alike_above")
+    if not isinstance(cosines, dict) or not all(isinstance(c, float) and -1 <= c <= 1 for c in cosines.values()):
+        raise UserError(f'{file}: "alike_above" must give cosines, from -1 to 1.')
+    return cosines if content.get("weights_sha256") == sha256 else {}
 
 
 def reader_of(name: str, tokenizer: Tokenizer | None, device: torch.device) -> Reader:

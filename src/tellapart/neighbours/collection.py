@@ -10,29 +10,38 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from capscore import files
 from capscore.errors import UserError
 from capscore.progress import Progress
 from tellapart.data import items
 from tellapart.data.examples import Example
-from tellapart.data.media import photos
+from tellapart.data.media import photos as photo_files
 from tellapart.encoders import ENCODERS, PhotoEncoder
 from tellapart.encoders.loading import load as load_encoder
 from tellapart.errors import BadPhoto
-from tellapart.features.pooled import Pooled, pooled_features
+from tellapart.features.pooled import pooled_features
 from tellapart.models.retrievers import load
-from tellapart.neighbours import thresholds
-from tellapart.neighbours.groups import By, Groups, Photo, Rule
+from tellapart.neighbours.groups import (
+    By,
+    Calibrated,
+    Groups,
+    Photo,
+    Rule,
+    alike_above,
+    duplicates_above,
+    quantile_of_pairs,
+    sampled,
+)
 from tellapart.neighbours.mining import Captions, mine
 from tellapart.neighbours.search import Metric, Vectors
-from tellapart.neighbours.thresholds import Calibrated, duplicates_above
 from tellapart.numerics import choose_device
 from tellapart.parallel import batched
 from tellapart.recipe import EncoderConfig
 from tellapart.retrievers import DEFAULT
 from tellapart.retrievers.retriever import Retriever, embed
+
+_CAPTIONS = 512  # between two steps of the progress bar
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -86,12 +95,12 @@ def collect(paths: Paths, split: str | None = None) -> Collection:
     if isinstance(paths, str | os.PathLike):
         paths = [paths]
     opened, problems = items.open_all([os.fspath(path) for path in paths], split=split)
-    found: dict[tuple[str, int | str], Example] = {}
-    for example in (example for one in opened for example in one.examples):
-        found.setdefault((str(example.file), example.id), example)
-    if not found:
+    photos: dict[tuple[str, int | str], Example] = {}
+    for example in (example for dataset in opened for example in dataset.examples):
+        photos.setdefault((str(example.file), example.id), example)
+    if not photos:
         raise UserError(problems[0] if problems else "there are no photos to compare.")
-    return Collection(list(found.values()), problems)
+    return Collection(list(photos.values()), problems)
 
 
 def group(
@@ -114,28 +123,26 @@ def group(
         vectors.of_captions([])  # one that reads none says so before it has read all photos
     if not vectors.sees_photos:  # vectors of captions do not tell which photos are nearly the same
         rule = replace(rule, duplicates_above=1.0)
-    known = vectors.of_photos(collection.examples)
-    examples = [collection.examples[position] for position in known.positions]
-    photos = [Photo(str(e.file), h, e.id, e.split) for e, h in zip(examples, known.sha256, strict=True)]
+    of_photos = vectors.of_photos(collection.examples)
+    examples = [collection.examples[position] for position in of_photos.positions]
+    photos = [Photo(str(e.file), h, e.id, e.split) for e, h in zip(examples, of_photos.sha256, strict=True)]
     captions = None
     if rule.by == "caption":
-        of_photo = np.repeat(np.arange(len(examples)), [len(example.captions) for example in examples])
-        captions = Captions(vectors.of_captions([text for example in examples for text in example.captions]), of_photo)
-    groups = mine(photos, known.vectors, rule, captions, appearance=known.looks)
-    groups.failed = known.failed
+        owners = np.repeat(np.arange(len(examples)), [len(example.captions) for example in examples])
+        captions = Captions(vectors.of_captions([text for example in examples for text in example.captions]), owners)
+    groups = mine(photos, of_photos.vectors, rule, captions, appearance=of_photos.looks)
+    groups.failed = of_photos.failed
     if alike_above == "calibrated":
-        alike_above = None
-        if rule.metric == "cosine":
-            alike_above = thresholds.ALIKE_ABOVE.get((vectors.sha256, rule.by))
+        alike_above = vectors.alike_above.get(rule.by) if rule.metric == "cosine" else None
         if alike_above is None:
-            alike_above = _quantile(groups, known.vectors, captions)
+            alike_above = _quantile(groups, of_photos.vectors, captions)
     groups.keep_above(alike_above)
     return groups
 
 
 def _quantile(groups: Groups, vectors: Vectors, captions: Captions | None) -> float | None:
     """What only the most similar pairs of the collection's photos reach."""
-    some = thresholds.sampled(len(vectors))
+    some = sampled(len(vectors))
     sample = vectors[some].astype(np.float64)
     if captions is not None:
         here = np.isin(captions.photo, some)
@@ -150,7 +157,7 @@ def _quantile(groups: Groups, vectors: Vectors, captions: Captions | None) -> fl
     set_of = {position: number for number, one in enumerate(groups.sets()) for position in one.positions}
     sets = np.array([set_of.get(position, -1 - position) for position in some.tolist()])
     different = (sets[:, None] != sets) & np.isfinite(scores)
-    return thresholds.quantile_of_pairs(scores, different, distances=groups.rule.metric == "euclidean")
+    return quantile_of_pairs(scores, different, distances=groups.rule.metric == "euclidean")
 
 
 def _cosines(rows: NDArray[np.float64], columns: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -164,9 +171,9 @@ def captions_of(collection: Collection, given: Mapping[str, Sequence[str]] | Non
 
     given   captions to be taken instead, by what they call a photo: its id, its file, or another name of that file
     """
-    found = {str(example.file): example.captions[0] for example in collection.examples if example.captions}
+    of_data = {str(example.file): example.captions[0] for example in collection.examples if example.captions}
     if given is None:
-        return found
+        return of_data
     by_file = {str(files.real(Path(name))): texts for name, texts in given.items() if "\0" not in name}
     taken = {
         str(example.file): texts[0]
@@ -175,30 +182,31 @@ def captions_of(collection: Collection, given: Mapping[str, Sequence[str]] | Non
     }
     if not taken:
         raise UserError("none of the captions is of these photos; captions go by a photo's id or file.")
-    return found | taken
+    return of_data | taken
 
 
-_CAPTIONS = 512  # between two steps of the progress bar
+# The vectors by which a retriever, or an encoder alone, compares photos; they are kept on disk
 
 
 @dataclass
-class Known:
-    """The photos that could be read."""
+class CollectionVectors:
+    """Of the photos that could be read."""
 
-    positions: NDArray[np.int64]  # (P,) among those given
+    positions: NDArray[np.int64]  # (P,) among those asked for
     vectors: Vectors  # (P, E)
     sha256: list[str]  # of each photo's bytes
     failed: dict[str, str]  # file -> why not
-    looks: Vectors | None = None  # (P, D) what near-duplicates are known by, if not by these vectors
+    looks: Vectors | None = None  # (P, D) features by which near-duplicates are found, if not by these vectors
 
 
 class Source(Protocol):
     name: str
     sha256: str  # of the weights
     duplicates_above: float  # the cosine that was measured for its encoder
-    sees_photos: bool  # or else knows them only by their captions
+    alike_above: Mapping[str, float]  # those that were measured for its vectors, by image and by caption
+    sees_photos: bool  # or else compares them only by their captions
 
-    def of_photos(self, examples: Sequence[Example]) -> Known: ...
+    def of_photos(self, examples: Sequence[Example]) -> CollectionVectors: ...
 
     def of_captions(self, captions: Sequence[str]) -> Vectors: ...
 
@@ -217,10 +225,12 @@ class EncoderSource:
 
     def __init__(self, encoder: PhotoEncoder):
         self.encoder, self.name, self.sha256 = encoder, encoder.config.name, encoder.weights_sha256
-        self.duplicates_above = duplicates_above(encoder)
+        self.duplicates_above, self.alike_above = duplicates_above(encoder), alike_above(encoder)
 
-    def of_photos(self, examples: Sequence[Example]) -> Known:
-        return _known(examples, pooled_features(self.encoder, [str(example.file) for example in examples]))
+    def of_photos(self, examples: Sequence[Example]) -> CollectionVectors:
+        pooled = pooled_features(self.encoder, [str(example.file) for example in examples])
+        usable = [position for position, example in enumerate(examples) if str(example.file) not in pooled.failed]
+        return CollectionVectors(np.array(usable, np.int64), pooled.vectors, pooled.sha256, pooled.failed)
 
     def of_captions(self, captions: Sequence[str]) -> Vectors:
         raise UserError(f"{self.name} reads no captions; give --by caption a retriever.")
@@ -230,45 +240,37 @@ class RetrieverSource:
     def __init__(self, retriever: Retriever):
         self.retriever, self.name, self.sha256 = retriever, retriever.name, retriever.sha256
         self.sees_photos = retriever.sees == "photos"
-        self.duplicates_above = duplicates_above(retriever.encoder)
+        self.duplicates_above, self.alike_above = duplicates_above(retriever.encoder), retriever.alike_above
 
-    def of_photos(self, examples: Sequence[Example]) -> Known:
+    def of_photos(self, examples: Sequence[Example]) -> CollectionVectors:
         if not self.sees_photos:
             return self._by_references(examples)
         assert self.retriever.encoder is not None
-        seen = pooled_features(self.retriever.encoder, [str(example.file) for example in examples])
-        return replace(_known(examples, seen), vectors=embed(self.retriever, seen).vectors, looks=seen.vectors)
+        pooled = pooled_features(self.retriever.encoder, [str(example.file) for example in examples])
+        usable = [position for position, example in enumerate(examples) if str(example.file) not in pooled.failed]
+        vectors = embed(self.retriever, pooled).vectors
+        return CollectionVectors(np.array(usable, np.int64), vectors, pooled.sha256, pooled.failed, pooled.vectors)
 
-    def _by_references(self, examples: Sequence[Example]) -> Known:
+    def _by_references(self, examples: Sequence[Example]) -> CollectionVectors:
         """A text-to-text retriever: the mean of the captions' vectors.  The photo is opened for its hash alone."""
-        known = Known(np.zeros(0, np.int64), np.zeros((0, self.retriever.size), np.float32), [], {})
-        usable = []
+        hashes, failed, usable = list[str](), dict[str, str](), list[int]()
         for position, example in enumerate(examples):
             try:
-                known.sha256.append(photos.sha256(example.file))
+                hashes.append(photo_files.sha256(example.file))
                 usable.append(position)
             except BadPhoto as error:
-                known.failed[str(example.file)] = error.reason
+                failed[str(example.file)] = error.reason
+        vectors = np.zeros((0, self.retriever.size), np.float32)
         if usable:
-            known.vectors = _numpy(self.retriever.embed_references([examples[p].captions for p in usable]))
-        known.positions = np.array(usable, np.int64)
-        return known
+            references = [examples[position].captions for position in usable]
+            vectors = self.retriever.embed_references(references).numpy(force=True).astype(np.float32)
+        return CollectionVectors(np.array(usable, np.int64), vectors, hashes, failed)
 
     def of_captions(self, captions: Sequence[str]) -> Vectors:
         """(M, E)"""
         parts = [np.zeros((0, self.retriever.size), np.float32)]
         with Progress("captions", len(captions), unit="caption") as bar:
             for batch in batched(captions, _CAPTIONS):
-                parts.append(_numpy(self.retriever.embed_captions(batch)))
+                parts.append(self.retriever.embed_captions(batch).numpy(force=True).astype(np.float32))
                 bar.advance(len(batch))
         return np.concatenate(parts)
-
-
-def _known(examples: Sequence[Example], found: Pooled) -> Known:
-    usable = [position for position, example in enumerate(examples) if str(example.file) not in found.failed]
-    return Known(np.array(usable, np.int64), found.vectors, found.sha256, found.failed)
-
-
-def _numpy(tensor: Tensor) -> Vectors:
-    array: Vectors = tensor.float().cpu().numpy()
-    return array

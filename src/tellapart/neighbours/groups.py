@@ -20,6 +20,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -31,11 +32,14 @@ from capscore import files
 from capscore.data_files import absolute, folder_of
 from capscore.errors import UserError
 from tellapart.data.examples import relative_names
+from tellapart.encoders import BUNDLED, PhotoEncoder
+from tellapart.retrievers import DEFAULT, EMBEDDED
 
 if TYPE_CHECKING:  # `search` loads a compiler, which captioning does not need
     from tellapart.neighbours.search import Metric
 
 By = Literal["image", "caption"]
+Calibrated = Literal["calibrated"]
 
 _FORMAT = 1
 
@@ -334,3 +338,65 @@ def _fingerprint(photos: Iterable[Photo]) -> str:
     for photo in photos:
         digest.update(json.dumps([photo.id, photo.split, photo.sha256]).encode("ascii"))
     return digest.hexdigest()
+
+
+# From which similarity on photos look alike, and from which on they are nearly the same: measured for some weights by
+# scripts/calibrate_look_alikes.py, which the folders of these say (look_alikes.json; docs/look_alikes.md)
+
+OTHERWISE = 0.95  # near-duplicates, for encoders that were not measured
+QUANTILE = 0.995  # of the pairs of a collection, for vectors that were not measured: what those amount to
+ENOUGH = 50  # photos; the quantile of fewer says nothing
+_SAMPLE = 1000  # photos that it is taken from
+
+
+@cache
+def measured_encoders() -> dict[str, dict[str, Any]]:
+    """By name: the hash of the weights, `alike_above`, and `duplicates_above` by pixels a side.
+
+    No pair of different photos has pooled features with a cosine above the latter, and most frames of a burst do.
+    """
+    measured: dict[str, dict[str, Any]] = files.read_json(BUNDLED / "look_alikes.json")
+    return measured
+
+
+def duplicates_above(encoder: PhotoEncoder | None) -> float:
+    """The cosine of an encoder's pooled features above which two photos are near-duplicates."""
+    by_size = _measured(encoder).get("duplicates_above", {})
+    return float(by_size.get(str(encoder.config.image_size), OTHERWISE)) if encoder else OTHERWISE
+
+
+def alike_above(encoder: PhotoEncoder) -> dict[str, float]:
+    """The cosine of an encoder's pooled features from which on photos look alike, if it was measured."""
+    return dict(_measured(encoder).get("alike_above", {}))
+
+
+def _measured(encoder: PhotoEncoder | None) -> dict[str, Any]:
+    of_weights = {entry["weights_sha256"]: entry for entry in measured_encoders().values()}
+    return of_weights.get(encoder.weights_sha256, {}) if encoder else {}
+
+
+def embedded_thresholds() -> tuple[float, float]:
+    """The default retriever's for look-alikes and near-duplicates, without loading it."""
+    folder = EMBEDDED[DEFAULT]
+    encoder = files.read_json(folder / "config.json")["encoder"]
+    duplicates = measured_encoders()[encoder["name"]]["duplicates_above"][str(encoder["image_size"])]
+    return files.read_json(folder / "look_alikes.json")["alike_above"]["image"], duplicates
+
+
+def sampled(count: int) -> NDArray[np.int64]:
+    """Which of a collection's photos its quantile is taken from: all, or some that are spread evenly."""
+    return np.unique(np.linspace(0, max(count - 1, 0), min(count, _SAMPLE)).astype(np.int64))
+
+
+def quantile_of_pairs(scores: NDArray[np.floating], different: NDArray[np.bool_], *, distances: bool) -> float | None:
+    """What only the most similar pairs of a collection reach; None where it is too small to tell.
+
+    scores     (n, n) of some photos with each other, 0 where there is none, such as of a photo without a caption
+    different  (n, n) False where two are copies or near-duplicates, which must not count: bursts would raise the bar
+    """
+    if len(scores) < ENOUGH:
+        return None
+    pairs = scores[different & ~np.eye(len(scores), dtype=bool)]
+    if not len(pairs):
+        return None
+    return float(np.quantile(pairs, 1 - QUANTILE if distances else QUANTILE))

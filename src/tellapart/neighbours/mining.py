@@ -19,11 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capscore.errors import UserError
-from tellapart.neighbours import index
 from tellapart.neighbours.groups import Groups, Photo, Rule, joined
-from tellapart.neighbours.search import Metric, Neighbours, Vectors, first_not_finite, nearest
+from tellapart.neighbours.search import Metric, Neighbours, Vectors, build_index, first_not_finite, has_index, nearest
 
-LARGE = 200_000  # vectors; above this an index is used
+LARGE = 200_000  # vectors; above this an index is used where faiss is installed, for the exact search takes hours
 _MORE = 4  # neighbours beyond those wanted, in the place of near-duplicates; and how much deeper a second search goes
 
 
@@ -116,7 +115,8 @@ class Search:
     def __init__(self, vectors: Vectors, width: int, *, metric: Metric = "cosine", queries: Vectors | None = None):
         self.vectors, self.metric = vectors, metric
         self.queries = vectors if queries is None else queries
-        self._index = index.build(vectors, width, metric=metric, queries=queries) if len(vectors) > LARGE else None
+        by_index = len(vectors) > LARGE and has_index()
+        self._index = build_index(vectors, width, metric=metric, queries=queries) if by_index else None
         self.recall = self._index.recall if self._index else None
         if self._index:
             self.first = self._index.search(width, queries)

@@ -1,16 +1,21 @@
-"""Exact nearest neighbours: matrix products in blocks, and a scan that keeps the best of each row.
+"""Nearest neighbours, exact: matrix products in blocks, and a scan that keeps the best of each row; or by an index.
 
 Products in single precision find a few more candidates than are asked for; these are scored again in double precision,
 and the order is by that score.  Where rounding could have hidden a better one, the row is searched again without
 products, so the answer is that of a plain loop over all pairs.
 
 Among a collection's own vectors only the blocks above the diagonal are computed: each serves its rows and its columns.
+
+The index is an inverted file of faiss: vectors lie in lists, each around a centre, and a query looks only into the
+lists whose centres are nearest to it.  A sample of queries is searched exactly too, and the number of lists is doubled
+until the wanted share of true neighbours is found.  That share is kept with the index, and reported.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from importlib.util import find_spec
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -156,7 +161,7 @@ class PairScores:
         exact = self.of(rows, best.indices)
         near = exact.astype(np.float32)
         order = np.lexsort((best.indices, -near))[:, :k]
-        found = Neighbours(np.take_along_axis(best.indices, order, 1), _shown(near, order, self.metric))
+        found = Neighbours(np.take_along_axis(best.indices, order, 1), _in_order(near, order, self.metric))
         if best.indices.shape[1] >= len(self.vectors) - 1:  # all are candidates
             return found, rows[:0]
         # What is no candidate has at most the score of the last candidate by products, give or take their error.
@@ -168,7 +173,7 @@ class PairScores:
         return found, rows[worst <= best.scores[:, -1] + slack]
 
 
-def _shown(near: NDArray[np.float32], order: NDArray[np.int64], metric: Metric) -> NDArray[np.float32]:
+def _in_order(near: NDArray[np.float32], order: NDArray[np.int64], metric: Metric) -> NDArray[np.float32]:
     scores = np.take_along_axis(near, order, 1)
     return np.abs(scores) if metric == "euclidean" else scores
 
@@ -233,6 +238,91 @@ def keep_best(products: Vectors, half_squares: Vectors, top: int, left: int, bes
     over_cores(rows, products.shape[0], least=256)
     if columns:
         over_cores(across, products.shape[1], least=256)
+
+
+# The index
+
+MEASURED_ON = 1000  # queries that are searched exactly too
+_SAMPLE = 64  # vectors for each centre from which it is found
+
+
+@dataclass
+class Index:
+    """Vectors in lists.  `recall` is the share of the true `measured_k` nearest that a sample of queries found."""
+
+    vectors: Vectors  # (N, D)
+    space: Space
+    lists: Any  # faiss.IndexIVFFlat
+    probes: int = 1  # lists that a query looks into
+    recall: float = 0.0
+    measured_k: int = 0
+
+    def search(self, k: int, queries: Vectors | None = None) -> Neighbours:
+        """As `nearest`, but some of the nearest may be missing; a place that was not filled has index -1."""
+        if queries is None:
+            return self._search(self.vectors, k, np.arange(len(self.vectors)))
+        return self._search(checked(queries), k, None)
+
+    def _search(self, queries: Vectors, k: int, rows: NDArray[np.int64] | None) -> Neighbours:
+        """rows  the index of each query among the vectors, which is left out"""
+        k = max(min(k, len(self.vectors) - (rows is not None)), 0)
+        self.lists.nprobe = self.probes
+        _, candidates = self.lists.search(self.space.of(queries), k + _SPARE)
+        if rows is not None:
+            candidates[candidates == rows[:, None]] = -1
+        pairs = PairScores(self.vectors, queries, self.space.metric)
+        near = pairs.of(np.arange(len(queries)), np.maximum(candidates, 0)).astype(np.float32)
+        near[candidates < 0] = -np.inf
+        order = np.lexsort((candidates, -near))[:, :k]
+        return Neighbours(np.take_along_axis(candidates, order, 1), _in_order(near, order, self.space.metric))
+
+
+def has_index() -> bool:
+    return find_spec("faiss") is not None
+
+
+def build_index(
+    vectors: Vectors,
+    k: int = 10,
+    *,
+    metric: Metric = "cosine",
+    queries: Vectors | None = None,
+    recall: float = 0.95,
+    seed: int = 0,
+    measure_on: int = MEASURED_ON,
+) -> Index:
+    """An index whose searches for the k nearest find at least a share `recall` of them, as far as can be measured.
+
+    queries  what will be searched for, such as photos among captions, which lie elsewhere: it is measured with some of
+             them (default: the vectors themselves)
+    """
+    import faiss
+
+    vectors = checked(vectors)
+    space, size, random = Space(vectors, metric), vectors.shape[1], np.random.default_rng(seed)
+    count = max(min(int(4 * len(vectors) ** 0.5), len(vectors) // 32), 1)
+    by_product = metric == "cosine"
+    centres = faiss.IndexFlatIP(size) if by_product else faiss.IndexFlatL2(size)
+    lists = faiss.IndexIVFFlat(centres, size, count, faiss.METRIC_INNER_PRODUCT if by_product else faiss.METRIC_L2)
+    lists.cp.seed, lists.cp.min_points_per_centroid, lists.cp.max_points_per_centroid = seed, 1, _SAMPLE
+    lists.train(space.vectors)
+    lists.add(space.vectors)
+    index = Index(vectors, space, lists)
+
+    among = vectors if queries is None else checked(queries, width=size)
+    sample = np.sort(random.permutation(len(among))[:measure_on])
+    truth = nearest(vectors, k + (queries is None), queries=among[sample], metric=metric).indices
+    rows = None
+    if queries is None:
+        rows = sample
+        truth = np.stack([row[row != this][: truth.shape[1] - 1] for row, this in zip(truth, sample, strict=True)])
+    index.measured_k, index.probes = truth.shape[1], min(4, count)
+    while True:
+        hits = (index._search(among[sample], index.measured_k, rows).indices[:, :, None] == truth[:, None]).any(2)
+        index.recall = float(hits.mean()) if hits.size else 1.0
+        if index.recall >= recall or index.probes == count:
+            return index
+        index.probes = min(index.probes * 2, count)
 
 
 # Kernels

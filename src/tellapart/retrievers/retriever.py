@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -34,6 +34,7 @@ class Retriever:
     reader: Reader
     encoder: PhotoEncoder | None  # whose pooled features it takes; none where it sees only references
     device: torch.device
+    alike_above: Mapping[str, float] = field(default_factory=dict)  # by image and by caption: cosines of look-alikes
 
     @property
     def scale(self) -> float:

@@ -28,9 +28,8 @@ from capscore.ngrams import Frequencies
 from tellapart.data import items
 from tellapart.data.examples import Example, check, relative_names
 from tellapart.models.retrievers import load as load_retriever
-from tellapart.neighbours.groups import Photo, Rule
+from tellapart.neighbours.groups import Photo, Rule, duplicates_above
 from tellapart.neighbours.mining import mine
-from tellapart.neighbours.thresholds import duplicates_above
 from tellapart.retrievers import DEFAULT, EMBEDDED
 from tellapart.retrievers.retriever import Retriever, embed_photos
 from tellapart.rewards.agreement import Consensus

@@ -23,7 +23,7 @@ from tellapart.data.examples import Example
 from tellapart.data.media.thumbnails import webp
 from tellapart.evaluation import models as evaluated
 from tellapart.evaluation.models import ModelCaptions
-from tellapart.neighbours.collection import Known, Source
+from tellapart.neighbours.collection import CollectionVectors, Source
 from tellapart.neighbours.search import Vectors
 from tellapart.study.folder import FIRST, SECOND, Kind, Study, Trial, save
 
@@ -171,7 +171,9 @@ def _distractors(
     }
 
 
-def _same(photos: Known, chosen: NDArray[np.int64], limit: float | None, measured: float) -> NDArray[np.bool_]:
+def _same(
+    photos: CollectionVectors, chosen: NDArray[np.int64], limit: float | None, measured: float
+) -> NDArray[np.bool_]:
     """(S, P): the photo itself, its copies and its near-duplicates: above a limit by the retriever's own vectors, or
     else above what was measured for its encoder."""
     looks = _unit(photos.looks if photos.looks is not None and limit is None else photos.vectors)
