@@ -225,7 +225,8 @@ class EncoderSource:
 
     def __init__(self, encoder: PhotoEncoder):
         self.encoder, self.name, self.sha256 = encoder, encoder.config.name, encoder.weights_sha256
-        self.duplicates_above, self.alike_above = duplicates_above(encoder), alike_above(encoder)
+        self.duplicates_above = duplicates_above(encoder)
+        self.alike_above: Mapping[str, float] = alike_above(encoder)
 
     def of_photos(self, examples: Sequence[Example]) -> CollectionVectors:
         pooled = pooled_features(self.encoder, [str(example.file) for example in examples])
