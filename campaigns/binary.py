@@ -175,9 +175,9 @@ def any_graph() -> None:
     """A graph that is damaged is not explained."""
     import onnxruntime
 
-    from tellapart import onnx_session
+    from tellapart import onnx
 
-    onnx_session.session = lambda graph, name, weights=None: onnxruntime.InferenceSession(graph)
+    onnx.session = lambda graph, name, weights=None: onnxruntime.InferenceSession(graph)
 
 
 _PHOTO = {"file": "a.jpg", "sha256": "0" * 64, "bytes": 9, "mtime_ns": 1}

@@ -31,6 +31,7 @@ def requests(w: Path, out: Path) -> dict[str, list[object]]:
     return {
         "models": [],
         "doctor": [],
+        "check": ["--plugin", w / "plugin.py"],
         "prepare": ["folder", w / "photos", "--out", out / "data.json"],
         "features": [w / "photos", "--image-size", 64, "--grid", 2, "--out", out / "features"],
         "train": [w / "recipe.yaml", "--out", out / "run", "--max_steps", 4],

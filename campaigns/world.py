@@ -55,8 +55,22 @@ def make(folder: Path) -> None:
         pair = names[2 * number : 2 * number + 2]
         (folder / "site" / f"{number}.html").write_text(page.format(*pair))
         (folder / "site" / f"{number}.md").write_text(f"# {number}\n\n![]({pair[0]}) and ![x]({pair[1]})\n")
+    (folder / "plugin.py").write_text(_PLUGIN)
     (folder / "colours").mkdir()
     studies.study(folder / "colours", "choose", sets=24, per_person=12, catch=1)
+
+
+_PLUGIN = """
+from capscore.measures import MEASURES, Measure, Score
+from capscore.statistics import mean_of
+
+MEASURES["Questions"] = Measure(
+    (Score("Questions", "Captions that end with a question mark.", higher_is_better=False),),
+    lambda inputs: mean_of("Questions", [text.endswith("?") for text in inputs.texts]),
+    needs=(),
+    signature=(),
+)
+"""
 
 
 def _recipe(folder: Path) -> dict[str, Any]:

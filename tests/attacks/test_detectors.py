@@ -8,7 +8,7 @@ from onnx import TensorProto, helper
 
 from capscore.errors import UserError
 from detectors import tiny_yolox
-from tellapart import onnx_graph
+from tellapart import onnx
 from tellapart.detectors import yolox
 
 
@@ -68,13 +68,11 @@ def test_weights_in_other_files_are_noticed_wherever_a_graph_may_have_them():
     branch = helper.make_node("If", ["c"], ["x"], then_branch=inner, else_branch=inner)
     for node in (constant, branch, sparse):
         model = helper.make_model(helper.make_graph([node], "outer", [], []))
-        assert onnx_graph.reads_other_files(model.SerializeToString())
+        assert onnx.reads_other_files(model.SerializeToString())
     function = helper.make_function("d", "f", [], ["x"], [constant], [])
     model = helper.make_model(helper.make_graph([], "outer", [], []), functions=[function])
-    assert onnx_graph.reads_other_files(model.SerializeToString())
-    assert not onnx_graph.reads_other_files(
-        helper.make_model(helper.make_graph([], "outer", [], [])).SerializeToString()
-    )
+    assert onnx.reads_other_files(model.SerializeToString())
+    assert not onnx.reads_other_files(helper.make_model(helper.make_graph([], "outer", [], [])).SerializeToString())
 
 
 CELLS, P6 = tiny_yolox.rows_of(), tiny_yolox.rows_of((64, 128), (8, 16, 32, 64))

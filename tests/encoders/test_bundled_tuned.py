@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
-from tellapart import encoders, onnx_session
+from tellapart import encoders, onnx
 from tellapart.encoders.loading import load
 from tellapart.models.encoder import encoder_from
 from tellapart.recipe import EncoderConfig
@@ -34,7 +34,7 @@ def test_only_the_last_six_of_its_21_blocks_and_the_head_differ_from_the_publish
 
 def test_torch_and_onnxruntime_see_the_same(monkeypatch):
     by_graph = load(SMALL, CPU)(pixels())
-    monkeypatch.setattr(onnx_session, "is_installed", lambda: False)
+    monkeypatch.setattr(onnx, "is_installed", lambda: False)
     by_torch = load(SMALL, CPU)(pixels())
     torch.testing.assert_close(by_graph.grid, by_torch.grid, rtol=0, atol=1e-4)
     untouched = load(EncoderConfig("efficientnet_lite2", image_size=64, grid=2), CPU)(pixels())

@@ -266,7 +266,7 @@ def test_the_bundled_graph_and_torch_see_the_same(size, monkeypatch):
     """Two programs for one network; odd sizes are where paddings differ."""
     config, pixels = EncoderConfig(image_size=size, grid=1), some_pictures(3, size)
     by_graph = Encoder(config)
-    monkeypatch.setattr(encoder_module.onnx_session, "is_installed", lambda: False)
+    monkeypatch.setattr(encoder_module.onnx, "is_installed", lambda: False)
     by_torch = Encoder(config)
     assert by_graph.identity == by_torch.identity
     seen, expected = by_graph(pixels), by_torch(pixels)
@@ -280,7 +280,7 @@ def test_without_a_graph_torch_looks(monkeypatch, tmp_path):
     pixels = some_pictures(2, 64)
     expected = Encoder(EncoderConfig(image_size=64, grid=2))(pixels)
     monkeypatch.setattr(encoders, "BUNDLED", tmp_path)
-    monkeypatch.setattr(encoder_module.onnx_session, "session", None)  # would fail if it were asked
+    monkeypatch.setattr(encoder_module.onnx, "session", None)  # would fail if it were asked
     torch.testing.assert_close(Encoder(EncoderConfig(image_size=64, grid=2))(pixels), expected, rtol=0, atol=1e-4)
 
 

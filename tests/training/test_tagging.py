@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from capscore.errors import UserError
-from tellapart import models, onnx_session
+from tellapart import models, onnx
 from tellapart.__main__ import main
 from tellapart.commands.train import parse
 from tellapart.data import examples
@@ -94,7 +94,7 @@ def test_only_the_last_blocks_and_the_head_are_tuned(tuned):
 def test_a_tuned_encoder_gives_the_same_features_by_onnx_and_by_torch(tuned, monkeypatch):
     pixels = np.random.default_rng(0).integers(0, 255, (2, 64, 64, 3), np.uint8)
     by_graph = load_encoder(EncoderConfig(str(tuned), **LOOKS), CPU)
-    monkeypatch.setattr(onnx_session, "is_installed", lambda: False)
+    monkeypatch.setattr(onnx, "is_installed", lambda: False)
     by_torch = load_encoder(EncoderConfig(str(tuned), **LOOKS), CPU)
     assert by_graph.identity == by_torch.identity
     assert by_graph.config.name == "tuned"

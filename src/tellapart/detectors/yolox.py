@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capscore import files
-from tellapart import onnx_graph, onnx_session
+from tellapart import onnx
 from tellapart.detectors import boxes, letterbox
 from tellapart.detectors.boxes import Floats
 from tellapart.detectors.detector import IOU, LEAST, MOST, BadDetector, Detections, Failed, Source, sure_ones
@@ -40,7 +40,7 @@ class Yolox:
     def __init__(self, file: Path, data: bytes):
         self.file, self.name = file, safe_name(file.stem)
         self.sha256 = hashlib.sha256(data).hexdigest()
-        self._session = onnx_session.session(data, str(file))
+        self._session = onnx.session(data, str(file))
         self._input, self.size = self._check_input()
         self.classes = self._check_output()
         self._run(np.full((*self.size, 3), GREY, np.uint8))  # another layout shows at once, before photos are read
@@ -135,7 +135,7 @@ def load(file: str | Path) -> Yolox:
     file = Path(file)
     data = files.read_bytes(file, most=_MAX_BYTES)
     try:
-        if onnx_graph.reads_other_files(data):
+        if onnx.reads_other_files(data):
             raise BadDetector(file, "keeps weights in another file, which is not read.")
     except ValueError as error:
         raise BadDetector(file, f"is damaged, or is no ONNX file ({error}).") from None

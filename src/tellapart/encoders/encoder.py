@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from capscore.errors import UserError
-from tellapart import encoders, onnx_session
+from tellapart import encoders, onnx
 from tellapart.data.media import photos
 from tellapart.encoders import ENCODERS, Published, efficientnet_lite, pretrained, unknown, weights_file
 from tellapart.recipe import EncoderConfig, Pooling
@@ -70,7 +70,7 @@ class Encoder:
         check(config, least_size=efficientnet_lite.STRIDE)
         self.config, self.device, self.tuned = config, torch.device(device), tuned
         graph = encoders.BUNDLED / f"{name}.onnx"  # has no weights of its own, and so is that of any which was tuned
-        by_graph = self.device.type == "cpu" and graph.exists() and onnx_session.is_installed()
+        by_graph = self.device.type == "cpu" and graph.exists() and onnx.is_installed()
         if tuned:
             self.weights_sha256 = pretrained.sha256(tuned.weights)
         else:
@@ -139,9 +139,9 @@ def _by_torch(variant: int, weights: dict[str, Tensor], device: torch.device) ->
 def _by_graph(file: Path, tuned: Tuned | None) -> FeatureMap:
     if tuned:
         weights = {name: tensor.contiguous().numpy() for name, tensor in tuned.weights.items()}
-        session = onnx_session.session(file.read_bytes(), file.name, weights)
+        session = onnx.session(file.read_bytes(), file.name, weights)
     else:
-        session = onnx_session.session(file, file.name)
+        session = onnx.session(file, file.name)
 
     def feature_map(pixels: NDArray[np.uint8] | Tensor) -> Tensor:
         return torch.from_numpy(session.run(None, {"pixels": torch.as_tensor(pixels).contiguous().cpu().numpy()})[0])
