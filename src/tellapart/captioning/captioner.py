@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
@@ -21,7 +20,7 @@ from tellapart import models, numerics
 from tellapart.album import CLIPS, DEFAULT, EMBEDDED
 from tellapart.captioners import Captioner
 from tellapart.captioners.vision_language import Generates
-from tellapart.captioning.rerank import Collection, PhotoVectors, RerankConfig, rerank, stacked
+from tellapart.captioning.pipeline import RerankConfig, tell_apart
 from tellapart.data.captions import Candidate, Caption, Proposed
 from tellapart.data.items import gather
 from tellapart.data.media.clips import named_as_clip
@@ -31,24 +30,22 @@ from tellapart.decoding.candidates import candidates, contrastive_search, in_wor
 from tellapart.decoding.rules import Rules, Search
 from tellapart.encoders import PhotoEncoder
 from tellapart.errors import BadPhoto
-from tellapart.features.extracted import read_item
 from tellapart.features.sources import Item as Source  # part of what `caption` takes
 from tellapart.features.sources import LoadedPhoto, Sources
 from tellapart.models import card as sharing
-from tellapart.models.retrievers import load as load_retriever
 from tellapart.models.sources import of_model
 from tellapart.parallel import batched, ordered_map
 from tellapart.retrievers import DEFAULT as RETRIEVER
-from tellapart.retrievers.retriever import Retriever, embed_photos
 
 if TYPE_CHECKING:
     from tellapart.adapting.adapt import Adapted
+    from tellapart.captioning.rerank import Collection, Scene
 
-Among = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Collection  # photos to be told apart from
+    Among = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Collection  # photos to be told apart from
 
 MAX_WORDS = 20
 BATCH = 16  # photos that are captioned together, here and by each worker of a cluster
-DEFAULT_CHOICE = RerankConfig()
+DEFAULT_RERANK = RerankConfig()
 DEFAULT_SEARCH = Search()
 _log = logging.getLogger(__name__)
 
@@ -76,11 +73,6 @@ class PhotoCaptioner:
     @cached_property
     def _of_clips(self) -> PhotoCaptioner:
         return load(self.for_clips, device=str(self.device))
-
-    def _captioner_of(self, source: Source) -> PhotoCaptioner:
-        if not self.for_clips or isinstance(source, Image.Image) or not named_as_clip(source):
-            return self
-        return self._of_clips
 
     @property
     def encoder(self) -> PhotoEncoder:
@@ -142,7 +134,7 @@ class PhotoCaptioner:
         search: Search = DEFAULT_SEARCH,
         among: Among | None = None,
         retriever: str | Path = RETRIEVER,
-        how: RerankConfig = DEFAULT_CHOICE,
+        rerank: RerankConfig = DEFAULT_RERANK,
     ) -> Caption: ...
 
     @overload
@@ -153,7 +145,7 @@ class PhotoCaptioner:
         search: Search = DEFAULT_SEARCH,
         among: Among | None = None,
         retriever: str | Path = RETRIEVER,
-        how: RerankConfig = DEFAULT_CHOICE,
+        rerank: RerankConfig = DEFAULT_RERANK,
     ) -> Iterator[Caption]: ...
 
     def caption(
@@ -163,7 +155,7 @@ class PhotoCaptioner:
         search: Search = DEFAULT_SEARCH,
         among: Among | None = None,
         retriever: str | Path = RETRIEVER,
-        how: RerankConfig = DEFAULT_CHOICE,
+        rerank: RerankConfig = DEFAULT_RERANK,
     ) -> Caption | Iterator[Caption]:
         """One photo -> its caption, or `BadPhoto`.  Several -> captions in order; of a bad one, the `error`.
 
@@ -172,7 +164,7 @@ class PhotoCaptioner:
                    best tells its photo apart from its look-alikes there (itself, exact copies and near-duplicates such
                    as the frames of a burst left out)
         retriever  who must find a photo by its caption: a name from `tellapart models`, or a run folder
-        how        the choice among candidates
+        rerank     the choice among candidates
 
         Example:
             >>> captioner = tellapart.load()
@@ -183,23 +175,15 @@ class PhotoCaptioner:
             holiday/a.jpg a ... ('holiday/b.jpg',) ...
             holiday/b.jpg a ... ('holiday/a.jpg',) ...
         """
-        one = isinstance(photos, str | os.PathLike | Image.Image)
-        sources: Iterable[Source] = [photos] if one else photos  # type: ignore[list-item, assignment]
-        captions: Iterator[Caption]
-        if among is None:
-            proposed = self.propose(sources, search)
-            captions = (likeliest(one, listed=search.n_best > 1) for one in proposed)
-        else:
-            if search.n_best > 1:
-                raise ValueError("n_best lists captions, and among chooses one: not both at once")
-            if search.groups > 1 and how.contrast == "words":
-                raise ValueError("contrast at each word knows no groups")
+        single = isinstance(photos, str | os.PathLike | Image.Image)
+        sources: Iterable[Source] = [photos] if single else photos  # type: ignore[list-item, assignment]
+        collection = None
+        if among is not None:
             sources = list(sources)
-            if not isinstance(among, Collection):
-                named = {os.fspath(source) for source in sources if not isinstance(source, Image.Image)}
-                among = _collection(among, retriever, named, self.device)
-            captions = self._rerank(sources, search, among, how)
-        if not one:
+            collection = _collection(among, retriever, sources, self.device)
+        proposer = CaptionerProposer(self, search, rerank)
+        captions = tell_apart(proposer, collection, rerank, listed=search.n_best > 1).caption(sources)
+        if not single:
             return captions
         (caption,) = captions
         if caption.error:
@@ -210,70 +194,76 @@ class PhotoCaptioner:
         self, sources: Iterable[Source], search: Search, *, samples: int = 0, temperature: float = 1.0
     ) -> Iterator[Proposed]:
         """Captions of each photo to choose from, in order: the beam's best; with samples, the whole beam too."""
-        for batch in self._batches(sources):
-            captions = {
-                captioner: iter(captioner._decode(good, search, samples, temperature))
-                for captioner, good in _by_captioner(batch)
-            }
-            for one in batch:
-                if isinstance(one.photo, BadPhoto):
-                    yield Proposed(one.file, error=one.photo.reason)
-                else:
-                    yield Proposed(one.file, next(captions[one.captioner]), sha256=one.photo.sha256)
+        return self._proposed(
+            sources, lambda captioner, photos: captioner._decode(photos, search, samples, temperature)
+        )
 
-    def _rerank(self, sources: list[Source], search: Search, among: Collection, how: RerankConfig) -> Iterator[Caption]:
-        among.retriever.reader.require_words_of(self.model.tokenizer)
-        if how.contrast == "words" and isinstance(self.model.captioner, Generates):
-            raise UserError("this model is asked by transformers' generate, which knows no contrast at each word.")
-        seen = see(among.retriever, sources)
-        if how.contrast == "words":
-            proposed = self._propose_by_words(sources, search, seen, among, how)
-        else:
-            wide = replace(search, beam=max(search.beam, how.beam))
-            proposed = self.propose(sources, wide, samples=how.samples, temperature=how.temperature)
-        yield from rerank(proposed, seen, among, how)
-
-    def _propose_by_words(
-        self,
-        sources: list[Source],
-        search: Search,
-        seen: Mapping[str, PhotoVectors],
-        among: Collection,
-        how: RerankConfig,
+    def propose_by_words(
+        self, sources: Iterable[Source], search: Search, scene: Scene, config: RerankConfig
     ) -> Iterator[Proposed]:
         """One caption of each photo, contrasted at each word: the best without a flaw, if there is one."""
-        for batch in self._batches(sources):
-            by_photo = dict[str, list[Candidate]]()
-            for captioner, read in _by_captioner(batch):
-                good = [photo for photo in read if photo.sha256 in seen]
-                vectors = [seen[photo.sha256] for photo in good]
-                captions = captioner._contrast(good, vectors, search, among, how) if good else []
-                by_photo |= zip((photo.sha256 for photo in good), captions, strict=True)
-            for item in batch:
-                if isinstance(item.photo, BadPhoto):
-                    yield Proposed(item.file, error=item.photo.reason)
+        return self._proposed(sources, lambda captioner, photos: captioner._contrast(photos, search, scene, config))
+
+    def _proposed(
+        self,
+        sources: Iterable[Source],
+        decode: Callable[[PhotoCaptioner, list[LoadedPhoto]], list[list[Candidate]]],
+    ) -> Iterator[Proposed]:
+        """The candidates of each photo, in order; photos are read by threads before they are asked for."""
+        for batch in batched(ordered_map(self._read, sources), BATCH):
+            by_place = dict[int, list[Candidate]]()
+            for captioner in dict.fromkeys(captioner for _, captioner, _ in batch):
+                mine = [place for place, (_, who, _) in enumerate(batch) if who is captioner]
+                loaded = {place: photo for place in mine if isinstance(photo := batch[place][2], LoadedPhoto)}
+                if loaded:
+                    by_place |= zip(loaded, decode(captioner, list(loaded.values())), strict=True)
+            for place, (file, _, photo) in enumerate(batch):
+                if isinstance(photo, BadPhoto):
+                    yield Proposed(file, error=photo.reason)
                 else:
-                    found = by_photo.get(item.photo.sha256, [])
-                    flawless = [one for one in found if not flaws(split_words(one.text))]
-                    yield Proposed(item.file, (flawless or found)[:1], sha256=item.photo.sha256)
+                    yield Proposed(file, by_place[place], sha256=photo.sha256)
+
+    def _read(self, source: Source) -> tuple[str, PhotoCaptioner, LoadedPhoto | BadPhoto]:
+        """A photo or clip by its name, and who captions it."""
+        if isinstance(source, Image.Image):
+            name, captioner = str(getattr(source, "filename", "") or "image"), self
+        else:
+            name = os.fspath(source)
+            captioner = self._of_clips if self.for_clips and named_as_clip(source) else self
+        try:
+            return name, captioner, captioner.visual_input.load(source)
+        except BadPhoto as error:
+            return name, captioner, error
 
     @torch.inference_mode()
     def _contrast(
-        self, read: list[LoadedPhoto], seen: list[PhotoVectors], search: Search, among: Collection, how: RerankConfig
+        self, photos: list[LoadedPhoto], search: Search, scene: Scene, config: RerankConfig
     ) -> list[list[Candidate]]:
-        """The beam's captions of each photo, best first.  seen: the photos as the listener sees them"""
-        words = self.model.tokenizer
-        own, features = stacked(seen)
+        """One caption of each photo that is in the scene: the beam's best without a flaw, or its best."""
+        from tellapart.captioning.rerank import stacked
+
+        words, among = self.model.tokenizer, scene.collection
+        seen = [photo for photo in photos if photo.sha256 in scene.photos]
+        if not seen:
+            return [[] for _ in photos]
+        embeddings, features = stacked([scene.photos[photo.sha256] for photo in seen])
         best = contrastive_search(
-            *self._shown(read),
-            among.listener(own, among.others([photo.sha256 for photo in read], features), words),
+            *self._shown(seen),
+            among.listener(embeddings, among.others([photo.sha256 for photo in seen], features), words),
             self._rules(search),
-            weight=how.listener_weight,
-            floor=how.floor,
+            weight=config.listener_weight,
+            floor=config.floor,
             beam=search.width,
             n_best=search.width,
         )
-        return in_words(best.tokens, best.logp, best.mask, words)
+        beams = dict(
+            zip((photo.sha256 for photo in seen), in_words(best.tokens, best.logp, best.mask, words), strict=True)
+        )
+        flawless = {
+            sha256: [candidate for candidate in beam if not flaws(split_words(candidate.text))]
+            for sha256, beam in beams.items()
+        }
+        return [(flawless.get(photo.sha256) or beams.get(photo.sha256, []))[:1] for photo in photos]
 
     def with_attributes(self, captions: Iterable[Caption]) -> Iterator[Caption]:
         """The same captions, with the words that the captioner was given of each photo.
@@ -300,23 +290,18 @@ class PhotoCaptioner:
             length_penalty=search.length_penalty,
         )
 
-    def _shown(self, read: list[LoadedPhoto]) -> tuple[Captioner, Any]:
+    def _shown(self, photos: list[LoadedPhoto]) -> tuple[Captioner, Any]:
         """The captioner, and its memory of the photos."""
-        return self.model.captioner, self.model.captioner.encode(self.visual_input.inputs(read))
-
-    def _batches(self, sources: Iterable[Source]) -> Iterator[list[_Item]]:
-        """Items in order, read by threads before they are asked for."""
-        each = ((self._captioner_of(source), source) for source in sources)
-        return batched(ordered_map(_read, each), BATCH)
+        return self.model.captioner, self.model.captioner.encode(self.visual_input.inputs(photos))
 
     @torch.inference_mode()
     def _decode(
-        self, read: list[LoadedPhoto], search: Search, samples: int, temperature: float
+        self, photos: list[LoadedPhoto], search: Search, samples: int, temperature: float
     ) -> list[list[Candidate]]:
         """The candidates of each photo."""
         with numerics.memory_of(self.device, "captioning"):
             return candidates(
-                *self._shown(read),
+                *self._shown(photos),
                 self.model.tokenizer,
                 self._rules(search),
                 beam=search.width,
@@ -325,24 +310,30 @@ class PhotoCaptioner:
                 diversity=search.diversity,
                 samples=samples,
                 temperature=temperature,
-                seeds=[int(photo.sha256[:15], 16) for photo in read],
+                seeds=[int(photo.sha256[:15], 16) for photo in photos],
             )
 
 
-def _collection(among: object, retriever: str | Path, captioned: set[str], device: torch.device) -> Collection:
-    """The collection that a caller names, as the command does; what of it could not be used is logged.
+def _collection(among: Among, retriever: str | Path, captioned: Sequence[Source], device: torch.device) -> Collection:
+    """The collection that a caller names, as the command does; photos of it that could not be used are logged.
 
-    captioned  photos whose own rows tell why they could not be used
+    captioned  photos whose captions tell why they could not be used
     """
-    named = [among] if isinstance(among, str | os.PathLike) or not isinstance(among, Iterable) else list(among)
-    paths = [str(os.fspath(path)) for path in named if isinstance(path, str | os.PathLike)]
-    if wrong := [path for path in named if not isinstance(path, str | os.PathLike)]:
+    from tellapart.captioning.rerank import Collection
+    from tellapart.models.retrievers import load as load_retriever
+
+    if isinstance(among, Collection):
+        return among
+    listed = [among] if isinstance(among, str | os.PathLike) or not isinstance(among, Iterable) else list(among)
+    paths = [str(os.fspath(path)) for path in listed if isinstance(path, str | os.PathLike)]
+    if wrong := [path for path in listed if not isinstance(path, str | os.PathLike)]:
         raise TypeError(f"among: must name photos, folders of photos or data files, not {type(wrong[0]).__name__}")
     if not paths:
         raise UserError("among: the collection has no photo to tell others apart from.")
     inputs, problems = gather(paths)
     collection = Collection.of(load_retriever(retriever, device=str(device)), [photo.file for photo in inputs])
-    problems += [f"{file}: {why}" for file, why in collection.photos.failed.items() if file not in captioned]
+    named = {os.fspath(source) for source in captioned if not isinstance(source, Image.Image)}
+    problems += [f"{file}: {why}" for file, why in collection.photos.failed.items() if file not in named]
     if problems and not collection.photos.files:
         raise UserError(f"among: no photo of the collection can be used ({problems[0]}).")
     for problem in problems:
@@ -350,66 +341,45 @@ def _collection(among: object, retriever: str | Path, captioned: set[str], devic
     return collection
 
 
-def likeliest(proposed: Proposed, *, listed: bool = False) -> Caption:
-    """The candidate that is best by itself, and the others too if they are to be listed."""
-    if proposed.error or not proposed.candidates:
-        return Caption(proposed.file, error=proposed.error or "no caption was generated")
-    best = proposed.candidates[0]
-    candidates = tuple(proposed.candidates) if listed else ()
-    return Caption(proposed.file, best.text, best.logp, sha256=proposed.sha256, candidates=candidates)
-
-
-def see(retriever: Retriever, sources: Sequence[Source]) -> dict[str, PhotoVectors]:
-    """Photos as a retriever sees them, by the hash of the photo, for pictures in memory have no names.
-
-    Those that cannot be read are left out.
-    """
-    files = [os.fspath(source) for source in sources if not isinstance(source, Image.Image)]
-    embedded = embed_photos(retriever, files)
-    vectors = torch.from_numpy(embedded.vectors).to(retriever.device)
-    seen = {sha256: PhotoVectors(vector) for sha256, vector in zip(embedded.sha256, vectors, strict=True)}
-    if embedded.features is not None:
-        features = torch.from_numpy(embedded.features).to(retriever.device)
-        for sha256, row in zip(embedded.sha256, features, strict=True):
-            seen[sha256] = replace(seen[sha256], features=row)
-    for source in sources:
-        if isinstance(source, Image.Image) and retriever.encoder is not None:
-            encoder = retriever.encoder
-            with suppress(BadPhoto):
-                photo = read_item(encoder, source)
-                pooled = encoder(photo.pixels[None]).pooled
-                seen[photo.sha256] = PhotoVectors(retriever.embed_images(pooled)[0], pooled[0].to(retriever.device))
-    return seen
-
-
 @dataclass(frozen=True)
-class _Item:
-    """A photo or clip, and who captions it."""
+class CaptionerProposer:
+    """Proposes what a captioner finds by its search; a `Proposer`."""
 
-    file: str
     captioner: PhotoCaptioner
-    photo: LoadedPhoto | BadPhoto
+    search: Search
+    rerank: RerankConfig = DEFAULT_RERANK
 
+    def __post_init__(self) -> None:
+        """Refuses what does not go together, before any photo is read."""
+        model, search, contrast = self.captioner.model.captioner, self.search, self.rerank.contrast
+        if contrast == "prompt":
+            raise UserError("--contrast prompt needs a vision-language model that answers questions, or a server.")
+        if contrast == "words" and search.groups > 1:
+            raise UserError("--diverse and --contrast words are two ways to search; choose one.")
+        if contrast == "words" and isinstance(model, Generates):
+            raise UserError("this model is asked by transformers' generate, which knows no contrast at each word.")
+        longest = getattr(model, "max_words", MAX_WORDS)
+        if search.min_words >= longest:
+            raise UserError(f"--min-words {search.min_words}: captions have room for {longest - 1} words.")
 
-def _read(one: tuple[PhotoCaptioner, Source]) -> _Item:
-    captioner, source = one
-    name = _name(source) if isinstance(source, Image.Image) else os.fspath(source)
-    try:
-        return _Item(name, captioner, captioner.visual_input.load(source))
-    except BadPhoto as error:
-        return _Item(name, captioner, error)
+    @property
+    def identity(self) -> str:
+        return f"{self.captioner.identity} {self.search}"
 
-
-def _by_captioner(batch: Sequence[_Item]) -> Iterator[tuple[PhotoCaptioner, list[LoadedPhoto]]]:
-    """Each captioner with those of its items that could be read."""
-    for captioner in dict.fromkeys(one.captioner for one in batch):
-        good = [one.photo for one in batch if one.captioner is captioner and isinstance(one.photo, LoadedPhoto)]
-        if good:
-            yield captioner, good
-
-
-def _name(image: Image.Image) -> str:
-    return str(getattr(image, "filename", "") or "image")
+    def propose(self, photos: Iterable[Source], scene: Scene | None) -> Iterator[Proposed]:
+        captioner, search, rerank = self.captioner, self.search, self.rerank
+        if scene is None and rerank.context is None:
+            if search.groups > 1 and search.n_best < 2:
+                raise UserError(
+                    "--diverse finds captions that differ: it needs --n-best, to list them, or --among, to choose."
+                )
+            return captioner.propose(photos, search)
+        if scene is not None:
+            scene.collection.retriever.reader.require_words_of(captioner.model.tokenizer)
+            if rerank.contrast == "words":
+                return captioner.propose_by_words(photos, search, scene, rerank)
+        wide = replace(search, beam=max(search.beam, rerank.beam))
+        return captioner.propose(photos, wide, samples=rerank.samples, temperature=rerank.temperature)
 
 
 def load(

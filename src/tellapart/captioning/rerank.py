@@ -10,8 +10,12 @@ probability it gives the photo (a softmax over the collection), or by the gap be
 Flaws are repeated content words, and breaking off, as "a dog on a" does.  Candidates that have any, or are
 far less likely than the best, are not chosen while there are others.
 
-Exact copies and near-duplicates of a photo, such as the other frames of a burst, do not take part: they may share its
-caption.  A caption that a look-alike has already is not chosen while there is another one (`kinds`).
+Exact copies and near-duplicates of a photo do not take part:
+
+copies       the same bytes, or features that are equal: another file of the same picture.  They get one caption
+bursts       near-duplicates: frames of a burst, edits.  Each has its own caption, which may be another one's (`own`);
+             or all have that of the first (`share`)
+look-alikes  other photos that are similar.  A caption that one of them has is not chosen while there is another one
 
 Words of the photo's context, such as the name of its album, add a bonus to candidates that have them; it is bounded, so
 that they decide between captions that are about as good.
@@ -23,64 +27,37 @@ import hashlib
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 from capscore import files
 from capscore.errors import UserError
 from capscore.stop_words import flaws
-from tellapart.captioning.kinds import COPIES_ABOVE, Bursts, Chosen, copied, with_difference
-from tellapart.data.captions import Candidate, Caption, Proposed
+from tellapart.captioning.pipeline import RerankConfig
+from tellapart.data.captions import Caption, Proposed
 from tellapart.data.tokenizers import Tokenizer, split_words
 from tellapart.decoding.candidates import Listener
+from tellapart.errors import BadPhoto
+from tellapart.features.extracted import read_item
 from tellapart.neighbours.groups import duplicates_above, quantile_of_pairs, sampled
 from tellapart.parallel import batched
 from tellapart.retrievers.retriever import Embedded, Retriever, embed_photos
 
-if TYPE_CHECKING:
-    from tellapart.desk.context import Context
-
+COPIES_ABOVE = 0.9999  # cosine of pooled features; what is decoded from the same picture differs by rounding only
 _BATCH = 16  # photos whose candidates are embedded together
 _PLACES = 65536  # photos of a collection that they are compared with at once
 _NEAR = 100  # photos most like a photo that count at each word, in a large collection
 _DEEPER = 4  # times as many as look-alikes are wanted: several of the nearest may be of one burst
-
-
-@dataclass(frozen=True)
-class RerankConfig:
-    """How a candidate is chosen; the defaults are what the judge preferred on validation photos."""
-
-    k: int = 5  # look-alikes of a photo
-    strength: float = 0.4  # of the listener
-    length: float = 0.75  # power of the length that log p is divided by
-    by: Literal["softmax", "gap"] = "softmax"
-    unlikely: float = 1.0  # a candidate whose log p per token is lower than the best one's by more is not chosen
-    beam: int = 5  # candidates: the likeliest captions ...
-    samples: int = 10  # ... and random ones
-    temperature: float = 0.7
-    contrast: Literal["captions", "words", "prompt"] = "captions"  # whole captions, each word (PICL), or the prompt
-    listener_weight: float = 0.5  # of the listener at each word, against the captioner
-    floor: float = 0.05  # a word less likely than this share of the likeliest is not used for the listener's sake
-    fluency: float = 0.0  # weight of what a caption's words fall short of people's, by a language model
-    bursts: Bursts = "own"  # whether near-duplicates share a caption
-    context: Context | None = None  # what is known of photos beside their pictures
-
-    @property
-    def identity(self) -> str:
-        """What captions depend on.  Fields that came later count where they are set: rows of before stay valid."""
-        first = [one.name for one in fields(self) if one.name not in ("fluency", "bursts", "context")]
-        values = tuple(getattr(self, name) for name in first)
-        later = f" fluency={self.fluency}" if self.fluency else ""
-        later += "" if self.bursts == "own" else f" bursts={self.bursts}"
-        return f"{values}{later}" + ("" if self.context is None else f" context={self.context.identity}")
 
 
 @dataclass(frozen=True)
@@ -89,6 +66,28 @@ class PhotoVectors:
 
     embedding: Tensor  # (E,)
     features: Tensor | None = None  # (D,) the encoder's; without them no near-duplicate is known
+
+
+@dataclass
+class CaptionsSoFar:
+    """The captions that photos of a collection have, by their places there."""
+
+    captions: dict[int, Caption] = field(default_factory=dict)
+    _order: dict[int, int] = field(default_factory=dict)
+    _places: dict[tuple[str, ...], list[int]] = field(default_factory=dict)  # by the words of the caption
+
+    def add(self, place: int, caption: Caption) -> None:
+        self.captions[place] = caption
+        self._order.setdefault(place, len(self._order))
+        self._places.setdefault(tuple(split_words(caption.text)), []).append(place)
+
+    def with_caption(self, text: str) -> list[int]:
+        return self._places.get(tuple(split_words(text)), [])
+
+    def first(self, places: Iterable[int]) -> Caption | None:
+        """The caption of the one of these that was the first to get one."""
+        first = min((place for place in places if place in self._order), key=self._order.__getitem__, default=None)
+        return None if first is None else self.captions[first]
 
 
 class Collection:
@@ -139,21 +138,21 @@ class Collection:
         if features is None or self._features is None:
             return [[] for _ in sha256]
         near = F.normalize(features, dim=1) @ self._features.T > self.duplicates_above  # (B, P)
-        sets = [self._with_their_own(row.nonzero()[:, 0].tolist()) for row in near]
-        return [sorted(one - {self._place.get(name, -1)}) for name, one in zip(sha256, sets, strict=True)]
+        sets = [self._burst_of(row.nonzero()[:, 0].tolist()) for row in near]
+        return [sorted(near - {self._place.get(name, -1)}) for name, near in zip(sha256, sets, strict=True)]
 
-    def _with_their_own(self, places: Iterable[int]) -> set[int]:
+    def _burst_of(self, places: Iterable[int]) -> set[int]:
         """These places, their near-duplicates, the near-duplicates of those, and so on: a burst is one set."""
-        found, waiting = set(places), list(places)
+        burst, waiting = set(places), list(places)
         while waiting and self._features is not None:
             place = waiting.pop()
             if place not in self._near:
                 near = self._features @ self._features[place] > self.duplicates_above
                 self._near[place] = near.nonzero()[:, 0].tolist()
-            new = set(self._near[place]) - found
-            found |= new
+            new = set(self._near[place]) - burst
+            burst |= new
             waiting += new
-        return found
+        return burst
 
     def remember(self, captions: Mapping[str, str]) -> None:
         """Captions that photos have already, by file."""
@@ -161,11 +160,40 @@ class Collection:
         here = enumerate(places(self.photos.files))
         self._earlier = {number: named[name] for number, name in here if named.get(name)}
 
-    def captions_so_far(self) -> Chosen:
-        so_far = Chosen()
+    def scene(self, photos: Sequence[Any], *, keep: bool = True) -> Scene:
+        """Photos, named or as pictures in memory, as the listener sees them; those that cannot be read are left out.
+
+        keep  features are kept for the next time
+        """
+        so_far = CaptionsSoFar()
         for place, text in self._earlier.items():
             so_far.add(place, Caption(self.photos.files[place], text))
-        return so_far
+        names = dict.fromkeys(os.fspath(photo) for photo in photos if not isinstance(photo, Image.Image))
+        here = [place for place, file in enumerate(self.photos.files) if file in names]
+        vectors = self._vectors(part_of(self.photos, here))
+        known = {self.photos.files[place] for place in here}
+        others = [name for name in names if name not in known]
+        if keep and others:
+            vectors |= self._vectors(embed_photos(self.retriever, others))
+        unkept = [photo for photo in photos if isinstance(photo, Image.Image)] if keep else photos
+        for photo in unkept:
+            if self.retriever.encoder is not None:
+                with suppress(BadPhoto), torch.inference_mode():
+                    read = read_item(self.retriever.encoder, photo)
+                    pooled = self.retriever.encoder(read.pixels[None]).pooled
+                    features = pooled[0].to(self.retriever.device)
+                    vectors[read.sha256] = PhotoVectors(self.retriever.embed_images(pooled)[0], features)
+        return Scene(self, vectors, so_far)
+
+    def _vectors(self, photos: Embedded) -> dict[str, PhotoVectors]:
+        """By the hash of the photo."""
+        rows = torch.from_numpy(photos.vectors).to(self.retriever.device)
+        if photos.features is None:
+            return {sha256: PhotoVectors(row) for sha256, row in zip(photos.sha256, rows, strict=True)}
+        features = torch.from_numpy(photos.features).to(self.retriever.device)
+        return {
+            sha256: PhotoVectors(*of_photo) for sha256, *of_photo in zip(photos.sha256, rows, features, strict=True)
+        }
 
     def place_of(self, sha256: str) -> int | None:
         return self._place.get(sha256)
@@ -186,55 +214,55 @@ class Collection:
                 mask[row, self._place[name]] = False
         return mask
 
-    def nearest(self, own: Tensor, others: Tensor, k: int) -> list[list[tuple[int, float]]]:
-        """The k most similar of the others, by the listener's view of the photos: own (B, E), others (B, P)"""
-        similarity = (own @ self.vectors.T).masked_fill(~others, -torch.inf)
+    def nearest(self, photos: Tensor, others: Tensor, k: int) -> list[list[tuple[int, float]]]:
+        """The k most similar of the others, by the listener's view of the photos: photos (B, E), others (B, P)"""
+        similarity = (photos @ self.vectors.T).masked_fill(~others, -torch.inf)
         best = similarity.topk(min(k, similarity.shape[1]), dim=1)
         return [
             sorted(
                 ((place, score) for place, score in zip(places, scores, strict=True) if score > -math.inf),
-                key=lambda found: (-found[1], found[0]),  # of equally similar ones the earlier first
+                key=lambda pair: (-pair[1], pair[0]),  # of equally similar ones the earlier first
             )
             for places, scores in zip(best.indices.tolist(), best.values.tolist(), strict=True)
         ]
 
-    def look_alikes(self, own: Tensor, others: Tensor, k: int) -> list[list[int]]:
+    def look_alikes(self, photos: Tensor, others: Tensor, k: int) -> list[list[int]]:
         """Those of the nearest, k at most, that are similar enough; of a burst only the most similar."""
         least = -math.inf if self.alike_above is None else self.alike_above
         groups = []
-        for near in self.nearest(own, others, _DEEPER * k):
+        for near in self.nearest(photos, others, _DEEPER * k):
             group: list[int] = []
             passed: set[int] = set()
             for place, score in near:
                 if score >= least and place not in passed and len(group) < k:
                     group.append(place)
-                    passed |= self._with_their_own([place])
+                    passed |= self._burst_of([place])
             groups.append(group)
         return groups
 
-    def log_found(self, embedded: Tensor, own: Tensor, others: Tensor) -> Tensor:
-        """The listener's log p(photo | caption): embedded, own (N, E), others (N, P) -> (N,)"""
+    def log_p_of_photo(self, embedded: Tensor, photos: Tensor, others: Tensor) -> Tensor:
+        """The listener's log p(photo | caption): embedded, photos (N, E), others (N, P) -> (N,)"""
         scale = self.retriever.scale
-        to_own = scale * (embedded * own).sum(1)
-        total = to_own  # log of the sum so far
+        to_photo = scale * (embedded * photos).sum(1)
+        total = to_photo  # log of the sum so far
         for places in torch.arange(len(self.vectors), device=embedded.device).split(_PLACES):  # type: ignore[no-untyped-call]
             to_others = scale * self.retriever.similarity(embedded, self.vectors[places])
             total = torch.logaddexp(total, to_others.masked_fill(~others[:, places], -torch.inf).logsumexp(1))
-        return to_own - total
+        return to_photo - total
 
-    def listener(self, own: Tensor, others: Tensor, words: Tokenizer) -> Listener:
-        """For contrast at each word: own (B, E), others (B, P) of the photos of a batch; tokens are `words`'s.
+    def listener(self, photos: Tensor, others: Tensor, words: Tokenizer) -> Listener:
+        """For contrast at each word: photos (B, E), others (B, P) of the photos of a batch; tokens are `words`'s.
 
         In a large collection only the look-alikes of the batch's photos count: thousands of beginnings are embedded at
         every word, and photos unlike the target hardly take part in the listener's choice.
         """
         near, among = self, others
-        if len(self.vectors) > _NEAR * len(own):
-            places = sorted({place for group in self.nearest(own, others, _NEAR) for place, _ in group})
+        if len(self.vectors) > _NEAR * len(photos):
+            places = sorted({place for group in self.nearest(photos, others, _NEAR) for place, _ in group})
             near, among = self.only(places), others[:, places]
 
         def listen(tokens: Tensor, photo: Tensor) -> Tensor:
-            return near.log_found(self.retriever.embed_tokens(tokens, words), own[photo], among[photo])
+            return near.log_p_of_photo(self.retriever.embed_tokens(tokens, words), photos[photo], among[photo])
 
         return listen
 
@@ -246,16 +274,16 @@ class Collection:
 def places(names: Sequence[str]) -> list[str]:
     """Where each file is, however it is named: its folder without links and "..", and its name there."""
     folders: dict[str, str] = {}
-    found = []
+    paths = []
     for name in names:
         folder, last = os.path.split(name)
         if "\0" in name or last in ("", ".", ".."):
-            found.append(name)
+            paths.append(name)
             continue
         if folder not in folders:
             folders[folder] = str(files.real(Path(folder)))
-        found.append(os.path.join(folders[folder], last))  # noqa: PTH118 - strings, of many thousand photos
-    return found
+        paths.append(os.path.join(folders[folder], last))  # noqa: PTH118 - strings, of many thousand photos
+    return paths
 
 
 def part_of(photos: Embedded, places: Sequence[int]) -> Embedded:
@@ -264,28 +292,25 @@ def part_of(photos: Embedded, places: Sequence[int]) -> Embedded:
     return Embedded(files, sha256, photos.failed, photos.vectors[list(places)], features)
 
 
-def rerank(
-    proposed: Iterable[Proposed],
-    photos: Mapping[str, PhotoVectors],
-    collection: Collection,
-    how: RerankConfig,
-    so_far: Chosen | None = None,
-) -> Iterator[Caption]:
-    """The chosen caption of each photo, in order.
+@dataclass(frozen=True)
+class Scene:
+    """Photos that are to be told apart, and the collection that they are told apart in."""
 
-    photos  each as the listener sees it, by its hash
-    so_far  captions that photos of the collection have, to which these are added; default: the earlier ones
-    """
-    so_far = collection.captions_so_far() if so_far is None else so_far
+    collection: Collection
+    photos: Mapping[str, PhotoVectors]  # as the listener sees them, by the hash of the photo
+    so_far: CaptionsSoFar = field(default_factory=CaptionsSoFar)  # of the collection; those that are chosen are added
+
+
+def rerank(proposed: Iterable[Proposed], scene: Scene, config: RerankConfig) -> Iterator[Caption]:
+    """The chosen caption of each photo, in order."""
     for batch in batched(proposed, _BATCH):
-        good = [one for one in batch if not one.error and one.candidates and one.sha256 in photos]
-        own, features = stacked([photos[one.sha256] for one in good])
-        chosen = iter(choose(good, own, collection, how, features, so_far) if good else [])
-        for one in batch:
-            if one.error or not one.candidates:
-                yield Caption(one.file, error=one.error or "no caption was generated")
-            elif one.sha256 not in photos:
-                yield Caption(one.file, error="could not be seen by the retriever")
+        usable = [item for item in batch if not item.error and item.candidates and item.sha256 in scene.photos]
+        chosen = iter(choose(usable, scene, config) if usable else [])
+        for item in batch:
+            if item.error or not item.candidates:
+                yield Caption(item.file, error=item.error or "no caption was generated")
+            elif item.sha256 not in scene.photos:
+                yield Caption(item.file, error="could not be seen by the retriever")
             else:
                 yield next(chosen)
 
@@ -300,115 +325,85 @@ def stacked(photos: Sequence[PhotoVectors]) -> tuple[Tensor, Tensor | None]:
 
 
 @torch.inference_mode()
-def choose(
-    proposed: Sequence[Proposed],
-    own: Tensor,
-    collection: Collection,
-    how: RerankConfig,
-    features: Tensor | None = None,
-    so_far: Chosen | None = None,
-) -> list[Caption]:
-    """The best candidate of each photo, which has one at least.
-
-    own, features  (B, E), (B, D) the photos as the listener and its encoder see them
-    so_far         captions that photos of the collection have, to which these are added
-    """
-    so_far = Chosen() if so_far is None else so_far
-    hashes = [one.sha256 for one in proposed]
+def choose(proposed: Sequence[Proposed], scene: Scene, config: RerankConfig) -> list[Caption]:
+    """The best candidate of each photo, which has one at least and is in the scene."""
+    collection, so_far = scene.collection, scene.so_far
+    photos, features = stacked([scene.photos[item.sha256] for item in proposed])  # (B, E), (B, D)
+    hashes = [item.sha256 for item in proposed]
     others = collection.others(hashes, features)  # (B, P)
     duplicates = collection.near_duplicates(hashes, features)
-    groups = collection.look_alikes(own, others, how.k)
-    photo = torch.repeat_interleave(torch.tensor([len(one.candidates) for one in proposed])).to(own.device)
-    embedded = collection.retriever.embed_captions([candidate.text for one in proposed for candidate in one.candidates])
-    to_own = (embedded * own[photo]).sum(1)
-    log_found = collection.log_found(embedded, own[photo], others[photo])
-    chosen, start = [], 0
-    for row, (one, group, near) in enumerate(zip(proposed, groups, duplicates, strict=True)):
-        rows = slice(start, start + len(one.candidates))
+    groups = collection.look_alikes(photos, others, config.k)
+    texts = [candidate.text for item in proposed for candidate in item.candidates]  # N of all photos
+    embedded = collection.retriever.embed_captions(texts)
+    photo_of = torch.repeat_interleave(torch.tensor([len(item.candidates) for item in proposed])).to(photos.device)
+    to_photo = (embedded * photos[photo_of]).sum(1)
+    log_p = collection.log_p_of_photo(embedded, photos[photo_of], others[photo_of])
+    captions, start = [], 0
+    for row, (item, group, near) in enumerate(zip(proposed, groups, duplicates, strict=True)):
+        rows = slice(start, start + len(item.candidates))
         start = rows.stop
         to_group = collection.retriever.similarity(embedded[rows], collection.vectors[group])
-        gaps = to_own[rows] - (to_group.mean(1) if group else math.nan)
-        found = log_found[rows] if how.by == "softmax" or not group else gaps
-        taken = [_is_taken(candidate, own[row], others[row], collection, so_far) for candidate in one.candidates]
-        best = best_of(one, found.double().cpu().numpy(), how, taken)
-        candidate = one.candidates[best]
-        alike, same = (tuple(collection.photos.files[place] for place in places) for places in (group, near))
+        gaps = to_photo[rows] - (to_group.mean(1) if group else math.nan)
+        listened = log_p[rows] if config.by == "softmax" or not group else gaps
+        taken = [_is_taken(candidate.text, photos[row], others[row], scene) for candidate in item.candidates]
+        best = best_of(item, listened.double().cpu().numpy(), config, taken)
+        text, logp = item.candidates[best].text, item.candidates[best].logp
+        place = collection.place_of(item.sha256)
+        copies = collection.copies(near, None if features is None else features[row])
+        same = so_far.first([*copies] if place is None else [place, *copies])
+        if same is None and config.bursts == "share":
+            same = so_far.first(near)
+        if same is not None:
+            text, logp = same.text, same.logprob
         caption = Caption(
-            one.file,
-            candidate.text,
-            candidate.logp,
-            sha256=one.sha256,
-            look_alikes=alike,
+            item.file,
+            text,
+            logp,
+            sha256=item.sha256,
+            look_alikes=tuple(collection.photos.files[place] for place in group),
             gap=float(gaps[best]),
-            near_duplicates=same,
+            near_duplicates=tuple(collection.photos.files[place] for place in near),
         )
-        place, copies = (
-            collection.place_of(one.sha256),
-            collection.copies(near, None if features is None else features[row]),
-        )
-        caption, stem = _among_duplicates(caption, one, place, near, copies, how, so_far)
         if place is not None:
-            so_far.add(place, caption, stem)
-        chosen.append(caption)
-    return chosen
+            so_far.add(place, caption)
+        captions.append(caption)
+    return captions
 
 
-def _is_taken(candidate: Candidate, own: Tensor, others: Tensor, collection: Collection, so_far: Chosen) -> bool:
-    """Whether a look-alike has this caption: own (E,), others (P,) of the photo."""
-    holders = [place for place in so_far.with_caption(candidate.text) if others[place]]
+def _is_taken(text: str, photo: Tensor, others: Tensor, scene: Scene) -> bool:
+    """Whether a look-alike has this caption: photo (E,), others (P,) of the photo."""
+    collection = scene.collection
+    holders = [place for place in scene.so_far.with_caption(text) if others[place]]
     least = -math.inf if collection.alike_above is None else collection.alike_above
-    return bool(holders) and float((collection.vectors[holders] @ own).max()) >= least
+    return bool(holders) and float((collection.vectors[holders] @ photo).max()) >= least
 
 
-def _among_duplicates(
-    caption: Caption,
-    one: Proposed,
-    place: int | None,
-    near: Sequence[int],
-    copies: Sequence[int],
-    how: RerankConfig,
-    so_far: Chosen,
-) -> tuple[Caption, str]:
-    """The caption as the photo's kind asks for it, and what frames of its burst share.
-
-    place         of the photo in the collection, where it is there
-    near, copies  places of its near-duplicates, and of those that show the same picture
-    """
-    own = [] if place is None else [place]
-    if (same := so_far.first([*own, *copies])) is not None:
-        return copied(so_far.captions[same], caption), so_far.stems[same]
-    if how.bursts == "own" or (first := so_far.first(near)) is None:
-        return caption, ""
-    if how.bursts == "share":
-        return copied(so_far.captions[first], caption), ""
-    texts = [so_far.captions[other].text for other in near if other in so_far.captions]
-    return replace(caption, text=with_difference(so_far.stems[first], one.candidates, texts)), so_far.stems[first]
-
-
-def best_of(one: Proposed, found: NDArray[np.float64], how: RerankConfig, taken: Sequence[bool] | None = None) -> int:
+def best_of(
+    proposed: Proposed, listened: NDArray[np.float64], config: RerankConfig, taken: Sequence[bool] | None = None
+) -> int:
     """Of equally good candidates the first, which is the captioner's own choice.
 
-    found  (K,) how well the listener finds the photo by each
-    taken  (K,) those that a look-alike has: they are chosen only if it has all of them
+    listened  (K,) how well the listener finds the photo by each
+    taken     (K,) those that a look-alike has: they are chosen only if it has all of them
     """
-    candidates = one.candidates
-    log_probability = np.array([each.logp / max(each.tokens, 1) ** how.length for each in candidates])
+    candidates = proposed.candidates
+    log_probability = np.array([each.logp / max(each.tokens, 1) ** config.length for each in candidates])
     each_token = np.array([each.logp / max(each.tokens, 1) for each in candidates])
     if np.isnan(
         log_probability
-    ).any():  # of another program: one without a log p cannot be compared with one that has it
+    ).any():  # one of another program, not comparable
         log_probability, each_token = np.zeros(len(candidates)), np.zeros(len(candidates))
     words = [split_words(each.text) for each in candidates]
     flawed = np.array([flaws(each) for each in words])
-    score = log_probability + how.strength * found - flawed
-    if how.fluency:
+    score = log_probability + config.strength * listened - flawed
+    if config.fluency:
         from tellapart.rewards import language_model
 
-        score += how.fluency * language_model.shortfall(*language_model.coco().terms(words), len(words))
-    if how.context is not None:
-        score += how.context.bonus(one.file, [each.text for each in candidates])
+        score += config.fluency * language_model.shortfall(*language_model.coco().terms(words), len(words))
+    if config.context is not None:
+        score += config.context.bonus(proposed.file, [each.text for each in candidates])
     free = np.ones(len(candidates), bool) if taken is None else ~np.array(taken)
-    likely = each_token >= each_token.max() - how.unlikely
+    likely = each_token >= each_token.max() - config.unlikely
     for allowed in (free & (flawed == 0) & likely, free & likely, free & (flawed == 0), (flawed == 0) & likely, likely):
         if allowed.any():
             return int(np.where(allowed, score, -np.inf).argmax())

@@ -26,6 +26,7 @@ class Proposed:
     candidates: list[Candidate] = field(default_factory=list)
     error: str = ""
     sha256: str = ""  # of the photo's bytes
+    may_pass: bool = False  # the error: a server gave no answer, and may give one to the next run
 
 
 @dataclass(frozen=True)
