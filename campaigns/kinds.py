@@ -50,7 +50,7 @@ KINDS = (
     Kind("photos that are written into", binary.writable_photos, binary.read_metadata, share=12, needs=_WRITING),
     Kind("clips", binary.clips, binary.read_clip, plant=("a removed limit of clips", binary.unbounded_clips), share=2),
     Kind("data files", text.data, text.read_data, mutate.of_json, ("JSON without checks", text.bare_json), 3),
-    Kind("caption files", text.captions, text.read_captions, mutate.of_json, share=3, needs="tellapart.desk.rows"),
+    Kind("caption files", text.captions, text.read_captions, mutate.of_json, share=3, needs="tellapart.desk.resume"),
     Kind("tables", text.tables, text.read_table, mutate.of_text, ("a removed check of bytes", text.any_text), 2),
     Kind("other data sets", text.readers, text.read_reader, mutate.of_json, share=2),
     Kind("groups", text.groups, text.read_groups, mutate.of_json, needs="tellapart.neighbours.groups"),

@@ -60,7 +60,7 @@ def captions(folder: Path) -> None:
 def read_captions(path: Path) -> None:
     from capscore import caption_files
     from tellapart.desk.candidates_file import CandidatesFile
-    from tellapart.desk.rows import CaptionsFile
+    from tellapart.desk.captions_file import CaptionsFile
 
     _all_of(
         lambda: caption_files.read(path),

@@ -13,8 +13,8 @@ from PIL import Image
 from capscore import files
 from capscore.errors import UserError
 from tellapart.data.store import Store
-from tellapart.desk import coco_results
-from tellapart.desk.rows import CaptionsFile
+from tellapart.desk import captions_file
+from tellapart.desk.captions_file import CaptionsFile
 from tellapart.desk.serve.database import Photos
 from tellapart.desk.serve.job import REVIEWED
 from tellapart.desk.write import Captions, Writer
@@ -46,7 +46,7 @@ def put_aside(folder):
 
 
 def results(folder):
-    with CaptionsFile(coco_results.rows_beside(folder / "c.json")).writing():
+    with CaptionsFile(captions_file.rows_of_results(folder / "c.json")).writing():
         pass
 
 

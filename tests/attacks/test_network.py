@@ -96,7 +96,7 @@ def test_captioning_asks_nothing_of_the_network_and_leaves_nobody_elses_file_in_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", ["tellapart", "tellapart.onnx", "tellapart.captioning.ray_workers"])
+@pytest.mark.parametrize("module", ["tellapart", "tellapart.onnx", "tellapart.captioning.cluster"])
 def test_telemetry_is_off_before_anything_else_is_imported_whatever_the_environment_says(
     module: str, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ from PIL import Image
 
 from capscore import caption_files, files
 from capscore.errors import UserError
-from tellapart.desk.rows import CaptionsFile
+from tellapart.desk.captions_file import CaptionsFile
 
 STEERING = ("\x1b", "\x07", "\x9b", "\r", "\u202e", "\u2066", "\u2028")
 

@@ -10,8 +10,8 @@ from contextlib import suppress
 import pytest
 
 from capscore.errors import UserError
-from support.chat_server import completion, endpoint, say_colour
-from tellapart.desk.endpoint.client import Client
+from support.chat_server import about, completion, endpoint, say_colour, texts
+from tellapart.desk.endpoint import Client
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_an_answer_without_end_is_cut_off(stream, coloured_photos, kind):
     beginning, forever, reason = ENDLESS[kind]
     began = time.monotonic()
     try:
-        (row,) = endpoint(stream(beginning, forever), timeout=5).candidates_of([coloured_photos["red"]])
+        (row,) = endpoint(stream(beginning, forever), timeout=5).answers_to(about(coloured_photos, "red"))
         error = row.error
     except UserError as wrong:  # the first photo met no web server
         error = str(wrong)
@@ -73,7 +73,7 @@ def test_an_answer_without_end_is_cut_off(stream, coloured_photos, kind):
 def test_what_is_neither_an_answer_nor_an_end_meets_the_time_limit(stream, coloured_photos, forever):
     began = time.monotonic()
     with suppress(UserError):
-        (row,) = endpoint(stream(b"", forever, pause=0.01), timeout=0.4).candidates_of([coloured_photos["red"]])
+        (row,) = endpoint(stream(b"", forever, pause=0.01), timeout=0.4).answers_to(about(coloured_photos, "red"))
         assert row.error
     assert time.monotonic() - began < 3
 
@@ -82,7 +82,7 @@ def test_an_encrypted_server_that_drips_its_greeting_meets_the_time_limit(stream
     """A record of 16 kB, a byte at a time."""
     url = stream(b"\x16\x03\x03\x40\x00", b"\x02", pause=0.02).replace("http:", "https:")
     began = time.monotonic()
-    (row,) = endpoint(url, timeout=0.4).candidates_of([coloured_photos["red"]])
+    (row,) = endpoint(url, timeout=0.4).answers_to(about(coloured_photos, "red"))
     assert row.error == "the server took longer than 0.4 s; --timeout gives it more"
     assert time.monotonic() - began < 3
 
@@ -90,7 +90,7 @@ def test_an_encrypted_server_that_drips_its_greeting_meets_the_time_limit(stream
 def test_a_server_that_speaks_no_tls_gets_no_photo(serve, coloured_photos):
     server = serve()
     with pytest.raises(UserError, match=r"^https:"):
-        list(endpoint(server.url.replace("http:", "https:")).candidates_of([coloured_photos["red"]]))
+        list(endpoint(server.url.replace("http:", "https:")).answers_to(about(coloured_photos, "red")))
     assert server.requests == []
     tls = Client(endpoint("https://localhost")).tls
     assert (tls.verify_mode, tls.check_hostname) == (ssl.CERT_REQUIRED, True)
@@ -104,7 +104,7 @@ def test_a_server_that_asks_to_wait_for_ever_ends_the_run_at_once(serve, coloure
     busy = (429, b"", {"Retry-After": wait})
     server = serve(lambda request, colour: say_colour(request, colour) if colour == "red" else busy)
     began = time.monotonic()
-    red, *others = endpoint(server, retries=3, at_once=1).candidates_of(coloured_photos.values())
+    red, *others = endpoint(server, retries=3, at_once=1).answers_to(about(coloured_photos))
     assert time.monotonic() - began < 3
     assert red.error == ""
     assert {row.file for row in others} == set(coloured_photos.values()) - {red.file}
@@ -118,17 +118,17 @@ def test_a_server_that_asks_to_wait_for_ever_ends_the_run_at_once(serve, coloure
 def test_if_the_first_answer_is_such_a_wait_the_request_is_wrong(serve, coloured_photos):
     server = serve(lambda *_: (503, b"", {"Retry-After": "99999999"}))
     with pytest.raises(UserError, match="asks for a wait of 1157 days; 2 minutes is the longest"):
-        list(endpoint(server, retries=3).candidates_of(coloured_photos.values()))
+        list(endpoint(server, retries=3).answers_to(about(coloured_photos)))
 
 
 def test_a_wait_of_some_seconds_is_spoken_of(serve, coloured_photos, monkeypatch):
     """The wait itself is left out: the clock of the run goes on by itself."""
     clock = iter(range(0, 10**6, 40))
-    monkeypatch.setattr("tellapart.desk.endpoint.run.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("tellapart.desk.endpoint.time.monotonic", lambda: next(clock))
     answers = iter([(429, b'{"error": "slow down"}', {"Retry-After": "30"})])
     messages = []
     server = serve(lambda request, colour: next(answers, None) or say_colour(request, colour))
-    (row,) = endpoint(server, retries=1, notify=messages.append).candidates_of([coloured_photos["red"]])
+    (row,) = endpoint(server, retries=1, notify=messages.append).answers_to(about(coloured_photos, "red"))
     assert row.error == ""
     assert messages[0] == f"{server.url}: the server answers 429 (slow down); waiting 30 s"
 
@@ -157,7 +157,7 @@ def test_json_that_is_a_trap_is_the_photos_error(serve, coloured_photos, kind, s
     server = serve(
         lambda request, colour: (status, TRAPS[kind], {}) if colour == "red" else say_colour(request, colour)
     )
-    blue, red = endpoint(server).candidates_of([coloured_photos["blue"], coloured_photos["red"]])
+    blue, red = endpoint(server).answers_to(about(coloured_photos, "blue", "red"))
     assert red.error.startswith("the server")
     assert len(red.error) < 400
     assert blue.error == ""
@@ -168,8 +168,8 @@ def test_json_that_is_a_trap_is_the_photos_error(serve, coloured_photos, kind, s
     ["\x1b[2J\x1b]0;owned\x07A dog.", "A\u202e dog\u202c.", "A\r\ndog.", "A\x00 dog.", "A\u2028dog.", "\x9b31mA dog."],
 )
 def test_a_caption_cannot_steer_a_terminal_or_turn_text_round(serve, coloured_photos, text):
-    (row,) = endpoint(serve(lambda *_: (200, completion([text]), {}))).candidates_of([coloured_photos["red"]])
-    assert row.captions == ["A dog."]
+    (row,) = endpoint(serve(lambda *_: (200, completion([text]), {}))).answers_to(about(coloured_photos, "red"))
+    assert texts(row) == ["A dog."]
 
 
 @pytest.mark.parametrize("status", [400, 404, 307])
@@ -177,6 +177,6 @@ def test_an_error_cannot_either(serve, coloured_photos, status):
     body = json.dumps({"error": "no\x1b[2J \u202edog\r\n\x07"}).encode()
     server = serve(lambda *_: (status, body, {"Location": "http://x/\x1b[2J"}))
     with pytest.raises(UserError) as error:
-        list(endpoint(server).candidates_of([coloured_photos["red"]]))
+        list(endpoint(server).answers_to(about(coloured_photos, "red")))
     assert str(error.value).isprintable()
     assert "no dog" in str(error.value)

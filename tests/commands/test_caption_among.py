@@ -8,7 +8,7 @@ import pytest
 
 from tellapart.data.items import Input
 from tellapart.desk import resume
-from tellapart.desk.rows import CaptionsFile
+from tellapart.desk.captions_file import CaptionsFile
 
 
 @pytest.fixture(autouse=True)
@@ -319,7 +319,7 @@ def test_a_photo_that_has_gone_bad_keeps_the_caption_that_it_had(among, photo_fo
 
 
 def test_two_runs_do_not_write_to_one_file(among, tmp_path):
-    from tellapart.desk.rows import CaptionsFile
+    from tellapart.desk.captions_file import CaptionsFile
 
     out = tmp_path / "out.jsonl"
     with CaptionsFile(out).writing():
@@ -429,7 +429,7 @@ def test_a_collection_is_looked_at_on_the_device_of_the_captioner(captioner, pho
     def load(name, *, device="auto"):
         raise Seen(device)
 
-    monkeypatch.setattr("tellapart.captioning.captioner.load_retriever", load)
+    monkeypatch.setattr("tellapart.models.retrievers.load", load)
     with pytest.raises(Seen, match=f"^{captioner.device}$"):
         list(captioner.caption([photo_folder / "0.png"], among=photo_folder))
 

@@ -6,7 +6,7 @@ import shutil
 import pytest
 from PIL import ExifTags, Image
 
-from tellapart.desk.styles import PROMPTS
+from tellapart.desk.asking import PROMPTS
 
 
 @pytest.fixture(autouse=True)
@@ -131,7 +131,7 @@ def test_look_alikes_have_different_captions_and_copies_the_same(
     given += ["--candidates", tmp_path / "candidates.jsonl", "--out", tmp_path / f"o.{suffix}"]
     code, _, err = tellapart(*given)
     assert code == 0, err
-    from tellapart.desk.rows import CaptionsFile
+    from tellapart.desk.captions_file import CaptionsFile
 
     found = {row["file"].rpartition("/")[2]: row["caption"] for row in CaptionsFile(tmp_path / f"o.{suffix}").rows}
     assert found["copy.png"] == found["0.png"]

@@ -122,22 +122,22 @@ def test_a_name_that_no_file_can_have_is_an_error_of_that_photo_alone(write, pho
     first, second = proposed(file, name, str(photo))
     assert first.error
     assert second.candidates[0].text == "a cat"
-    assert CandidatesFile(file).unused([str(photo)]) == [name]
+    assert CandidatesFile(file).unused([str(photo)]) == [f"{file}: has captions of 1 other photo: {name}"]
 
 
 def test_photos_that_nobody_asked_for_are_known(write, photo, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     file = write({"file": "a photo.jpg", "captions": ["a dog"]}, {"file": "other.jpg", "captions": ["a cat"]})
     candidates = CandidatesFile(file)
-    assert candidates.unused([str(photo)]) == ["other.jpg"]
+    assert candidates.unused([str(photo)]) == [f"{file}: has captions of 1 other photo: other.jpg"]
     assert candidates.unused(["a photo.jpg", "other.jpg"]) == []
-    assert candidates.unused([]) == ["a photo.jpg", "other.jpg"]
+    assert candidates.unused([]) == [f"{file}: has captions of 2 other photos: a photo.jpg, other.jpg"]
 
 
 def test_a_file_is_known_by_its_text(write):
-    first = CandidatesFile(write({"file": "a.jpg", "captions": ["a dog"]})).sha256
-    assert CandidatesFile(write({"file": "a.jpg", "captions": ["a dog"]})).sha256 == first
-    assert CandidatesFile(write({"file": "a.jpg", "captions": ["a cat"]})).sha256 != first
+    first = CandidatesFile(write({"file": "a.jpg", "captions": ["a dog"]})).identity
+    assert CandidatesFile(write({"file": "a.jpg", "captions": ["a dog"]})).identity == first
+    assert CandidatesFile(write({"file": "a.jpg", "captions": ["a cat"]})).identity != first
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_wrong_line_is_named_by_its_number_and_the_others_are_used(write, row,
     assert re.search(message, problem)
     assert "candidates.jsonl: line 2: " in problem
     assert "\n" not in problem
-    assert file.unused([]) == ["a.jpg", "c.jpg"]
+    assert file.unused([]) == [f"{file.path}: has captions of 2 other photos: a.jpg, c.jpg"]
     if "earlier" not in message:
         with pytest.raises(UserError, match=message.replace("line 2", "line 1")):
             CandidatesFile(write(row))

@@ -1,23 +1,18 @@
 """What is known of a photo beside its picture goes into prompts, and decides between captions that are as good."""
 
-import math
 from datetime import datetime
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
-from capscore.errors import UserError
-from tellapart.captioning.rerank import RerankConfig, best_of
+from tellapart.captioning.pipeline import RerankConfig
+from tellapart.captioning.rerank import best_of
 from tellapart.data.captions import Candidate, Proposed
 from tellapart.data.media.identity import Taken, taken
-from tellapart.decoding.rules import Search
-from tellapart.desk.context import BONUS, Context, PhotoContext, Places
-from tellapart.desk.sources import of_captioner
+from tellapart.desk.context import BONUS, Context, PhotoContext
 
-HEAD = "name,latitude,longitude\n"
 LISBON = (38.7223, -9.1393)
 
 
@@ -41,13 +36,6 @@ def photo(path, *, time="2019:08:14 21:30:00", where=LISBON):
     return str(path)
 
 
-@pytest.fixture
-def places(tmp_path):
-    path = tmp_path / "places.csv"
-    path.write_text("name,latitude,longitude\nPorto,41.1496,-8.611\nLisbon,38.7167,-9.1333\nSuva,-18.1416,178.4419\n")
-    return path
-
-
 @pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "tiff"])
 def test_date_and_position_are_read_without_decoding(tmp_path, suffix):
     found = taken(photo(tmp_path / f"a.{suffix}"))
@@ -65,16 +53,15 @@ def test_what_is_missing_or_damaged_says_nothing(tmp_path):
         assert isinstance(taken(tmp_path / "d.jpg"), Taken)
 
 
-def test_notes_names_date_and_place_are_put_together(tmp_path, places):
+def test_notes_names_and_date_are_put_together(tmp_path):
     file = photo(tmp_path / "Lisbon 2019" / "IMG_0042 tram.jpg")
     (tmp_path / "Lisbon 2019" / "note.txt").write_text('Grandma\'s "last"\nholiday')
-    known = Context(places).of(file)
-    assert known == PhotoContext("Grandma's 'last' holiday", "Lisbon", "tram", datetime(2019, 8, 14, 21, 30), "Lisbon")
+    known = Context().of(file)
+    assert known == PhotoContext("Grandma's 'last' holiday", "Lisbon", "tram", datetime(2019, 8, 14, 21, 30))
     for part in (
         'album "Lisbon"',
         'file name "tram"',
         "14 August 2019",
-        "near Lisbon",
         "note \"Grandma's 'last' holiday\"",
     ):
         assert part in known.sentence
@@ -105,24 +92,6 @@ def test_names_that_cameras_and_programs_give_say_nothing(tmp_path, name):
     assert Context().prompt("Describe it.", str(tmp_path / "DCIM" / f"{name}.jpg")) == "Describe it."
 
 
-def test_the_nearest_place_is_that_of_the_great_circle(places):
-    found = Places(places)
-    assert found.nearest(38.7, -9.2) == "Lisbon"
-    assert found.nearest(-18.1, 178.4) == "Suva"
-    assert found.nearest(40.0, -8.9) == ""  # 128 km from Porto, 143 km from Lisbon
-    assert found.nearest(41.1496, -8.611 + 29 / (111.19 * math.cos(math.radians(41.1496)))) == "Porto"
-    assert found.nearest(41.1496, -8.611 + 31 / (111.19 * math.cos(math.radians(41.1496)))) == ""
-
-
-@pytest.mark.parametrize(
-    "text", ["", "town,lat\nPorto,1\n", *map(HEAD.__add__, ("Porto,north,1\n", "Porto,91,1\n", ",1,1\n"))]
-)
-def test_a_file_of_something_else_is_no_list_of_places(tmp_path, text):
-    (tmp_path / "p.csv").write_text(text)
-    with pytest.raises(UserError, match=r"--places .*p\.csv: must be a CSV file with the columns name, latitude"):
-        Places(tmp_path / "p.csv")
-
-
 def test_captions_that_agree_with_the_context_get_a_bounded_bonus(tmp_path):
     file = photo(tmp_path / "Trams of Lisbon" / "a.jpg")
     captions = ["a dog", "a tram", "two trams in lisbon", "lisbon trams, lisbon tram"]
@@ -136,24 +105,3 @@ def test_captions_that_agree_with_the_context_get_a_bounded_bonus(tmp_path):
 
     assert best(BONUS / 2 - 0.01) == 1
     assert best(BONUS / 2 + 0.01) == 0  # it does not make a caption win that is worse by more
-
-
-def test_a_vision_language_model_is_told_what_is_known_of_the_photo(tmp_path):
-    file, asked = photo(tmp_path / "Lisbon" / "a.jpg"), []
-
-    def answer(image, prompt, count, seed):
-        asked.append((image.size, prompt, count))
-        return ["I'm sorry, but I can't help with that.", "A tram."]
-
-    model = SimpleNamespace(captioner=SimpleNamespace(answer=answer), sha256="m")
-    captioner = SimpleNamespace(model=model, identity="m v")
-    source = of_captioner(captioner, Search(), None, RerankConfig(context=Context()), prompt="Describe it.")
-    broken = tmp_path / "broken.jpg"
-    broken.write_bytes(b"no photo")
-    first, second = source.caption([file, str(broken)])
-    assert (first.text, second.error != "") == ("A tram.", True)
-    ((size, prompt, count),) = asked
-    assert (size, count) == ((16, 16), 1)  # the photo itself, not a sheet
-    assert prompt.startswith("Describe it. Known beside the photo")
-    assert 'album "Lisbon"' in prompt
-    assert "context=known" in source.settings

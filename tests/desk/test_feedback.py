@@ -10,8 +10,7 @@ from PIL import Image
 import tellapart as library
 from capscore.errors import UserError
 from tellapart.desk import feedback, resume
-from tellapart.desk.review import reviewed
-from tellapart.desk.rows import CaptionsFile
+from tellapart.desk.captions_file import CaptionsFile, reviewed
 from tellapart.rewards.preference import Decision
 from tellapart.study.folder import Answer, Answers, Study, Trial, save
 

@@ -3,12 +3,11 @@
 import pytest
 from PIL import Image
 
+from tellapart.captioning.pipeline import CaptionSource
 from tellapart.data.captions import Caption
 from tellapart.data.items import Input
-from tellapart.desk.review import review_of, reviewed
-from tellapart.desk.rows import CaptionsFile
-from tellapart.desk.sources import CaptionSource
-from tellapart.desk.writing import write
+from tellapart.desk.captions_file import CaptionsFile, review_of, reviewed
+from tellapart.desk.resume import write
 
 
 @pytest.fixture

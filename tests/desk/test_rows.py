@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tellapart.desk.rows import CaptionsFile
+from tellapart.desk.captions_file import CaptionsFile
 
 AMONG = [
     {"look_alikes": ["c, d.jpg", 'it\'s "e".jpg'], "gap": 0.1},
@@ -139,12 +139,3 @@ def test_the_look_alikes_of_a_csv_row_are_one_cell_of_json(tmp_path):
         == "file,caption,logprob,error,id,key,look_alikes,gap,captions,edited,attributes,review,original,language"
     )
     assert json.dumps(ROWS[1]["look_alikes"]).replace('"', '""') in file.path.read_text()
-
-
-@pytest.mark.parametrize("columns", [6, 8, 9, 10])
-def test_tables_of_earlier_versions_are_read(tmp_path, columns):
-    file = CaptionsFile(tmp_path / "captions.csv")
-    file.keep([ROWS[0], *ROWS[4:6]])
-    kept = [",".join(line.split(",")[:columns]) for line in file.path.read_text().splitlines()]
-    file.path.write_text("\n".join(kept) + "\n")
-    assert CaptionsFile(file.path).rows == [ROWS[0], *ROWS[4:6]]

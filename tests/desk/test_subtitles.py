@@ -1,4 +1,4 @@
-"""Subtitles: the times and texts that players find, and what people can read."""
+"""Videos: segments that no caption tells apart are widened; subtitles that players show and people can read."""
 
 import itertools
 import re
@@ -7,7 +7,14 @@ import av
 import numpy as np
 import pytest
 
-from tellapart.desk.subtitles import Cue, Reading, subtitles, timed, write
+from support.clips import write_clip
+from support.retrievers import bag_of_words_retriever, photos
+from tellapart.captioning.pipeline import RerankConfig
+from tellapart.captioning.rerank import Collection
+from tellapart.data.captions import Candidate, Caption, Proposed
+from tellapart.data.examples import segment_of
+from tellapart.data.items import Input
+from tellapart.desk.subtitles import Cue, Reading, cues, segmented, subtitles, timed, widened, write
 
 READING = Reading()
 TEXTS = [
@@ -31,15 +38,15 @@ def parsed(text):
 
 @pytest.mark.parametrize("suffix", [".srt", ".vtt"])
 def test_ffmpeg_finds_the_same_times_and_texts(tmp_path, suffix):
-    cues = [Cue(4.0 * n, 4.0 * n + 4, text) for n, text in enumerate(TEXTS)] + [Cue(3725.25, 3730.5, "an hour later")]
-    write(cues, tmp_path / f"a{suffix}", READING)
+    made = [Cue(4.0 * n, 4.0 * n + 4, text) for n, text in enumerate(TEXTS)] + [Cue(3725.25, 3730.5, "an hour later")]
+    write(made, tmp_path / f"a{suffix}", READING)
     with av.open(str(tmp_path / f"a{suffix}")) as container:
         packets = [packet for packet in container.demux() if packet.size]
         found = [
             (float(p.pts * p.time_base), float((p.pts + p.duration) * p.time_base), bytes(p).decode()) for p in packets
         ]
-    assert [(start, end) for start, end, _ in found] == [(cue.start, cue.end) for cue in cues]
-    assert [" ".join(text.split()) for _, _, text in found] == [cue.text for cue in cues]
+    assert [(start, end) for start, end, _ in found] == [(cue.start, cue.end) for cue in made]
+    assert [" ".join(text.split()) for _, _, text in found] == [cue.text for cue in made]
     assert [one[1:3] for one in parsed((tmp_path / f"a{suffix}").read_text())] == [one[:2] for one in found]
 
 
@@ -60,8 +67,8 @@ def test_lines_are_short_and_can_be_read_in_time(speed, line):
 
 
 def test_a_long_caption_stays_while_the_next_can_wait():
-    cues = [Cue(0, 1, TEXTS[0]), Cue(1, 5, TEXTS[1])]
-    first, second = timed(cues, READING)
+    made = [Cue(0, 1, TEXTS[0]), Cue(1, 5, TEXTS[1])]
+    first, second = timed(made, READING)
     assert first.end == pytest.approx(len(TEXTS[0]) / 17, abs=0.01)
     assert (second.start, second.end, first.text) == (first.end, 5, TEXTS[0])
 
@@ -84,3 +91,71 @@ def test_a_caption_places_and_colours_nothing():
         [Cue(0, 9, r"{\an8\c&H00FF00&}a {\b1}dog{y:i}\Non {C:$0000FF}a {red: see} sofa{\an")], READING, vtt=False
     )
     assert " ".join(text.split("\n", 2)[2].split()) == "a dog Non a red: see sofa an"
+
+
+# Segments
+
+FILES = [f"a.mp4#t={2 * n},{2 * n + 2}" for n in range(6)]
+
+
+class Seconds:
+    """Proposes captions that tell a segment apart once it is `enough` seconds long, and notes what it was asked."""
+
+    identity = "seconds"
+
+    def __init__(self, enough):
+        self.enough, self.asked = enough, []
+
+    def propose(self, files, scene):
+        for file in files:
+            self.asked.append((file, scene.collection.photos.files))
+            long = segment_of(file).end - segment_of(file).start
+            text = "told apart" if long >= self.enough else "same"
+            yield Proposed(file, [Candidate(f"{text} for {long:g} seconds")], sha256=file)
+
+
+@pytest.fixture
+def collection(monkeypatch):
+    """The segments that are captioned are described by "same" worse than all others; wider ones are told apart."""
+    listener = bag_of_words_retriever(["the", "same", "told", "apart"])
+    shown = dict.fromkeys(FILES, "the same") | {"a.mp4#t=0,2": "the", "a.mp4#t=4,6": "the"}
+    there = Collection(listener, photos(listener, shown, FILES))
+    monkeypatch.setattr(
+        "tellapart.captioning.rerank.embed_photos",
+        lambda retriever, files: photos(retriever, dict.fromkeys(files, "told apart"), list(files)),
+    )
+    return there
+
+
+@pytest.mark.parametrize(("enough", "text"), [(4, "told apart for 4 sec"), (6, "told apart for 6 sec"), (99, "same")])
+def test_a_segment_is_widened_until_it_is_told_apart_or_has_much_context(collection, enough, text):
+    proposer = Seconds(enough)
+    (found,) = widened(proposer, collection, RerankConfig()).caption(["a.mp4#t=4,6"])
+    assert (found.file, found.sha256) == ("a.mp4#t=4,6", "a.mp4#t=4,6")
+    assert found.text.startswith(text)
+    assert len(proposer.asked) == {4: 2, 6: 3, 99: 4}[enough]
+    for file, others in proposer.asked[1:]:  # none of the others is a part of what is described
+        times = segment_of(file)
+        assert others
+        assert all(segment_of(other).end <= times.start or segment_of(other).start >= times.end for other in others)
+
+
+def test_a_video_begins_where_it_would_be_widened_beyond(collection):
+    proposer = Seconds(99)
+    next(widened(proposer, collection, RerankConfig()).caption(["a.mp4#t=0,2"]))
+    assert [segment_of(file).start for file, _ in proposer.asked] == [0, 0, 0, 0]
+
+
+def test_photos_and_what_cannot_be_opened_stay_as_they_are(tmp_path):
+    (tmp_path / "bad.mp4").write_bytes(b"nothing")
+    clip = str(write_clip(tmp_path / "a.mp4", 50))
+    inputs = [Input(clip, 5), Input(str(tmp_path / "bad.mp4")), Input("a.jpg"), Input(f"{clip}#t=1,2")]
+    assert segmented(inputs, 1.5) == [Input(f"{clip}#t=0,1.5", 5), Input(f"{clip}#t=1.5,2", 5), *inputs[1:]]
+
+
+def test_a_clip_as_a_whole_is_shown_from_its_beginning_to_its_end(tmp_path):
+    clip = str(write_clip(tmp_path / "a.mp4", 50))
+    assert list(cues([Caption(clip, "a"), Caption(f"{clip}#t=0.5,1", "b")])) == [
+        Cue(0.0, pytest.approx(2.0), "a"),
+        Cue(0.5, 1.0, "b"),
+    ]

@@ -12,11 +12,11 @@ import pytest
 from PIL import Image
 
 from capscore.errors import UserError
+from tellapart.captioning.pipeline import CaptionSource
 from tellapart.data.captions import Caption
-from tellapart.desk.rows import CaptionsFile
-from tellapart.desk.sources import CaptionSource
+from tellapart.desk.captions_file import CaptionsFile
+from tellapart.desk.resume import write
 from tellapart.desk.watch import PATIENCE, Arrivals, in_folders, watch
-from tellapart.desk.writing import write
 
 
 def jpeg(colour):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tellapart.desk.endpoint import Endpoint
+from tellapart.desk.endpoint import Endpoint, Question
 
 COLOURS = {
     "red": (220, 20, 20),
@@ -107,8 +107,19 @@ def endpoint(server, **settings):
     return Endpoint(url, "eyes", **{"candidates": 1, "timeout": 5.0, "retries": 0, "back_off": 0.001} | settings)
 
 
-def first_captions(rows):
-    return [row.captions[0] if row.captions else row.error for row in rows]
+def about(files, *colours):
+    """The usual question about each; colours: of which photos, where files are named by theirs."""
+    if isinstance(files, dict):
+        files = [files[colour] for colour in colours or files]
+    return map(Question, files)
+
+
+def texts(answer):
+    return [candidate.text for candidate in answer.candidates]
+
+
+def first_captions(answers):
+    return [(texts(answer) or [answer.error])[0] for answer in answers]
 
 
 @pytest.fixture

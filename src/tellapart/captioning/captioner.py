@@ -20,7 +20,7 @@ from tellapart import models, numerics
 from tellapart.album import CLIPS, DEFAULT, EMBEDDED
 from tellapart.captioners import Captioner
 from tellapart.captioners.vision_language import Generates
-from tellapart.captioning.pipeline import RerankConfig, tell_apart
+from tellapart.captioning.pipeline import CaptionSource, RerankConfig, tell_apart
 from tellapart.data.captions import Candidate, Caption, Proposed
 from tellapart.data.items import gather
 from tellapart.data.media.clips import named_as_clip
@@ -265,19 +265,23 @@ class PhotoCaptioner:
         }
         return [(flawless.get(photo.sha256) or beams.get(photo.sha256, []))[:1] for photo in photos]
 
-    def with_attributes(self, captions: Iterable[Caption]) -> Iterator[Caption]:
+    def with_attributes(self, source: CaptionSource) -> CaptionSource:
         """The same captions, with the words that the captioner was given of each photo.
 
         They are computed once more: few ask for them.
         """
-        source = self.visual_input.get(ATTRIBUTES)
-        if source is None:
+        stream = self.visual_input.get(ATTRIBUTES)
+        if stream is None:
             raise UserError("this captioner uses no attributes, so there are none to show.")
-        for batch in batched(captions, BATCH):
-            files = [caption.file for caption in batch if not caption.error]
-            words = iter(source.named([source.load(file) for file in files]) if files else ())
-            for one in batch:
-                yield one if one.error else replace(one, attributes=tuple(next(words)))
+
+        def caption(photos: Iterable[Any]) -> Iterator[Caption]:
+            for batch in batched(source.caption(photos), BATCH):
+                loaded = [stream.load(caption.file) for caption in batch if not caption.error]
+                words = iter(stream.named(loaded) if loaded else ())
+                for caption in batch:
+                    yield caption if caption.error else replace(caption, attributes=tuple(next(words)))
+
+        return replace(source, caption=caption, identity=f"{source.identity} with attributes")
 
     def _rules(self, search: Search) -> Rules:
         words = self.model.tokenizer

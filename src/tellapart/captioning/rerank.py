@@ -30,7 +30,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,11 +39,11 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from capscore import files
 from capscore.errors import UserError
 from capscore.stop_words import flaws
 from tellapart.captioning.pipeline import RerankConfig
 from tellapart.data.captions import Caption, Proposed
+from tellapart.data.examples import places
 from tellapart.data.tokenizers import Tokenizer, split_words
 from tellapart.decoding.candidates import Listener
 from tellapart.errors import BadPhoto
@@ -245,9 +244,9 @@ class Collection:
         scale = self.retriever.scale
         to_photo = scale * (embedded * photos).sum(1)
         total = to_photo  # log of the sum so far
-        for places in torch.arange(len(self.vectors), device=embedded.device).split(_PLACES):  # type: ignore[no-untyped-call]
-            to_others = scale * self.retriever.similarity(embedded, self.vectors[places])
-            total = torch.logaddexp(total, to_others.masked_fill(~others[:, places], -torch.inf).logsumexp(1))
+        for some in torch.arange(len(self.vectors), device=embedded.device).split(_PLACES):  # type: ignore[no-untyped-call]
+            to_others = scale * self.retriever.similarity(embedded, self.vectors[some])
+            total = torch.logaddexp(total, to_others.masked_fill(~others[:, some], -torch.inf).logsumexp(1))
         return to_photo - total
 
     def listener(self, photos: Tensor, others: Tensor, words: Tokenizer) -> Listener:
@@ -269,21 +268,6 @@ class Collection:
     def only(self, places: Sequence[int]) -> Collection:
         """A part of the collection."""
         return Collection(self.retriever, part_of(self.photos, places))
-
-
-def places(names: Sequence[str]) -> list[str]:
-    """Where each file is, however it is named: its folder without links and "..", and its name there."""
-    folders: dict[str, str] = {}
-    paths = []
-    for name in names:
-        folder, last = os.path.split(name)
-        if "\0" in name or last in ("", ".", ".."):
-            paths.append(name)
-            continue
-        if folder not in folders:
-            folders[folder] = str(files.real(Path(folder)))
-        paths.append(os.path.join(folders[folder], last))  # noqa: PTH118 - strings, of many thousand photos
-    return paths
 
 
 def part_of(photos: Embedded, places: Sequence[int]) -> Embedded:
@@ -389,9 +373,7 @@ def best_of(
     candidates = proposed.candidates
     log_probability = np.array([each.logp / max(each.tokens, 1) ** config.length for each in candidates])
     each_token = np.array([each.logp / max(each.tokens, 1) for each in candidates])
-    if np.isnan(
-        log_probability
-    ).any():  # one of another program, not comparable
+    if np.isnan(log_probability).any():  # one of another program, not comparable
         log_probability, each_token = np.zeros(len(candidates)), np.zeros(len(candidates))
     words = [split_words(each.text) for each in candidates]
     flawed = np.array([flaws(each) for each in words])

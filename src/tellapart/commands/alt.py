@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
     pages = list(read_pages(request.site, request.ignore, skipped))
     if any(page.wanted for page in pages):
         from tellapart.captioning.captioner import load
-        from tellapart.captioning.rerank import RerankConfig
+        from tellapart.captioning.pipeline import RerankConfig
         from tellapart.models import retrievers
 
         captioner = load(request.model or None)

@@ -32,6 +32,19 @@ def number(text: str, least: float, most: float) -> float:
     return value
 
 
+def add_ray(parser: argparse.ArgumentParser | argparse._ArgumentGroup, more: str = "") -> None:
+    """more  of the help"""
+    parser.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        nargs="?",
+        const="local",
+        help="distribute the work over a Ray cluster: auto, or HOST:PORT of its head node; without a value, a cluster "
+        "is started on this machine for this run.  Photos and model folders must have the same paths on every "
+        f"node{more}",
+    )
+
+
 def add_address(parser: Parser) -> None:
     """Where a server listens."""
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")

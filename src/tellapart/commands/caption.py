@@ -6,28 +6,264 @@ import argparse
 import os
 from collections.abc import Set
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capscore.errors import UserError
 from capscore.printable import print_message, print_row
-from capscore.progress import notice
-from tellapart.captioning.ray_cluster import Cluster
-from tellapart.commands.caption_options import check, parser
+from capscore.progress import Progress, notice
+from tellapart.commands.arguments import Parser, add_ray, number, positive
 from tellapart.data.items import Unusable
-from tellapart.desk.languages import tag_of
+from tellapart.detectors import KINDS
 
 if TYPE_CHECKING:
     from tellapart.captioning.captioner import PhotoCaptioner
+    from tellapart.captioning.pipeline import CaptionSource, Proposer, RerankConfig
     from tellapart.captioning.rerank import Collection
-    from tellapart.data.captions import Caption
     from tellapart.data.items import Input
     from tellapart.desk.candidates_file import CandidatesFile
-    from tellapart.desk.contrast_prompt import ContrastConfig
+    from tellapart.desk.captions_file import CaptionsFile
     from tellapart.desk.endpoint import Endpoint
-    from tellapart.desk.rows import CaptionsFile
-    from tellapart.desk.sources import CaptionSource
-    from tellapart.detectors.detector import Detector
     from tellapart.retrievers.retriever import Retriever
+
+    Model = CandidatesFile | Endpoint | PhotoCaptioner  # that captions come from
+
+SUBTITLES, RESULTS = (".srt", ".vtt"), ".json"  # endings of --out beside files of rows
+
+strength, seconds = partial(number, least=0, most=1000), partial(number, least=0.001, most=86400)
+
+
+def segments(text: str) -> str | float:
+    return text if text == "shots" else number(text, 0.1, 86400)
+
+
+def parser() -> Parser:
+    parser = Parser(
+        "caption",
+        "Caption photos, clips, folders of them (with the folders in them) or a data file.\n"
+        "Prints FILE<TAB>CAPTION lines, or writes rows to --out; run it again with the same --out to\n"
+        "resume.  Captions that you edit there are kept; delete a row to make it again, or --again for all.\n"
+        "Exit 1: some photos could not be used; each is named with its reason.\n"
+        "\n"
+        "With --among, the caption of a photo is the candidate that best tells the photo apart from its\n"
+        "look-alikes in a collection; rows then name those look-alikes, and the gap between them and the photo.\n"
+        "\n"
+        "With --segments, each clip gets one caption per shot or per N seconds; --out F.srt or F.vtt are subtitles.\n"
+        "With --n-best N, rows list N captions of a photo, and N lines are printed; --candidates reads such rows.\n"
+        "With --watch, photos get captions as they appear, told apart from those that are there (or --among).",
+        "tellapart caption holiday/ --among holiday/ --out captions.jsonl",
+    )
+    add = parser.add_argument
+    add("paths", metavar="PATH", nargs="+", help="a photo, a clip, a folder of them, or DATA.json")
+    add(
+        "--model",
+        default="",
+        help="from `tellapart models`, a run folder, or a vision-language model of transformers (BLIP, GIT, LLaVA ...) "
+        "by folder or hub id; A+B: an ensemble that averages word probabilities (default: the embedded one)",
+    )
+    add("--split", metavar="NAME", help="split of a data file (default: all)")
+    add(
+        "--out",
+        metavar="F",
+        type=Path,
+        help="rows to F.jsonl or F.csv, COCO results to F.json, or subtitles of a clip to F.srt or F.vtt",
+    )
+    add(
+        "--again",
+        action="store_true",
+        help="make captions anew that --out has; those that a person edited or approved stay.  Without this, captions "
+        "are made of new and changed photos, and of all if the model or its settings are others",
+    )
+    add(
+        "--features",
+        metavar="DIR",
+        type=Path,
+        help="folder with cached or imported features of DATA.json: needed by models that were trained on imported "
+        "features, saves time for others",
+    )
+    add("--show", choices=("attributes",), help="also show, in rows too, the words that the model was given of a photo")
+    add("--detector", metavar="FILE", help=f"for a model that was trained with the boxes of a detector: {KINDS}")
+    add("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
+    add("--dtype", choices=("fp32", "bf16"), help="number type of a vision-language model")
+    add(
+        "--prompt",
+        metavar="TEXT",
+        help="prompt of a vision-language model or a server for each photo (default: that of its training, or one "
+        "that asks for a caption of one sentence)",
+    )
+    add_ray(parser, "; rows are in order of completion")
+    add(
+        "--watch",
+        action="store_true",
+        help="run until Ctrl-C or SIGTERM, and caption photos as they appear in the folders; needs --out.  A photo "
+        "is read when its size and time are the same in two polls and it can be decoded",
+    )
+    add("--interval", type=seconds, metavar="SECONDS", help="time between two polls of --watch (default: 5)")
+
+    add = parser.add_argument_group("decoding").add_argument
+    add("--beam", type=positive, default=3, help="width of the beam search; 1: greedy (default: 3)")
+    add("--n-best", type=positive, metavar="N", help="list the N best captions; the beam is at least N wide")
+    add("--min-words", type=positive, metavar="N", help="minimum number of words")
+    add("--no-repeat", type=positive, metavar="N", help="no sequence of N words occurs twice; 1: no word does")
+    add("--length-penalty", type=strength, metavar="P", help="0: rank by log p (default); 1: by perplexity")
+    add(
+        "--diverse",
+        type=positive,
+        metavar="GROUPS",
+        help="search in groups that avoid each other's words, for --n-best or --among; the beam, if need be wider, is "
+        "shared out evenly",
+    )
+    add("--diversity", type=strength, metavar="S", help="penalty in log p for words of other groups (default: 0.5)")
+
+    add = parser.add_argument_group("tell photos apart").add_argument
+    add("--among", metavar="PATH", nargs="+", help="the collection: photos, folders, or DATA.json")
+    add("--retriever", metavar="R", help="retriever that finds photos by captions (default: the embedded one)")
+    add("--k", type=positive, help="number of look-alikes in a row (default: 5)")
+    add("--strength", type=strength, metavar="S", help="weight of the retriever against the captioner (default: 0.4)")
+    add(
+        "--fluency", type=strength, metavar="W", help="weight of a language model of captions, such as 0.1 (default: 0)"
+    )
+    add(
+        "--contrast",
+        choices=("captions", "words", "prompt"),
+        help="re-rank whole captions; weigh each word by the retriever; or show the model the photos that a first "
+        "caption is confused with, and ask for a sentence that fits this photo alone (default: captions; with "
+        "--endpoint: prompt)",
+    )
+    add(
+        "--bursts",
+        choices=("own", "share"),
+        help="near-duplicates, such as frames of a burst: each its own caption, or all the caption of the first "
+        "(default: own).  Copies always share a caption; look-alikes have different ones",
+    )
+    add("--candidates", metavar="F.jsonl", type=Path, help="choose from captions of another program")
+
+    add = parser.add_argument_group("context and style").add_argument
+    add(
+        "--context",
+        action="store_true",
+        help="use what is known of a photo: the note in its folder (context.txt or note.txt), the names of file and "
+        "folder, and its EXIF date.  It goes into the prompt of a server or a vision-language model, and captions with "
+        "its words are slightly preferred",
+    )
+    add(
+        "--style",
+        choices=("alt", "caption", "tags"),
+        help="alt: alternative text of at most 125 characters; tags: words separated by commas (default: caption)",
+    )
+    add("--language", metavar="NAME", help="of the captions, such as German; only with --endpoint (default: English)")
+
+    add = parser.add_argument_group(
+        "clips",
+        "A segment is named FILE#t=START,END, in seconds.  With --among, a segment that no caption tells apart from\n"
+        "the others is described by more of the video around it.",
+    ).add_argument
+    add("--segments", type=segments, metavar="shots|SECONDS", help="one caption per shot, or per this many seconds")
+    add(
+        "--reading-speed",
+        type=seconds,
+        metavar="N",
+        help="characters of a subtitle per second, at most (default: 17)",
+    )
+    add("--line-length", type=positive, metavar="N", help="characters of a subtitle's line, at most (default: 32)")
+
+    add = parser.add_argument_group(
+        "captions from a server with the OpenAI API",
+        "Each photo goes to URL, and to no other host, as a JPEG of at most 768 pixels a side without\n"
+        "metadata, together with the prompt, to which --context adds what is known of the photo.  A photo is one\n"
+        "request.  With --among, one whose caption fits others is sent again with those others: two requests more, or\n"
+        "three if the server gives one answer at a time; and --language translates the chosen caption: one more.\n"
+        "Failed requests are repeated.  A key is sent only if TELLAPART_API_KEY holds one or\n"
+        "--api-key-env names its variable.  A line at the end says how many requests and tokens it was.",
+    ).add_argument
+    add("--endpoint", metavar="URL", help="such as http://localhost:8080/v1")
+    add("--endpoint-model", metavar="NAME", help="name of the model on the server")
+    add("--api-key-env", metavar="NAME", help="the environment variable whose key is sent (default: TELLAPART_API_KEY)")
+    add(
+        "--max-tokens",
+        type=positive,
+        metavar="N",
+        help="maximum tokens of an answer; reasoning models need more (default: 2048)",
+    )
+    add("--contrast-prompt", metavar="TEXT", help="prompt with look-alikes; may hold {caption}, {count} and {others}")
+    add("--answers", type=positive, metavar="N", help="candidate captions of a photo, with --among (default: 3, or 5)")
+    add("--images", type=positive, metavar="N", help="photos in a request, the photo itself included (default: 4)")
+    add("--sheet", action="store_true", default=None, help="send them as one picture, a contact sheet")
+    add("--max-requests", type=positive, metavar="N", help="stop after N requests (default: no limit)")
+    add("--timeout", type=seconds, default=60.0, help="seconds for an answer (default: 60)")
+    add(
+        "--requests",
+        type=positive,
+        default=4,
+        help="maximum number of parallel requests, if the server answers them in time (default: 4)",
+    )
+    return parser
+
+
+# Which options go together: those that no Python call takes together; the others are refused by the calls below
+
+_NEEDS = (  # options, the one that they need, and why
+    (
+        "retriever k strength fluency contrast bursts candidates",
+        "among",
+        "the collection that photos are told apart from",
+    ),
+    ("api_key_env max_tokens max_requests sheet", "endpoint", "the server that it is about"),
+    ("language", "endpoint", "for other captioners write in the language that they learned"),
+    ("endpoint", "endpoint_model", "the model to ask there"),
+    ("endpoint_model", "endpoint", "where the server is"),
+    ("interval", "watch", "between whose polls it is the time"),
+    ("diversity", "diverse", "the number of groups"),
+    ("again", "out", "a file whose captions are to be made anew"),
+)
+_DECODING = "n_best min_words no_repeat length_penalty diverse diversity"
+_EXCLUDES = (  # an option, others that it cannot be combined with, and why
+    ("candidates", f"model endpoint prompt dtype features show {_DECODING}", "the captions are already written"),
+    ("endpoint", f"model dtype features show {_DECODING}", "the server makes the captions"),
+    ("ray", "candidates endpoint features detector prompt dtype show context", "workers encode the photos"),
+    ("watch", "candidates ray segments features n_best split again", "photos are captioned as they appear"),
+    ("n_best", "among", "one lists captions and the other chooses: list them first, then give --candidates"),
+    ("n_best", "context style", "captions are listed as they are found"),
+    ("show", "context", "attributes are those of captions without it"),
+)
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def check(request: argparse.Namespace) -> None:
+    """Refuses options that do not go together."""
+
+    def is_set(name: str) -> bool:
+        return getattr(request, name) not in (None, False, "")
+
+    for names, needed, why in _NEEDS:
+        for name in names.split():
+            if is_set(name) and not is_set(needed):
+                raise UserError(f"{_option(name)} needs {_option(needed)}, {why}.")
+    for name, others, why in _EXCLUDES:
+        for other in others.split():
+            if is_set(name) and is_set(other):
+                raise UserError(f"{_option(name)} and {_option(other)} cannot be combined: {why}.")
+    suffix = request.out.suffix if request.out else ""
+    for name in ("reading_speed", "line_length"):
+        if is_set(name) and suffix not in SUBTITLES:
+            raise UserError(f"{_option(name)} is about subtitles: --out F.srt or F.vtt.")
+    for name in ("contrast_prompt", "answers", "images"):
+        if is_set(name) and not request.endpoint and request.contrast != "prompt":
+            raise UserError(f"{_option(name)} needs --contrast prompt, or --endpoint.")
+    if request.again and suffix in SUBTITLES:
+        raise UserError("--again needs --out F.jsonl or F.csv, a file whose captions are to be made anew.")
+    if request.watch and suffix not in (".jsonl", ".csv"):
+        raise UserError("--watch needs --out F.jsonl or F.csv, a file that rows can be added to.")
+    if request.candidates and request.contrast in ("words", "prompt"):
+        raise UserError(f"--contrast {request.contrast} needs a model; --candidates are already written.")
+    if request.contrast == "words" and (request.endpoint or request.ray):
+        raise UserError("--contrast words needs a captioner in this process that can be asked word by word: a --model.")
+    if request.out and request.candidates and request.out.resolve() == request.candidates.resolve():
+        raise UserError(f"--out {request.out}: this is the file of candidates; choose another name.")
 
 
 def main(arguments: list[str]) -> int:
@@ -35,65 +271,217 @@ def main(arguments: list[str]) -> int:
     if request.watch:
         request.among = request.among or request.paths
     check(request)
-    if request.language and not tag_of(request.language):
-        print_message(f"--language {request.language}: rows will not say it, for its tag (such as de) is not known.")
 
     from tellapart.data.items import gather
-    from tellapart.desk import coco_results
-    from tellapart.desk.candidates_file import CandidatesFile
-    from tellapart.desk.rows import CaptionsFile
-    from tellapart.desk.segments import segmented, widened
-    from tellapart.desk.subtitles import SUFFIXES
-    from tellapart.desk.writing import write
+    from tellapart.desk import captions_file
 
-    titles = request.out if request.out and request.out.suffix in SUFFIXES else None
-    results = request.out if request.out and request.out.suffix == coco_results.SUFFIX else None
-    file = coco_results.rows_beside(results) if results else request.out
-    out = CaptionsFile(file) if file and not titles else None
-    source = _source(request)  # before any photo is read: a wrong file or address should not cost an hour
-    if request.watch and out:
-        return _watch(request, source, out)
+    if request.language and not captions_file.tag_of(request.language):
+        print_message(f"--language {request.language}: rows will not say it, for its tag (such as de) is not known.")
+
+    suffix = request.out.suffix if request.out else ""
+    model: Any = _model(request)  # before any photo is read: a wrong file or address should not cost an hour
+    config = _config(request)
+    proposer = _proposer(request, model, config)
+    out = None
+    if request.out and suffix not in SUBTITLES:
+        from tellapart.desk import captions_file
+
+        rows = captions_file.rows_of_results(request.out) if suffix == RESULTS else request.out
+        out = captions_file.CaptionsFile(rows)
+        if request.watch:
+            return _watch(request, model, proposer, config, out)
     inputs, problems = gather(request.paths, request.split)
-    if isinstance(source, CandidatesFile):
-        problems += source.problems
-    if results:
-        coco_results.require_ids(inputs, results)
-    if titles and len(inputs) > 1:
-        raise UserError(f"--out {titles}: subtitles are those of one clip, not of {len(inputs)}.")
+    if suffix == RESULTS:
+        captions_file.require_ids(inputs, request.out)
+    if suffix in SUBTITLES and len(inputs) > 1:
+        raise UserError(f"--out {request.out}: subtitles are those of one clip, not of {len(inputs)}.")
     if request.segments:
+        from tellapart.desk.subtitles import segmented
+
         inputs = segmented(inputs, request.segments)
     collection, collection_problems = _collection(request, {photo.file for photo in inputs})
-    source_of_captions = _speaker(request, source, collection)
-    if request.segments and collection:
-        source_of_captions = widened(source_of_captions, lambda others: _speaker(request, source, others), collection)
-    if titles:
-        failed = _subtitle(request, source_of_captions, inputs)
+    source = _source(request, model, proposer, collection, config)
+    if out:
+        from tellapart.desk.resume import write
+
+        failed = write(source, inputs, out, again=request.again)
     else:
-        failed = (
-            write(source_of_captions, inputs, out, again=request.again) if out else show(source_of_captions, inputs)
-        )
-    if results and out:
-        coco_results.write(out.rows, inputs, results)
-    for problem in dict.fromkeys([*problems, *collection_problems, *source_of_captions.leftovers(inputs)]):
+        failed = _subtitle(request, source, inputs) if suffix in SUBTITLES else show(source, inputs)
+    if suffix == RESULTS and out:
+        captions_file.write_results(out.rows, inputs, request.out)
+    problems = [*problems, *getattr(model, "problems", ()), *collection_problems]
+    unused = model.unused([photo.file for photo in inputs]) if request.candidates else []
+    for problem in dict.fromkeys([*problems, *unused]):
         print_message(problem)
-    return 1 if failed or problems or collection_problems or (out and out.rejected) else 0
+    return 1 if failed or problems or (out and out.rejected) else 0
 
 
-def _watch(request: argparse.Namespace, source: CandidatesFile | Endpoint | PhotoCaptioner, out: CaptionsFile) -> int:
+def _watch(
+    request: argparse.Namespace, model: Model, proposer: Proposer, config: RerankConfig, out: CaptionsFile
+) -> int:
+    from tellapart.desk.resume import write
     from tellapart.desk.watch import INTERVAL, Arrivals, in_folders, watch
-    from tellapart.desk.writing import write
 
     arrivals = Arrivals(in_folders(request.paths))
     retriever = _retriever(request)
 
     def caption(new: list[Input]) -> None:
         collection, _ = _collection(request, {photo.file for photo in new}, retriever, arrivals.unfinished)
-        write(_speaker(request, source, collection), new, out, again=False)
+        write(_source(request, model, proposer, collection, config), new, out, again=False)
 
     print_message(f"watching {', '.join(request.paths)}; Ctrl-C or SIGTERM stops it")
     watch(arrivals, caption, interval=request.interval or INTERVAL)
     print_message("stopped; the same command continues from here")
     return 1 if out.rejected or any("error" in row for row in out.rows) else 0
+
+
+def _stated(**settings: Any) -> dict[str, Any]:
+    """Without what was not asked for, which has defaults."""
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+# From the model to captions
+
+
+def _model(request: argparse.Namespace) -> Model:
+    if request.candidates:
+        from tellapart.desk.candidates_file import CandidatesFile
+
+        return CandidatesFile(request.candidates)
+    if request.endpoint:
+        return _endpoint(request)
+    if request.ray:
+        from tellapart.captioning.cluster import Cluster, ClusterCaptioner
+
+        return ClusterCaptioner(request.model or None, Cluster(request.ray), device=request.device)
+    from tellapart.captioning.captioner import load
+
+    return load(
+        request.model or None,
+        device=request.device,
+        features=request.features,
+        paths=request.paths,
+        detector=request.detector,
+        prompt=request.prompt,
+        dtype=request.dtype,
+    )
+
+
+def _endpoint(request: argparse.Namespace) -> Endpoint:
+    from tellapart.desk.asking import PROMPTS, in_language
+    from tellapart.desk.endpoint import Endpoint, KeptAnswers
+
+    prompt = PROMPTS[request.style or "caption"] if request.prompt is None else request.prompt
+    if request.language and not request.among:  # captions that are chosen by a retriever are translated afterwards
+        prompt = in_language(prompt, request.language)
+    # Only a key that is meant for this program or this server: those of other programs are never sent.
+    key = os.environ.get(request.api_key_env or "TELLAPART_API_KEY", "").strip()
+    if request.api_key_env and not key:
+        raise UserError(f"--api-key-env {request.api_key_env}: this environment variable is not set, or empty.")
+    return Endpoint(
+        request.endpoint,
+        request.endpoint_model,
+        prompt,
+        candidates=(request.answers or 5) if request.among else 1,
+        timeout=request.timeout,
+        at_once=request.requests,
+        api_key=key,
+        notify=notice,
+        kept=KeptAnswers(request.endpoint, notice),
+        **_stated(max_tokens=request.max_tokens, max_requests=request.max_requests, sheet=request.sheet),
+    )
+
+
+def _config(request: argparse.Namespace) -> RerankConfig:
+    from tellapart.captioning.pipeline import RerankConfig
+
+    context = None
+    if request.context:
+        from tellapart.desk.context import Context
+
+        context = Context()
+    contrast = request.contrast or ("prompt" if request.endpoint and request.among else None)
+    stated = _stated(k=request.k, strength=request.strength, contrast=contrast)
+    return RerankConfig(**stated, **_stated(fluency=request.fluency, bursts=request.bursts), context=context)
+
+
+def _proposer(request: argparse.Namespace, model: Any, config: RerankConfig) -> Proposer:
+    proposer: Proposer = model
+    if request.candidates:
+        return proposer
+    from tellapart.captioning.captioner import CaptionerProposer
+    from tellapart.decoding.rules import Search
+
+    searched = _stated(n_best=request.n_best, min_words=request.min_words, no_repeat=request.no_repeat)
+    searched |= _stated(groups=request.diverse, diversity=request.diversity, length_penalty=request.length_penalty)
+    search = Search(beam=request.beam, **searched)
+    if not (request.endpoint or request.context or config.contrast == "prompt"):
+        return CaptionerProposer(model, search, config)
+    from tellapart.desk import asking
+
+    prompt = asking.PROMPTS[request.style or "caption"] if request.prompt is None else request.prompt
+    if config.contrast == "prompt":
+        usual = asking.CONTRAST_PROMPTS[request.style or "caption"]
+        shown = asking.ContrastConfig(
+            usual if request.contrast_prompt is None else request.contrast_prompt,
+            **_stated(answers=request.answers, images=request.images),
+        )
+        return asking.contrast_prompt(
+            model, shown, search=search, detector=_detector(request), context=config.context, prompt=prompt
+        )
+    if request.endpoint:
+        return asking.Asking(model.answers_to, model.identity, config.context, model.prompt)
+    if (ask := asking.model_asked(model, search)) is not None:
+        answers = config.beam if request.among else 1
+        return asking.Asking(ask, f"{model.identity} {search} {prompt}", config.context, prompt, answers)
+    return CaptionerProposer(model, search, config)
+
+
+def _detector(request: argparse.Namespace) -> Any:
+    """Checks what a model says that was shown look-alikes."""
+    if not request.detector:
+        return None
+    from capscore.object_words import CLASSES
+    from tellapart.detectors.loading import load
+
+    return load(request.detector, CLASSES)
+
+
+def _source(
+    request: argparse.Namespace, model: Any, proposer: Proposer, collection: Collection | None, config: RerankConfig
+) -> CaptionSource:
+    from tellapart.captioning.pipeline import tell_apart
+
+    if request.segments and collection is not None:
+        from tellapart.desk.subtitles import widened
+
+        source = widened(proposer, collection, config)
+    else:
+        source = tell_apart(proposer, collection, config, listed=bool(request.n_best))
+    if request.show:
+        source = model.with_attributes(source)
+    if request.endpoint:
+        source = replace(source, saved=model.kept.forget)
+    if request.language:
+        from tellapart.desk.asking import translated
+
+        if collection is not None:
+            source = translated(source, model.answers_to, request.language)
+        source = replace(source, language=_tag(request.language))
+    if request.style in ("alt", "tags"):
+        from tellapart.desk.asking import styled
+
+        source = styled(source, request.style)
+    return source
+
+
+def _tag(language: str) -> str:
+    from tellapart.desk.captions_file import tag_of
+
+    return tag_of(language)
+
+
+# The collection
 
 
 def _retriever(request: argparse.Namespace) -> Retriever:
@@ -120,12 +508,12 @@ def _collection(
     from tellapart.captioning.rerank import Collection
     from tellapart.data.items import gather
 
-    found, problems = gather(request.among, request.split)
+    photos, problems = gather(request.among, request.split)
     if request.segments:
-        from tellapart.desk.segments import segmented
+        from tellapart.desk.subtitles import segmented
 
-        found = segmented(found, request.segments)
-    names = [one.file for one in found if one.file not in unfinished]
+        photos = segmented(photos, request.segments)
+    names = [photo.file for photo in photos if photo.file not in unfinished]
     collection = Collection.of(retriever or _retriever(request), names)
     unusable = Unusable(problems.append)
     for file, reason in collection.photos.failed.items():
@@ -135,172 +523,42 @@ def _collection(
     return collection, problems
 
 
-def _source(request: argparse.Namespace) -> CandidatesFile | Endpoint | PhotoCaptioner:
-    """Where captions come from."""
-    if request.candidates:
-        from tellapart.desk.candidates_file import CandidatesFile
-
-        return CandidatesFile(request.candidates)
-    if request.endpoint:
-        from tellapart.desk.endpoint import Endpoint
-        from tellapart.desk.endpoint.kept import KeptAnswers
-        from tellapart.desk.styles import PROMPTS, in_language
-
-        prompt = PROMPTS[request.style or "caption"] if request.prompt is None else request.prompt
-        if request.language and not request.among:  # captions that are chosen by a retriever are translated afterwards
-            prompt = in_language(prompt, request.language)
-        settings = {"prompt": prompt, "max_tokens": request.max_tokens, "max_requests": request.max_requests}
-        settings["sheet"] = request.sheet
-        return Endpoint(
-            request.endpoint,
-            request.endpoint_model,
-            candidates=(request.answers or 5) if request.among else 1,
-            timeout=request.timeout,
-            at_once=request.requests,
-            api_key=_api_key(request.api_key_env),
-            notify=notice,
-            kept=KeptAnswers(request.endpoint, notice),
-            **_given(settings),
-        )
-    return _captioner(request)
+# Captions on stdout, or as subtitles
 
 
-def _captioner(request: argparse.Namespace) -> PhotoCaptioner:
-    from tellapart.captioning.captioner import load
-
-    if request.ray:
-        from tellapart.captioning.ray_workers import ClusterCaptioner
-
-        return ClusterCaptioner(request.model or None, Cluster(request.ray), device=request.device)
-    return load(
-        request.model or None,
-        device=request.device,
-        features=request.features,
-        paths=request.paths,
-        detector=request.detector,
-        prompt=request.prompt,
-        dtype=request.dtype,
-    )
-
-
-def _api_key(variable: str | None) -> str:
-    """Only a key that is meant for this program or this server: those of other programs are never sent."""
-    key = os.environ.get(variable or "TELLAPART_API_KEY", "").strip()
-    if variable and not key:
-        raise UserError(f"--api-key-env {variable}: this environment variable is not set, or empty.")
-    return key
-
-
-def _speaker(
-    request: argparse.Namespace, source: CandidatesFile | Endpoint | PhotoCaptioner, collection: Collection | None
-) -> CaptionSource:
-    from tellapart.desk.endpoint import Endpoint
-    from tellapart.desk.styles import styled, translated
-
-    speaker = _chooser(request, source, collection)
-    if request.language and collection is not None and isinstance(source, Endpoint):
-        speaker = translated(speaker, source.answers_to, request.language)
-    if request.language:
-        speaker = replace(speaker, language=tag_of(request.language))
-    return styled(speaker, request.style) if request.style in ("alt", "tags") else speaker
-
-
-def _chooser(
-    request: argparse.Namespace, source: CandidatesFile | Endpoint | PhotoCaptioner, collection: Collection | None
-) -> CaptionSource:
-    from tellapart.captioning.rerank import RerankConfig
-    from tellapart.decoding.rules import Search
-    from tellapart.desk.candidates_file import CandidatesFile
-    from tellapart.desk.context import Context
-    from tellapart.desk.endpoint import Endpoint
-    from tellapart.desk.sources import of_candidates, of_captioner, of_endpoint
-    from tellapart.desk.styles import PROMPTS
-
-    chosen = {"k": request.k, "strength": request.strength, "contrast": request.contrast}
-    chosen |= {"fluency": request.fluency, "bursts": request.bursts}
-    how = RerankConfig(**_given(chosen), context=Context(request.places) if request.context else None)
-    if isinstance(source, CandidatesFile):
-        return of_candidates(source, collection, how)
-    contrast, detector = _contrast(request) if collection is not None else (None, None)
-    if isinstance(source, Endpoint):
-        return of_endpoint(source, collection, how, contrast, detector)
-    searched = {"n_best": request.n_best, "min_words": request.min_words, "no_repeat": request.no_repeat}
-    searched |= {"beam": request.beam, "groups": request.diverse, "diversity": request.diversity}
-    searched |= {"length_penalty": request.length_penalty}
-    return of_captioner(
-        source,
-        Search(**_given(searched)),
-        collection,
-        how,
-        contrast,
-        detector,
-        show_attributes=request.show == "attributes",
-        prompt=PROMPTS[request.style or "caption"] if request.prompt is None else request.prompt,
-    )
-
-
-def _contrast(request: argparse.Namespace) -> tuple[ContrastConfig | None, Detector | None]:
-    """How a model is shown what to tell apart, and what checks its answers; none: it is not shown."""
-    if request.contrast != "prompt" and (request.contrast or not request.endpoint):
-        return None, None
-    from capscore.object_words import CLASSES
-    from tellapart.desk.contrast_prompt import ContrastConfig
-    from tellapart.desk.styles import CONTRAST_PROMPTS
-    from tellapart.detectors.loading import load
-
-    usual = CONTRAST_PROMPTS[request.style or "caption"]
-    prompt = usual if request.contrast_prompt is None else request.contrast_prompt
-    given = {"prompt": prompt, "answers": request.answers, "images": request.images}
-    detector = load(request.detector, CLASSES) if request.detector else None
-    return ContrastConfig(**_given(given)), detector
-
-
-def _given(settings: dict[str, Any]) -> dict[str, Any]:
-    """Without what was not asked for, which has defaults."""
-    return {name: value for name, value in settings.items() if value is not None}
-
-
-def _subtitle(request: argparse.Namespace, source_of_captions: CaptionSource, inputs: list[Input]) -> int:
+def _subtitle(request: argparse.Namespace, source: CaptionSource, inputs: list[Input]) -> int:
     """Subtitles in a file.  Returns how many segments failed."""
-    from capscore.progress import Progress
     from tellapart.data.media import clips
-    from tellapart.desk.segments import cues
-    from tellapart.desk.subtitles import Reading, write
+    from tellapart.desk.subtitles import Reading, cues, write
 
     captions = []
-    with Progress("captions", len(inputs), unit=clips.unit(one.file for one in inputs)) as bar:
+    with Progress("captions", len(inputs), unit=clips.unit(photo.file for photo in inputs)) as bar:
         failed = Unusable(bar.message)
-        for caption in source_of_captions.caption([one.file for one in inputs]):
+        for caption in source.caption([photo.file for photo in inputs]):
             if caption.error:
                 failed.add(caption.file, caption.error)
             else:
                 captions.append(caption)
             bar.advance(1)
         failed.rest()
-    reading = Reading(**_given({"speed": request.reading_speed, "line": request.line_length}))
+    reading = Reading(**_stated(speed=request.reading_speed, line=request.line_length))
     if captions:
         write(list(cues(captions)), request.out, reading)
-    source_of_captions.saved([caption.file for caption in captions])
+    source.saved([caption.file for caption in captions])
     return len(failed)
 
 
-def _words(caption: Caption) -> list[str]:
-    """What it shows of the attributes, if that was asked for."""
-    if caption.attributes is None:
-        return []
-    return [", ".join(f"{word} {chance:.2f}" for word, chance in caption.attributes)]
-
-
-def show(source_of_captions: CaptionSource, inputs: list[Input]) -> int:
+def show(source: CaptionSource, inputs: list[Input]) -> int:
     """Lines on stdout, as they come.  Returns how many photos failed."""
     failed, shown = Unusable(print_message), list[str]()
-    for caption in source_of_captions.caption([photo.file for photo in inputs]):
+    for caption in source.caption([photo.file for photo in inputs]):
         if caption.error:
             failed.add(caption.file, caption.error)
-        else:
-            shown.append(caption.file)
-            for text in [one.text for one in caption.candidates] or [caption.text]:
-                print_row(caption.file, text, *_words(caption))
+            continue
+        shown.append(caption.file)
+        words = [f"{word} {chance:.2f}" for word, chance in caption.attributes or ()]
+        for text in [candidate.text for candidate in caption.candidates] or [caption.text]:
+            print_row(caption.file, text, *([] if caption.attributes is None else [", ".join(words)]))
     failed.rest(" (--out F.jsonl names each)")
-    source_of_captions.saved(shown)  # all at once: what a run that is stopped has shown, the next shows again
+    source.saved(shown)  # all at once: what a run that is stopped has shown, the next shows again
     return len(failed)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, get_args
 
 from capscore.errors import UserError
 from capscore.printable import counted, print_message, print_row
-from tellapart.captioning.ray_cluster import HELP, LOCAL, Cluster
-from tellapart.commands.arguments import Parser, number, positive
+from tellapart.commands.arguments import Parser, add_ray, number, positive
 from tellapart.detectors import KINDS
 from tellapart.encoders import ENCODERS
 from tellapart.recipe import EncoderConfig, Pooling
@@ -87,7 +86,7 @@ def parser() -> Parser:
     )
     computing.add_argument("--threshold", type=share, help="leave out words that are less probable (default: 0)")
     computing.add_argument("--device", help="cpu, cuda ... (default: a GPU if there is one)")
-    computing.add_argument("--ray", metavar="ADDRESS", nargs="?", const=LOCAL, help=HELP)
+    add_ray(computing)
     importing = parser.add_argument_group("import features")
     importing.add_argument(
         "--from", dest="sources", metavar="SOURCE", nargs="+", type=Path, help="archives or folders to import"
@@ -143,7 +142,10 @@ def _compute(request: argparse.Namespace, dataset: DataSet) -> bool:
     from tellapart.features.sources import Detected, Encoded
     from tellapart.models.parts import load_encoder
 
-    cluster = Cluster(request.ray) if request.ray else None
+    if request.ray:
+        from tellapart.captioning.cluster import Cluster, extraction_on
+
+        cluster = Cluster(request.ray)
     given = {
         "name": request.encoder,
         "image_size": request.image_size,
@@ -159,11 +161,7 @@ def _compute(request: argparse.Namespace, dataset: DataSet) -> bool:
     device = request.device or "auto"
     encoder = load_encoder(config, numerics.choose_device(device))
     source = Detected(encoder, load_detector(request.detector)) if request.detector else Encoded(encoder)
-    extraction = None
-    if cluster:
-        from tellapart.captioning.ray_workers import extraction_on
-
-        extraction = extraction_on(cluster, encoder, device)
+    extraction = extraction_on(cluster, encoder, device) if request.ray else None
     result = source.extract(dataset.examples, request.out, dataset.name, extraction)
     return _report(result, source.folder(request.out, dataset.name), dataset)
 

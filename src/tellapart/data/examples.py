@@ -16,7 +16,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -311,3 +311,18 @@ def status_of(name: str | os.PathLike[str]) -> os.stat_result | None:
         return file_of(name).stat()
     except (OSError, ValueError):  # a NUL byte in the name
         return None
+
+
+def places(names: Sequence[str]) -> list[str]:
+    """Where each file is, however it is named: its folder without links and "..", and its name there."""
+    folders: dict[str, str] = {}
+    paths = []
+    for name in names:
+        folder, last = os.path.split(name)
+        if "\0" in name or last in ("", ".", ".."):
+            paths.append(name)
+            continue
+        if folder not in folders:
+            folders[folder] = str(files.real(Path(folder)))
+        paths.append(os.path.join(folders[folder], last))  # noqa: PTH118 - strings, of many thousand photos
+    return paths

@@ -11,18 +11,18 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Collection as Names
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
-
-import torch
 
 from capscore import files
 from capscore.errors import UserError
 from tellapart.captioning.captioner import PhotoCaptioner
-from tellapart.captioning.rerank import Collection, PhotoVectors, RerankConfig, part_of, rerank
+from tellapart.captioning.pipeline import RerankConfig, tell_apart
+from tellapart.captioning.rerank import Collection, Scene, part_of
 from tellapart.data.captions import Proposed
 from tellapart.decoding.rules import Search
 from tellapart.desk import alt_texts, graphics, templates
@@ -234,16 +234,15 @@ def _cut(text: str, image: PageImage) -> Change | None:
     return Change(image, start, start + length + 1, first, first + rest[1:])
 
 
-def describe(pages: Sequence[Page], captioner: PhotoCaptioner, retriever: Retriever, how: RerankConfig) -> None:
+def describe(pages: Sequence[Page], captioner: PhotoCaptioner, retriever: Retriever, rerank: RerankConfig) -> None:
     """Captions for all that need one, each chosen among those of its page's photos."""
     every = list(dict.fromkeys(place for page in pages for _, place in page.wanted))
-    search = Search(beam=how.beam)
-    proposed = {
-        one.file: one for one in captioner.propose(every, search, samples=how.samples, temperature=how.temperature)
-    }
+    search = Search(beam=rerank.beam)
+    candidates = captioner.propose(every, search, samples=rerank.samples, temperature=rerank.temperature)
+    proposed = {item.file: item for item in candidates}
     beside = dict.fromkeys(place for page in pages if page.wanted for _, place in page.images)
     good = [place for place in beside if place not in proposed or not proposed[place].error]
-    chooser = _Chooser(retriever, good, how)
+    chooser = _Chooser(retriever, good, rerank)
     for page in pages:
         keep = {id(image) for image, _ in page.wanted}
         taken = {_plain(one.alt) for one, _ in page.images if one.alt and id(one) not in keep}
@@ -268,8 +267,8 @@ def describe(pages: Sequence[Page], captioner: PhotoCaptioner, retriever: Retrie
 class _Chooser:
     """Captions of a site's photos, each among those of a page; photos are seen once."""
 
-    def __init__(self, retriever: Retriever, photos: Sequence[str], how: RerankConfig):
-        self._retriever, self._how = retriever, how
+    def __init__(self, retriever: Retriever, photos: Sequence[str], rerank: RerankConfig):
+        self._retriever, self._rerank = retriever, rerank
         if retriever.sees != "photos":
             raise UserError(f"the retriever {retriever.name!r} knows photos by their references and sees none.")
         self._embedded = embed_photos(retriever, photos)
@@ -294,15 +293,21 @@ class _Chooser:
             return ""
         places = sorted(self._place[file] for file in group if file in self._place)
         collection = Collection(self._retriever, part_of(self._embedded, places))
-        place = self._place[proposed.file]
-        features = None if self._embedded.features is None else torch.from_numpy(self._embedded.features[place])
-        photo = PhotoVectors(
-            torch.from_numpy(self._embedded.vectors[place]).to(self._retriever.device),
-            None if features is None else features.to(self._retriever.device),
+        (caption,) = tell_apart(_Given(replace(proposed, candidates=fitting)), collection, self._rerank).caption(
+            [proposed.file]
         )
-        ours = replace(proposed, candidates=fitting)
-        (caption,) = rerank([ours], {proposed.sha256: photo}, collection, self._how)
         return caption.text
+
+
+@dataclass(frozen=True)
+class _Given:
+    """A proposer of what was proposed before."""
+
+    proposed: Proposed
+    identity: str = ""
+
+    def propose(self, photos: Iterable[Any], scene: Scene | None) -> Iterator[Proposed]:
+        yield self.proposed
 
 
 def _alt_text(caption: str) -> str:

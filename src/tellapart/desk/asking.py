@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -30,7 +30,7 @@ from tellapart.captioning.rerank import PhotoVectors, Scene, stacked
 from tellapart.data.captions import PROMPT, Candidate, Caption, Proposed
 from tellapart.data.media import photos as media
 from tellapart.data.tokenizers import split_words
-from tellapart.decoding.search import Search
+from tellapart.decoding.rules import Search
 from tellapart.desk.chatter import LONGEST_ALT, caption_in, is_refusal, whole_sentences
 from tellapart.desk.endpoint import SHEET_PROMPT, Endpoint, Question, contact_sheet
 from tellapart.detectors.detections import detect
@@ -73,6 +73,8 @@ Ask = Callable[[Iterable[Question]], Iterator[Proposed]]  # answers to each ques
 def model_asked(captioner: PhotoCaptioner, search: Search) -> Ask | None:
     """Puts questions to a vision-language model on this machine, as a server gets them; none: it cannot be asked."""
     answer: Callable[..., list[str]] | None = getattr(captioner.model.captioner, "answer", None)
+    if answer is None:
+        return None
 
     def ask(questions: Iterable[Question]) -> Iterator[Proposed]:
         questions = list(questions)
@@ -91,7 +93,7 @@ def model_asked(captioner: PhotoCaptioner, search: Search) -> Ask | None:
             captions = [caption_in(text) for text in texts if not is_refusal(text)]
             yield Proposed(question.file, [Candidate(text) for text in captions if text], sha256=hashes[0])
 
-    return None if answer is None else ask
+    return ask
 
 
 @dataclass(frozen=True)
@@ -273,6 +275,7 @@ def contrast_prompt(
     detector  checks answers
     prompt    of the first question, where there is context
     """
+    session: Callable[[], AbstractContextManager[Ask]]
     if isinstance(source, Endpoint):
         server = replace(source, candidates=1)
         session, made_by, prompt = server.session, f"{server.identity} {server.sheet}", server.prompt
@@ -281,10 +284,15 @@ def contrast_prompt(
         ask, made_by = model_asked(source, search), f"{source.identity} {search}"
         if ask is None:
             raise UserError("--contrast prompt needs a vision-language model that answers questions, or a server.")
-        session = partial(nullcontext, ask)
+        session = partial(_opened, ask)
     made_by += "" if detector is None else f" {detector.sha256}"
     objects_in = None if detector is None else partial(objects_by, detector)
     return ContrastPrompt(session, made_by, config, objects_in, context, prompt)
+
+
+@contextmanager
+def _opened(ask: Ask) -> Iterator[Ask]:
+    yield ask
 
 
 # Styles and languages

@@ -11,26 +11,32 @@ import math
 import sys
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from capscore import files
 from capscore.broken_lines import json_rows
 from capscore.errors import UserError
+from capscore.printable import counted
 from tellapart.data.captions import Candidate, Proposed
 from tellapart.data.examples import clean
 from tellapart.data.media import photos
 from tellapart.data.tokenizers import split_words
 from tellapart.errors import BadPhoto
 
+if TYPE_CHECKING:
+    from tellapart.captioning.rerank import Scene
+
 _LONGEST = 2000  # characters of a caption
 
 
 class CandidatesFile:
+    """A `Proposer` of captions that were made elsewhere."""
+
     def __init__(self, path: Path):
         """Lines that cannot be used are left out; `problems` has a sentence for each."""
         self.path = path
         text = files.read_text(path)
-        self.sha256 = hashlib.sha256(text.encode()).hexdigest()
+        self.identity = hashlib.sha256(text.encode()).hexdigest()
         self._candidates: dict[str, list[Candidate]] = {}
         _, broken = json_rows((line.encode() for line in text.split("\n")), self._add)
         if not self._candidates:
@@ -48,7 +54,7 @@ class CandidatesFile:
             raise ValueError(f"there are captions of {name!r} in an earlier line")
         self._candidates[name] = candidates
 
-    def propose(self, wanted: Iterable[str]) -> Iterator[Proposed]:
+    def propose(self, wanted: Iterable[str], scene: Scene | None = None) -> Iterator[Proposed]:
         """The candidates of each photo, in order; a photo without any has an error."""
         for file in wanted:
             candidates = self._candidates.get(file) or self._candidates.get(self._real.get(self._place(file), ""), [])
@@ -61,9 +67,11 @@ class CandidatesFile:
                 yield Proposed(file, error=error.reason)
 
     def unused(self, wanted: Collection[str]) -> list[str]:
-        """Photos of the file that were not asked for."""
+        """A sentence on photos of the file that were not asked for, if there are any."""
         asked = {self._place(file) for file in wanted} | set(wanted)
-        return [name for name in self._candidates if name not in asked and self._place(name) not in asked]
+        names = [name for name in self._candidates if name not in asked and self._place(name) not in asked]
+        shown = ", ".join(names[:3]) + (" ..." if len(names) > 3 else "")
+        return [f"{self.path}: has captions of {counted(len(names), 'other photo')}: {shown}"] if names else []
 
     def _place(self, file: str) -> str:
         """One name for a file, whether it is named from here or from where the candidates lie."""

@@ -1,4 +1,4 @@
-"""What is known of a photo beside its picture: a note in its folder, names, when and where it was taken.
+"""What is known of a photo beside its picture: a note in its folder, names, when it was taken.
 
 It goes into the prompt of models that can be asked.  And candidates that have words of it get a bonus, at most `BONUS`,
 when a caption is chosen: enough to decide between captions that are about as good, not to make a bad one win.
@@ -6,7 +6,6 @@ when a caption is chosen: enough to decide between captions that are about as go
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from capscore import csv_table, files
+from capscore import files
 from capscore.errors import UserError
 from capscore.stop_words import content
 from tellapart.data.examples import file_of
@@ -27,10 +26,8 @@ from tellapart.desk.chatter import one_line
 
 NOTES = ("context.txt", "note.txt")  # in a photo's folder; the first that is there
 BONUS = 0.5
-NEARBY = 30.0  # km to a place whose name is used
 _LONGEST_NOTE = 500  # characters
-_MOST_NOTE, _MOST_PLACES = 1 << 16, 1 << 27  # bytes
-_EARTH = 6371.0  # km
+_MOST_NOTE = 1 << 16  # bytes
 _NAMES = frozenset(  # that programs and cameras give
     """
     img image images dsc dscn dscf pxl mvi gopr photo photos picture pictures pic pics dcim camera scan screenshot sam
@@ -46,29 +43,27 @@ class PhotoContext:
     album: str = ""
     name: str = ""
     time: datetime | None = None
-    place: str = ""
 
     @property
     def sentence(self) -> str:
         """For a prompt; empty if nothing is known."""
-        known = [
+        facts = [
             self.album and f'album "{self.album}"',
             self.name and f'file name "{self.name}"',
             f"taken on {self.time.day} {self.time:%B %Y} at {self.time:%H:%M}" if self.time else "",
-            self.place and f"taken near {self.place}",
             self.note and f'note "{self.note}"',
         ]
-        if not any(known):
+        if not any(facts):
             return ""
         return (
-            f"Known beside the photo, and perhaps wrong or about other photos: {'; '.join(filter(None, known))}. Use "
+            f"Known beside the photo, and perhaps wrong or about other photos: {'; '.join(filter(None, facts))}. Use "
             "names from it where they fit what can be seen; leave out the rest."
         )
 
     @property
     def words(self) -> frozenset[str]:
         """By which captions agree with it; dates are in no caption."""
-        text = " ".join((self.note, self.album, self.name, self.place))
+        text = " ".join((self.note, self.album, self.name))
         return frozenset(_stem(word) for word in content(split_words(text)) if len(word) > 2 and word.isalpha())
 
 
@@ -78,55 +73,25 @@ class Context:
     'tram'
     """
 
-    def __init__(self, places: Path | None = None):
-        """places  a CSV file with the columns name, latitude and longitude"""
-        self._places = None if places is None else Places(places)
-        self.identity = "known" if self._places is None else f"known {self._places.sha256[:16]}"
-        self.of = lru_cache(maxsize=4096)(self._of)
+    identity = "known"
 
-    def _of(self, file: str) -> PhotoContext:
-        path = file_of(file)
-        when = taken(file)
-        place = ""
-        if self._places and when.latitude is not None and when.longitude is not None:
-            place = self._places.nearest(when.latitude, when.longitude)
-        folder = path.absolute().parent
-        return PhotoContext(_note(folder), _given_name(folder.name), _given_name(path.stem), when.time, place)
+    def __init__(self) -> None:
+        self.of = lru_cache(maxsize=4096)(_facts)
 
     def prompt(self, prompt: str, file: str) -> str:
         return f"{prompt} {self.of(file).sentence}".strip()
 
     def bonus(self, file: str, captions: Sequence[str]) -> NDArray[np.float64]:
         """(K,) half of `BONUS` for one word of the context, three quarters for two, and so on."""
-        known = self.of(file).words
-        agreeing = [len(known & {_stem(word) for word in split_words(caption)}) for caption in captions]
+        facts = self.of(file).words
+        agreeing = [len(facts & {_stem(word) for word in split_words(caption)}) for caption in captions]
         return BONUS * (1 - 0.5 ** np.array(agreeing, np.float64))
 
 
-class Places:
-    """Names of places and where they are."""
-
-    def __init__(self, path: Path):
-        text = files.read_text(path, most=_MOST_PLACES)
-        self.sha256 = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-        try:
-            table = csv_table.parse(text)
-            rows = [(row["name"], float(row["latitude"]), float(row["longitude"])) for row in table.rows]
-        except (ValueError, KeyError):
-            rows = []
-        self._names = [_quotable(csv_table.text_of(name)) for name, _, _ in rows]
-        degrees = np.array([(north, east) for _, north, east in rows]).reshape(-1, 2)
-        if not rows or not all(self._names) or not (np.abs(degrees) <= (90, 180)).all():
-            raise UserError(f"--places {path}: must be a CSV file with the columns name, latitude and longitude.")
-        self._where = np.radians(degrees)  # (n, 2)
-
-    def nearest(self, latitude: float, longitude: float) -> str:
-        """The name of the nearest place; nothing if none is nearby."""
-        here = np.radians([latitude, longitude])
-        half = (self._where - here) / 2
-        chord = np.sin(half[:, 0]) ** 2 + np.cos(here[0]) * np.cos(self._where[:, 0]) * np.sin(half[:, 1]) ** 2
-        best = int(chord.argmin())
-        return self._names[best] if 2 * _EARTH * float(np.arcsin(np.sqrt(min(chord[best], 1)))) <= NEARBY else ""
+def _facts(file: str) -> PhotoContext:
+    path = file_of(file)
+    folder = path.absolute().parent
+    return PhotoContext(_note(folder), _given_name(folder.name), _given_name(path.stem), taken(file).time)
 
 
 def _note(folder: Path) -> str:

@@ -224,7 +224,7 @@ class Answer:
 
 
 def read(data: bytes) -> tuple[list[Answer], tuple[int, int] | None]:
-    """The answers of a chat completion, or `Unusable`; and tokens of prompt and answers, where the server counts them."""
+    """The answers of a chat completion, or `Unusable`; tokens of prompt and answers, where the server counts them."""
     content = _json(data)
     if content is None:
         is_stream = _STREAM.match(data) is not None

@@ -13,8 +13,7 @@ from pathlib import Path
 from capscore.errors import UserError
 from capscore.files import is_folder
 from capscore.printable import print_message
-from tellapart.desk.review import review_of
-from tellapart.desk.rows import CaptionsFile
+from tellapart.desk.captions_file import CaptionsFile, review_of
 from tellapart.rewards.preference import LEAST, Decision
 
 

@@ -1,4 +1,6 @@
-"""Which rows of a file of captions need not be made again, and which must not be: those that a person wrote.
+"""Captions into a file, where a run that is started again goes on and what a person wrote stays.
+
+Rows are saved as they are made.  Those that are there need not be made again, or must not: those of a person.
 
 A row's `key` is three fingerprints: of the photo's picture, of the model with its settings, and of the caption as we
 wrote it.  So we know again a photo that was moved, or that a program wrote metadata into; what was made otherwise than
@@ -8,27 +10,42 @@ path is typed, unless that shows another picture now, and its own is found elsew
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from tellapart.captioning.rerank import places
-from tellapart.data.examples import file_of, status_of
-from tellapart.data.items import Input
-from tellapart.data.media.identity import Identity, identify
-from tellapart.desk.rows import COLUMNS, KEY, REVIEWS, Row
+from capscore.printable import counted, first_few, print_message
+from capscore.progress import Progress
+from tellapart.captioning.pipeline import CaptionSource
+from tellapart.data.captions import Caption
+from tellapart.data.examples import file_of, places, status_of
+from tellapart.data.items import Input, Unusable
+from tellapart.data.media import clips
+from tellapart.data.media.identity import identify
+from tellapart.desk.captions_file import (
+    COLUMNS,
+    REVIEWS,
+    Key,
+    Row,
+    fingerprint,
+    is_approved,
+    is_by_hand,
+    key_of,
+    short_hash,
+)
 from tellapart.errors import BadPhoto
-from tellapart.parallel import ordered_map
+from tellapart.parallel import batched, ordered_map
 
 _NO_SETTINGS = "0" * 8  # in the key of a caption that is to be made anew
+_SAVED_TOGETHER = 16  # rows; a kill loses at most so many
 
 
 @dataclass
 class Rows:
-    """What a file holds of the photos that are asked for, by place, and of others."""
+    """The rows of a file: of the photos that are asked for, by place, and of others."""
 
     of_photos: dict[str, list[Row]]
     others: list[Row] = field(default_factory=list)
@@ -58,10 +75,10 @@ def chosen(rows: Sequence[Row]) -> list[Row]:
 
 def by_place(rows: Sequence[Row], photos: Mapping[str, Input]) -> Rows:
     """Each row with the photo that its file names.  photos: by `places`"""
-    found = Rows({place: [] for place in photos})
+    arranged = Rows({place: [] for place in photos})
     for row, place in zip(rows, places([row["file"] for row in rows]), strict=True):
-        found.of_photos.get(place, found.others).append(row)
-    return found
+        arranged.of_photos.get(place, arranged.others).append(row)
+    return arranged
 
 
 def arrange(rows: Sequence[Row], photos: Mapping[str, Input], settings: str, *, again: bool = False) -> Rows:
@@ -70,34 +87,34 @@ def arrange(rows: Sequence[Row], photos: Mapping[str, Input], settings: str, *, 
     again  no caption stays but those that a person wrote or approved; the others are marked, so that a request without
            this goes on with them
     """
-    found = by_place(rows, photos)
+    arranged = by_place(rows, photos)
     pictures = _pictures(
-        photos, [at for at, existing in found.of_photos.items() if any("key" in row for row in existing)]
+        photos, [at for at, existing in arranged.of_photos.items() if any("key" in row for row in existing)]
     )
-    _settle(found, photos, pictures, settings)
-    for at, existing in found.of_photos.items():
+    _settle(arranged, photos, pictures)
+    for at, existing in arranged.of_photos.items():
         existing[:] = [_named(row, photos[at]) for row in existing]
         if again:
             existing[:] = map(_outdated, existing)
-        picture = pictures.get(at)
+        picture = pictures.get(at, "")
         stay = [row for row in chosen(existing) if is_by_hand(row) or _is_current(row, picture, settings)]
         if stay:
-            found.done.add(at)
+            arranged.done.add(at)
         else:
-            found.why[at] = _why(existing, picture, settings)
-        if picture and any(is_by_hand(row) and "key" in row and not _shows(row, picture, settings) for row in stay):
-            found.changed.append(photos[at].file)
-    return found
+            arranged.why[at] = _why(existing, picture)
+        if picture and any(is_by_hand(row) and key_of(row) and not _shows(row, picture) for row in stay):
+            arranged.changed.append(photos[at].file)
+    return arranged
 
 
-def _settle(found: Rows, photos: Mapping[str, Input], pictures: dict[str, Identity | None], settings: str) -> None:
+def _settle(arranged: Rows, photos: Mapping[str, Input], pictures: dict[str, str]) -> None:
     """Photos that have no row of their picture get one that shows it, and whose file does not show it any more."""
-    free = [row for row in found.others if _key(row) and not _exists(row["file"])]
+    free = [row for row in arranged.others if key_of(row) and not _exists(row["file"])]
     lacking = []
-    for at, existing in found.of_photos.items():
-        outdated = [row for row in existing if _key(row) and not _shows(row, pictures[at], settings)]
+    for at, existing in arranged.of_photos.items():
+        outdated = [row for row in existing if key_of(row) and not _shows(row, pictures[at])]
         free += outdated
-        if not any("caption" in row and (_key(row) or is_by_hand(row)) and row not in outdated for row in existing):
+        if not any("caption" in row and (key_of(row) or is_by_hand(row)) and row not in outdated for row in existing):
             lacking.append(at)
     if not free:
         return
@@ -107,14 +124,13 @@ def _settle(found: Rows, photos: Mapping[str, Input], pictures: dict[str, Identi
         of_picture.setdefault(_picture_in(row), []).append(row)
     moved: dict[int, str] = {}
     for at in lacking:
-        names = _names_of(pictures[at], settings)
-        if fitting := next((of_picture[name] for name in names if of_picture.get(name)), None):
+        if fitting := of_picture.get(pictures[at]):
             moved[id(fitting.pop())] = at
-    for existing in (found.others, *found.of_photos.values()):
+    for existing in (arranged.others, *arranged.of_photos.values()):
         leaving = [row for row in existing if id(row) in moved]
         existing[:] = [row for row in existing if id(row) not in moved]
         for row in leaving:
-            found.of_photos[moved.pop(id(row))].append(row)
+            arranged.of_photos[moved.pop(id(row))].append(row)
 
 
 # A row
@@ -128,7 +144,7 @@ def new_row(row: Row, before: Iterable[Row], picture: str, settings: str) -> Row
     theirs = {name: value for old in before for name, value in old.items() if _is_theirs(name, value)}
     if "error" in row:
         return row | theirs
-    return row | {"key": f"{picture[:16]}-{_sha256(settings)[:8]}-{_fingerprint(row)}"} | theirs
+    return row | {"key": str(Key(picture[:16], short_hash(settings), fingerprint(row)))} | theirs
 
 
 def _is_theirs(name: str, value: object) -> bool:
@@ -136,87 +152,45 @@ def _is_theirs(name: str, value: object) -> bool:
     return name not in COLUMNS or (name == "review" and value not in REVIEWS)
 
 
-def is_by_hand(row: Row) -> bool:
-    """Whether a person wrote the caption, as far as one can know."""
-    if "caption" not in row:
-        return False
-    if row.get("edited"):
-        return True
-    key = _key(row)
-    if key is None:
-        return bool(row["caption"].strip())  # or the row only lists a photo to be captioned
-    return key[3] is not None and key[3] != _fingerprint(row)
-
-
-def is_approved(row: Row) -> bool:
-    return "caption" in row and row.get("review") == "approved"
-
-
-def is_of_unknown_hand(row: Row) -> bool:
-    """Rows of earlier versions do not say what the caption was when it was made."""
-    key = _key(row)
-    return "caption" in row and key is not None and key[3] is None and not row.get("edited")
-
-
 def _named(row: Row, photo: Input) -> Row:
     named = row | {"file": photo.file} | ({} if photo.id is None else {"id": photo.id})
     return named | {"edited": True} if is_by_hand(row) else named
 
 
-def _is_current(row: Row, picture: Identity | None, settings: str) -> bool:
+def _is_current(row: Row, picture: str, settings: str) -> bool:
     """Whether it was made of the photo as it is now, by the same model with the same settings or approved since."""
-    key = _key(row)
-    same_settings = key is not None and key[2] in (None, _sha256(settings)[:8])  # in the short form both are one
-    return "caption" in row and (same_settings or is_approved(row)) and _shows(row, picture, settings)
+    key = key_of(row)
+    if "caption" not in row or key is None or not _shows(row, picture):
+        return False
+    return key.settings == short_hash(settings) or is_approved(row)
 
 
 def _outdated(row: Row) -> Row:
     """With a key that no settings have."""
-    key = _key(row)
+    key = key_of(row)
     if key is None or "caption" not in row or is_by_hand(row):
         return row
-    return row | {"key": f"{key[1]}-{_NO_SETTINGS}-{key[3] or _fingerprint(row)}"}
+    return row | {"key": str(key._replace(settings=_NO_SETTINGS))}
 
 
-def _why(existing: Sequence[Row], picture: Identity | None, settings: str) -> str:
+def _why(existing: Sequence[Row], picture: str) -> str:
     """Why none of a photo's rows stays."""
-    captions = [row for row in existing if "caption" in row and _key(row)]
+    captions = [row for row in existing if "caption" in row and key_of(row)]
     if not captions:
         return ""
-    if not any(_shows(row, picture, settings) for row in captions):
+    if not any(_shows(row, picture) for row in captions):
         return "another picture"
-    is_asked = any(row["key"].split("-")[1:2] == [_NO_SETTINGS] for row in captions)
+    is_asked = any(key.settings == _NO_SETTINGS for key in map(key_of, captions) if key)
     return "--again" if is_asked else "another model or other settings"
 
 
-def _shows(row: Row, picture: Identity | None, settings: str) -> bool:
-    return _picture_in(row) in _names_of(picture, settings)
-
-
-def _key(row: Row) -> tuple[str | None, ...] | None:
-    found = KEY.fullmatch(row["key"]) if isinstance(row.get("key"), str) else None
-    return None if found is None else (found[0], *found.groups())
+def _shows(row: Row, picture: str) -> bool:
+    return bool(picture) and _picture_in(row) == picture
 
 
 def _picture_in(row: Row) -> str:
-    key = _key(row)
-    return "" if key is None else key[1] or ""
-
-
-def _names_of(picture: Identity | None, settings: str) -> tuple[str, ...]:
-    """What a key can begin with for this picture: the second is of earlier versions, with the settings in it."""
-    return () if picture is None else (picture.picture[:16], _sha256(f"{picture.file} {settings}")[:16])
-
-
-def _fingerprint(row: Row) -> str:
-    """Of the captions.  How their characters are put together and spaced is no matter: programs change that."""
-    listed = row.get("captions") or []
-    texts = [row["caption"], *(one.get("caption", "") if isinstance(one, dict) else one for one in listed)]
-    return _sha256(json.dumps([" ".join(unicodedata.normalize("NFC", str(text)).split()) for text in texts]))[:8]
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    key = key_of(row)
+    return "" if key is None else key.picture
 
 
 # A photo
@@ -226,10 +200,10 @@ Stamp = tuple[int, ...]
 
 
 class Witness:
-    """What photos show, if they are still what they were when this was made: a caption is of what was there then."""
+    """Hashes of pictures that have not changed since this was made: a caption is of what was there then."""
 
     def __init__(self, names: Iterable[str]):
-        self._before = {name: stamp_of(name) for name in names}
+        self._stamps = {name: stamp_of(name) for name in names}
 
     def picture(self, name: str) -> str:
         """SHA-256, or nothing."""
@@ -237,7 +211,7 @@ class Witness:
             picture = identify(name).picture
         except BadPhoto:
             return ""
-        return picture if stamp_of(name) == self._before[name] else ""
+        return picture if stamp_of(name) == self._stamps[name] else ""
 
 
 def stamp_of(name: str) -> Stamp | None:
@@ -246,15 +220,16 @@ def stamp_of(name: str) -> Stamp | None:
     return None if status is None else (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
-def _pictures(photos: Mapping[str, Input], wanted: Sequence[str]) -> dict[str, Identity | None]:
-    return dict(zip(wanted, ordered_map(_identity, (photos[at].file for at in wanted)), strict=True))
+def _pictures(photos: Mapping[str, Input], wanted: Sequence[str]) -> dict[str, str]:
+    """The beginning of each picture's hash, as keys have it; nothing of a photo that cannot be read."""
+    return dict(zip(wanted, ordered_map(_picture, (photos[at].file for at in wanted)), strict=True))
 
 
-def _identity(name: str) -> Identity | None:
+def _picture(name: str) -> str:
     try:
-        return identify(name)
+        return identify(name).picture[:16]
     except BadPhoto:
-        return None
+        return ""
 
 
 def _exists(name: str) -> bool:
@@ -266,3 +241,94 @@ def merged(existing: Sequence[Row], made: Iterable[Row]) -> Iterator[Row]:
     yield from existing
     known = {(row["file"], row.get("key"), row.get("error")) for row in existing}
     yield from (row for row in made if (row["file"], row.get("key"), row.get("error")) not in known)
+
+
+# Captions into a file
+
+
+class RowStore(Protocol):
+    """Where rows go: a `CaptionsFile`, or a database."""
+
+    rows: list[Row]
+
+    @property
+    def path(self) -> object:
+        """Its name, for messages."""
+
+    def writing(self) -> AbstractContextManager[None]: ...
+
+    def keep(self, rows: Iterable[Row]) -> None: ...
+
+    def append(self, rows: Iterable[Row]) -> None: ...
+
+    def read_again(self) -> list[Row]: ...
+
+
+def write(source: CaptionSource, inputs: Sequence[Input], out: RowStore, *, again: bool | None = None) -> int:
+    """Rows in a file, those that are there already left as they are.  Returns how many photos failed.
+
+    again  those that a person neither wrote nor approved are made anew; None: a caller who cannot ask for that
+    """
+    with out.writing():
+        return _write(source, inputs, out, again)
+
+
+def _write(source: CaptionSource, inputs: Sequence[Input], out: RowStore, again: bool | None) -> int:
+    photos: dict[str, Input] = {}
+    for place, photo in zip(places([photo.file for photo in inputs]), inputs, strict=True):
+        photos.setdefault(place, photo)  # a photo may be named twice, in two ways
+    place_of = {photo.file: place for place, photo in photos.items()}
+    existing = arrange(out.rows, photos, source.identity, again=bool(again))
+    todo = [photo.file for place, photo in photos.items() if place not in existing.done]
+    out.keep(existing.all())
+    if source.collection is not None:
+        stay = [row for place in existing.done for row in chosen(existing.of_photos[place])]
+        stay += existing.others
+        source.collection.remember({row["file"]: row["caption"] for row in stay if "caption" in row})
+    witness = Witness(todo)
+    made: list[Row] = []
+    unit = clips.unit(photo.file for photo in photos.values())
+    with Progress("captions", len(photos), unit=unit, done=len(existing.done)) as bar:
+        failed = Unusable(bar.message)
+        for batch in batched(source.caption(todo), _SAVED_TOGETHER):
+            rows = []
+            for caption, picture in zip(batch, ordered_map(witness.picture, [one.file for one in batch]), strict=True):
+                place = place_of[caption.file]
+                row = _row(photos[place], caption, source.language)
+                rows.append(new_row(row, existing.of_photos[place], picture or caption.sha256, source.identity))
+                if caption.error:
+                    failed.add(caption.file, caption.error)
+            out.append(rows)
+            source.saved([caption.file for caption in batch if not caption.error])
+            made += rows
+            bar.advance(len(batch))
+        failed.rest()  # all have a row
+    # What was made of a photo before, with other settings, stays until there is something better than an error; and
+    # what a person wrote stays, even if it was written only just now.
+    after = by_place(list(merged(out.read_again(), made)), photos)
+    out.keep(after.chosen())
+    remade = Counter(existing.why[place_of[row["file"]]] for row in made if "caption" in row)
+    print_message(_summary(out, existing, after, remade, len(failed), may_ask=again is False))
+    if existing.changed:
+        print_message(f"the picture has changed since its caption was edited by hand: {first_few(existing.changed)}")
+    return len(failed)
+
+
+def _row(photo: Input, caption: Caption, language: str) -> Row:
+    row = caption.row() | ({} if photo.id is None else {"id": photo.id})
+    return row | {"language": language} if language and "caption" in row else row
+
+
+def _summary(out: RowStore, existing: Rows, after: Rows, remade: Counter[str], failed: int, *, may_ask: bool) -> str:
+    """remade  how many captions were made, by `Rows.why`"""
+    edited = sum(any(map(is_by_hand, rows)) for rows in after.of_photos.values())
+    new = remade.pop("", 0)
+    parts = [f"{len(existing.done):,} kept"] if existing.done else []
+    parts = [f"{part} (--again makes them anew)" if may_ask and new else part for part in parts]
+    parts += [f"{new:,} new"] if new and (existing.done or remade) else []
+    parts += [f"{count:,} made anew ({why})" for why, count in remade.items()]
+    text = f"{counted(len(after.of_photos) - failed, 'caption')} in {out.path}"
+    text += f": {', '.join(parts)}" if parts else ""
+    text += f"; {edited:,} edited by hand" if edited else ""
+    text += f"; {counted(failed, 'photo')} could not be used" if failed else ""
+    return text + (f"; {counted(len(after.others), 'row')} of other photos kept" if after.others else "")

@@ -17,18 +17,18 @@ from typing import Literal
 
 from capscore import files
 from capscore.errors import UserError
-from tellapart.captioning.rerank import places
+from tellapart.data.examples import places
 from tellapart.data.media import clips
 from tellapart.data.media.formats import RAW_SUFFIXES
 from tellapart.data.media.identity import identify
 from tellapart.data.media.photos import PHOTO_SUFFIXES
 from tellapart.data.media.photos import read_bytes as read_photo
 from tellapart.desk import in_file, reading, resume, xmp
+from tellapart.desk.captions_file import CaptionsFile, Row, is_by_hand, key_of
 from tellapart.desk.chatter import one_line
 from tellapart.desk.edits import Edit
 from tellapart.desk.journal import Journal
 from tellapart.desk.packet import MOST_BYTES, BadPacket
-from tellapart.desk.rows import KEY, CaptionsFile, Row
 from tellapart.errors import BadPhoto, unexpected
 
 Kind = Literal["xmp", "txt", "in-file"]
@@ -148,7 +148,7 @@ class Writer:
         files.refuse_shared(target)
         before = self._read(photo, target)
         texts = {language or xmp.DEFAULT: one_line(row["caption"]) for language, row in rows.items()}
-        text = xmp.Text(texts, all(map(resume.is_by_hand, rows.values())), self._date)
+        text = xmp.Text(texts, all(map(is_by_hand, rows.values())), self._date)
         how = xmp.How(replace=True) if self._replace else self._standing(photo, place, target, before, text)
         try:
             merged = self._merged(before, photo, target, text, how)
@@ -264,7 +264,7 @@ def _looked(file: Path, packet: bytes, look: Callable[[bytes], Iterable[str]]) -
 
 def _keys(rows: Iterable[Row]) -> list[str]:
     """What the photo showed when it was captioned, as far as rows say so."""
-    return [found[1] for row in rows if (found := KEY.fullmatch(str(row.get("key", "")))) and found[2]]
+    return [key.picture for row in rows if (key := key_of(row))]
 
 
 def _names(folder: Path) -> Sequence[Path]:

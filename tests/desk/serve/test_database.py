@@ -9,15 +9,15 @@ from PIL import Image
 
 from capscore.errors import UserError
 from support.postgresql import disconnect, remove
+from tellapart.captioning.pipeline import CaptionSource
 from tellapart.data.captions import Caption
 from tellapart.data.items import Input
 from tellapart.databases import DatabaseGone
+from tellapart.desk.resume import write
 from tellapart.desk.serve import database
 from tellapart.desk.serve.database import FILTERS, Changed, FolderRows, Photos
 from tellapart.desk.serve.job import Job, export, undo_writing
 from tellapart.desk.serve.job import write as write_files
-from tellapart.desk.sources import CaptionSource
-from tellapart.desk.writing import write
 
 CAPTIONS = ["a red bus", "A red bus.", "photo of a cat", "a dog on a bed", "a man riding a wave"]
 

@@ -1,6 +1,6 @@
 """The captions of a folder and what people decided about them, in a database.
 
-A photo has one row, as in a captions file, with its review (`desk.review`).  Every decision is noted beside it,
+A photo has one row, as in a captions file, with its review (`desk.captions_file`).  Every decision is noted beside it,
 so that it can be undone.  A row changes only if it is still what was seen (`version`): two people, or a person and the
 captioner, never overwrite each other unseen.  What a person wrote or approved is never replaced by the captioner.
 
@@ -48,10 +48,8 @@ from sqlalchemy.exc import IntegrityError
 
 from capscore.errors import UserError
 from tellapart.databases import Database
+from tellapart.desk.captions_file import Review, Row, is_approved, is_by_hand, key_of, reviewed
 from tellapart.desk.lint import caption_words, faults
-from tellapart.desk.resume import is_approved, is_by_hand
-from tellapart.desk.review import reviewed
-from tellapart.desk.rows import KEY, Review, Row
 
 NAME = "tellapart.db"  # in the folder of the photos
 _TRIES = 5  # to add rows, while another captioner adds the same
@@ -310,7 +308,7 @@ FILTERS = {  # name: what the page calls it
 
 
 class FolderRows:
-    """The rows as `desk.writing` takes them: with names as the captioner knows them, and the photo's number."""
+    """The rows as `desk.resume` takes them: with names as the captioner knows them, and the photo's number."""
 
     def __init__(self, photos: Photos):
         self._photos, self.path = photos, photos.name
@@ -338,9 +336,6 @@ class FolderRows:
         rows = list(rows)
         self._photos.add(self._relative(row) for row in rows)
         self.rows += rows
-
-    def copy(self) -> Path:
-        raise NotImplementedError("rows of earlier versions are never in a database")
 
     def _absolute(self, photo: Photo) -> Row:
         absolute = with_names(photo.row, lambda name: os.path.join(self._photos.folder, name))  # noqa: PTH118
@@ -391,11 +386,11 @@ def _stands(old: Row, new: Row) -> bool:
 def _derived(row: Row) -> dict[str, str]:
     caption = row.get("caption", "")
     words = caption_words(caption)
-    key = KEY.fullmatch(str(row.get("key", "")))
+    key = key_of(row)
     broken = faults(caption, row["file"]) if "caption" in row else ["missing"]
     return {
         "review": str(row.get("review", "")),
-        "picture": key[1] if key else _escaped(row["file"]),
+        "picture": key.picture if key else _escaped(row["file"]),
         "words": hashlib.sha256(" ".join(words).encode("utf-8", "replace")).hexdigest() if words else "",
         "folded": _folded(f"{caption}\n{row['file']}"),
         "faults": ",".join(broken),

@@ -5,14 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
-
-import torch
 
 from capscore import files
 from capscore.errors import UserError
@@ -20,18 +18,18 @@ from capscore.printable import print_message
 from capscore.progress import watching
 from tellapart.album import DEFAULT
 from tellapart.captioning import captioner as captioning
-from tellapart.captioning.rerank import Collection, PhotoVectors, RerankConfig, rerank
+from tellapart.captioning.captioner import CaptionerProposer
+from tellapart.captioning.pipeline import tell_apart
+from tellapart.captioning.rerank import Collection
 from tellapart.data.captions import Caption
 from tellapart.data.items import Input, gather
 from tellapart.decoding.rules import Search
+from tellapart.desk.captions_file import CaptionsFile, Row
 from tellapart.desk.journal import Journal
-from tellapart.desk.rows import CaptionsFile, Row
+from tellapart.desk.resume import write as write_rows
 from tellapart.desk.serve.database import FolderRows, Photos, below, with_names
-from tellapart.desk.sources import of_captioner
 from tellapart.desk.write import Captions, Kind, Writer
-from tellapart.desk.writing import write as write_rows
 from tellapart.errors import BadPhoto, fault
-from tellapart.features.extracted import read_item
 from tellapart.models.retrievers import load as load_retriever
 
 REVIEWED = "tellapart.reviewed.jsonl"  # in the folder; beside it is the journal of what was written
@@ -170,31 +168,25 @@ class Captioning:
         job.begin("comparing the photos", len(self.found))
         inputs = list(self.found.values())
         self.collection = Collection.of(load_retriever(device=self._device), [one.file for one in inputs])
-        source = of_captioner(self.captioner, Search(), self.collection, RerankConfig())
+        source = tell_apart(CaptionerProposer(self.captioner, Search()), self.collection)
 
-        def caption(todo: Sequence[str]) -> Iterator[Caption]:
+        def caption(photos: Iterable[str]) -> Iterator[Caption]:
+            todo = list(photos)
             job.begin("captioning", len(inputs), len(inputs) - len(todo), counts=True)
-            for one in source.caption(todo):
-                yield one
+            for made in source.caption(todo):
+                yield made
                 job.advance(1)
 
         failed = write_rows(replace(source, caption=caption), inputs, FolderRows(photos))
         job.result = {"failed": failed}
 
-    @torch.inference_mode()
     def caption(self, upload: Path, *, among: bool) -> Caption:
         """An uploaded photo, as the command line would caption it; nothing of it is kept."""
-        collection, how = self.collection, RerankConfig()
-        if not among:
-            return self.captioner.caption(upload)
-        if collection is None or collection.retriever.encoder is None:
+        if among and self.collection is None:
             raise UserError("the photos of the folder have not been compared yet; try again later.")
-        photo = read_item(collection.retriever.encoder, upload)
-        pooled = collection.retriever.encoder(photo.pixels[None]).pooled
-        vectors = PhotoVectors(collection.retriever.embed_images(pooled)[0], pooled[0].to(collection.vectors.device))
-        search = replace(Search(), beam=max(Search().beam, how.beam))
-        proposed = self.captioner.propose([upload], search, samples=how.samples, temperature=how.temperature)
-        (caption,) = rerank(proposed, {photo.sha256: vectors}, collection, how)
+        collection = self.collection if among else None
+        proposer = CaptionerProposer(self.captioner, Search())
+        (caption,) = tell_apart(proposer, collection, keep=False).caption([upload])
         if caption.error:
             raise BadPhoto(upload, caption.error)
         return caption

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from capscore.errors import UserError
-from support.chat_server import Server, completion, endpoint, first_captions, say_colour
+from support.chat_server import Server, about, completion, endpoint, first_captions, say_colour, texts
 from tellapart.desk.endpoint import Endpoint
 
 
@@ -22,10 +22,10 @@ def test_photos_that_cannot_be_read_are_named_and_the_rest_goes_on(serve, colour
         coloured_photos["blue"],
     ]
     server = serve()
-    missing, red, broken, blue = endpoint(server).candidates_of(files)
+    missing, red, broken, blue = endpoint(server).answers_to(about(files))
     assert missing.error == "there is no such file"
     assert broken.error.startswith("is ")
-    assert (missing.captions, broken.captions) == ([], [])
+    assert (texts(missing), texts(broken)) == ([], [])
     assert first_captions([red, blue]) == ["a red photo, seed 0, number 0", "a blue photo, seed 0, number 0"]
     assert len(server.requests) == 2
 
@@ -55,16 +55,14 @@ TRANSIENT = [
 @pytest.mark.parametrize("answer", TRANSIENT)
 def test_what_may_pass_is_tried_again(serve, coloured_photos, answer):
     server = serve(fails_first(2, answer))
-    spoken = list(endpoint(server, retries=2).candidates_of([coloured_photos["red"], coloured_photos["blue"]]))
+    spoken = list(endpoint(server, retries=2).answers_to(about(coloured_photos, "red", "blue")))
     assert first_captions(spoken) == ["a red photo, seed 0, number 0", "a blue photo, seed 0, number 0"]
     assert len(server.requests) == 6
 
 
 def test_what_does_not_pass_is_the_photos_error(serve, coloured_photos):
     server = serve(lambda request, colour: TRANSIENT[0] if colour == "red" else say_colour(request, colour))
-    blue, red, green = endpoint(server, retries=2).candidates_of(
-        [coloured_photos["blue"], coloured_photos["red"], coloured_photos["green"]]
-    )
+    blue, red, green = endpoint(server, retries=2).answers_to(about(coloured_photos, "blue", "red", "green"))
     assert red.error == "the server answers 500 (oops)"
     assert len(server.requests) == 1 + 3 + 1
     assert (blue.error, green.error) == ("", "")
@@ -73,7 +71,7 @@ def test_what_does_not_pass_is_the_photos_error(serve, coloured_photos):
 def test_the_server_may_say_how_long_to_wait(serve, coloured_photos):
     server = serve(fails_first(1, (429, b"", {"Retry-After": "1"})))
     began = time.monotonic()
-    (row,) = endpoint(server, retries=1).candidates_of([coloured_photos["red"]])
+    (row,) = endpoint(server, retries=1).answers_to(about(coloured_photos, "red"))
     assert row.error == ""
     assert time.monotonic() - began >= 1.0
 
@@ -83,8 +81,10 @@ def test_a_model_that_is_still_loading_is_waited_for_with_one_message(serve, col
     loading = (503, b'{"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}}', {})
     messages = []
     server = serve(fails_first(6, loading))
-    (row,) = endpoint(server, retries=0, max_requests=1, notify=messages.append).candidates_of([coloured_photos["red"]])
-    assert row.captions == ["a red photo, seed 0, number 0"]
+    (row,) = endpoint(server, retries=0, max_requests=1, notify=messages.append).answers_to(
+        about(coloured_photos, "red")
+    )
+    assert texts(row) == ["a red photo, seed 0, number 0"]
     assert len(server.requests) == 7
     waiting, summary = messages
     assert waiting == (
@@ -97,14 +97,14 @@ def test_a_model_that_is_still_loading_is_waited_for_with_one_message(serve, col
 def test_a_model_that_never_loads_is_one_sentence(serve, coloured_photos, message):
     server = serve(lambda *_: (503, json.dumps({"error": message}).encode(), {}))
     with pytest.raises(UserError, match=rf"the server answers 503 \({message}\), for 0\.\d+ s now\.$"):
-        list(endpoint(server, longest_loading=0.2).candidates_of(coloured_photos.values()))
+        list(endpoint(server, longest_loading=0.2).answers_to(about(coloured_photos)))
     assert len(server.requests) > 2
 
 
 @pytest.mark.parametrize("message", ["no slot available", "under heavy load"])
 def test_a_server_that_is_busy_is_not_one_that_loads(serve, coloured_photos, message):
     server = serve(lambda *_: (503, json.dumps({"error": message}).encode(), {}))
-    (row,) = endpoint(server, retries=1).candidates_of([coloured_photos["red"]])
+    (row,) = endpoint(server, retries=1).answers_to(about(coloured_photos, "red"))
     assert row.error == f"the server answers 503 ({message})"
     assert len(server.requests) == 2
 
@@ -112,7 +112,9 @@ def test_a_server_that_is_busy_is_not_one_that_loads(serve, coloured_photos, mes
 def test_what_is_late_twice_is_not_asked_again_and_the_next_photo_once(serve, coloured_photos):
     enough = threading.Event()
     server = serve(lambda *_: (enough.wait(5), ["late"])[1])
-    rows = list(endpoint(server, timeout=0.1, retries=3, at_once=1).candidates_of(list(coloured_photos.values())[:2]))
+    rows = list(
+        endpoint(server, timeout=0.1, retries=3, at_once=1).answers_to(about(list(coloured_photos.values())[:2]))
+    )
     enough.set()
     assert {row.error for row in rows} == {"the server took longer than 0.1 s; --timeout gives it more"}
     assert len(server.requests) == 2 + 1
@@ -121,7 +123,7 @@ def test_what_is_late_twice_is_not_asked_again_and_the_next_photo_once(serve, co
 def test_waits_grow(serve, coloured_photos):
     server = serve(fails_first(3, (500, b"", {})))
     began = time.monotonic()
-    list(endpoint(server, retries=3, back_off=0.05).candidates_of([coloured_photos["red"]]))
+    list(endpoint(server, retries=3, back_off=0.05).answers_to(about(coloured_photos, "red")))
     assert time.monotonic() - began >= 0.05 + 0.1 + 0.2
 
 
@@ -135,9 +137,7 @@ def test_a_server_that_is_too_slow_is_the_photos_error(serve, coloured_photos):
         return say_colour(request, colour)
 
     asked = []
-    red, blue = endpoint(serve(behave), timeout=0.4, retries=1).candidates_of(
-        [coloured_photos["red"], coloured_photos["blue"]]
-    )
+    red, blue = endpoint(serve(behave), timeout=0.4, retries=1).answers_to(about(coloured_photos, "red", "blue"))
     enough.set()
     assert red.error == "the server took longer than 0.4 s; --timeout gives it more"
     assert blue.error == ""
@@ -158,8 +158,8 @@ def test_a_server_that_drips_does_not_stretch_the_time(coloured_photos):
 
         threading.Thread(target=drip, daemon=True).start()
         began = time.monotonic()
-        (row,) = endpoint(f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=0.3).candidates_of(
-            [coloured_photos["red"]]
+        (row,) = endpoint(f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=0.3).answers_to(
+            about(coloured_photos, "red")
         )
         assert row.error == "the server took longer than 0.3 s; --timeout gives it more"
         assert time.monotonic() - began < 3
@@ -187,8 +187,8 @@ THINKING = CUT.format(", while the model was still thinking")
 )
 def test_an_answer_without_a_caption_says_why(serve, coloured_photos, body, reason):
     server = serve(lambda request, colour: (200, body, {}) if colour == "red" else say_colour(request, colour))
-    red, blue = endpoint(server, retries=3).candidates_of([coloured_photos["red"], coloured_photos["blue"]])
-    assert (red.captions, red.error) == ([], reason)
+    red, blue = endpoint(server, retries=3).answers_to(about(coloured_photos, "red", "blue"))
+    assert (texts(red), red.error) == ([], reason)
     assert blue.error == ""
     assert len(server.requests) == 2  # it would be the same again
 
@@ -204,13 +204,13 @@ def test_an_answer_without_a_caption_says_why(serve, coloured_photos, body, reas
 )
 def test_a_caption_that_was_complete_when_the_answer_was_cut_is_kept(serve, coloured_photos, text, caption):
     server = serve(lambda *_: (200, completion([text], finish_reason="length"), {}))
-    assert first_captions(endpoint(server).candidates_of([coloured_photos["red"]])) == [caption]
+    assert first_captions(endpoint(server).answers_to(about(coloured_photos, "red"))) == [caption]
 
 
 def test_a_refusal_among_captions_is_passed_over(serve, coloured_photos):
     server = serve(lambda request, colour: ["I'm sorry, but I can't help with that.", "a dog"][: request.get("n", 1)])
-    (row,) = endpoint(server, candidates=3).candidates_of([coloured_photos["red"]])
-    assert (row.captions, row.error) == (["a dog"], "")
+    (row,) = endpoint(server, candidates=3).answers_to(about(coloured_photos, "red"))
+    assert (texts(row), row.error) == (["a dog"], "")
 
 
 RUBBISH = {
@@ -236,17 +236,17 @@ RUBBISH = {
 def test_rubbish_is_the_photos_error_and_the_rest_goes_on(serve, coloured_photos, kind):
     body, sentence = RUBBISH[kind]
     server = serve(lambda request, colour: (200, body, {}) if colour == "red" else say_colour(request, colour))
-    red, blue = endpoint(server, candidates=2).candidates_of([coloured_photos["red"], coloured_photos["blue"]])
-    assert red.captions == []
+    red, blue = endpoint(server, candidates=2).answers_to(about(coloured_photos, "red", "blue"))
+    assert texts(red) == []
     assert red.error.startswith("the server")
     assert sentence in red.error
-    assert len(blue.captions) == 2
+    assert len(texts(blue)) == 2
 
 
 def test_a_server_that_dies_halfway_ends_the_run(coloured_photos):
     server = Server(say_colour)
     threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
-    spoken = endpoint(server, retries=1, at_once=1).candidates_of([*coloured_photos.values()] * 30)
+    spoken = endpoint(server, retries=1, at_once=1).answers_to(about([*coloured_photos.values()] * 30))
     rows = [next(spoken)]
     server.shutdown()
     server.server_close()
@@ -271,7 +271,7 @@ def test_an_error_that_comes_every_time_ends_the_run_in_the_servers_words(
 ):
     server = serve(lambda *_: answer)
     with pytest.raises(UserError) as error:
-        list(endpoint(server, retries=3, at_once=1).candidates_of([*coloured_photos.values()] * 50))
+        list(endpoint(server, retries=3, at_once=1).answers_to(about([*coloured_photos.values()] * 50)))
     assert str(error.value).startswith(f"{server.url}: {sentence}, for ")
     assert most <= len(server.requests) <= most + 2  # the next photos may be on their way
 
@@ -280,13 +280,13 @@ def test_photos_that_a_server_cannot_take_do_not_end_the_run(serve, coloured_pho
     """Two in a row, again and again."""
     broken = (500, b"no", {})
     server = serve(lambda request, colour: broken if colour in ("red", "green") else say_colour(request, colour))
-    rows = list(endpoint(server, at_once=1).candidates_of([*coloured_photos.values()] * 3))
+    rows = list(endpoint(server, at_once=1).answers_to(about([*coloured_photos.values()] * 3)))
     assert [bool(row.error) for row in rows] == 3 * [True, True, False, False, False, False]
 
 
 def test_a_wait_is_told_with_its_reason(serve, coloured_photos):
     server, messages = serve(fails_first(1, (500, b"out of memory", {}))), []
-    list(endpoint(server, retries=3, back_off=2.0, notify=messages.append).candidates_of([coloured_photos["red"]]))
+    list(endpoint(server, retries=3, back_off=2.0, notify=messages.append).answers_to(about(coloured_photos, "red")))
     assert "500 (out of memory); waiting 2 s" in messages[0]
 
 
@@ -297,12 +297,12 @@ def test_a_server_that_is_not_there_is_one_sentence_with_its_url(coloured_photos
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
     with pytest.raises(UserError, match=rf"^{url}: the server cannot be reached \(Connection refused\)\.$"):
-        list(endpoint(url, retries=1).candidates_of(coloured_photos.values()))
+        list(endpoint(url, retries=1).answers_to(about(coloured_photos)))
 
 
 def test_something_that_is_no_web_server_is_a_wrong_request(serve, coloured_photos):
     with pytest.raises(UserError, match="broke the connection off"):
-        list(endpoint(serve(lambda *_: b"SSH-2.0-OpenSSH_9.6\r\n")).candidates_of(coloured_photos.values()))
+        list(endpoint(serve(lambda *_: b"SSH-2.0-OpenSSH_9.6\r\n")).answers_to(about(coloured_photos)))
 
 
 @pytest.mark.parametrize(
@@ -338,16 +338,14 @@ def test_something_that_is_no_web_server_is_a_wrong_request(serve, coloured_phot
 def test_what_the_server_refuses_is_one_sentence_in_its_words(serve, coloured_photos, status, body, sentence):
     server = serve(lambda *_: (status, body, {}))
     with pytest.raises(UserError) as error:
-        list(endpoint(server, retries=3).candidates_of(coloured_photos.values()))
+        list(endpoint(server, retries=3).answers_to(about(coloured_photos)))
     assert str(error.value) == f"{server.url}: {sentence}"
 
 
 def test_what_the_server_refuses_later_is_the_photos_error(serve, coloured_photos):
     refusal = (400, b'{"error": "I do not like red"}', {})
     server = serve(lambda request, colour: refusal if colour == "red" else say_colour(request, colour))
-    blue, red, green = endpoint(server, retries=2).candidates_of(
-        [coloured_photos["blue"], coloured_photos["red"], coloured_photos["green"]]
-    )
+    blue, red, green = endpoint(server, retries=2).answers_to(about(coloured_photos, "blue", "red", "green"))
     assert (blue.error, red.error, green.error) == ("", "the server answers 400 (I do not like red)", "")
 
 
@@ -355,7 +353,7 @@ def test_redirects_are_not_followed(serve, coloured_photos):
     other = serve()
     server = serve(lambda *_: (307, b"", {"Location": f"{other.url}/v1/chat/completions"}))
     with pytest.raises(UserError, match=f"points to '{other.url}/v1/chat/completions'; redirects are not followed"):
-        list(endpoint(server, api_key="sk-secret").candidates_of([coloured_photos["red"]]))
+        list(endpoint(server, api_key="sk-secret").answers_to(about(coloured_photos, "red")))
     assert other.requests == []
 
 

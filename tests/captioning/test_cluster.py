@@ -1,3 +1,5 @@
+"""A Ray cluster: addresses, workers that die, and what goes out to them."""
+
 import os
 import signal
 import socket
@@ -8,7 +10,14 @@ import time
 import pytest
 
 from capscore.errors import UserError
-from tellapart.captioning.ray_cluster import LOCAL, Cluster
+from tellapart.captioning import captioner as captioning
+from tellapart.captioning.cluster import LOCAL, Cluster, ClusterCaptioner, extraction_on
+from tellapart.captioning.pipeline import RerankConfig
+from tellapart.data.examples import Example
+from tellapart.decoding.rules import Search
+from tellapart.encoders.encoder import Encoder
+from tellapart.features import extracted
+from tellapart.recipe import EncoderConfig
 
 pytest.importorskip("ray")
 
@@ -57,7 +66,7 @@ def test_an_address_where_nobody_listens_is_refused():
 
 
 def test_an_address_that_says_nothing_is_refused(server, monkeypatch):
-    monkeypatch.setattr("tellapart.captioning.ray_cluster._ANSWERS_WITHIN", 0.2)
+    monkeypatch.setattr("tellapart.captioning.cluster._ANSWERS_WITHIN", 0.2)
     assert "no Ray cluster answers at this address (timed out)" in refusal(server(None))
 
 
@@ -88,7 +97,7 @@ def test_without_ray_the_way_to_get_it_is_told(monkeypatch):
 
 @pytest.mark.slow
 def test_workers_that_die_again_and_again_are_given_up(two_workers, monkeypatch):
-    monkeypatch.setattr("tellapart.captioning.ray_cluster._ATTEMPTS", 2)
+    monkeypatch.setattr("tellapart.captioning.cluster._ATTEMPTS", 2)
 
     def make():
         os.kill(os.getpid(), signal.SIGKILL)
@@ -105,3 +114,43 @@ def test_what_a_worker_cannot_do_is_told_here(two_workers):
 
     with pytest.raises(UserError, match="nowhere/model: there is no such folder"):
         list(Cluster(two_workers.address).map_batches([1], make))
+
+
+# What goes out to the workers, without a cluster
+
+
+class Here:
+    """In place of a cluster: makes every batch in this process, and notes how large they are."""
+
+    def __init__(self):
+        self.sizes = []
+
+    def map_batches(self, batches, make, *, gpus=False):
+        work = make()
+        for number, batch in enumerate(batches):
+            self.sizes.append(len(batch))
+            yield number, work(batch)
+
+
+@pytest.mark.parametrize("together", [4, 5])
+def test_workers_caption_as_many_photos_together_as_one_process_does(small_model, photo_folder, monkeypatch, together):
+    """Sums that are made in another order end in other last digits."""
+    monkeypatch.setattr(captioning, "BATCH", together)
+    cluster = Here()
+    files = sorted(map(str, photo_folder.iterdir()))
+    captioner = ClusterCaptioner(str(small_model), cluster, device="cpu")
+    proposed = list(captioner.propose(files, Search(1)))
+    assert [item.file for item in proposed] == files
+    assert cluster.sizes == [together, 6 - together]
+    with pytest.raises(UserError, match="--ray and --contrast words"):
+        captioner.propose_by_words(files, Search(1), None, RerankConfig())
+
+
+@pytest.mark.parametrize("together", [4, 5])
+def test_workers_look_at_as_many_photos_together_as_one_process_does(photo_folder, monkeypatch, together):
+    monkeypatch.setattr(extracted, "BATCH", together)
+    cluster = Here()
+    examples = [Example(number, file) for number, file in enumerate(sorted(photo_folder.iterdir()))]
+    looking = extraction_on(cluster, Encoder(EncoderConfig(image_size=64, grid=2)), "cpu")
+    assert len(list(looking(examples))) == 2
+    assert cluster.sizes == [together, 6 - together]

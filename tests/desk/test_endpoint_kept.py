@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from support.chat_server import completion, endpoint, first_captions
-from tellapart.desk.endpoint.kept import KeptAnswers
+from support.chat_server import about, completion, endpoint, first_captions
+from tellapart.desk.endpoint import KeptAnswers
 
 
 @pytest.fixture(autouse=True)
@@ -24,14 +24,14 @@ def kept(server, messages=None):
 
 def asked(server, photos, **settings):
     before = len(server.requests)
-    rows = list(endpoint(server, kept=kept(server), **settings).candidates_of(photos))
+    rows = list(endpoint(server, kept=kept(server), **settings).answers_to(about(photos)))
     return first_captions(rows), len(server.requests) - before
 
 
 def test_what_was_answered_is_not_asked_again_until_it_is_saved(serve, coloured_photos):
     server, photos = serve(), list(coloured_photos.values())
     first = endpoint(server, kept=kept(server), candidates=3)
-    rows = list(first.candidates_of(photos[:4]))
+    rows = list(first.answers_to(about(photos[:4])))
     again, requests = asked(server, photos, candidates=3)
     assert requests == 2 * 2  # of each photo that is new, the likeliest and the others
     assert again[:4] == first_captions(rows)
@@ -73,7 +73,7 @@ def test_a_cache_that_is_damaged_stops_nothing(serve, coloured_photos, cache, da
     else:
         (cache / "answers.sqlite").write_bytes(damage)
     server, messages = serve(), []
-    rows = list(endpoint(server, kept=kept(server, messages)).candidates_of(coloured_photos.values()))
+    rows = list(endpoint(server, kept=kept(server, messages)).answers_to(about(coloured_photos)))
     assert not any(row.error for row in rows)
     assert len(messages) == (damage != b"")
     assert not (cache / "elsewhere").exists()
@@ -82,7 +82,7 @@ def test_a_cache_that_is_damaged_stops_nothing(serve, coloured_photos, cache, da
 def test_old_answers_and_too_many_go(serve, coloured_photos, cache, monkeypatch):
     server = serve()
     asked(server, list(coloured_photos.values()))
-    monkeypatch.setattr("tellapart.desk.endpoint.kept._MOST", 500)
+    monkeypatch.setattr("tellapart.desk.endpoint._MOST", 500)
     kept(server).get("a.jpg", b"")
     with sqlite3.connect(cache / "answers.sqlite") as database:
         assert 300 < database.execute("SELECT SUM(LENGTH(answer)) FROM answers").fetchone()[0] <= 500

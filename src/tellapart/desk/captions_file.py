@@ -3,30 +3,44 @@
 Rows are added at the end as they come; which of them need not be made again is the matter of `resume`.  People edit
 these files, by hand and in spreadsheets, and what they write stays: rows, cells and columns of their own, a last line
 without its line break, the separator and the byte order mark of their spreadsheet.
+
+Decisions of people about a caption are fields of its row:
+
+    review    "approved", "rejected" or "edited"
+    original  the caption before a person edited it
+    edited    true where a person wrote the caption, in a review or by hand
+
+`caption`, run again, never replaces a caption that is edited or approved; a rejected one is replaced once the model or
+its settings are others.  `adapt --feedback` learns from all three.
+
+With --out F.json, captions are also written as results for the COCO evaluation server: a list of {"image_id",
+"caption"}, made of a file of JSON lines beside it when the rows are done.
 """
 
 from __future__ import annotations
 
 import codecs
+import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import count
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from capscore import csv_table, files
 from capscore.broken_lines import BrokenLine, are_slips, json_rows, reason_of
 from capscore.errors import UserError
 from capscore.printable import print_message
+from tellapart.data.items import Input
 
 # "file" and "caption", "logprob", "key" (and "captions", or "look_alikes", "gap"), or "file" and "error"; "id" where
 # there is one; "language", a tag, where one was asked for; "edited", "review" and "original" where a person decided
-# about the caption (see `review`); and whatever else people put there
+# about the caption (see above); and whatever else people put there
 Row = dict[str, Any]
 Review = Literal["approved", "rejected", "edited"]
 
@@ -35,8 +49,25 @@ COLUMNS = ("file", "caption", "logprob", "error", "id", "key", "look_alikes", "g
 REVIEWS: tuple[Review, ...] = ("approved", "rejected", "edited")
 _NUMBERS = ("logprob", "gap")
 _LISTS = ("look_alikes", "captions", "attributes")  # JSON in a cell
-KEY = re.compile("([0-9a-f]{16})(?:-([0-9a-f]{8})-([0-9a-f]{8}))?")  # see `resume`; the short form is an earlier one
+_KEY = re.compile("([0-9a-f]{16})-([0-9a-f]{8})-([0-9a-f]{8})")
 _CUT_OFF_ROW = re.compile(rb'\{("(f(i(l(e(".*)?)?)?)?)?)?', re.DOTALL)
+
+
+class Key(NamedTuple):
+    """Fingerprints in a row: what was captioned and how, and what the caption was when it was made."""
+
+    picture: str
+    settings: str  # the model and its settings
+    caption: str
+
+    def __str__(self) -> str:
+        return "-".join(self)
+
+
+def key_of(row: Row) -> Key | None:
+    """None: the row is not of this program."""
+    match = _KEY.fullmatch(str(row.get("key", "")))
+    return Key(*match.groups()) if match else None
 
 
 class CaptionsFile:
@@ -101,13 +132,6 @@ class CaptionsFile:
             print_message(f"{self.path}: {reason}; it was put aside in {aside}")
         self.rejected += len(self._broken)
         return rows
-
-    def copy(self) -> Path:
-        """A copy of the file as it is, beside it."""
-        names = (f"{self.path.stem}.before{number or ''}{self.path.suffix}" for number in count())
-        path = next(path for path in map(self.path.with_name, names) if not os.path.lexists(path))
-        files.replace(path, self.path.read_bytes())
-        return path
 
     # JSON lines and CSV
 
@@ -206,7 +230,7 @@ def _breaks_off(table: csv_table.Table, last: str) -> bool:
     if not table.rows:
         return False
     key = table.rows[-1]["key"]
-    return not table.whole or bool(key and KEY.fullmatch(key) is None)
+    return not table.whole or bool(key and _KEY.fullmatch(key) is None)
 
 
 def _cell(name: str, value: Any) -> csv_table.Cell:
@@ -246,3 +270,133 @@ def _from_cells(cells: dict[str, str]) -> Row:
 
 def _number(cell: str) -> float | None:
     return float(cell.replace(",", ".")) if cell else None  # in many countries a comma is the decimal point
+
+
+# Reviews
+
+
+def is_by_hand(row: Row) -> bool:
+    """Whether a person wrote the caption, as far as one can know; without a key of ours, one did."""
+    if "caption" not in row:
+        return False
+    if row.get("edited"):
+        return True
+    key = key_of(row)
+    if key is None:
+        return bool(row["caption"].strip())  # or the row only lists a photo to be captioned
+    return key.caption != fingerprint(row)
+
+
+def is_approved(row: Row) -> bool:
+    return "caption" in row and row.get("review") == "approved"
+
+
+def fingerprint(row: Row) -> str:
+    """Of the captions.  How their characters are put together and spaced is no matter: programs change that."""
+    listed = row.get("captions") or []
+    texts = [row["caption"], *(one.get("caption", "") if isinstance(one, dict) else one for one in listed)]
+    return short_hash(json.dumps([" ".join(unicodedata.normalize("NFC", str(text)).split()) for text in texts]))
+
+
+def short_hash(text: str) -> str:
+    """As keys have it."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+
+
+def review_of(row: Row) -> Review | None:
+    """None: not reviewed.  A caption that was changed by hand, in an editor or a spreadsheet, counts as edited.
+
+    >>> review_of({"file": "a.jpg", "caption": "my dog Rex", "edited": True})
+    'edited'
+    """
+    if "caption" not in row:
+        return None
+    decided = next((review for review in REVIEWS if row.get("review") == review), None)
+    return decided or ("edited" if is_by_hand(row) else None)
+
+
+def reviewed(row: Row, review: Review | None, caption: str | None = None) -> Row:
+    """The row after a decision; None takes decisions back, and brings the caption back that was there before.
+
+    caption  what a person wrote instead; only with "edited"
+
+    >>> reviewed({"file": "a.jpg", "caption": "a dog"}, "edited", "my dog Rex")
+    {'file': 'a.jpg', 'caption': 'my dog Rex', 'original': 'a dog', 'edited': True, 'review': 'edited'}
+    """
+    if (review == "edited") != (caption is not None):
+        raise ValueError("a review is 'edited' if and only if there is another caption")
+    if review is None:
+        back = {"caption": row["original"]} if "original" in row else {}
+        dropped = {"review", "original", *(["edited"] if back else [])}
+        return {name: value for name, value in row.items() if name not in dropped} | back
+    if caption is not None:
+        row = row | {"caption": caption, "original": row.get("original", row.get("caption", "")), "edited": True}
+    return row | {"review": review}
+
+
+# Results for the COCO server
+
+
+def rows_of_results(path: Path) -> Path:
+    """The file of rows beside results.  What is at `path` must be results, or nothing: it will be replaced."""
+    if files.is_file(path):
+        existing = files.read_json_value(path)
+        if not isinstance(existing, list) or not all(
+            isinstance(one, dict) and one.keys() == {"image_id", "caption"} for one in existing
+        ):
+            raise UserError(f"--out {path}: exists and is no file of COCO results; choose another name.")
+    beside = path.with_suffix(".jsonl")
+    files.refuse_link(beside)  # the user named the other
+    return beside
+
+
+def require_ids(inputs: Sequence[Input], path: Path) -> None:
+    for photo in inputs:
+        if photo.id is None:
+            raise UserError(
+                f"--out {path}: COCO results need image ids, which {photo.file} has none of; give a data file."
+            )
+
+
+def write_results(rows: Iterable[Row], inputs: Sequence[Input], path: Path) -> None:
+    """The captions of these photos, each once, in their order."""
+    captions = {row["id"]: row["caption"] for row in rows if "caption" in row and "id" in row}
+    results = [{"image_id": photo.id, "caption": captions[photo.id]} for photo in inputs if photo.id in captions]
+    files.replace(path, (json.dumps(results) + "\n").encode(), by_user=True)
+
+
+# Languages
+
+
+_TAG = re.compile(r"[A-Za-z]{2,3}(?:-[A-Za-z0-9]{2,8})*")
+_TAGS = """
+af Afrikaans; am Amharic; ar Arabic; az Azerbaijani; be Belarusian; bg Bulgarian; bn Bengali; bs Bosnian; ca Catalan,
+Català; cs Czech, Čeština; cy Welsh, Cymraeg; da Danish, Dansk; de German, Deutsch; el Greek; en English; eo Esperanto;
+es Spanish, Español; et Estonian, Eesti; eu Basque, Euskara; fa Persian, Farsi; fi Finnish, Suomi; fr French, Français;
+ga Irish, Gaeilge; gl Galician, Galego; gu Gujarati; he Hebrew; hi Hindi; hr Croatian, Hrvatski; hu Hungarian, Magyar;
+hy Armenian; id Indonesian; is Icelandic, Íslenska; it Italian, Italiano; ja Japanese; ka Georgian; kk Kazakh; km Khmer;
+kn Kannada; ko Korean; la Latin; lb Luxembourgish; lo Lao; lt Lithuanian, Lietuvių; lv Latvian, Latviešu; mk Macedonian;
+ml Malayalam; mn Mongolian; mr Marathi; ms Malay; mt Maltese; my Burmese; nb Norwegian, Bokmål, Norsk; ne Nepali;
+nl Dutch, Nederlands; nn Nynorsk; pa Punjabi; pl Polish, Polski; ps Pashto; pt Portuguese, Português; pt-BR Brazilian
+Portuguese; ro Romanian, Română; ru Russian; si Sinhala; sk Slovak, Slovenčina; sl Slovenian, Slovene, Slovenščina;
+sq Albanian, Shqip; sr Serbian, Srpski; sv Swedish, Svenska; sw Swahili; ta Tamil; te Telugu; th Thai; tl Tagalog,
+Filipino; tr Turkish, Türkçe; uk Ukrainian; ur Urdu; uz Uzbek; vi Vietnamese; xh Xhosa; yi Yiddish; zh Chinese,
+Mandarin; zh-Hans Simplified Chinese; zh-Hant Traditional Chinese; zu Zulu
+"""
+_TAG_OF = {
+    name.strip().casefold(): tag
+    for tag, _, names in (entry.strip().partition(" ") for entry in " ".join(_TAGS.split()).split(";"))
+    for name in names.split(",")
+}
+
+
+def tag_of(language: str) -> str:
+    """Nothing if it is not known.
+
+    >>> tag_of("German"), tag_of("pt-BR"), tag_of("Klingon")
+    ('de', 'pt-BR', '')
+    """
+    if tag := _TAG_OF.get(language.casefold()):
+        return tag
+    primary = language.partition("-")[0].lower()
+    return language if _TAG.fullmatch(language) and primary in {tag[:2] for tag in _TAG_OF.values()} else ""

@@ -1,6 +1,7 @@
-"""What a server is sent, and what becomes of its answers."""
+"""What a server is sent, how much of it at once, and what becomes of its answers."""
 
 import hashlib
+import heapq
 import json
 import threading
 import time
@@ -11,8 +12,8 @@ import pytest
 from PIL import Image
 
 from capscore.errors import UserError
-from support.chat_server import COLOURS, completion, endpoint, first_captions, say_colour
-from tellapart.desk.endpoint.pace import Pace
+from support.chat_server import COLOURS, about, completion, endpoint, first_captions, say_colour, texts
+from tellapart.desk.endpoint import Pace
 
 # What is asked, and what becomes of the answers
 
@@ -33,13 +34,13 @@ def test_each_photo_gets_its_own_captions_in_order_though_answers_come_out_of_or
         pace.level = most
         return pace
 
-    monkeypatch.setattr("tellapart.desk.endpoint.run.Pace", at_full_speed)
-    rows = list(endpoint(serve(behave), candidates=3, at_once=6).candidates_of(coloured_photos.values()))
+    monkeypatch.setattr("tellapart.desk.endpoint.Pace", at_full_speed)
+    rows = list(endpoint(serve(behave), candidates=3, at_once=6).answers_to(about(coloured_photos)))
     assert finished[-1] == "red"
     assert [row.file for row in rows] == list(coloured_photos.values())
     for row, colour in zip(rows, COLOURS, strict=True):
-        assert len(row.captions) == 3
-        assert all(caption.startswith(f"a {colour} photo") for caption in row.captions)
+        assert len(texts(row)) == 3
+        assert all(caption.startswith(f"a {colour} photo") for caption in texts(row))
         assert row.sha256 == hashlib.sha256(Path(row.file).read_bytes()).hexdigest()
 
 
@@ -50,7 +51,7 @@ def test_a_photo_is_sent_small_upright_and_without_metadata(serve, tmp_path):
     exif[0x0112], exif[0x010F] = 6, "SECRET CAMERA"  # to be turned clockwise; the maker
     Image.fromarray(pixels).save(tmp_path / "wide.jpg", exif=exif)
     server = serve()
-    assert next(endpoint(server).candidates_of([str(tmp_path / "wide.jpg")])).error == ""
+    assert next(endpoint(server).answers_to(about([str(tmp_path / "wide.jpg")]))).error == ""
     (sent,) = server.photos
     assert sent.size == (384, 768)
     top, bottom = np.asarray(sent)[:300].mean(), np.asarray(sent)[-300:].mean()
@@ -61,13 +62,13 @@ def test_a_photo_is_sent_small_upright_and_without_metadata(serve, tmp_path):
 
 def test_a_small_photo_is_not_enlarged(serve, coloured_photos):
     server = serve()
-    list(endpoint(server).candidates_of([coloured_photos["red"]]))
+    list(endpoint(server).answers_to(about(coloured_photos, "red")))
     assert server.photos[0].size == (60, 40)
 
 
 def test_the_request_names_model_and_prompt(serve, coloured_photos):
     server = serve()
-    list(endpoint(server, prompt="What is this?").candidates_of([coloured_photos["red"]]))
+    list(endpoint(server, prompt="What is this?").answers_to(about(coloured_photos, "red")))
     (request,) = server.requests
     assert (request["model"], request["stream"]) == ("eyes", False)
     texts = [part["text"] for part in request["messages"][0]["content"] if part["type"] == "text"]
@@ -76,15 +77,15 @@ def test_the_request_names_model_and_prompt(serve, coloured_photos):
 
 def test_an_answer_may_be_as_long_as_asked(serve, coloured_photos):
     server = serve()
-    list(endpoint(server).candidates_of([coloured_photos["red"]]))
-    list(endpoint(server, max_tokens=77).candidates_of([coloured_photos["red"]]))
+    list(endpoint(server).answers_to(about(coloured_photos, "red")))
+    list(endpoint(server, max_tokens=77).answers_to(about(coloured_photos, "red")))
     assert [request["max_tokens"] for request in server.requests] == [2048, 77]
 
 
 def test_an_answer_in_parts_is_put_together(serve, coloured_photos):
     parts = [{"type": "text", "text": "A dog"}, {"type": "thinking", "thinking": 3}, 7, {"text": "on a sofa."}]
     server = serve(lambda *_: (200, completion([parts]), {}))
-    assert first_captions(endpoint(server).candidates_of([coloured_photos["red"]])) == ["A dog on a sofa."]
+    assert first_captions(endpoint(server).answers_to(about(coloured_photos, "red"))) == ["A dog on a sofa."]
 
 
 # Requests and tokens
@@ -92,7 +93,7 @@ def test_an_answer_in_parts_is_put_together(serve, coloured_photos):
 
 def summary_of(server, files, **settings):
     messages = []
-    rows = list(endpoint(server, notify=messages.append, **settings).candidates_of(files))
+    rows = list(endpoint(server, notify=messages.append, **settings).answers_to(about(files)))
     (message,) = messages
     return rows, message.removeprefix(f"{server.url}: ")
 
@@ -102,7 +103,7 @@ def test_a_line_at_the_end_counts_requests_and_the_tokens_that_the_server_counte
     server = serve(lambda request, colour: (200, completion(say_colour(request, colour), usage=usage), {}))
     files = list(coloured_photos.values())[:3]
     rows, summary = summary_of(server, files, candidates=5)
-    assert all(len(row.captions) == 5 for row in rows)
+    assert all(len(texts(row)) == 5 for row in rows)
     assert summary == "6 requests (0.0 MB sent), 4200 prompt tokens and 120 completion tokens"
 
 
@@ -126,8 +127,8 @@ def test_the_run_ends_after_so_many_requests_and_what_was_answered_is_kept(serve
     server = serve()
     rows, summary = summary_of(server, coloured_photos.values(), max_requests=2)
     assert [row.file for row in rows] == list(coloured_photos.values())
-    assert sorted(row.error for row in rows if row.captions) == ["", ""]
-    left_out = [row.error for row in rows if not row.captions]
+    assert sorted(row.error for row in rows if texts(row)) == ["", ""]
+    left_out = [row.error for row in rows if not texts(row)]
     assert left_out == ["left out: the run ended after 2 requests (--max-requests)"] * 4
     assert len(server.requests) == 2
     assert summary.startswith("2 requests ")
@@ -137,7 +138,7 @@ def test_a_photo_whose_candidates_are_not_complete_at_the_end_has_no_caption(ser
     """Or a run that goes on later would take it for done."""
     server = serve()
     rows, _ = summary_of(server, list(coloured_photos.values())[:2], candidates=5, max_requests=3, at_once=1)
-    assert [len(row.captions) for row in rows] == [5, 0]
+    assert [len(texts(row)) for row in rows] == [5, 0]
     assert len(server.requests) == 3
 
 
@@ -150,9 +151,9 @@ def test_repeated_requests_count(serve, coloured_photos):
 
 def test_the_first_caption_is_the_likeliest_and_the_others_are_samples_in_one_request(serve, coloured_photos):
     server = serve()
-    (row,) = endpoint(server, candidates=4, temperature=0.7).candidates_of([coloured_photos["red"]])
+    (row,) = endpoint(server, candidates=4, temperature=0.7).answers_to(about(coloured_photos, "red"))
     assert [(r["temperature"], r.get("n", 1)) for r in server.requests] == [(0.0, 1), (0.7, 3)]
-    assert row.captions == [
+    assert texts(row) == [
         "a red photo, seed 0, number 0",
         *(f"a red photo, seed 1, number {i}" for i in range(3)),
     ]
@@ -170,9 +171,9 @@ def refuses_n(request, colour):
 def test_a_server_that_gives_one_answer_is_asked_several_times(serve, coloured_photos, behave, with_n):
     server = serve(behave)
     files = [coloured_photos["red"], coloured_photos["blue"]]
-    red, blue = endpoint(server, candidates=4, at_once=1).candidates_of(files)
-    assert len(set(red.captions)) == len(set(blue.captions)) == 4
-    assert all("blue" in caption for caption in blue.captions)
+    red, blue = endpoint(server, candidates=4, at_once=1).answers_to(about(files))
+    assert len(set(texts(red))) == len(set(texts(blue))) == 4
+    assert all("blue" in caption for caption in texts(blue))
     assert sum("n" in request for request in server.requests) == with_n  # it is not tried again with every photo
     seeds = [request["seed"] for request in server.requests if "n" not in request][-4:]
     assert len(set(seeds)) == 4
@@ -180,14 +181,14 @@ def test_a_server_that_gives_one_answer_is_asked_several_times(serve, coloured_p
 
 def test_a_caption_that_is_said_twice_is_there_once(serve, coloured_photos):
     server = serve(lambda request, colour: ["a dog"] * request.get("n", 1))
-    (row,) = endpoint(server, candidates=5).candidates_of([coloured_photos["red"]])
-    assert row.captions == ["a dog"]
+    (row,) = endpoint(server, candidates=5).answers_to(about(coloured_photos, "red"))
+    assert texts(row) == ["a dog"]
 
 
 def test_an_answer_without_text_among_others_is_passed_over(serve, coloured_photos):
     server = serve(lambda request, colour: [None if i % 2 else f"text {i}" for i in range(request.get("n", 1))])
-    (row,) = endpoint(server, candidates=5).candidates_of([coloured_photos["red"]])
-    assert (row.captions, row.error) == (["text 0", "text 2"], "")
+    (row,) = endpoint(server, candidates=5).answers_to(about(coloured_photos, "red"))
+    assert (texts(row), row.error) == (["text 0", "text 2"], "")
 
 
 @pytest.mark.parametrize(
@@ -203,14 +204,14 @@ def test_an_answer_without_text_among_others_is_passed_over(serve, coloured_phot
 )
 def test_the_url_may_be_short_or_whole(serve, coloured_photos, end, path):
     server = serve()
-    list(endpoint(server.url + end).candidates_of([coloured_photos["red"]]))
+    list(endpoint(server.url + end).answers_to(about(coloured_photos, "red")))
     assert server.paths == [path]
 
 
 def test_proxies_are_not_asked(serve, coloured_photos, monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
-    (row,) = endpoint(serve()).candidates_of([coloured_photos["red"]])
+    (row,) = endpoint(serve()).answers_to(about(coloured_photos, "red"))
     assert row.error == ""
 
 
@@ -222,7 +223,7 @@ def test_photos_are_read_as_they_are_needed(serve, coloured_photos):
             taken.append(coloured_photos["red"])
             yield coloured_photos["red"]
 
-    spoken = endpoint(serve(), at_once=2).candidates_of(endless())
+    spoken = endpoint(serve(), at_once=2).answers_to(about(endless()))
     for _ in range(5):
         next(spoken)
     spoken.close()
@@ -237,9 +238,7 @@ def test_who_stops_early_need_not_wait_for_the_server(serve, coloured_photos):
             enough.wait(4)
         return say_colour(request, colour)
 
-    spoken = endpoint(serve(behave), timeout=10, retries=3, back_off=10, at_once=2).candidates_of(
-        coloured_photos.values()
-    )
+    spoken = endpoint(serve(behave), timeout=10, retries=3, back_off=10, at_once=2).answers_to(about(coloured_photos))
     next(spoken)
     began = time.monotonic()
     spoken.close()
@@ -259,7 +258,7 @@ def test_a_server_that_repeats_the_key_does_not_give_it_away(serve, coloured_pho
     server = serve(lambda request, colour: refusal if colour == "red" else say_colour(request, colour))
     said = ""
     try:
-        for row in endpoint(server, api_key=KEY).candidates_of([coloured_photos["blue"], coloured_photos["red"]]):
+        for row in endpoint(server, api_key=KEY).answers_to(about(coloured_photos, "blue", "red")):
             said += row.error
     except UserError as error:
         said = str(error)
@@ -271,7 +270,7 @@ def test_the_key_is_sent_as_bearer_and_shown_nowhere(serve, coloured_photos):
     server = serve(lambda *_: (401, f'{{"error": "wrong key {KEY}"}}'.encode(), {}))
     asked = endpoint(server, api_key=KEY)
     with pytest.raises(UserError) as error:
-        list(asked.candidates_of([coloured_photos["red"]]))
+        list(asked.answers_to(about(coloured_photos, "red")))
     assert server.headers[0]["Authorization"] == f"Bearer {KEY}"
     assert KEY not in f"{error.value} {asked} {asked!r}"
     assert "wrong key ***" in str(error.value)
@@ -282,5 +281,114 @@ def test_the_key_is_sent_as_bearer_and_shown_nowhere(serve, coloured_photos):
 
 def test_without_a_key_none_is_sent(serve, coloured_photos):
     server = serve()
-    list(endpoint(server).candidates_of([coloured_photos["red"]]))
+    list(endpoint(server).answers_to(about(coloured_photos, "red")))
     assert "Authorization" not in server.headers[0]
+
+
+# How many requests are in flight.  The simulated servers know when each request ends; no clock is involved
+
+
+def simulate(pace, requests, *, slots, seconds=lambda i: 1.0, limit=60):
+    """Requests against a server that works on `slots` at a time.  Returns the levels, and how many were too late."""
+    now, begun, levels, late = 0.0, 0, [], 0
+    free = [0.0] * slots  # when each slot is free
+    running = []  # (end, number, level, begin)
+    while begun < requests or running:
+        while begun < requests and pace.in_flight < pace.level:
+            level = pace.enter()
+            end = max(now, heapq.heappop(free)) + seconds(begun)
+            heapq.heappush(free, end)
+            heapq.heappush(running, (end, begun, level, now))
+            begun += 1
+            levels.append(pace.in_flight)
+        now, _, level, began = heapq.heappop(running)
+        if now - began > limit:
+            late += 1
+            pace.overloaded(level)
+        else:
+            pace.answered(level, now - began)
+        pace.leave()
+    return levels, late
+
+
+@pytest.mark.parametrize(
+    ("slots", "seconds", "most"),
+    [
+        (100, 1.0, 4),  # a server that works on all at once
+        (1, 1.0, 4),  # one that takes one at a time, but is quick
+        (1, 40.0, 1),  # a slow one: two at once would be late
+        (1, 20.0, 2),
+        (100, 29.0, 4),
+        (100, 31.0, 1),
+    ],
+)
+def test_as_many_are_asked_at_once_as_are_answered_in_time(slots, seconds, most):
+    levels, late = simulate(Pace(4, 60), 60, slots=slots, seconds=lambda i: seconds)
+    assert levels[:4] == [1] * 4
+    assert (max(levels), levels[-1], late) == (most, most, 0)
+
+
+def test_a_long_first_answer_does_not_count():
+    """The model was loaded meanwhile."""
+    levels, _ = simulate(Pace(4, 60), 60, slots=100, seconds=lambda i: 50.0 if i == 0 else 1.0)
+    assert levels[-1] == 4
+
+
+def test_a_server_that_is_overloaded_gets_one_at_a_time_and_never_as_many_again():
+    pace = Pace(4, 60)
+    simulate(pace, 60, slots=100)
+    assert pace.level == 4
+    for level in [pace.enter() for _ in range(4)]:  # all four fail
+        pace.overloaded(level)
+        pace.leave()
+    assert pace.level == 1
+    levels, _ = simulate(pace, 100, slots=100)
+    assert levels[0] == 1
+    assert max(levels) == 3
+
+
+def test_who_waits_is_let_go_at_the_end():
+    pace = Pace(1, 60)
+    pace.enter()
+    waiting = threading.Thread(target=pace.enter)
+    waiting.start()
+    pace.stop()
+    waiting.join(5)
+    assert not waiting.is_alive()
+
+
+def test_a_real_server_that_works_on_several_at_once_gets_several_but_no_more_than_allowed(serve, coloured_photos):
+    def behave(request, colour):
+        time.sleep(0.1)
+        return say_colour(request, colour)
+
+    server = serve(behave)
+    rows = list(endpoint(server, at_once=3).answers_to(about([*coloured_photos.values()] * 4)))
+    assert not any(row.error for row in rows)
+    assert 2 <= server.most <= 3
+
+
+def test_one_request_at_once_is_one(serve, coloured_photos):
+    server = serve()
+    assert len(list(endpoint(server, at_once=1, candidates=2).answers_to(about(coloured_photos)))) == 6
+    assert server.most == 1
+
+
+@pytest.mark.slow
+def test_slow_requests_that_waited_for_each_other_are_made_again_one_at_a_time(serve, coloured_photos):
+    """Seven quick answers, then slow ones: two at once would be late."""
+    at_work, count = threading.Lock(), iter(range(1000))
+
+    def behave(request, colour):
+        number = next(count)
+        if number < 7:
+            time.sleep(0.02)
+        else:
+            with at_work:
+                time.sleep(0.3)
+        return say_colour(request, colour)
+
+    rows = list(
+        endpoint(serve(behave), at_once=4, timeout=0.55, retries=2).answers_to(about([*coloured_photos.values()] * 2))
+    )
+    assert [row.error for row in rows] == [""] * 12
