@@ -52,7 +52,7 @@ def test_of_several_captions_one_of_the_same_photo_is_chosen(
 def test_a_photo_whose_second_question_went_wrong_is_told_apart_by_the_next_run(
     tellapart, serve, coloured_photos, small_retriever, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("tellapart.desk.endpoint.run.Run._pause", lambda *_: None)
+    monkeypatch.setattr("tellapart.desk.endpoint.Run._pause", lambda *_: None)
     broken = {"red"}
 
     def behave(request, colour):
@@ -73,7 +73,7 @@ def test_a_photo_whose_second_question_went_wrong_is_told_apart_by_the_next_run(
 
 
 def test_a_server_that_is_not_there_is_one_sentence(tellapart, coloured_photos, monkeypatch):
-    monkeypatch.setattr("tellapart.desk.endpoint.run.Run._pause", lambda *_: None)
+    monkeypatch.setattr("tellapart.desk.endpoint.Run._pause", lambda *_: None)
     arguments = ("--endpoint", "http://127.0.0.1:9", "--endpoint-model", "eyes")
     code, out, err = tellapart("caption", *coloured_photos.values(), *arguments)
     assert (code, out) == (2, "")
