@@ -81,16 +81,18 @@ def read_metadata(path: Path) -> None:
     """A caption is written into the photo: its picture stays the same, and once more changes nothing."""
     from capscore.errors import UserError
     from tellapart.data.media.identity import picture_sha256
-    from tellapart.desk import in_file, reading, xmp
+    from tellapart.desk import in_file, xmp
 
     text, data = xmp.Text({"x-default": "a dog"}, False, "2026-01-01T00:00:00Z"), path.read_bytes()
     try:
-        reading.read(data, path.name)
-        merged = in_file.merge(data, path.name, text, xmp.How())
+        in_file.read(data, path.name)
+        merged = in_file.merge(data, path.name, text, xmp.MergeOptions())
     except xmp.BadPacket as error:
         raise UserError(str(error)) from None
     assert picture_sha256(merged.data) == picture_sha256(data), "the picture changed"
-    assert in_file.merge(merged.data, path.name, text, xmp.How()).data == merged.data, "a second time changes it"
+    assert in_file.merge(merged.data, path.name, text, xmp.MergeOptions()).data == merged.data, (
+        "a second time changes it"
+    )
 
 
 def clips(folder: Path) -> None:

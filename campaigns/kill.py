@@ -378,7 +378,7 @@ def _journal_first() -> None:
 def _change_first() -> None:
     """A photo is written into before the journal says so."""
     from capscore import files
-    from tellapart.desk.journal import Journal
+    from tellapart.desk.write import Journal
 
     usual = Journal.change
 

@@ -238,21 +238,21 @@ def sidecars(folder: Path) -> None:
 def read_sidecar(path: Path) -> None:
     """What comes out is XML, and to write once more changes nothing."""
     from capscore.errors import UserError
-    from tellapart.desk import packet, xmp
+    from tellapart.desk import xmp
 
     text, data = xmp.Text({"x-default": "a red bus"}, False, "2026-01-01T00:00:00Z"), path.read_bytes()
     try:
         merged = xmp.merge(data, text).data
     except xmp.BadPacket as error:
         raise UserError(str(error)) from None
-    packet.parse(packet.decoded(merged)[0])
+    xmp.parse(xmp.decoded(merged)[0])
     assert xmp.merge(merged, text).data == merged, "a second time changes it"
 
 
 def bare_sidecars() -> None:
-    from tellapart.desk import packet
+    from tellapart.desk import xmp
 
-    packet.expat = without(packet.expat, "ExpatError")
+    xmp.expat = without(xmp.expat, "ExpatError")
 
 
 def pages(folder: Path) -> None:
@@ -295,6 +295,6 @@ def journals(folder: Path) -> None:
 
 
 def read_journal(path: Path) -> None:
-    from tellapart.desk.journal import Journal
+    from tellapart.desk.write import Journal
 
     Journal(path.with_suffix("")).read()

@@ -96,7 +96,7 @@ def test_a_packet_in_another_encoding_stops_nothing(tellapart, photo, encoding):
 def test_an_error_of_the_program_with_one_photo_is_that_photos(tellapart, photo, monkeypatch, where):
     photo.with_name("b.jpg").write_bytes(photo.read_bytes())
     listed({"file": "photos/a.jpg", "caption": "a dog"}, {"file": "photos/b.jpg", "caption": "a dog"})
-    name = f"tellapart.desk.{'write' if where == 'identify' else 'journal'}.{where}"
+    name = f"tellapart.desk.write.{where}"
     right = pkgutil.resolve_name(name)
 
     def wrong(file, *rest):
@@ -277,7 +277,7 @@ def jpeg(*segments):
 )
 def test_files_that_are_not_written_into(data, reason):
     with pytest.raises(BadPhoto, match=reason):
-        in_file.merge(data, "a.cr2", TEXT, xmp.How(replace=True))
+        in_file.merge(data, "a.cr2", TEXT, xmp.MergeOptions(replace=True))
 
 
 def test_xmp_that_unpacks_to_very_much_is_refused(tmp_path):
@@ -285,7 +285,7 @@ def test_xmp_that_unpacks_to_very_much_is_refused(tmp_path):
     info.add_itxt("XML:com.adobe.xmp", " " * (17 << 20), zip=True)
     Image.new("RGB", (4, 4)).save(tmp_path / "a.png", pnginfo=info)
     with pytest.raises(xmp.BadPacket, match="more than 16 MB"):
-        in_file.merge((tmp_path / "a.png").read_bytes(), "a.png", TEXT, xmp.How())
+        in_file.merge((tmp_path / "a.png").read_bytes(), "a.png", TEXT, xmp.MergeOptions())
 
 
 # Pages

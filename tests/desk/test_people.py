@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from tellapart.desk import reading, xmp
+from tellapart.desk import in_file, xmp
 
 exiftool = pytest.mark.skipif(shutil.which("exiftool") is None, reason="exiftool is not installed")
 MINE, OURS = "Papa isst Fisch, Rügen", "a machine wrote this"
@@ -247,7 +247,7 @@ def test_what_a_camera_writes_into_every_photo_is_no_persons_text(tellapart, fol
 @pytest.mark.parametrize("text", PEOPLES)
 def test_what_only_looks_like_it_is_a_persons_text(folder, text):
     with_description(folder / "a.jpg", text.encode())
-    assert reading.read((folder / "a.jpg").read_bytes(), "a.jpg").texts == [("the EXIF description", text)]
+    assert in_file.read((folder / "a.jpg").read_bytes(), "a.jpg").texts == [("the EXIF description", text)]
 
 
 def test_language_and_translated_keyword_of_a_png_text_stay(tellapart, folder):

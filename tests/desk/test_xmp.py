@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tellapart.desk import edits, xmp
-from tellapart.desk.packet import BadPacket
+from tellapart.desk import xmp
+from tellapart.desk.xmp import BadPacket
 
 RDF = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}"
 LANG = "{http://www.w3.org/XML/1998/namespace}lang"
@@ -114,8 +114,8 @@ def test_sidecars_of_other_programs_keep_everything(before):
     assert everything_else(merged.data) == everything_else(before)
     # Not only what it means: all bytes are there, in order, around what was put in.
     assert all(edit.start == edit.end or before[edit.start : edit.end] == b"/>" for edit in merged.edits)
-    assert edits.apply(before, merged.edits) == merged.data
-    assert edits.apply(merged.data, edits.inverse(before, merged.edits)) == before
+    assert xmp.apply(before, merged.edits) == merged.data
+    assert xmp.apply(merged.data, xmp.inverse(before, merged.edits)) == before
     again = xmp.merge(merged.data, text("a dog & a <cat>", date="2030-01-01T00:00:00Z"))
     assert (again.data, again.edits) == (merged.data, [])
 
@@ -132,9 +132,9 @@ def test_our_own_text_is_replaced_and_one_that_somebody_changed_is_not():
     assert read(third.data) == {"{http://purl.org/dc/elements/1.1/}description": {"x-default": "Rex at home"}}
     assert b"tellapart:" not in third.data.replace(b"xmlns:tellapart", b"")
     assert everything_else(third.data) == everything_else(DIGIKAM)
-    assert edits.apply(third.data, edits.inverse(changed, third.edits)) == changed
+    assert xmp.apply(third.data, xmp.inverse(changed, third.edits)) == changed
     assert xmp.merge(third.data, text("a cat")).edits == []
-    replaced = xmp.merge(third.data, text("a cat"), xmp.How(replace=True))
+    replaced = xmp.merge(third.data, text("a cat"), xmp.MergeOptions(replace=True))
     assert read(replaced.data) == {key: {"x-default": "a cat"} for key in FIELDS}
 
 
@@ -184,7 +184,7 @@ def test_a_packet_that_says_that_it_must_not_be_changed_is_left():
     before = DIGIKAM.replace(b'<?xpacket end="w"?>', READ_ONLY)
     with pytest.raises(BadPacket, match="must not be changed"):
         xmp.merge(before, text())
-    assert xmp.merge(before, text(), xmp.How(kept=("elsewhere",))).data == before
+    assert xmp.merge(before, text(), xmp.MergeOptions(kept=("elsewhere",))).data == before
 
 
 def test_what_a_person_wrote_for_blind_people_at_length_is_a_persons_text():
@@ -198,7 +198,7 @@ def test_a_text_that_another_program_copied_from_ours_is_ours():
     copied = re.sub(rb"<tellapart:Caption.*</tellapart:Caption>", b"", xmp.merge(xmp.EMPTY, text("a dog")).data)
     ours = xmp.noted(xmp.merge(xmp.EMPTY, text("a dog")).data, by_hand=False)
     assert len(xmp.merge(copied, text("a cat")).kept) == 3
-    assert read(xmp.merge(copied, text("a cat"), xmp.How(ours=ours)).data) == {
+    assert read(xmp.merge(copied, text("a cat"), xmp.MergeOptions(ours=ours)).data) == {
         key: {"x-default": "a cat"} for key in FIELDS
     }
 
@@ -210,7 +210,7 @@ def test_a_persons_text_stays_in_whatever_form_it_is_written(form):
     assert (merged.kept, merged.data) == (["dc:description"], before)
     if before.count(b"by Anna") > 1 or b"f:Image" in before:
         return  # which of them to replace is not for us to say; and `read` knows no other nodes
-    replaced = xmp.merge(before, text(), xmp.How(replace=True))
+    replaced = xmp.merge(before, text(), xmp.MergeOptions(replace=True))
     assert b"by Anna" not in replaced.data
     assert read(replaced.data) == {key: {"x-default": "a dog on a sofa"} for key in FIELDS}
 
@@ -235,7 +235,7 @@ def test_other_encodings_and_byte_order_marks_stay(encoding, start):
         assert merged.data.startswith(before[:4])
         after = merged.data.decode(encoding).lstrip("\ufeff ").encode()
         assert read(after) == {key: {"x-default": "ein Bär"} for key in FIELDS}
-        assert edits.apply(before, merged.edits) == merged.data
+        assert xmp.apply(before, merged.edits) == merged.data
 
 
 def test_nothing_marks_the_picture_as_made_by_ai():
@@ -320,10 +320,10 @@ def sidecars(draw):
 @settings(max_examples=EXAMPLES)
 @given(sidecars(), WORDS.filter(str.strip), st.booleans())
 def test_random_sidecars_survive_merging_twice(before, caption, replace):
-    merged = xmp.merge(before, text(caption), xmp.How(replace=replace))
+    merged = xmp.merge(before, text(caption), xmp.MergeOptions(replace=replace))
     assert everything_else(merged.data) == everything_else(before)
-    assert edits.apply(merged.data, edits.inverse(before, merged.edits)) == before
-    again = xmp.merge(merged.data, text(caption, date="2030-01-01T00:00:00Z"), xmp.How(replace=replace))
+    assert xmp.apply(merged.data, xmp.inverse(before, merged.edits)) == before
+    again = xmp.merge(merged.data, text(caption, date="2030-01-01T00:00:00Z"), xmp.MergeOptions(replace=replace))
     assert again.data == merged.data
     texts = [one for found in read(before).values() for one in (found.values() if isinstance(found, dict) else [found])]
     if not replace and any(one and one.strip() for one in texts):

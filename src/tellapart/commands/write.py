@@ -111,8 +111,7 @@ def _run(writer: Writer, number: int, without: int, *, dry_run: bool) -> int:
 
 
 def _undo(path: Path, *, dry_run: bool) -> int:
-    from tellapart.desk.journal import Journal
-    from tellapart.desk.write import Captions
+    from tellapart.desk.write import Captions, Journal
 
     journal = Journal(path)
     if not journal.path.exists():

@@ -2,37 +2,42 @@
 
 A photo is written for only if it still shows what was captioned.  A row that does not say what its photo showed could
 name any file: it must be a photo below the folder of the captions or the current one.
+
+Each change is noted in a journal beside the captions, on the disk before the change is, so that it can be taken back.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
+import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 from capscore import files
 from capscore.errors import UserError
 from tellapart.data.examples import places
 from tellapart.data.media import clips
 from tellapart.data.media.formats import RAW_SUFFIXES
-from tellapart.data.media.identity import identify
+from tellapart.data.media.identity import identify, picture_sha256
 from tellapart.data.media.photos import PHOTO_SUFFIXES
 from tellapart.data.media.photos import read_bytes as read_photo
-from tellapart.desk import in_file, reading, resume, xmp
+from tellapart.desk import in_file, resume, xmp
 from tellapart.desk.captions_file import CaptionsFile, Row, is_by_hand, key_of
 from tellapart.desk.chatter import one_line
-from tellapart.desk.edits import Edit
-from tellapart.desk.journal import Journal
-from tellapart.desk.packet import MOST_BYTES, BadPacket
+from tellapart.desk.xmp import MOST_BYTES, BadPacket, Edit, Merged, MergeOptions
 from tellapart.errors import BadPhoto, unexpected
 
 Kind = Literal["xmp", "txt", "in-file"]
 Naming = Literal["auto", "file", "stem"]  # photo.jpg.xmp, photo.xmp, or what there is already
+_WRITTEN = (".xmp", ".txt", *PHOTO_SUFFIXES)
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class Planned:
     target: Path  # absolute
     caption: str
     before: bytes | None
-    merged: xmp.Merged
+    merged: Merged
 
     @property
     def action(self) -> str:
@@ -77,8 +82,8 @@ class Captions:
         named = [row | {"file": captions._located(row["file"])} for row in rows]
         for row, place in zip(named, places([row["file"] for row in named]), strict=True):
             by_place.setdefault((place, str(row.get("language") or "")), []).append(row)
-        for (place, language), found in by_place.items():
-            row = resume.chosen(found)[-1]
+        for (place, language), of_photo in by_place.items():
+            row = resume.chosen(of_photo)[-1]
             if one_line(row.get("caption", "")) and row.get("review") != "rejected":
                 captions.rows.setdefault(place, {})[language] = row
             else:
@@ -149,40 +154,42 @@ class Writer:
         before = self._read(photo, target)
         texts = {language or xmp.DEFAULT: one_line(row["caption"]) for language, row in rows.items()}
         text = xmp.Text(texts, all(map(is_by_hand, rows.values())), self._date)
-        how = xmp.How(replace=True) if self._replace else self._standing(photo, place, target, before, text)
+        options = MergeOptions(replace=True)
+        if not self._replace:
+            options = self._around(photo, place, target, before, text)
         try:
-            merged = self._merged(before, photo, target, text, how)
+            merged = self._merged(before, photo, target, text, options)
         except BadPacket as error:
             raise BadPhoto(target, str(error)) from None
         return Planned(photo, target, next(iter(texts.values())), before, merged)
 
-    def _standing(self, photo: str, place: Path, target: Path, before: bytes | None, text: xmp.Text) -> xmp.How:
-        """What the photo's file and its sidecars say already, beside the packet that is merged into."""
-        inside = reading.Standing() if clips.is_clip(place) else reading.read(read_photo(place), photo)
-        sidecars = [one for one in self._sidecars(place) if one != target and one.is_file()]
-        packets = [(place, one) for one in inside.packets]
-        packets += [(one, files.read_bytes(one, most=MOST_BYTES)) for one in sidecars]
+    def _around(self, photo: str, place: Path, target: Path, before: bytes | None, text: xmp.Text) -> MergeOptions:
+        """What the photo's file and its sidecars say, beside the packet that is merged into."""
+        inside = in_file.FileTexts() if clips.is_clip(place) else in_file.read(read_photo(place), photo)
+        sidecars = [file for file in self._sidecars(place) if file != target and file.is_file()]
+        packets = [(place, packet) for packet in inside.packets]
+        packets += [(file, files.read_bytes(file, most=MOST_BYTES)) for file in sidecars]
         if self._kind == "in-file":
             before = inside.packet
         elif inside.packet is not None:
             packets.append((place, inside.packet))
         noted = partial(xmp.noted, by_hand=text.by_hand)
-        ours = frozenset(one for file, packet in packets for one in _looked(file, packet, noted))
+        ours = frozenset(mark for file, packet in packets for mark in _looked(file, packet, noted))
         with suppress(BadPacket):  # then it is not merged into
             ours |= noted(before or xmp.EMPTY)
-        how = xmp.How(ours=ours)
-        kept = [f"{where} in {place.name}" for where, said in inside.texts if not how.is_ours(said)]
+        options = MergeOptions(ours=ours)
+        kept = [f"{where} in {place.name}" for where, written in inside.texts if not options.is_ours(written)]
         for file, packet in packets:
             kept += [f"{where} in {file.name}" for where in _looked(file, packet, partial(xmp.of_people, ours=ours))]
-        return replace(how, kept=tuple(dict.fromkeys(kept)))
+        return replace(options, kept=tuple(dict.fromkeys(kept)))
 
     def _check(self, photo: str, place: Path, rows: Iterable[Row]) -> None:
         """That it is a photo, and the one that was captioned."""
-        known = _keys(rows)
+        keys = _keys(rows)
         picture = identify(photo).picture
-        if any(key != picture[:16] for key in known):
+        if any(key != picture[:16] for key in keys):
             raise BadPhoto(photo, "the picture has changed since it was captioned; caption it again")
-        if known:
+        if keys:
             return
         if not any(place.is_relative_to(root) for root in self.journal.roots):
             raise BadPhoto(photo, "is outside the current folder and that of the captions, so it is left alone")
@@ -196,22 +203,22 @@ class Writer:
             return read_photo(target)
         return files.read_bytes(target, most=MOST_BYTES) if os.path.lexists(target) else None
 
-    def _merged(self, before: bytes | None, photo: str, target: Path, text: xmp.Text, how: xmp.How) -> xmp.Merged:
+    def _merged(self, before: bytes | None, photo: str, target: Path, text: xmp.Text, options: MergeOptions) -> Merged:
         if self._kind == "in-file" and before is not None:
-            return in_file.merge(before, photo, text, how)
+            return in_file.merge(before, photo, text, options)
         if self._kind == "txt":
-            return self._plain(before, target, next(iter(text.wanted.values())), how)
-        merged = xmp.merge(before or xmp.EMPTY, text, how)
+            return self._plain(before, target, next(iter(text.wanted.values())), options)
+        merged = xmp.merge(before or xmp.EMPTY, text, options)
         # A file that is not there, or empty, becomes the whole packet.
         return merged if before or merged.kept else replace(merged, edits=[Edit(0, 0, merged.data)])
 
-    def _plain(self, before: bytes | None, target: Path, caption: str, how: xmp.How) -> xmp.Merged:
+    def _plain(self, before: bytes | None, target: Path, caption: str, options: MergeOptions) -> Merged:
         there, data = (before or b"").strip(), (caption + "\n").encode("utf-8")
         is_ours = not there or there == data.strip() or self.journal.wrote(target, before or b"")
-        kept = [*how.kept, *([] if is_ours or how.replace else ["text"])]
+        kept = [*options.kept, *([] if is_ours or options.replace else ["text"])]
         if kept or there == data.strip():
-            return xmp.Merged(before or b"", kept=kept)
-        return xmp.Merged(data, [Edit(0, len(before or b""), data)])
+            return Merged(before or b"", kept=kept)
+        return Merged(data, [Edit(0, len(before or b""), data)])
 
     # Names
 
@@ -220,7 +227,7 @@ class Writer:
             return place
         suffix = f".{self._kind}"
         long, short = place.with_name(place.name + suffix), place.with_suffix(suffix)
-        target = {"file": long, "stem": short}.get(self._naming) or self._found(photo, place, long, short)
+        target = {"file": long, "stem": short}.get(self._naming) or self._by_what_is_there(photo, place, long, short)
         other = self._taken.setdefault(target, photo)
         if other != photo:
             raise BadPhoto(photo, f"{target.name} belongs to {other} too; --name file gives each photo its own")
@@ -233,8 +240,7 @@ class Writer:
         """Whether photo.xmp would be its own.  Of photo.cr2 and photo.jpg, it is that of the RAW photo."""
         return self._with_stem(place) < 2 or place.suffix.lower() in RAW_SUFFIXES
 
-    def _found(self, photo: str, place: Path, long: Path, short: Path) -> Path:
-        """What there is already."""
+    def _by_what_is_there(self, photo: str, place: Path, long: Path, short: Path) -> Path:
         has_long, has_short = os.path.lexists(long), os.path.lexists(short)
         alone = self._has_short(place)
         if has_long and has_short and alone:
@@ -246,7 +252,11 @@ class Writer:
     def _with_stem(self, place: Path) -> int:
         if place.parent not in self._photos_in:
             counts = self._photos_in[place.parent] = {}
-            for name in _names(place.parent):
+            try:
+                names = [Path(name) for name in os.listdir(place.parent)]  # noqa: PTH208 - of many thousand photos
+            except OSError as error:
+                raise UserError(f"{place.parent}: the folder cannot be read ({error.strerror}).") from None
+            for name in names:
                 if name.suffix.lower() in PHOTO_SUFFIXES:
                     counts[name.stem] = counts.get(name.stem, 0) + 1
         return self._photos_in[place.parent].get(place.stem, 0)
@@ -267,8 +277,209 @@ def _keys(rows: Iterable[Row]) -> list[str]:
     return [key.picture for row in rows if (key := key_of(row))]
 
 
-def _names(folder: Path) -> Sequence[Path]:
+# What was changed, and back
+
+
+@dataclass(frozen=True)
+class Change:
+    file: Path  # absolute
+    before: str | None  # SHA-256; none: there was no such file
+    after: str
+    back: list[Edit]  # makes what was there of what was written
+    time: int | None  # when what was there had been modified, in nanoseconds
+    replaced: bool  # a person's text
+
+    def line(self) -> bytes:
+        back = [(start, end, base64.b64encode(data).decode("ascii")) for start, end, data in self.back]
+        row = {"file": str(self.file), "before": self.before, "after": self.after, "back": back, "time": self.time}
+        row["replaced"] = self.replaced
+        return (json.dumps(row) + "\n").encode("ascii")
+
+
+class Undone(NamedTuple):
+    restored: list[Path]  # as they were
+    withdrawn: list[Path]  # changed by others since: only our texts were taken out
+    problems: list[str]  # sentences
+
+
+class Journal:
+    """Beside the captions; only one process uses it at a time."""
+
+    def __init__(self, captions: Path):
+        self.path = captions.with_name(f"{captions.name}.journal")
+        self.roots = [files.real(Path()), files.real(captions).parent]  # where what nothing else vouches for may lie
+        self.changes: list[Change] = []
+        self._written: set[tuple[str, str]] = set()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        with files.held_file(self.path, "another process writes these captions.") as held:
+            whole = b"".join(line + b"\n" for line in self.read())
+            if self.path.stat().st_size != len(whole):  # a kill cut off the last line, before its change was made
+                held.replace(whole)
+            yield
+
+    def read(self) -> list[bytes]:
+        lines = files.read_lines(self.path)
+        self.changes = [self._change(line, number) for number, line in enumerate(lines, start=1)]
+        self._written = {(str(change.file), change.after) for change in self.changes}
+        return lines
+
+    def wrote(self, file: Path, data: bytes) -> bool:
+        """Whether the file is as we left it."""
+        return (str(file), _sha256(data)) in self._written
+
+    def change(self, file: Path, before: bytes | None, merged: Merged) -> None:
+        """Note it, then make it."""
+        back, after = [] if before is None else xmp.inverse(before, merged.edits), merged.data
+        time = None if before is None else file.stat().st_mtime_ns
+        change = Change(file, None if before is None else _sha256(before), _sha256(after), back, time, merged.replaced)
+        files.append(self.path, change.line())
+        self.changes.append(change)
+        self._written.add((str(file), change.after))
+        files.replace(file, after)
+
+    def undo(self, captioned: Callable[[Path], bool], *, dry_run: bool = False) -> Undone:
+        """Take back all changes, the last first.
+
+        captioned  whether a file is a photo whose caption these are: outside of our roots, only such are believed in
+        """
+        undone, stay, media = Undone([], [], []), list[Change](), _Media(captioned)
+        files_done, withdrawn = dict[Path, None](), dict[Path, None]()
+        for change in reversed(self.changes):
+            try:
+                self._check(change, media)
+                if change.file in withdrawn or (dry_run and change.file in files_done):
+                    continue
+                if _take_back(change, dry_run=dry_run):
+                    files_done[change.file] = None
+                else:
+                    withdrawn[change.file] = None
+            except UserError as error:
+                stay.insert(0, change)
+                undone.problems.append(str(error))
+            except Exception as error:
+                stay.insert(0, change)
+                undone.problems.append(str(unexpected(change.file, error)))
+        if not dry_run and stay:
+            files.replace(self.path, b"".join(change.line() for change in stay))
+        elif not dry_run:
+            self.path.unlink()
+        left = {change.file for change in stay}
+        undone.restored.extend(file for file in files_done if file not in left and file not in withdrawn)
+        undone.withdrawn.extend(withdrawn)
+        return undone
+
+    def _check(self, change: Change, media: _Media) -> None:
+        """That it is of a photo that may be written for: the journal may be a stranger's."""
+        file, photos = change.file, media.of(change.file)
+        if not photos:
+            raise UserError(f"{file}: there is no photo that it belongs to, so it is left as it is.")
+        if files.real(file.parent) != file.parent:
+            raise UserError(f"{file}: its folder has become a link, so it is left as it is.")
+        if not any(file.is_relative_to(root) for root in self.roots) and not any(map(media.captioned, photos)):
+            raise UserError(
+                f"{file}: is outside the current folder and that of the captions, so it is left as it is; run the "
+                "command in its folder."
+            )
+
+    def _change(self, line: bytes, number: int) -> Change:
+        try:
+            row: dict[str, Any] = json.loads(line)
+            back = [Edit(start, end, base64.b64decode(data, validate=True)) for start, end, data in row["back"]]
+            change = Change(Path(row["file"]), row["before"], row["after"], back, row["time"], row["replaced"])
+            if not all(isinstance(place, int) for edit in back for place in edit[:2]):
+                raise ValueError
+            if not isinstance(change.after, str) or not isinstance(change.before, str | None):
+                raise ValueError
+            if not isinstance(change.replaced, bool):
+                raise ValueError
+            if not isinstance(change.time, int | None) or not 0 <= (change.time or 0) < 1 << 63:
+                raise ValueError
+        except (ValueError, KeyError, TypeError, RecursionError, binascii.Error):
+            raise UserError(f"{self.path}: line {number} is not of a journal of `tellapart write`.") from None
+        if not change.file.is_absolute() or change.file.suffix.lower() not in _WRITTEN:
+            raise UserError(f"{self.path}: line {number} names a file that `tellapart write` never writes.")
+        return change
+
+
+class _Media:
+    """The photos and clips that files belong to."""
+
+    def __init__(self, captioned: Callable[[Path], bool]):
+        self.captioned = captioned
+        self._in: dict[Path, dict[str, list[Path]]] = {}  # folder -> stem -> those with it
+
+    def of(self, file: Path) -> list[Path]:
+        if file.suffix.lower() in PHOTO_SUFFIXES:
+            return [file]
+        long = file.with_suffix("")
+        if files.is_file(long) and (_is_media(long) or self.captioned(long)):
+            return [long]
+        return self._folder(file.parent).get(file.stem, [])
+
+    def _folder(self, folder: Path) -> dict[str, list[Path]]:
+        if folder not in self._in:
+            stems = self._in[folder] = {}
+            for name in os.listdir(folder) if files.is_folder(folder) else ():  # noqa: PTH208 - names
+                if _is_media(Path(name)):
+                    stems.setdefault(Path(name).stem, []).append(folder / name)
+        return self._in[folder]
+
+
+def _is_media(path: Path) -> bool:
+    return path.suffix.lower() in PHOTO_SUFFIXES or clips.named_as_clip(path)
+
+
+def _take_back(change: Change, *, dry_run: bool) -> bool:
+    """Whether the file is as it was.  Of one that was changed since, our texts are taken out, and the rest stays."""
+    file = change.file
+    files.refuse_link(file)
+    files.refuse_shared(file)
+    now = files.read_bytes(file) if os.path.lexists(file) else None
+    digest = None if now is None else _sha256(now)
+    if digest == change.before:  # it was never made, or has been taken back
+        return True
+    if now is None or digest != change.after:
+        after = None if now is None or change.replaced else _without_ours(file, now)
+        if after is None:
+            raise UserError(f"{file}: the file has changed since it was written, so it is left as it is.")
+        if not dry_run:
+            files.replace(file, after)
+        return False
+    before = xmp.apply(now, change.back)
+    if change.before is not None and _sha256(before) != change.before:
+        raise UserError(f"{file}: what it was like before is not in the journal, so it is left as it is.")
+    if _is_media(file) and (change.before is None or picture_sha256(before) != picture_sha256(now)):
+        raise UserError(f"{file}: `tellapart write` never changed this picture, so it is left as it is.")
+    if dry_run:
+        return True
     try:
-        return [Path(name) for name in os.listdir(folder)]  # noqa: PTH208 - names, of many thousand photos
+        if change.before is None:
+            file.unlink()
+        else:
+            files.replace(file, before)
+            if change.time is not None:
+                os.utime(file, ns=(file.stat().st_atime_ns, change.time))
     except OSError as error:
-        raise UserError(f"{folder}: the folder cannot be read ({error.strerror}).") from None
+        raise UserError(f"{file}: the file cannot be restored ({error.strerror}).") from None
+    return True
+
+
+def _without_ours(file: Path, now: bytes) -> bytes | None:
+    """Without the texts that we wrote and our mark; None where there are none to be seen."""
+    nothing, options = xmp.Text({xmp.DEFAULT: ""}, False, ""), MergeOptions(withdraw=True)
+    try:
+        if file.suffix.lower() == ".xmp":
+            merged = xmp.merge(now, nothing, options)
+        elif _is_media(file):
+            merged = in_file.merge(now, str(file), nothing, options)
+        else:
+            return None
+    except BadPacket as error:
+        raise UserError(f"{file}: has changed since it was written ({error}), so it is left as it is.") from None
+    return merged.data if merged.edits else None
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

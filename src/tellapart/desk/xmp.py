@@ -5,22 +5,26 @@ shows, tiff:ImageDescription, and Iptc4xmpCore:AltTextAccessibility, which is th
 namespace says who wrote it, with which version and when, and has fingerprints of the texts: so we know our own again
 and replace it, and one that was changed by hand stays.  Fields that mark a *picture* as made by AI are
 never written: the picture is not.
+
+A packet is untrusted: one with a DTD is refused, so no entity is ever defined, fetched or expanded, and bytes,
+elements and levels are bounded.  It is changed by splices, which can be taken back exactly.
 """
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
+from xml.parsers import expat
 from xml.sax.saxutils import escape
 
-from tellapart.desk.edits import Edit, apply
-from tellapart.desk.packet import RDF, XML, BadPacket, Element, decoded, parse
 from tellapart.version import __version__
 
+RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 OURS = "urn:tellapart:xmp/1.0/"
 DEFAULT = "x-default"  # the language of the text that is shown where no other is asked for
 FIELDS = {  # prefix -> namespace and name of a property
@@ -28,10 +32,15 @@ FIELDS = {  # prefix -> namespace and name of a property
     "tiff": ("http://ns.adobe.com/tiff/1.0/", "ImageDescription"),
     "Iptc4xmpCore": ("http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/", "AltTextAccessibility"),
 }
-_THEIRS = {"Iptc4xmpCore": (FIELDS["Iptc4xmpCore"][0], "ExtDescrAccessibility")}  # people's, which we never write
+MOST_BYTES = 16 << 20
+_MOST_ELEMENTS, _MOST_LEVELS = 200_000, 200
+_XML = "http://www.w3.org/XML/1998/namespace"
+_NAMES = {  # namespace and name of each property that may hold a text of the photo -> as it is called
+    **{name: f"{prefix}:{name[1]}" for prefix, name in FIELDS.items()},
+    (FIELDS["Iptc4xmpCore"][0], "ExtDescrAccessibility"): "Iptc4xmpCore:ExtDescrAccessibility",  # we never write it
+}
 _MARK = (OURS, "Caption")
-_NO_TEXT = ((XML, "lang"), (RDF, "parseType"))  # attributes
-_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_NO_TEXT = ((_XML, "lang"), (RDF, "parseType"))  # attributes
 
 EMPTY = (
     '<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>\n'
@@ -44,6 +53,215 @@ EMPTY = (
     "</x:xmpmeta>\n"
     '<?xpacket end="w"?>'
 ).encode()
+
+
+class BadPacket(Exception):
+    """Says what is wrong, to go after the file's name."""
+
+
+# Splices
+
+
+class Edit(NamedTuple):
+    start: int
+    end: int  # of the bytes that are replaced; `start` where nothing is
+    data: bytes
+
+
+def apply(data: bytes, edits: Sequence[Edit]) -> bytes:
+    """The edits must not overlap; of several at one place, the first comes first."""
+    parts, place = [], 0
+    for edit in sorted(edits, key=lambda edit: edit.start):  # stable
+        parts += [data[place : edit.start], edit.data]
+        place = edit.end
+    return b"".join([*parts, data[place:]])
+
+
+def inverse(data: bytes, edits: Sequence[Edit]) -> list[Edit]:
+    """The edits that make `data` again of `apply(data, edits)`."""
+    back, shift = [], 0
+    for edit in sorted(edits, key=lambda edit: edit.start):
+        start = edit.start + shift
+        back.append(Edit(start, start + len(edit.data), data[edit.start : edit.end]))
+        shift += len(edit.data) - (edit.end - edit.start)
+    return back
+
+
+# A packet as a tree, with the place of everything in its bytes
+
+_ATTRIBUTE = re.compile(rb"""\s+([^\s=/>]+)\s*=\s*("[^"]*"|'[^']*')""")
+_DECLARED = re.compile(rb"""<\?xml\s[^>]*?encoding\s*=\s*["']([A-Za-z0-9._-]+)["']""")
+_BYTE_ORDER_MARKS = (  # that of UTF-32 begins with that of UTF-16
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_ENCODINGS = (b"utf-8", b"utf8", b"utf-16", b"utf-16le", b"utf-16be", b"utf-32", b"utf-32le", b"utf-32be")
+_NOT_UNICODE = "the XMP is neither UTF-8 nor UTF-16 nor UTF-32"
+
+
+@dataclass(eq=False)
+class Element:
+    name: tuple[str, str]  # namespace and local name
+    tag: str  # as written, with its prefix
+    start: int  # of the start tag ...
+    inside: int  # ... its end ...
+    close: int = 0  # ... the end tag, at the same place if the element is one tag ...
+    end: int = 0  # ... and its end
+    attributes: dict[tuple[str, str], str] = field(default_factory=dict)
+    spans: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # with the space before
+    scope: dict[str, str] = field(default_factory=dict)  # prefixes
+    children: list[Element] = field(default_factory=list)
+    is_read_only: bool = False  # of the root: the packet says so
+    parts: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.parts)
+
+    @property
+    def attribute_text(self) -> str:
+        return "".join(value for name, value in self.attributes.items() if name not in _NO_TEXT)
+
+    @property
+    def all_text(self) -> str:
+        """Also what stands in qualifiers, structures and attributes."""
+        return "".join(part for inner in self.walk() for part in (*inner.parts, inner.attribute_text))
+
+    @property
+    def language(self) -> str:
+        return self.attributes.get((_XML, "lang"), DEFAULT)
+
+    @property
+    def alternatives(self) -> Element | None:
+        """The rdf:Alt of a property that has nothing else."""
+        alone = len(self.children) == 1 and self.children[0].name == (RDF, "Alt")
+        return self.children[0] if alone and not self.attribute_text else None
+
+    def walk(self) -> Iterator[Element]:
+        """Itself and all below; levels are bounded."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    def insertion(self, content: bytes) -> Edit:
+        """New content at the element's end."""
+        if self.close != self.end:
+            return Edit(self.close, self.close, content)
+        return Edit(self.inside - 2, self.inside, b">" + content + f"</{self.tag}>".encode())
+
+
+def decoded(data: bytes) -> tuple[bytes, str, bytes]:
+    """The packet as UTF-8, its encoding, and its byte order mark."""
+    if len(data) > MOST_BYTES:
+        raise BadPacket(f"the XMP has more than {MOST_BYTES >> 20} MB, the most that is read")
+    mark, encoding = next(
+        ((mark, name) for mark, name in _BYTE_ORDER_MARKS if data.startswith(mark)), (b"", _by_zeros(data))
+    )
+    try:
+        text = data.removeprefix(mark).decode(encoding).encode("utf-8")
+    except (UnicodeDecodeError, UnicodeEncodeError):
+        raise BadPacket(_NOT_UNICODE) from None
+    declared = _DECLARED.match(text)
+    if b"\0" in text.rstrip(b"\0") or (declared and declared[1].lower() not in _ENCODINGS):
+        raise BadPacket(_NOT_UNICODE)
+    return text, encoding, mark
+
+
+def _by_zeros(data: bytes) -> str:
+    """The encoding of a text without a mark: XML begins with a character of ASCII, so its zeros tell."""
+    first, second, third = (byte != 0 for byte in data[:3].ljust(3))
+    if first and second:
+        return "utf-8"
+    return f"utf-{16 if second or third else 32}-{'le' if first else 'be'}"
+
+
+def parse(data: bytes) -> Element:
+    """The root element of a packet in UTF-8."""
+    builder = _Builder(data)
+    try:
+        builder.parser.Parse(data.rstrip(b"\0"), True)
+    except expat.ExpatError as error:
+        reason = expat.errors.messages[error.code]
+        raise BadPacket(f"the XMP is not well-formed XML (line {error.lineno}: {reason})") from None
+    assert builder.root is not None  # or expat would not be content
+    builder.root.is_read_only = builder.is_read_only
+    return builder.root
+
+
+class _Builder:
+    def __init__(self, data: bytes):
+        self.data, self._open, self._count = data, list[Element](), 0
+        self.root: Element | None = None
+        self.is_read_only = False
+        self.parser = expat.ParserCreate(encoding="UTF-8")
+        self.parser.buffer_text = True
+        self.parser.StartDoctypeDeclHandler = self._refuse
+        self.parser.StartElementHandler = self._start
+        self.parser.EndElementHandler = self._end
+        self.parser.CharacterDataHandler = self._text
+        self.parser.ProcessingInstructionHandler = self._instruction
+
+    def _refuse(self, *_: object) -> None:
+        raise BadPacket("the XMP has a DTD, which is not read (it could define entities)")
+
+    def _start(self, tag: str, attributes: dict[str, str]) -> None:
+        self._count += 1
+        if self._count > _MOST_ELEMENTS or len(self._open) >= _MOST_LEVELS:
+            raise BadPacket(f"the XMP has more than {_MOST_ELEMENTS:,} elements or {_MOST_LEVELS} levels")
+        start = self.parser.CurrentByteIndex
+        place = start + 1 + len(tag.encode("utf-8"))
+        written: dict[str, tuple[int, int]] = {}
+        while match := _ATTRIBUTE.match(self.data, place):
+            written[match[1].decode("utf-8")] = match.span()
+            place = match.end()
+        scope = self._open[-1].scope if self._open else {"xml": _XML}
+        declared = {name: uri for name, uri in attributes.items() if name == "xmlns" or name.startswith("xmlns:")}
+        if declared:
+            scope = scope | {name.partition(":")[2]: uri for name, uri in declared.items()}
+        element = Element(_resolved(tag, scope, scope.get("", "")), tag, start, self.data.index(b">", place) + 1)
+        element.scope = scope
+        for name, value in attributes.items():
+            if name not in declared:
+                resolved = _resolved(name, scope, "")
+                element.attributes[resolved], element.spans[resolved] = value, written[name]
+        if self._open:
+            self._open[-1].children.append(element)
+        else:
+            self.root = element
+        self._open.append(element)
+
+    def _end(self, tag: str) -> None:
+        element = self._open.pop()
+        if self.data[element.inside - 2 : element.inside] == b"/>":
+            element.close = element.end = element.inside
+        else:
+            element.close = self.parser.CurrentByteIndex
+            element.end = self.data.index(b">", element.close) + 1
+
+    def _instruction(self, target: str, content: str) -> None:
+        if target == "xpacket" and content.strip() in ('end="r"', "end='r'"):
+            self.is_read_only = True
+
+    def _text(self, text: str) -> None:
+        if self._open:
+            self._open[-1].parts.append(text)
+
+
+def _resolved(name: str, scope: dict[str, str], without_prefix: str) -> tuple[str, str]:
+    prefix, colon, local = name.rpartition(":")
+    if not colon:
+        return without_prefix, name
+    if prefix not in scope:
+        raise BadPacket(f"the XMP uses the prefix {prefix[:40]!r} and does not say what it is")
+    return scope[prefix], local
+
+
+# Captions
+
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True)
@@ -69,9 +287,8 @@ class Merged:
 
 
 @dataclass(frozen=True)
-class How:
-    """What is known beside the packet.
-
+class MergeOptions:
+    """
     replace  a person's text, too
     withdraw put nothing there, but take away what we wrote, also for a person
     ours     fingerprints of texts that we wrote of this photo, into whichever file
@@ -87,92 +304,88 @@ class How:
 
     def is_ours(self, text: str) -> bool:
         """Of a text in another form of metadata, which programs copy from one into the other."""
-        return _hash(text) in {one.rpartition("/")[2] for one in self.ours}
+        return _hash(text) in {fingerprint.rpartition("/")[2] for fingerprint in self.ours}
 
 
-_ALONE = How()
-
-
-@dataclass(frozen=True)
-class _Mark:
-    """What we noted of the text that we wrote."""
-
-    source: str = ""
-    texts: frozenset[str] = frozenset()
-
-    def replaceable(self, by_hand: bool) -> frozenset[str]:
-        """Our own texts, but what a person wrote by way of us only by a person's."""
-        return self.texts if self.source == "model" or by_hand else frozenset()
-
-
-def merge(before: bytes, text: Text, how: How = _ALONE) -> Merged:
+def merge(before: bytes, text: Text, options: MergeOptions | None = None) -> Merged:
     """The packet with the caption in it.  Raises BadPacket.
 
     Where a person wrote a text of the photo, none of ours is put beside it, and ours is taken away again.
     """
+    options = options or MergeOptions()
     data, encoding, mark = decoded(before)
     root = parse(data)
-    home = _description(root)
-    if home is None and not how.kept and not how.withdraw:  # rdf:RDF without any: one is put there first
-        filled = apply(data, [_first_description(root)])
-        merged = merge(filled, text, how)
-        if not merged.edits:
-            return Merged(before, [], merged.kept)
-        whole = _whole(before, mark + merged.data.decode("utf-8").encode(encoding), merged.kept)
-        return replace(whole, replaced=merged.replaced)
-    edits, kept, replaced = _Merge(root, home, text, how).edits() if home else ([], list(how.kept), False)
+    rdf = _rdf(root)
+    if len(rdf) != 1:
+        raise BadPacket(f"this is no XMP: it has {len(rdf) or 'no'} rdf:RDF, and not one")
+    descriptions = rdf[0].children  # they may have another name, which is then the type of what they describe
+    home = next((element for element in descriptions if element.name == (RDF, "Description")), None)
+
+    def whole(after: bytes, kept: list[str], replaced: bool) -> Merged:
+        recoded = mark + after.decode("utf-8").encode(encoding)
+        return Merged(recoded, [Edit(0, len(before), recoded)], kept, replaced)
+
+    if home is None and not options.kept and not options.withdraw:  # rdf:RDF without any: one is put there first
+        empty = f'<r:Description xmlns:r="{RDF}" r:about=""></r:Description>'.encode()
+        merged = merge(apply(data, [rdf[0].insertion(empty)]), text, options)
+        return whole(merged.data, merged.kept, merged.replaced) if merged.edits else Merged(before, [], merged.kept)
+    edits, kept, replaced = list[Edit](), list(options.kept), False
+    if home is not None:
+        edits, kept, replaced = _Merge(descriptions, home, text, options).edits()
     if not edits:
         return Merged(before, [], kept)
-    if root.is_read_only and not how.summed:
+    if root.is_read_only and not options.summed:
         raise BadPacket('the XMP says that it must not be changed (end="r")')
     after = apply(data, edits)
     if encoding != "utf-8":
-        return replace(_whole(before, mark + after.decode("utf-8").encode(encoding), kept), replaced=replaced)
+        return whole(after, kept, replaced)
     moved = [Edit(edit.start + len(mark), edit.end + len(mark), edit.data) for edit in edits]
     return Merged(mark + after, moved, kept, replaced)
 
 
 def noted(packet: bytes, *, by_hand: bool) -> frozenset[str]:
     """Fingerprints of the texts that we wrote of its photo and may replace."""
-    return _read_mark(_marks(_read(packet))).replaceable(by_hand)
+    return _Mark.of(_descriptions(packet)).replaceable(by_hand)
 
 
 def of_people(packet: bytes, ours: frozenset[str]) -> list[str]:
-    """In which fields a person's text stands."""
-    return _of_people(_read(packet), ours)
+    """The fields in which a person's text stands."""
+    return _of_people(_descriptions(packet), ours)
 
 
-def _read(packet: bytes) -> list[Element]:
-    """All descriptions; a packet of no RDF has none."""
-    rdf = [one for one in parse(decoded(packet)[0]).walk() if one.name == (RDF, "RDF")]
-    return [child for one in rdf for child in one.children]
+def _rdf(root: Element) -> list[Element]:
+    return [element for element in root.walk() if element.name == (RDF, "RDF")]
 
 
-def _whole(before: bytes, after: bytes, kept: list[str] | None = None) -> Merged:
-    return Merged(after, [Edit(0, len(before), after)], kept or [])
+def _descriptions(packet: bytes) -> list[Element]:
+    """A packet of no RDF has none."""
+    return [child for rdf in _rdf(parse(decoded(packet)[0])) for child in rdf.children]
 
 
-def _rdf(root: Element) -> Element:
-    found = [element for element in root.walk() if element.name == (RDF, "RDF")]
-    if len(found) != 1:
-        raise BadPacket(f"this is no XMP: it has {len(found) or 'no'} rdf:RDF, and not one")
-    return found[0]
+class _Mark(NamedTuple):
+    """Our note of the text that we wrote."""
+
+    elements: list[Element]
+    source: str
+    texts: frozenset[str]
+
+    @classmethod
+    def of(cls, descriptions: list[Element]) -> _Mark:
+        """However another program wrote our property: as elements or as attributes."""
+        elements = [child for description in descriptions for child in description.children if child.name == _MARK]
+        values = dict[str, str]()
+        for element in (inner for mark in elements for inner in mark.walk()):
+            values |= {local: value for (uri, local), value in element.attributes.items() if uri == OURS}
+            if element.name[0] == OURS and element.name != _MARK:
+                values[element.name[1]] = element.text.strip()
+        return cls(elements, values.get("Source", ""), frozenset(values.get("Texts", "").split()))
+
+    def replaceable(self, by_hand: bool) -> frozenset[str]:
+        """Our own texts, but what a person wrote by way of us only by a person's."""
+        return self.texts if self.source == "model" or by_hand else frozenset()
 
 
-def _descriptions(root: Element) -> list[Element]:
-    """They may have another name, which is then the type of what they describe."""
-    return _rdf(root).children
-
-
-def _description(root: Element) -> Element | None:
-    return next((one for one in _descriptions(root) if one.name == (RDF, "Description")), None)
-
-
-def _marks(descriptions: list[Element]) -> list[Element]:
-    return [child for one in descriptions for child in one.children if child.name == _MARK]
-
-
-class _Standing(NamedTuple):
+class _FieldText(NamedTuple):
     """A text in a field, in whatever form it is written."""
 
     field: str
@@ -186,78 +399,43 @@ class _Standing(NamedTuple):
         return _fingerprint(self.text, self.field.partition(":")[0], self.language)
 
 
-def _standing(descriptions: list[Element]) -> Iterator[_Standing]:
-    names = {name: f"{prefix}:{name[1]}" for prefix, name in [*FIELDS.items(), *_THEIRS.items()]}
-    for one in descriptions:
-        for name in one.attributes.keys() & names.keys():
-            yield _Standing(names[name], DEFAULT, one.attributes[name], one.spans[name], None)
-        for element in one.children:
-            if element.name not in names:
+def _field_texts(descriptions: list[Element]) -> Iterator[_FieldText]:
+    """Those that say something."""
+    for description in descriptions:
+        texts = [
+            _FieldText(_NAMES[name], DEFAULT, value, description.spans[name], None)
+            for name, value in description.attributes.items()
+            if name in _NAMES
+        ]
+        for element in description.children:
+            if element.name not in _NAMES:
                 continue
-            alternatives = _alternatives(element)
+            name, alternatives = _NAMES[element.name], element.alternatives
             for item in alternatives.children if alternatives else ():
-                yield _Standing(names[element.name], _language(item), _said(item), (item.start, item.end), element)
+                texts.append(_FieldText(name, item.language, item.all_text, (item.start, item.end), element))
             if not alternatives:
-                yield _Standing(names[element.name], DEFAULT, _said(element), (element.start, element.end), None)
-
-
-def _alternatives(element: Element) -> Element | None:
-    """The rdf:Alt of a property that has nothing else."""
-    alone = len(element.children) == 1 and element.children[0].name == (RDF, "Alt")
-    return element.children[0] if alone and not _said_itself(element) else None
-
-
-def _said(element: Element) -> str:
-    """All text of an element, also what stands in qualifiers, structures and attributes."""
-    return "".join(part for one in element.walk() for part in (*one.parts, _said_itself(one)))
-
-
-def _said_itself(element: Element) -> str:
-    return "".join(value for name, value in element.attributes.items() if name not in _NO_TEXT)
+                texts.append(_FieldText(name, DEFAULT, element.all_text, (element.start, element.end), None))
+        yield from (text for text in texts if text.text.strip())
 
 
 def _of_people(descriptions: list[Element], ours: frozenset[str]) -> list[str]:
-    standing = (one for one in _standing(descriptions) if one.text.strip() and one.fingerprint not in ours)
-    return list(dict.fromkeys(one.field for one in standing))
-
-
-def _first_description(root: Element) -> Edit:
-    rdf = _rdf(root)
-    empty = f'<r:Description xmlns:r="{RDF}" r:about=""></r:Description>'.encode()
-    return _inside(rdf, empty)
-
-
-def _inside(element: Element, content: bytes) -> Edit:
-    """New content at an element's end."""
-    if not element.is_one_tag:
-        return Edit(element.close, element.close, content)
-    return Edit(element.inside - 2, element.inside, b">" + content + f"</{element.tag}>".encode())
-
-
-def _at_end(element: Element, lines: str) -> Edit:
-    """New children after the last one, so that the end tag keeps its own line."""
-    if element.children:
-        place = element.children[-1].end
-        return Edit(place, place, lines.encode("utf-8"))
-    return _inside(element, f"{lines}\n  ".encode())
+    return list(dict.fromkeys(text.field for text in _field_texts(descriptions) if text.fingerprint not in ours))
 
 
 class _Merge:
-    def __init__(self, root: Element, home: Element, text: Text, how: How):
-        self._descriptions = _descriptions(root)
-        self._home, self._text, self._how = home, text, how
-        self._mark_elements = _marks(self._descriptions)
-        self._mark = _read_mark(self._mark_elements)
+    def __init__(self, descriptions: list[Element], home: Element, text: Text, options: MergeOptions):
+        self._descriptions, self._home, self._text, self._options = descriptions, home, text, options
+        self._mark = _Mark.of(descriptions)
         self._ours = set[str]()  # fingerprints of our texts that will be in the packet
 
     def edits(self) -> tuple[list[Edit], list[str], bool]:
         """Changes, where a person's text stays, and whether one is replaced."""
-        if self._how.withdraw:
-            return _withdrawn(self._descriptions, self._mark.texts), [], False
-        ours = self._how.ours | self._mark.replaceable(self._text.by_hand)
-        people = list(dict.fromkeys([*_of_people(self._descriptions, ours), *self._how.kept]))
-        if people and not self._how.replace:
-            return _withdrawn(self._descriptions, self._mark.replaceable(by_hand=False)), people, False
+        if self._options.withdraw:
+            return self._withdrawn(self._mark.texts), [], False
+        ours = self._options.ours | self._mark.replaceable(self._text.by_hand)
+        people = list(dict.fromkeys([*_of_people(self._descriptions, ours), *self._options.kept]))
+        if people and not self._options.replace:
+            return self._withdrawn(self._mark.replaceable(by_hand=False)), people, False
         edits, new = list[Edit](), list[str]()
         for prefix in FIELDS:
             changed, added = self._field(prefix)
@@ -266,21 +444,38 @@ class _Merge:
         source = "person" if self._text.by_hand else "model"
         if edits or new or (self._ours and (source, self._ours) != (self._mark.source, set(self._mark.texts))):
             written = self._written_mark(source)
-            if self._mark_elements:
-                first, *others = self._mark_elements
+            if self._mark.elements:
+                first, *others = self._mark.elements
                 edits += [Edit(first.start, first.end, written.encode())]
-                edits += [Edit(one.start, one.end, b"") for one in others]
+                edits += [Edit(other.start, other.end, b"") for other in others]
             else:
                 new.append(written)
         if new:
-            edits.append(_at_end(self._home, "".join(f"\n   {one}" for one in new)))
+            lines = "".join(f"\n   {element}" for element in new)
+            if self._home.children:  # after the last one, so that the end tag keeps its own line
+                place = self._home.children[-1].end
+                edits.append(Edit(place, place, lines.encode("utf-8")))
+            else:
+                edits.append(self._home.insertion(f"{lines}\n  ".encode()))
         return edits, [], bool(people)
+
+    def _withdrawn(self, texts: frozenset[str]) -> list[Edit]:
+        """Take away these texts of ours, where they still stand as we wrote them, and with them our mark."""
+        standing = list(_field_texts(self._descriptions))
+        gone = [text for text in standing if text.fingerprint in texts]
+        if not gone:
+            return []
+        spans = {(element.start, element.end) for element in self._mark.elements}
+        for text in gone:
+            whole = text.within is not None and all(other in gone for other in standing if other.within is text.within)
+            spans.add((text.within.start, text.within.end) if whole and text.within is not None else text.span)
+        return [Edit(start, end, b"") for start, end in sorted(spans)]
 
     def _field(self, prefix: str) -> tuple[list[Edit], str]:
         """Changes of a property, and the property if it is new."""
         name = FIELDS[prefix]
-        elements = [child for one in self._descriptions for child in one.children if child.name == name]
-        attributes = [one for one in self._descriptions if name in one.attributes]
+        elements = [child for parent in self._descriptions for child in parent.children if child.name == name]
+        attributes = [description for description in self._descriptions if name in description.attributes]
         if len(elements) + len(attributes) > 1:
             raise BadPacket(f"the XMP has {prefix}:{name[1]} twice")
         if attributes:
@@ -288,17 +483,17 @@ class _Merge:
         if not elements:
             return [], self._property(prefix, self._home)
         (element,) = elements
-        if (alternatives := _alternatives(element)) is not None:
+        if (alternatives := element.alternatives) is not None:
             return self._languages(prefix, alternatives), ""
         new = self._property(prefix, self._parent(element))
         return [Edit(element.start, element.end, new.encode("utf-8"))], ""
 
     def _parent(self, element: Element) -> Element:
-        return next(one for one in self._descriptions if element in one.children)
+        return next(description for description in self._descriptions if element in description.children)
 
     def _languages(self, prefix: str, alternatives: Element) -> list[Edit]:
         """Changes of an rdf:Alt: our texts in, those in other languages left."""
-        rest = {_language(item): item for item in alternatives.children if item.name == (RDF, "li")}
+        rest = {item.language.casefold(): item for item in alternatives.children if item.name == (RDF, "li")}
         if len(rest) < len(alternatives.children):
             raise BadPacket("the XMP has two texts of one language, or something that is no text among them")
         edits, first, last = list[Edit](), "", ""
@@ -308,20 +503,18 @@ class _Merge:
                 first = self._item(prefix, language, text, alternatives)
             elif item is None:
                 last += self._item(prefix, language, text, alternatives)
-            elif _said(item) != text:
-                new = self._item(prefix, _written_language(item), text, alternatives)
+            elif item.all_text != text:
+                new = self._item(prefix, item.language, text, alternatives)
                 edits.append(Edit(item.start, item.end, new.encode("utf-8")))
             else:
                 self._ours.add(_fingerprint(text, prefix, language))
-        self._ours |= {_fingerprint(_said(item), prefix, language) for language, item in rest.items()} & (
-            self._mark.texts
-        )
-        if alternatives.is_one_tag:
-            edits += [_inside(alternatives, (first + last).encode("utf-8"))]
-        else:
-            edits += [Edit(alternatives.inside, alternatives.inside, first.encode("utf-8"))] if first else []
-            edits += [Edit(alternatives.close, alternatives.close, last.encode("utf-8"))] if last else []
-        return edits
+        left = {_fingerprint(item.all_text, prefix, language) for language, item in rest.items()}
+        self._ours |= left & self._mark.texts
+        if alternatives.close == alternatives.end:
+            return [*edits, alternatives.insertion((first + last).encode("utf-8"))]
+        if first:
+            edits.append(Edit(alternatives.inside, alternatives.inside, first.encode("utf-8")))
+        return [*edits, alternatives.insertion(last.encode("utf-8"))] if last else edits
 
     # As XML
 
@@ -333,10 +526,11 @@ class _Merge:
 
     def _item(self, prefix: str, language: str, text: str, near: Element) -> str:
         self._ours.add(_fingerprint(text, prefix, language))
-        return f'<rdf:li{_declared("rdf", RDF, near)} xml:lang="{_quoted(language)}">{escape(text)}</rdf:li>'
+        quoted = escape(language, {'"': "&quot;"})
+        return f'<rdf:li{_declared("rdf", RDF, near)} xml:lang="{quoted}">{escape(text)}</rdf:li>'
 
     def _written_mark(self, source: str) -> str:
-        near = self._parent(self._mark_elements[0]) if self._mark_elements else self._home
+        near = self._parent(self._mark.elements[0]) if self._mark.elements else self._home
         values = {
             "Source": source,
             "Version": f"tellapart {__version__}",
@@ -344,52 +538,13 @@ class _Merge:
             "Texts": " ".join(sorted(self._ours)),
         }
         parts = "".join(f"<tellapart:{name}>{escape(value)}</tellapart:{name}>" for name, value in values.items())
-        named = _declared("tellapart", OURS, near) + _declared("rdf", RDF, near)
-        return f'<tellapart:Caption{named} rdf:parseType="Resource">{parts}</tellapart:Caption>'
-
-
-def _withdrawn(descriptions: list[Element], texts: frozenset[str]) -> list[Edit]:
-    """Take away these texts of ours, where they still stand as we wrote them, and with them our mark."""
-    standing = [one for one in _standing(descriptions) if one.text.strip()]
-    gone = [one for one in standing if one.fingerprint in texts]
-    if not gone:
-        return []
-    spans = {(one.start, one.end) for one in _marks(descriptions)}
-    for one in gone:
-        whole = one.within is not None and all(other in gone for other in standing if other.within is one.within)
-        spans.add((one.within.start, one.within.end) if whole and one.within is not None else one.span)
-    return [Edit(start, end, b"") for start, end in sorted(spans)]
+        declared = _declared("tellapart", OURS, near) + _declared("rdf", RDF, near)
+        return f'<tellapart:Caption{declared} rdf:parseType="Resource">{parts}</tellapart:Caption>'
 
 
 def _declared(prefix: str, uri: str, near: Element) -> str:
-    """What an element must declare to use the prefix there."""
+    """The declaration that an element needs to use the prefix there."""
     return "" if near.scope.get(prefix) == uri else f' xmlns:{prefix}="{uri}"'
-
-
-def _language(item: Element) -> str:
-    return _written_language(item).casefold()
-
-
-def _written_language(item: Element) -> str:
-    return item.attributes.get((XML, "lang"), DEFAULT)
-
-
-def _quoted(text: str) -> str:
-    return escape(text, {'"': "&quot;"})
-
-
-def _read_mark(elements: list[Element]) -> _Mark:
-    """However another program wrote our property: as elements or as attributes."""
-    found = dict(_values(elements))
-    return _Mark(found.get("Source", ""), frozenset(found.get("Texts", "").split()))
-
-
-def _values(elements: list[Element]) -> Iterator[tuple[str, str]]:
-    for element in elements:
-        for one in element.walk():
-            yield from ((local, value) for (uri, local), value in one.attributes.items() if uri == OURS)
-            if one.name[0] == OURS and one.name != _MARK:
-                yield one.name[1], one.text.strip()
 
 
 def _fingerprint(text: str, prefix: str, language: str) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryFile
 from typing import Annotated, Any, Literal
@@ -201,13 +201,13 @@ def _add_review(server: FastAPI, captioning: Captioning, photos: Photos) -> None
         limit: int = Query(100, ge=1, le=500),
     ) -> Listing:
         """Photos in the order in which they were captioned."""
-        found, total = photos.find(filter, search, offset, limit)
-        return Listing(photos=[_state(photo) for photo in found], total=total)
+        page, total = photos.find(filter, search, offset, limit)
+        return Listing(photos=list(map(_state, page)), total=total)
 
     @server.get("/api/photos/{id}")
     def show_photo(id: int) -> Group:
         """A photo and its look-alikes, with the words that only its caption has."""
-        photo = _known(photos, id)
+        photo = _photo(photos, id)
         listed = [photo.row.get(name) or [] for name in ("look_alikes", "near_duplicates")]
         alike, same = (photos.by_file(names[:_MOST_BESIDE]) for names in listed)
         states = _told_apart([photo, *alike])
@@ -217,8 +217,8 @@ def _add_review(server: FastAPI, captioning: Captioning, photos: Photos) -> None
     def decide(id: int, request: Deciding) -> Decided:
         """Approve, reject or edit a caption.  The decision is on the disk when this answers."""
         caption = None if request.caption is None else one_line(request.caption)
-        known = _known(photos, id)
-        if request.review is not None and not (known.caption if caption is None else caption):
+        stored = _photo(photos, id).caption if caption is None else caption
+        if request.review is not None and not stored:
             raise Sorry(422, "a caption needs a word.")
         photo, decision = photos.decide(id, request.version, request.review, caption)
         return Decided(photo=_state(photo), decision=decision)
@@ -236,9 +236,9 @@ def _add_files(server: FastAPI, captioning: Captioning, photos: Photos) -> None:
     @server.get("/photos/{id}", response_class=Response)
     def show_picture(id: int, size: Literal["small", "large"] = "small") -> Response:
         """A photo as WebP, drawn anew: without its metadata."""
-        name = _known(photos, id).file
+        name = _photo(photos, id).file
         file = photos.folder / name
-        if name not in captioning.found or not is_inside(photos.folder, file):
+        if name not in captioning.photos or not is_inside(photos.folder, file):
             raise Sorry(404, "there is no such photo in the folder.")
         try:
             status = file.stat()
@@ -277,32 +277,30 @@ def _add_jobs(server: FastAPI, captioning: Captioning, photos: Photos | None, jo
     @server.get("/api/jobs")
     def list_jobs() -> list[JobState]:
         """The last jobs of each kind since the server was started."""
-        return [JobState(**one.public()) for one in jobs.all()]
+        return [JobState(**running.public()) for running in jobs.all()]
 
     @server.get("/api/jobs/{id}")
     def show_job(id: int) -> JobState:
-        found = next((one for one in jobs.all() if one.id == id), None)
-        if found is None:
-            raise Sorry(404, "there is no such job.")
-        return JobState(**found.public())
+        for running in jobs.all():
+            if running.id == id:
+                return JobState(**running.public())
+        raise Sorry(404, "there is no such job.")
 
     @server.post("/api/jobs")
     def start_job(request: Starting) -> JobState:
         """One of a kind runs at a time.  With `dry_run`, nothing is written, and the result says what would be."""
         if photos is None:
             raise Sorry(404, "this server has no folder.")
-        if request.kind == "caption":
-            started = jobs.start("caption", lambda one: captioning.caption_folder(one, photos))
-        elif request.kind == "undo-write":
-            started = jobs.start("write", lambda one: job.undo_writing(one, photos.folder))
-        else:
-            started = jobs.start(
-                "write",
-                lambda one: job.write(
-                    one, photos, request.to, request.which, replace_texts=request.replace, dry_run=request.dry_run
-                ),
-            )
-        return JobState(**started.public())
+        work: Callable[[job.Job], None]
+        match request.kind:
+            case "caption":
+                work = partial(captioning.caption_folder, photos=photos)
+            case "undo-write":
+                work = partial(job.undo_writing, folder=photos.folder)
+            case "write":
+                wanted = partial(job.write, photos=photos, kind=request.to, which=request.which)
+                work = partial(wanted, replace_texts=request.replace, dry_run=request.dry_run)
+        return JobState(**jobs.start("caption" if request.kind == "caption" else "write", work).public())
 
 
 def _add_models(server: FastAPI, captioning: Captioning) -> None:
@@ -310,10 +308,10 @@ def _add_models(server: FastAPI, captioning: Captioning) -> None:
 
     def caption(data: bytes, among: bool) -> Uploaded:
         with one_at_a_time, _file(data) as file:
-            found = captioning.caption(file, among=among).row()
-        folder = f"{captioning.folder}/"
-        alike = [name.removeprefix(folder) for name in found["look_alikes"]] if "look_alikes" in found else None
-        return Uploaded(caption=found["caption"], logprob=found["logprob"], look_alikes=alike, gap=found.get("gap"))
+            row = captioning.caption(file, among=among).row()
+        if "look_alikes" in row:
+            row["look_alikes"] = [name.removeprefix(f"{captioning.folder}/") for name in row["look_alikes"]]
+        return Uploaded.model_validate(row)
 
     upload = {"content": {"image/*": {"schema": {"type": "string", "format": "binary"}}}, "required": True}
 
@@ -325,12 +323,12 @@ def _add_models(server: FastAPI, captioning: Captioning) -> None:
     @server.post("/api/score")
     def score(request: Scoring) -> Scored:
         """Captions against references, with measures that need no Java."""
-        java = {name for one in MEASURES.values() if "Java" in one.needs for name in one.names}
-        wanted = request.metrics
-        if wanted is not None and (refused := [name for name in wanted if name in java or name == "all"]):
-            raise Sorry(422, f"{refused[0]} is not available here.")
-        found = compare([request.captions], request.references, metrics=wanted)[0]
-        return Scored(scores=found.corpus, signature=found.signature, skipped=found.skipped)
+        java = {name for measure in MEASURES.values() if "Java" in measure.needs for name in measure.names}
+        for name in request.metrics or ():
+            if name in java or name == "all":
+                raise Sorry(422, f"{name} is not available here.")
+        scores = compare([request.captions], request.references, metrics=request.metrics)[0]
+        return Scored(scores=scores.corpus, signature=scores.signature, skipped=scores.skipped)
 
 
 @contextmanager
@@ -346,7 +344,7 @@ def _file(data: bytes) -> Iterator[Path]:
         yield Path(f"/proc/self/fd/{file.fileno()}" if nameless else file.name)
 
 
-def _known(photos: Photos, id: int) -> Photo:
+def _photo(photos: Photos, id: int) -> Photo:
     photo = photos.get(id) if abs(id) < 1 << 31 else None
     if photo is None:
         raise Sorry(404, "there is no such photo.")

@@ -1,4 +1,4 @@
-"""What runs beside the page: captioning a folder, writing captions to its files, and captions of uploads."""
+"""Jobs beside the page: captioning a folder, writing captions to its files; and captions of uploads."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ from tellapart.data.captions import Caption
 from tellapart.data.items import Input, gather
 from tellapart.decoding.rules import Search
 from tellapart.desk.captions_file import CaptionsFile, Row
-from tellapart.desk.journal import Journal
 from tellapart.desk.resume import write as write_rows
 from tellapart.desk.serve.database import FolderRows, Photos, below, with_names
-from tellapart.desk.write import Captions, Kind, Writer
+from tellapart.desk.write import Captions, Journal, Kind, Writer
 from tellapart.errors import BadPhoto, fault
 from tellapart.models.retrievers import load as load_retriever
 
@@ -98,20 +97,16 @@ class Jobs:
     def all(self) -> list[Job]:
         return list(self._jobs)
 
-    def last(self, kind: str) -> Job | None:
-        return next((job for job in reversed(self._jobs) if job.kind == kind), None)
-
     def start(self, kind: str, work: Callable[[Job], None]) -> Job:
         with self._lock:
-            if (last := self.last(kind)) and last.running:
-                raise UserError(f"job {last.id} is still running; wait until it is done.")
+            same = [job for job in self._jobs if job.kind == kind]
+            if same and same[-1].running:
+                raise UserError(f"job {same[-1].id} is still running; wait until it is done.")
             self._count += 1
             job = Job(self._count, kind, _end=self._end)
-            others = [one for one in self._jobs if one.kind != kind]
-            same = [one for one in self._jobs if one.kind == kind][1 - _KEPT :]
-            self._jobs = sorted([*others, *same, job], key=lambda one: one.id)
+            self._jobs = [job for job in self._jobs if job not in same[: 1 - _KEPT]] + [job]
             thread = threading.Thread(target=self._run, args=(job, work), daemon=True)
-            self._threads = [*(one for one in self._threads if one.is_alive()), thread]
+            self._threads = [*(thread for thread in self._threads if thread.is_alive()), thread]
             thread.start()
         return job
 
@@ -145,7 +140,7 @@ class Captioning:
     def __init__(self, folder: Path | None, model: str | None = None, device: str = "auto"):
         """model  none: the default, as of `caption`: one for photos and another for clips"""
         self.folder, self.model, self._device = folder, model or DEFAULT, device
-        self.found: dict[str, Input] = {}  # photos by their names below the folder
+        self.photos: dict[str, Input] = {}  # by their names below the folder
         self.collection: Collection | None = None
         self.scan()
         self.captioner = captioning.load(model, device=device)
@@ -155,19 +150,20 @@ class Captioning:
         if self.folder is None:
             return
         inputs, problems = gather([str(self.folder)])
-        inside = [one for one in inputs if is_inside(self.folder, Path(one.file))]
-        if len(inside) < len(inputs):
-            problems.append(f"{len(inputs) - len(inside)} links to files outside of the folder are left out")
+        self.photos = {
+            below(self.folder, photo.file): photo for photo in inputs if is_inside(self.folder, Path(photo.file))
+        }
+        if len(self.photos) < len(inputs):
+            problems.append(f"{len(inputs) - len(self.photos)} links to files outside of the folder are left out")
         for problem in problems:
             print_message(problem)
-        self.found = {below(self.folder, one.file): one for one in inside}
 
     def caption_folder(self, job: Job, photos: Photos) -> None:
         """New photos, and those that were captioned otherwise; what people decided stays."""
         self.scan()
-        job.begin("comparing the photos", len(self.found))
-        inputs = list(self.found.values())
-        self.collection = Collection.of(load_retriever(device=self._device), [one.file for one in inputs])
+        inputs = list(self.photos.values())
+        job.begin("comparing the photos", len(inputs))
+        self.collection = Collection.of(load_retriever(device=self._device), [photo.file for photo in inputs])
         source = tell_apart(CaptionerProposer(self.captioner, Search()), self.collection)
 
         def caption(photos: Iterable[str]) -> Iterator[Caption]:
@@ -199,39 +195,38 @@ def is_inside(folder: Path, file: Path) -> bool:
 # Captions out of the database
 
 
-def rows(photos: Photos, which: Which) -> list[Row]:
-    """As in a captions file, with names below the folder."""
-    wanted = ("approved", "edited")
-    return [photo.row for photo in photos.all() if which == "all" or photo.review in wanted]
-
-
 def export(photos: Photos, which: Which, suffix: str) -> bytes:
+    """A captions file, with names below the folder."""
     with TemporaryDirectory() as folder:
         file = CaptionsFile(Path(folder, f"captions{suffix}"))
-        file.keep(rows(photos, which))
+        file.keep(_rows(photos, which))
         return file.path.read_bytes()
+
+
+def _rows(photos: Photos, which: Which) -> list[Row]:
+    return [photo.row for photo in photos.all() if which == "all" or photo.review in ("approved", "edited")]
 
 
 def write(job: Job, photos: Photos, kind: Kind, which: Which, *, replace_texts: bool, dry_run: bool) -> None:
     """Reviewed captions to sidecars, texts or the photos, as `tellapart write` does; a rejected one never."""
     folder = photos.folder
-    found = [with_names(row, lambda name: str(folder / name)) for row in rows(photos, which)]
-    captions = Captions.of(folder / REVIEWED, found)
+    rows = [with_names(row, lambda name: str(folder / name)) for row in _rows(photos, which)]
+    captions = Captions.of(folder / REVIEWED, rows)
     writer = Writer(captions, kind, replace=replace_texts)
     job.begin("writing", len(captions.rows), counts=True)
     counts, failed, shown = Counter[str](), list[dict[str, str]](), list[dict[str, str]]()
     if dry_run:
         writer.journal.read()
     with nullcontext() if dry_run else writer.journal.held():
-        for one in writer.run(dry_run=dry_run):
+        for planned in writer.run(dry_run=dry_run):
             job.advance(1)
-            if isinstance(one, BadPhoto):
+            if isinstance(planned, BadPhoto):
                 counts["failed"] += 1
-                failed.append({"file": below(folder, one.file), "reason": one.reason})
+                failed.append({"file": below(folder, planned.file), "reason": planned.reason})
             else:
-                counts[one.action] += 1
-                name = below(folder, str(one.target))
-                shown.append({"file": name, "action": one.action, "caption": one.caption})
+                counts[planned.action] += 1
+                name = below(folder, str(planned.target))
+                shown.append({"file": name, "action": planned.action, "caption": planned.caption})
             del failed[_SHOWN:], shown[_SHOWN:]
     job.result = {"counts": counts, "failed": failed, "files": shown, "dry_run": dry_run}
 
