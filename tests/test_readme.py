@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.doc_pages import ELSEWHERE, ROOT, typed
+from tellapart import album
 from tellapart.captioning import captioner as captioning
 from tellapart.commands.train import parse
 from tellapart.rewards import registry
@@ -77,11 +78,52 @@ def test_every_command_of_the_readme_runs(home, tellapart, monkeypatch):
     assert all(row["caption"] for row in rows)
 
 
+# --- figures have one home, album/figures.json (scripts/collect_figures.py) -------------------------------------------
+
+FIGURES = json.loads((album.HERE / "figures.json").read_text())
+CARDS = {name: (album.HERE / name / "README.md").read_text() for name in ("plain", "distinctive")}
+COLUMNS = {"Unidiomatic (lower is better)": "Unidiomatic", "different captions": "UniCap"}
+NUMBER = r"-?\d+\.\d"
+
+
+def rows_of_results(text):
+    """Of each table that has TT R@1: the first cells of head and row, and the figures of each score."""
+    for block in re.findall(r"(?:^\|.*\n)+", text, re.M):
+        head, _, *rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in block.splitlines()]
+        if "TT R@1" in head:
+            for row in rows:
+                cells = zip(head[1:], row[1:], strict=True)
+                yield head[0], row[0], {COLUMNS.get(k, k): [float(n) for n in re.findall(NUMBER, v)] for k, v in cells}
+
+
+def test_the_tables_of_the_readme_and_of_the_model_cards_are_the_figures():
+    compared = 0
+    for card, text in {"": README, **CARDS}.items():
+        for head, first, figures in rows_of_results(text):
+            data = "flickr8k" if "Flickr8k" in head + first else "coco"
+            row = card or re.search("plain|distinctive|people", first)[0].replace("people", "human")
+            for score, shown in figures.items():
+                assert shown == FIGURES[data][row][score][: len(shown)], (card or "README", data, row, score)
+                compared += 1
+    assert compared >= 6 * 6 + 2 * 2 * 9
+
+
+def test_what_distinctive_pays_is_what_was_found():
+    value, low, high = FIGURES["coco"]["differences"]["distinctive"]["CIDEr-D"]
+    for text in (README, CARDS["distinctive"]):
+        assert f"({value} [{low}, {high}])" in text
+
+
 def test_figures_of_the_questions_are_those_of_the_results():
     """Whatever is given in per cent with a digit behind the point, and TT R@1."""
-    results = README[README.index("## Results") :]
     questions = (ROOT / "docs" / "faq.md").read_text()
-    given = re.findall(r"(\d+\.\d) %|have (\d+\.\d)|`distinctive` (\d+\.\d)", questions)
-    assert len(given) >= 6
-    for figure in filter(None, (number for numbers in given for number in numbers)):
-        assert f" {figure} [" in results, figure
+    shown = re.findall(r"(\d+\.\d) %|have (\d+\.\d)|`distinctive` (\d+\.\d)", questions)
+    assert len(shown) >= 6
+    results = {
+        score[0]
+        for of_data in FIGURES.values()
+        for row in ("plain", "distinctive", "human")
+        for score in of_data[row].values()
+    }
+    for figure in filter(None, (number for numbers in shown for number in numbers)):
+        assert float(figure) in results, figure
