@@ -144,7 +144,7 @@ def word_by_word(step: Callable[[], None]) -> Callable[[], None]:
     sampling = import_module("tellapart.decoding.sample")  # `decoding.sample` is the function
 
     def patched() -> None:
-        with mock.patch.object(sampling, "AtOnce", nullcontext):
+        with mock.patch.object(sampling, "DeferredWeightGradients", nullcontext):
             step()
 
     return patched

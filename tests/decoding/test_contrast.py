@@ -27,7 +27,7 @@ def captions_of(best, photo: int) -> list[tuple[int, ...]]:
     return unpadded(best.tokens[photo], best.mask[photo])
 
 
-class ToyListener:
+class ToyRetriever:
     """Hears the set and the order of words, as random vectors; chooses among the photos of the batch."""
 
     def __init__(self, count: int, vocab_size: int = 8, seed: int = 0):
@@ -49,13 +49,13 @@ class ToyListener:
 
 
 def by_hand(heard: dict[tuple[int, ...], float]):
-    """A listener's probability of every photo, by the words said; one half after other words."""
+    """A retriever's probability of every photo, by the words said; one half after other words."""
 
-    def listener(tokens, photo):
+    def retriever(tokens, photo):
         said = [tuple(word for word in caption if word != EOS) for caption in tokens.tolist()]
         return torch.tensor([heard.get(words, 0.5) for words in said]).log()
 
-    return listener
+    return retriever
 
 
 def next_words(captioner, memory, prefix) -> list[float]:
@@ -63,7 +63,7 @@ def next_words(captioner, memory, prefix) -> list[float]:
 
 
 def plausible(logp: list[float], banned, floor: float, most_words: int) -> list[int]:
-    """Ids of the words that a listener is asked about, from a list of log p."""
+    """Ids of the words that a retriever is asked about, from a list of log p."""
     allowed = sorted((word for word in range(len(logp)) if word not in banned), key=lambda word: -logp[word])
     return [word for word in allowed[:most_words] if math.exp(logp[word]) >= floor * math.exp(logp[allowed[0]])]
 
@@ -101,12 +101,12 @@ def assert_found(best, photo: int, expected) -> None:
 @pytest.mark.parametrize("floor", [0.0, 0.2])
 @pytest.mark.parametrize("weight", [0.0, 0.5, 0.9])
 def test_a_beam_wide_enough_finds_the_best_of_all_captions(weight, floor):
-    captioner, (features, regions), listener = ToyCaptioner(vocab_size=6), photos(3), ToyListener(3)
+    captioner, (features, regions), retriever = ToyCaptioner(vocab_size=6), photos(3), ToyRetriever(3)
     banned, options = (PAD, BOS), {"max_words": 4, "n_best": 6}
     best = contrastive_search(
         captioner,
         captioner.encode(region_inputs(features, regions)),
-        listener,
+        retriever,
         **IDS,
         **options,
         weight=weight,
@@ -121,7 +121,7 @@ def test_a_beam_wide_enough_finds_the_best_of_all_captions(weight, floor):
             steps = [words_after(caption[:place]) for place in range(len(caption))]
             if all(word in plausible(step, banned, floor, 6) for step, word in zip(steps, caption, strict=True)):
                 logp = sum(step[word] for step, word in zip(steps, caption, strict=True))
-                score_baseline = (1 - weight) * logp + weight * listener.hears(caption, photo)
+                score_baseline = (1 - weight) * logp + weight * retriever.hears(caption, photo)
                 expected.append((score_baseline, logp, caption))
         assert_found(best, photo, sorted(expected, reverse=True)[:6])
 
@@ -131,13 +131,15 @@ def test_a_beam_wide_enough_finds_the_best_of_all_captions(weight, floor):
 @pytest.mark.parametrize(("beam", "n_best"), [(1, 1), (2, 2), (3, 5)])
 def test_a_narrow_beam_is_the_plain_one(beam, n_best, weight, floor, most_words, seed):
     captioner, (features, regions) = ToyCaptioner(vocab_size=8, seed=seed, sharpness=0.7), photos(4, seed=seed)
-    listener = ToyListener(4, seed=seed)
+    retriever = ToyRetriever(4, seed=seed)
     options = {"weight": weight, "floor": floor, "most_words": most_words, "beam": beam, "n_best": n_best}
     options |= {"max_words": 6, "banned": (PAD, UNK)}
-    best = contrastive_search(captioner, captioner.encode(region_inputs(features, regions)), listener, **IDS, **options)
+    best = contrastive_search(
+        captioner, captioner.encode(region_inputs(features, regions)), retriever, **IDS, **options
+    )
     for photo in range(4):
         memory = captioner.encode(region_inputs(features[photo, None], regions[photo, None]))
-        expected = naive_search(captioner, memory, lambda caption, p=photo: listener.hears(caption, p), **options)
+        expected = naive_search(captioner, memory, lambda caption, p=photo: retriever.hears(caption, p), **options)
         assert_found(best, photo, expected)
 
 
@@ -149,7 +151,7 @@ def test_without_weight_and_floor_it_is_beam_search(beam):
     plain = beam_search(captioner, memory, **options)
     # No search over 2 * beam continuations can need more words than that of one hypothesis.
     contrast = contrastive_search(
-        captioner, memory, ToyListener(6, vocab_size=9), **options, weight=0.0, floor=0.0, most_words=2 * beam
+        captioner, memory, ToyRetriever(6, vocab_size=9), **options, weight=0.0, floor=0.0, most_words=2 * beam
     )
     assert torch.equal(contrast.tokens, plain.tokens)
     assert torch.equal(contrast.mask, plain.mask)
@@ -162,32 +164,32 @@ def test_without_weight_and_floor_it_is_beam_search(beam):
 
 def test_the_listener_chooses_among_what_the_captioner_finds_plausible():
     table = table_of({BOS: {CAT: 0.6, DOG: 0.3, RED: 0.1}}, vocab_size=8)
-    listener = by_hand({(CAT,): 0.3, (DOG,): 0.6, (RED,): 1.0})
-    best = contrastive_search(TableCaptioner(), (table[None],), listener, **IDS, weight=0.75, floor=0.2)
+    retriever = by_hand({(CAT,): 0.3, (DOG,): 0.6, (RED,): 1.0})
+    best = contrastive_search(TableCaptioner(), (table[None],), retriever, **IDS, weight=0.75, floor=0.2)
     assert captions_of(best, 0) == [(DOG, EOS)]  # RED is below a fifth of 0.6
     assert best.logp.item() == pytest.approx(math.log(0.3))
     assert best.score.item() == pytest.approx(0.25 * math.log(0.3) + 0.75 * math.log(0.6))
-    bold = contrastive_search(TableCaptioner(), (table[None],), listener, **IDS, weight=0.75, floor=0.16)
+    bold = contrastive_search(TableCaptioner(), (table[None],), retriever, **IDS, weight=0.75, floor=0.16)
     assert captions_of(bold, 0) == [(RED, EOS)]  # 0.25 log 0.1 = -0.58 is above the -0.68 of DOG
-    shy = contrastive_search(TableCaptioner(), (table[None],), listener, **IDS, weight=0.1, floor=0.16)
+    shy = contrastive_search(TableCaptioner(), (table[None],), retriever, **IDS, weight=0.1, floor=0.16)
     assert captions_of(shy, 0) == [(CAT, EOS)]
 
 
 def test_each_photo_has_its_own_listening():
     table = table_of({BOS: {CAT: 0.5, DOG: 0.5}}, vocab_size=6)
 
-    def listener(tokens, photo):
+    def retriever(tokens, photo):
         return torch.where(tokens[:, 0] == torch.tensor([CAT, DOG, CAT])[photo], 0.9, 0.1).log()
 
-    best = contrastive_search(TableCaptioner(), (table.expand(3, 6, 6),), listener, **IDS)
+    best = contrastive_search(TableCaptioner(), (table.expand(3, 6, 6),), retriever, **IDS)
     assert [captions_of(best, photo) for photo in range(3)] == [[(CAT, EOS)], [(DOG, EOS)], [(CAT, EOS)]]
 
 
 def test_the_search_goes_on_while_the_listener_may_still_be_won():
     # After CAT EOS is found, DOG is worth less, and only its last word convinces: 0.1 log 0.4 against 0.9 log 0.6.
     chain = {BOS: {CAT: 0.6, DOG: 0.4}, DOG: {BIG: 1.0}, BIG: {RED: 1.0}}
-    listener = by_hand({(CAT,): 0.6, (DOG,): 0.3, (DOG, BIG): 0.2, (DOG, BIG, RED): 1.0})
-    best = contrastive_search(TableCaptioner(), (table_of(chain, vocab_size=8)[None],), listener, **IDS)
+    retriever = by_hand({(CAT,): 0.6, (DOG,): 0.3, (DOG, BIG): 0.2, (DOG, BIG, RED): 1.0})
+    best = contrastive_search(TableCaptioner(), (table_of(chain, vocab_size=8)[None],), retriever, **IDS)
     assert captions_of(best, 0) == [(DOG, BIG, RED, EOS)]
     assert best.score.item() == pytest.approx(0.1 * math.log(0.4))
 
@@ -195,31 +197,31 @@ def test_the_search_goes_on_while_the_listener_may_still_be_won():
 def test_the_likeliest_beginning_decides_whether_to_go_on_and_not_the_one_worth_most():
     # When CAT EOS (0.3) is found, RED is worth more than DOG, but can no longer win; DOG can, and does: 0.6.
     chain = {BOS: {CAT: 0.3, DOG: 0.6, RED: 0.1}, DOG: {BIG: 1.0}, BIG: {8: 1.0}, RED: {9: 1.0}}
-    listener = by_hand({(CAT,): 1.0, (RED,): 1.0, (RED, 9): 1.0, (DOG, BIG): 0.01, (DOG, BIG, 8): 1.0})
-    best = contrastive_search(TableCaptioner(), (table_of(chain, vocab_size=10)[None],), listener, **IDS, weight=0.5)
+    retriever = by_hand({(CAT,): 1.0, (RED,): 1.0, (RED, 9): 1.0, (DOG, BIG): 0.01, (DOG, BIG, 8): 1.0})
+    best = contrastive_search(TableCaptioner(), (table_of(chain, vocab_size=10)[None],), retriever, **IDS, weight=0.5)
     assert captions_of(best, 0) == [(DOG, BIG, 8, EOS)]
 
 
 def test_the_search_ends_when_a_sure_listener_could_not_save_a_caption():
     chain = {BOS: {CAT: 0.9, DOG: 0.1}, DOG: {BIG: 1.0}, BIG: {BIG: 1.0}}
-    captioner, listener = TableCaptioner(), by_hand({(CAT,): 0.9})
-    best = contrastive_search(captioner, (table_of(chain, vocab_size=8)[None],), listener, **IDS, weight=0.5)
+    captioner, retriever = TableCaptioner(), by_hand({(CAT,): 0.9})
+    best = contrastive_search(captioner, (table_of(chain, vocab_size=8)[None],), retriever, **IDS, weight=0.5)
     assert captions_of(best, 0) == [(CAT, EOS)]
     assert len(captioner.steps) == 2  # log 0.1 is below log 0.9 + log 0.9 even if no word more were lost
 
 
 def test_eos_must_pass_the_floor_too():
     table = table_of({BOS: {CAT: 1.0}, CAT: {RED: 0.9, EOS: 0.1}}, vocab_size=8)
-    listener = by_hand({(CAT,): 1.0, (CAT, RED): 0.2})
-    assert captions_of(contrastive_search(TableCaptioner(), (table[None],), listener, **IDS), 0) == [(CAT, EOS)]
-    strict = contrastive_search(TableCaptioner(), (table[None],), listener, **IDS, floor=0.2)
+    retriever = by_hand({(CAT,): 1.0, (CAT, RED): 0.2})
+    assert captions_of(contrastive_search(TableCaptioner(), (table[None],), retriever, **IDS), 0) == [(CAT, EOS)]
+    strict = contrastive_search(TableCaptioner(), (table[None],), retriever, **IDS, floor=0.2)
     assert captions_of(strict, 0) == [(CAT, RED, EOS)]
 
 
 def test_a_floor_is_under_the_likeliest_word_that_may_be_said():
     table = table_of({BOS: {UNK: 0.98, CAT: 0.015, DOG: 0.005}}, vocab_size=8)
-    listener = by_hand({(CAT,): 0.1, (DOG,): 0.9})
-    best = contrastive_search(TableCaptioner(), (table[None],), listener, **IDS, floor=0.2, banned=(UNK,))
+    retriever = by_hand({(CAT,): 0.1, (DOG,): 0.9})
+    best = contrastive_search(TableCaptioner(), (table[None],), retriever, **IDS, floor=0.2, banned=(UNK,))
     assert captions_of(best, 0) == [(DOG, EOS)]
 
 
@@ -230,36 +232,36 @@ def test_fewer_plausible_captions_than_places():
     assert best.logp[0, 1:].tolist() == best.score[0, 1:].tolist() == [-math.inf, -math.inf]
 
 
-# --- how the listener is asked ---
+# --- how the retriever is asked ---
 
 
 def test_the_listener_is_asked_once_a_step_and_about_few_words():
-    captioner, listener = ToyCaptioner(vocab_size=8, sharpness=0.1), ToyListener(5)
+    captioner, retriever = ToyCaptioner(vocab_size=8, sharpness=0.1), ToyRetriever(5)
     memory = captioner.encode(region_inputs(*photos(5)))
     captioner.steps.clear()
-    contrastive_search(captioner, memory, listener, **IDS, beam=2, most_words=3, max_words=4, banned=(PAD, BOS))
-    assert len(listener.calls) == len(captioner.steps) == 4
-    assert listener.calls[0] == 5 * 3
-    assert max(listener.calls) <= 5 * 2 * 3
+    contrastive_search(captioner, memory, retriever, **IDS, beam=2, most_words=3, max_words=4, banned=(PAD, BOS))
+    assert len(retriever.calls) == len(captioner.steps) == 4
+    assert retriever.calls[0] == 5 * 3
+    assert max(retriever.calls) <= 5 * 2 * 3
 
 
 def test_no_gradients_reach_the_listener():
     weight = torch.zeros(1, requires_grad=True)
 
-    def listener(tokens, photo):
+    def retriever(tokens, photo):
         heard = weight.expand(len(tokens)) - 1.0
         assert not heard.requires_grad
         return heard
 
     captioner = ToyCaptioner()
-    best = contrastive_search(captioner, captioner.encode(region_inputs(*photos(2))), listener, **IDS, max_words=3)
+    best = contrastive_search(captioner, captioner.encode(region_inputs(*photos(2))), retriever, **IDS, max_words=3)
     assert not best.score.requires_grad
 
 
 @pytest.mark.parametrize("wrong", [math.nan, 0.3, -math.inf])
 def test_a_listener_that_gives_no_log_probability_is_refused(wrong):
     captioner = ToyCaptioner()
-    with pytest.raises(ValueError, match="listener must return log-probabilities"):
+    with pytest.raises(ValueError, match="retriever must return log-probabilities"):
         contrastive_search(
             captioner,
             captioner.encode(region_inputs(*photos(1))),

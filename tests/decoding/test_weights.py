@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from tellapart.decoding.sample import AtOnce
+from tellapart.decoding.sample import DeferredWeightGradients
 
 
 class Cell(nn.Module):
@@ -52,7 +52,7 @@ def gradients(cell, photo, tokens):
 
 def test_gradients_are_those_of_autograd(cell, given):
     expected = gradients(cell, *given)
-    with AtOnce():
+    with DeferredWeightGradients():
         found = gradients(cell, *given)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
@@ -60,14 +60,14 @@ def test_gradients_are_those_of_autograd(cell, given):
 def test_layers_are_entered_with_any_number_of_dimensions(cell, given):
     """A layer that all words pass together, as the words' own of teacher forcing, is no exception."""
     expected = torch.autograd.grad(cell.again(cell.embed(given[1])).square().sum(), list(cell.again.parameters()))
-    with AtOnce():
+    with DeferredWeightGradients():
         found = torch.autograd.grad(cell.again(cell.embed(given[1])).square().sum(), list(cell.again.parameters()))
     torch.testing.assert_close(found, expected)
 
 
 def test_backward_may_come_after_it_was_left_and_twice(cell, given):
     expected = gradients(cell, *given)
-    with AtOnce():
+    with DeferredWeightGradients():
         logits = cell(*given)
     loss = (logits.log_softmax(2) * torch.linspace(-1, 1, logits.numel()).view_as(logits)).sum()
     for _ in range(2):
@@ -78,7 +78,7 @@ def test_backward_may_come_after_it_was_left_and_twice(cell, given):
 
 def test_frozen_weights_get_no_gradient_and_others_do(cell, given):
     cell.again.requires_grad_(False)
-    with AtOnce():
+    with DeferredWeightGradients():
         cell(*given).sum().backward()
     assert cell.again.weight.grad is None
     assert cell.first.weight.grad is not None
@@ -86,11 +86,11 @@ def test_frozen_weights_get_no_gradient_and_others_do(cell, given):
 
 
 def test_it_leaves_no_graph_where_gradients_are_off(cell, given):
-    with torch.no_grad(), AtOnce():
+    with torch.no_grad(), DeferredWeightGradients():
         assert not cell(*given).requires_grad
 
 
 def test_under_autocast_layers_compute_in_its_type(given):
     cell = Cell()
-    with torch.autocast("cpu", torch.bfloat16), AtOnce():
+    with torch.autocast("cpu", torch.bfloat16), DeferredWeightGradients():
         assert cell(given[0].float(), given[1]).dtype == torch.bfloat16

@@ -45,7 +45,7 @@ from tellapart.captioning.pipeline import RerankConfig
 from tellapart.data.captions import Caption, Proposed
 from tellapart.data.examples import places
 from tellapart.data.tokenizers import Tokenizer, split_words
-from tellapart.decoding.candidates import Listener
+from tellapart.decoding.candidates import PhotoLogProbability
 from tellapart.errors import BadPhoto
 from tellapart.features.extracted import read_item
 from tellapart.neighbours.groups import duplicates_above, quantile_of_pairs, sampled
@@ -249,7 +249,7 @@ class Collection:
             total = torch.logaddexp(total, to_others.masked_fill(~others[:, some], -torch.inf).logsumexp(1))
         return to_photo - total
 
-    def listener(self, photos: Tensor, others: Tensor, words: Tokenizer) -> Listener:
+    def listener(self, photos: Tensor, others: Tensor, words: Tokenizer) -> PhotoLogProbability:
         """For contrast at each word: photos (B, E), others (B, P) of the photos of a batch; tokens are `words`'s.
 
         In a large collection only the look-alikes of the batch's photos count: thousands of beginnings are embedded at

@@ -5,20 +5,21 @@ that a caption may be told by.  A photo's samples are drawn with random numbers 
 the batch that it is in nor on what was captioned before it.
 
 `contrastive_search`: contrast at each word, so that a retriever can tell the photo, without training the captioner for
-it.  PICL (Ou, Krojer and Fried, 2023, arXiv 2306.08818): the captioner proposes words, and a listener, who reads the
-caption so far and chooses among photos, weighs in on which is taken.  The score of a caption, or of a prefix, is
+it.  PICL (Ou, Krojer and Fried, 2023, arXiv 2306.08818): the captioner proposes words, and a retriever (their
+listener), which reads the caption so far and chooses among photos, weighs in on which is taken.  The score of a
+caption, or of a prefix, is
 
     (1 - weight) * log p(its words | photo)  +  weight * log p(photo | its words)
 
-The listener's opinion counts once, as it is after the last word: a word adds by how much it raises or lowers it.
-Summing the opinions of all beginnings would be the other reading of "at each word"; but it counts an early word as
-often as the caption is long, and makes every further word a loss while the listener is not yet sure, so that captions
-are short for no reason.  In our reading the score of a finished caption is that of ranking whole candidates by
-captioner and listener; contrast at each word finds candidates that the captioner alone would not propose.
+The retriever's opinion counts once, as it is after the last word: a word adds by how much it raises or lowers it.
+Summing the opinions of all prefixes would be the other reading of "at each word"; but it counts an early word as often
+as the caption is long, and makes every further word a loss while the retriever is not yet sure, so that captions are
+short for no reason.  In our reading the score of a finished caption is that of ranking whole candidates by captioner
+and retriever; contrast at each word finds candidates that the captioner alone would not propose.
 
-A listener knows nothing of fluency, and likes a rare word for being rare.  So it is asked only about words that the
+A retriever knows nothing of fluency, and likes a rare word for being rare.  So it is asked only about words that the
 captioner finds plausible: those with p >= `floor` * p of the likeliest word that is allowed here.  EOS is a word like
-the others: it must pass the floor, and the listener judges the words before it.
+the others: it must pass the floor, and the retriever judges the words before it.
 """
 
 from __future__ import annotations
@@ -67,16 +68,19 @@ def candidates(
             raise UserError("this model is asked by transformers' generate, which knows no --diverse groups.")
         return _generated(captioner, memory, tokenizer, rules, beam, most, samples, temperature, seeds)
     best = beam_search(captioner, memory, rules, beam=beam, n_best=most, groups=groups, diversity=diversity)
-    found = in_words(best.tokens, best.logp, best.mask, tokenizer)
+    searched = in_words(best.tokens, best.logp, best.mask, tokenizer)
     if not samples:
-        return list(map(_once, found))
-    uniform = torch.stack([_uniform(seed, samples, rules.max_words) for seed in seeds]).flatten(0, 1)  # (B*samples, T)
+        return list(map(_once, searched))
+    generators = [torch.Generator().manual_seed(seed % 2**63) for seed in seeds]
+    uniform = torch.cat(
+        [1.0 - torch.rand(samples, rules.max_words, generator=each) for each in generators]
+    )  # in (0, 1]
     drawn = sample(captioner, memory, rules, samples=samples, temperature=temperature, uniform=uniform)
     # what was drawn is tempered, and some words are banned: candidates compare by the captioner's own log p
     logp = score(captioner, memory, drawn.tokens, drawn.mask, bos=rules.bos).sum(1)
     shape = (len(seeds), samples)
     more = in_words(drawn.tokens.view(*shape, -1), logp.view(shape), drawn.mask.view(*shape, -1), tokenizer)
-    return [_once([*old, *new]) for old, new in zip(found, more, strict=True)]
+    return [_once([*first, *others]) for first, others in zip(searched, more, strict=True)]
 
 
 def _generated(
@@ -91,42 +95,37 @@ def _generated(
     seeds: Sequence[int],
 ) -> list[list[Candidate]]:
     """The same from a model that is only asked as a whole."""
-    usual: dict[str, Any] = {"max_new_tokens": rules.max_words, "min_new_tokens": rules.min_words}
-    usual |= {"no_repeat_ngram_size": rules.no_repeat, "suppress_tokens": list(rules.banned), "pad_token_id": rules.pad}
+    shared: dict[str, Any] = {"max_new_tokens": rules.max_words, "min_new_tokens": rules.min_words}
+    shared |= {
+        "no_repeat_ngram_size": rules.no_repeat,
+        "suppress_tokens": list(rules.banned),
+        "pad_token_id": rules.pad,
+    }
 
     def read(tokens: Tensor, logp: Tensor) -> list[list[Candidate]]:
         mask = caption_mask(tokens, rules.eos)
         return in_words(tokens, (logp * mask).nan_to_num().sum(2), mask, tokenizer)
 
-    searched: dict[str, Any] = {
-        "num_beams": beam,
-        "num_return_sequences": n_best,
-        "do_sample": False,
-        "length_penalty": 0.0,
-    }
-    found = read(*captioner.generate(memory, **usual, **searched, early_stopping="never" if beam > 1 else False))
+    search: dict[str, Any] = {"num_beams": beam, "do_sample": False, "length_penalty": 0.0}
+    search |= {"num_return_sequences": n_best, "early_stopping": "never" if beam > 1 else False}
+    texts = read(*captioner.generate(memory, **shared, **search))
     if not samples:
-        return list(map(_once, found))
-    drawn: dict[str, Any] = {
-        "do_sample": True,
-        "num_beams": 1,
-        "num_return_sequences": samples,
-        "temperature": temperature,
-    }
+        return list(map(_once, texts))
+    draw: dict[str, Any] = {"num_beams": 1, "do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
     for number, seed in enumerate(seeds):
         with torch.random.fork_rng(devices=[memory[0].device] if memory[0].is_cuda else []):
             torch.manual_seed(seed % 2**63)
-            one = (memory[0][number : number + 1],)
-            found[number] += read(*captioner.generate(one, **usual, **drawn, top_k=0, top_p=1.0))[0]
-    return list(map(_once, found))
+            photo = (memory[0][number : number + 1],)
+            texts[number] += read(*captioner.generate(photo, **shared, **draw, num_return_sequences=samples))[0]
+    return list(map(_once, texts))
 
 
 def _once(candidates: list[Candidate]) -> list[Candidate]:
     """Each text where it stands first; one without a word only if there is no other."""
-    found: dict[str, Candidate] = {}
-    for one in candidates:
-        found.setdefault(one.text, one)
-    return [one for one in found.values() if one.text] or candidates[:1]
+    by_text: dict[str, Candidate] = {}
+    for candidate in candidates:
+        by_text.setdefault(candidate.text, candidate)
+    return [candidate for candidate in by_text.values() if candidate.text] or candidates[:1]
 
 
 def in_words(tokens: Tensor, logp: Tensor, mask: Tensor, tokenizer: Tokenizer) -> list[list[Candidate]]:
@@ -142,22 +141,17 @@ def in_words(tokens: Tensor, logp: Tensor, mask: Tensor, tokenizer: Tokenizer) -
     ]
 
 
-def _uniform(seed: int, samples: int, max_words: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed % 2**63)
-    return 1.0 - torch.rand(samples, max_words, generator=generator)  # in (0, 1]
-
-
-# What a listener believes who reads captions, or prefixes of captions:
+# The retriever, as it reads captions or prefixes of captions:
 #   tokens   (M, t)  without BOS; some end with EOS (and padding), which says nothing: the words before it count
 #   photos   (M,)    the row of the batch that each is about
 #   returns  (M,)    log p(photo | words): finite and not above 0
-Listener = Callable[[Tensor, Tensor], Tensor]
+PhotoLogProbability = Callable[[Tensor, Tensor], Tensor]
 
 
 def contrastive_search(
     captioner: Captioner,
     memory: Any,
-    listener: Listener,
+    retriever: PhotoLogProbability,
     rules: Rules,
     *,
     weight: float = 0.9,
@@ -166,14 +160,14 @@ def contrastive_search(
     most_words: int = 50,
     n_best: int = 1,
 ) -> Hypotheses:
-    """The `n_best` captions of each photo by captioner and listener together; the search is that of `beam_search`.
+    """The `n_best` captions of each photo by captioner and retriever together; the search is that of `beam_search`.
 
-    weight      of the listener, from 0 (`beam_search`, but for the floor) to below 1
+    weight      of the retriever, from 0 (`beam_search`, but for the floor) to below 1
     floor       words below this share of the likeliest word's p are not chosen; 0 allows all, 1 the likeliest only
-    most_words  the listener is asked about this many words of a hypothesis at most, the likeliest
+    most_words  the retriever is asked about this many words of a hypothesis at most, the likeliest
     returns     `logp` is the captioner's own, summed as everywhere; `score` is the one given above
 
-    The listener is called once a step, with the candidates of all photos.
+    The retriever is called once a step, with the candidates of all photos.
     """
     if not 0 <= weight < 1:
         raise ValueError(f"weight must be at least 0 and below 1, not {weight}")
@@ -188,12 +182,12 @@ def contrastive_search(
         kept = (likely > -torch.inf) & (likely >= likely[:, :, :1] + depth)
         photo, hypothesis, _ = places = kept.nonzero(as_tuple=True)  # (M,) each
         captions = torch.cat([tokens[photo, hypothesis], word[places][:, None]], dim=1)  # (M, t + 1)
-        found = listener(captions, photos[photo]).to(logp.dtype)
-        if not bool((found.isfinite() & (found < 1e-3)).all()):  # a little above 0 is rounding
-            raise ValueError("a listener must return log-probabilities: finite and at most 0")
+        logp_photo = retriever(captions, photos[photo]).to(logp.dtype)
+        if not bool((logp_photo.isfinite() & (logp_photo < 1e-3)).all()):  # a little above 0 is rounding
+            raise ValueError("a retriever must return log-probabilities: finite and at most 0")
         # The score divided by 1 - weight: the same order, and never above the log p, as the search asks.
-        score_baseline = likely[places] + weight / (1 - weight) * found.clamp(max=0)
-        return torch.full_like(logp, -torch.inf).index_put_((photo, hypothesis, word[places]), score_baseline)
+        scores = likely[places] + weight / (1 - weight) * logp_photo.clamp(max=0)
+        return torch.full_like(logp, -torch.inf).index_put_((photo, hypothesis, word[places]), scores)
 
     best = beam_search(captioner, memory, rules, beam=beam, n_best=n_best, rescore=rescore)
     best.score *= 1 - weight

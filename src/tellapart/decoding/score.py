@@ -9,7 +9,7 @@ what captions have in common, nor a caption that occurs again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -69,14 +69,14 @@ def score(
     policy            logits (M, V) -> log p: the captioner's own, or what captions were drawn from
     returns   (N, T)  log p(word | the words before it, photo) over the whole vocabulary, 0 where `mask` is False
     """
-    before = torch.cat([torch.full_like(tokens[:, :1], bos), tokens[:, :-1]], dim=1)
+    previous = torch.cat([torch.full_like(tokens[:, :1], bos), tokens[:, :-1]], dim=1)
     # Padding is never projected onto the vocabulary, and where it can be what follows the same beginning only once;
     # with dropout every caption has a beginning of its own.
     if getattr(captioner, "shares_prefixes", False) and not getattr(captioner, "training", False):
-        shared = shared_prefixes(before, mask, len(opening(memory, bos)))
-        logits, row = captioner.forward(before, memory, shared), shared.which[mask]  # type: ignore[arg-type]
+        shared = shared_prefixes(previous, mask, len(opening(memory, bos)))
+        logits, row = captioner.forward(previous, memory, shared), shared.which[mask]  # type: ignore[arg-type]
     else:
-        logits = captioner.forward(before, memory, mask)
+        logits = captioner.forward(previous, memory, mask)
         row = torch.arange(len(logits), device=tokens.device)
     log_policy = policy(logits)  # (rows, V)
     logp = log_policy.flatten().index_select(0, row * log_policy.shape[1] + tokens[mask])  # (M,)
@@ -109,11 +109,12 @@ def log_probabilities_of_pairs(
 
     Each word is scored over the whole vocabulary, as in `score`, which gives gradients and is for given pairs.
     """
-    asked = [_words_of(caption, eos) + ((eos,) if with_eos else ()) for caption in captions]
-    distinct = sorted(set(asked))  # neighbours begin alike
+    end = (eos,) if with_eos else ()
+    words = [(*takewhile(lambda word: word != eos, caption), *end) for caption in captions]
+    distinct = sorted(set(words))  # neighbours begin alike
     trees: list[_Tree] = []
     at_once = 1  # photos
-    found: list[Tensor] = []  # (photos, distinct captions)
+    logp: list[Tensor] = []  # (photos, distinct captions)
     for inputs in batches:
         memory, device = captioner.encode(inputs), inputs.device
         if not trees:  # now there is a photo to learn from how large a state is
@@ -122,18 +123,12 @@ def log_probabilities_of_pairs(
             at_once = max(rows // max(tree.width for tree in trees), 1)
         for block in batched(range(inputs.items_count), at_once):
             part = select(memory, torch.tensor(block, device=device))
-            found.append(torch.cat([_walk(captioner, part, tree, bos) for tree in trees], 1))
+            logp.append(torch.cat([_walk(captioner, part, tree, bos) for tree in trees], 1))
             if advance:
                 advance(len(block))
     place = {caption: i for i, caption in enumerate(distinct)}
-    pairs = torch.cat(found) if found else torch.zeros(0, len(distinct))
-    return pairs.T[[place[caption] for caption in asked]]
-
-
-def _words_of(caption: Sequence[int], eos: int) -> Words:
-    """The caption's words, without EOS and what may stand behind it."""
-    words = tuple(caption)
-    return words[: words.index(eos)] if eos in words else words
+    pairs = torch.cat(logp) if logp else torch.zeros(0, len(distinct))
+    return pairs.T[[place[caption] for caption in words]]
 
 
 def _affordable_rows(captioner: Captioner, memory: Any, bos: int, *, longest: int) -> int:

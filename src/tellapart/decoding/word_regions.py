@@ -83,21 +83,21 @@ def attention(captioner: Captioner, inputs: Inputs, tokens: Tensor, *, bos: int)
     length = max(len(tokens) + 1, *counts.values()) + 1
     lengths = {name: length + (name == ATTRIBUTES) for name in counts}
     regions, attributes = length, length + 1
-    with _Softmaxes() as seen:
+    with _Softmaxes() as softmaxes:
         memory = captioner.encode(_padded(inputs, lengths))
-    among = [one.flatten(0, -3).mean(0) for one in seen.found if one.shape[-2:] == (regions, regions)]
+    square = [weights for weights in softmaxes.outputs if weights.shape[-2:] == (regions, regions)]
     state, words = captioner.start(memory), list[WordAttention]()
     for token in (bos, *tokens[:-1].tolist()):
-        with _Softmaxes() as seen:
+        with _Softmaxes() as softmaxes:
             _, state = captioner.step(tokens.new_tensor([token]), state, memory)
         words.append(
             WordAttention(
-                [_heads(one, counts[REGIONS]) for one in _over(seen.found, regions)],
-                [_heads(one, counts[ATTRIBUTES]) for one in _over(seen.found, attributes)],
+                _heads(softmaxes.outputs, regions, counts.get(REGIONS, 0)),
+                _heads(softmaxes.outputs, attributes, counts.get(ATTRIBUTES, 0)),
             )
         )
     real = counts[REGIONS]
-    return Attention(among[0][:real, :real] if among else None, words)
+    return Attention(square[0].flatten(0, -3).mean(0)[:real, :real] if square else None, words)
 
 
 def mean_over_regions(word: WordAttention) -> Tensor | None:
@@ -110,24 +110,20 @@ class _Softmaxes(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[Tensor] = []
+        self.outputs: list[Tensor] = []
 
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         result = function(*args, **(kwargs or {}))
         if function in _SOFTMAX:
-            self.found.append(result)
+            self.outputs.append(result)
         return result
 
 
-def _over(found: Iterable[Tensor], length: int) -> list[Tensor]:
-    return [one for one in found if one.shape[-1] == length]
-
-
-def _heads(weights: Tensor, real: int) -> Tensor:
-    """(..., padded) -> (heads, real)"""
-    return weights.reshape(-1, weights.shape[-1])[:, :real]
+def _heads(outputs: Iterable[Tensor], length: int, real: int) -> list[Tensor]:
+    """The softmaxes over so many rows, each (heads, real) without padding."""
+    return [weights.reshape(-1, length)[:, :real] for weights in outputs if weights.shape[-1] == length]
 
 
 def _padded(inputs: Inputs, lengths: dict[str, int]) -> Inputs:
