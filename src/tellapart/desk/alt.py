@@ -14,9 +14,12 @@ from collections.abc import Collection as Names
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+import numpy as np
+from numpy.typing import NDArray
 
 from capscore import files
 from capscore.errors import UserError
@@ -24,8 +27,9 @@ from tellapart.captioning.captioner import PhotoCaptioner
 from tellapart.captioning.pipeline import RerankConfig, tell_apart
 from tellapart.captioning.rerank import Collection, Scene, part_of
 from tellapart.data.captions import Proposed
+from tellapart.data.media import photos
 from tellapart.decoding.rules import Search
-from tellapart.desk import alt_texts, graphics, templates
+from tellapart.desk import templates
 from tellapart.desk.chatter import caption_in
 from tellapart.desk.lint import caption_words, faults, shared_captions
 from tellapart.desk.pages import (
@@ -113,7 +117,7 @@ class _Site:
             name = unquote(parts.path)
             if parts.scheme or parts.netloc or not name:
                 return "", "is not a file of the site, and nothing is fetched", ""
-            starts = [self.root / one for one in _ROOTS] if name.startswith("/") else [files.real(page).parent]
+            starts = [self.root / folder for folder in _ROOTS] if name.startswith("/") else [files.real(page).parent]
             places = [files.real(start / name.lstrip("/")) for start in starts]
         except ValueError:
             return "", "is not the name of a file", ""
@@ -127,7 +131,7 @@ class _Site:
         """Why a person has to decide, or why it cannot be read."""
         if file not in self._suspicions:
             try:
-                self._suspicions[file] = graphics.suspicion(file), ""
+                self._suspicions[file] = suspicion(file), ""
             except (BadPhoto, UserError) as error:
                 self._suspicions[file] = "", str(error).removeprefix(f"{file}: ")
         return self._suspicions[file]
@@ -183,7 +187,7 @@ def _judge(page: Page, site: _Site, ignore: Names[str]) -> None:
     for image, file, elsewhere, failed in located:
         if image.alt == "{}" or image.alt == "" or (image.left == "decorative" and not image.alt):
             continue
-        if image.alt is not None and not alt_texts.is_filler(image.alt, image.source):
+        if image.alt is not None and not is_filler(image.alt, image.source):
             _judge_text(page, image, shared, ignore, language)
         elif image.alt is not None and (rules := faults(image.alt, image.source)) and set(rules) <= set(ignore):
             continue
@@ -209,7 +213,7 @@ def _judge(page: Page, site: _Site, ignore: Names[str]) -> None:
 def _judge_text(page: Page, image: PageImage, shared: Names[str], ignore: Names[str], language: str) -> None:
     """A person's text: "Photo of" is cut, the rest is said."""
     assert image.alt is not None
-    rules = alt_texts.complaints(image.alt, image.source)
+    rules = faults(image.alt, image.source) if image.alt.strip() else ["empty"]
     rules += ["shared"] if " ".join(image.alt.split()) in shared else []
     rules = [rule for rule in rules if rule not in ignore]
     if "opening" in rules and not image.fixed and not language and (change := _cut(page.text.text, image)):
@@ -223,8 +227,8 @@ def _cut(text: str, image: PageImage) -> Change | None:
     """The change that takes "Photo of" off, and leaves the rest as it is written."""
     assert image.alt is not None
     start = image.start + (text[image.start : image.start + 1] in "\"'")
-    length, rest = alt_texts.opening(text[start : image.end]), image.alt[alt_texts.opening(image.alt) :]
-    if not length or len(rest) == len(image.alt) or not caption_words(rest) or alt_texts.is_filler(rest, image.source):
+    length, rest = opening(text[start : image.end]), image.alt[opening(image.alt) :]
+    if not length or len(rest) == len(image.alt) or not caption_words(rest) or is_filler(rest, image.source):
         return None
     first = text[start + length]
     if first != rest[0]:
@@ -232,6 +236,95 @@ def _cut(text: str, image: PageImage) -> Change | None:
     if first.isascii() and image.alt.lstrip()[0].isupper():
         first = first.upper()
     return Change(image, start, start + length + 1, first, first + rest[1:])
+
+
+# Texts, and what nobody can have meant as one: a file's name, or "image"
+
+
+_PLACEHOLDERS = {
+    *("image", "images", "img", "photo", "photos", "photograph", "picture", "pictures", "pic", "graphic", "thumbnail"),
+    *("alt", "alt text", "alttext", "alternative text", "image description", "description", "placeholder", "untitled"),
+    *("image placeholder", "placeholder image", "default", "todo", "tbd", "foto", "bild", "imagen", "immagine"),
+    *("null", "undefined"),
+}
+_NAME_OF_FILE = re.compile(
+    r"\S+\.(?:jpe?g|jfif|mpo|png|webp|gif|bmp|tiff?|heic|heif|avif|svg|dng|cr2|nef|arw)"
+    r"|(?:img|imag|image|_?dsc[fn]?|pict|pxl|mvimg|gopr|dji|screenshot|photo|whatsapp)[-_]?\d+(?:[-_]\S*)?",
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(r"[ _-]*(?<!\d)(?!1[5-9]\d\d|20\d\d)\d{1,4}\Z")  # but a year says something
+# Only what is about the picture as a whole: "Aerial photo of" says more than that.
+_CUT = re.compile(
+    r"\s*(?:(?:this|it|here)(?:\s+is|['\u2019]s)\s+)?(?:(?:an?|the|this)\s+)?(?:photo(?:graph)?|image|picture|pic)\s+of\s+(?=\S)",
+    re.IGNORECASE,
+)
+
+
+def is_filler(alt: str, source: str) -> bool:
+    """Whether a text is only a file's name or a word that stands for one."""
+    words = " ".join(caption_words(alt))
+    if _NUMBER.sub("", words) in _PLACEHOLDERS:
+        return True
+    text, name = alt.strip(" \"'"), PurePath(unquote(source.partition("?")[0]))
+    if text.casefold() == name.name.casefold() and name.suffix:
+        return True
+    is_stem = text.casefold() == name.stem.casefold() and re.search(r"_|\d{3}", text) is not None
+    return " " not in text and (is_stem or _NAME_OF_FILE.fullmatch(text) is not None)
+
+
+def opening(written: str) -> int:
+    """How many characters of a text are "Photo of " or the like, before what is to stay."""
+    match = _CUT.match(written)
+    return match.end() if match else 0
+
+
+# Pictures that captions of photos do not fit: logos, charts, dividers, screenshots, drawings.  Names, sizes and colours
+# only raise a suspicion.  It is enough to leave a picture to a person, who sees what it is.
+
+_TINY = 40  # pixels of the longer side, below which a picture is no photo
+_LONGEST = 4.0  # times as long as wide
+_FLAT = 6.0  # standard deviation of the brightness
+_ONE_COLOUR, _SAME_AS_BESIDE = 0.5, 0.6  # shares of pixels; 3 in 1,000 photos have both
+_NAMES = re.compile(
+    r"(?<![a-z])(?:logos?|logotype|wordmark|brand|icons?|favicon|sprites?|spacer|divider|separator|rule|bullet|arrows?|"
+    r"buttons?|btn|badges?|banner|background|bg|pattern|texture|pixel|blank|transparent|charts?|graphs?|plots?|histogram|"
+    r"diagrams?|flowchart|infographic|timeline|schematic|wireframe|mockup|screenshots?|screengrab|screencast|"
+    r"screen|qr|qrcode|barcode|captcha|signature|placeholder|loading|spinner|maps?|table|formula|equation|drawing|illustration)"
+    r"(?![a-z])"
+)
+
+
+def suspicion(file: str) -> str:
+    """Why a caption may not fit a picture; nothing if it seems to be a photo.  BadPhoto: it cannot be read."""
+    name = PurePath(file)
+    if name.suffix.lower() == ".svg":
+        return "is a drawing (SVG)"
+    stem = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name.stem).lower()
+    if named := _NAMES.search(stem):
+        return f"seems to be no photo (its name has {named[0]!r})"
+    image, _ = photos.upright(file)
+    width, height = image.size
+    if max(width, height) < _TINY:
+        return f"is tiny ({width} x {height})"
+    if max(width, height) > _LONGEST * min(width, height):
+        return f"has the shape of a divider or banner ({width} x {height})"
+    pixels = np.asarray(image.convert("RGB"))[:4096, :4096]
+    return _of_colours(pixels)
+
+
+def _of_colours(pixels: NDArray[np.uint8]) -> str:
+    """(H, W, 3)"""
+    if float(pixels.mean(2).std()) < _FLAT and float(pixels.reshape(-1, 3).std(0).max()) < _FLAT:
+        return "is of one colour"
+    some = pixels[::2, ::2].astype(np.int64) >> 4
+    counts = np.unique(some[..., 0] << 8 | some[..., 1] << 4 | some[..., 2], return_counts=True)[1]
+    same = float((pixels[:, 1:] == pixels[:, :-1]).all(2).mean())
+    if counts.max() / counts.sum() > _ONE_COLOUR and same > _SAME_AS_BESIDE:
+        return "seems to be a chart, a logo, a drawing or a screenshot (large areas of one colour)"
+    return ""
+
+
+# New texts
 
 
 def describe(pages: Sequence[Page], captioner: PhotoCaptioner, retriever: Retriever, rerank: RerankConfig) -> None:
@@ -244,8 +337,8 @@ def describe(pages: Sequence[Page], captioner: PhotoCaptioner, retriever: Retrie
     good = [place for place in beside if place not in proposed or not proposed[place].error]
     chooser = _Chooser(retriever, good, rerank)
     for page in pages:
-        keep = {id(image) for image, _ in page.wanted}
-        taken = {_plain(one.alt) for one, _ in page.images if one.alt and id(one) not in keep}
+        wanted = {id(image) for image, _ in page.wanted}
+        taken = {_plain(image.alt) for image, _ in page.images if image.alt and id(image) not in wanted}
         of_file: dict[str, str] = defaultdict(str)
         group = frozenset(place for _, place in page.images)
         for image, place in page.wanted:
@@ -283,10 +376,10 @@ class _Chooser:
         return self._chosen[key]
 
     def _choose(self, proposed: Proposed, group: frozenset[str], taken: frozenset[str]) -> str:
-        texts = [(one, _alt_text(one.text)) for one in proposed.candidates]
+        texts = [(candidate, _alt_text(candidate.text)) for candidate in proposed.candidates]
         fitting = [
-            replace(one, text=alt)
-            for one, alt in texts
+            replace(candidate, text=alt)
+            for candidate, alt in texts
             if not faults(alt) and _plain(alt) not in taken and not templates.IN_SOURCE.search(alt)
         ]
         if not fitting or proposed.file not in self._place:

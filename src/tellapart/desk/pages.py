@@ -11,14 +11,18 @@ import html
 import json
 import re
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import PurePath
+from typing import Any
+from xml.parsers import expat
 
-from tellapart.desk import front_matter, templates, trees
+from justhtml import JustHTML
+from markdown_it import MarkdownIt
+
+from tellapart.desk import front_matter, templates
 from tellapart.desk.front_matter import FrontMatter
-from tellapart.desk.trees import Node, NotParsed
 
 HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 MARKDOWN_SUFFIXES = (".md", ".markdown", ".mdx")
@@ -136,8 +140,8 @@ class PageText:
             # Without the masks, as the page would be without its generator, nothing else may change either.
             raw = self.text[self._parsed.front.end :]
             if same and raw != self._parsed.masked:
-                before, now = (_nodes(one, self.suffix) for one in (raw, self.after(changes)[after.front.end :]))
-                same = _without_alts(before) == _without_alts(now)
+                changed = self.after(changes)[after.front.end :]
+                same = _without_alts(_nodes(raw, self.suffix)) == _without_alts(_nodes(changed, self.suffix))
         except (NotParsed, RecursionError):
             return False
         return same
@@ -155,7 +159,7 @@ class PageText:
         marks = _Marks(self._parsed, self.suffix)
         doubtful = set[int]()
         if self.suffix in MARKDOWN_SUFFIXES:
-            doubtful = trees.code_for_some(self.text[start:], [mark.start for mark in marks.of_node.values()])
+            doubtful = code_for_some(self.text[start:], [mark.start for mark in marks.of_node.values()])
         for number, node in enumerate(self._parsed.nodes):
             mark = marks.of_node.get(number)
             place = start if mark is None else start + mark.start
@@ -167,9 +171,9 @@ class PageText:
             elif reason := _other(self._parsed.nodes, number):
                 self.notes.append((place, node.attributes.get("src") or f"<{node.kind.removeprefix('x-')}>", reason))
         located = {start + mark.start for mark in marks.of_node.values()}
-        self.unseen = [found.start() for found in _LOOKS_SO.finditer(self.text, start) if found.start() not in located]
-        for found in templates.SHORTCODE.finditer(self.text, start):
-            self.notes.append((found.start(), " ".join(found[0].split()), "is written for a site generator"))
+        self.unseen = [match.start() for match in _LOOKS_SO.finditer(self.text, start) if match.start() not in located]
+        for match in templates.SHORTCODE.finditer(self.text, start):
+            self.notes.append((match.start(), " ".join(match[0].split()), "is written for a site generator"))
         for node in self._parsed.nodes:
             if node.kind == "html":
                 self.language = self.language or node.attributes.get("lang", "")
@@ -184,12 +188,12 @@ _MAY_HAVE_IMAGES = re.compile(
 
 def _nodes(masked: str, suffix: str) -> list[Node]:
     if suffix == ".xhtml":
-        return trees.of_xml(masked.encode("utf-8", "surrogateescape"))
+        return of_xml(masked.encode("utf-8", "surrogateescape"))
     if suffix in HTML_SUFFIXES:
-        return trees.of_html(masked)
+        return of_html(masked)
     if suffix == ".mdx":
         masked = _SELF_CLOSED.sub(_closed, _COMPONENT.sub(lambda tag: f"<{tag[1]}x-{tag[2].replace('.', '-')}", masked))
-    return trees.of_markdown(masked, mdx=suffix == ".mdx")
+    return of_markdown(masked, mdx=suffix == ".mdx")
 
 
 def _without_alts(nodes: list[Node]) -> list[Node]:
@@ -230,20 +234,20 @@ class _Marks:
 
     def __init__(self, parsed: Parsed, suffix: str):
         self._text, self._suffix, self._name = parsed.masked, suffix, f"tellapart{secrets.token_hex(6)}"
-        marks = [_Mark(found.start(), found.end(), found.end(), True) for found in _TAG.finditer(parsed.masked)]
+        marks = [_Mark(match.start(), match.end(), match.end(), True) for match in _TAG.finditer(parsed.masked)]
         if suffix in MARKDOWN_SUFFIXES:
-            marks += [_Mark(found.start(), *found.span(1), False) for found in _INLINE.finditer(parsed.masked)]
+            marks += [_Mark(match.start(), *match.span(1), False) for match in _INLINE.finditer(parsed.masked)]
         marks = sorted(marks, key=lambda mark: mark.place)
         self.of_node: dict[int, _Mark] = {}
         for _ in range(4):  # a mark that is no image's may have changed what others are
-            nodes, seen = self._seen(marks)
-            if len(seen) == len(marks) or not marks:
+            nodes, of_node = self._parse(marks)
+            if len(of_node) == len(marks) or not marks:
                 break
-            marks = [mark for mark in marks if mark in seen.values()]
+            marks = [mark for mark in marks if mark in of_node.values()]
         if [(node.kind, node.parent) for node in nodes] == [(node.kind, node.parent) for node in parsed.nodes]:
-            self.of_node = seen
+            self.of_node = of_node
 
-    def _seen(self, marks: Sequence[_Mark]) -> tuple[list[Node], dict[int, _Mark]]:
+    def _parse(self, marks: Sequence[_Mark]) -> tuple[list[Node], dict[int, _Mark]]:
         parts, place = [], 0
         for number, mark in enumerate(marks):
             written = f' {self._name}="{number}"' if mark.is_tag else f"{self._name}x{number}x"
@@ -253,14 +257,14 @@ class _Marks:
             nodes = _nodes("".join([*parts, self._text[place:]]), self._suffix)
         except NotParsed:
             return [], {}
-        seen: dict[int, _Mark] = {}
+        of_node: dict[int, _Mark] = {}
         for number, node in enumerate(nodes):
             value = node.attributes.get(self._name)
             if value is None and node.kind == "img" and node.attributes.get("alt", "").startswith(f"{self._name}x"):
                 value = node.attributes["alt"].removeprefix(f"{self._name}x").removesuffix("x")
             if value is not None and value.isdecimal() and int(value) < len(marks):
-                seen[number] = marks[int(value)]
-        return nodes, seen
+                of_node[number] = marks[int(value)]
+        return nodes, of_node
 
 
 # What an image is
@@ -304,24 +308,24 @@ def _image(text: str, parsed: Parsed, number: int, mark: _Mark | None, suffix: s
 def _left(nodes: list[Node], number: int) -> str:
     """Why the text of an image that has none is for a person to write."""
     node = nodes[number]
-    given = node.attributes
-    if not given.get("src", "").strip():
-        lazy = next((name for name in given if name.startswith(("data-", "srcset"))), "")
+    attributes = node.attributes
+    if not attributes.get("src", "").strip():
+        lazy = next((name for name in attributes if name.startswith(("data-", "srcset"))), "")
         return f"its picture is named by {lazy} only" if lazy else "it has no src"
-    if given.get("role", "").lower() in ("presentation", "none") or given.get("aria-hidden") == "true":
+    if attributes.get("role", "").lower() in ("presentation", "none") or attributes.get("aria-hidden") == "true":
         return "decorative"
     for name in ("aria-label", "aria-labelledby", "title"):
-        if given.get(name, "").strip():
+        if attributes.get(name, "").strip():
             return f"its {name} may be its text"
-    if "usemap" in given or "ismap" in given:
+    if "usemap" in attributes or "ismap" in attributes:
         return "it is a map of links"
     if all(
-        given.get(name, "").strip().removesuffix("px").isdecimal()
-        and float(given[name].strip().removesuffix("px")) <= 32
+        attributes.get(name, "").strip().removesuffix("px").isdecimal()
+        and float(attributes[name].strip().removesuffix("px")) <= 32
         for name in ("width", "height")
     ):
         return "it is shown tiny"
-    for outer in trees.above(nodes, number):
+    for outer in above(nodes, number):
         if outer.kind in _LINKS or outer.attributes.get("role") in ("link", "button", "tab", "menuitem"):
             return "it is in a link or a button: its text should say what that does"
         if outer.kind in _UNSHOWN or outer.attributes.get("aria-hidden") == "true" or "hidden" in outer.attributes:
@@ -353,20 +357,20 @@ def language_problem(page: PageText, name: str) -> str:
 def _other(nodes: list[Node], number: int) -> str:
     """What has to be said of an element that is no image, but shows one."""
     node = nodes[number]
-    given = {name: value for name, value in node.attributes.items() if value.strip()}
-    named = any(name in given for name in ("alt", "aria-label", "aria-labelledby", "title"))
-    if node.kind == "input" and given.get("type", "").lower() == "image" and not named:
+    attributes = {name: value for name, value in node.attributes.items() if value.strip()}
+    named = any(name in attributes for name in ("alt", "aria-label", "aria-labelledby", "title"))
+    if node.kind == "input" and attributes.get("type", "").lower() == "image" and not named:
         return "is a button with a picture, whose alt text should say what it does"
-    if node.kind == "area" and "href" in given and not named:
+    if node.kind == "area" and "href" in attributes and not named:
         return "is a link of a map, whose alt text should say where it leads"
     if (
         _TAG.match(f"<{node.kind}>")
         and node.kind not in ("img", "input", "area", "image")
-        and ("src" in given or "image" in given)
+        and ("src" in attributes or "image" in attributes)
     ):
         return "" if named else "is a component, and not looked at"
     if node.kind in ("a", "button") and not named:
-        inside = list(trees.below(nodes, number))
+        inside = list(below(nodes, number))
         is_empty = not any(part.kind == "#text" and part.text.strip() for part in inside)
         pictures = [part for part in inside if part.kind in ("img", "svg:svg")]
         if (
@@ -385,9 +389,168 @@ _ATTRIBUTES = re.compile(r"""[\s/]*([^\s/>=][^\s/>=]*|=[^\s/>=]*)(?:\s*=\s*("[^"
 def _place_of_alt(text: str, place: int) -> tuple[tuple[int, int], int]:
     """The value of alt with its quotes, or where the attribute can be put: after the tag's name.  And the tag's end."""
     span, at = (place, place), place
-    while (found := _ATTRIBUTES.match(text, at)) and found.end() > at:
-        if found[1].lower() == "alt" and found[2] is not None and span[0] == span[1]:
-            span = found.span(2)
-        at = found.end()
+    while (match := _ATTRIBUTES.match(text, at)) and match.end() > at:
+        if match[1].lower() == "alt" and match[2] is not None and span[0] == span[1]:
+            span = match.span(2)
+        at = match.end()
     end = text.find(">", at)
     return span, end + 1 if end >= 0 else len(text)
+
+
+# Pages as their readers understand them: a flat list of nodes, made by parsers of HTML, XML and Markdown.  Two texts of
+# a page mean the same where their lists are equal.  Markdown is rendered to HTML first.
+
+_MOST_NODES = 400_000
+XHTML = "http://www.w3.org/1999/xhtml"
+
+
+class NotParsed(Exception):
+    """Says why, to go after the page's name."""
+
+
+@dataclass
+class Node:
+    kind: str  # the name of an element of HTML; "svg:...", "math:..." of others; "#text", "#comment" and the like
+    parent: int  # its place in the list; -1: none
+    text: str = ""
+    attributes: dict[str, str] = field(default_factory=dict)
+
+
+def of_html(text: str) -> list[Node]:
+    """As browsers make it, without scripts: what stands in <noscript> counts."""
+    document = JustHTML(text, sanitize=False, scripting_enabled=False)
+    nodes: list[Node] = []
+    waiting: list[tuple[Any, int]] = [(document.root, -1)]
+    while waiting:
+        node, parent = waiting.pop()
+        space = getattr(node, "namespace", None)
+        kind = node.name if space in (None, "html") else f"{space}:{node.name}"
+        attributes = {name: value or "" for name, value in (getattr(node, "attrs", None) or {}).items()}
+        nodes.append(Node(str(kind), parent, _data(node), attributes))
+        if len(nodes) > _MOST_NODES:
+            raise NotParsed("has too many elements")
+        place, content = len(nodes) - 1, getattr(node, "template_content", None)
+        inside = [*(getattr(node, "children", None) or ()), *([content] if content is not None else ())]
+        waiting += [(child, place) for child in reversed(inside)]
+    return nodes
+
+
+def _data(node: Any) -> str:
+    data = getattr(node, "data", None)
+    if data is None or isinstance(data, str):
+        return data or ""
+    return " ".join(str(getattr(data, name, None)) for name in ("name", "public_id", "system_id"))
+
+
+def of_xml(data: bytes) -> list[Node]:
+    """Of a page in XHTML; entities of its own are refused."""
+    nodes = [Node("#document", -1)]
+    opened = [0]
+
+    def begin(name: str, attributes: dict[str, str]) -> None:
+        space, _, local = name.rpartition(" ")
+        kind = local if space in ("", XHTML) else f"{space}:{local}"
+        nodes.append(Node(kind, opened[-1], "", {key.rpartition(" ")[2]: value for key, value in attributes.items()}))
+        opened.append(len(nodes) - 1)
+        if len(nodes) > _MOST_NODES or len(opened) > 2000:
+            raise NotParsed("has too many elements")
+
+    def text(part: str) -> None:
+        if nodes[-1].kind == "#text" and nodes[-1].parent == opened[-1]:
+            nodes[-1].text += part
+        else:
+            nodes.append(Node("#text", opened[-1], part))
+
+    def refuse(*_: object) -> None:
+        raise NotParsed("declares entities of its own")
+
+    parser = expat.ParserCreate(namespace_separator=" ")
+    parser.buffer_text = True
+    parser.StartElementHandler = begin
+    parser.EndElementHandler = lambda _: opened.pop()
+    parser.CharacterDataHandler = text
+    parser.CommentHandler = lambda part: nodes.append(Node("#comment", opened[-1], part))
+    parser.ProcessingInstructionHandler = lambda name, part: nodes.append(Node("#pi", opened[-1], f"{name} {part}"))
+    parser.SkippedEntityHandler = lambda name, _: text(f"&{name};")
+    parser.EntityDeclHandler = refuse
+    parser.UseForeignDTD(True)  # &nbsp; and the like are left as they are
+    parser.ExternalEntityRefHandler = lambda *_: 1
+    try:
+        parser.Parse(data, True)
+    except (expat.ExpatError, LookupError, ValueError) as error:
+        raise NotParsed(f"is not well-formed XML ({error})") from None
+    return nodes
+
+
+def _markdown() -> MarkdownIt:
+    parser = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
+    parser.normalizeLink = lambda url: url  # type: ignore[method-assign]
+    parser.validateLink = lambda url: True  # type: ignore[method-assign]
+    return parser
+
+
+_MARKDOWN = _markdown()
+_MDX = _markdown().disable("code")  # an indented line is no code there
+
+
+def of_markdown(text: str, *, mdx: bool) -> list[Node]:
+    return of_html(str((_MDX if mdx else _MARKDOWN).render(text)))
+
+
+_LIST_ITEM = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])\s")
+
+
+def code_for_some(text: str, places: list[int]) -> set[int]:
+    """Those places in a text of Markdown that other programs than CommonMark's may take for something else.
+
+    Within fences, comments and addresses wherever their marks stand, between other than single backticks, and indented
+    after a list that has text directly before it.
+    """
+    doubtful = set[int]()
+    for place in places:
+        start = text.rfind("\n\n", 0, place) + 1
+        end = text.find("\n\n", place) % (len(text) + 1)
+        before, after = (re.findall("`+", part) for part in (text[start:place], text[place:end]))
+        is_code = bool(after) and (len(before) % 2 == 1 or any(len(mark) > 1 for mark in before))
+        is_comment = text.rfind("<!--", 0, place) > text.rfind("-->", 0, place)
+        is_address = re.search(r"\]\([^)]*\Z", text[start:place]) is not None
+        if is_code or is_comment or is_address:
+            doubtful.add(place)
+    lines = list(_doubtful_lines(text.split("\n")))
+    starts = [0, *accumulate(len(line) + 1 for line in text.split("\n"))]
+    return doubtful | {place for place in places if lines[bisect.bisect_right(starts, place) - 1]}
+
+
+def _doubtful_lines(lines: list[str]) -> Iterator[bool]:
+    fenced = {"`": False, "~": False}
+    in_list = is_indented = False  # is_indented: the lines since the last blank one began so
+    for number, line in enumerate(lines):
+        marks = [mark[0] for mark in re.findall("`{3,}|~{3,}", line)]
+        doubtful = bool(marks) or any(fenced.values())
+        for mark in marks:
+            fenced[mark] = not fenced[mark]
+        begins = number == 0 or (not lines[number - 1].strip() and not (number == 1 and lines[0]))
+        if line.startswith(("    ", "\t")):
+            is_indented = is_indented or begins
+            doubtful |= not in_list
+        elif line.strip():
+            is_item = _LIST_ITEM.match(line) is not None
+            in_list = is_item if begins else in_list and not marks and (is_item or not is_indented)
+            is_indented = is_indented and not begins
+        yield doubtful
+
+
+def above(nodes: list[Node], place: int) -> Iterator[Node]:
+    """The elements that a node is in, from the inside."""
+    place = nodes[place].parent
+    while place >= 0:
+        yield nodes[place]
+        place = nodes[place].parent
+
+
+def below(nodes: list[Node], place: int) -> Iterator[Node]:
+    """What is in an element, in order."""
+    for number in range(place + 1, len(nodes)):
+        if nodes[number].parent < place:
+            return
+        yield nodes[number]
