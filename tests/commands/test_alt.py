@@ -122,7 +122,7 @@ def test_pictures_that_a_caption_does_not_fit_are_named(tellapart, tmp_path):
 
 
 def test_photos_are_not_taken_for_drawings():
-    taken = [photo.name for photo in (HERE / "photos").iterdir() if alt.graphics.suspicion(str(photo))]
+    taken = [photo.name for photo in (HERE / "photos").iterdir() if alt.suspicion(str(photo))]
     assert taken == []
 
 
@@ -158,7 +158,7 @@ def test_only_what_cannot_be_read_is_a_fault(tellapart, site):
     assert tellapart("alt", site)[0] == 0
 
 
-@pytest.mark.parametrize("where", ["trees.of_html", "pages.PageText.holding"])
+@pytest.mark.parametrize("where", ["pages.of_html", "pages.PageText.holding"])
 def test_an_error_of_the_program_with_one_page_is_that_pages(tellapart, site, monkeypatch, where):
     for page in ("index.html", "a.md"):
         (site / page).unlink()
