@@ -14,19 +14,18 @@ from tellapart.retrievers import readers
 
 
 @pytest.fixture
-def copied(folders, tmp_path):
+def folder(folders, tmp_path):
     """A copy of a model folder, to be damaged."""
-
-    def copy(name="word_tower"):
-        return shutil.copytree(folders[name], tmp_path / f"my {name}")
-
-    return copy
+    return shutil.copytree(folders["word_tower"], tmp_path / "my word_tower")
 
 
 def change(folder, **values):
-    """Change keys of config.json."""
+    """Change keys of config.json, or of its settings or its encoder."""
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | values))
+    for key, value in values.items():
+        inner = isinstance(value, dict) and isinstance(config.get(key), dict)
+        config[key] = config[key] | value if inner else value
+    (folder / "config.json").write_text(json.dumps(config))
 
 
 def refused(folder, message):
@@ -46,8 +45,8 @@ def test_a_model_folder_is_a_frozen_retriever(folders, encoder, name, sees):
     assert (loaded.encoder.identity if loaded.encoder else {}) == (encoder.identity if sees == "photos" else {})
 
 
-def test_a_folder_is_called_what_it_is_called_however_it_is_reached(copied, monkeypatch):
-    monkeypatch.chdir(copied())
+def test_a_folder_is_called_what_it_is_called_however_it_is_reached(folder, monkeypatch):
+    monkeypatch.chdir(folder)
     assert retrievers.load(".").name == "my word_tower"
 
 
@@ -56,26 +55,17 @@ def test_a_name_that_means_nothing_is_answered_with_those_that_do(name):
     assert "neither a folder nor one of word, judge, minilm" in refused(name, "there is no retriever")
 
 
-def test_no_name_at_all_is_the_folder_that_one_is_in(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    refused("", r"is not a model or run folder: it has no config\.json\.$")
-
-
-def test_a_file_is_no_model_folder(copied):
-    refused(copied() / "config.json", "there is no retriever")
-
-
-def test_a_folder_without_a_model_is_refused(tmp_path):
-    refused(tmp_path, r"is not a model or run folder: it has no config\.json\.$")
-
-
-def test_a_captioner_is_no_retriever(small_model):
+def test_what_is_no_folder_of_a_retriever_is_refused(tmp_path, folder, folders, small_model, monkeypatch):
+    refused(folder / "config.json", "there is no retriever")
     refused(small_model, r"holds a captioner \(transformer\), not a retriever\.$")
-
-
-def test_a_retriever_is_no_captioner(folders):
     with pytest.raises(UserError, match=r"holds a retriever \(vse\), not a captioner\.$"):
         models.load(folders["vse"], torch.device("cpu"))
+    monkeypatch.chdir(tmp_path)
+    for empty in (tmp_path, ""):  # no name at all: the folder that one is in
+        refused(empty, r"is not a model or run folder: it has no config\.json\.$")
+
+
+DAMAGED = r"config\.json is damaged, or of a version that this one cannot read\.$"
 
 
 @pytest.mark.parametrize(
@@ -83,111 +73,81 @@ def test_a_retriever_is_no_captioner(folders):
     [b"", b"{", b"[]", b"null", b'"format"', b"\xff\xfe", b'{"format": 2}', b'{"format": 1}', b"[" * 100_000],
     ids=lambda content: repr(content[:12]),
 )
-def test_a_damaged_config_is_named(copied, content):
-    folder = copied()
+def test_a_damaged_config_is_named(folder, content):
     (folder / "config.json").write_bytes(content)
-    refused(folder, r"config\.json is damaged, or of a version that this one cannot read\.$")
-
-
-@pytest.mark.parametrize(
-    "changed", [{"settings": 3}, {"settings": "ab"}, {"encoder": None}, {"captioner": "transformer"}]
-)
-def test_a_config_that_makes_no_sense_is_named(copied, changed):
-    folder = copied()
-    change(folder, **changed)
-    refused(folder, r"config\.json is damaged, or of a version that this one cannot read\.$")
-
-
-def test_an_architecture_of_a_later_version_is_named(copied):
-    folder = copied()
-    change(folder, retriever="crystal_ball")
-    refused(folder, r"there is no retriever 'crystal_ball'; there are word_tower, dual, vse, text_tower\.$")
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"wings": 2}, "model.wings: word_tower has no such setting"),
-        ({"size": "large"}, "config.json: model.size must be a whole number from 1 to 65536, not 'large'"),
-        ({"size": -1}, "config.json: model.size must be a whole number from 1 to 65536, not -1"),
-        ({"size": 9}, "is a checkpoint of another model: captions.out.bias is"),
-        ({"vocab_size": 5}, "is a checkpoint of another model: captions.words.weight is"),
-    ],
-)
-def test_settings_that_do_not_fit_are_named(copied, settings, message):
-    folder = copied()
-    config = json.loads((folder / "config.json").read_text())
-    change(folder, settings=config["settings"] | settings)
-    refused(folder, message)
-
-
-def test_settings_of_an_older_version_may_lack_what_has_a_default(write_model, tmp_path):
-    """A network of the default size loads though its config does not say the size."""
-    folder = write_model(tmp_path / "model", "text_tower")
-    config = json.loads((folder / "config.json").read_text())
-    network = models.build(
-        retrievers.RETRIEVERS, "retriever", "text_tower", {"vocab_size": config["settings"]["vocab_size"]}
-    )
-    models.save_weights(folder / "model.safetensors", network)
-    change(folder, settings={"vocab_size": config["settings"]["vocab_size"]})
-    assert retrievers.load(folder).embed_captions(["a dog"]).shape == (1, retrievers.load(folder).size) == (1, 512)
-
-
-def test_a_folder_without_weights_is_named(copied):
-    folder = copied()
-    (folder / "model.safetensors").unlink()
-    refused(folder, r"has no weights: none of model\.safetensors, best\.safetensors, last\.safetensors\.$")
-
-
-def test_damaged_weights_are_named(copied):
-    folder = copied()
-    weights = (folder / "model.safetensors").read_bytes()
-    (folder / "model.safetensors").write_bytes(weights[: len(weights) // 2])
-    refused(folder, r"model\.safetensors is not a safetensors file, or is damaged\.$")
-
-
-def test_a_folder_without_a_vocabulary_is_named(copied):
-    folder = copied("vse")
-    (folder / "vocabulary.json").unlink()
-    refused(folder, r"vocabulary\.json: there is no such file\.$")
-
-
-@pytest.mark.parametrize("words", [["a"], [f"word{i}" for i in range(100)]])
-def test_the_vocabulary_of_another_model_is_refused(copied, words):
-    folder = copied()
-    (folder / "vocabulary.json").write_text(json.dumps({"kind": "words", "words": words}))
-    refused(folder, rf"vocabulary\.json has {len(words) + 4} tokens, the model 19\.$")
-
-
-def test_other_encoder_weights_than_those_it_learned_with_are_refused(copied, encoder):
-    folder = copied()
-    change(folder, encoder=encoder.identity | {"weights_sha256": "0123456789" * 6})
-    refused(folder, f"with weights 01234567, but the weights installed here are {encoder.weights_sha256[:8]}")
+    refused(folder, DAMAGED)
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"name": "eye"}, "there is no encoder 'eye'"),
-        ({"image_size": 7}, "image_size must be from 32 to 2048, not 7"),
-        ({"image_size": "large"}, "does not say which encoder"),
-        ({"name": None}, "does not say which encoder"),
-        ({"name": []}, "does not say which encoder"),
-        ({"wings": 2}, "does not say which encoder"),
+        ({"settings": 3}, DAMAGED),
+        ({"settings": "ab"}, DAMAGED),
+        ({"encoder": None}, DAMAGED),
+        ({"captioner": "transformer"}, DAMAGED),
+        ({"retriever": "crystal_ball"}, r"no retriever 'crystal_ball'; there are word_tower, dual, vse, text_tower\.$"),
+        ({"settings": {"wings": 2}}, "model.wings: word_tower has no such setting"),
+        (
+            {"settings": {"size": "large"}},
+            "config.json: model.size must be a whole number from 1 to 65536, not 'large'",
+        ),
+        ({"settings": {"size": -1}}, "config.json: model.size must be a whole number from 1 to 65536, not -1"),
+        ({"settings": {"size": 9}}, "is a checkpoint of another model: captions.out.bias is"),
+        ({"settings": {"vocab_size": 5}}, "is a checkpoint of another model: captions.words.weight is"),
+        (
+            {"encoder": {"weights_sha256": "0123456789" * 6}},
+            "with weights 01234567, but the weights installed here are",
+        ),
+        ({"encoder": {"name": "eye"}}, "there is no encoder 'eye'"),
+        ({"encoder": {"image_size": 7}}, "image_size must be from 32 to 2048, not 7"),
+        ({"encoder": {"image_size": "large"}}, "does not say which encoder"),
+        ({"encoder": {"name": None}}, "does not say which encoder"),
+        ({"encoder": {"name": []}}, "does not say which encoder"),
+        ({"encoder": {"wings": 2}}, "does not say which encoder"),
     ],
+    ids=str,
 )
-def test_an_encoder_that_cannot_be_is_named(copied, encoder, changed, message):
-    folder = copied()
-    change(folder, encoder=encoder.identity | changed)
+def test_a_config_that_cannot_be_is_named(folder, changed, message):
+    change(folder, **changed)
     refused(folder, message)
 
 
-def test_a_prompt_is_for_clip_only(folders):
+def halve(file):
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [
+        ("model.safetensors", lambda file: file.unlink(), r"has no weights: none of model\.safetensors, best\.saf"),
+        ("model.safetensors", halve, r"model\.safetensors is not a safetensors file, or is damaged\.$"),
+        ("vocabulary.json", lambda file: file.unlink(), r"vocabulary\.json: there is no such file\.$"),
+        (
+            "vocabulary.json",
+            lambda file: file.write_text('{"kind": "words", "words": ["a"]}'),
+            r"vocabulary\.json has 5 tokens, the model 19\.$",
+        ),
+    ],
+)
+def test_files_that_are_missing_or_damaged_are_named(folder, name, damage, message):
+    damage(folder / name)
+    refused(folder, message)
+
+
+def test_settings_that_have_a_default_need_not_be_there(write_model, tmp_path):
+    """A network of the default size loads though its config does not say the size."""
+    folder = write_model(tmp_path / "model", "text_tower")
+    config = json.loads((folder / "config.json").read_text())
+    settings = {"vocab_size": config["settings"]["vocab_size"]}
+    network = models.build(retrievers.RETRIEVERS, "retriever", "text_tower", settings)
+    models.save_weights(folder / "model.safetensors", network)
+    (folder / "config.json").write_text(json.dumps(config | {"settings": settings}))
+    assert retrievers.load(folder).embed_captions(["a dog"]).shape == (1, 512)
+
+
+def test_prompts_and_devices_that_cannot_be_are_named(folders):
     with pytest.raises(UserError, match=r"^a prompt is for CLIP; the retriever .* takes captions as they are\.$"):
         retrievers.load(folders["vse"], prompt="a photo of")
-
-
-def test_a_device_that_is_not_there_is_named(folders):
     with pytest.raises(UserError, match="abacus"):
         retrievers.load(folders["vse"], device="abacus")
 

