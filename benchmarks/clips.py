@@ -26,7 +26,7 @@ from timing import side_by_side, table
 from tellapart.album import HERE
 from tellapart.data.examples import Example
 from tellapart.data.media.clips import named_as_clip, open_clip
-from tellapart.encoders.frames import FrameEncoder
+from tellapart.encoders.encoder import FrameEncoder
 from tellapart.encoders.loading import load
 from tellapart.features.sources import Encoded
 from tellapart.recipe import EncoderConfig
@@ -35,7 +35,7 @@ FRAMES, SIZE, BATCH, MOST = 8, 256, 16, 24
 _MEMORY = """
 import re, sys
 from pathlib import Path
-from tellapart.encoders.frames import read_squares
+from tellapart.encoders.encoder import read_squares
 from tellapart.data.media.photos import SQUEEZE
 read_squares(sys.argv[1], 8, (0,), 256, SQUEEZE)
 print(int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) // 1024)

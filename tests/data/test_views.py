@@ -12,8 +12,7 @@ from support.stores import extract, feature_store
 from tellapart.data.examples import Example
 from tellapart.data.media import photos
 from tellapart.data.media.photos import LEAST_SIDE, Fit, view_of
-from tellapart.encoders.encoder import Encoder
-from tellapart.encoders.in_view import InView
+from tellapart.encoders.encoder import Encoder, InView
 from tellapart.recipe import EncoderConfig
 
 HASHES = [hashlib.sha256(bytes([i])).hexdigest() for i in range(200)]

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tellapart.detectors import boxes
+from tellapart.detectors import detector, yolox
 
 
 def decoded_one_by_one(raw, size):
@@ -29,7 +29,7 @@ def test_decoding_is_that_of_a_loop_over_cells(size, rows):
     draw = np.random.default_rng(rows)
     raw = np.concatenate([draw.normal(size=(rows, 4)), draw.random((rows, 9))], 1).astype(np.float32)
     expected = decoded_one_by_one(raw, size)
-    found, scores, classes = boxes.decode(raw, size)
+    found, scores, classes = yolox.decode(raw, size)
     np.testing.assert_allclose(found, [box for box, _, _ in expected], rtol=1e-5, atol=1e-3)
     np.testing.assert_allclose(scores, [score for _, score, _ in expected], rtol=1e-6)
     assert classes.tolist() == [label for _, _, label in expected]
@@ -59,7 +59,7 @@ def test_boxes_are_kept_as_by_a_loop_over_pairs(seed, most):
     corner, sides = draw.uniform(0, 60, (200, 2)), draw.uniform(5, 40, (200, 2))
     found, scores = np.concatenate([corner, corner + sides], 1).astype(np.float32), draw.random(200).astype(np.float32)
     classes = draw.integers(0, 3, 200)
-    kept = boxes.suppress(found, scores, classes, iou=0.45, most=most)
+    kept = detector.suppress(found, scores, classes, iou=0.45, most=most)
     assert kept.tolist() == kept_one_by_one(found.astype(float), scores, classes, 0.45, most)
     assert len(kept) < 200
 
@@ -67,12 +67,12 @@ def test_boxes_are_kept_as_by_a_loop_over_pairs(seed, most):
 def test_an_overlap_of_half_hides_the_weaker_box_of_a_class_and_no_box_of_another():
     found = np.array([[0, 0, 10, 10], [0, 0, 10, 5], [0, 0, 10, 5], [0, 5.6, 10, 10]], np.float32)
     scores = np.array([0.9, 0.8, 0.7, 0.6], np.float32)
-    kept = boxes.suppress(found, scores, np.array([1, 1, 2, 1]), iou=0.45, most=100)
+    kept = detector.suppress(found, scores, np.array([1, 1, 2, 1]), iou=0.45, most=100)
     assert kept.tolist() == [0, 2, 3]  # .5 of the first; of another class; .44 of the first
 
 
 def test_nothing_in_and_nothing_out():
     none = np.zeros(0, np.float32)
-    assert boxes.suppress(none.reshape(0, 4), none, none.astype(np.int64), iou=0.45, most=10).tolist() == []
+    assert detector.suppress(none.reshape(0, 4), none, none.astype(np.int64), iou=0.45, most=10).tolist() == []
     empty = np.zeros((2, 4), np.float32)
-    assert boxes.overlaps(empty[0], empty).tolist() == [0, 0]  # not NaN
+    assert detector.overlaps(empty[0], empty).tolist() == [0, 0]  # not NaN

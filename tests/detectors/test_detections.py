@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from detectors import tiny_yolox
-from tellapart.detectors import letterbox, yolox
+from tellapart.detectors import yolox
 from tellapart.detectors.detections import detect
 
 
@@ -51,7 +51,7 @@ def assert_same(found, number, expected):
 
 
 def test_what_is_kept_is_what_the_detector_found_to_the_last_bit(detector, files, own_cache, runs):
-    expected = [detector(letterbox.read(file, detector.size)) for file in files]
+    expected = [detector(yolox.letterboxed(file, detector.size)) for file in files]
     runs.clear()
     for times in (4, 0):  # made, and read
         found = detect(detector, files)

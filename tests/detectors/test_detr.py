@@ -9,10 +9,10 @@ from PIL import Image
 
 from capscore.errors import UserError
 from encoders import tiny_backbones
+from tellapart.detectors import load
 from tellapart.detectors.detections import detect
 from tellapart.detectors.detector import LEAST, BadDetector, Failed
 from tellapart.detectors.detr import Detr, resized
-from tellapart.detectors.loading import load
 from tellapart.detectors.yolox import Yolox
 
 RESNET = {"embedding_size": 8, "hidden_sizes": [8, 8, 16, 16], "depths": [1, 1, 1, 1]}

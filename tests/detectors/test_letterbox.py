@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tellapart.detectors import letterbox
+from tellapart.detectors import yolox
 from tellapart.errors import BadPhoto
 
 SIZES = [(7, 5), (5, 7), (64, 96), (40, 300), (1, 9), (1, 1), (200, 3)]
@@ -34,7 +34,7 @@ def one_pixel(pixels, row, column, height, width):
 @pytest.mark.parametrize("size", SIZES)
 def test_the_canvas_is_that_of_a_loop_over_pixels(size):
     pixels = photo(*size)
-    canvas, ratio = letterbox.letterbox(pixels, (32, 64))
+    canvas, ratio = yolox.letterbox(pixels, (32, 64))
     assert ratio == min(32 / size[0], 64 / size[1])
     height, width = max(1, int(size[0] * ratio)), max(1, int(size[1] * ratio))
     for row in range(32):
@@ -51,7 +51,7 @@ def test_resizing_is_what_torch_calls_bilinear(size):
     pixels = photo(*size)
     given = torch.from_numpy(pixels).permute(2, 0, 1)[None].float()
     theirs = torch.nn.functional.interpolate(given, (33, 47), mode="bilinear", align_corners=False)
-    ours = letterbox.resize(pixels, (33, 47))
+    ours = yolox.resize(pixels, (33, 47))
     assert np.abs(ours - theirs[0].permute(1, 2, 0).numpy()).max() <= 0.501
 
 
@@ -60,7 +60,7 @@ def test_a_photo_is_read_upright_with_its_size_and_hash(tmp_path):
     exif = image.getexif()
     exif[274] = 6  # lies on its side
     image.save(tmp_path / "lying.png", exif=exif)
-    found = letterbox.read(tmp_path / "lying.png", (64, 96))
+    found = yolox.letterboxed(tmp_path / "lying.png", (64, 96))
     assert (found.photo_size, found.ratio) == ((20, 10), 3.2)
     assert (found.canvas[:, :32] == (0, 0, 255)).all()
     assert (found.canvas[:, 32:] == 114).all()
@@ -70,4 +70,4 @@ def test_a_photo_is_read_upright_with_its_size_and_hash(tmp_path):
 def test_what_is_no_photo_is_named(tmp_path):
     (tmp_path / "text.jpg").write_text("not a photo")
     with pytest.raises(BadPhoto, match=r"text\.jpg"):
-        letterbox.read(tmp_path / "text.jpg", (64, 96))
+        yolox.letterboxed(tmp_path / "text.jpg", (64, 96))

@@ -7,13 +7,13 @@ import pytest
 from PIL import Image
 
 from detectors import tiny_yolox
-from tellapart.detectors import letterbox, yolox
+from tellapart.detectors import yolox
 
 
 def found_in(detector, tmp_path, size=(192, 128), colour=(0, 0, 0)):
     """In a photo of one colour, of this width and height."""
     Image.new("RGB", size, colour).save(tmp_path / "photo.png")
-    return detector(letterbox.read(tmp_path / "photo.png", detector.size))
+    return detector(yolox.letterboxed(tmp_path / "photo.png", detector.size))
 
 
 def test_a_box_is_where_the_cell_says(tmp_path):

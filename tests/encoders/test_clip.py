@@ -18,7 +18,7 @@ from retrievers import tiny_clip
 from support.stores import extract
 from tellapart.data.examples import Example
 from tellapart.data.media import photos
-from tellapart.encoders import clip
+from tellapart.encoders import towers
 
 CPU = torch.device("cpu")
 
@@ -39,8 +39,8 @@ def folder(clip_folder, tmp_path) -> Path:
     return Path(shutil.copytree(clip_folder, tmp_path / "model"))
 
 
-def load(folder: Path) -> clip.ClipEncoder:
-    return clip.ClipEncoder(clip.load(str(folder), CPU), CPU)
+def load(folder: Path) -> towers.ClipEncoder:
+    return towers.ClipEncoder(towers.load_clip(str(folder), CPU), CPU)
 
 
 def draw(file: Path, width: int, height: int) -> Path:
@@ -68,7 +68,7 @@ def theirs(folder: Path, files: list[Path], model: str, processor: str):
         return pixels, network.get_image_features(pixel_values=pixels)
 
 
-def ours(encoder: clip.ClipEncoder, files: list[Path]) -> np.ndarray:
+def ours(encoder: towers.ClipEncoder, files: list[Path]) -> np.ndarray:
     return np.stack([photos.read(file, encoder.config.image_size, encoder.fit).pixels for file in files])
 
 

@@ -16,9 +16,7 @@ from tellapart.data.examples import Example
 from tellapart.data.media.photos import SQUEEZE, fitted
 from tellapart.data.streams import region_inputs
 from tellapart.encoders import ENCODERS
-from tellapart.encoders.encoder import Features
-from tellapart.encoders.frames import FrameEncoder
-from tellapart.encoders.in_view import in_view
+from tellapart.encoders.encoder import Features, FrameEncoder, in_view
 from tellapart.encoders.loading import load
 from tellapart.features.extracted import read_item
 from tellapart.features.pooled import pooled_features

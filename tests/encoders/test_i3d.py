@@ -14,9 +14,9 @@ from safetensors.torch import load_file, save_file
 from capscore.errors import UserError
 from support.clips import counted, number_in, write_clip
 from tellapart.data.media.photos import SQUEEZE
-from tellapart.encoders import i3d
+from tellapart.encoders import classifiers
 from tellapart.encoders.classifiers import ClipClassifier, load
-from tellapart.encoders.frames import read_squares
+from tellapart.encoders.encoder import read_squares
 from tellapart.features.extracted import read_item
 from tellapart.recipe import EncoderConfig
 
@@ -35,9 +35,9 @@ def random_weights(labels=7):
         tensors[f"batch_stats.{scope}.BatchNorm_0.mean"] = 0.2 * torch.randn(outputs, generator=draw)
         tensors[f"batch_stats.{scope}.BatchNorm_0.var"] = 0.5 + torch.rand(outputs, generator=draw)
 
-    for scope, (kernel, _, inputs, outputs) in i3d._STEM.items():
+    for scope, (kernel, _, inputs, outputs) in classifiers._STEM.items():
         unit(scope, kernel, inputs, outputs)
-    for scope, (inputs, one, two, three, four) in i3d._MIXED.items():
+    for scope, (inputs, one, two, three, four) in classifiers._MIXED.items():
         unit(f"{scope}.Branch_0/Conv3d_0a_1x1", 1, inputs, one)
         for branch, (narrow, wide) in ((1, two), (2, three)):
             unit(f"{scope}.Branch_{branch}/Conv3d_0a_1x1", 1, inputs, narrow)
@@ -141,7 +141,7 @@ def generated(frames, side):
 @pytest.mark.parametrize(("frames", "side"), [(16, 32), (11, 37)])
 def test_it_is_plain_convolutions(frames, side):
     tensors, clip = random_weights(), generated(frames, side)
-    logits = i3d.read(tensors).eval()(torch.from_numpy(clip).float().permute(3, 0, 1, 2)[None])[0]
+    logits = classifiers.read_i3d(tensors).eval()(torch.from_numpy(clip).float().permute(3, 0, 1, 2)[None])[0]
     expected = plain(tensors, clip)
     assert np.ptp(expected) > 1
     np.testing.assert_allclose(logits.detach().numpy(), expected, atol=1e-3)
@@ -151,7 +151,7 @@ def test_it_is_plain_convolutions(frames, side):
 @pytest.mark.slow
 def test_published_weights_give_the_logits_of_a_plain_recomputation():
     tensors, clip = load_file(FILE), generated(16, 64)
-    logits = i3d.read(tensors).eval()(torch.from_numpy(clip).float().permute(3, 0, 1, 2)[None])[0]
+    logits = classifiers.read_i3d(tensors).eval()(torch.from_numpy(clip).float().permute(3, 0, 1, 2)[None])[0]
     np.testing.assert_allclose(logits.detach().numpy(), plain(tensors, clip), atol=1e-3)
     encoder = load(EncoderConfig(str(FILE), 64, 1), torch.device("cpu"))
     assert (len(encoder.labels), encoder.feature_size, encoder.labels[0]) == (400, 400, "abseiling")
@@ -166,7 +166,7 @@ def test_weights_of_pytorch_i3d_make_the_same_network(tmp_path, zipped):
     torch.save(theirs, file, _use_new_zipfile_serialization=zipped)
     encoder = load(EncoderConfig(str(file), 48, 1), torch.device("cpu"))
     clip = torch.from_numpy(generated(16, 48)).float().permute(3, 0, 1, 2)[None]
-    torch.testing.assert_close(encoder._network(clip), i3d.read(tensors).eval()(clip), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(encoder._network(clip), classifiers.read_i3d(tensors).eval()(clip), atol=1e-4, rtol=1e-4)
     assert encoder.feature_size == 7
 
 
@@ -183,7 +183,7 @@ def test_probabilities_are_means_over_segments_of_sixteen_frames(file, tmp_path)
     seen = read_item(encoder, clip)
     assert seen.pixels.shape == (2, 16, 48, 48, 3)
     features = encoder(seen.pixels[None])
-    network = i3d.read(load_file(file)).eval()
+    network = classifiers.read_i3d(load_file(file)).eval()
     given = torch.from_numpy(seen.pixels).float().permute(0, 4, 1, 2, 3) / 127.5 - 1
     expected = F.softmax(network(given), 1).mean(0)
     torch.testing.assert_close(features.grid[0, 0], expected, atol=1e-5, rtol=0)
@@ -221,6 +221,6 @@ def test_a_file_that_is_missing_or_not_whole_or_of_no_known_network_is_named(tmp
     save_file({"weight": torch.zeros(2)}, bad)
     with pytest.raises(UserError, match=r"bad\.safetensors: the weights are of no supported classifier"):
         load(EncoderConfig(str(bad)), torch.device("cpu"))
-    save_file({i3d.FLAX_SIGN: torch.zeros(2)}, bad)
+    save_file({classifiers.FLAX_SIGN: torch.zeros(2)}, bad)
     with pytest.raises(UserError, match=r"bad\.safetensors: the weights do not fit"):
         load(EncoderConfig(str(bad)), torch.device("cpu"))

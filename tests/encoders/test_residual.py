@@ -8,8 +8,7 @@ from PIL import Image
 
 from capscore.errors import UserError
 from support.clips import write_clip
-from tellapart.encoders.classifiers import load
-from tellapart.encoders.residual import ResNet3d, ResNeXt
+from tellapart.encoders.classifiers import ResNet3d, ResNeXt, load
 from tellapart.features.extracted import read_item
 from tellapart.recipe import EncoderConfig
 

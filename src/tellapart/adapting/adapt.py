@@ -34,8 +34,8 @@ from tellapart.data import examples as data_files
 from tellapart.data.examples import DataSet
 from tellapart.data.streams import REGIONS
 from tellapart.data.tokenizers import WordTokenizer
+from tellapart.detectors import load as load_detector
 from tellapart.detectors.detector import Detector
-from tellapart.detectors.loading import load as load_detector
 from tellapart.evaluation.captions import Captioners
 from tellapart.evaluation.evaluate import REPORT as REPORT
 from tellapart.evaluation.evaluate import Evaluation, grid_of

@@ -442,7 +442,7 @@ def _detector(request: argparse.Namespace) -> Any:
     if not request.detector:
         return None
     from capscore.object_words import CLASSES
-    from tellapart.detectors.loading import load
+    from tellapart.detectors import load
 
     return load(request.detector, CLASSES)
 

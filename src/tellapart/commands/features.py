@@ -138,7 +138,7 @@ def _check(request: argparse.Namespace) -> None:
 def _compute(request: argparse.Namespace, dataset: DataSet) -> bool:
     """Returns whether some photos have no features now."""
     from tellapart import numerics
-    from tellapart.detectors.loading import load as load_detector
+    from tellapart.detectors import load as load_detector
     from tellapart.features.sources import Detected, Encoded
     from tellapart.models.parts import load_encoder
 

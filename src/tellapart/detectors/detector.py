@@ -1,4 +1,7 @@
-"""The interface of every detector: YOLOX as an ONNX file, or a DETR of transformers."""
+"""The interface of every detector, YOLOX as an ONNX file or a DETR of transformers, and what is common to all.
+
+Boxes are left, top, right, bottom.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,18 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from capscore.errors import UserError
-from tellapart.detectors import boxes
-from tellapart.detectors.boxes import Floats, Numbers
 from tellapart.errors import BadPhoto
 
 LEAST = 0.05  # a box's score; what is less sure is noise
 IOU = 0.45  # boxes of a class that overlap by more show the same thing
 MOST = 100  # boxes of a photo
 
+Floats = NDArray[np.float32]
+Numbers = NDArray[np.int64]
 Source = str | os.PathLike[str] | Image.Image
 
 
@@ -82,13 +86,37 @@ class Detector(Protocol):
         """Its number for a class -> the place of that class in the list; refuses a list of others than it knows."""
 
 
+def suppress(boxes: Floats, scores: Floats, classes: Numbers, *, iou: float, most: int) -> Numbers:
+    """The boxes to keep, most confident first: of those of a class that overlap by more than `iou`, only the first.
+
+    most  how many at most
+    """
+    left: Numbers = np.argsort(-scores, kind="stable")
+    kept: list[int] = []
+    while len(left) and len(kept) < most:
+        best, left = int(left[0]), left[1:]
+        kept.append(best)
+        same = (classes[left] == classes[best]) & (overlaps(boxes[best], boxes[left]) > iou)
+        left = left[~same]
+    return np.array(kept, np.int64)
+
+
+def overlaps(box: Floats, others: Floats) -> Floats:
+    """Intersection over union of a box (4,) with others (N, 4); 0 where both are empty"""
+    sides = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
+    common = sides.clip(0).prod(1)
+    union = (box[2:] - box[:2]).prod() + (others[:, 2:] - others[:, :2]).prod(1) - common
+    found: Floats = np.divide(common, union, out=np.zeros_like(common), where=union > 0)
+    return found
+
+
 def sure_ones(found: Floats, scores: Floats, classes: Numbers) -> Detections:
     """Of a network's boxes, as fractions of the photo, those that are likely, each thing once.
 
     What reaches outside the photo ends at its edges; what then has no area is left out.
     """
     likely = np.flatnonzero(scores > LEAST)
-    kept = likely[boxes.suppress(found[likely], scores[likely], classes[likely], iou=IOU, most=MOST)]
+    kept = likely[suppress(found[likely], scores[likely], classes[likely], iou=IOU, most=MOST)]
     inside = found[kept].clip(0, 1)
     usable = (inside[:, 2:] > inside[:, :2]).all(1)
     return Detections(inside[usable], scores[kept][usable], classes[kept][usable])

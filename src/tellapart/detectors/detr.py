@@ -22,7 +22,7 @@ from capscore import files
 from tellapart.data.media import clips
 from tellapart.detectors.detector import IOU, LEAST, MOST, BadDetector, Detections, Failed, Source, sure_ones
 from tellapart.encoders import pretrained
-from tellapart.encoders.backbone import INSTALL
+from tellapart.encoders.towers import INSTALL
 from tellapart.features.extracted import safe_name
 from tellapart.hub import reason
 

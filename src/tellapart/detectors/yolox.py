@@ -1,29 +1,130 @@
-"""YOLOX as its authors export it: an ONNX file, run by onnxruntime.
+"""YOLOX (Ge et al., 2021) as its authors export it: an ONNX file, run by onnxruntime.
 
 All of yolox_{nano,tiny,s,m,l,x}.onnx, and all that are trained and exported in their form: the canvas's size and the
 number of classes are read from the graph.  Not read: exports that decode boxes themselves (`--decode_in_inference`), a
 fourth level of cells (P6), and networks from before version 0.2, whose photos were normalised (nothing in the graph
 tells them apart).
+
+A photo is as large as fits into the top left of a canvas, the rest grey.  As its authors' `preproc` does: blue, green
+and red from 0 to 255; bilinear between the four nearest pixels, whatever the scale (OpenCV's INTER_LINEAR, which does
+not average when it makes a photo smaller).
+
+As in their `yolox/utils/boxes.py` the canvas is cut into cells of 8, 16 and 32 pixels a side, and each cell has one
+row: where the middle of a box lies from the cell's corner, in cells; the logarithms of its width and height, in cells;
+whether something is there; and which class it is.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from capscore import files
 from tellapart import onnx
-from tellapart.detectors import boxes, letterbox
-from tellapart.detectors.boxes import Floats
-from tellapart.detectors.detector import IOU, LEAST, MOST, BadDetector, Detections, Failed, Source, sure_ones
-from tellapart.detectors.letterbox import GREY, Letterboxed, Size
+from tellapart.data.media import clips
+from tellapart.detectors.detector import (
+    IOU,
+    LEAST,
+    MOST,
+    BadDetector,
+    Detections,
+    Failed,
+    Floats,
+    Numbers,
+    Source,
+    sure_ones,
+)
 from tellapart.features.extracted import safe_name
 from tellapart.hub import reason
+
+GREY = 114
+Size = tuple[int, int]  # height, width
+
+
+@dataclass(frozen=True)
+class Letterboxed:
+    """canvas       (H, W, 3) BGR
+    photo_size   height and width of the photo, upright
+    ratio        canvas pixels for a pixel of the photo
+    sha256       of the file's bytes
+    """
+
+    canvas: NDArray[np.uint8]
+    photo_size: Size
+    ratio: float
+    sha256: str
+
+
+def letterboxed(source: str | os.PathLike[str] | Image.Image, size: Size) -> Letterboxed:
+    """A photo on a canvas of this size."""
+    image, sha256 = clips.upright(source)
+    pixels = np.asarray(image)
+    canvas, ratio = letterbox(pixels, size)
+    return Letterboxed(canvas, (pixels.shape[0], pixels.shape[1]), ratio, sha256)
+
+
+def letterbox(pixels: NDArray[np.uint8], size: Size) -> tuple[NDArray[np.uint8], float]:
+    """pixels (h, w, 3) RGB -> the canvas (H, W, 3) BGR, and how many of its pixels are one of the photo's"""
+    height, width = pixels.shape[:2]
+    ratio = min(size[0] / height, size[1] / width)
+    canvas = np.full((*size, 3), GREY, np.uint8)
+    resized = resize(pixels, (max(1, int(height * ratio)), max(1, int(width * ratio))))
+    canvas[: resized.shape[0], : resized.shape[1]] = resized[..., ::-1]
+    return canvas, ratio
+
+
+def resize(pixels: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:
+    """Bilinear.  Only the pixels that are looked at are turned into floats: a photo may be large."""
+    (top, bottom, down), (left, right, across) = (
+        _neighbours(*sides) for sides in zip(pixels.shape[:2], size, strict=True)
+    )
+    upper, lower = (
+        pixels[rows][:, left] * (1 - across)[:, None] + pixels[rows][:, right] * across[:, None]
+        for rows in (top, bottom)
+    )
+    mixed = upper * (1 - down)[:, None, None] + lower * down[:, None, None]
+    return mixed.round().astype(np.uint8)
+
+
+def _neighbours(side: int, resized: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+    """For each pixel of a resized side the two it lies between, and how far it is on the way to the second."""
+    place = ((np.arange(resized) + 0.5) * (side / resized) - 0.5).clip(0, side - 1)
+    first = place.astype(np.int64)
+    return first, np.minimum(first + 1, side - 1), (place - first).astype(np.float32)
+
+
+STRIDES = (8, 16, 32)
+
+
+@lru_cache(maxsize=8)
+def cells(size: Size) -> Floats:
+    """(A, 3): column, row and side in pixels of each cell of a canvas, in the order of the network's rows"""
+    parts = []
+    for stride in STRIDES:
+        rows, columns = np.indices((size[0] // stride, size[1] // stride))
+        parts.append(np.stack([columns.ravel(), rows.ravel(), np.full(rows.size, stride)], 1))
+    found: Floats = np.concatenate(parts).astype(np.float32)
+    return found
+
+
+def decode(raw: Floats, size: Size) -> tuple[Floats, Floats, Numbers]:
+    """raw (A, 5 + C) -> boxes (A, 4) in pixels of the canvas, scores (A,) and the likeliest class of each (A,)"""
+    grid = cells(size)
+    corner, stride = grid[:, :2], grid[:, 2:]
+    middle, half = (raw[:, :2] + corner) * stride, np.exp(raw[:, 2:4]) * stride / 2
+    classes: Numbers = raw[:, 5:].argmax(1)
+    scores: Floats = raw[:, 4] * raw[np.arange(len(raw)), 5 + classes]
+    return np.concatenate([middle - half, middle + half], 1), scores, classes
+
 
 _MAX_BYTES = 1 << 30  # of a file; yolox_x has 400 MB
 _LARGEST = 2048  # pixels of a canvas's side
@@ -58,14 +159,14 @@ class Yolox:
         }
 
     def read(self, source: Source) -> Letterboxed:
-        return letterbox.read(source, self.size)
+        return letterboxed(source, self.size)
 
     def __call__(self, photo: Letterboxed) -> Detections:
         try:
             raw = self._run(photo.canvas)
         except BadDetector as error:
             raise Failed(self.name, error.reason) from None
-        found, scores, classes = boxes.decode(raw, self.size)
+        found, scores, classes = decode(raw, self.size)
         height, width = photo.photo_size
         sides = np.array([width, height, width, height], np.float32) * np.float32(photo.ratio)
         return sure_ones(found / sides, scores, classes)  # none in the grey beside the photo
@@ -86,7 +187,7 @@ class Yolox:
         height, width = shape[2:]
         if not isinstance(height, int) or not isinstance(width, int):
             raise BadDetector(self.file, "does not say how large photos are to be; export it with a fixed size.")
-        step = max(boxes.STRIDES)
+        step = max(STRIDES)
         if not all(step <= side <= _LARGEST and side % step == 0 for side in (height, width)):
             raise BadDetector(
                 self.file,
@@ -96,7 +197,7 @@ class Yolox:
 
     def _check_output(self) -> int:
         """The number of classes."""
-        rows, given = len(boxes.cells(self.size)), self._session.get_outputs()
+        rows, given = len(cells(self.size)), self._session.get_outputs()
         shape = given[0].shape if len(given) == 1 else []
         fits = len(shape) == 3 and (shape[1] == rows or not isinstance(shape[1], int))
         if not fits or not isinstance(shape[2], int) or shape[2] < 6:
@@ -113,7 +214,7 @@ class Yolox:
             (output,) = self._session.run(None, {self._input: image})
         except Exception as error:  # onnxruntime has a class of its own for each way to fail
             raise BadDetector(self.file, f"cannot be run ({reason(error)[:200]}).") from None
-        expected = (1, len(boxes.cells(self.size)), 5 + self.classes)
+        expected = (1, len(cells(self.size)), 5 + self.classes)
         if output.shape != expected or output.dtype != np.float32:
             raise BadDetector(self.file, f"is no YOLOX export: it gives {output.shape} and not {expected}.")
         raw: Floats = output[0]

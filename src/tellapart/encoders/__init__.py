@@ -86,7 +86,7 @@ class Custom:
 
 
 def _patches(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
-    from tellapart.encoders.patches import Patches
+    from tellapart.encoders.encoder import Patches
 
     return Patches(config)
 

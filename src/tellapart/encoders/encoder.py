@@ -1,13 +1,15 @@
-"""A frozen network that turns pixels into features, known by its name, its settings and the hash of its weights.
+"""EfficientNet-Lite as a frozen encoder, pixels as they are, and what any encoder can be made to see: frames of clips and
+views of photos.
 
-S pixels a side, B photos, R regions: the cells of the grid, D feature size.
+S pixels a side, B photos, R regions: the cells of the grid, D feature size.  An encoder is known by its name, its
+settings and the hash of its weights.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -15,13 +17,15 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor
 
 from capscore.errors import UserError
 from tellapart import encoders, onnx
-from tellapart.data.media import photos
-from tellapart.encoders import ENCODERS, Published, efficientnet_lite, pretrained, unknown, weights_file
+from tellapart.data.media import clips, photos
+from tellapart.data.media.photos import LEAST_SIDE, SQUEEZE, Fit, Photo, fitted
+from tellapart.encoders import ENCODERS, PhotoEncoder, Published, efficientnet_lite, pretrained, unknown, weights_file
 from tellapart.recipe import EncoderConfig, Pooling
 
 
@@ -183,3 +187,133 @@ def read_weights(file: Path) -> dict[str, Tensor]:
     if file.suffix == ".safetensors":  # ours: folded already, half precision
         return {name: tensor.float() for name, tensor in load_file(file).items()}
     return efficientnet_lite.fold(torch.load(file, weights_only=True, map_location="cpu"))
+
+
+class Patches:
+    """Has no weights."""
+
+    fit, weights_sha256 = SQUEEZE, "0" * 64
+
+    def __init__(self, config: EncoderConfig):
+        if config.image_size % config.grid or config.coarse:
+            raise UserError("encoder: patches need an image_size that is a multiple of the grid, and no coarse grid.")
+        self.config, self.regions = config, config.cells
+        self.feature_size = self.pooled_size = 3 * (config.image_size // config.grid) ** 2
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return self.config.identity | {"weights_sha256": self.weights_sha256}
+
+    def __call__(self, pixels: NDArray[np.uint8] | Tensor) -> Features:
+        """pixels (B, S, S, 3) in 0..255 -> (B, R, D) in -1..1"""
+        grid, side = self.config.grid, self.config.image_size // self.config.grid
+        values = torch.as_tensor(pixels).float() / 127.5 - 1
+        cells = (
+            values.reshape(-1, grid, side, grid, side, 3).permute(0, 1, 3, 2, 4, 5).reshape(-1, grid**2, side**2 * 3)
+        )
+        return Features(cells, cells.mean(1))
+
+
+_BATCH = 16  # frames through the encoder at once; more is no faster on a CPU
+
+
+def read_squares(source: clips.Source, segments: int, offsets: Sequence[int], size: int, fit: Fit) -> Photo:
+    """Of each segment its middle frame and others around it.  (segments, offsets, S, S, 3)
+
+    offsets  by how many frames they come after it; outside of the clip, its first or last frame
+    """
+    with clips.open_clip(source) as clip:
+        last = len(clip) - 1
+        numbers = [min(max(key + offset, 0), last) for key in clip.evenly(segments) for offset in offsets]
+        sha256 = clips.sha256(source)
+        squares = {
+            number: fitted(Image.fromarray(frame), sha256, size, fit).pixels
+            for number, frame in clip.each(sorted(set(numbers)))
+        }
+    pixels = np.stack([squares[number] for number in numbers])
+    return Photo(pixels.reshape(segments, len(offsets), *pixels.shape[1:]), sha256)
+
+
+class FrameEncoder:
+    """An encoder of photos that sees several frames of a clip; the pooled features are the mean of the frames'.
+
+    around  each frame stands between those so many before and after it; 0: alone
+    """
+
+    def __init__(self, encoder: PhotoEncoder, frames: int, around: int = 0):
+        self.of_photos, self.part = encoder, getattr(encoder, "part", None)
+        self.frames, self.offsets = frames, (-around, 0, around) if around else (0,)
+        self.config = replace(encoder.config, frames=frames, around=around)
+        self.fit, self.weights_sha256 = encoder.fit, encoder.weights_sha256
+        self.regions, self.feature_size, self.pooled_size = (
+            frames * len(self.offsets) * encoder.regions,
+            encoder.feature_size,
+            encoder.pooled_size,
+        )
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        around = {"around": self.config.around} if self.config.around else {}
+        return self.of_photos.identity | {"frames": self.frames} | around
+
+    def read(self, source: clips.Source) -> Photo:
+        """(N, S, S, 3)"""
+        photo = read_squares(source, self.frames, self.offsets, self.config.image_size, self.fit)
+        return Photo(photo.pixels.reshape(-1, *photo.pixels.shape[2:]), photo.sha256)
+
+    def __call__(self, pixels: NDArray[np.uint8] | Tensor) -> Features:
+        """pixels (B, N, S, S, 3) in 0..255"""
+        every = np.asarray(pixels)
+        batch, frames = every.shape[:2]
+        flat = every.reshape(batch * frames, *every.shape[2:])
+        # A frame like the one before, as in a photo, need not be seen twice.
+        new = np.array([n % frames == 0 or not np.array_equal(flat[n], flat[n - 1]) for n in range(len(flat))])
+        parts = [self.of_photos(flat[some]) for some in np.array_split(np.flatnonzero(new), -(-new.sum() // _BATCH))]
+        rows = torch.from_numpy(np.cumsum(new) - 1)
+        grid, pooled = torch.cat([part.grid for part in parts]), torch.cat([part.pooled for part in parts])
+        rows = rows.to(grid.device)
+        return Features(grid[rows].reshape(batch, self.regions, -1), pooled[rows].reshape(batch, frames, -1).mean(1))
+
+
+def of_photos(encoder: PhotoEncoder) -> PhotoEncoder:
+    """The encoder of single photos behind one of clips; else itself."""
+    return encoder.of_photos if isinstance(encoder, FrameEncoder) else encoder
+
+
+def with_frames(config: EncoderConfig, load: Callable[[EncoderConfig], PhotoEncoder]) -> PhotoEncoder:
+    """An encoder of photos, with as many frames of clips as the settings ask for.
+
+    load  settings -> the encoder; one that reads clips itself is given the frames, and knows which it needs
+    """
+    if not config.frames:
+        return load(config)
+    encoder = load(replace(config, frames=0, around=0))
+    return load(config) if hasattr(encoder, "read") else FrameEncoder(encoder, config.frames, config.around)
+
+
+def in_view(encoder: PhotoEncoder, number: int) -> PhotoEncoder:
+    """An encoder that is shown the same view of each frame of a clip, or of a photo."""
+    if isinstance(encoder, FrameEncoder):
+        return FrameEncoder(InView(encoder.of_photos, number), encoder.frames, encoder.offsets[-1])
+    if hasattr(encoder, "read"):
+        raise UserError(
+            f"{encoder.config.name}: has its own way to read photos and clips, and cannot be shown views of them."
+        )
+    return InView(encoder, number)
+
+
+class InView:
+    """The same network, shown another part of each photo.
+
+    number  which of the photo's views (`data.views`), from 1
+    """
+
+    def __init__(self, encoder: PhotoEncoder, number: int):
+        self._encoder = encoder
+        self.config, self.weights_sha256 = encoder.config, encoder.weights_sha256
+        self.regions, self.feature_size, self.pooled_size = encoder.regions, encoder.feature_size, encoder.pooled_size
+        self.fit = replace(encoder.fit, view=number)
+        self.identity = encoder.identity | {"view": number, "view_least": LEAST_SIDE}
+
+    def __call__(self, pixels: NDArray[np.uint8] | Tensor) -> Features:
+        return self._encoder(pixels)

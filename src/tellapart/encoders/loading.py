@@ -11,10 +11,8 @@ from torch import Tensor
 
 from capscore.errors import UserError
 from tellapart.encoders import ENCODERS, Custom, OnHub, PhotoEncoder, classifiers, pretrained, unknown
-from tellapart.encoders.backbone import Backbone
-from tellapart.encoders.clip import ProjectedClip
-from tellapart.encoders.encoder import Encoder, Features
-from tellapart.encoders.frames import with_frames
+from tellapart.encoders.encoder import Encoder, Features, with_frames
+from tellapart.encoders.towers import Backbone, ProjectedClip
 from tellapart.recipe import EncoderConfig
 
 

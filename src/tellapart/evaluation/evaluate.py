@@ -16,8 +16,8 @@ from capscore import files, scoring
 from capscore.errors import UserError
 from capscore.object_words import CLASSES
 from capscore.training_captions import TrainingCaptions
+from tellapart.detectors import load as load_detector
 from tellapart.detectors.detector import Detector
-from tellapart.detectors.loading import load as load_detector
 from tellapart.evaluation import grid as run
 from tellapart.evaluation import models as rows
 from tellapart.evaluation import report, table, trec

@@ -53,13 +53,10 @@ from tellapart.data.media import clips, photos
 from tellapart.data.store import Array, FeatureStore, Rows, StoredFeatures
 from tellapart.data.streams import ATTRIBUTES, BOXES, REGIONS, RELATIONS, Inputs, Stream, ragged
 from tellapart.data.tokenizers import Tokenizer, WordTokenizer
-from tellapart.detectors.detections import detect
+from tellapart.detectors.detections import detect, region_features
 from tellapart.detectors.detector import MOST, Detector
-from tellapart.detectors.regions import region_features
 from tellapart.encoders import ENCODERS, PhotoEncoder
-from tellapart.encoders.encoder import Part, pool
-from tellapart.encoders.frames import of_photos
-from tellapart.encoders.in_view import in_view
+from tellapart.encoders.encoder import Part, in_view, of_photos, pool
 from tellapart.errors import BadPhoto
 from tellapart.features.extracted import (
     BATCH,

@@ -22,8 +22,7 @@ from capscore.errors import UserError
 from tellapart import models, paths
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.encoders import PhotoEncoder, loading, pretrained
-from tellapart.encoders.encoder import Encoder, Part, Tuned
-from tellapart.encoders.frames import with_frames
+from tellapart.encoders.encoder import Encoder, Part, Tuned, with_frames
 from tellapart.models import clip_words
 from tellapart.recipe import EncoderConfig
 from tellapart.taggers import TAGGERS

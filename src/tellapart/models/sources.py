@@ -29,8 +29,8 @@ from capscore.stop_words import content
 from tellapart import models, paths
 from tellapart.data import items
 from tellapart.data.streams import ATTRIBUTES, BOXES, REGIONS, RELATIONS
+from tellapart.detectors import load as load_detector
 from tellapart.detectors.detector import Detector
-from tellapart.detectors.loading import load as load_detector
 from tellapart.encoders import ENCODERS, pretrained
 from tellapart.encoders.encoder import Part
 from tellapart.features.sources import (

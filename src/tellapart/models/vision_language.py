@@ -43,7 +43,7 @@ from tellapart.data.captions import PROMPT
 from tellapart.data.streams import REGIONS
 from tellapart.data.tokenizers import SubwordTokenizer
 from tellapart.encoders import pretrained
-from tellapart.encoders.vision_tower import VisionTower, squared
+from tellapart.encoders.towers import VisionTower, squared
 
 if TYPE_CHECKING:
     from tellapart.models import Model

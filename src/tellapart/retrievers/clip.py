@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from capscore.errors import UserError
 from tellapart.data.tokenizers import Tokenizer
-from tellapart.encoders import clip
+from tellapart.encoders.towers import CLIP_INSTALL, ClipEncoder, Pretrained, load_clip
 from tellapart.hub import reason
 from tellapart.retrievers.retriever import Retriever
 
@@ -25,8 +25,8 @@ def load(source: str, device: torch.device, *, prompt: str = "") -> Retriever:
     """source  a folder or a hub id
     prompt  what every caption begins with, such as "A photo depicts"; none: captions as they are
     """
-    pretrained = clip.load(source, device)
-    encoder = clip.ClipEncoder(pretrained, device)
+    pretrained = load_clip(source, device)
+    encoder = ClipEncoder(pretrained, device)
     reader = ClipReader(pretrained, prompt)
     towers = ClipTowers(pretrained.network)
     name, sha256 = pretrained.name, pretrained.weights_sha256
@@ -60,7 +60,7 @@ class ClipReader:
     are all filled up to its full length.
     """
 
-    def __init__(self, pretrained: clip.Pretrained, prompt: str = ""):
+    def __init__(self, pretrained: Pretrained, prompt: str = ""):
         self.title, self.prompt = pretrained.family.title, prompt
         self.limit = int(pretrained.network.config.text_config.max_position_embeddings)
         self._fills_up = pretrained.family.model == "SiglipModel"
@@ -101,7 +101,7 @@ class ClipReader:
         )
 
 
-def _tokenizer(pretrained: clip.Pretrained) -> Any:
+def _tokenizer(pretrained: Pretrained) -> Any:
     from transformers import AutoTokenizer
 
     folder, text = pretrained.folder, pretrained.network.config.text_config
@@ -111,7 +111,7 @@ def _tokenizer(pretrained: clip.Pretrained) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except ImportError:
         raise UserError(
-            f"{folder}: its tokenizer is made for sentencepiece, which is not installed; `{clip.INSTALL}` brings it."
+            f"{folder}: its tokenizer is made for sentencepiece, which is not installed; `{CLIP_INSTALL}` brings it."
         ) from None
     except Exception as error:  # a damaged file fails in as many ways as there are fields
         raise UserError(f"{folder}: the tokenizer cannot be loaded ({reason(error)}).") from None

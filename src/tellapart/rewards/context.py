@@ -26,11 +26,11 @@ from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example, Exclusion
 from tellapart.data.items import Unusable
 from tellapart.data.store import Stores
+from tellapart.detectors import load as load_detector
 from tellapart.detectors.detections import detect
-from tellapart.detectors.loading import load as load_detector
 from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.encoders import PhotoEncoder
-from tellapart.encoders.in_view import InView
+from tellapart.encoders.encoder import InView
 from tellapart.features.pooled import pooled_features, pooled_identity
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.neighbours import groups as group_files

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tellapart.data.streams import Stream
-from tellapart.encoders.residual import ResNet3d
+from tellapart.encoders.classifiers import ResNet3d
 from tellapart.taggers.tagger import SPECIALS
 
 TINY = {"words": 20, "width": 16}

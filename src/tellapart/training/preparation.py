@@ -22,7 +22,7 @@ from tellapart.data import tokenizers
 from tellapart.data.examples import Example
 from tellapart.data.streams import ATTRIBUTES, BOXES, REGIONS, RELATIONS
 from tellapart.data.tokenizers import Tokenizer, WordTokenizer
-from tellapart.detectors.loading import load as load_detector
+from tellapart.detectors import load as load_detector
 from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.features.sources import Encoded, Sources
 from tellapart.metrics import descriptions

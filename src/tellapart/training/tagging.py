@@ -17,13 +17,15 @@ from capscore.stop_words import content
 from tellapart import models
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example
+from tellapart.data.media import photos
+from tellapart.data.store import Array, Store
 from tellapart.data.streams import REGIONS, Stream
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.distributed import ProcessGroup
 from tellapart.encoders import ENCODERS, Published, weights_file
 from tellapart.encoders.efficientnet_lite import STRIDE
 from tellapart.encoders.encoder import read_weights
-from tellapart.features.pixels import PixelStore
+from tellapart.features.extracted import PHOTO_KEYS, Made, add_missing, encode_batches, safe_name
 from tellapart.metrics.retrieval import average_precision, weighted_average_precision
 from tellapart.models.parts import carry
 from tellapart.objectives import StepInfo, StepResult
@@ -41,6 +43,34 @@ _BATCH = 64
 ReadPhotos = Callable[
     [NDArray[np.int64], NDArray[np.float64] | None], Stream | Tensor
 ]  # photos, chance -> regions or pixels
+
+
+class PixelStore(Store):
+    """Photos as squares of bytes, decoded once: runs that train an encoder see every photo many times.
+
+    pixels.u8    (rows, S, S, 3)
+    rows.jsonl   a line per photo, as in a feature cache
+    """
+
+    def __init__(self, root: Path, dataset: str, size: int):
+        """Opens the store of a data set below a features folder, or makes an empty one."""
+        folder = root / f"{safe_name(dataset)}.pixels-{size}px"
+        manifest = {"format": 1, "encoder": {"name": "pixels", "image_size": size}}
+        super().__init__(folder, manifest, {"pixels": Array((size, size, 3), "u8")}, PHOTO_KEYS)
+
+    def add(self, examples: Sequence[Example], size: int) -> dict[str, str]:
+        """Decode what is missing; why photos failed, by id."""
+
+        def make(batch: Sequence[photos.Photo]) -> Made:
+            return Made([torch.from_numpy(np.stack([photo.pixels for photo in batch]))])
+
+        extraction = partial(encode_batches, partial(photos.read, size=size), make)
+        failed, _ = add_missing(self, examples, extraction, f"pixels of {self.folder.name}")
+        return failed
+
+    def of(self, rows: NDArray[np.int64]) -> Tensor:
+        """(len(rows), S, S, 3)"""
+        return self.read("pixels", rows)
 
 
 @dataclass
