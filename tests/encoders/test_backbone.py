@@ -19,10 +19,10 @@ from capscore.errors import UserError
 from encoders import tiny_backbones
 from retrievers import tiny_clip
 from support.stores import feature_store, store_folder
-from tellapart import models, paths
+from tellapart import models
 from tellapart.captioners.transformer import TINY
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.encoders import ENCODERS
+from tellapart.encoders import ENCODERS, pretrained
 from tellapart.encoders.encoder import Encoder, pool
 from tellapart.encoders.loading import load
 from tellapart.recipe import EncoderConfig
@@ -344,7 +344,7 @@ def test_the_command_fills_a_store_from_a_folder(saved, tellapart, photo_folder,
 
 
 def test_without_transformers_it_says_how_to_get_it(saved, monkeypatch):
-    monkeypatch.setattr(paths, "package", lambda name: None)
+    monkeypatch.setattr(pretrained, "package_folder", lambda name: None)
     for name in (str(saved("resnet")), "resnet50"):
         with pytest.raises(UserError, match=r"pip install 'tellapart\[backbones\]'"):
             load(EncoderConfig(name), CPU)

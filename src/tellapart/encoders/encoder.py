@@ -1,5 +1,4 @@
-"""EfficientNet-Lite as a frozen encoder, pixels as they are, and what any encoder can be made to see: frames of clips and
-views of photos.
+"""EfficientNet-Lite as a frozen encoder, pixels as they are, and any encoder for frames of clips or for views.
 
 S pixels a side, B photos, R regions: the cells of the grid, D feature size.  An encoder is known by its name, its
 settings and the hash of its weights.

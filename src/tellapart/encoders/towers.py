@@ -5,8 +5,9 @@ A captioner looks at a backbone's last map: what a convolutional network gives, 
 where they were, without its class and register tokens.  Pooled features are the mean of that map, which for a ResNet is
 what its own pooling gives.  Poolers that come with weights are not used, and often those are not there.
 
-The whole photo is squeezed into the square, whatever the network was trained with: a caption should not miss what stands
-at the edges.  Only CLIP sees the middle of it, as it was trained.  The colours are made ready as the folder says.
+The whole photo is squeezed into the square, whatever the network was trained with: a caption should not miss what
+stands at the edges.  Only CLIP sees the middle of it, as it was trained.  The colours are made ready as the folder
+says.
 
 SigLIP 2 of a fixed size calls itself "siglip" and is one here.  What calls itself "siglip2" (NaFlex) takes photos in
 their own shape, which is not supported.
