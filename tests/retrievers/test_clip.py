@@ -187,6 +187,10 @@ def cut_short(folder: Path) -> None:
     file.write_bytes(file.read_bytes()[:5000])
 
 
+def in_another_format(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
 def without_a_layer(folder: Path) -> None:
     from safetensors.torch import load_file, save_file
 
@@ -218,7 +222,7 @@ def text_config(**changes):
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
-        (lambda f: (f / "model.safetensors").unlink(), r"no weights in the safetensors format; others are not read"),
+        (in_another_format, r"no weights in the safetensors format; others are not read"),
         (cut_short, r"the CLIP cannot be loaded"),
         (without_a_layer, r"the weights are not complete: text_projection.weight is not there \(1 in all\)"),
         (without_tokenizer, r"has no tokenizer: none of tokenizer.json, vocab.json"),
