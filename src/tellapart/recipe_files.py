@@ -159,8 +159,9 @@ def _cell_of(folder: Path, cell: str) -> Place | None:
     if not LABEL.fullmatch(cell) or not files.is_folder(folder):
         return None
     for path in sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES):
-        if (grid := _grid_in(path)) and cell in grid.cells:
-            return Place(files.inside(folder, path.name), cell)
+        with suppress(UserError):  # a link that leads out of the folder
+            if (grid := _grid_in(files.inside(folder, path.name))) and cell in grid.cells:
+                return Place(path, cell)
     return None
 
 

@@ -149,13 +149,6 @@ def test_every_reward_trains(begin, tmp_path, name):
         assert line["words"] >= 12
 
 
-def test_objects_are_looked_for_by_a_detector_that_must_know_them(refused, tmp_path):
-    terms = ("--objective.rewards.weights", "{objects: 1.0}")
-    assert "objective.rewards.weights: objects needs a detector, which --detector names" in refused(*terms)
-    few = tiny_yolox.write(tmp_path / "few.onnx", tiny_yolox.nothing(classes=3))
-    assert "few.onnx: knows 3 classes, and objects are checked by 80." in refused(*terms, "--detector", few)
-
-
 def test_rewards_are_added_by_weight_and_logged_apart(begin, tmp_path):
     begin(terms="{cider_d: 2.0, geg_avg: 10.0, repetition: 0.5}")
     for line in [line for line in log_of(tmp_path / "run") if "loss" in line]:
@@ -334,39 +327,6 @@ def test_look_alikes_of_another_split_are_refused(refused, small_world, listener
 
 
 # --- what is refused ---
-
-SINGLE = ["--objective.policy={samples: 1, baseline: greedy}", "--objective.rewards.balance=true"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "answer"),
-    [
-        (["--objective.rewards.weights", "{cidre: 1.0}"], "there is no reward 'cidre'; there are cider_d"),
-        (["--objective.rewards.weights", "{}"], "names no reward"),
-        (["--objective.rewards.weights", "{text_rank: 1.0}"], "text_retriever: a reward needs a retriever"),
-        (["--objective.rewards.unbalanced", "[repetitoin]"], "unbalanced: there is no reward 'repetitoin'; there are"),
-        (["--objective.rewards.dataset_weights", "{gd: {toy: 2.0}}"], "'gd' is none of the terms cider_d."),
-        (
-            ["--objective.rewards.dataset_weights", "{cider_d: {elsewhere: 2.0}}"],
-            "no data set 'elsewhere'; there are toy_world.  For none: --objective.rewards.dataset_weights '{}'.",
-        ),
-        (["--objective.policy.samples", "1"], "leave_one_out compares the captions of a photo"),
-        (["--objective.policy.sampler", "greedy"], "objective.policy.samples must be 1 where captions are greedy"),
-        (SINGLE, "objective.rewards.balance goes by how much captions of a photo differ"),
-        (["--objective.policy.baseline", "best", "--objective.policy.top_q", "9"], "a photo has 5 captions, not 9"),
-        (["--objective.policy.baseline", "greedyy"], "greedyy"),
-        (["--objective.policy.temperature", "0"], "objective.policy.temperature must be at least 0.001"),
-        (["--objective.policy.passes", "two", "--objective.policy.no_repeat", "1"], "in one pass"),
-        (
-            ["--objective.rewards.weights", "{geg_avg: 1.0}", "--objective.rewards.image_retriever", "nowhere"],
-            "no retriever",
-        ),
-        (["--validation.metric", "R@1[judge]"], "there is no 'R@1[judge]' here"),
-        (["--validation.judges", "[nowhere]"], "there is no retriever 'nowhere'"),
-    ],
-)  # fmt: skip
-def test_a_wrong_request_is_answered_in_one_line(refused, arguments, answer):
-    assert answer in refused(*arguments)
 
 
 def test_a_listener_that_only_reads_is_refused(refused, reader):

@@ -103,19 +103,6 @@ def recipe_of(flags, tmp_path):
     return write
 
 
-@pytest.fixture
-def refused(tellapart, recipe_of, tmp_path):
-    """What a wrong request is answered with: exit code 2 and one line."""
-
-    def run(name, *arguments):
-        code, out, err = tellapart("train", recipe_of(name), "--out", tmp_path / "run", *arguments)
-        assert (code, out, err.count("\n")) == (2, "", 1), err
-        assert not (tmp_path / "run" / "last.safetensors").exists()
-        return err
-
-    return run
-
-
 def log_of(run):
     return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
 
@@ -208,45 +195,6 @@ def test_who_looks_at_photos_does_need_them(tellapart, recipe_of, tmp_path):
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments", "message"),
-    [
-        ("parrot", [], "there is no retriever 'parrot'; there are word_tower, dual, vse, text_tower."),
-        (
-            "vse",
-            ["--objective.name=cross_entropy"],
-            "a retriever learns by info_nce or max_violation, not by cross_entropy.",
-        ),
-        (
-            "",
-            ["--validation.metric=loss"],
-            "objective.name: a captioner learns by cross_entropy or policy_gradient, not by info_nce.",
-        ),
-        ("vse", ["--validation.metric=CIDEr-D"], "there is no 'CIDEr-D' here; there are R@1, R@5, R@10, recall, last."),
-        ("", ["--objective.name=cross_entropy"], "validation.metric: there is no 'R@1' here; there are loss, "),
-        (
-            "vse",
-            ["--model={wings: 2}"],
-            "model.wings: vse has no such setting; it has linear_captions, size, word_size.",
-        ),
-        ("dual", ["--model={wings: 2}"], "model.wings: dual has no such setting; it has dropout, hidden, size."),
-        ("vse", ["--model={size: large}"], "model.size must be a whole number from 1 to 65536, not 'large'."),
-        ("vse", ["--model={vocab_size: 7}"], "model.vocab_size: follows from the data and cannot be set."),
-        ("text_tower", ["--model={feature_size: 7}"], "model.feature_size: follows from the data and cannot be set."),
-        ("dual", ["--model={sentence_size: 7}"], "model.sentence_size: follows from the data and cannot be set."),
-        ("vse", ["--init_from=somewhere"], "init_from: a retriever starts from fresh weights."),
-        ("text_tower", ["--data.captions_per_photo=3"], "data.captions_per_photo must be 2: text_tower brings two"),
-        ("vse", ["--objective.margin=-0.1"], "objective.margin must be at least 0, not -0.1."),
-        ("vse", ["--data.exclude=[nowhere.json]"], "nowhere.json: there is no such file."),
-        ("vse", ["--data.val_split=train"], "data.train_split and data.val_split"),
-        ("vse", ["--data.train_split=train+val"], "data.train_split and data.val_split"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
-)
-def test_a_wrong_request_is_answered_in_one_line(refused, name, arguments, message):
-    assert message in refused(name, *arguments)
 
 
 # --- photos that must not be learned from -----------------------------------------------------------------------------

@@ -1,29 +1,86 @@
-"""Recipes of the papers: each takes steps at a tiny size, and has the parameters of the paper at its own."""
+"""The recipes that ship: each can be read, takes steps at a tiny size, and has the settings and sizes of its paper."""
 
-from dataclasses import asdict
+import json
+import re
+import shutil
+from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
-from tellapart import models
+from tellapart import models, numerics, recipe_files
 from tellapart.commands.train import asked, parse
 from tellapart.data import examples as data_files
+from tellapart.data.readers import folder
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.features.importing import bring_in
 from tellapart.features.sources import import_folder
-from tellapart.recipe import Recipe
-from tellapart.recipe_files import shipped
+from tellapart.recipe import EncoderConfig, LoraConfig, Recipe
+from tellapart.recipe_files import flat, plain, shipped
 from tellapart.training.build import run, shrink
+from tellapart.training.chain import jobs
+from tellapart.training.checks import check
+from tellapart.training.data import learns_without_captions
+
+ROOT = Path(__file__).parents[2]
+SHIPPED = {name: asked([name]).what for name in shipped()}
+RECIPES = {name: what for name, what in SHIPPED.items() if isinstance(what, Recipe)}
+GRIDS = {f"{place.path.parent.name}/{place.path.stem}" for place in shipped().values() if place.cell}
+CHAINS = [name for name in SHIPPED if name not in RECIPES]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_recipe_that_ships_can_be_read_and_says_how_it_is_trained(name):
+    what = SHIPPED[name]
+    assert jobs(what) if isinstance(what, list) else check(what) is None
+    place = shipped()[name]
+    shown = name.partition("/")[0] if place.cell or name in GRIDS else f"{name} "
+    assert f"tellapart train {shown}" in place.path.read_text()
+    assert recipe_files.about(place)
+
+
+@pytest.mark.parametrize("name", sorted({*CHAINS} - GRIDS))
+def test_stages_that_ship_start_from_stages(name):
+    """A recipe starts from where its own command puts things (runs/plain_scst); in a chain, that must be a stage."""
+    for stage in asked([name]).what:
+        goes_on = name in ("objectives/switches", "album/distinctive")  # from another chain
+        if stage.recipe and stage.recipe.init_from and not goes_on:
+            start = re.sub(r"/seed\d+$", "", stage.recipe.init_from)  # one run of a stage
+            assert "/" not in start, stage.name
+
+
+def test_the_chain_of_plain_makes_the_mean_of_a_quarter_cross_entropy_and_two_runs_by_cider_d():
+    *_, last = jobs(asked(["album/plain"]).what)
+    assert last.name == "plain"
+    shares = {last.uses[model]: share / sum(last.shares.values()) for model, share in last.shares.items()}
+    assert shares == {"xe": 0.25, "scst/seed0": 0.375, "scst/seed1": 0.375}
+
+
+def test_a_recipe_that_the_docs_quote_says_what_they_say():
+    quoted = [
+        (name, text)
+        for file in ROOT.glob("docs/**/*.md")
+        for name, text in re.findall(r"```yaml\n# tellapart train (\S+/\S+)\n(.*?)```", file.read_text(), re.S)
+    ]
+    assert quoted
+    for name, content in quoted:
+        recipe = flat(plain(parse([name])[0]))
+        said = flat(recipe_files.parse_yaml(content, name))
+        assert said == {key: recipe.get(key) for key in said}, name
+
+
+# --- the papers of captions, their rows and sizes ---
 
 CAPTIONING = [
     name
-    for name in shipped()
-    if isinstance(recipe := asked([name]).what, Recipe)
-    and not recipe.retriever
+    for name, recipe in RECIPES.items()
+    if not recipe.retriever
     and not name.startswith("tiny/")
-    and recipe.captioner != "vision_language"  # which needs a folder to start from: test_game_recipes.py
+    and recipe.captioner != "vision_language"  # which needs a folder to start from
 ]
 
 
@@ -320,3 +377,214 @@ def test_rows_of_glied_differ_in_their_switches_alone():
             assert (row.init_from, row.model) == (f"runs/glied/{start}", rows[start].model)
     switches = {name: tuple(sorted(row.model.items())) for name, row in rows.items() if name.endswith("_xe")}
     assert len(set(switches.values())) == 8
+
+
+# --- GL-RG ---
+
+SEEDING = {"xe": ("none", "CIDEr-D"), "sampling_xe": ("none", "CIDEr-D"), "dxe": ("leave_one_out", "CIDEr-D")}
+BOOSTING = {"b2": "best", "b1": "references", "scst": "greedy", "no_baseline": "none"}
+STREAMS = {
+    "local": {"classes"},
+    "short": {"actions"},
+    "long": {"words"},
+    "local_short": {"actions", "classes"},
+    "local_long": {"words", "classes"},
+    "short_long": {"words", "actions"},
+    "dxe": {"words", "actions", "classes"},
+}
+
+
+@pytest.mark.parametrize("name", [*SEEDING, *BOOSTING])
+def test_settings_are_those_of_the_paper(name):
+    """Seeding 30 epochs at 3e-4, boosting to the hundredth at 1e-4; 32 clips with 20 captions each; clipped at .25."""
+    recipe, _, _ = parse([f"glrg/{name}"])
+    assert (recipe.captioner, recipe.model["width"], recipe.model["dropout"]) == ("gl_rg", 512, 0.5)
+    assert (recipe.batch_size, recipe.data.captions_per_photo, recipe.data.max_words) == (32, 20, 30)
+    assert recipe.optim.clip_norm == 0.25
+    assert set(recipe.inputs) == {"words", "actions", "classes"}
+    if name in SEEDING:
+        assert (recipe.epochs, recipe.optim.lr, recipe.objective.name) == (30, 3e-4, "cross_entropy")
+        weights = recipe.objective.caption_weights
+        assert (weights.by, weights.metric, weights.normalise) == (*SEEDING[name], "none")
+        # the reference's word is fed with a chance of .75, then 1, then .75
+        curve = [1 - own for _, own in recipe.objective.scheduled_sampling.curve]
+        assert curve == ([0.75, 1, 0.75] if name == "sampling_xe" else [])
+        assert recipe.model["every_step"] == (name != "sampling_xe")
+    else:
+        policy, rewards = recipe.objective.policy, recipe.objective.rewards
+        assert (recipe.epochs + 30, recipe.optim.lr, recipe.init_from) == (100, 1e-4, "runs/glrg/dxe")
+        assert (policy.baseline, policy.samples, policy.top_q) == (BOOSTING[name], 20, 20)
+        assert (rewards.weights, rewards.count_end) == ({"cider_d": 1}, True)
+
+
+@pytest.mark.parametrize("name", ["tables", "small_tables"])
+def test_stages_are_the_rows_of_the_tables(name):
+    stages = {stage.name: stage for stage in asked([f"glrg/{name}"]).what}
+    recipes = {key: stage.recipe for key, stage in stages.items()}
+    assert recipes["long_range"].model["words"] == 300
+    for row, streams in STREAMS.items():  # Table 2
+        assert set(recipes[row].inputs) == streams
+        assert recipes[row].objective.caption_weights.by == "leave_one_out"
+    metrics = {"dxe": "CIDEr-D", "dxe_bleu": "BLEU-4", "dxe_meteor": "METEOR", "dxe_rouge": "ROUGE-L"}
+    assert {row: recipes[row].objective.caption_weights.metric for row in metrics} == metrics  # Table 3
+    assert (recipes["b2"].init_from, recipes["b2_from_xe"].init_from) == ("dxe", "xe/seed0")  # Table 4
+    found = {row: recipes[row].objective.policy for row in BOOSTING}  # Table 5
+    assert {row: policy.baseline for row, policy in found.items()} == BOOSTING
+    assert len({policy.samples for policy in found.values()}) == 1
+    assert all(stages[row].seeds == (0, 1, 2) for row in ("xe", "dxe", "b2"))
+    assert (
+        len({(str(one.model), one.batch_size, str(one.data)) for key, one in recipes.items() if key != "long_range"})
+        == 1
+    )
+
+
+# --- DiscriTune's game ---
+
+GAME = [name for name in shipped() if name.startswith("discritune/") and not name.endswith(("_xe", "/adapt"))]
+
+
+@pytest.fixture
+def small(own_cache, photo_folder, small_model, small_retriever, tmp_path):
+    """The same choices with a captioner, a retriever and photos that take no time."""
+    files = sorted(example.file for example in folder.read(photo_folder).examples)
+    images = [{"id": i, "file": str(file), "split": "val" if i > 3 else "train"} for i, file in enumerate(files)]
+    (tmp_path / "data.json").write_text(json.dumps({"dataset": "six", "images": images}))
+    made = json.loads((small_model / "config.json").read_text())
+    settings = {key: value for key, value in made["settings"].items() if not key.endswith("_size")}
+
+    def read(name):
+        recipe, _, _ = parse([name])
+        given = {
+            "captioner": "transformer",
+            "model": settings,
+            "encoder": {"name": "efficientnet_lite2", "image_size": 64, "grid": 2, "pooling": "avg"},
+            "init_from": str(small_model),
+            "data.files": [str(tmp_path / "data.json")],
+            "data.features": str(tmp_path / "features"),
+            "data.train_split": "train",
+            "objective.rewards.image_retriever": str(small_retriever),
+            "objective.rewards.other_retrievers": [str(small_retriever)]
+            * len(recipe.objective.rewards.other_retrievers),
+            "objective.policy.chunk": min(2, recipe.objective.policy.chunk),
+            "batch_size": 3,
+            "max_steps": 2,
+            "log_steps": 1,
+            "dtype": "fp32",
+        }
+        arguments = [
+            f"--{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in given.items()
+        ]
+        return parse([name, *arguments])[0]
+
+    return read
+
+
+@pytest.mark.parametrize("name", GAME)
+def test_a_recipe_of_the_game_learns_from_photos_alone(name, small, tmp_path):
+    recipe = small(name)
+    assert learns_without_captions(recipe)
+    assert run(recipe, tmp_path / "run").position.step == 2
+    *_, last = map(json.loads, (tmp_path / "run" / "log.jsonl").read_text().splitlines())
+    assert "val/unique" in last
+    assert not any("CIDEr" in key for key in last)
+
+
+def test_conceptual_captions_train_as_documented(small, photo_folder, tmp_path, tellapart):
+    """The documented commands ended with "no data file has a photo in the split 'val'"."""
+    photos = sorted(example.file for example in folder.read(photo_folder).examples)
+    sources = [tmp_path / "Train_GCC-training.tsv", tmp_path / "Validation_GCC-1.1.0-Validation.tsv"]
+    for source, name, chosen in zip(sources, ("training", "validation"), (photos[:4], photos[4:]), strict=True):
+        (tmp_path / "cc" / name).mkdir(parents=True)
+        source.write_text("".join(f"caption {n}\thttp://a.example/{n}.jpg\n" for n in range(len(chosen))))
+        for n, file in enumerate(chosen):
+            shutil.copy(file, tmp_path / "cc" / name / f"{n:09}.jpg")
+    data = tmp_path / "concap.json"
+    code, _, err = tellapart("prepare", "conceptual", *sources, "--photos", tmp_path / "cc", "--out", data)
+    assert code == 0, err
+    recipe = small("discritune/clipcap_concap")
+    recipe = replace(recipe, data=replace(recipe.data, files=[str(data)]))
+    assert run(recipe, tmp_path / "run").position.step == 2
+
+
+def test_a_run_ends_when_its_time_is_over_and_may_get_more(small, tmp_path):
+    recipe = small("discritune/kl")
+    ended = run(replace(recipe, max_minutes=1e-6), tmp_path / "run").position
+    assert (ended.step, ended.finished) == (1, "the time is over")
+    longer = run(replace(recipe, max_minutes=60.0), tmp_path / "run", resume=True).position
+    assert (longer.step, longer.finished) == (2, "all epochs done")
+
+
+def test_every_row_and_choice_of_the_paper_has_a_recipe():
+    rows = {"clipcap_coco", "clipcap_concap", "camel", "blip"}
+    choices = {"reward_accuracy", "reward_cosine", "baseline_none"}
+    assert {f"discritune/{name}" for name in rows | choices} <= set(GAME)
+
+
+def test_the_games_settings_are_those_of_the_paper():
+    recipe, _, _ = parse(["discritune/clipcap_coco"])
+    policy, rewards = recipe.objective.policy, recipe.objective.rewards
+    assert (recipe.batch_size, recipe.epochs, recipe.optim.lr, recipe.optim.schedule) == (100, 20, 1e-7, "constant")
+    assert (policy.sampler, policy.baseline, policy.reduction, policy.kl) == (
+        "greedy",
+        "running_mean",
+        "sentence_mean",
+        0,
+    )
+    assert (rewards.weights, rewards.scale) == ({"log_probability": 1.0}, 0)  # the retriever's own scale
+    accuracy, _, _ = parse(["discritune/reward_accuracy"])
+    assert {name for name, weight in accuracy.objective.rewards.weights.items() if weight} == {"accuracy"}
+    hard, _, _ = parse(["discritune/hard_distractors"])
+    assert (hard.objective.rewards.group_size, hard.objective.rewards.near_duplicates) == (99, 0.8)
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_blip_learns_over_its_tower_and_the_run_is_a_model(small, tmp_path, photo_folder, tellapart, rank):
+    pytest.importorskip("transformers", reason="BLIP is loaded with transformers")
+    from support import tiny_vlms
+
+    blip, out = tiny_vlms.blip(tmp_path / "blip"), tmp_path / "run"
+    given = replace(small("discritune/blip"), captioner="vision_language", model={}, encoder=EncoderConfig())
+    recipe = replace(given, init_from=str(blip), lora=LoraConfig(rank))
+    recipe = replace(recipe, epochs=10, optim=replace(recipe.optim, lr=1e-4))
+    assert run(recipe, out).position.step == 2
+    saved = load_file(out / "best.safetensors")
+    assert saved
+    assert all(name.startswith("network.text_decoder.") for name in saved)  # no tower
+    assert all(name.endswith(("lora_a", "lora_b")) for name in saved) == bool(rank)
+    assert run(replace(recipe, max_steps=3), out, resume=True).position.step == 3
+    code, said, err = tellapart("caption", photo_folder / "0.png", "--model", out)  # its base lies beside it
+    assert code == 0, err
+    assert said.startswith(str(photo_folder / "0.png"))
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_blip_learns_by_small_steps_in_bf16_too(small, tmp_path, monkeypatch, rank):
+    """A step of 1e-7 is nothing to a weight that is kept in bf16.  As on a graphics card, where that is the default."""
+    pytest.importorskip("transformers", reason="BLIP is loaded with transformers")
+    from support import tiny_vlms
+
+    blip, cpu = tiny_vlms.blip(tmp_path / "blip"), torch.device("cpu")
+    given = replace(small("discritune/blip"), captioner="vision_language", model={}, encoder=EncoderConfig())
+    recipe = replace(given, init_from=str(blip), lora=LoraConfig(rank), dtype="auto", epochs=10, max_steps=3)
+    began = dict(models.load_trainable(str(blip), cpu).captioner.named_parameters())
+    with monkeypatch.context() as card:
+        choose = numerics.choose_dtype
+        card.setattr(
+            numerics, "choose_dtype", lambda device, wanted="auto": choose(device, wanted.replace("auto", "bf16"))
+        )
+        assert run(recipe, tmp_path / "run").recipe.dtype == "bf16"
+        in_bf16 = models.load(blip, cpu)
+    learned = load_file(tmp_path / "run" / "best.safetensors")
+    assert {tensor.dtype for tensor in learned.values()} == {torch.float32}
+    zero = torch.zeros(())  # where B of LoRA begins; A only follows it
+    moved = [
+        (tensor != (zero if rank else began[name])).float().mean()
+        for name, tensor in learned.items()
+        if tensor.numel() > 1 and not name.endswith("lora_a")
+    ]
+    assert sum(moved) / len(moved) > 0.8
+    in_fp32 = models.load(blip, cpu)  # and so the cache of its features is the same, and the run opens here
+    assert in_bf16.captioner.network.dtype != in_fp32.captioner.network.dtype
+    assert in_bf16.sha256 == in_fp32.sha256
+    assert in_bf16.encoder.identity == in_fp32.encoder.identity
+    assert models.load(tmp_path / "run", cpu).captioner.network.dtype == torch.float32
