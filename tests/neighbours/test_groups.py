@@ -222,16 +222,6 @@ def test_photos_beside_the_file_move_with_it(tmp_path):
     ]
 
 
-def test_groups_made_by_another_rule_are_refused(groups, tmp_path):
-    file = tmp_path / "groups.json"
-    save(groups, file)
-    assert load(file, k=1, by="image", metric="cosine", retriever="word").rule.k == 2
-    for wanted in ({"k": 3}, {"by": "caption"}, {"metric": "euclidean"}, {"retriever": "judge"}):
-        (key, value), *_ = wanted.items()
-        with pytest.raises(UserError, match=f"made with {key} .* not '?{value}'?"):
-            load(file, **wanted)
-
-
 def change(content, path, value):
     *way, last = path
     for step in way:
@@ -264,6 +254,7 @@ def change(content, path, value):
         (["photos"], {}, "not a groups file"),
         (["format"], 99, "format 99"),
         (["failed"], [], '"failed" is missing'),
+        (["photos", 1, "id"], True, "photo number 2 is damaged"),
     ],
 )
 def test_damage_is_one_sentence(groups, tmp_path, path, value, said):
@@ -329,11 +320,3 @@ def test_only_what_is_similar_enough_stays():
     assert groups.indices.tolist() == [[1, -1, -1], [0, 2, -1], [1, -1, -1], [-1, -1, -1]]
     assert groups.rule.alike_above == pytest.approx(cosine(45)[0])
     assert [len(group.look_alikes) for group in groups] == [1, 2, 1, 0]
-
-
-def test_a_file_of_an_earlier_version_has_no_threshold(groups, tmp_path):
-    save(groups, tmp_path / "groups.json")
-    content = json.loads((tmp_path / "groups.json").read_text())
-    del content["rule"]["alike_above"], content["sets"]
-    (tmp_path / "groups.json").write_text(json.dumps(content))
-    assert load(tmp_path / "groups.json").rule.alike_above is None

@@ -16,7 +16,7 @@ text-to-text encoder of ours goes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -32,8 +32,7 @@ from capscore.statistics import Statistics, mean_of_runs
 from capscore.tokenize.tokenizer import tokenize
 from capscore.training_captions import TrainingCaptions
 from tellapart import models, numerics
-from tellapart.data.examples import Example
-from tellapart.data.streams import REGIONS, Inputs
+from tellapart.data.streams import REGIONS
 from tellapart.decoding.score import log_probabilities_of_pairs
 from tellapart.detectors.detections import detect
 from tellapart.detectors.detector import IOU, Detector
@@ -42,7 +41,7 @@ from tellapart.features.pooled import pooled_features
 from tellapart.metrics import retrieval
 from tellapart.metrics.retrieval import Found, Gallery, Name
 from tellapart.neighbours import mining
-from tellapart.neighbours.groups import Groups, Photo, Rule
+from tellapart.neighbours.groups import Photo, Rule
 from tellapart.parallel import batched, ordered_map
 from tellapart.retrievers import HERE, MINILM
 from tellapart.retrievers.retriever import Embedded, Retriever, embed_photos
@@ -67,8 +66,8 @@ class Figures:
 
     @property
     def scores(self) -> dict[str, float]:
-        found = {name: score for measure in self.statistics for name, score in measure.corpus().items()}
-        return {name: found[name] for name in self.signature}
+        scores = {name: score for measure in self.statistics for name, score in measure.corpus().items()}
+        return {name: scores[name] for name in self.signature}
 
     def add(self, statistics: Statistics, signature: str) -> None:
         """A measure, and what its figures depend on beside the captions."""
@@ -139,17 +138,17 @@ class Grid:
 
     def intervals(self) -> dict[str, dict[str, tuple[float, float]]]:
         """95 % intervals of every score."""
-        found = {name: bootstrap.intervals(row.statistics) for name, row in self.figures.items()}
-        return {name: {score: found[name][score] for score in row.signature} for name, row in self.figures.items()}
+        ends = {name: bootstrap.intervals(row.statistics) for name, row in self.figures.items()}
+        return {name: {score: ends[name][score] for score in row.signature} for name, row in self.figures.items()}
 
     def differences(self) -> Differences:
         """Of everything else from `against`, by a paired bootstrap."""
-        base, found = self.figures[self.against], Differences()
+        base, differences = self.figures[self.against], Differences()
         for name, row in self.figures.items():
             if row is not base:
-                both = bootstrap.differences(row.statistics, base.statistics)
-                found[name] = {score: both[score] for score in row.signature if score in base.signature}
-        return found
+                of_row = bootstrap.differences(row.statistics, base.statistics)
+                differences[name] = {score: of_row[score] for score in row.signature if score in base.signature}
+        return differences
 
     def details(self, differences: Differences) -> dict[str, Any]:
         """All that is known beside the scores, for a file."""
@@ -165,8 +164,8 @@ class Grid:
                     "given": ",".join(self.rows[run].captions.model.given for run in self.runs.get(name, [name])),
                     "interval": {score: list(ends) for score, ends in intervals[name].items()},
                     "difference": {
-                        score: {"difference": found.value, "interval": [found.low, found.high], "p": found.p}
-                        for score, found in differences.get(name, {}).items()
+                        score: {"difference": one.value, "interval": [one.low, one.high], "p": one.p}
+                        for score, one in differences.get(name, {}).items()
                     },
                     "signature": row.signature,
                 }
@@ -184,17 +183,6 @@ class PhotoRetriever:
     near_duplicates: float | None  # above this cosine, photos are no hard distractors
     groups: str  # how the look-alikes of GEG are found
 
-    def signature(self, captions: int) -> dict[retrieval.Kind, str]:
-        """What its measures depend on beside the captions."""
-        shared = f"photos:{len(self.gallery.photos)}|captions:{captions}|w:{self.retriever.sha256[:8]}"
-        limit = "copies" if self.near_duplicates is None else f"{self.near_duplicates:g}"
-        return {
-            "R": shared,
-            "P": f"{shared}|shuffles:{retrieval.SHUFFLES}",
-            "P-hard": f"{shared}|without:{limit}",
-            "GEG-Avg": f"{shared}|look-alikes:{self.groups}",
-        }
-
 
 def embed(retrievers: Sequence[Retriever], split: Split) -> tuple[Split, list[Embedded]]:
     """The photos as each retriever sees them, and the split without those that cannot be read."""
@@ -209,34 +197,28 @@ def photo_retrievers_of(
 ) -> list[PhotoRetriever]:
     """Galleries of the photos of a split, copies of a photo known by their bytes.
 
-    The look-alikes of GEG are found by caption where every photo has captions, else by image.
+    The look-alikes of GEG are found by caption where every photo has captions (its similar groups, Eq. 2, with which
+    the reward compares, too), else by image.
     """
     photo_retrievers, by_caption = [], all(photo.captions for photo in split.photos)
-    for retriever, one in zip(retrievers, embedded, strict=True):
-        row_of = {file: row for row, file in enumerate(one.files)}
+    owners = np.repeat(np.arange(len(split.photos)), [len(photo.captions) for photo in split.photos])
+    texts = [text for photo in split.photos for text in photo.captions]
+    for retriever, of_files in zip(retrievers, embedded, strict=True):
+        row_of = {file: row for row, file in enumerate(of_files.files)}
         rows = [row_of[str(photo.file)] for photo in split.photos]
-        vectors, hashes = one.vectors[rows], [one.sha256[row] for row in rows]
-        _, copies = np.unique(hashes, return_inverse=True)
-        groups, found_by = None, f"image-{retrieval.GROUP}"
+        vectors, hashes = of_files.vectors[rows], [of_files.sha256[row] for row in rows]
+        groups, how = None, f"image-{retrieval.GROUP}"
         if by_caption:
-            mined = _groups_by_caption(retriever, split.photos, vectors, hashes)
-            groups, found_by = mined.indices, f"caption-{retrieval.GROUP}"
+            photos = [Photo(str(photo.file), sha, photo.id) for photo, sha in zip(split.photos, hashes, strict=True)]
+            captions = mining.Captions(embed_captions(retriever, texts), owners)
+            mined = mining.mine(photos, vectors, Rule("caption", k=retrieval.GROUP), captions)
+            groups, how = mined.indices, f"caption-{retrieval.GROUP}"
             if mined.recall is not None:  # of a search by an index
-                found_by += f"|recall:{mined.recall:.3f}"
+                how += f"|recall:{mined.recall:.3f}"
+        _, copies = np.unique(hashes, return_inverse=True)
         gallery = retrieval.gallery(vectors, copies, near_duplicates=near_duplicates, groups=groups)
-        photo_retrievers.append(PhotoRetriever(retriever, gallery, near_duplicates, found_by))
+        photo_retrievers.append(PhotoRetriever(retriever, gallery, near_duplicates, how))
     return photo_retrievers
-
-
-def _groups_by_caption(
-    retriever: Retriever, photos: Sequence[Example], vectors: NDArray[np.float32], hashes: Sequence[str]
-) -> Groups:
-    """The similar groups of GEG (Eq. 2), with which the reward compares, too."""
-    owners = np.repeat(np.arange(len(photos)), [len(photo.captions) for photo in photos])
-    texts = [text for photo in photos for text in photo.captions]
-    captions = mining.Captions(embed_captions(retriever, texts), owners)
-    named = [Photo(str(photo.file), sha256, photo.id) for photo, sha256 in zip(photos, hashes, strict=True)]
-    return mining.mine(named, vectors, Rule("caption", k=retrieval.GROUP), captions)
 
 
 def measure(
@@ -253,51 +235,64 @@ def measure(
 ) -> Grid:
     """`measured` are photos with captions of all models; `reader` is the text-to-text encoder, if there is one, and
     `groups` look-alike groups, for TT@6."""
-    rows = {one.model.name: Row([], {}, one, {}) for one in captions}
+    rows = {of_model.model.name: Row([], {}, of_model, {}) for of_model in captions}
     skipped: dict[str, str] = {}
     for photo_retriever in photo_retrievers:
         for row in rows.values():
-            skipped |= _retrieve(row, photo_retriever, measured)
+            skipped |= _add_retrieval(row, photo_retriever, measured)
     if reader is not None and any(photo.captions for photo in split.photos):
-        known = Known(split, reader)
+        references = References(split, reader)
         for row in rows.values():
-            _text_to_text(row, split, known, measured, groups)
+            _add_text_to_text(row, split, references, measured, groups)
         if groups is None or not (groups.nearest >= 0).all(1).any():
             skipped[str(Name("TT", retrieval.GROUP + 1))] = (
-                f"a group has {retrieval.GROUP + 1} photos with references, and there are {len(known.photos)}."
+                f"a group has {retrieval.GROUP + 1} photos with references, and there are {len(references.photos)}."
             )
     elif reader is not None:
         skipped["TT"] = "there are no references."
-    skipped |= _text(rows, split, measured, metrics, training)
-    look_alikes = photo_retrievers[0].gallery.look_alikes if photo_retrievers else np.full((len(split.photos), 0), -1)
-    by_name = {photo_retriever.retriever.name: photo_retriever.retriever.sha256 for photo_retriever in photo_retrievers}
+    skipped |= _add_text(rows, split, measured, metrics, training)
     runs: dict[str, list[str]] = {}
     for name, row in rows.items():
         if row.captions.model.recipe:
             runs.setdefault(row.captions.model.recipe, []).append(name)
-    wanted = scoring.chosen(metrics)
-    asked = tuple(wanted.names) if wanted.by_name else ()
-    return Grid(split, measured, rows, runs, against, by_name, look_alikes, skipped, asked)
+    chosen = scoring.chosen(metrics)
+    return Grid(
+        split,
+        measured,
+        rows,
+        runs,
+        against,
+        {one.retriever.name: one.retriever.sha256 for one in photo_retrievers},
+        photo_retrievers[0].gallery.look_alikes if photo_retrievers else np.full((len(split.photos), 0), -1),
+        skipped,
+        tuple(chosen.names) if chosen.by_name else (),
+    )
 
 
-def _retrieve(row: Row, photo_retriever: PhotoRetriever, measured: list[int]) -> dict[str, str]:
-    """Adds a retriever's measures to a row; returns which could not be taken, and why."""
-    name = photo_retriever.retriever.name
-    own, texts = queries(row.captions, measured)
-    vectors = embed_captions(photo_retriever.retriever, texts)
-    found = retrieval.find(vectors, own, photo_retriever.gallery, f"{row.captions.model.name} by {name}")
-    row.found[name] = found
-    statistics, lacks = retrieval.measured(found, photo_retriever.gallery, name)
-    signature = photo_retriever.signature(len(texts))
-    for kind, one in statistics.items():
-        row.add(one, signature[kind])
+def _add_retrieval(row: Row, photo_retriever: PhotoRetriever, measured: list[int]) -> dict[str, str]:
+    """A retriever's measures; returns which could not be taken, and why."""
+    retriever, gallery = photo_retriever.retriever, photo_retriever.gallery
+    photo_of, texts = queries(row.captions, measured)
+    vectors, what = embed_captions(retriever, texts), f"{row.captions.model.name} by {retriever.name}"
+    row.found[retriever.name] = retrieval.find(vectors, photo_of, gallery, what)
+    statistics, lacks = retrieval.measured(row.found[retriever.name], gallery, retriever.name)
+    near_duplicates = photo_retriever.near_duplicates
+    depends: dict[retrieval.Kind, str] = {
+        "R": "",
+        "P": f"|shuffles:{retrieval.SHUFFLES}",
+        "P-hard": f"|without:{'copies' if near_duplicates is None else f'{near_duplicates:g}'}",
+        "GEG-Avg": f"|look-alikes:{photo_retriever.groups}",
+    }
+    for kind, of_kind in statistics.items():
+        shared = f"photos:{len(gallery.photos)}|captions:{len(texts)}|w:{retriever.sha256[:8]}"
+        row.add(of_kind, shared + depends[kind])
     return lacks
 
 
 def queries(captions: ModelCaptions, photos: Sequence[int]) -> tuple[NDArray[np.int64], list[str]]:
     """The captions of photos, one after another, and whose each is."""
-    own = [photo for photo in photos for _ in captions.of_photo[photo]]
-    return np.array(own, np.int64), [text for photo in photos for text in captions.of_photo[photo]]
+    photo_of = [photo for photo in photos for _ in captions.of_photo[photo]]
+    return np.array(photo_of, np.int64), [text for photo in photos for text in captions.of_photo[photo]]
 
 
 def embed_captions(retriever: Retriever, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -314,8 +309,8 @@ def embed_captions(retriever: Retriever, texts: Sequence[str]) -> NDArray[np.flo
     return vectors
 
 
-class Known:
-    """Photos as a text-to-text encoder knows them: by their references.
+class References:
+    """Photos as a text-to-text encoder compares them: by their references.
 
     photos   those that have some
     vectors  the mean of each one's references' vectors, so that a product with a caption is the mean cosine
@@ -340,85 +335,81 @@ class Known:
         return embed_captions(self.reader, texts)
 
 
-def _text_to_text(row: Row, split: Split, known: Known, measured: list[int], groups: LookAlikes | None) -> None:
+def _add_text_to_text(
+    row: Row, split: Split, references: References, measured: list[int], groups: LookAlikes | None
+) -> None:
     least = 2 if row.captions.of_people else 1  # a person's caption is compared with the other persons'
     photos = [photo for photo in measured if len(split.photos[photo].captions) >= least]
     if not photos:
         return
-    own, texts = queries(row.captions, photos)
+    photo_of, texts = queries(row.captions, photos)
     place_of = np.full(len(split.photos) + 1, -1, np.int64)  # the last is that of -1
-    place_of[known.photos] = np.arange(len(known.photos))
-    alike = groups.nearest[known.photos] if groups else np.full((len(known.photos), 0), -1)
+    place_of[references.photos] = np.arange(len(references.photos))
+    alike = groups.nearest[references.photos] if groups else np.full((len(references.photos), 0), -1)
     read = retrieval.text_to_text(
-        known.embed(texts),
-        place_of[own],
-        known.vectors,
-        known.counts,
+        references.embed(texts),
+        place_of[photo_of],
+        references.vectors,
+        references.counts,
         place_of[alike],
         of_people=row.captions.of_people,
     )
-    row.read = own, read.ranks
-    name, count = _name_in_tables(known.reader), len(split.photos)
-    photos_known, weights = f"photos:{len(known.photos)}", f"w:{known.reader.sha256[:8]}"
-    recalls = retrieval.recalls(read.ranks, own, count, "TT R", name)
-    row.add(recalls, f"{photos_known}|captions:{len(texts)}|{weights}")
+    row.read = photo_of, read.ranks
+    reader, count, photos_compared = references.reader, len(split.photos), f"photos:{len(references.photos)}"
+    name, weights = "" if reader.name == MINILM else reader.name, f"w:{reader.sha256[:8]}"
+    recalls = retrieval.recalls(read.ranks, photo_of, count, "TT R", name)
+    row.add(recalls, f"{photos_compared}|captions:{len(texts)}|{weights}")
     if groups is not None:
-        first = np.flatnonzero(np.diff(own, prepend=-1))  # of each photo: people are asked for one caption, as models
-        found = retrieval.within_groups(read.only(first), own[first], count, retrieval.GROUP + 1, name)
-        if found is not None:
-            row.add(found, f"{photos_known}|captions:{len(first)}|groups:{groups.signature}|{weights}")
+        first = np.flatnonzero(np.diff(photo_of, prepend=-1))  # people are asked for one caption, as models
+        within = retrieval.within_groups(read.only(first), photo_of[first], count, retrieval.GROUP + 1, name)
+        if within is not None:
+            row.add(within, f"{photos_compared}|captions:{len(first)}|groups:{groups.signature}|{weights}")
 
 
-def _name_in_tables(reader: Retriever) -> str:
-    return "" if reader.name == MINILM else reader.name
-
-
-def _text(
+def _add_text(
     rows: dict[str, Row],
     split: Split,
     measured: list[int],
     metrics: str | Sequence[str] | None,
     training: TrainingCaptions | None,
 ) -> dict[str, str]:
-    """Adds the measures of text to all rows."""
+    """The measures of text; returns which could not be taken, and why."""
     skipped: dict[str, str] = {}
+    count = len(split.photos)
     models = [row for row in rows.values() if not row.captions.of_people]
-    people = [row for row in rows.values() if row.captions.of_people]
-    references = {photo: list(split.photos[photo].captions) for photo in measured if split.photos[photo].captions}
-    if models and references:
-        captions = [{str(photo): row.captions.of_photo[photo][0] for photo in references} for row in models]
-        by_id = {str(photo): texts for photo, texts in references.items()}
-        found = scoring.compare(captions, by_id, metrics=metrics, training=training)
-        for row, scores in zip(models, found, strict=True):
-            skipped |= _add_scores(row, scores, len(split.photos))
-    elif models:
+    references = {str(photo): list(split.photos[photo].captions) for photo in measured if split.photos[photo].captions}
+    if models and not references:
         skipped["measures that compare with references"] = f"no photo of {split.name} has any."
-        by_id = {str(photo): [""] for photo in measured}  # which these measures do not use
-        captions = [{str(photo): row.captions.of_photo[photo][0] for photo in measured} for row in models]
-        alone = scoring.without_references(training)
-        found = scoring.compare(captions, by_id, metrics=alone, training=training)
-        for row, scores in zip(models, found, strict=True):
-            skipped |= _add_scores(row, scores, len(split.photos))
-    others = {str(photo): texts[1:] for photo, texts in references.items() if len(texts) > 1}
-    for row in people:
-        if others:
-            first = {photo: references[int(photo)][0] for photo in others}
+    if models:
+        compared = references or {str(photo): [""] for photo in measured}  # which measures of captions alone do not use
+        captions = [{photo: row.captions.of_photo[int(photo)][0] for photo in compared} for row in models]
+        asked = metrics if references else scoring.without_references(training)
+        all_scores = scoring.compare(captions, compared, metrics=asked, training=training)
+        for row, scores in zip(models, all_scores, strict=True):
+            skipped |= _add_scores(row, scores, count)
+    others = {photo: texts[1:] for photo, texts in references.items() if len(texts) > 1}
+    for row in rows.values():
+        if row.captions.of_people and others:
+            first = {photo: references[photo][0] for photo in others}
             [scores] = scoring.compare([first], others, metrics=metrics, training=training)
-            skipped |= _add_scores(row, scores, len(split.photos))
-        else:
+            skipped |= _add_scores(row, scores, count)
+        elif row.captions.of_people:
             skipped[f"text of {row.captions.model.name}"] = "no photo has two references to compare with each other."
     return skipped
 
 
 def _add_scores(row: Row, scores: scoring.Scores, photos: int) -> dict[str, str]:
     """Their ids are photos' numbers."""
-    at = [int(id) for id in scores.ids]
-    for one in scores.statistics:
-        spread = np.zeros((photos, one.rows.shape[1]))
-        spread[at] = one.rows
-        row.statistics.append(Statistics(one.names, spread, one.value))
+    numbers = [int(id) for id in scores.ids]
+    for statistics in scores.statistics:
+        spread = np.zeros((photos, statistics.rows.shape[1]))
+        spread[numbers] = statistics.rows
+        row.statistics.append(Statistics(statistics.names, spread, statistics.value))
     row.signature.update(scores.signature)
     return scores.skipped
+
+
+# Look-alike groups, objects, and a captioner that looks for its own photos
 
 
 @dataclass(frozen=True)
@@ -438,16 +429,16 @@ def groups_of(split: Split, device: str = "auto") -> LookAlikes | None:
         return None
     identity = models.read_config(HERE / "judge", "retriever").inputs[REGIONS]
     encoder = models.encoder_from(identity, numerics.choose_device(device))
-    seen = pooled_features(encoder, list(dict.fromkeys(str(split.photos[row].file) for row in described)))
-    row_of = {file: row for row, file in enumerate(seen.files)}
+    pooled = pooled_features(encoder, list(dict.fromkeys(str(split.photos[row].file) for row in described)))
+    row_of = {file: row for row, file in enumerate(pooled.files)}
     rows = [row for row in described if str(split.photos[row].file) in row_of]
     places = [row_of[str(split.photos[row].file)] for row in rows]
-    vectors = seen.vectors[places]
+    vectors = pooled.vectors[places]
     vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    _, copies = np.unique([seen.sha256[place] for place in places], return_inverse=True)
-    found = retrieval.neighbours(vectors, copies, retrieval.GROUP)
+    _, copies = np.unique([pooled.sha256[place] for place in places], return_inverse=True)
+    alike = retrieval.neighbours(vectors, copies, retrieval.GROUP)
     nearest = np.full((len(split.photos), retrieval.GROUP), -1, np.int64)
-    nearest[rows] = np.where(found >= 0, np.array(rows, np.int64)[found], -1)
+    nearest[rows] = np.where(alike >= 0, np.array(rows, np.int64)[alike], -1)
     return LookAlikes(nearest, f"{encoder.config.name}-{identity['weights_sha256'][:8]}-{retrieval.GROUP}")
 
 
@@ -462,14 +453,13 @@ class DetectedObjects:
 
 def detect_objects(detector: Detector, split: Split) -> tuple[Split, DetectedObjects]:
     """What is in the photos, and the split without those that cannot be read."""
-    found = detect(detector, list(dict.fromkeys(str(photo.file) for photo in split.photos)))
-    readable = split.without(found.failed) if found.failed else split
-    place = {file: number for number, file in enumerate(found.files)}
-    places = detector.numbers_of(CLASSES)
-    rows = [place[str(photo.file)] for photo in readable.photos]
+    detections = detect(detector, list(dict.fromkeys(str(photo.file) for photo in split.photos)))
+    readable = split.without(detections.failed) if detections.failed else split
+    row_of = {file: row for row, file in enumerate(detections.files)}
+    numbers = detector.numbers_of(CLASSES)
     weak, clear = (
-        [detected[row] for row in rows]
-        for detected in (found.seen(one, places) for one in (objects.WEAK, objects.CLEAR))
+        [classes[row_of[str(photo.file)]] for photo in readable.photos]
+        for classes in (detections.seen(least, numbers) for least in (objects.WEAK, objects.CLEAR))
     )
     return readable, DetectedObjects(detector, weak, clear)
 
@@ -488,26 +478,24 @@ def add_objects(row: Row, detected: DetectedObjects, measured: list[int]) -> Non
 
 
 def add_self_retrieval(row: Row, captioner: PhotoCaptioner, split: Split, measured: list[int]) -> None:
-    """Add "self R@K" of a captioner's own captions to its row.  The end of a caption does not count."""
-    own, texts = queries(row.captions, measured)
-    words = captioner.model.tokenizer
+    """Add "self R@K" (GLD): a captioner looks for photos by its own captions, ranked by log p(caption | photo).
+
+    The end of a caption does not count.
+    """
+    photo_of, texts = queries(row.captions, measured)
+    words, visual = captioner.model.tokenizer, captioner.visual_input
+    batches = batched(ordered_map(lambda photo: visual.load(photo.file), split.photos), _BATCH)
     with Progress(f"self-retrieval, {row.captions.model.name}", len(split.photos)) as bar:
         logp = log_probabilities_of_pairs(
             captioner.model.captioner,
-            _inputs(captioner, split),
+            map(visual.inputs, batches),
             [words.encode(text) for text in texts],
             bos=words.bos,
             eos=words.eos,
             advance=bar.advance,
         )
-    ranks = retrieval.ranks(logp.numpy(force=True).astype(np.float32), own, tie=_TIE)
+    ranks = retrieval.ranks(logp.numpy(force=True).astype(np.float32), photo_of, tie=_TIE)
     row.add(
-        retrieval.recalls(ranks, own, len(split.photos), "self R"),
+        retrieval.recalls(ranks, photo_of, len(split.photos), "self R"),
         f"photos:{len(split.photos)}|captions:{len(texts)}|w:{captioner.model.sha256[:8]}",
     )
-
-
-def _inputs(captioner: PhotoCaptioner, split: Split) -> Iterator[Inputs]:
-    visual = captioner.visual_input
-    for batch in batched(ordered_map(lambda photo: visual.load(photo.file), split.photos), _BATCH):
-        yield visual.inputs(batch)

@@ -23,7 +23,8 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -210,126 +211,98 @@ def save(groups: Groups, path: Path) -> None:
         "failed": groups.failed,
         "sets": [{"kind": one.kind, "photos": one.positions} for one in groups.sets()],
     }
+
+    def rounded(others: Iterable[tuple[int, float]]) -> list[list[float]]:
+        return [[position, round(similarity, 6)] for position, similarity in others]
+
+    lines = []
     names = relative_names((Path(photo.file) for photo in groups.photos), folder_of(path))
-    lines = (json.dumps(_record(groups, position, name)) for position, name in enumerate(names))
+    for position, (photo, name) in enumerate(zip(groups.photos, names, strict=True)):
+        record = {"file": name, "id": photo.id, "split": photo.split, "sha256": photo.sha256}
+        record["look_alikes"] = rounded(groups.look_alikes(position))
+        record["near_duplicates"] = rounded(groups.near_duplicates.get(position, []))
+        record["copies"] = groups.copies.get(position, [])
+        lines.append(json.dumps(record))
     text = f'{json.dumps(head)[:-1]}, "photos": [\n' + ",\n".join(lines) + "\n]}\n"
     data = text.encode("ascii")
     files.replace(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data, by_user=True)
 
 
-def _record(groups: Groups, position: int, name: str) -> dict[str, Any]:
-    photo = groups.photos[position]
-    return {
-        "file": name,
-        "id": photo.id,
-        "split": photo.split,
-        "sha256": photo.sha256,
-        "look_alikes": _rounded(groups.look_alikes(position)),
-        "near_duplicates": _rounded(groups.near_duplicates.get(position, [])),
-        "copies": groups.copies.get(position, []),
-    }
-
-
-def _rounded(others: Iterable[tuple[int, float]]) -> list[list[float]]:
-    return [[position, round(similarity, 6)] for position, similarity in others]
-
-
-def load(path: Path | str, *, k: int | None = None, by: By | None = None, metric: Metric | None = None,
-         retriever: str | None = None) -> Groups:  # fmt: skip
-    """A groups file, if it is whole and was made by the rule that the caller needs; more look-alikes than k will do."""
-    path = Path(path)
+def load(path: Path) -> Groups:
+    """A groups file, if it is whole."""
     content = files.read_json(path)
     if not isinstance(content.get("rule"), dict) or not isinstance(content.get("photos"), list):
         raise UserError(f"{path}: this is not a groups file; `tellapart lookalikes DATA --out F.json` makes one.")
     if content.get("format") != _FORMAT:
         raise UserError(f"{path}: has format {content.get('format')!r}; this version reads {_FORMAT}. Mine it again.")
-    rule = _rule(content["rule"], path)
-    wrong = [
-        f"{name} {found!r} and not {wanted!r}"
-        for name, found, wanted in (
-            ("by", rule.by, by),
-            ("metric", rule.metric, metric),
-            ("retriever", rule.retriever, retriever),
-        )
-        if wanted is not None and found != wanted
-    ] + ([f"k {rule.k} and not {k}"] if k is not None and rule.k < k else [])
-    if wrong:
-        raise UserError(f"{path}: these groups were made with {', '.join(wrong)}.")
-    return _groups(content, rule, path)
+    try:
+        return _groups(content, folder_of(path))
+    except ValueError as error:
+        raise UserError(f"{path}: {error}; mine the groups again.") from None
 
 
-def _rule(found: dict[str, Any], path: Path) -> Rule:
-    kinds = {"by": str, "metric": str, "k": int, "duplicates_above": float, "retriever": str, "retriever_sha256": str}
-    for key, kind in kinds.items():
-        value = found.get(key)
-        if not isinstance(value, int | float if kind is float else kind) or isinstance(value, bool):
-            raise UserError(f'{path}: "{key}" of the rule is missing or damaged; mine the groups again.')
-    if found["by"] not in ("image", "caption") or found["metric"] not in ("cosine", "euclidean") or found["k"] < 1:
-        raise UserError(f"{path}: the rule is one that this version does not know.")
-    alike_above = found.get("alike_above")  # files of earlier versions do not have it
-    if alike_above is not None and (
-        not isinstance(alike_above, int | float) or isinstance(alike_above, bool) or not isfinite(alike_above)
-    ):
-        raise UserError(f'{path}: "alike_above" of the rule is damaged; mine the groups again.')
-    return Rule(**{key: found[key] for key in kinds}, alike_above=alike_above)
-
-
-def _groups(content: dict[str, Any], rule: Rule, path: Path) -> Groups:
-    records, folder = content["photos"], folder_of(path)
-    photos = []
-    for number, record in enumerate(records, 1):
-        photo = _photo(record, folder)
-        if photo is None:
-            raise UserError(f"{path}: photo number {number} is damaged; mine the groups again.")
-        photos.append(photo)
+def _groups(content: dict[str, Any], folder: Path) -> Groups:
+    values = {key: _value(content["rule"], key, kind, " of the rule") for key, kind in _RULE.items()}
+    rule, photos = Rule(**values), []
+    if rule.by not in get_args(By) or rule.metric not in ("cosine", "euclidean") or rule.k < 1:
+        raise ValueError("the rule is one that this version does not know")
+    for number, record in enumerate(content["photos"], 1):
+        try:
+            file, id, sha256, split = (_value(record, key, kind) for key, kind in _PHOTO.items())
+        except (ValueError, AttributeError):
+            raise ValueError(f"photo number {number} is damaged") from None
+        photos.append(Photo(str(absolute(file, folder)), sha256, id, split))
     if content.get("count") != len(photos) or content.get("photos_sha256") != _fingerprint(photos):
-        raise UserError(f"{path}: the photos are not those that were mined; the file was changed. Mine it again.")
+        raise ValueError("the photos are not those that were mined, for the file was changed")
     groups = Groups.empty(rule, photos)
-    recall, failed = content.get("recall"), content.get("failed")
-    if not isinstance(recall, float | None) or not isinstance(failed, dict):
-        raise UserError(f'{path}: "recall" or "failed" is missing or damaged; mine the groups again.')
-    groups.recall, groups.failed = recall, failed
-    for position, record in enumerate(records):
-        others, near = _others(record.get("look_alikes"), groups), _others(record.get("near_duplicates"), groups)
-        copies = record.get("copies")
-        if others is None or near is None or len(others) > rule.k or not _are_positions(copies, groups):
-            raise UserError(f"{path}: photo number {position + 1} ({photos[position].file}) has damaged look-alikes.")
-        for place, (other, similarity) in enumerate(others):
+    groups.recall, groups.failed = _value(content, "recall", float | None), _value(content, "failed", dict)
+
+    def positions(values: Iterable[Any]) -> list[int]:
+        values = list(values)
+        if not all(type(value) is int and 0 <= value < len(photos) for value in values):
+            raise ValueError
+        return values
+
+    def others(pairs: list[Any]) -> list[tuple[int, float]]:
+        similarities = [similarity for _, similarity in pairs]
+        if not all(isinstance(similarity, int | float) and isfinite(similarity) for similarity in similarities):
+            raise ValueError
+        return list(zip(positions(position for position, _ in pairs), map(float, similarities), strict=True))
+
+    for position, record in enumerate(content["photos"]):
+        try:
+            look_alikes, near_duplicates = others(record["look_alikes"]), others(record["near_duplicates"])
+            copies = positions(record["copies"])
+            if len(look_alikes) > rule.k:
+                raise ValueError
+        except (ValueError, TypeError, KeyError):
+            raise ValueError(f"photo number {position + 1} ({photos[position].file}) has damaged look-alikes") from None
+        for place, (other, similarity) in enumerate(look_alikes):
             groups.indices[position, place], groups.scores[position, place] = other, similarity
-        if near:
-            groups.near_duplicates[position] = near
+        if near_duplicates:
+            groups.near_duplicates[position] = near_duplicates
         if copies:
             groups.copies[position] = copies
     return groups
 
 
-def _photo(record: Any, folder: Path) -> Photo | None:
-    if not isinstance(record, dict):
-        return None
-    file, sha256, split, id = (record.get(key) for key in ("file", "sha256", "split", "id"))
-    if not (isinstance(file, str) and isinstance(sha256, str) and isinstance(split, str)):
-        return None
-    if not isinstance(id, int | str) or isinstance(id, bool):
-        return None
-    return Photo(str(absolute(file, folder)), sha256, id, split)
+_RULE: dict[str, type | UnionType] = {
+    "by": str,
+    "metric": str,
+    "k": int,
+    "duplicates_above": int | float,
+    "alike_above": int | float | None,
+    "retriever": str,
+    "retriever_sha256": str,
+}
+_PHOTO: dict[str, type | UnionType] = {"file": str, "id": int | str, "sha256": str, "split": str}
 
 
-def _others(found: Any, groups: Groups) -> list[tuple[int, float]] | None:
-    """Positions with similarities; None where they are damaged."""
-    if not isinstance(found, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in found):
-        return None
-    if not _are_positions([position for position, _ in found], groups):
-        return None
-    if not all(isinstance(similarity, int | float) and isfinite(similarity) for _, similarity in found):
-        return None
-    return [(position, float(similarity)) for position, similarity in found]
-
-
-def _are_positions(found: Any, groups: Groups) -> bool:
-    return isinstance(found, list) and all(
-        isinstance(position, int) and not isinstance(position, bool) and 0 <= position < len(groups)
-        for position in found
-    )
+def _value(record: dict[str, Any], key: str, kind: type | UnionType, of: str = "") -> Any:
+    value = record.get(key)
+    if not isinstance(value, kind) or isinstance(value, bool) or (isinstance(value, float) and not isfinite(value)):
+        raise ValueError(f'"{key}"{of} is missing or damaged')
+    return value
 
 
 def _fingerprint(photos: Iterable[Photo]) -> str:

@@ -324,11 +324,11 @@ def _text_to_text(
     split: Split, captions: dict[Caption, str], row_of: dict[str, int], reader: Retriever
 ) -> dict[Caption, float]:
     """Whether a caption finds its photo by the references of all; a person's is compared with those of the others."""
-    from tellapart.evaluation.grid import Known
+    from tellapart.evaluation.grid import References
     from tellapart.evaluation.models import HUMAN
     from tellapart.metrics import retrieval
 
-    references, values = Known(split, reader), dict[Caption, float]()
+    references, values = References(split, reader), dict[Caption, float]()
     place_of = {row: place for place, row in enumerate(references.photos)}
     for of_people in (False, True):
         group = [
