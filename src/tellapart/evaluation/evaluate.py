@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from tellapart.evaluation.attention import Picture, file_names
 from tellapart.evaluation.captions import Captioners
 from tellapart.evaluation.cards import FindRegions, no_regions
 from tellapart.evaluation.compare import NEEDED, Run, read_runs
-from tellapart.evaluation.grid import Differences, Grid, groups_of
+from tellapart.evaluation.grid import Differences, Grid
 from tellapart.evaluation.models import Model, Split
 from tellapart.metrics import retrieval
 from tellapart.models import retrievers as retriever_models
@@ -67,8 +67,9 @@ class Evaluation:
         out = Path(folder)
         out.mkdir(parents=True, exist_ok=True)
         files.replace(out / "results.json", _json(self.scores))
-        found = zip(self.grids, self.differences, strict=True)
-        files.replace(out / "details.json", _json({grid.split.name: grid.details(one) for grid, one in found}))
+        of_grids = zip(self.grids, self.differences, strict=True)
+        details = {grid.split.name: grid.details(differences) for grid, differences in of_grids}
+        files.replace(out / "details.json", _json(details))
         for grid in self.grids:
             for name, lines in trec.of_grid(grid):
                 files.replace(out / name, "".join(lines).encode("ascii"))
@@ -98,9 +99,9 @@ class Evaluation:
         return f"<Evaluation of {', '.join(model.name for model in self.models)} on {on}>"
 
     def __str__(self) -> str:
-        found = zip(self.grids, self.differences, strict=True)
         return "\n\n".join(
-            f"{grid.split.name}\n\n{table.table(grid, one, columns=table.main_columns(grid))}" for grid, one in found
+            f"{grid.split.name}\n\n{table.table(grid, differences, columns=table.main_columns(grid))}"
+            for grid, differences in zip(self.grids, self.differences, strict=True)
         )
 
     def _repr_html_(self) -> str:
@@ -154,44 +155,56 @@ def evaluate(
         ['plain', 'distinctive']
     """
     scoring.chosen(metrics)  # a misspelt name should not cost minutes
-    known, named = scoring.as_training(training), rows.models(_texts(models, "model"))
+    training_captions, named = scoring.as_training(training), rows.models(_texts(models, "model"))
     base = _row_of(os.fspath(against), named) if against else named[0].recipe or named[0].name
-    splits = _splits(_texts(data, "data file"), split, photos, text)
+    if photos is not None and photos < 1:
+        raise UserError(f"photos must be 1 or more, not {photos}.")
+    splits = [part.some(photos) if photos else part for part in rows.splits(_texts(data, "data file"), split, text)]
     if self_retrieval and not any(model.kind == "captioner" for model in named):
         raise UserError("--self-retrieval: none of the models is a captioner.")
     objects_in = load_detector(os.fspath(detector), CLASSES) if detector else None
     with _folder(out) as folder:
-        paths = [one.source for one in splits]
-        captioners = Captioners(folder / "captions", device, Path(features) if features else None, paths, detector)
+        sources = [part.source for part in splits]
+        captioners = Captioners(folder / "captions", device, Path(features) if features else None, sources, detector)
         for model in named:
             captioners.check(model)
-        seeing, reader, left_out = _judges(None if retrievers is None else _texts(retrievers, "retriever"), device)
-        measure = partial(
-            grid_of,
-            models=named,
-            captioners=captioners,
-            retrievers=seeing,
-            reader=reader,
-            against=base,
-            near_duplicates=near_duplicates,
-            metrics=metrics,
-            detector=objects_in,
-            training=known,
-            alone=len(splits) == 1,
-        )
-        grids, problems = _grids(splits, measure, captioners if self_retrieval else None, left_out)
-        _require_rows(named, grids, splits)
-        drawn = [one for grid in grids for one in captioners.attention(grid.first_captions(), attention, word)]
-        result = Evaluation(grids, named, problems, captioners.word_regions, drawn)
-        _finish(result, show, out)
+        asked = _retrievers(None if retrievers is None else _texts(retrievers, "retriever"), device)
+        reader, left_out = text_reader(asked, device)
+        grids, problems = list[Grid](), list[str]()
+        for part in splits:
+            grid, sentences = grid_of(
+                part,
+                named,
+                captioners,
+                [retriever for retriever in asked if retriever.sees == "photos"],
+                reader,
+                against=base,
+                near_duplicates=near_duplicates,
+                metrics=metrics,
+                detector=objects_in,
+                training=training_captions,
+                alone=len(splits) == 1,
+            )
+            problems += sentences
+            if grid is None:
+                continue
+            grid.skipped.update(left_out)
+            grids.append(grid)
+            for row in grid.rows.values() if self_retrieval else ():
+                if (model := row.captions.model).kind == "captioner":
+                    run.add_self_retrieval(row, captioners.load(model), grid.split, grid.measured)
+        for model in named:
+            if not any(model.name in grid.rows for grid in grids):
+                what = "reference" if model.kind == "human" else "caption"
+                names = ", ".join(part.name for part in splits)
+                raise UserError(f"{model.given}: has no {what} for the photos of {names}.")
+        pictures = [one for grid in grids for one in captioners.attention(grid.first_captions(), attention, word)]
+        result = Evaluation(grids, named, problems, captioners.word_regions, pictures)
+        if show:
+            show(result)
+        if out:
+            result.write(out)
     return result
-
-
-def _finish(result: Evaluation, show: Callable[[Evaluation], None] | None, out: Name | None) -> None:
-    if show:
-        show(result)
-    if out:
-        result.write(out)
 
 
 def _texts(given: Name | Sequence[Name], what: str) -> list[str]:
@@ -200,13 +213,6 @@ def _texts(given: Name | Sequence[Name], what: str) -> list[str]:
     if not names:
         raise UserError(f"evaluate: there is no {what}.")
     return [os.fspath(name) for name in names]
-
-
-def _splits(sources: Sequence[str], split: str, photos: int | None, text: str) -> list[Split]:
-    if photos is not None and photos < 1:
-        raise UserError(f"photos must be 1 or more, not {photos}.")
-    found = rows.splits(sources, split, text)
-    return found if photos is None else [one.some(photos) for one in found]
 
 
 @contextmanager
@@ -220,37 +226,38 @@ def _folder(out: Name | None) -> Iterator[Path]:
             yield Path(folder)
 
 
-def _grids(
-    splits: Sequence[Split],
-    measure: Callable[[Split], tuple[Grid | None, list[str]]],
-    captioners: Captioners | None,
-    left_out: Mapping[str, str],
-) -> tuple[list[Grid], list[str]]:
-    """Of each split that some model has captions of; and what could not be used.
-
-    captioners   let each find its own photos too
-    left_out     measures that no grid can have, and why
-    """
-    grids, problems = list[Grid](), list[str]()
-    for split in splits:
-        grid, sentences = measure(split)
-        problems += sentences
-        if grid is None:
-            continue
-        grid.skipped.update(left_out)
-        grids.append(grid)
-        if captioners is not None:
-            for row in grid.rows.values():
-                if row.captions.model.kind == "captioner":
-                    run.add_self_retrieval(row, captioners.load(row.captions.model), grid.split, grid.measured)
-    return grids, problems
-
-
-def _require_rows(models: Sequence[Model], grids: Sequence[Grid], splits: Sequence[Split]) -> None:
+def _row_of(name: str, models: Sequence[Model]) -> str:
+    """The row that --against names, as the model was given or as the row is called."""
     for model in models:
-        if not any(model.name in grid.rows for grid in grids):
-            what = "reference" if model.kind == "human" else "caption"
-            raise UserError(f"{model.given}: has no {what} for the photos of {', '.join(s.name for s in splits)}.")
+        if name in (model.given, model.name):
+            return model.name
+        together = ",".join(other.given for other in models if other.recipe == model.recipe)
+        if model.recipe and name in (model.recipe, together):
+            return model.recipe
+    raise UserError(f"--against {name}: this is none of the models: {', '.join(model.given for model in models)}.")
+
+
+def _retrievers(names: Sequence[str] | None, device: str) -> list[Retriever]:
+    """Those asked for, or the default."""
+    retrievers = [retriever_models.load(name, device=device) for name in names or [DEFAULT]]
+    called = [retriever.name for retriever in retrievers]
+    if twice := next((name for name in called if called.count(name) > 1), None):
+        raise UserError(f"--retriever: there are two that are called {twice!r}, and figures go by that name.")
+    return retrievers
+
+
+def text_reader(retrievers: Sequence[Retriever], device: str) -> tuple[Retriever | None, dict[str, str]]:
+    """The text-to-text encoder: one that was asked for, or MiniLM where it is installed; else why there is none."""
+    readers = [retriever for retriever in retrievers if retriever.sees == "references"]
+    if len(readers) > 1:
+        names = " and ".join(retriever.name for retriever in readers)
+        raise UserError(f"--retriever: {names} both go by references; name one of them.")
+    if readers:
+        return readers[0], {}
+    try:
+        return retriever_models.load(MINILM, device=device), {}
+    except UserError as error:
+        return None, {"TT": str(error)}
 
 
 def grid_of(
@@ -274,94 +281,46 @@ def grid_of(
     alone     there is no other split that the captions of a file could be of
     """
     readable, embedded = run.embed(retrievers, split)
-    seen = None
+    detected = None
     if detector is not None:
-        readable, seen = run.detect_objects(detector, readable)
+        readable, detected = run.detect_objects(detector, readable)
     captions = [captioners.captions_of(model, readable) for model in models]
     participants, measured, sentences = rows.taking_part(captions, readable, alone=alone)
     problems = readable.problems + sentences
     if not participants:
         return None, problems
-    galleries = run.photo_retrievers_of(retrievers, embedded, readable, near_duplicates)
     names = [name for one in participants for name in (one.model.recipe, one.model.name) if name]
-    base = against if against in names else names[0]
     groups, without_groups = None, {}
     if reader is not None:
         try:
-            groups = groups_of(readable)
+            groups = run.groups_of(readable)
         except UserError as error:  # the judge is not in this installation
             without_groups = {f"TT@{retrieval.GROUP + 1}": str(error)}
     grid = run.measure(
         readable,
         participants,
         measured,
-        galleries,
+        run.photo_retrievers_of(retrievers, embedded, readable, near_duplicates),
         reader,
-        against=base,
+        against=against if against in names else names[0],
         metrics=metrics,
         training=training,
         groups=groups,
     )
     grid.skipped.update(without_groups)
-    if seen is not None:
-        for row in grid.rows.values():
-            run.add_objects(row, seen, measured)
+    for row in grid.rows.values() if detected is not None else ():
+        run.add_objects(row, detected, measured)
     return grid, problems
-
-
-def _row_of(given: str, models: Sequence[Model]) -> str:
-    """The row that --against names, as the model was given or as the row is called."""
-    for model in models:
-        if given in (model.given, model.name):
-            return model.name
-        if model.recipe and given in (model.recipe, _together(model.recipe, models)):
-            return model.recipe
-    raise UserError(f"--against {given}: this is none of the models: {', '.join(model.given for model in models)}.")
-
-
-def _together(recipe: str, models: Sequence[Model]) -> str:
-    """Runs of a recipe as they were given."""
-    return ",".join(model.given for model in models if model.recipe == recipe)
-
-
-def _retrievers(names: Sequence[str] | None, device: str) -> list[Retriever]:
-    """Those asked for, or the default."""
-    retrievers = [retriever_models.load(name, device=device) for name in names or [DEFAULT]]
-    called = [retriever.name for retriever in retrievers]
-    if twice := next((name for name in called if called.count(name) > 1), None):
-        raise UserError(f"--retriever: there are two that are called {twice!r}, and figures go by that name.")
-    return retrievers
-
-
-def _judges(names: Sequence[str] | None, device: str) -> tuple[list[Retriever], Retriever | None, dict[str, str]]:
-    """Retrievers that see photos, the one that reads, and the measures that are left out without it."""
-    asked = _retrievers(names, device)
-    reader, left_out = text_reader(asked, device)
-    return [retriever for retriever in asked if retriever.sees == "photos"], reader, left_out
-
-
-def text_reader(retrievers: list[Retriever], device: str) -> tuple[Retriever | None, dict[str, str]]:
-    """The text-to-text encoder: one that was asked for, or MiniLM where it is installed; else why there is none."""
-    readers = [retriever for retriever in retrievers if retriever.sees == "references"]
-    if len(readers) > 1:
-        names = " and ".join(retriever.name for retriever in readers)
-        raise UserError(f"--retriever: {names} both go by references; name one of them.")
-    if readers:
-        return readers[0], {}
-    try:
-        return retriever_models.load(MINILM, device=device), {}
-    except UserError as error:
-        return None, {"TT": str(error)}
 
 
 def trained(models: Sequence[Model]) -> list[Run]:
     """Those of the models that are run folders with a log, under the names that they have here."""
-    found = []
+    runs = []
     for model in models:
         if all(files.is_file(Path(model.given) / name) for name in NEEDED):
             with suppress(UserError):  # a log that is damaged, or empty as yet, is no reason to have no page
-                found.append(replace(read_runs([model.given])[0], name=model.name))
-    return found
+                runs.append(replace(read_runs([model.given])[0], name=model.name))
+    return runs
 
 
 def _json(content: Any) -> bytes:
