@@ -308,8 +308,9 @@ def grid_of(
         groups=groups,
     )
     grid.skipped.update(without_groups)
-    for row in grid.rows.values() if detected is not None else ():
-        run.add_objects(row, detected, measured)
+    if detected is not None:
+        for row in grid.rows.values():
+            run.add_objects(row, detected, measured)
     return grid, problems
 
 

@@ -42,18 +42,19 @@ def models(given: Sequence[str]) -> list[Model]:
     for text, together in zip(given, runs, strict=True):
         if len(together) > 1 and not all(together):
             raise UserError(f"{text}: a run has no name before or after a comma.")
-    found = _named([text for together in runs for text in together])
-    names, left = {model.name for model in found}, iter(found)
+    named = _named([text for together in runs for text in together])
+    names, left = {model.name for model in named}, iter(named)
     result: list[Model] = []
     for together in runs:
-        own = [next(left) for _ in together]
-        if len(own) > 1:
-            alike = takewhile(lambda letters: len(set(letters)) == 1, zip(*(model.name for model in own), strict=False))
+        of_recipe = [next(left) for _ in together]
+        if len(of_recipe) > 1:
+            columns = zip(*(model.name for model in of_recipe), strict=False)
+            alike = takewhile(lambda letters: len(set(letters)) == 1, columns)
             recipe = "".join(letters[0] for letters in alike).rstrip("0123456789_-. ")
-            recipe = recipe if recipe and recipe not in names else ",".join(model.name for model in own)
+            recipe = recipe if recipe and recipe not in names else ",".join(model.name for model in of_recipe)
             names.add(recipe)
-            own = [replace(model, recipe=recipe) for model in own]
-        result += own
+            of_recipe = [replace(model, recipe=recipe) for model in of_recipe]
+        result += of_recipe
     return result
 
 
@@ -61,12 +62,12 @@ def _named(given: Sequence[str]) -> list[Model]:
     real = [text if _is_named(text) else str(files.real(Path(text))) for text in given]
     if twice := next((text for text, path in zip(given, real, strict=True) if real.count(path) > 1), None):
         raise UserError(f"{twice} is named twice.")
-    names = [_names(text) for text in given]
-    found = []
-    for text, own in zip(given, names, strict=True):
-        taken = {name for others in names if others is not own for name in others}
-        found.append(Model(text, next((name for name in own if name not in taken), text), _kind(text)))
-    return found
+    candidates = [_names(text) for text in given]
+    times = Counter(name for names in candidates for name in set(names))
+    return [
+        Model(text, next((name for name in names if times[name] == 1), text), _kind(text))
+        for text, names in zip(given, candidates, strict=True)
+    ]
 
 
 def _is_named(given: str) -> bool:
@@ -78,8 +79,9 @@ def _names(given: str) -> list[str]:
     if _is_named(given):
         return [given]
     if _kind(given) == "captioner" and len(together := members(given)) > 1:
-        own = [_names(one) for one in together]
-        return ["+".join(names[min(i, len(names) - 1)] for names in own) for i in range(max(map(len, own)))]
+        of_members = [_names(member) for member in together]
+        longest = max(map(len, of_members))
+        return ["+".join(names[min(i, len(names) - 1)] for names in of_members) for i in range(longest)]
     parts = files.real(Path(given)).parts[1:]
     longer = ["/".join(parts[-length:]) for length in range(1, len(parts) + 1)]
     return [Path(parts[-1].removesuffix(".gz")).stem, *longer] if _kind(given) == "file" else longer
@@ -108,12 +110,12 @@ class Split:
             file, why = next(iter(broken.items()))
             raise UserError(f"{self.source}: none of its photos can be read; the first is {file}: {why}")
         sentences = [f"{file}: {why}" for file, why in broken.items()]
-        return Split(self.name, self.source, left, [*self.problems, *sentences])
+        return replace(self, photos=left, problems=[*self.problems, *sentences])
 
     def some(self, count: int) -> Split:
         """At most so many photos, drawn by a seed, in the order of the data."""
         chosen = np.random.default_rng(_SEED).permutation(len(self.photos))[:count]
-        return Split(self.name, self.source, [self.photos[place] for place in sorted(chosen.tolist())], self.problems)
+        return replace(self, photos=[self.photos[place] for place in sorted(chosen.tolist())])
 
 
 def splits(given: Sequence[str], split: str, text: str = "") -> list[Split]:
@@ -122,39 +124,34 @@ def splits(given: Sequence[str], split: str, text: str = "") -> list[Split]:
     given  DATA.json:NAME is a split of its own, such as a domain of nocaps
     text   the key of another kind of text that stands for the captions
     """
-    found = []
+    parts = []
     for path in given:
-        source, own = _with_split(path)
+        source, colon, part = path.rpartition(":")
+        if not colon or not items.is_data_file(source) or files.is_file(Path(path)):
+            source, part = path, ""
         if not files.is_folder(Path(source)) and not items.is_data_file(source):
             raise UserError(f"{source}: --data takes a data file (DATA.json) or a folder of photos.")
-        opened = items.open_path(source, split=own or split)
-        name = f"{opened.name} {own}" if own else opened.name
+        opened = items.open_path(source, split=part or split)
         examples = _by_text(opened.examples, text, source) if text else opened.examples
-        found.append(Split(name, source, examples, opened.problems))
-    name, times = Counter(one.name for one in found).most_common(1)[0]
+        parts.append(Split(f"{opened.name} {part}" if part else opened.name, source, examples, opened.problems))
+    name, times = Counter(part.name for part in parts).most_common(1)[0]
     if times > 1:
-        both = " and ".join(one.source for one in found if one.name == name)
+        both = " and ".join(part.source for part in parts if part.name == name)
         raise UserError(f'{both} are both called {name!r}; results go by that name ("dataset" in the file).')
-    return found
-
-
-def _with_split(given: str) -> tuple[str, str]:
-    path, colon, split = given.rpartition(":")
-    is_split = bool(colon) and items.is_data_file(path) and not files.is_file(Path(given))
-    return (path, split) if is_split else (given, "")
+    return parts
 
 
 def _by_text(examples: Sequence[Example], key: str, source: str) -> list[Example]:
     """The same photos with the texts that they have under another key."""
-    found = []
+    result = []
     for example in examples:
         value = example.captions if key == "captions" else example.extra.get(key, ())
         texts = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else []
         cleaned = (clean(text) for text in texts if isinstance(text, str))
-        found.append(replace(example, captions=tuple(filter(None, cleaned))))
-    if not any(example.captions for example in found):
+        result.append(replace(example, captions=tuple(filter(None, cleaned))))
+    if not any(example.captions for example in result):
         raise UserError(f"{source}: --text {key}: no photo has a text under this key.")
-    return found
+    return result
 
 
 @dataclass(frozen=True)
@@ -181,14 +178,14 @@ def from_file(model: Model, split: Split) -> ModelCaptions:
     of_files = {caption_files.place(str(photo.file)): str(photo.id) for photo in split.photos}
     of_ids = {str(photo.id): row for row, photo in enumerate(split.photos)}
     ids = caption_files.photos_meant(read.by_id, of_ids, of_files)
-    found: dict[int, list[str]] = {}
+    of_photo: dict[int, list[str]] = {}
     for name, texts in read.by_id.items():
         row = of_ids[ids[name]] if name in ids else None
         if row is not None and texts:
-            if row in found:
+            if row in of_photo:
                 raise UserError(f"{model.given}: two of its captions are of one photo of {split.source}: {name!r}.")
-            found[row] = texts[:1]
-    return ModelCaptions(model, found)
+            of_photo[row] = texts[:1]
+    return ModelCaptions(model, of_photo)
 
 
 def taking_part(
@@ -200,29 +197,18 @@ def taking_part(
     of the photos to be a row.
     """
     photos, problems, kept = len(split.photos), [], []
-    for one in captions:
-        count = len(one.of_photo)
+    for model in captions:
+        name, count = model.model.given, len(model.of_photo)
         if count == 0 or (not alone and 2 * count < photos):
+            problems.append(f"{name}: has captions of {count} of the {photos} photos of {split.name}; left out.")
+            continue
+        kept.append(model)
+        if missing := [repr(photo.id) for row, photo in enumerate(split.photos) if row not in model.of_photo]:
+            what, ids = "reference" if model.of_people else "caption", first_few(missing, _SHOWN)
             problems.append(
-                f"{one.model.given}: has captions of {count} of the {photos} photos of {split.name}; left out."
+                f"{name}: no {what} for {len(missing)} photos of {split.name}: {ids}; all are measured without them."
             )
-        else:
-            kept.append(one)
-            problems += _missing(one, split)
-    common = sorted(set.intersection(*(set(one.of_photo) for one in kept))) if kept else []
+    common = sorted(set.intersection(*(set(model.of_photo) for model in kept))) if kept else []
     if kept and not common:
         raise UserError(f"{split.source} has no photo with captions of all of them.")
     return kept, common, problems
-
-
-def _missing(one: ModelCaptions, split: Split) -> list[str]:
-    """A sentence if a model has no captions of some photos: all are then measured on the others."""
-    missing = [repr(photo.id) for row, photo in enumerate(split.photos) if row not in one.of_photo]
-    if not missing:
-        return []
-    what = "reference" if one.of_people else "caption"
-    shown = first_few(missing, _SHOWN)
-    return [
-        f"{one.model.given}: no {what} for {len(missing)} photos of {split.name}: {shown}; all are measured "
-        "without them."
-    ]

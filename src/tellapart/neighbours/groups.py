@@ -218,7 +218,7 @@ def save(groups: Groups, path: Path) -> None:
     lines = []
     names = relative_names((Path(photo.file) for photo in groups.photos), folder_of(path))
     for position, (photo, name) in enumerate(zip(groups.photos, names, strict=True)):
-        record = {"file": name, "id": photo.id, "split": photo.split, "sha256": photo.sha256}
+        record: dict[str, Any] = {"file": name, "id": photo.id, "split": photo.split, "sha256": photo.sha256}
         record["look_alikes"] = rounded(groups.look_alikes(position))
         record["near_duplicates"] = rounded(groups.near_duplicates.get(position, []))
         record["copies"] = groups.copies.get(position, [])
