@@ -20,12 +20,12 @@ _ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
 def could_be(name: str) -> bool:
-    """Whether a name may be owner/name on the hub: `runs/mistyped` in a place where there is a folder runs is not."""
+    """True of a name that may be owner/name on the hub: not of `runs/mistyped` where there is a folder runs."""
     return _ID.fullmatch(name) is not None and not files.is_folder(Path(name).parent)
 
 
 def fetch(name: str, parts: Sequence[str]) -> Path:
-    """Where the files of a hub id lie on this machine; fetched if need be, unless HF_HUB_OFFLINE says not to.
+    """The folder of a hub id on this machine; fetched if need be, unless HF_HUB_OFFLINE says not to.
 
     parts  patterns of the files that are taken; others are left where they are
     """
@@ -47,7 +47,7 @@ def fetch(name: str, parts: Sequence[str]) -> Path:
 
 
 def _silence() -> str:
-    """Why the hub cannot be asked, or nothing: huggingface_hub itself would try for half a minute."""
+    """The reason why the hub cannot be asked, or nothing: huggingface_hub itself would try for half a minute."""
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:

@@ -61,7 +61,7 @@ def choose_dtype(device: torch.device, wanted: str = "auto") -> str:
 
 
 def is_slow(device: torch.device, dtype: str) -> bool:
-    """Whether it is a type that PyTorch knows no instructions for, which can be 90 times slower than fp32."""
+    """True of a type that PyTorch knows no instructions for, which can be 90 times slower than fp32."""
     return dtype == "bf16" and device.type == "cpu" and not torch.cpu._is_avx512_bf16_supported()
 
 

@@ -60,7 +60,7 @@ _NUMBER, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5  # how a field is writt
 
 
 def reads_other_files(data: bytes) -> bool:
-    """Whether a graph keeps weights in other files, which onnxruntime would open.
+    """True where a graph keeps weights in other files, which onnxruntime would open.
 
     A file's path is then in the graph, and found from the current folder.  So the messages of the graph are gone
     through here, by the numbers of their fields (onnx.proto), without the package onnx, which running a graph does not

@@ -39,7 +39,7 @@ TINY = {"word_width": 24, "width": 32, "attention_width": 16}
 
 
 class Memory(NamedTuple):
-    """What the words may look at, computed once per photo."""
+    """The photo as the words attend to it, computed once."""
 
     regions: Tensor  # (B, R, word_width)
     keys: Tensor  # (B, R, attention_width)

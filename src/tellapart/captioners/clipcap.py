@@ -63,7 +63,7 @@ _LENGTH = 1024  # positions of a new GPT-2
 
 
 class State(NamedTuple):
-    """What the language model has read: N rows."""
+    """The language model's cache: N rows."""
 
     layers: tuple[KeysValues, ...]
     first: Tensor  # (N, V) logits of the first word; (N, 0) from then on
@@ -88,8 +88,8 @@ class ClipCap(nn.Module):
     @staticmethod
     def complete(settings: Mapping[str, Any]) -> dict[str, Any]:
         """Settings of a recipe with what follows from the language model that they name."""
-        known = {key: value for key, value in settings.items() if key in ClipCapConfig.__dataclass_fields__}
-        c = ClipCapConfig(**known)
+        chosen = {key: value for key, value in settings.items() if key in ClipCapConfig.__dataclass_fields__}
+        c = ClipCapConfig(**chosen)
         if not c.language_model:
             return {**settings, "architecture": new_gpt2(c)}
         values = language_models.architecture(c.language_model)
@@ -157,7 +157,7 @@ class ClipCap(nn.Module):
         return self.language_model.get_input_embeddings()(tokens)  # type: ignore[no-any-return]
 
     def _read(
-        self, embeddings: Tensor, before: tuple[KeysValues, ...] | None, last: bool = False
+        self, embeddings: Tensor, past: tuple[KeysValues, ...] | None, last: bool = False
     ) -> tuple[Tensor, tuple[KeysValues, ...]]:
         """embeddings (N, T, width) after what was read before -> logits (N, T, V) and all that is read now
 
@@ -167,7 +167,7 @@ class ClipCap(nn.Module):
         from transformers.cache_utils import DynamicLayer
 
         cache = DynamicCache()
-        for keys, values in before or ():  # as it is: `update` would copy it first
+        for keys, values in past or ():  # as it is: `update` would copy it first
             layer = DynamicLayer()
             layer.lazy_initialization(keys, values)
             layer.keys, layer.values = keys, values
@@ -196,8 +196,8 @@ class MlpMapper(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, regions: Stream) -> Tensor:
-        seen = self.dropout(self.inner(masked_mean(*regions)).tanh())
-        return self.outer(seen).view(len(seen), -1, self.width)  # type: ignore[no-any-return]
+        inner = self.dropout(self.inner(masked_mean(*regions)).tanh())
+        return self.outer(inner).view(len(inner), -1, self.width)  # type: ignore[no-any-return]
 
 
 class TransformerMapper(nn.Module):
@@ -215,11 +215,11 @@ class TransformerMapper(nn.Module):
     def forward(self, regions: Stream) -> Tensor:
         photos, learned = len(regions.values), len(self.prefix)
         if self.tokens:
-            seen = self.linear(masked_mean(*regions)).view(photos, self.tokens, -1)
+            image = self.linear(masked_mean(*regions)).view(photos, self.tokens, -1)
             mask = regions.mask.new_ones(photos, self.tokens)
         else:
-            seen, mask = self.linear(regions.values.masked_fill(~regions.mask[..., None], 0)), regions.mask
-        x = torch.cat([seen, self.prefix.expand(photos, -1, -1)], 1)
+            image, mask = self.linear(regions.values.masked_fill(~regions.mask[..., None], 0)), regions.mask
+        x = torch.cat([image, self.prefix.expand(photos, -1, -1)], 1)
         padding = ~torch.cat([mask, mask.new_ones(photos, learned)], 1)
         for layer in self.layers:
             x = layer(x, padding)

@@ -32,18 +32,18 @@ class Ensemble:
         return tuple(member.encode(inputs) for member in self.members)
 
     def start(self, memory: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(member.start(own) for member, own in zip(self.members, memory, strict=True))
+        return tuple(member.start(rows) for member, rows in zip(self.members, memory, strict=True))
 
     def step(self, token: Tensor, state: tuple[Any, ...], memory: tuple[Any, ...]) -> tuple[Tensor, tuple[Any, ...]]:
-        each = [m.step(token, *own) for m, *own in zip(self.members, state, memory, strict=True)]
+        each = [m.step(token, *parts) for m, *parts in zip(self.members, state, memory, strict=True)]
         return _log_of_mean([logits for logits, _ in each]), tuple(state for _, state in each)
 
     def forward(self, tokens: Tensor, memory: tuple[Any, ...], token_mask: Tensor | None = None) -> Tensor:
-        return _log_of_mean([m.forward(tokens, own, token_mask) for m, own in zip(self.members, memory, strict=True)])
+        return _log_of_mean([m.forward(tokens, rows, token_mask) for m, rows in zip(self.members, memory, strict=True)])
 
 
 def _log_of_mean(logits: Sequence[Tensor]) -> Tensor:
     """The log of the mean of softmaxes, from their logs: probabilities too small for a float are not lost."""
     dtype = torch.promote_types(logits[0].dtype, torch.float32)
-    each = torch.stack([F.log_softmax(one, dim=-1, dtype=dtype) for one in logits])
+    each = torch.stack([F.log_softmax(member, dim=-1, dtype=dtype) for member in logits])
     return each.logsumexp(0) - math.log(len(logits))

@@ -59,7 +59,7 @@ class GatedGraph(nn.Module):
             nn.init.normal_(layer.weight, std=0.1 * width**-0.5)
 
     def forward(self, regions: Tensor, relations: Tensor) -> Tensor:
-        """What is given to each region: regions (B, R, width), relations (B, R, R) -> (B, R, width)
+        """The update of each region: regions (B, R, width), relations (B, R, R) -> (B, R, width)
 
         relations  0 where there is none, else the label from 1 on of the relation from the first region to the second
         """
@@ -70,11 +70,11 @@ class GatedGraph(nn.Module):
         # weight[b, i, j]: how much of what region j has to give reaches region i
         to_source = (self.target_gate(regions).transpose(1, 2) + bias).sigmoid() * related
         to_target = (self.source_gate(regions) + bias).sigmoid() * related
-        given: Tensor = self.own(regions) * self.own_gate(regions).sigmoid()
-        given = given + to_source @ self.target(regions) + to_target.transpose(1, 2) @ self.source(regions)
+        update: Tensor = self.own(regions) * self.own_gate(regions).sigmoid()
+        update = update + to_source @ self.target(regions) + to_target.transpose(1, 2) @ self.source(regions)
         # The biases of labels, without a vector for each pair: first how much of each label reaches a region.
         reached = torch.einsum("bij,bijl->bil", to_source, label) + torch.einsum("bij,bijl->bjl", to_target, label)
-        return given + reached @ self.label
+        return update + reached @ self.label
 
 
 class GcnLstm(nn.Module):

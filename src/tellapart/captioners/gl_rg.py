@@ -102,7 +102,7 @@ class GlRg(nn.Module):
         return torch.cat([weights[:, n : n + 1] * part for n, part in enumerate(parts)], 1)
 
     def encode(self, inputs: Inputs) -> Tensor:
-        """What F gives to the gates: at the first step, or at each.  (B, 4 * width)"""
+        """F's part of the gates: at the first step, or at each.  (B, 4 * width)"""
         fused = self.fuse(inputs)
         if self.fused_gates is not None:
             return self.fused_gates(fused)  # type: ignore[no-any-return]

@@ -79,7 +79,7 @@ class Source(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What each attention of the decoder uses, projected once per item."""
+    """The sources of each attention of the decoder, projected once per item."""
 
     collocations: tuple[Source, ...]  # Eq. 8: attributes, or nothing
     aspect: tuple[Source, ...]  # Eq. 4 or 10: regions or region groups, and attributes where it attends to them
@@ -127,8 +127,8 @@ class Glied(AttentionDecoder):
         semantic = c.semantic_aspect or c.attributes_attend or not (pivot or c.global_aspect)
         return Memory(
             (self.collocate.source(attributes),) if pivot else (),
-            tuple(self.aspect.source(one) for one in ((groups, collocated) if semantic else (groups,))),
-            tuple(self.local.source(one) for one in (regions, attributes)) if c.local_distilling else (),
+            tuple(self.aspect.source(source) for source in ((groups, collocated) if semantic else (groups,))),
+            tuple(self.local.source(source) for source in (regions, attributes)) if c.local_distilling else (),
         )
 
     def start(self, memory: Memory) -> State:
@@ -177,7 +177,7 @@ class SourceAttention(Attention):
         return self.out(layout.gather(_attended(queries, sources)))  # type: ignore[no-any-return]
 
     def among(self, modality: Modality) -> Tensor:
-        """What the rows of a modality attend to in each other: (B, R, width)"""
+        """Self-attention among the rows of a modality: (B, R, width)"""
         queries = self._heads(self.query(modality.rows))
         return self.out(_attended(queries, (self.source(modality),)))  # type: ignore[no-any-return]
 

@@ -47,10 +47,10 @@ def find(source: str) -> Path:
     """The folder of a language model, in the form of transformers."""
     if (packaged := LANGUAGE_MODELS.get(source)) is not None:
         package = package_folder(packaged.package)
-        found = sorted(package.glob("*.gguf")) if package else []
-        if not found:
+        weights = sorted(package.glob("*.gguf")) if package else []
+        if not weights:
             raise UserError(f"the language model {source} is not installed; `{packaged.install}` brings it.")
-        source = str(found[0])
+        source = str(weights[0])
     if source.endswith(".gguf"):
         return _unpacked(Path(source))
     folder = pretrained.find(source, INSTALL)
@@ -76,7 +76,7 @@ def resolved(source: str) -> str:
 
 
 def allowed(source: str, sha256: str, model: Path) -> str:
-    """Where a model folder may read its language model from: itself, a name or hub id, or what the user names.
+    """The source from which a model folder may read its language model: itself, a name, a hub id, or the user's own.
 
     A downloaded model must not decide what is read from this machine.
     """
@@ -85,13 +85,13 @@ def allowed(source: str, sha256: str, model: Path) -> str:
     path = Path(source)
     if not (path.is_absolute() or files.is_folder(path) or source.endswith(".gguf")):
         return source
-    for own in sorted(paths.encoders(), key=lambda own: own.name != path.name):
-        if own.suffix == ".gguf":
-            return str(own)
-        if files.is_file(own / "tokenizer.json"):
+    for place in sorted(paths.encoders(), key=lambda place: place.name != path.name):
+        if place.suffix == ".gguf":
+            return str(place)
+        if files.is_file(place / "tokenizer.json"):
             with suppress(UserError):  # other networks have a tokenizer, too, such as CLIP
-                find(str(own))
-                return str(own)
+                find(str(place))
+                return str(place)
     raise UserError(
         f"{model} was trained over the language model {source}, with weights {sha256[:8]}; a model does not decide "
         "what is read from outside of its own folder.  If you trust that language model, name it: "
@@ -100,7 +100,7 @@ def allowed(source: str, sha256: str, model: Path) -> str:
 
 
 def architecture(source: str) -> dict[str, Any]:
-    """What transformers needs to build it, without its weights."""
+    """The settings by which transformers builds it, without its weights."""
     from transformers import AutoConfig
 
     folder = find(source)
@@ -140,17 +140,17 @@ def _require_causal(source: str, network: Any) -> None:
 def tokenizer(source: str) -> SubwordTokenizer:
     """Its sub-words; a caption ends with a full stop."""
     folder = find(source)
-    found = tokenizers.of_language_model(folder, end=".")
+    subwords = tokenizers.of_language_model(folder, end=".")
     words = architecture(source).get("vocab_size")
-    require_words(source, len(found), words)
-    if isinstance(words, int) and words > len(found) + _MOST_PADDING:
-        raise UserError(f"{source}: the language model has {words} tokens, its tokenizer {len(found)}.")
-    return found
+    require_words(source, len(subwords), words)
+    if isinstance(words, int) and words > len(subwords) + _MOST_PADDING:
+        raise UserError(f"{source}: the language model has {words} tokens, its tokenizer {len(subwords)}.")
+    return subwords
 
 
-def require_words(source: str, given: int, own: Any) -> None:
-    if not isinstance(own, int) or own < given:
-        raise UserError(f"the language model {source} has {own} tokens, and captions are written in {given}.")
+def require_words(source: str, wanted: int, size: Any) -> None:
+    if not isinstance(size, int) or size < wanted:
+        raise UserError(f"the language model {source} has {size} tokens, and captions are written in {wanted}.")
 
 
 def _unpacked(file: Path) -> Path:
@@ -190,8 +190,8 @@ def _unpack(file: Path, folder: Path) -> None:
     where = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name, "trust_remote_code": False}
     with torch.device("cpu"):  # also where a network is only outlined
         network = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
-    own = {name for name, _ in network.named_parameters()}  # once where two share a tensor, as words in and out may
-    weights = {name: tensor.contiguous() for name, tensor in network.state_dict().items() if name in own}
+    names = {name for name, _ in network.named_parameters()}  # once where two share a tensor, as words in and out may
+    weights = {name: tensor.contiguous() for name, tensor in network.state_dict().items() if name in names}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     config = {key: value for key, value in network.config.to_dict().items() if key != "quantization_config"}
     files.replace(folder / "config.json", json.dumps(config, indent=1).encode())

@@ -74,7 +74,7 @@ class AdditiveAttention(nn.Module):
         self.score = nn.Linear(width, 1, bias=False)  # a bias would add the same to every region
 
     def forward(self, question: Tensor, regions: Tensor, keys: Tensor, padding: Tensor) -> Tensor:
-        """What each question sees: the K questions of a photo stand together.
+        """The regions as each question weighs them; the K questions of a photo stand together.
 
         question  (N, question), N = B*K
         regions   (B, R, regions), keys (B, R, width) from `key`, padding (B, R) True where there is no region
@@ -87,7 +87,7 @@ class AdditiveAttention(nn.Module):
 
 
 def captions_of(rows: Tensor, captions: int) -> Tensor:
-    """What photos share, for each of their captions: rows (B, C) -> (N, C), grouped by photo"""
+    """Rows of photos, repeated for each of their captions: rows (B, C) -> (N, C), grouped by photo"""
     return rows[:, None].expand(-1, captions // len(rows), -1).reshape(captions, -1)
 
 

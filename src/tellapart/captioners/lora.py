@@ -66,10 +66,10 @@ def merge_lora(module: nn.Module) -> None:
 
 
 def lora_parameters(module: nn.Module) -> Iterator[tuple[str, Parameter]]:
-    """What LoRA trains, with its names."""
+    """The weights that LoRA trains, with their names."""
     return (pair for pair in module.named_parameters() if pair[0].rpartition(".")[2] in ("lora_a", "lora_b"))
 
 
 def _put(module: nn.Module, name: str, layer: nn.Module) -> None:
-    parent, _, own = name.rpartition(".")
-    setattr(module.get_submodule(parent), own, layer)
+    parent, _, last = name.rpartition(".")
+    setattr(module.get_submodule(parent), last, layer)

@@ -49,7 +49,7 @@ TINY = {"width": 32, "heads": 2, "encoder_layers": 2, "decoder_layers": 1, "feed
 
 
 class Memory(NamedTuple):
-    """What the words may look at, projected once per photo."""
+    """The photo as the words attend to it, projected once."""
 
     layers: tuple[tuple[KeysValues, ...], ...]  # of each decoder layer: one of each encoder layer, B rows, R positions
     padding: Tensor  # (B, R) True where there is no region
@@ -71,14 +71,14 @@ class EncoderLayer(nn.Module):
         """x (B, R, width), padding (B, R)"""
         look, slots = self.look, len(self.slot_keys)
         regions = look.remember(look.key_value(x), len(x))
-        known = KeysValues(look.split(self.slot_keys, 1), look.split(self.slot_values, 1))  # (1, heads, slots, ...)
+        learned = KeysValues(look.split(self.slot_keys, 1), look.split(self.slot_values, 1))  # (1, heads, slots, ...)
         both = KeysValues(
-            torch.cat([regions.keys, known.keys.expand(len(x), -1, -1, -1)], 2),
-            torch.cat([regions.values, known.values.expand(len(x), -1, -1, -1)], 2),
+            torch.cat([regions.keys, learned.keys.expand(len(x), -1, -1, -1)], 2),
+            torch.cat([regions.values, learned.values.expand(len(x), -1, -1, -1)], 2),
         )
-        unseen = torch.cat([padding, padding.new_zeros(len(x), slots)], 1)
-        seen = look.look(look.query(x), both, unseen[:, None, None])
-        x = self.look_norm(x + self.dropout(look.out(seen)))
+        masked = torch.cat([padding, padding.new_zeros(len(x), slots)], 1)
+        attended = look.look(look.query(x), both, masked[:, None, None])
+        x = self.look_norm(x + self.dropout(look.out(attended)))
         return self.think_norm(x + self.dropout(self.think(x)))  # type: ignore[no-any-return]
 
 
@@ -95,7 +95,7 @@ class DecoderLayer(nn.Module):
         self.dropout, self.norm_each = nn.Dropout(c.dropout), c.norm_each
 
     def remember(self, levels: list[Tensor]) -> tuple[KeysValues, ...]:
-        """What this layer's words may look at: the regions after each encoder layer, (B, R, width)"""
+        """Keys and values for this layer's words: of the regions after each encoder layer, (B, R, width)"""
         return tuple(self.look.remember(self.look.key_value(level), len(level)) for level in levels)
 
     def forward(
@@ -108,10 +108,10 @@ class DecoderLayer(nn.Module):
         # The K captions of a photo stand in one row, as K*T questions to the same memory.
         questions, mixed = layout.spread(self.look.query(x)), torch.zeros_like(x)
         for level, gate in zip(photo, self.gates, strict=True):
-            seen = self.look.out(layout.gather(self.look.look(questions, level, padding[:, None, None])))
+            attended = self.look.out(layout.gather(self.look.look(questions, level, padding[:, None, None])))
             if self.norm_each:
-                seen = self.look_norm(x + self.dropout(seen))
-            mixed = mixed + gate(torch.cat([x, seen], 1)).sigmoid() * seen
+                attended = self.look_norm(x + self.dropout(attended))
+            mixed = mixed + gate(torch.cat([x, attended], 1)).sigmoid() * attended
         x = mixed * len(photo) ** -0.5 if self.norm_each else self.look_norm(x + self.dropout(mixed))
         return self.think_norm(x + self.dropout(self.think(x))), words
 

@@ -74,7 +74,7 @@ class ShowTell(nn.Module):
         return self.word(self.dropout(at_words(outputs, token_mask)))  # type: ignore[no-any-return]
 
     def _gates(self, tokens: Tensor, memory: Memory) -> Tensor:
-        """What words, and the photo beside each, give to the gates: tokens (N, T) -> (N, T, 4 * width)"""
+        """The gates' part from words, and from the photo beside each: tokens (N, T) -> (N, T, 4 * width)"""
         gates: Tensor = self.word_gates(self.dropout(self.embed(tokens)))
         for photo in memory.gates:
             gates = gates + captions_of(photo, len(tokens))[:, None]

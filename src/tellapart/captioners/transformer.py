@@ -40,7 +40,7 @@ class KeysValues(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What the decoder may look at, projected once per photo for each of its layers."""
+    """The photo as the decoder attends to it, projected once for each of its layers."""
 
     layers: tuple[KeysValues, ...]  # B rows, R positions
     padding: Tensor  # (B, R) True where there is no region
@@ -50,7 +50,7 @@ State = tuple[KeysValues, ...]  # per layer, the words so far: N rows
 
 
 class Layout(NamedTuple):
-    """Where words stand.
+    """The places of words.
 
     Layers take all words of a batch as one list (M, width), without the padding between captions, and words that follow
     the same beginning once; only attention needs them in their captions (N, T, width).
@@ -146,8 +146,8 @@ class EncoderLayer(nn.Module):
     def forward(self, x: Tensor, padding: Tensor) -> Tensor:
         """x (B, R, width), padding (B, R)"""
         y, look = self.look_norm(x), self.look
-        seen = look.look(look.query(y), look.remember(look.key_value(y), len(x)), padding[:, None, None])
-        x = x + self.dropout(look.out(seen))
+        attended = look.look(look.query(y), look.remember(look.key_value(y), len(x)), padding[:, None, None])
+        x = x + self.dropout(look.out(attended))
         return x + self.dropout(self.think(self.think_norm(x)))  # type: ignore[no-any-return]
 
 
@@ -162,7 +162,7 @@ class DecoderLayer(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def remember(self, regions: Tensor) -> KeysValues:
-        """What this layer's words may look at: regions (B, R, width)"""
+        """Keys and values for this layer's words: regions (B, R, width)"""
         return self.look.remember(self.look.key_value(regions), len(regions))
 
     def forward(
@@ -174,8 +174,8 @@ class DecoderLayer(nn.Module):
 
         # The K captions of a photo stand in one row, as K*T questions to the same memory.
         questions = layout.spread(self.look.query(self.look_norm(x)))
-        seen = self.look.look(questions, photo, padding[:, None, None])
-        x = x + self.dropout(self.look.out(layout.gather(seen)))
+        attended = self.look.look(questions, photo, padding[:, None, None])
+        x = x + self.dropout(self.look.out(layout.gather(attended)))
         return x + self.dropout(self.think(self.think_norm(x))), words
 
 
@@ -209,8 +209,8 @@ class AttentionDecoder(nn.Module):
 
     def _placed(self, words: Tensor, layout: Layout, past: KeysValues | None) -> Tensor:
         """words (M, width) with their positions after `past`, (M, width)"""
-        before = 0 if past is None else past.keys.shape[2]
-        place = self.places(before, layout.length).expand(layout.captions, -1, -1)
+        first = 0 if past is None else past.keys.shape[2]
+        place = self.places(first, layout.length).expand(layout.captions, -1, -1)
         return self.dropout(words + layout.gather(place))  # type: ignore[no-any-return]
 
     def _through_layers(

@@ -37,7 +37,7 @@ TINY = {"word_width": 24, "width": 32, "attention_width": 16}
 
 
 class Memory(NamedTuple):
-    """What the words may look at, computed once per photo."""
+    """The photo as the words attend to it, computed once."""
 
     regions: Tensor  # (B, R, C): word_width, or as many as there were
     keys: Tensor  # (B, R, attention_width)

@@ -26,10 +26,10 @@ _LANGUAGE = ("text_decoder", "git.encoder", "decoder", "model.language_model", "
 
 
 class Family(Protocol):
-    """How models of a kind are taken apart."""
+    """The two halves of models of a kind."""
 
     def look(self, network: Any, pixels: Tensor) -> Tensor:
-        """What the processor makes of B photos, one after another -> rows (B, R, D)"""
+        """The processor's pixels of B photos, one after another -> rows (B, R, D)"""
 
     def read(self, network: Any, tokens: Tensor, rows: Tensor, cache: Any, past: int) -> Any:
         """Logits and the cache.
@@ -129,26 +129,26 @@ class Placeholders:
     def look(self, network: Any, pixels: Tensor) -> Tensor:
         photos = len(pixels) // self.of_one
         extras = {name: _repeated(value, photos) for name, value in self.of_photo.items() if name in self.look_takes}
-        seen = network.get_image_features(pixel_values=pixels, return_dict=True, **extras).pooler_output
-        self.as_list = not isinstance(seen, Tensor)
-        rows = torch.stack(list(seen)) if self.as_list else seen  # (pictures, ..., D)
+        output = network.get_image_features(pixel_values=pixels, return_dict=True, **extras).pooler_output
+        self.as_list = not isinstance(output, Tensor)
+        rows = torch.stack(list(output)) if self.as_list else output  # (pictures, ..., D)
         self.shape = rows.shape[1:]
         return rows.reshape(photos, -1, rows.shape[-1])
 
     def read(self, network: Any, tokens: Tensor, rows: Tensor, cache: Any, past: int) -> Any:
-        given: dict[str, Any] = {"input_ids": tokens, "past_key_values": cache, "use_cache": cache is not None}
-        given["pixel_values"] = None  # which some need as an argument
+        arguments: dict[str, Any] = {"input_ids": tokens, "past_key_values": cache, "use_cache": cache is not None}
+        arguments["pixel_values"] = None  # which some need as an argument
         if past:
-            return network(**given)
+            return network(**arguments)
         for name, value in self.of_photo.items():
             if name in self.read_takes and name != "pixel_attention_mask":  # which is of the pixels
-                given[name] = _repeated(value, len(tokens))
+                arguments[name] = _repeated(value, len(tokens))
         for name, value in self.of_text.items():
             if name in self.read_takes:
                 more = value.new_full((len(tokens), tokens.shape[1] - value.shape[1]), self.type_of_caption)
-                given[name] = torch.cat([value.expand(len(tokens), -1), more], 1)
-        seen = rows.reshape(-1, *self.shape)
-        out = network(**given, mm_encoder_outputs={"image": _Output(list(seen) if self.as_list else seen)})
+                arguments[name] = torch.cat([value.expand(len(tokens), -1), more], 1)
+        output = rows.reshape(-1, *self.shape)
+        out = network(**arguments, mm_encoder_outputs={"image": _Output(list(output) if self.as_list else output)})
         base = getattr(network, "model", network)
         if getattr(base, "rope_deltas", None) is not None:  # the same for all photos, however many are left
             base.rope_deltas = base.rope_deltas[:1]
@@ -156,7 +156,7 @@ class Placeholders:
 
 
 class _Output:
-    """What a vision tower gave, but for the parts that are not kept: a model that needs them is not taken apart."""
+    """A vision tower's output without the parts that are not kept: a model that needs them is not taken apart."""
 
     def __init__(self, pooler_output: Any):
         self.pooler_output = pooler_output
@@ -171,7 +171,7 @@ def _repeated(value: Tensor, times: int) -> Tensor:
 
 @dataclass
 class State:
-    """What was read so far; before the first word, also what may follow the prompt."""
+    """The cache of all words so far; before the first word, also the logits after the prompt."""
 
     cache: Any  # of transformers
     length: int  # tokens that it knows
@@ -220,14 +220,14 @@ class VisionLanguage(nn.Module):
 
     @property
     def language(self) -> nn.Module:
-        """What may be trained: the side that writes, without the vision tower."""
+        """The side that writes, without the vision tower: it may be trained."""
         names = {name for name, _ in self.network.named_modules()}
-        found = next(name for name in _LANGUAGE if name in names)
-        return self.network.get_submodule(found)  # type: ignore[no-any-return]
+        language_side = next(name for name in _LANGUAGE if name in names)
+        return self.network.get_submodule(language_side)  # type: ignore[no-any-return]
 
     @property
     def frozen_names(self) -> list[str]:
-        """What a checkpoint need not have."""
+        """Weights that a checkpoint need not have."""
         return [name for name, weight in self.named_parameters() if not weight.requires_grad]
 
     def encode(self, inputs: Inputs) -> tuple[Tensor]:
@@ -280,10 +280,10 @@ class Generates(nn.Module):
     def generate(self, memory: tuple[Tensor], **settings: Any) -> tuple[Tensor, Tensor]:
         """Tokens (B, K, T) and their log p (B, K, T), by settings of `generate`; K = num_return_sequences."""
         pixels = memory[0].to(self.network.dtype)
-        given = {name: _repeated(value, len(pixels)) for name, value in self.inputs.items()}
+        inputs = {name: _repeated(value, len(pixels)) for name, value in self.inputs.items()}
         out = self.network.generate(
             pixel_values=pixels.reshape(len(pixels) * self.shape[0], *self.shape[1:]),
-            **given,
+            **inputs,
             eos_token_id=list(self.endings),
             output_logits=True,
             return_dict_in_generate=True,

@@ -56,7 +56,7 @@ class Projected(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What the words may look at, computed once per photo."""
+    """The photo as the words attend to it, computed once."""
 
     layers: tuple[Projected, ...]  # of each of the decoder's blocks
     gates: Tensor  # (B, 4 * width): what the photo as a whole gives to the gates of the LSTM
@@ -106,7 +106,7 @@ class XLinearAttention(nn.Module):
         return regions.view(*regions.shape[:2], self.heads, regions.shape[2] // self.heads).transpose(1, 2)
 
     def forward(self, question: Tensor, regions: Projected, padding: Tensor) -> Tensor:
-        """What each question sees: the K questions of a photo stand together.
+        """The regions as each question weighs them; the K questions of a photo stand together.
 
         question  (N, width), N = B*K
         padding    (B, R) True where there is no region

@@ -58,7 +58,7 @@ class Caption:
         if (segment := segment_of(self.file)) is not None:
             row |= {"start": segment.start, "end": segment.end}
         if self.candidates:
-            row["captions"] = [{"caption": one.text, "logprob": _or_none(one.logp)} for one in self.candidates]
+            row["captions"] = [{"caption": other.text, "logprob": _or_none(other.logp)} for other in self.candidates]
         if self.look_alikes is not None:
             row |= {"look_alikes": list(self.look_alikes), "gap": _or_none(self.gap)}
         if self.attributes is not None:

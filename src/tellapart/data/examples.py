@@ -56,8 +56,8 @@ def read(path: Path | str, *, needs_files: bool = True) -> DataSet:
     content = files.read_json(path)
     kinds = [kind for kind in KINDS if kind in content]
     if len(kinds) != 1:
-        found = "both" if kinds else "neither"
-        raise UserError(f'{path}: a data file has a list "images" or a list "videos"; this one has {found}.')
+        which = "both" if kinds else "neither"
+        raise UserError(f'{path}: a data file has a list "images" or a list "videos"; this one has {which}.')
     records = listed(content, kinds[0], path)
     refuse_other_formats(records, path, mark="file")
     examples, problems = check(records, source=path, folder=folder_of(path), kind=kinds[0], needs_files=needs_files)
@@ -103,23 +103,23 @@ def check(
     folder: Path,
     kind: str = "images",
     fields: Mapping[str, str] | None = None,
-    seen: set[str] | None = None,
+    ids: set[str] | None = None,
     needs_files: bool = True,
 ) -> tuple[list[Example], list[str]]:
     """The records that keep to the schema, as examples, and a sentence for each record or caption that does not.
 
     `source` is named in the sentences, `folder` is what a relative `file` is relative to.  A reader of another format
     turns its records into ours and has them checked here; `fields` says how that format calls our keys, so that a
-    sentence names what the user can find in the file.  `seen` is shared between the files of one data set.
+    sentence names what the user can find in the file.  `ids` is shared between the files of one data set.
     """
-    fields, seen = fields or {}, set() if seen is None else seen
+    fields, ids = fields or {}, set() if ids is None else ids
     examples, problems = [], []
     for position, record in enumerate(records, start=1):
-        broken = _why_broken(record, fields, seen, needs_files)
+        broken = _why_broken(record, fields, ids, needs_files)
         if broken:
             problems.append(f"{source}: {name_of(record, position, kind)}: {broken}")
             continue
-        seen.add(str(record["id"]))
+        ids.add(str(record["id"]))
         captions, faults = _captions(record.get("captions", []), fields)
         problems += [f"{source}: {name_of(record, position, kind)}: {problem}" for problem in faults]
         extra = {key: value for key, value in record.items() if key not in ("id", "file", "split", "captions")}
@@ -136,8 +136,8 @@ def clean(text: str) -> str:
 _NOT_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-def _why_broken(record: Any, fields: Mapping[str, str], seen: set[str], needs_files: bool) -> str:
-    """Why nothing can be done with a record; empty when something can."""
+def _why_broken(record: Any, fields: Mapping[str, str], ids: set[str], needs_files: bool) -> str:
+    """The reason why a record cannot be used; empty where it can."""
 
     def called(key: str) -> str:
         return f'"{fields.get(key, key)}"'
@@ -152,7 +152,7 @@ def _why_broken(record: Any, fields: Mapping[str, str], seen: set[str], needs_fi
         return f"{called('id')} must be a whole number or a string, not {files.type_of(id)}{fraction}."
     if id == "":
         return f"{called('id')} is empty."
-    if str(id) in seen:  # 1 and "1" are one id: a file of results has them as keys, and JSON's keys are strings
+    if str(id) in ids:  # 1 and "1" are one id: a file of results has them as keys, and JSON's keys are strings
         return f"{called('id')} was given to an earlier record too; this one is left out."
     if file is None and needs_files:
         return f"{called('file')} is missing."
@@ -211,7 +211,7 @@ def stem(path: Path) -> str:
 
 
 def relative_names(paths: Iterable[Path], folder: Path) -> list[str]:
-    """How to name files in a file that lies in `folder`: relative to it where they lie below it, else absolutely."""
+    """Names of files for a file in `folder`: relative to it where they lie below it, else absolute."""
     start = f"{folder}/".replace("//", "/")  # text, because Path.relative_to takes seconds for 100,000 photos
     real_folders: dict[Path, Path] = {}  # where a folder really is, asked once for each folder and not for each photo
     names = []

@@ -26,7 +26,7 @@ KIND_OF: dict[str, Kind] = {"images": "photos", "videos": "clips"}  # by the key
 
 @dataclass(frozen=True)
 class Opened:
-    """What was found at a path."""
+    """The items at a path."""
 
     kind: Kind
     name: str  # of the data set; nothing for a single file
@@ -77,7 +77,7 @@ def is_data_file(path: str | Path) -> bool:
 def open_all(
     paths: Iterable[str | Path], *, takes: Collection[Kind] = ITEMS, split: str | None = None
 ) -> tuple[list[Opened], list[str]]:
-    """What is at several paths, and a sentence for each problem; one that has nothing stops no other."""
+    """The items at several paths, and a sentence for each problem; one that has nothing stops no other."""
     opened, problems = list[Opened](), list[str]()
     for path in paths:
         try:

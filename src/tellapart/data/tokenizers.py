@@ -215,8 +215,8 @@ def of_language_model(folder: Path, end: str = "") -> SubwordTokenizer:
     if type(special["eos"]) is not int:
         raise UserError(f"{folder / 'config.json'}: eos_token_id is not a token; a captioner must know how to end.")
     ids = {name: token for name, token in special.items() if type(token) is int}
-    found = SubwordTokenizer.from_library(folder, ids)
-    return found.ending_with(end) if end else found
+    tokenizer = SubwordTokenizer.from_library(folder, ids)
+    return tokenizer.ending_with(end) if end else tokenizer
 
 
 def spellings(tokenizer: Tokenizer) -> list[str]:

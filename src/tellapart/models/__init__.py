@@ -93,9 +93,9 @@ def describe(
     """
     # A single stream is written as all models had it once, so that earlier versions read it, too.
     alone = set(inputs) <= {REGIONS}
-    seen = {"encoder": inputs.get(REGIONS, {})} if alone else {"inputs": dict(inputs)}
+    streams = {"encoder": inputs.get(REGIONS, {})} if alone else {"inputs": dict(inputs)}
     settings = asdict(network.config) if hasattr(network, "config") else {}  # type: ignore[call-overload]
-    config = {"format": _FORMAT, kind: name, "settings": settings, **seen, **({"base": dict(base)} if base else {})}
+    config = {"format": _FORMAT, kind: name, "settings": settings, **streams, **({"base": dict(base)} if base else {})}
     files.replace(folder / "config.json", (json.dumps(config, indent=1) + "\n").encode())
     if tokenizer is not None:
         tokenizer.save(folder)
@@ -130,7 +130,7 @@ def find(name: str | Path) -> Path:
 
 @dataclass
 class Config:
-    """What config.json says."""
+    """The contents of config.json."""
 
     name: str  # of the network, in its table
     settings: dict[str, Any]
@@ -147,12 +147,12 @@ def read_config(folder: Path, kind: Kind) -> Config:
         config = json.loads(data)
         if config["format"] != _FORMAT:
             raise ValueError
-        (found,) = [known for known in KINDS if known in config]
-        read = Config(str(config[found]), dict(config["settings"]), _inputs(config), dict(config.get("base", {})))
+        (stated,) = [name for name in KINDS if name in config]
+        read = Config(str(config[stated]), dict(config["settings"]), _inputs(config), dict(config.get("base", {})))
     except (ValueError, KeyError, TypeError, RecursionError):
         raise UserError(f"{file} is damaged, or of a version that this one cannot read.") from None
-    if found != kind:
-        raise UserError(f"{folder} holds a {found} ({read.name}), not a {kind}.")
+    if stated != kind:
+        raise UserError(f"{folder} holds a {stated} ({read.name}), not a {kind}.")
     return read
 
 
@@ -171,7 +171,7 @@ def load(name: str | Path, device: torch.device, *, prompt: str | None = None, d
     names = members(str(name))
     if len(names) > 1 and not all(names):
         raise UserError(f"{str(name)!r}: there must be a model on both sides of a plus.")
-    loaded = [_load_one(one, device, prompt, dtype) for one in names]
+    loaded = [_load_one(member, device, prompt, dtype) for member in names]
     return loaded[0] if len(loaded) == 1 else _ensemble(names, loaded)
 
 
@@ -193,11 +193,11 @@ def _ensemble(names: list[str], loaded: list[Model]) -> Model:
     if any(model.encoder is not None for model in loaded):
         raise UserError(f"{'+'.join(names)}: vision-language models cannot be averaged with others.")
     words = [spellings(model.tokenizer) for model in loaded]
-    for name, model, own in zip(names, loaded, words, strict=True):
-        for place, (one, other) in enumerate(zip_longest(words[0], own)):
-            if one != other:
+    for name, model, vocabulary in zip(names, loaded, words, strict=True):
+        for place, (word, other) in enumerate(zip_longest(words[0], vocabulary)):
+            if word != other:
                 raise UserError(
-                    f"{names[0]} and {name} have different vocabularies: word {place} is {_quoted(one)} in the first "
+                    f"{names[0]} and {name} have different vocabularies: word {place} is {_quoted(word)} in the first "
                     f"and {_quoted(other)} in the second."
                 )
         # One may take a stream that the other does not need; what both take must be the same.
@@ -220,8 +220,8 @@ def _load_one(name: str, device: torch.device, prompt: str | None = None, dtype:
     if vision_language.is_one(folder):
         return vision_language.load(name, device, prompt, dtype or "auto")
     if prompt is not None or dtype is not None:
-        given = "prompt" if prompt is not None else "dtype"
-        raise UserError(f"{name}: --{given} is for vision-language models and servers; this is neither.")
+        option = "prompt" if prompt is not None else "dtype"
+        raise UserError(f"{name}: --{option} is for vision-language models and servers; this is neither.")
     config = read_config(folder, "captioner")
     if config.base:
         return _load_over_base(folder, config.base, device)
@@ -330,7 +330,7 @@ def load_trainable(name: str, device: torch.device) -> Model:
 
 
 def describe_base(name: str, model: Model, lora: LoraConfig) -> dict[str, Any]:
-    """What config.json of a run says of the base."""
+    """The entry of the base in config.json of a run."""
     folder = Path(name)
     where = str(folder.absolute()) if files.is_folder(folder) else name
     return {"name": where, "sha256": model.sha256, "lora": asdict(lora)}

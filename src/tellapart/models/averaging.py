@@ -51,5 +51,5 @@ def average(folders: Sequence[Path], out: Path, shares: Sequence[float] | None =
 
 
 def _without_dropout(config: models.Config) -> models.Config:
-    """What weights must share: dropout has none."""
+    """The settings that weights must share: dropout has none."""
     return replace(config, settings={name: value for name, value in config.settings.items() if name != "dropout"})

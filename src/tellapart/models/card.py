@@ -39,7 +39,7 @@ def save(model: models.Model, folder: Path, *, card: str = "", metrics: Mapping[
     name = _name(network)
     config = models.Config(name, vars(network.config), model.inputs)
     models.describe(folder, name, network, model.tokenizer, model.inputs)
-    carry((part for own in model.folders for part in parts_in(own)), folder)
+    carry((part for source in model.folders for part in parts_in(source)), folder)
     models.save_weights(folder / "model.safetensors", network, torch.float32)
     text = card or model_card(config, title=folder.resolve().name, words=len(model.tokenizer), metrics=metrics)
     files.replace(folder / CARD, text.encode())
@@ -64,14 +64,8 @@ def push(
         return hub.push(folder, name, models.PARTS, private=private, token=token)
 
 
-def read_card(folder: Path) -> str:
-    """The model card that a folder has, or nothing."""
-    file = folder / CARD
-    return files.read_text(files.inside(folder, CARD)) if files.is_file(file) else ""
-
-
 def model_card(config: models.Config, *, title: str, words: int, metrics: Mapping[str, float] | None = None) -> str:
-    """What is known of a model without asking who made it."""
+    """A card of the facts that need nobody who made the model."""
     settings = ", ".join(f"{key} {value}" for key, value in config.settings.items() if not models.is_size(key))
     rows = [("captioner", f"{config.name}: {settings}"), ("vocabulary", f"{words} words")]
     for stream, encoder in config.inputs.items():
@@ -134,9 +128,9 @@ def _network(model: models.Model) -> nn.Module:
 def _name(network: nn.Module) -> str:
     """The captioner's name in the table."""
     kind = type(network)
-    found = [
+    names = [
         name for name, entry in CAPTIONERS.items() if (entry.module, entry.name) == (kind.__module__, kind.__name__)
     ]
-    if not found:
+    if not names:
         raise UserError(f"{kind.__name__} is not one of the captioners that there are: {', '.join(CAPTIONERS)}.")
-    return found[0]
+    return names[0]

@@ -57,7 +57,7 @@ class ClipWords:
 
 
 def is_run(name: str) -> bool:
-    """Whether this is the folder of such a run."""
+    """True of the folder of such a run."""
     folder = Path(name)
     if not files.is_folder(folder) or not files.is_file(folder / "config.json"):
         return False

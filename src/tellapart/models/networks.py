@@ -67,36 +67,36 @@ def outline_network(table: Mapping[str, Entry], kind: Kind, name: str, settings:
 
 def make_network(table: Mapping[str, Entry], name: str, settings: Mapping[str, Any]) -> nn.Module:
     make, config = table[name].load()
-    known = {f.name for f in fields(config)}
+    names = {f.name for f in fields(config)}
     try:
-        network: nn.Module = make(config(**{key: value for key, value in settings.items() if key in known}))
+        network: nn.Module = make(config(**{key: value for key, value in settings.items() if key in names}))
     except (TypeError, ValueError, ArithmeticError, RuntimeError) as error:
         raise UserError(f"model: {name} cannot be built with these settings ({hub.reason(error)}).") from None
     return network
 
 
 def check_settings(table: Mapping[str, Entry], kind: Kind, name: str, settings: Mapping[str, Any]) -> None:
-    """What may be set, and to what: whole numbers are sizes and counts, others are shares."""
+    """Refuses settings that there are not, and values out of range: whole numbers are sizes, others are shares."""
     if name not in table:
         raise UserError(f"there is no {kind} {name!r}; there are {', '.join(table)}.")
     _, config = table[name].load()
-    known, types = {f.name: f for f in fields(config)}, get_type_hints(config)
-    if unknown := sorted(settings_of(settings) - set(known)):
-        known_settings = ", ".join(sorted(settings_of(known)))
-        raise UserError(f"model.{unknown[0]}: {name} has no such setting; it has {known_settings}.")
-    for key in settings.keys() & known.keys():
+    allowed, types = {f.name: f for f in fields(config)}, get_type_hints(config)
+    if unknown := sorted(settings_of(settings) - set(allowed)):
+        choices = ", ".join(sorted(settings_of(allowed)))
+        raise UserError(f"model.{unknown[0]}: {name} has no such setting; it has {choices}.")
+    for key in settings.keys() & allowed.keys():
         value, wanted = settings[key], types[key]
         if wanted is bool:
             if not isinstance(value, bool):
                 raise UserError(f"model.{key} must be true or false, not {_shown(value)}.")
             continue
         if (plain := get_origin(wanted) or wanted) in (str, dict):
-            choices = known[key].metadata.get("choices", ())
+            choices = allowed[key].metadata.get("choices", ())
             if not isinstance(value, plain) or (choices and value not in choices):
                 what = " or ".join(choices) or "a text"
                 raise UserError(f"model.{key} must be {what}, not {_shown(value)}.")
             continue
-        least: float = known[key].metadata.get("least", 0 if wanted is float or key.endswith("layers") else 1)
+        least: float = allowed[key].metadata.get("least", 0 if wanted is float or key.endswith("layers") else 1)
         most: float = 1 if wanted is float else MOST_LAYERS if key.endswith("layers") else MOST_SIZE
         if is_size(key):
             most = MOST_WORDS
@@ -144,14 +144,14 @@ def streams_of(captioner: str) -> tuple[str, ...]:
     return tuple(getattr(make, "streams", (REGIONS,)))
 
 
-def require_streams(captioner: str, given: Iterable[str]) -> None:
-    wanted, given = streams_of(captioner), list(given)
-    for name in given:
+def require_streams(captioner: str, streams: Iterable[str]) -> None:
+    wanted, streams = streams_of(captioner), list(streams)
+    for name in streams:
         if name not in wanted:
             raise UserError(f"inputs.{name}: {captioner} takes no such stream; it takes {', '.join(wanted)}.")
     make, _ = CAPTIONERS[captioner].load()
     for name in () if getattr(make, "optional_streams", False) else wanted:
-        if name not in given:
+        if name not in streams:
             raise UserError(f"inputs: {captioner} takes a stream {name!r} too, which the recipe does not give it.")
 
 
@@ -161,7 +161,7 @@ def settings_of(names: Iterable[str]) -> set[str]:
 
 
 def is_size(setting: str) -> bool:
-    """Whether a setting follows from something else, and not from a recipe."""
+    """True of a setting that follows from something else, and not from a recipe."""
     return setting in SIZES or setting in {f"{name}_size" for name in STREAMS}
 
 

@@ -22,8 +22,8 @@ from tellapart.retrievers.retriever import Retriever
 def load(name: str | Path = DEFAULT, *, device: str = "auto", prompt: str = "") -> Retriever:
     """`prompt` is what CLIP finds at the beginning of every caption, such as "A photo depicts"."""
     chosen = numerics.choose_device(device)
-    known = str(name) in EMBEDDED or str(name) == MINILM
-    if not known and pretrained.could_be(str(name)):
+    ours = str(name) in EMBEDDED or str(name) == MINILM
+    if not ours and pretrained.could_be(str(name)):
         return clip.load(str(name), chosen, prompt=prompt)
     if prompt:
         raise UserError(f"a prompt is for CLIP; the retriever {str(name)!r} takes captions as they are.")
@@ -73,7 +73,7 @@ def _look_alikes(folder: Path, sha256: str) -> dict[str, float]:
 
 
 def reader_of(name: str, tokenizer: Tokenizer | None, device: torch.device) -> Reader:
-    """What reads captions for a network of this name: words, or without a vocabulary whole sentences."""
+    """The reader of captions for a network of this name: of words, or without a vocabulary of whole sentences."""
     if tokenizer is None:
         return SentenceReader(SentenceEncoder(device))
     if not isinstance(tokenizer, WordTokenizer):

@@ -66,7 +66,7 @@ _SIZES = ((96, 48), (40, 72), (700, 520))
 
 
 def is_one(folder: Path) -> bool:
-    """Whether a folder holds a model in the form of transformers, and not in ours."""
+    """True of a folder with a model in the form of transformers, and not in ours."""
     try:
         config = files.read_json(files.inside(folder, "config.json"))
     except UserError:
@@ -106,13 +106,13 @@ class Loaded:
         return digest.hexdigest()
 
     def inputs(self, image: Image.Image) -> dict[str, Tensor]:
-        """What the network takes of one photo and the prompt."""
+        """One photo and the prompt as the network takes them."""
         if self.kind in _FAMILIES:
             return self._text() | {"pixel_values": self.photos(image, return_tensors="pt")["pixel_values"]}
-        found = self.processor(images=image, text=self.question, return_tensors="pt")
-        if "pixel_values" not in found:
+        inputs = self.processor(images=image, text=self.question, return_tensors="pt")
+        if "pixel_values" not in inputs:
             raise ValueError("its processor gives no pixel_values")
-        return {name: value for name, value in found.items() if isinstance(value, Tensor)}
+        return {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
 
     def _text(self) -> dict[str, Tensor]:
         config = self.network.config
@@ -131,16 +131,16 @@ class Loaded:
         """Texts that answer a question about a picture: the likeliest, the others by sampling."""
         if self.kind in PROMPTS:
             raise UserError(f"{self.source}: models of the type {self.kind!r} caption photos and answer no questions.")
-        given = self.processor(images=image, text=self._with_place(prompt), return_tensors="pt").to(self.device)
-        given["pixel_values"] = given["pixel_values"].to(self.network.dtype)
+        inputs = self.processor(images=image, text=self._with_place(prompt), return_tensors="pt").to(self.device)
+        inputs["pixel_values"] = inputs["pixel_values"].to(self.network.dtype)
         usual = {"max_new_tokens": MAX_TOKENS, "pad_token_id": self.tokenizer.pad_token_id}
-        found = [self.network.generate(**given, **usual, do_sample=False)]
+        outputs = [self.network.generate(**inputs, **usual, do_sample=False)]
         if count > 1:
             with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
                 torch.manual_seed(seed)
-                found.append(self.network.generate(**given, **usual, do_sample=True, num_return_sequences=count - 1))
-        start = given["input_ids"].shape[1]
-        texts = [self.tokenizer.batch_decode(out[:, start:], skip_special_tokens=True) for out in found]
+                outputs.append(self.network.generate(**inputs, **usual, do_sample=True, num_return_sequences=count - 1))
+        start = inputs["input_ids"].shape[1]
+        texts = [self.tokenizer.batch_decode(out[:, start:], skip_special_tokens=True) for out in outputs]
         return [text for batch in texts for text in batch]
 
     @cached_property
@@ -157,32 +157,37 @@ class Loaded:
         config = self.network.config
         place = getattr(config, "image_token_id", None) or getattr(config, "image_token_index", None)
         try:
-            found = self.processor(images=_drawn(_SIZES[0]), text=prompt, return_tensors="pt")["input_ids"]
+            tokens = self.processor(images=_drawn(_SIZES[0]), text=prompt, return_tensors="pt")["input_ids"]
         except ValueError:  # some refuse a photo without its place
-            found = torch.tensor([])
-        if place is None or (found == place).any():
+            tokens = torch.tensor([])
+        if place is None or (tokens == place).any():
             return prompt
         return f"{getattr(self.processor, 'image_token', '<image>')}\n{prompt}"
 
     def words(self) -> tuple[SubwordTokenizer, tuple[int, ...]]:
-        """What captions are made of, and the tokens that end one, the tokenizer's own first."""
+        """The tokenizer of captions, and the tokens that end one, the tokenizer's own first."""
         config, text = self.network.config, self.network.config.get_text_config(decoder=True)
         count, size = len(self.tokenizer), int(text.vocab_size)
         if count > size:
             raise UserError(
                 f"{self.source}: the tokenizer has {count} tokens, and the model {size}: they do not match."
             )
-        own = getattr(text, "sep_token_id", None) if self.kind == "blip" else None
-        stated = [own, self.network.generation_config.eos_token_id, text.eos_token_id, self.tokenizer.eos_token_id]
+        separator = getattr(text, "sep_token_id", None) if self.kind == "blip" else None
+        stated = [
+            separator,
+            self.network.generation_config.eos_token_id,
+            text.eos_token_id,
+            self.tokenizer.eos_token_id,
+        ]
         ends = next((token for token in stated if token is not None), None)
         endings = tuple(token for token in (ends if isinstance(ends, list) else [ends]) if token is not None)
         if not endings or not all(0 <= token < count for token in endings):
             raise UserError(f"{self.source}: eos_token_id is not a token; a captioner must know how to end.")
         special = {"bos": text.bos_token_id, "pad": self.tokenizer.pad_token_id}
-        known = {name: token for name, token in special.items() if token is not None and 0 <= token < count}
+        special_ids = {name: token for name, token in special.items() if token is not None and 0 <= token < count}
         places = {getattr(config, f"{kind}_token_id", None) for kind in ("image", "video")}
         never = {token for token in places if isinstance(token, int) and token < count} | set(range(count, size))
-        words = SubwordTokenizer(self.tokenizer.backend_tokenizer, eos=endings[0], never=never, **known)
+        words = SubwordTokenizer(self.tokenizer.backend_tokenizer, eos=endings[0], never=never, **special_ids)
         return words, endings
 
 
@@ -264,10 +269,10 @@ def _processor(folder: Path, kind: str) -> tuple[Any, Any, Any]:
             return None  # clips and sound are not for us, and would need other packages
         return getattr(transformers, made).from_pretrained(str(folder), trust_remote_code=False)
 
-    own = PROCESSOR_MAPPING_NAMES.get(kind)
+    name = PROCESSOR_MAPPING_NAMES.get(kind)
     if kind in _FAMILIES:
         return part("tokenizer"), part("image_processor"), None
-    if own is None:
+    if name is None:
         raise ValueError(f"transformers has none for models of the type {kind!r}")
 
     def parts(cls: Any, *_: Any, **__: Any) -> list[Any]:
@@ -277,17 +282,17 @@ def _processor(folder: Path, kind: str) -> tuple[Any, Any, Any]:
         "_get_arguments_from_pretrained": classmethod(parts),
         "check_argument_for_proper_class": lambda *_: None,
     }
-    base = getattr(transformers, own)
+    base = getattr(transformers, name)
     module = sys.modules[base.__module__]
     if getattr(module, "num2words", base) is None:  # SmolVLM's clips need this package; photos do not
         vars(module)["num2words"] = str
-    kind_of_processor = type(own, (base,), replaced)
+    kind_of_processor = type(name, (base,), replaced)
     processor = kind_of_processor.from_pretrained(str(folder), trust_remote_code=False)  # type: ignore[attr-defined]
     return processor.tokenizer, processor.image_processor, processor
 
 
 def _is_alike(inputs: Callable[[Image.Image], dict[str, Tensor]], fit: Callable[[Image.Image], Image.Image]) -> bool:
-    """Whether photos of all sizes give the same inputs, but for the values of their pixels."""
+    """True where photos of all sizes give the same inputs, but for the values of their pixels."""
     first, *others = (inputs(fit(_drawn(size))) for size in _SIZES)
     for other in others:
         if first.keys() != other.keys() or first["pixel_values"].shape != other["pixel_values"].shape:
@@ -306,8 +311,8 @@ def _taken_apart(loaded: Loaded, blank: dict[str, Tensor], endings: tuple[int, .
     """The model as a captioner of ours, if that gives the logits which the model gives as a whole."""
     network = loaded.network
     prompt = blank["input_ids"]
-    known = ("input_ids", "pixel_values", "attention_mask")
-    extras = {name: value for name, value in blank.items() if name not in known}
+    text_only = ("input_ids", "pixel_values", "attention_mask")
+    extras = {name: value for name, value in blank.items() if name not in text_only}
     if loaded.kind in _FAMILIES:
         families: list[Family] = [_FAMILIES[loaded.kind]()]
     elif not hasattr(network, "get_image_features"):
@@ -325,7 +330,7 @@ def _taken_apart(loaded: Loaded, blank: dict[str, Tensor], endings: tuple[int, .
 
 
 def _agrees(captioner: VisionLanguage, whole: dict[str, Tensor]) -> bool:
-    """Whether it gives the logits of the whole model, and step by step the same as at once."""
+    """True where it gives the logits of the whole model, and step by step the same as at once."""
     network, end = captioner.network, captioner.endings[0]
     try:
         memory = (captioner.family.look(network, whole["pixel_values"]),)
@@ -344,16 +349,16 @@ def _agrees(captioner: VisionLanguage, whole: dict[str, Tensor]) -> bool:
     return _close(stepped[0], expected.expand(2, -1)) and _close(torch.stack(stepped, 1), at_once)
 
 
-def _close(one: Tensor, other: Tensor) -> bool:
-    rough = 1e-3 if one.dtype == torch.float32 else 5e-2
-    one, other = one.float(), other.float()
-    usual = other > torch.finfo(torch.bfloat16).min / 2  # not those that are never used
-    return bool(((one - other).abs()[usual] <= rough * (1 + other[usual].abs().max())).all())
+def _close(first: Tensor, second: Tensor) -> bool:
+    rough = 1e-3 if first.dtype == torch.float32 else 5e-2
+    first, second = first.float(), second.float()
+    usual = second > torch.finfo(torch.bfloat16).min / 2  # not those that are never used
+    return bool(((first - second).abs()[usual] <= rough * (1 + second[usual].abs().max())).all())
 
 
 @contextmanager
 def _explained(source: str, what: str) -> Iterator[None]:
-    """What is wrong with a model's files fails in as many ways as there are fields."""
+    """One sentence for faults of a model's files, which fail in as many ways as there are fields."""
     try:
         yield
     except (UserError, numerics.OutOfMemory):
@@ -404,15 +409,15 @@ def check_sizes(folder: Path, kind: str) -> None:
 
 
 def _counts_pixels(name: str, kind: str) -> bool:
-    """Whether the sizes of an image processor are numbers of pixels, as Qwen's are, by its own defaults."""
+    """True where the sizes of an image processor are numbers of pixels, as Qwen's are, by its own defaults."""
     import transformers
     from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES as PROCESSORS
 
     of_kind = PROCESSORS.get(kind)
     names = [name] if name else list(of_kind.values()) if isinstance(of_kind, dict) else [of_kind]
-    for one in filter(None, names):
-        own = getattr(transformers, f"{str(one).removesuffix('Fast').removesuffix('Pil')}Pil", None)
-        size = getattr(own, "size", None)
+    for processor_name in filter(None, names):
+        processor = getattr(transformers, f"{str(processor_name).removesuffix('Fast').removesuffix('Pil')}Pil", None)
+        size = getattr(processor, "size", None)
         if isinstance(size, Mapping) and max((v for v in size.values() if isinstance(v, int)), default=0) > _EDGE:
             return True
     return False
@@ -474,13 +479,13 @@ def rendered(source: str, template: str, chat: list[dict[str, Any]], values: Map
 
 
 @lru_cache
-def _answer(given: str) -> dict[str, str]:
+def _answer(request: str) -> dict[str, str]:
     path = os.pathsep.join(filter(None, sys.path))
     command = [sys.executable, "-P", "-c", _RENDER]  # -P: nothing is imported from the folder that one is in
     environment = os.environ | {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     try:
         done = subprocess.run(
-            command, input=given, env=environment, capture_output=True, text=True, timeout=_PATIENCE, check=False
+            command, input=request, env=environment, capture_output=True, text=True, timeout=_PATIENCE, check=False
         )
         answer: dict[str, str] = json.loads(done.stdout)
     except (subprocess.TimeoutExpired, ValueError):  # one that is ended by a limit answers nothing

@@ -23,7 +23,7 @@ WEIGHTS = ("model.safetensors", "best.safetensors", "last.safetensors")  # the f
 
 
 def own_weights(network: nn.Module) -> dict[str, Tensor]:
-    """What a checkpoint has of a network, in the network's own number types.
+    """The weights of a network that a checkpoint has, in the network's own number types.
 
     Without the weights of a frozen base, which the network names in `frozen_names`; and where two names share a
     tensor, as input and output words often do, under the first name alone.
@@ -129,7 +129,7 @@ def packed(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def unpacked(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What `packed` made, as it was but for rounding; other tensors as they are."""
+    """The tensors before `packed`, but for rounding; others as they are."""
     scales = {name for name in tensors if name.endswith(SCALE) and _is_packed(tensors, name.removesuffix(SCALE))}
     weights = {}
     for name, tensor in tensors.items():

@@ -113,7 +113,7 @@ class _Photo(Clip):
 
 
 class _Segment(Clip):
-    """What is shown of a clip from one time to another: at least one frame."""
+    """The frames of a clip from one time to another: at least one."""
 
     def __init__(self, whole: Clip, segment: Segment):
         start, end = min(segment.start, float(whole.times[-1])), min(segment.end, whole.duration)
@@ -280,7 +280,7 @@ def read(source: Source, size: int, fit: photos.Fit = photos.SQUEEZE) -> photos.
 
 
 def sha256(source: Source) -> str:
-    """What an item is known by."""
+    """As `photos.sha256`, also of a picture that the caller has opened."""
     if isinstance(source, Image.Image):
         return photos.from_image(source, 1).sha256
     return photos.sha256(source)
@@ -327,7 +327,7 @@ def opened(file: str | os.PathLike[str]) -> Iterator[tuple[av.container.InputCon
 
 
 def is_clip(file: str | os.PathLike[str]) -> bool:
-    """Whether a file is a clip, by what it begins with; by its name where that says nothing."""
+    """True of a clip, by the first bytes of the file; by its name where those say nothing."""
     try:
         with photos.open_file(file, most=None) as (handle, _):
             head = handle.read(400)
@@ -367,7 +367,7 @@ def named_as_clip(file: str | os.PathLike[str]) -> bool:
 
 
 def unit(files: Iterable[str | os.PathLike[str]]) -> str:
-    """What to call them, where they are counted.
+    """Their name where they are counted.
 
     >>> unit(["a.mp4", "b.mp4#t=0,1"]), unit(["a.mp4", "b.jpg"])
     ('clip', 'photo')
@@ -398,14 +398,8 @@ def _video_stream(container: av.container.InputContainer, file: object) -> av.Vi
 
 
 def has_decoder(stream: Any) -> bool:
-    """Whether FFmpeg knows how to decode it; PyAV's types say that it always does."""
+    """False where FFmpeg has no decoder for it; PyAV's types say that it always has one."""
     return stream.codec_context is not None
-
-
-def start_of(container: av.container.InputContainer) -> float:
-    """Seconds: the time of the first frame, from which times are counted."""
-    stream = container.streams.video[0]
-    return float((stream.start_time or 0) * (stream.time_base or 0))
 
 
 def packets(container: av.container.InputContainer, stream: Any) -> Iterator[Any]:
@@ -461,13 +455,13 @@ def pieces(clip: Clip, seconds: float) -> list[tuple[float, float]]:
     return [(number * seconds, min((number + 1) * seconds, max(clip.duration, 0.0))) for number in numbers]
 
 
-def colour_change(before: RGB, after: RGB) -> float:
+def colour_change(first: RGB, second: RGB) -> float:
     """The share of the pixels that have other colours, wherever in the frame."""
-    return float(np.abs(_histogram(before) - _histogram(after)).sum()) / 2
+    return float(np.abs(_histogram(first) - _histogram(second)).sum()) / 2
 
 
 def _histogram(frame: RGB) -> NDArray[np.float64]:
-    """How often each of 64 colours occurs.  (64,), sums to 1"""
+    """The share of each of 64 colours.  (64,), sums to 1"""
     red, green, blue = (frame.reshape(-1, 3).astype(np.int64) * _COLOURS // 256).T
     counts = np.bincount((red * _COLOURS + green) * _COLOURS + blue, minlength=_COLOURS**3).astype(np.float64)
     return np.asarray(counts / counts.sum())

@@ -115,13 +115,13 @@ def load(image: Image.Image, data: bytes) -> None:
 
 
 def _may_be_short(image: Image.Image, data: bytes) -> bool:
-    """Whether the last row is as Pillow leaves rows that are not in the file."""
+    """True where the last row is as Pillow leaves rows that are not in the file."""
     last = image.crop((0, image.height - 1, image.width, image.height))
     return _is_interlaced(data) or last.getbbox(alpha_only=False) is None
 
 
 class _Complaints(threading.local):
-    """What libtiff has to say of the photo that this thread decodes."""
+    """libtiff's latest message of the photo that this thread decodes."""
 
     latest = ""
 
@@ -173,7 +173,7 @@ class _Header:
 
 
 def _cannot_be_whole(data: bytes) -> bool:
-    """Whether the packed rows are too few for the picture however well they are packed; nothing is unpacked."""
+    """True where the packed rows are too few for the picture however well they are packed; nothing is unpacked."""
     header = _header(data)
     return header is not None and header.unpacked > _RATIO * sum(map(len, _packed(data)))
 
@@ -184,7 +184,7 @@ def _is_interlaced(data: bytes) -> bool:
 
 
 def _is_whole(data: bytes) -> bool:
-    """Whether there are as many bytes as the rows of the picture take.  Costs as much as half of reading it."""
+    """True where there are as many bytes as the rows of the picture take.  Costs as much as half of reading it."""
     header = _header(data)
     if header is None:
         return True  # not for us to say
@@ -209,7 +209,7 @@ def _header(data: bytes) -> _Header | None:
 
 
 def _packed(data: bytes) -> Iterator[memoryview]:
-    """What the IDAT chunks hold."""
+    """The contents of the IDAT chunks."""
     view, place = memoryview(data), len(_SIGNATURE)
     while place + 8 <= len(data):
         size, kind = struct.unpack_from(">I4s", data, place)
@@ -252,7 +252,7 @@ class Preview:
 
 
 def is_raw(data: bytes) -> bool:
-    """Whether the file says itself that it is one: as a TIFF, only its thumbnail could be read."""
+    """True where the file says itself that it is one: as a TIFF, only its thumbnail could be read."""
     if data[:4] not in _ORDERS:
         return False
     if data[8:10] == b"CR":  # Canon
@@ -326,7 +326,7 @@ def _number(data: bytes, place: int, order: str) -> int:
 
 
 def _pixels(data: bytes, place: int, end: int) -> int:
-    """How many pixels a JPEG says it has that lies there; 0 where there is none that can be decoded."""
+    """The number of pixels that the JPEG there says it has; 0 where there is none that can be decoded."""
     if data[place : min(place + 3, end)] != b"\xff\xd8\xff":
         return 0
     place += 2

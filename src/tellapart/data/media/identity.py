@@ -75,14 +75,14 @@ def _coded(data: bytes) -> Iterator[tuple[str, bytes]] | None:
 def _parts(data: bytes) -> Iterator[tuple[str, bytes]]:
     """The picture, without what else is in the file."""
     if (coded := _coded(data)) is not None:
-        found = coded
+        parts = coded
     elif data.startswith(_DECODED):
         image = photos.decode(data, "photo")
-        found = iter([(f"{image.width} x {image.height} pixels", image.tobytes())])
+        parts = iter([(f"{image.width} x {image.height} pixels", image.tobytes())])
     else:
         raise ValueError
     orientation = 1
-    for kind, part in found:
+    for kind, part in parts:
         if kind == "exif":
             orientation = _orientation(part)
         else:
@@ -169,7 +169,7 @@ class Taken:
 
 
 def taken(file: str | os.PathLike[str]) -> Taken:
-    """What is not there, or damaged, is None."""
+    """Time and place; what is not there, or damaged, is None."""
     try:
         if clips.named_as_clip(file):
             return Taken()
@@ -198,8 +198,8 @@ def _position(entries: dict[int, Any]) -> tuple[float | None, float | None]:
         longitude = _degrees(entries[ExifTags.GPS.GPSLongitude], entries[ExifTags.GPS.GPSLongitudeRef] in ("W", b"W"))
     except (KeyError, TypeError, ValueError, ZeroDivisionError):
         return None, None
-    known = abs(latitude) <= 90 and abs(longitude) <= 180
-    return (latitude, longitude) if known else (None, None)
+    valid = abs(latitude) <= 90 and abs(longitude) <= 180
+    return (latitude, longitude) if valid else (None, None)
 
 
 def _degrees(parts: Any, negative: bool) -> float:

@@ -96,7 +96,7 @@ class Photo:
 
 @dataclass(frozen=True)
 class Fit:
-    """How a photo becomes a square; each encoder has its own way."""
+    """The way in which a photo becomes a square; each encoder has its own."""
 
     crop: bool = False  # to its middle, which loses the ends of the long side; or else the whole of it is squeezed
     resample: Image.Resampling = Image.Resampling.BICUBIC
@@ -209,13 +209,13 @@ def _resized(
 
 
 def _middle(side: int, resized: int, size: int) -> tuple[float, float]:
-    """Which part of a side is the middle `size` pixels after it has become `resized` pixels long."""
+    """The part of a side that is the middle `size` pixels once it is `resized` pixels long."""
     first = (resized - size) // 2
     return first * side / resized, min((first + size) * side / resized, side)
 
 
 def sha256(file: str | os.PathLike[str]) -> str:
-    """What an item is known by: its bytes, not its name; a segment of a clip also by its times."""
+    """The hash that an item is known by: of its bytes, not its name; of a segment of a clip also by its times."""
     if (segment := segment_of(file)) is not None:
         with open_file(segment.file, most=None) as (handle, _):
             status = os.fstat(handle.fileno())
@@ -373,7 +373,7 @@ def _refusing(file: object) -> Iterator[None]:
 
 
 def _turn(image: Image.Image, orientation: int | None) -> Image.Transpose | None:
-    """What brings a picture upright, by its EXIF orientation, or else by `orientation`.
+    """The turn that brings a picture upright, by its EXIF orientation, or else by `orientation`.
 
     Not by `ImageOps.exif_transpose`: it rewrites the EXIF data, and does not rotate the photo when some other entry
     cannot be written.  The picture has been loaded, for Pillow itself turns a TIFF while it loads.
@@ -391,8 +391,8 @@ def _file_behind(image: Image.Image) -> bytes | None:
     try:
         data = _bytes_behind(image)
         with formats.open_image(data, "")[0] as again:
-            known = (again.size, again.mode, again.format, again.tell())
-            if known != (image.size, image.mode, image.format, image.tell()):
+            state = (again.size, again.mode, again.format, again.tell())
+            if state != (image.size, image.mode, image.format, image.tell()):
                 return None
             if image.tile:  # its pixels have not been decoded, so they cannot have been changed
                 return data

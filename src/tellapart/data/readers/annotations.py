@@ -271,7 +271,7 @@ def _joined(
         ]
         fields = {"id": form.id, "file": form.file, "captions": form.texts}
         examples, problems = check(
-            records, source=file, folder=folder_of(file), kind=form.items, fields=fields, seen=ids
+            records, source=file, folder=folder_of(file), kind=form.items, fields=fields, ids=ids
         )
         dataset.examples += examples
         dataset.problems += problems + lost

@@ -42,7 +42,7 @@ def read(source: Path, photos: Path | None = None) -> DataSet:
 
 
 def _why_not(source: Path) -> str:
-    """What is so with a path that is no folder."""
+    """The reason why a path is no folder."""
     try:
         source.stat()
     except FileNotFoundError:

@@ -59,7 +59,7 @@ def read_flickr(source: Path, photos: Path | None = None) -> DataSet:
 
 
 def _flickr_form(lines: list[str], source: Path) -> tuple[Line, int]:
-    """What takes a line apart, and the first line with a caption."""
+    """The parser of a line, and the first line with a caption."""
     header = re.sub(r'[\s"]', "", lines[0].lower())
     if header.startswith("image_name|"):
         return _piped, 1

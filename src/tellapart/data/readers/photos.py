@@ -35,8 +35,8 @@ SPLITS = {
 def split_in_name(path: Path) -> str:
     """captions_val2014.json -> val, Flickr_8k.devImages.txt -> val, captions.json -> ''."""
     words = "|".join(sorted(SPLITS, key=len, reverse=True))
-    found = re.search(rf"(?<![a-z])({words})(?=images|[^a-z]|$)", path.name.lower())
-    return SPLITS[found[1]] if found else ""
+    match = re.search(rf"(?<![a-z])({words})(?=images|[^a-z]|$)", path.name.lower())
+    return SPLITS[match[1]] if match else ""
 
 
 def photo_folders(source: Path, photos: Path | None) -> list[Path]:
@@ -45,8 +45,8 @@ def photo_folders(source: Path, photos: Path | None) -> list[Path]:
     if photos is not None:
         if not is_folder(photos):
             raise UserError(f"{photos}: there is no such folder of photos.")
-        given = real(photos)
-        return [given, *(given / name for name in PHOTO_FOLDERS if is_folder(given / name))]
+        folder = real(photos)
+        return [folder, *(folder / name for name in PHOTO_FOLDERS if is_folder(folder / name))]
     here = real(source) if is_folder(source) else folder_of(source)
     around = [folder / name for folder in (here, here.parent) for name in (*PHOTO_FOLDERS, "")]
     return [folder for folder in around if is_folder(folder)] or [here]
@@ -69,7 +69,7 @@ def with_splits(dataset: DataSet, lists: Iterable[Path]) -> DataSet:
 
     A photo in no list gets no split: it was left out of them on purpose, as 91 photos of Flickr8k were.
     """
-    known = {key for example in dataset.examples for key in _keys(example)}
+    names_of_photos = {key for example in dataset.examples for key in _keys(example)}
     splits: dict[str, str] = {}
     problems = []
     for path in lists:
@@ -80,7 +80,7 @@ def with_splits(dataset: DataSet, lists: Iterable[Path]) -> DataSet:
         for name in names:
             if splits.setdefault(name, split) != split:  # training on the test split must not happen quietly
                 problems.append(f"{path}: {name!r} is in the {splits[name]} split already, and stays there.")
-        unknown = [name for name in names if name not in known]
+        unknown = [name for name in names if name not in names_of_photos]
         if unknown:
             some = first_few(map(repr, unknown))
             problems.append(f"{path}: {len(unknown)} of its {len(names)} names are not in the data: {some}.")
@@ -93,5 +93,5 @@ def _split_of(example: Example, splits: Mapping[str, str]) -> str:
 
 
 def _keys(example: Example) -> tuple[str, ...]:
-    """What a list may call a photo."""
+    """The names by which a list may call a photo."""
     return example.file.name, example.file.stem, str(example.id)
