@@ -1,4 +1,4 @@
-"""What people answer and decide, in a database: SQLite in a file, or any that SQLAlchemy reaches by URL.
+"""Databases of answers and decisions: SQLite in a file, or any that SQLAlchemy reaches by URL.
 
 What was committed is on the disk.  JSON that is damaged is read as None: the other rows are there still.
 """
@@ -99,10 +99,10 @@ def _from_json(text: Any) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    given = getattr(error, "orig", None) or error
-    if given.args and isinstance(given.args[0], dict):  # pg8000's: fields by letters, of which M is the message
-        return str(given.args[0].get("M", "no reason is given"))
-    return (str(given) or type(given).__name__).splitlines()[0]
+    cause = getattr(error, "orig", None) or error
+    if cause.args and isinstance(cause.args[0], dict):  # pg8000's: fields by letters, of which M is the message
+        return str(cause.args[0].get("M", "no reason is given"))
+    return (str(cause) or type(cause).__name__).splitlines()[0]
 
 
 def _durable(connection: Any, _: Any) -> None:

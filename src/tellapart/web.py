@@ -1,4 +1,4 @@
-"""What our web servers share: who may ask, bounded requests, headers, and one sentence for what went wrong."""
+"""Web servers: who may ask, bounded requests, headers, and one sentence for what went wrong."""
 
 from __future__ import annotations
 
@@ -181,8 +181,8 @@ def admission(token: str | None, *, local: bool) -> Callable[[Request], Response
             answer = RedirectResponse(str(request.url.path), 303)
             answer.set_cookie(_COOKIE, token, httponly=True, samesite="strict")
             return answer
-        given = request.headers.get("authorization", "").removeprefix("Bearer ") or request.cookies.get(_COOKIE, "")
-        if not _same(given, token):
+        sent = request.headers.get("authorization", "").removeprefix("Bearer ") or request.cookies.get(_COOKIE, "")
+        if not _same(sent, token):
             return sorry(401, "a token is needed; open the address that the server has printed.")
         return None
 
@@ -196,8 +196,8 @@ def _split(address: str) -> SplitResult:
         return SplitResult("", "", "", "", "")
 
 
-def _same(given: str, token: str) -> bool:
-    return hmac.compare_digest(given.encode("utf-8", "replace"), token.encode("utf-8", "replace"))
+def _same(sent: str, token: str) -> bool:
+    return hmac.compare_digest(sent.encode("utf-8", "replace"), token.encode("utf-8", "replace"))
 
 
 def is_loopback(host: str) -> bool:
@@ -218,9 +218,9 @@ class _Connection(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         if len(self.connections) >= _AT_ONCE:
-            waiting = [one for one in self.connections if isinstance(one, _Connection) and one.waiting]
+            waiting = [other for other in self.connections if isinstance(other, _Connection) and other.waiting]
             if waiting:
-                oldest = min(waiting, key=lambda one: one.waiting)
+                oldest = min(waiting, key=lambda other: other.waiting)
                 self.connections.discard(oldest)
                 oldest.transport.abort()
         super().connection_made(transport)

@@ -1,4 +1,4 @@
-"""tellapart lint: what accessibility checkers flag in captions."""
+"""tellapart lint: faults of captions that accessibility checkers flag."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def main(arguments: list[str]) -> int:
     if request.out and files.real(request.out) == files.real(path):
         raise UserError(f"--out {request.out}: this is the input file; choose another name.")
     broken: list[str] = []
-    given = caption_files.read(path, broken)
-    captions = given.by_id
-    missing = [name for name in given.failed if name not in captions]
+    read = caption_files.read(path, broken)
+    captions = read.by_id
+    missing = [name for name in read.failed if name not in captions]
     problems: list[str] = []
     shared = shared_captions(captions)
     if request.among:
@@ -79,18 +79,18 @@ def main(arguments: list[str]) -> int:
             shared = shared_captions(captions, contents=contents, neighbours=neighbours)
             problems += unread
     problems = broken + problems
-    found = [finding for finding in check(captions, shared, missing) if finding.rule not in request.ignore]
+    findings = [finding for finding in check(captions, shared, missing) if finding.rule not in request.ignore]
     if request.out:
-        files.replace(request.out, _json(found, shared), by_user=True)
+        files.replace(request.out, _json(findings, shared), by_user=True)
     else:
-        for finding in found:
+        for finding in findings:
             print_row(finding.file, finding.rule, finding.caption)
     for problem in problems:
         print_message(problem)
-    counts = [f"{count} {rule}" for rule, count in Counter(finding.rule for finding in found).items()]
+    counts = [f"{count} {rule}" for rule, count in Counter(finding.rule for finding in findings).items()]
     number = len(captions) + len(missing)
     print_message(f"{counted(number, 'picture')}: {', '.join(counts) or 'nothing found'}")
-    return 1 if found or problems else 0
+    return 1 if findings or problems else 0
 
 
 def rules(text: str) -> list[str]:
@@ -112,15 +112,15 @@ def _photos_by_name(among: str, names: Iterable[str], source: Path) -> tuple[dic
     from tellapart.data.items import gather
 
     inputs, problems = gather([among])
-    known = set(names)
-    known_files = {_real(name): name for name in known}
+    by_name = set(names)
+    by_file = {_real(name): name for name in by_name}
     below = f"{Path(among)}/"
     photos = {}
     for photo in inputs:
         spellings = [str(photo.id), photo.file, photo.file.removeprefix(below)]
-        name = next((name for name in spellings if name in known), known_files.get(_real(photo.file)))
+        name = next((name for name in spellings if name in by_name), by_file.get(_real(photo.file)))
         photos[name or photo.file] = photo.file
-    if not known & photos.keys():
+    if not by_name & photos.keys():
         raise UserError(f"{source} and {among} have no photo in common; captions must have the id or file of a photo.")
     return photos, problems
 
@@ -140,20 +140,23 @@ def _compare_photos(photos: dict[str, str]) -> tuple[dict[str, str], dict[str, l
     from tellapart.neighbours.search import nearest
     from tellapart.retrievers import retriever
 
-    seen = retriever.embed_photos(retrievers.load(), list(photos.values()))
-    content_of = dict(zip(seen.files, seen.sha256, strict=True))
-    rows = {content: row for row, content in enumerate(seen.sha256)}  # copies are no look-alikes: one of each content
+    embedded = retriever.embed_photos(retrievers.load(), list(photos.values()))
+    content_of = dict(zip(embedded.files, embedded.sha256, strict=True))
+    # copies are no look-alikes: one of each content
+    rows = {content: row for row, content in enumerate(embedded.sha256)}
+        content: row for row, content in enumerate(embedded.sha256)
+    }  # copies are no look-alikes: one of each content
     contents = list(rows)
-    near = nearest(seen.vectors[list(rows.values())], _NEAREST).indices
+    near = nearest(embedded.vectors[list(rows.values())], _NEAREST).indices
     neighbours = {content: [contents[row] for row in line] for content, line in zip(contents, near, strict=True)}
-    problems = [f"{file}: {why}" for file, why in seen.failed.items()]
+    problems = [f"{file}: {why}" for file, why in embedded.failed.items()]
     return {name: content_of[file] for name, file in photos.items() if file in content_of}, neighbours, problems
 
 
-def _json(found: list[Finding], shared: list[Shared]) -> bytes:
+def _json(findings: list[Finding], shared: list[Shared]) -> bytes:
     content = {
-        "counts": Counter(finding.rule for finding in found),
-        "findings": [asdict(finding) for finding in found],
+        "counts": Counter(finding.rule for finding in findings),
+        "findings": [asdict(finding) for finding in findings],
         "shared": [
             {"caption": next(iter(group.captions.values())), "files": group.files, "look_alikes": group.look_alikes}
             for group in shared

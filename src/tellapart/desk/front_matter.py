@@ -61,7 +61,7 @@ def read(text: str) -> FrontMatter:
         kind = "YAML" if front[1] == "---" else "TOML"
         reason = " ".join(str(error).split())[:120]
         return FrontMatter(front.end(), [((), body)], [], f"the front matter is not read as {kind} ({reason})")
-    entries = [_entry(*found, spans, start) for found in _alts(values)]
+    entries = [_entry(*alt, spans, start) for alt in _alts(values)]
     language = next(
         (str(value) for path, value in values if path in (("lang",), ("language",), ("locale",)) and value), ""
     )
@@ -96,9 +96,9 @@ def _alts(values: list[tuple[Path, object]]) -> Iterator[tuple[Path, str, str | 
             and PurePath(other).suffix.lower() in PHOTO_SUFFIXES
             and not _ALT_KEY.fullmatch(name)
         }
-        own = [name for name in near if name.startswith(key[1].lower())] if key[1] else list(near)
-        if len(own) == 1 and (value is None or isinstance(value, str)):
-            yield path, str(near[own[0]]), value
+        images = [name for name in near if name.startswith(key[1].lower())] if key[1] else list(near)
+        if len(images) == 1 and (value is None or isinstance(value, str)):
+            yield path, str(near[images[0]]), value
 
 
 def _entry(path: Path, source: str, alt: str | None, spans: dict[Path, tuple[int, int, str]], start: int) -> Entry:
@@ -119,13 +119,13 @@ def _yaml(text: str) -> tuple[list[tuple[Path, object]], dict[Path, tuple[int, i
     spans: dict[Path, tuple[int, int, str]] = {}
     has_anchors = any(isinstance(token, yaml.AnchorToken | yaml.AliasToken) for token in yaml.scan(text))
     waiting: list[tuple[Any, Path]] = [] if root is None else [(root, ())]
-    seen: set[int] = set()
+    visited: set[int] = set()
     while waiting:
         node, path = waiting.pop()
-        if id(node) in seen:
-            values.append((path, ("alias", id(node) in seen)))
+        if id(node) in visited:
+            values.append((path, ("alias", True)))
             continue
-        seen.add(id(node))
+        visited.add(id(node))
         if isinstance(node, yaml.ScalarNode):
             kind = node.tag.rpartition(":")[2]
             values.append((path, None if kind == "null" else node.value if kind == "str" else (kind, node.value)))
@@ -137,8 +137,7 @@ def _yaml(text: str) -> tuple[list[tuple[Path, object]], dict[Path, tuple[int, i
             values.append((path, ("object", len(node.value), node.tag)))
             for key, child in reversed(node.value):
                 name = key.value if isinstance(key, yaml.ScalarNode) else str(key.start_mark.index)
-                child_path = (*path, name)
-                waiting.append((child, child_path))
+                waiting.append((child, (*path, name)))
     return values, spans
 
 

@@ -1,4 +1,4 @@
-"""What accessibility checkers flag in captions: those that say nothing of their picture, and those that several share.
+"""Faults of captions that accessibility checkers flag: nothing of the picture is said, or several share a caption.
 
 A screen reader speaks the caption where others see the picture, after the word "image".  Lengths and words are counted
 as a person would, in any language; only openings ("photo of ..."), refusals and chatter go by English words.
@@ -58,26 +58,26 @@ class Shared:
 def check(
     captions: Mapping[str, Sequence[str]], shared: Iterable[Shared] = (), missing: Iterable[str] = ()
 ) -> list[Finding]:
-    """All that is found, by rule in the order of `RULES`, then in the order of the captions.
+    """All findings, by rule in the order of `RULES`, then in the order of the captions.
 
     captions   of each picture
     shared     what `shared_captions` found in them
     missing    further pictures that are known to have no caption
     """
-    found = [Finding(file, "missing") for file in missing]
+    findings = [Finding(file, "missing") for file in missing]
     position = {file: place for place, file in enumerate(captions)}
     for file, texts in captions.items():
         if not texts:
-            found.append(Finding(file, "missing"))
+            findings.append(Finding(file, "missing"))
         for text in map(clean, texts):
-            found += [Finding(file, rule, text) for rule in faults(text, file)]
+            findings += [Finding(file, rule, text) for rule in faults(text, file)]
     for group in shared:
-        found += [Finding(file, "shared", text) for file, text in group.captions.items()]
+        findings += [Finding(file, "shared", text) for file, text in group.captions.items()]
         alike = {file for pair in group.look_alikes for file in pair}
-        found += [Finding(file, "shared-look-alike", group.captions[file]) for file in group.files if file in alike]
-        found += [Finding(file, "run", group.captions[file]) for file in _in_runs(group.files, position)]
+        findings += [Finding(file, "shared-look-alike", group.captions[file]) for file in group.files if file in alike]
+        findings += [Finding(file, "run", group.captions[file]) for file in _in_runs(group.files, position)]
     order = list(RULES)
-    return sorted(found, key=lambda finding: order.index(finding.rule))  # stable: groups of pictures stay together
+    return sorted(findings, key=lambda finding: order.index(finding.rule))  # stable: groups of pictures stay together
 
 
 def faults(caption: str, file: str = "") -> list[str]:
@@ -145,11 +145,11 @@ def _look_alikes(
 ) -> Iterator[tuple[str, str]]:
     earlier: dict[str, list[str]] = {}  # content to the pictures with it
     for file in files:
-        if (own := contents.get(file)) is not None:
-            for other in neighbours.get(own, ()):
-                if other in earlier and own in neighbours.get(other, ()):
+        if (content := contents.get(file)) is not None:
+            for other in neighbours.get(content, ()):
+                if other in earlier and content in neighbours.get(other, ()):
                     yield from ((copy, file) for copy in earlier[other])
-            earlier.setdefault(own, []).append(file)
+            earlier.setdefault(content, []).append(file)
 
 
 def _in_runs(files: Sequence[str], position: Mapping[str, int]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What programs fill in: the parts of a page that are not the page's own text, masked before it is parsed.
+"""Templates in a page, which a program fills in: masked before the page is parsed.
 
 A mask has the same length and the same lines, so that places in the masked text are places in the page.  Where it is
 not clear whether something is a template, it counts as one: what is masked is never edited.
@@ -18,18 +18,8 @@ _OPENING = re.compile(r"(?:\{%|\{\{[<%]?)[-~+]?\s*#?\s*([\w.-]+)(.*)", re.DOTALL
 _CLOSING = re.compile(r"(?:\{%|\{\{[<%]?)[-~+]?\s*(?:end[_ ]?([\w.-]+)|/\s*([\w.-]+))")
 # Between these and their ends stands what is shown; between others may stand code, another language, or a variable.
 _SHOWN = {
-    "if",
-    "unless",
-    "for",
-    "each",
-    "case",
-    "block",
-    "with",
-    "section",
-    "autoescape",
-    "spaceless",
-    "range",
-    "define",
+    *("if", "unless", "for", "each", "case", "block", "with", "section"),
+    *("autoescape", "spaceless", "range", "define"),
 }
 IN_SOURCE = re.compile(r"\{\{|\{%|\{#|<%|<\?|\$\{|\[%|\[\[|^\{")  # an address or a text that a program makes
 # Pictures that are not written as HTML or Markdown.
@@ -54,7 +44,7 @@ def masked(text: str, *, jsx: bool = False, letters: bool = False) -> str:
             opened >= 0 and text.find(">", opened, start) < 0 and re.match(r"</?[A-Za-z]", text[opened : opened + 3])
         )
         mask = "x" if letters or in_tag else " "
-        characters[start:end] = [one if one in "\r\n" else mask for one in text[start:end]]
+        characters[start:end] = [letter if letter in "\r\n" else mask for letter in text[start:end]]
     return "".join(characters)
 
 
@@ -135,8 +125,8 @@ def _end_of_script(text: str, place: int, *, statement: bool) -> int:
     """Behind the closing brace, or for a statement at the first blank line where all brackets are closed."""
     depth = 0
     while place < len(text):
-        one = text[place]
-        if one in _QUOTES:
+        letter = text[place]
+        if letter in _QUOTES:
             place = _end_of_string(text, place)
             continue
         if text.startswith("/*", place):
@@ -145,11 +135,11 @@ def _end_of_script(text: str, place: int, *, statement: bool) -> int:
         if text.startswith("//", place) and text[place - 1 : place] != ":":
             place = text.find("\n", place) if "\n" in text[place:] else len(text)
             continue
-        depth += (one in "{[(") - (one in "}])")
+        depth += (letter in "{[(") - (letter in "}])")
         place += 1
         if not statement and depth == 0:
             return place
-        if statement and depth <= 0 and one == "\n" and re.compile(r"[ \t\r]*(?:\n|\Z)").match(text, place):
+        if statement and depth <= 0 and letter == "\n" and re.compile(r"[ \t\r]*(?:\n|\Z)").match(text, place):
             return place
     return len(text)
 

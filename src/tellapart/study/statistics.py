@@ -1,4 +1,4 @@
-"""What the answers of people show, as pure functions of numbers.
+"""Statistics of people's answers, as pure functions of numbers.
 
 Answers are not independent: a person gives many, and a set is seen by many.  Differences are therefore clustered both
 ways.  The variance of a difference is V(people) + V(sets) - V(answers), each from a bootstrap that draws people,
@@ -117,18 +117,18 @@ def davidson(wins: Floats, ties: Floats) -> tuple[Floats, float]:
         strength, tie = parameters[:count], parameters[count]
         terms = np.stack([strength[first], tie + (strength[first] + strength[second]) / 2, strength[second]])
         total = np.logaddexp.reduce(terms, axis=0)
-        seen = np.stack([won, tied, lost])
-        excess = np.exp(terms - total) * seen.sum(0) - seen
+        counts = np.stack([won, tied, lost])
+        excess = np.exp(terms - total) * counts.sum(0) - counts
         gradient = np.zeros(count + 1)
         np.add.at(gradient, first, excess[0] + excess[1] / 2)
         np.add.at(gradient, second, excess[2] + excess[1] / 2)
         gradient[count] = excess[1].sum()
         # the scale is free, and so is the tie parameter where nothing ties: a weak pull keeps both in place
         gradient += 1e-6 * parameters
-        return float(-(seen * (terms - total)).sum() + 5e-7 * (parameters**2).sum()), gradient
+        return float(-(counts * (terms - total)).sum() + 5e-7 * (parameters**2).sum()), gradient
 
-    found = minimize(cost, np.zeros(count + 1), jac=True, method="BFGS").x
-    return found[:count] - found[:count].mean(), float(found[count])
+    fitted = minimize(cost, np.zeros(count + 1), jac=True, method="BFGS").x
+    return fitted[:count] - fitted[:count].mean(), float(fitted[count])
 
 
 Level = Literal["nominal", "ordinal", "interval"]

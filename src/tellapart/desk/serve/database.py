@@ -113,8 +113,8 @@ class Photo:
     @property
     def findings(self) -> list[str]:
         """Rules of `lint`."""
-        own = faults(self.caption, self.file) if "caption" in self.row else ["missing"]
-        return own + (["shared"] if self.shared else [])
+        rules = faults(self.caption, self.file) if "caption" in self.row else ["missing"]
+        return rules + (["shared"] if self.shared else [])
 
 
 def decided(row: Row, review: Review | None, caption: str | None = None) -> Row:
@@ -156,28 +156,26 @@ class Photos:
         wanted = and_(self._here, self._condition(filter), *map(_has, _folded(search).split()))
         with self._asking(), self._engine.connect() as connection:
             total = connection.execute(select(func.count()).select_from(_photos).where(wanted)).scalar_one()
-            asked = self._select().where(wanted).order_by(_photos.c.id).offset(offset).limit(limit)
-            return [_photo(found) for found in connection.execute(asked)], total
+            page = self._select().where(wanted).order_by(_photos.c.id).offset(offset).limit(limit)
+            return list(map(_photo, connection.execute(page))), total
 
     def counts(self) -> dict[str, int]:
         """How many photos each filter finds."""
         columns = [func.count().filter(self._condition(name)).label(name) for name in FILTERS]
         with self._asking(), self._engine.connect() as connection:
-            found = connection.execute(select(*columns).select_from(_photos).where(self._here)).one()
-        return dict(found._mapping)
+            return dict(connection.execute(select(*columns).select_from(_photos).where(self._here)).one()._mapping)
 
     def get(self, id: int) -> Photo | None:
-        found = self._where(_photos.c.id == id)
-        return found[0] if found else None
+        return next(iter(self._where(_photos.c.id == id)), None)
 
     def by_file(self, names: Sequence[str]) -> list[Photo]:
         """In the order of the names; those that are not known are left out."""
-        found = {photo.file: photo for photo in self._where(_photos.c.file.in_(list(map(_escaped, names))))}
-        return [found[name] for name in names if name in found]
+        photos = {photo.file: photo for photo in self._where(_photos.c.file.in_(list(map(_escaped, names))))}
+        return [photos[name] for name in names if name in photos]
 
     def _where(self, condition: ColumnElement[bool]) -> list[Photo]:
         with self._asking(), self._engine.connect() as connection:
-            return [_photo(found) for found in connection.execute(self._select().where(self._here, condition))]
+            return list(map(_photo, connection.execute(self._select().where(self._here, condition))))
 
     def _select(self) -> Any:
         columns = (_photos.c.id, _photos.c.row, _photos.c.version, _photos.c.file, _photos.c.review)
@@ -200,7 +198,7 @@ class Photos:
 
     def decide(self, id: int, version: str, review: Review | None, caption: str | None = None) -> tuple[Photo, int]:
         """The photo after the decision, which is on the disk then, and the decision's number (0: nothing changed)."""
-        photo = self._known(id)
+        photo = self._existing(id)
         row = decided(photo.row, review, caption)
         if row == photo.row:  # such as a request that is sent again because its answer got lost
             return photo, 0
@@ -212,7 +210,7 @@ class Photos:
             self._update(connection, replace(photo, row=row), after)
             noted = insert(_decisions).values(**note, version_before=version, version_after=after)
             (number,) = connection.execute(noted).inserted_primary_key or (0,)
-        return self._known(id), int(number)
+        return self._existing(id), int(number)
 
     def undo(self, number: int | None = None) -> Photo | None:
         """Take back a decision, or the last one after which its photo was not changed; None: there is none."""
@@ -223,18 +221,17 @@ class Photos:
         standing = and_(_decisions.c.folder == self._key, _decisions.c.undone.is_(False), wanted)
         last_first = select(_decisions).where(standing).order_by(_decisions.c.id.desc())
         with self._asking(), self._engine.connect() as connection, connection.execute(last_first) as decisions:
-            found = next((one for one in decisions if number is not None or _is_whole(one.before)), None)
-        if found is None:
+            last = next((row for row in decisions if number is not None or _is_whole(row.before)), None)
+        if last is None:
             return None
-        if not _is_whole(found.before):
+        if not _is_whole(last.before):
             raise Changed("what was there before this decision is damaged in the database.")
         with self._asking(), self._engine.begin() as connection:
-            before = Photo(found.photo, found.before, found.version_after)
-            self._update(connection, before, found.version_before)
-            connection.execute(update(_decisions).where(_decisions.c.id == found.id).values(undone=True))
-        return self._known(found.photo)
+            self._update(connection, Photo(last.photo, last.before, last.version_after), last.version_before)
+            connection.execute(update(_decisions).where(_decisions.c.id == last.id).values(undone=True))
+        return self._existing(last.photo)
 
-    def _known(self, id: int) -> Photo:
+    def _existing(self, id: int) -> Photo:
         photo = self.get(id)
         if photo is None:
             raise Changed("there is no such photo any more.")
@@ -251,24 +248,24 @@ class Photos:
 
     def add(self, rows: Iterable[Row]) -> None:
         """Captions that were made, or reasons why there is none; they take no decision's place."""
-        made = {row["file"]: row for row in rows}
+        new = {row["file"]: row for row in rows}
         for left in reversed(range(_TRIES)):
             with self._asking():
                 try:
-                    return self._add(made)
+                    return self._add(new)
                 except IntegrityError:  # another captioner added one of them meanwhile: now it is there
                     if not left:
                         raise
 
-    def _add(self, made: dict[str, Row]) -> None:
-        known = {photo.file: photo for photo in self.by_file(list(made))}
+    def _add(self, new: dict[str, Row]) -> None:
+        stored = {photo.file: photo for photo in self.by_file(list(new))}
         with self._engine.begin() as connection:
-            for name, row in made.items():
-                old = known.get(name)
+            for name, row in new.items():
+                old = stored.get(name)
                 row = {field: value for field, value in row.items() if field not in ("review", "original")}
                 if old is None:
-                    new = {"folder": self._key, "file": _escaped(name), "row": row, **_derived(row)}
-                    connection.execute(insert(_photos).values(**new, version=secrets.token_hex(8)))
+                    values = {"folder": self._key, "file": _escaped(name), "row": row, **_derived(row)}
+                    connection.execute(insert(_photos).values(**values, version=secrets.token_hex(8)))
                 elif not _stands(old.row, row):
                     try:
                         self._update(connection, replace(old, row=row), secrets.token_hex(8))
@@ -289,11 +286,11 @@ class Photos:
             version = secrets.token_hex(8)
             self._update(connection, replace(photo, row=photo.row | {"file": name}), version)
             of_photo = _decisions.c.photo == photo.id
-            for one in connection.execute(select(_decisions).where(of_photo, _decisions.c.undone.is_(False))).all():
-                after = version if one.version_after == photo.version else one.version_after
-                before = one.before | {"file": name} if _is_whole(one.before) else one.before
-                changed = update(_decisions).where(_decisions.c.id == one.id)
-                connection.execute(changed.values(version_after=after, before=before))
+            for row in connection.execute(select(_decisions).where(of_photo, _decisions.c.undone.is_(False))).all():
+                values = {"before": row.before | {"file": name}} if _is_whole(row.before) else {}
+                values |= {"version_after": version} if row.version_after == photo.version else {}
+                if values:
+                    connection.execute(update(_decisions).where(_decisions.c.id == row.id).values(**values))
 
 
 FILTERS = {  # name: what the page calls it
@@ -356,12 +353,12 @@ def below(folder: Path, name: str) -> str:
     return name.removeprefix(f"{folder}/")
 
 
-def _photo(found: Any) -> Photo:
-    row = found.row
+def _photo(stored: Any) -> Photo:
+    row = stored.row
     if not _is_whole(row):
-        row = {"file": _unescaped(str(found.file)), "error": "what is stored of this photo is damaged"}
-        row |= {"review": found.review} if found.review in FILTERS else {}
-    return Photo(found.id, row, str(found.version), bool(found.shared))
+        row = {"file": _unescaped(str(stored.file)), "error": "what is stored of this photo is damaged"}
+        row |= {"review": stored.review} if stored.review in FILTERS else {}
+    return Photo(stored.id, row, str(stored.version), bool(stored.shared))
 
 
 def _is_whole(row: Any) -> bool:
