@@ -144,8 +144,6 @@ def _compare_photos(photos: dict[str, str]) -> tuple[dict[str, str], dict[str, l
     content_of = dict(zip(embedded.files, embedded.sha256, strict=True))
     # copies are no look-alikes: one of each content
     rows = {content: row for row, content in enumerate(embedded.sha256)}
-        content: row for row, content in enumerate(embedded.sha256)
-    }  # copies are no look-alikes: one of each content
     contents = list(rows)
     near = nearest(embedded.vectors[list(rows.values())], _NEAREST).indices
     neighbours = {content: [contents[row] for row in line] for content, line in zip(contents, near, strict=True)}
