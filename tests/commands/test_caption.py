@@ -4,14 +4,18 @@ import math
 import os
 import signal
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 from PIL import Image
 
+from capscore.errors import UserError
 from support.killed import run_killed
-from tellapart import models
-from tellapart.captioning.captioner import load
+from tellapart.captioning.captioner import CaptionerProposer, load
+from tellapart.captioning.pipeline import RerankConfig, tell_apart
+from tellapart.decoding.rules import Search
+from tellapart.desk.context import Context
 from tellapart.errors import BadPhoto
 
 
@@ -237,22 +241,87 @@ def test_a_name_that_is_not_utf8_is_captioned_and_printed_as_it_is(start_tellapa
     assert os.fsencode(rows_of(tmp_path / "o.jsonl")[0]["file"]) == name
 
 
+SERVER = "--endpoint http://localhost:1/v1 --endpoint-model m"
+
+
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "about"),
     [
-        (["--model", "nothere", "x.jpg"], "there is no model 'nothere'"),
-        (["--beam", "0", "x.jpg"], "--beam"),
-        (["--beam", "x", "x.jpg"], "--beam"),
-        (["--out", "o.txt", "x.jpg"], ".jsonl, .csv or .json"),
-        (["--colour", "x.jpg"], "--colour"),
-        ([], "PATH"),
+        ("--model nothere", "there is no model 'nothere'"),
+        ("--beam 0", "--beam"),
+        ("--beam x", "--beam"),
+        ("--out o.txt", ".jsonl, .csv or .json"),
+        ("--colour", "--colour"),
+        ("--min-words 0", "must be a whole number above 0"),
+        ("--n-best many", "must be a whole number above 0"),
+        ("--among . --k 0", "must be a whole number"),
+        ("--among . --strength much", "must be a number"),
+        ("--among . --strength -1", "must be a number"),
+        ("--among . --contrast letters", "invalid choice"),
+        *((f"--segments={text}", "--segments") for text in ("scenes", "0", "-1", "nan")),
+        # what needs another option
+        *((f"--{name} {value}", f"--{name} needs --among") for name, value in (
+            ("retriever", "word"), ("k", 3), ("strength", 1), ("fluency", 1), ("candidates", "f.jsonl"),
+            ("contrast", "words"), ("bursts", "share"))),
+        *((f"--{name} 5", f"--{name} needs --endpoint") for name in ("api-key-env", "max-tokens", "max-requests")),
+        *((f"--{name} 5", f"--{name} needs --contrast prompt") for name in ("contrast-prompt", "answers", "images")),
+        ("--language German", "--language needs --endpoint"),
+        ("--endpoint http://localhost:1", "--endpoint needs --endpoint-model"),
+        ("--endpoint-model m", "--endpoint-model needs --endpoint"),
+        ("--diversity 1", "--diversity needs --diverse"),
+        ("--diverse 2 --model MODEL", "it needs --n-best, to list them, or --among"),
+        ("--interval 3", "--interval needs --watch"),
+        ("--again", "--again needs --out"),
+        ("--again --out x.srt", "--again needs --out F.jsonl"),
+        ("--watch", "--watch needs --out F.jsonl or F.csv"),
+        ("--watch --out o.json", "--watch needs --out F.jsonl or F.csv"),
+        ("--line-length 20", "--line-length is about subtitles: --out F.srt or F.vtt"),
+        ("b.mkv --out x.srt --model MODEL", "--out x.srt: subtitles are those of one clip, not of 2."),
+        ("--prompt words --model plain", "--prompt"),
+        ("--dtype bf16", "--dtype"),
+        ("--min-words 20 --model MODEL", "captions have room for 19 words"),
+        # what does not go together
+        *((f"--candidates f --among . --{name} 2", f"--candidates and --{name} cannot be combined") for name in (
+            "model", "prompt", "n-best", "min-words", "no-repeat", "diverse")),
+        *((f"{SERVER} --{name} 2", f"--endpoint and --{name} cannot be combined") for name in (
+            "model", "n-best", "min-words", "no-repeat", "diverse")),
+        ("--candidates f --among . --contrast words", "--contrast words needs a model"),
+        ("--candidates f --among . --contrast prompt", "--contrast prompt needs a model"),
+        (f"{SERVER} --among . --contrast words", "word by word"),
+        ("--ray --among . --contrast words", "word by word"),
+        (f"--ray {SERVER}", "--ray and --endpoint cannot be combined"),
+        ("--ray --candidates f --among .", "--ray and --candidates cannot be combined"),
+        ("--watch --out o.jsonl --n-best 2", "--watch and --n-best cannot be combined"),
+        ("--n-best 3 --among .", "--n-best and --among cannot be combined"),
+        ("--n-best 3 --context", "--n-best and --context cannot be combined"),
+        ("--n-best 3 --style tags", "--n-best and --style cannot be combined"),
+        ("--context --among . --contrast words", "--context and --contrast words cannot be combined"),
+        ("--diverse 2 --among . --contrast words --model MODEL", "two ways to search"),
     ],
-)
-def test_a_wrong_request_is_one_sentence_and_exit_2(tellapart, arguments, sentence):
-    code, out, err = tellapart("caption", *arguments)
-    assert (code, out) == (2, "")
-    assert len(err.splitlines()) == 1
-    assert sentence in err
+)  # fmt: skip
+def test_a_wrong_request_is_one_sentence_and_exit_2(tellapart, small_model, tmp_path, monkeypatch, arguments, about):
+    monkeypatch.chdir(tmp_path)
+    words = arguments.replace("MODEL", str(small_model)).split()
+    code, out, err = tellapart("caption", "x.jpg", *words)
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert about in err
+
+
+def test_python_refuses_what_the_command_line_does(small_model):
+    captioner, collection = load(small_model), SimpleNamespace(identity="")
+    for search, settings, about in (
+        (Search(groups=2), {"contrast": "words"}, "two ways to search"),
+        (Search(min_words=20), {}, "captions have room for 19 words"),
+        (Search(), {"contrast": "prompt"}, "--contrast prompt needs"),
+    ):
+        with pytest.raises(UserError, match=about):
+            CaptionerProposer(captioner, search, RerankConfig(**settings))
+    with pytest.raises(UserError, match="--n-best lists captions and --among chooses one"):
+        tell_apart(CaptionerProposer(captioner, Search(n_best=2)), collection, listed=True)
+    with pytest.raises(UserError, match="--context and --contrast words"):
+        RerankConfig(contrast="words", context=Context())
+    with pytest.raises(UserError, match="--diverse finds captions that differ"):
+        captioner.caption(["x.jpg"], search=Search(groups=2))
 
 
 @pytest.mark.slow
@@ -298,14 +367,14 @@ def test_models_with_other_words_or_weights_than_they_say_are_refused(small_mode
     vocabulary = json.loads((folder / "vocabulary.json").read_text())
     vocabulary["words"].append("extra")
     (folder / "vocabulary.json").write_text(json.dumps(vocabulary))
-    with pytest.raises(models.UserError, match=r"vocabulary\.json has 16 tokens, the model 15"):
+    with pytest.raises(UserError, match=r"vocabulary\.json has 16 tokens, the model 15"):
         load(folder)
     shutil.copy(small_model / "vocabulary.json", folder)
     config = json.loads((folder / "config.json").read_text())
     config["encoder"]["weights_sha256"] = "0" * 64
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(models.UserError, match="weights 00000000"):
+    with pytest.raises(UserError, match="weights 00000000"):
         load(folder)
     (folder / "model.safetensors").write_bytes(torch.zeros(3).numpy().tobytes())
-    with pytest.raises(models.UserError, match=r"model\.safetensors is not a safetensors file"):
+    with pytest.raises(UserError, match=r"model\.safetensors is not a safetensors file"):
         load(folder)

@@ -1,10 +1,10 @@
 """`caption --among`, with captions of a captioner, of a file and of a server."""
 
-import csv
 import json
 import shutil
 
 import pytest
+from PIL import Image
 
 from tellapart.data.items import Input
 from tellapart.desk import resume
@@ -44,13 +44,6 @@ def test_every_photo_gets_a_caption_its_look_alikes_and_a_gap(among, photo_folde
         assert -2 <= row["gap"] <= 2
 
 
-def test_k_is_how_many_look_alikes_a_row_names(among, tmp_path):
-    for k, there in ((2, 2), (50, 5)):
-        code, _, _ = among("--k", k, "--out", tmp_path / f"{k}.jsonl")
-        assert code == 0
-        assert {len(row["look_alikes"]) for row in rows(tmp_path / f"{k}.jsonl")} == {there}
-
-
 def test_the_same_request_gives_the_same_rows_and_a_second_one_has_nothing_to_do(among, tmp_path):
     among("--out", tmp_path / "one.jsonl")
     among("--out", tmp_path / "other.jsonl")
@@ -70,6 +63,8 @@ def test_another_strength_makes_rows_anew_and_another_collection_only_if_asked(a
     _, _, err = among("--strength", 3, "--out", tmp_path / "out.jsonl", "--again", among=part)
     assert "6 made anew (--again)" in err
     assert {len(row["look_alikes"]) for row in rows(tmp_path / "out.jsonl")} == {2, 3}
+    _, _, err = among("--k", 2, "--out", tmp_path / "out.jsonl")
+    assert {len(row["look_alikes"]) for row in rows(tmp_path / "out.jsonl")} == {2}
 
 
 @pytest.mark.parametrize("contrast", ["captions", "words"])
@@ -133,23 +128,20 @@ def test_captions_depend_on_other_photos_only_where_a_look_alike_has_the_caption
     assert len(taken) == 6
 
 
-def test_an_exact_copy_is_no_look_alike(among, photo_folder, tmp_path):
-    shutil.copy(photo_folder / "0.png", photo_folder / "copy.png")
-    among("--out", tmp_path / "out.jsonl", "--k", "10")
+@pytest.mark.parametrize("compressed", [None, 0])
+def test_copies_and_frames_of_a_burst_are_not_told_apart_from_each_other(among, photo_folder, tmp_path, compressed):
+    """The same bytes, and the same picture in other bytes."""
+    again = photo_folder / "0-again.png"
+    if compressed is None:
+        shutil.copy(photo_folder / "0.png", again)
+    else:
+        Image.open(photo_folder / "0.png").save(again, compress_level=compressed)
+    assert among("--out", tmp_path / "out.jsonl", "--k", "10")[0] == 0
     by_name = {row["file"].rsplit("/", 1)[1]: row for row in rows(tmp_path / "out.jsonl")}
-    assert not any("copy.png" in other for other in by_name["0.png"]["look_alikes"])
-    assert by_name["0.png"]["caption"] == by_name["copy.png"]["caption"]
+    assert by_name["0.png"].get("near_duplicates", []) == ([] if compressed is None else [str(again)])
+    assert by_name["0.png"]["caption"] == by_name["0-again.png"]["caption"]
     assert len(by_name["0.png"]["look_alikes"]) == 5
     assert len(by_name["1.png"]["look_alikes"]) == 5  # the two count once
-
-
-def test_a_collection_of_one_photo_is_no_error(tellapart, small_model, small_retriever, photo_folder, tmp_path):
-    photo, out = photo_folder / "0.png", tmp_path / "out.jsonl"
-    arguments = ("--model", small_model, "--among", photo, "--retriever", small_retriever, "--out", out)
-    code, _, _ = tellapart("caption", photo, *arguments)
-    assert code == 0
-    (row,) = rows(out)
-    assert (row["look_alikes"], row["gap"]) == ([], None)
 
 
 def test_photos_of_the_collection_that_cannot_be_read_are_named_and_the_rest_goes_on(among, photo_folder, tmp_path):
@@ -173,29 +165,10 @@ def test_photos_to_be_captioned_that_cannot_be_read_are_named_once(among, photo_
     assert sum("caption" in row for row in found.values()) == 6
 
 
-def test_a_table_keeps_look_alikes_and_gap(among, tmp_path):
-    code, _, _ = among("--out", tmp_path / "out.csv")
-    assert code == 0
-    table = list(csv.DictReader((tmp_path / "out.csv").open()))
-    assert all(len(json.loads(row["look_alikes"])) == 5 and float(row["gap"]) < 2 for row in table)
-    _, _, err = among("--out", tmp_path / "out.csv")
-    assert "6 kept" in err
-
-
-def test_contrast_at_each_word_is_the_other_method(among, tmp_path):
-    code, _, err = among("--contrast", "words", "--out", tmp_path / "out.jsonl")
-    assert code == 0, err
-    found = rows(tmp_path / "out.jsonl")
-    assert len(found) == 6
-    assert all(row["caption"] and len(row["look_alikes"]) == 5 for row in found)
-
-
 @pytest.mark.parametrize("contrast", ["captions", "words"])
 def test_pictures_in_memory_are_told_apart_as_their_files_are(contrast, small_model, small_retriever, photo_folder):
-    from PIL import Image
-
     from tellapart import load
-    from tellapart.captioning.rerank import RerankConfig
+    from tellapart.captioning.pipeline import RerankConfig
 
     files = sorted(photo_folder.iterdir())
     settings = {"among": files, "retriever": small_retriever, "how": RerankConfig(contrast=contrast, k=6)}
@@ -246,42 +219,6 @@ def test_a_photo_without_candidates_and_candidates_without_a_photo_are_named(cho
     assert "gone.png" in err
 
 
-@pytest.mark.parametrize(
-    ("line", "about"),
-    [
-        ("[]", "must be an object"),
-        ("{", "line 1: this is not JSON"),
-        ('{"captions": []}', '"file"'),
-        ('{"file": "0.png"}', '"captions"'),
-        ('{"file": "0.png", "captions": "a cat"}', '"captions"'),
-        ('{"file": "0.png", "captions": ["a"], "logprobs": [1]}', '"logprobs"'),
-        ("", "no captions"),
-    ],
-)
-def test_a_damaged_file_of_candidates_is_one_sentence(choose, tmp_path, line, about):
-    (tmp_path / "candidates.jsonl").write_text(line + "\n")
-    code, out, err = choose(tmp_path / "candidates.jsonl")
-    assert (code, out) == (2, "")
-    assert about in err
-    assert len(err.splitlines()) == 1
-
-
-def test_captions_that_say_nothing_are_not_chosen(choose, candidates, tmp_path):
-    said = {f"{i}.png": ["", "  ", "\u200b", "...", "a cat"] for i in range(6)}
-    code, _, err = choose(candidates(said), "--out", tmp_path / "out.jsonl")
-    assert code == 0, err
-    assert {row["caption"] for row in rows(tmp_path / "out.jsonl")} == {"a cat"}
-
-
-def test_one_photo_under_two_names_is_refused(choose, photo_folder, tmp_path):
-    names = [str(photo_folder / "0.png"), str(photo_folder / ".." / photo_folder.name / "0.png")]
-    lines = [json.dumps({"file": name, "captions": ["a cat"]}) for name in names]
-    (tmp_path / "candidates.jsonl").write_text("\n".join(lines))
-    code, _, err = choose(tmp_path / "candidates.jsonl")
-    assert code == 2
-    assert "are the same photo" in err
-
-
 # what was there before
 
 
@@ -319,8 +256,6 @@ def test_a_photo_that_has_gone_bad_keeps_the_caption_that_it_had(among, photo_fo
 
 
 def test_two_runs_do_not_write_to_one_file(among, tmp_path):
-    from tellapart.desk.captions_file import CaptionsFile
-
     out = tmp_path / "out.jsonl"
     with CaptionsFile(out).writing():
         code, _, err = among("--out", out)
@@ -336,55 +271,7 @@ def test_a_name_that_no_file_can_have_is_one_sentence(among, tmp_path):
     assert "cannot be written" in err.splitlines()[-1]  # before it, the progress of seeing photos
 
 
-# requests that are wrong
-
-
-@pytest.mark.parametrize(
-    ("arguments", "about"),
-    [
-        (["--retriever", "word"], "--retriever needs --among"),
-        (["--k", "3"], "--k needs --among"),
-        (["--strength", "1"], "--strength needs --among"),
-        (["--candidates", "f.jsonl"], "--candidates needs --among"),
-        (["--contrast", "words"], "--contrast needs --among"),
-        (["--among", ".", "--contrast", "words", "--candidates", "f"], "word by word"),
-        (["--among", ".", "--contrast", "letters"], "invalid choice"),
-        (["--endpoint", "http://localhost:1"], "go together"),
-        (["--endpoint-model", "m"], "go together"),
-        (["--among", ".", "--strength", "much"], "must be a number"),
-        (["--among", ".", "--strength", "-1"], "must be a number"),
-        (["--among", ".", "--k", "0"], "must be a whole number"),
-        (["--among", ".", "--model", "m", "--candidates", "f"], "not both"),
-    ],
-)
-def test_a_wrong_request_is_one_sentence(tellapart, photo_folder, arguments, about):
-    code, out, err = tellapart("caption", photo_folder, *arguments)
-    assert (code, out) == (2, "")
-    assert about in err
-
-
-def test_a_retriever_that_sees_no_photos_is_refused(tellapart, photo_folder, retriever_of_text):
-    code, _, err = tellapart("caption", photo_folder, "--among", photo_folder, "--retriever", retriever_of_text)
-    assert code == 2
-    assert "knows photos by their references" in err
-
-
-@pytest.fixture
-def retriever_of_text(tmp_path):
-    from tellapart import models
-    from tellapart.data.tokenizers import WordTokenizer
-    from tellapart.retrievers import RETRIEVERS
-
-    network = models.build(RETRIEVERS, "retriever", "text_tower", RETRIEVERS["text_tower"].tiny | {"vocab_size": 5})
-    models.describe(tmp_path / "text", "text_tower", network, WordTokenizer(["a"]), {}, "retriever")
-    models.save_weights(tmp_path / "text" / "model.safetensors", network)
-    return tmp_path / "text"
-
-
-def test_a_captioner_is_no_retriever(tellapart, small_model, photo_folder):
-    code, _, err = tellapart("caption", photo_folder, "--among", photo_folder, "--retriever", small_model)
-    assert code == 2
-    assert "holds a captioner (transformer), not a retriever" in err
+# requests that are wrong, beside those of test_caption.py
 
 
 def test_a_retriever_that_knows_none_of_the_captioners_words_is_refused(
@@ -415,11 +302,17 @@ def captioner(small_model):
 @pytest.mark.parametrize(
     "form", [str, lambda folder: folder, lambda folder: [str(folder)], lambda folder: iter(sorted(folder.iterdir()))]
 )
-def test_a_collection_can_be_named_in_python_as_on_the_command_line(captioner, small_retriever, photo_folder, form):
+def test_a_collection_can_be_named_in_python_as_on_the_command_line(
+    captioner, small_retriever, photo_folder, tmp_path, form
+):
     files = sorted(str(file) for file in photo_folder.iterdir())
     (of_files,) = {tuple(captioner.caption(files[:2], among=files, retriever=small_retriever))}
     assert all(len(row.look_alikes) == 5 for row in of_files)
     assert tuple(captioner.caption(files[:2], among=form(photo_folder), retriever=small_retriever)) == of_files
+    images = [{"id": i, "file": f"photos/{i}.png"} for i in range(4)]
+    (tmp_path / "data.json").write_text(json.dumps({"dataset": "d", "images": images}))
+    row = captioner.caption(photo_folder / "0.png", among=tmp_path / "data.json", retriever=small_retriever)
+    assert set(row.look_alikes) == {str(photo_folder / f"{i}.png") for i in (1, 2, 3)}
 
 
 def test_a_collection_is_looked_at_on_the_device_of_the_captioner(captioner, photo_folder, monkeypatch):
@@ -432,13 +325,6 @@ def test_a_collection_is_looked_at_on_the_device_of_the_captioner(captioner, pho
     monkeypatch.setattr("tellapart.models.retrievers.load", load)
     with pytest.raises(Seen, match=f"^{captioner.device}$"):
         list(captioner.caption([photo_folder / "0.png"], among=photo_folder))
-
-
-def test_a_data_file_is_a_collection_in_python_too(captioner, small_retriever, photo_folder, tmp_path):
-    images = [{"id": i, "file": f"photos/{i}.png"} for i in range(4)]
-    (tmp_path / "data.json").write_text(json.dumps({"dataset": "d", "images": images}))
-    row = captioner.caption(photo_folder / "0.png", among=tmp_path / "data.json", retriever=small_retriever)
-    assert set(row.look_alikes) == {str(photo_folder / f"{i}.png") for i in (1, 2, 3)}
 
 
 @pytest.mark.parametrize("among", [3, [None], [b"photos"], [["photos"]], True])
@@ -465,17 +351,3 @@ def test_photos_of_a_collection_that_cannot_be_used_are_logged(captioner, small_
     assert len(row.look_alikes) == 5
     (record,) = caplog.records
     assert "broken.png: is not a photo" in record.getMessage()
-
-
-def test_frames_of_a_burst_are_not_told_apart_from_each_other(among, photo_folder, tmp_path):
-    from PIL import Image
-
-    with Image.open(photo_folder / "0.png") as photo:
-        photo.save(photo_folder / "0-again.png", compress_level=0)  # the same picture in other bytes
-    code, _, _ = among("--out", tmp_path / "out.jsonl", "--k", "10")
-    assert code == 0
-    by_name = {row["file"].rsplit("/", 1)[1]: row for row in rows(tmp_path / "out.jsonl")}
-    assert by_name["0.png"]["near_duplicates"] == [str(photo_folder / "0-again.png")]
-    assert by_name["0.png"]["caption"] == by_name["0-again.png"]["caption"]
-    assert len(by_name["0.png"]["look_alikes"]) == 5
-    assert len(by_name["1.png"]["look_alikes"]) == 5  # the two count once

@@ -107,24 +107,6 @@ def test_lookalikes_of_a_folder_of_clips(tellapart, tmp_path):
     assert [row["copies"] for row in groups["photos"]] == [[1], [0], [], []]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["a.mkv", "b.mkv", "--out", "x.srt"], "--out x.srt: subtitles are those of one clip, not of 2."),
-        (["a.mkv", "--line-length", "20"], "--line-length is about subtitles: --out F.srt or F.vtt."),
-    ],
-)
-def test_a_wrong_request_is_one_sentence(caption, tmp_path, monkeypatch, arguments, sentence):
-    monkeypatch.chdir(tmp_path)
-    code, out, err = caption(*arguments)
-    assert (code, out, err) == (2, "", f"tellapart caption: {sentence}\n")
-
-
-@pytest.mark.parametrize("text", ["scenes", "0", "-1", "nan"])
-def test_segments_are_shots_or_seconds(caption, text):
-    assert caption("a.mp4", f"--segments={text}")[0] == 2
-
-
 @pytest.fixture
 def of_clips(tmp_path, small_model):
     """As the small model, but it sees three frames."""

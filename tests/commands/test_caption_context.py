@@ -95,28 +95,6 @@ def test_another_language_is_asked_for_or_translated_to_after_the_choice(ask, al
     assert not any("language" in row for row in rows.values())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--language", "German"], "--language needs --endpoint"),
-        (["--places", "p.csv"], "--places needs --context"),
-        (["--bursts", "share"], "--bursts needs --among"),
-        (["--context", "--n-best", "3"], "--context and --n-best cannot be combined"),
-        (["--style", "tags", "--n-best", "3"], "--style and --n-best cannot be combined"),
-        (["--context", "--among", ".", "--contrast", "words"], "--context and --contrast words cannot be combined"),
-        (["--watch"], "--watch needs --out F.jsonl or F.csv"),
-        (["--watch", "--out", "o.json"], "--watch needs --out F.jsonl or F.csv"),
-        (["--watch", "--out", "o.jsonl", "--n-best", "2"], "--watch and --n-best cannot be combined"),
-        (["--interval", "3"], "--interval is the time between two polls of --watch"),
-    ],
-)
-def test_what_does_not_go_together_is_one_sentence(tellapart, photo_folder, arguments, sentence):
-    code, out, err = tellapart("caption", photo_folder, *arguments)
-    assert (code, out) == (2, "")
-    assert sentence in err
-    assert len(err.splitlines()) == 1
-
-
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
 def test_look_alikes_have_different_captions_and_copies_the_same(
     tellapart, photo_folder, small_retriever, tmp_path, suffix

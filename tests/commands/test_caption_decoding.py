@@ -1,6 +1,5 @@
 """`caption` with n-best lists, constraints, diverse groups and ensembles."""
 
-import csv
 import json
 import shutil
 
@@ -55,14 +54,6 @@ def test_a_row_lists_the_captions_best_first(caption, photo_folder, tmp_path, sm
     listed = rows_of(tmp_path / "o.jsonl")[0]["captions"]
     assert [one.text for one in found.candidates] == [one["caption"] for one in listed]
     assert [one.logp for one in found.candidates] == pytest.approx([one["logprob"] for one in listed], abs=1e-4)
-
-
-def test_the_list_of_a_csv_row_is_one_cell_of_json(caption, photo_folder, tmp_path):
-    caption(photo_folder, "--n-best", 3, "--out", tmp_path / "o.jsonl")
-    caption(photo_folder, "--n-best", 3, "--out", tmp_path / "o.csv")
-    with (tmp_path / "o.csv").open(newline="") as file:
-        cells = [json.loads(row["captions"]) for row in csv.DictReader(file)]
-    assert cells == [row["captions"] for row in rows_of(tmp_path / "o.jsonl")]
 
 
 def test_as_many_lines_are_printed(caption, photo_folder, tmp_path):
@@ -145,42 +136,6 @@ def test_other_settings_make_rows_anew_and_the_same_ones_do_not(caption, photo_f
         _, _, err = caption(photo_folder / "0.png", *settings, "--out", out)
         assert "1 kept" in err
     assert len(kinds) == len(asked)
-
-
-def test_settings_as_ever_are_known_by_the_beam_alone():
-    """Rows that earlier versions made have this in their key."""
-    assert str(Search(beam=5)) == "beam=5"
-    assert str(Search(n_best=2, no_repeat=3)) == "beam=3 n_best=2 no_repeat=3"
-
-
-@pytest.mark.parametrize(
-    ("request_", "sentence"),
-    [
-        (("--n-best", 3, "--among", "."), "--n-best lists captions and --among chooses one"),
-        (("--diversity", 1), "--diversity needs --diverse"),
-        (("--diverse", 2), "it needs --n-best, to list them, or --among"),
-        (("--diverse", 2, "--among", ".", "--contrast", "words"), "two ways to search"),
-        (("--min-words", 20), "captions have room for 19 words"),
-        (("--min-words", 0), "must be a whole number above 0"),
-        (("--n-best", "many"), "must be a whole number above 0"),
-    ],
-)
-def test_requests_that_contradict_themselves_are_one_sentence(caption, photo_folder, request_, sentence):
-    code, _, err = caption(photo_folder, *request_)
-    assert (code, len(err.splitlines())) == (2, 1)
-    assert sentence in err
-
-
-@pytest.mark.parametrize("option", ["--n-best", "--min-words", "--no-repeat", "--diverse"])
-def test_captions_made_elsewhere_are_as_they_are(tellapart, photo_folder, tmp_path, option):
-    (tmp_path / "c.jsonl").write_text("")
-    for source in (
-        ("--candidates", tmp_path / "c.jsonl", "--among", photo_folder),
-        ("--endpoint", "http://localhost:1/v1", "--endpoint-model", "m"),
-    ):
-        code, _, err = tellapart("caption", photo_folder, *source, option, 2)
-        assert code == 2
-        assert f"{option} sets how a --model decodes captions, not {source[0]}" in err
 
 
 # --- ensembles ---

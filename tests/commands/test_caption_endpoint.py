@@ -81,16 +81,6 @@ def test_a_server_that_is_not_there_is_one_sentence(tellapart, coloured_photos, 
     assert len(err.splitlines()) == 1
 
 
-def test_rubbish_is_named_beside_its_photo_and_the_rest_goes_on(tellapart, serve, coloured_photos):
-    server = serve(lambda request, colour: (200, b"<html>", {}) if colour == "blue" else [f"a {colour} photo"])
-    code, out, err = tellapart(
-        "caption", *coloured_photos.values(), "--endpoint", server.url, "--endpoint-model", "eyes"
-    )
-    assert code == 1
-    assert len(out.splitlines()) == len(COLOURS) - 1
-    assert "blue.png" in err
-
-
 # Keys
 
 
@@ -122,13 +112,6 @@ def test_a_key_that_is_named_and_not_there_is_a_wrong_request(tellapart, serve, 
     code, sent, shown = authorizations(tellapart, serve, coloured_photos, "--api-key-env", "OPENAI_API_KEY")
     assert (code, sent) == (2, [])
     assert shown == "tellapart caption: --api-key-env OPENAI_API_KEY: this environment variable is not set, or empty.\n"
-
-
-@pytest.mark.parametrize("option", ["--api-key-env", "--max-tokens", "--max-requests"])
-def test_what_is_about_a_server_needs_one(tellapart, coloured_photos, option):
-    code, out, err = tellapart("caption", coloured_photos["red"], option, "5")
-    assert (code, out) == (2, "")
-    assert err == f"tellapart caption: {option} needs --endpoint, the server that it is about.\n"
 
 
 # What is asked, and what it was in all

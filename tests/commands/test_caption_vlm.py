@@ -100,21 +100,6 @@ def test_it_is_evaluated_beside_others(tellapart, folders, photo_folder, small_r
     assert all(row["CIDEr-D"] >= 0 for row in results["tiny"].values())
 
 
-@pytest.mark.parametrize(
-    ("options", "part"),
-    [
-        (("--model", "plain", "--prompt", "a photo of"), "--prompt"),
-        (("--dtype", "bf16"), "--dtype"),
-        (("--candidates", "x.jsonl", "--among", ".", "--prompt", "a"), "--prompt"),
-    ],
-)
-def test_what_only_such_models_have_is_refused_for_others(tellapart, photo_folder, options, part):
-    code, out, err = tellapart("caption", photo_folder / "0.png", *options)
-    assert (code, out) == (2, "")
-    assert part in err
-    assert len(err.splitlines()) == 1
-
-
 def test_a_model_that_is_not_here_and_no_network_is_one_sentence(photo_folder):
     command = [sys.executable, "-m", "tellapart", "caption", str(photo_folder / "0.png"), "--model"]
     environment = os.environ | {"HF_HUB_OFFLINE": "1"}

@@ -106,14 +106,3 @@ def test_an_address_that_does_not_answer_is_one_sentence(tellapart, photo_folder
     assert (code, out, len(err.splitlines())) == (2, "", 1)
     assert f"--ray {address}: no Ray cluster answers at this address" in err
     assert list(tmp_path.iterdir()) == [photo_folder]
-
-
-def test_what_a_cluster_cannot_do_is_refused(tellapart, photo_folder, tmp_path):
-    for wrong in (
-        ("--endpoint", "http://localhost:1", "--endpoint-model", "m"),
-        ("--among", photo_folder, "--candidates", tmp_path / "c.jsonl"),
-        ("--among", photo_folder, "--contrast", "words"),
-    ):
-        code, _, err = tellapart("caption", photo_folder, *wrong, "--ray")
-        assert (code, len(err.splitlines())) == (2, 1)
-        assert "--ray" in err

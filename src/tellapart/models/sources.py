@@ -113,7 +113,7 @@ def of_model(
     named     the data files and folders of photos whose features may be there
     detector  what finds the boxes of a model's regions, for models that need one
     """
-    data_sets = list(_data_sets(named))
+    data_sets = [] if features is None else list(_data_sets(named))
     if model.encoder is not None:
         return Sources({REGIONS: Encoded(model.encoder).kept(features, data_sets)}, device)
     sources = dict[str, StreamSource]()
