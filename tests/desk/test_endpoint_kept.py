@@ -1,7 +1,7 @@
 """Answers that were paid for and are in no file yet: a run that was stopped asks for them once only."""
 
+import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -63,33 +63,35 @@ def test_an_answer_without_a_caption_is_asked_for_again(serve, coloured_photos):
         assert asked(server, [coloured_photos["red"]])[1] == 1
 
 
-@pytest.mark.parametrize("damage", [b"", b"no database" * 1000, "a folder", "a link"])
+@pytest.mark.parametrize("damage", ["a file", "a link", "a folder in place of an answer"])
 def test_a_cache_that_is_damaged_stops_nothing(serve, coloured_photos, cache, damage):
     cache.mkdir()
-    if damage == "a folder":
-        (cache / "answers.sqlite").mkdir()
-    elif damage == "a link":
-        (cache / "answers.sqlite").symlink_to(cache / "elsewhere")
-    else:
-        (cache / "answers.sqlite").write_bytes(damage)
     server, messages = serve(), []
+    if damage == "a file":
+        (cache / "answers").write_bytes(b"no folder")
+    elif damage == "a link":
+        (cache / "answers").symlink_to(cache / "elsewhere")
+    else:
+        asked(server, list(coloured_photos.values()))
+        for answer in (cache / "answers").iterdir():
+            answer.unlink()
+            answer.mkdir()
     rows = list(endpoint(server, kept=kept(server, messages)).answers_to(about(coloured_photos)))
     assert not any(row.error for row in rows)
-    assert len(messages) == (damage != b"")
+    assert len(messages) == 1
     assert not (cache / "elsewhere").exists()
 
 
 def test_old_answers_and_too_many_go(serve, coloured_photos, cache, monkeypatch):
-    server = serve()
+    server, folder = serve(), cache / "answers"
     asked(server, list(coloured_photos.values()))
     monkeypatch.setattr("tellapart.desk.endpoint._MOST", 500)
     kept(server).get("a.jpg", b"")
-    with sqlite3.connect(cache / "answers.sqlite") as database:
-        assert 300 < database.execute("SELECT SUM(LENGTH(answer)) FROM answers").fetchone()[0] <= 500
-        database.execute("UPDATE answers SET time = ?", (time.time() - 40 * 86400,))
+    assert 300 < sum(answer.stat().st_size for answer in folder.iterdir()) <= 500
+    for answer in folder.iterdir():
+        os.utime(answer, (0, time.time() - 40 * 86400))
     kept(server).get("a.jpg", b"")
-    with sqlite3.connect(cache / "answers.sqlite") as database:
-        assert database.execute("SELECT COUNT(*) FROM answers").fetchone() == (0,)
+    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])

@@ -18,7 +18,6 @@ import json
 import math
 import re
 import socket
-import sqlite3
 import ssl
 import threading
 import time
@@ -29,6 +28,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -288,82 +288,83 @@ def _json(data: bytes) -> Any:
 
 _OLDEST = 30 * 86400.0  # seconds
 _MOST = 1 << 28  # bytes of all answers
-_TABLE = "CREATE TABLE IF NOT EXISTS answers (request TEXT PRIMARY KEY, answer BLOB NOT NULL, time REAL NOT NULL)"
-_TOO_MANY = """
-DELETE FROM answers WHERE time < ? OR request IN (SELECT request FROM
-    (SELECT request, SUM(LENGTH(answer)) OVER (ORDER BY time DESC, request) AS total FROM answers) WHERE total > ?)
-"""
 
 
 class KeptAnswers:
+    """Answers that are not yet in a file of captions: a run that is stopped need not ask, and pay, again.
+
+    They are in the user's cache, a file each, named by a hash of all that was asked: the server, the model, the
+    prompt, the pictures and the settings.  An answer is there as soon as it has come, and gone as soon as the photo's
+    caption is saved.
+    """
+
     def __init__(self, server: str, notify: Callable[[str], None]):
         """server  its URL"""
         self._server, self._notify = server, notify
-        self._of_files: dict[str, set[str]] = {}  # what this run has used for each photo
+        self._of_files: dict[str, set[Path]] = {}  # what this run has used for each photo
         self._lock = threading.Lock()
-        self._database: sqlite3.Connection | None = None
+        self._folder: Path | None = None
         self._is_open = False
 
     def get(self, file: str, request: bytes) -> bytes | None:
         """The answer that an earlier run had."""
-        name = self._name(file, request)
-        rows = self._asked("SELECT answer FROM answers WHERE request = ?", (name,))
-        return bytes(rows[0][0]) if rows and isinstance(rows[0][0], bytes) else None
+        path = self._path(file, request)
+        try:
+            return path.read_bytes() if path is not None and files.is_file(path) else None
+        except OSError as error:
+            self._give_up(error)
+            return None
 
     def put(self, file: str, request: bytes, answer: bytes) -> None:
-        values = (self._name(file, request), answer, time.time())
-        self._asked("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", values)
+        path = self._path(file, request)
+        try:
+            if path is not None:
+                files.replace(path, answer)
+        except (OSError, UserError) as error:
+            self._give_up(error)
 
-    def forget(self, files: Iterable[str]) -> None:
+    def forget(self, photos: Iterable[str]) -> None:
         """The captions of these photos are saved."""
         with self._lock:
-            names = {name for file in files for name in self._of_files.pop(file, ())}
-        for name in names:
-            self._asked("DELETE FROM answers WHERE request = ?", (name,))
+            used = [path for photo in photos for path in self._of_files.pop(photo, ())]
+        for path in used:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
 
-    def _name(self, file: str, request: bytes) -> str:
-        name = hashlib.sha256(self._server.encode() + b"\0" + request).hexdigest()
-        with self._lock:
-            self._of_files.setdefault(file, set()).add(name)
-        return name
-
-    def _asked(self, statement: str, values: tuple[object, ...]) -> list[tuple[object, ...]]:
+    def _path(self, file: str, request: bytes) -> Path | None:
+        """Where an answer is kept; none: nowhere."""
         with self._lock:
             if not self._is_open:
                 self._is_open = True
                 self._open()
-            if self._database is None:
-                return []
-            try:
-                with self._database:
-                    return self._database.execute(statement, values).fetchall()
-            except sqlite3.Error as error:
-                self._give_up(error)
-                return []
+            if self._folder is None:
+                return None
+            path = self._folder / hashlib.sha256(self._server.encode() + b"\0" + request).hexdigest()
+            self._of_files.setdefault(file, set()).add(path)
+            return path
 
     def _open(self) -> None:
-        folder = paths.cache()
-        if folder is None:
+        root = paths.cache()
+        if root is None:
             return
-        path = folder / "answers.sqlite"
+        self._folder = root / "answers"
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            files.refuse_link(path)
-            self._database = sqlite3.connect(path, timeout=10.0, check_same_thread=False)
-            with self._database:
-                self._database.execute(_TABLE)
-                self._database.execute(_TOO_MANY, (time.time() - _OLDEST, _MOST))
-        except (sqlite3.Error, OSError, UserError) as error:
+            files.refuse_link(self._folder)
+            self._folder.mkdir(parents=True, exist_ok=True)
+            kept = [(path.stat(), path) for path in self._folder.iterdir()]
+            total = 0
+            for status, path in sorted(kept, key=lambda entry: entry[0].st_mtime, reverse=True):
+                total += status.st_size
+                if total > _MOST or status.st_mtime < time.time() - _OLDEST:
+                    path.unlink(missing_ok=True)
+        except (OSError, UserError) as error:
             self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
         """A cache that is full, damaged or not ours stops no run."""
-        if self._database is not None:
-            with suppress(sqlite3.Error):
-                self._database.close()
-        self._database = None
-        where = paths.cache()
-        self._notify(f"{where}/answers.sqlite: answers are not kept for the case that this run is stopped ({error})")
+        if self._folder is not None:
+            self._notify(f"{self._folder}: answers are not kept for the case that this run is stopped ({error})")
+        self._folder = None
 
 
 # One request
