@@ -171,7 +171,7 @@ def test_pictures_in_memory_are_told_apart_as_their_files_are(contrast, small_mo
     from tellapart.captioning.pipeline import RerankConfig
 
     files = sorted(photo_folder.iterdir())
-    settings = {"among": files, "retriever": small_retriever, "how": RerankConfig(contrast=contrast, k=6)}
+    settings = {"among": files, "retriever": small_retriever, "rerank": RerankConfig(contrast=contrast, k=6)}
     captioner = load(small_model)
     of_files = list(captioner.caption(files, **settings))
     pictures = [Image.open(file).copy() for file in files]  # none of which has a name

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -97,10 +98,12 @@ def test_old_answers_and_too_many_go(serve, coloured_photos, cache, monkeypatch)
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 @pytest.mark.parametrize("out", [True, False])
 def test_a_run_that_is_stopped_costs_no_answer(serve, coloured_photos, small_retriever, tmp_path, cache, how, out):
-    answered = []
+    answered, half, stopped = [], threading.Event(), threading.Event()
 
     def behave(request, colour):
-        time.sleep(0.1)
+        if len(answered) >= 9:  # half of all
+            half.set()
+            stopped.wait(60)
         answered.append(colour)
         return ["a photo"] * request.get("n", 1)  # the same of all, so that each is asked about again
 
@@ -109,11 +112,10 @@ def test_a_run_that_is_stopped_costs_no_answer(serve, coloured_photos, small_ret
     words += ["--endpoint", server.url, "--endpoint-model", "eyes"]
     words += ["--out", tmp_path / "out.jsonl"] if out else []
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        began = time.monotonic()
-        while len(answered) < 9 and time.monotonic() - began < 100:
-            time.sleep(0.01)
+        assert half.wait(100)
         process.send_signal(how)
         process.communicate(timeout=60)
+        stopped.set()
     assert process.returncode == (130 if how == signal.SIGINT else -signal.SIGKILL)
     second = subprocess.run(words, capture_output=True, timeout=120, check=True)
     both, server.requests[:] = len(server.requests), []

@@ -73,7 +73,7 @@ _SHOWN = 6  # examples at the top of the report
 
 @dataclass(frozen=True)
 class Adapted:
-    """What became of it.
+    """Result of `adapt`.
 
     folder    with the report; a model folder if `kept`
     checks    what had to hold for the model to be kept
@@ -86,7 +86,7 @@ class Adapted:
     scores: dict[str, dict[str, float]]
     problems: list[str] = field(default_factory=list)
     evaluation: Evaluation | None = field(default=None, repr=False)  # none if all was done before
-    feedback: str = ""  # what became of it, in a sentence
+    feedback: str = ""  # whether it was used, in a sentence
 
     @property
     def kept(self) -> bool:
@@ -187,27 +187,31 @@ class _Adapting:
 
     def run(self, named: Name | Sequence[Name]) -> Adapted:
         where = os.fspath(named) if isinstance(named, str | os.PathLike) else "the photos"
-        found = photo_files.find(named)
-        photo_files.require_enough(len(found.of(TRAIN)), len(found.of(HELD_OUT)), where)
-        made = not self.out.exists()
-        request = self._request(found)
+        photos = photo_files.find(named)
+        photo_files.require_enough(len(photos.of(TRAIN)), len(photos.of(HELD_OUT)), where)
+        is_new = not self.out.exists()
+        request = self._request(photos)
         if (done := _claim(self.out, request)) is not None:
             return done
         with files.held(self.work, "another process adapts a model in this folder."):
             files.replace(self.out / OUTCOME, _json({"format": _FORMAT, "request": request}))
             try:
-                recipe, chosen, problems = self._prepare(found, where)
-            except UserError:
-                self._clear(made)
+                recipe, usable, problems = self._prepare(photos, where)
+            except UserError:  # nothing of a call that could not begin stays
+                shutil.rmtree(self.work)
+                (self.out / OUTCOME).unlink(missing_ok=True)
+                if is_new:
+                    with suppress(OSError):
+                        self.out.rmdir()
                 raise
-            adapted = self._finish(chosen, problems, self._train(recipe, chosen))
+            adapted = self._finish(usable, problems, self._train(recipe, usable))
         shutil.rmtree(self.work)
         return adapted
 
-    def _request(self, found: Photos) -> dict[str, Any]:
+    def _request(self, photos: Photos) -> dict[str, Any]:
         """What makes another call another adaptation."""
         return {
-            "photos": hashlib.sha256(" ".join(sorted(found.hashes)).encode()).hexdigest(),
+            "photos": hashlib.sha256(" ".join(sorted(photos.hashes)).encode()).hexdigest(),
             "model": self.captioner.model.sha256,
             "retrievers": [retriever.sha256 for retriever in self.retrievers],
             "detector": self.detector.sha256 if self.detector else "",
@@ -215,7 +219,7 @@ class _Adapting:
             **({"feedback": hashlib.sha256(repr(self.decisions).encode()).hexdigest()} if self.decisions else {}),
         }
 
-    def _prepare(self, found: Photos, where: str) -> tuple[Recipe, Photos, list[str]]:
+    def _prepare(self, photos: Photos, where: str) -> tuple[Recipe, Photos, list[str]]:
         """The recipe, and features of as many photos as the time allows."""
         self.captioner.save_pretrained(self.work / _BEFORE)
         if self.preference:
@@ -229,15 +233,15 @@ class _Adapting:
             most = int(files.read_json(plan)["most"])
         else:
             began = time.monotonic()
-            self._features(found.some(_FIRST))
+            self._features(photos.some(_FIRST))
             each = (time.monotonic() - began) / _FIRST
             most = max(2 * photo_files.LEAST_TRAINING, int(_FEATURES * 60 * self.minutes / max(each, 1e-6)))
             files.replace(plan, _json({"most": most}))
-        chosen = found.some(most)
-        recipe, failed = self._features(chosen)
-        usable = replace(chosen, examples=[example for example in chosen.examples if str(example.id) not in failed])
+        subset = photos.some(most)
+        recipe, failed = self._features(subset)
+        usable = replace(subset, examples=[example for example in subset.examples if str(example.id) not in failed])
         photo_files.require_enough(len(usable.of(TRAIN)), len(usable.of(HELD_OUT)), where)
-        problems = [*found.problems, *(f"{file}: {reason}" for file, reason in failed.values())]
+        problems = [*photos.problems, *(f"{file}: {reason}" for file, reason in failed.values())]
         return recipe, usable, problems
 
     def _features(self, photos: Photos) -> tuple[Recipe, dict[str, tuple[str, str]]]:
@@ -246,8 +250,10 @@ class _Adapting:
         files.refuse_link(data)
         data_files.write(DataSet(photos.name, photos.examples), data)
         recipe = self._recipe(photos, data)
-        own = self.captioner.model.encoder
-        streams = Sources({REGIONS: Encoded(own)}) if own is not None else sources_of(recipe, self.captioner.device)
+        encoder = self.captioner.model.encoder
+        streams = (
+            Sources({REGIONS: Encoded(encoder)}) if encoder is not None else sources_of(recipe, self.captioner.device)
+        )
         every = replace(recipe, validation=replace(recipe.validation, photos=0))
         chosen, _ = choose(every, takes=streams.takes)
         root = Path(recipe.data.features)
@@ -255,12 +261,13 @@ class _Adapting:
         if any(example.split == TRAIN for _, examples in sources for example in examples):
             # now, so that the training need not wait for them
             views(recipe.data.views, streams, root, chosen, split(sources, TRAIN, 0))
-        seen = {str(example.id) for _, examples in sources for example in examples}
+        usable = {str(example.id) for _, examples in sources for example in examples}
         reasons = {
             problem.split(": image ", 1)[-1].partition(": ")[0]: problem.rsplit(": ", 1)[-1] for problem in problems
         }
-        lost = [example for example in photos.examples if str(example.id) not in seen]
-        return recipe, {str(one.id): (str(one.file), reasons.get(str(one.id), "cannot be read")) for one in lost}
+        lost = [example for example in photos.examples if str(example.id) not in usable]
+        why = "cannot be read"
+        return recipe, {str(one.id): (str(one.file), reasons.get(str(one.id), why)) for one in lost}
 
     def _recipe(self, photos: Photos, data: Path) -> Recipe:
         model = self.captioner.model
@@ -302,7 +309,8 @@ class _Adapting:
         """Until its steps are done, or only the time is left that captions and report take."""
         embed(self.retrievers, _split(photos))  # kept as well
         began = time.monotonic()
-        self._caption([Model(str(self.work / _BEFORE), _BEFORE, "captioner")], photos)  # kept for the report
+        before = Model(str(self.work / _BEFORE), _BEFORE, "captioner")
+        self._captioners().captions_of(before, _split(photos))  # kept for the report
         captions = time.monotonic() - began
         left = (self.deadline - time.monotonic() - 1.5 * captions - self.report) / 60
         run = self.work / _AFTER
@@ -311,19 +319,9 @@ class _Adapting:
         return build.run(replace(recipe, max_minutes=max(left, 0.05)), run, resume=True).position
 
     def _captioners(self) -> Captioners:
-        sources = [str(self.work / "data.json")]
-        return Captioners(
-            self.work / "captions",
-            str(self.captioner.device),
-            self.work / "features",
-            sources,
-            self.detector_file or None,
-        )
-
-    def _caption(self, named: Sequence[Model], photos: Photos) -> None:
-        captioners = self._captioners()
-        for model in named:
-            captioners.captions_of(model, _split(photos))
+        data, device = [str(self.work / "data.json")], str(self.captioner.device)
+        detector = self.detector_file or None
+        return Captioners(self.work / "captions", device, self.work / "features", data, detector)
 
     def _finish(self, photos: Photos, problems: list[str], position: Position) -> Adapted:
         """Compare before and after on the photos held out, write the report, and keep the model or not."""
@@ -364,7 +362,7 @@ class _Adapting:
         return adapted
 
     def _learned(self) -> str:
-        """What became of the feedback, in a sentence; nothing if there was none."""
+        """Whether the feedback is used, in a sentence; nothing if there was none."""
         if not self.decisions:
             return ""
         if self.preference is None:
@@ -374,14 +372,6 @@ class _Adapting:
             )
         share = f"{100 * self.preference.predicted:.0f} %"
         return f"of its {len(self.decisions)} decisions, {share} are predicted by those about other photos."
-
-    def _clear(self, made: bool) -> None:
-        """Leave nothing of a call that could not begin."""
-        shutil.rmtree(self.work)
-        (self.out / OUTCOME).unlink(missing_ok=True)
-        if made:
-            with suppress(OSError):
-                self.out.rmdir()
 
 
 def _require_two(rewards: Retriever, judge: Retriever) -> None:
@@ -401,15 +391,15 @@ def _claim(out: Path, request: Mapping[str, Any]) -> Adapted | None:
             raise UserError(f"{out} is not empty and holds no adapted model; choose another --out.")
         (out / "work").mkdir(parents=True)
         return None
-    known = files.read_json(file)
-    if known.get("format") != _FORMAT or known.get("request") != request:
+    outcome = files.read_json(file)
+    if outcome.get("format") != _FORMAT or outcome.get("request") != request:
         raise UserError(f"{out} was made with other photos, another model or other settings; choose another --out.")
-    if "kept" not in known:
+    if "kept" not in outcome:
         (out / "work").mkdir(exist_ok=True)
         return None
     shutil.rmtree(out / "work", ignore_errors=True)
-    checks = [Check(**check) for check in known["checks"]]
-    return Adapted(out, checks, known["scores"], known["problems"], feedback=known.get("feedback", ""))
+    checks = [Check(**check) for check in outcome["checks"]]
+    return Adapted(out, checks, outcome["scores"], outcome["problems"], feedback=outcome.get("feedback", ""))
 
 
 def _lora(stated: LoraConfig, model: models.Model) -> LoraConfig:

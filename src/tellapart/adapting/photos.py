@@ -56,17 +56,18 @@ def find(named: Name | Sequence[Name]) -> Photos:
     files = {str(example.file): example for one in opened for example in one.examples}
     if not files:
         raise UserError(problems[0] if problems else "there is no photo to learn from.")
-    found: dict[str, Example] = {}
+    different: dict[str, Example] = {}
     for file, picture in zip(files, ordered_map(_picture, files), strict=True):
         if isinstance(picture, BadPhoto):
             problems.append(str(picture))
         else:
-            found.setdefault(picture, Example(str(len(found)), Path(file).absolute()))
-    if len(found) == 1 and len(files) > 1:
+            different.setdefault(picture, Example(str(len(different)), Path(file).absolute()))
+    if len(different) == 1 and len(files) > 1:
         raise UserError(f"{paths[0]}: all {len(files)} photos are copies of one; there is nothing to tell apart.")
     name = next((one.name for one in opened if one.name), "photos")
     bad = len(problems) - sum(len(one.problems) for one in opened)
-    return divided(Photos(name, list(found.values()), list(found), len(files) - len(found) - bad, problems))
+    copies = len(files) - len(different) - bad
+    return divided(Photos(name, list(different.values()), list(different), copies, problems))
 
 
 def _picture(file: str) -> str | BadPhoto:

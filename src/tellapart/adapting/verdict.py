@@ -48,9 +48,9 @@ def columns(grid: Grid) -> list[str]:
     """What a table of before and after shows."""
     baseline = grid.scores[grid.against]
     objects = [name for name in baseline if name.startswith(("ObjPrec", "ObjRec"))]
-    found = [found_by(grid, retriever) for retriever in reversed(grid.retrievers)]  # the judge first
+    by_retrievers = [found_by(grid, retriever) for retriever in reversed(grid.retrievers)]  # the judge first
     preferred = [PREFERENCE] if PREFERENCE in baseline else []
-    return [*found, *preferred, *objects, "UniCap", *FAULTS, "BadEnd", "AvgLen"]
+    return [*by_retrievers, *preferred, *objects, "UniCap", *FAULTS, "BadEnd", "AvgLen"]
 
 
 def checks(grid: Grid, after: str, *, judge: str, kl: float) -> list[Check]:
@@ -63,7 +63,7 @@ def checks(grid: Grid, after: str, *, judge: str, kl: float) -> list[Check]:
     difference = grid.differences()[after]
     finds, by_feedback = found_by(grid, judge), PREFERENCE in new
     # With feedback there is something else to gain: then the judge must only not be sure that fewer are found.
-    found = [
+    checks = [
         Check(
             finds,
             difference[finds].high >= 0 if by_feedback else difference[finds].low > 0,
@@ -75,21 +75,22 @@ def checks(grid: Grid, after: str, *, judge: str, kl: float) -> list[Check]:
         figures = (
             f"{_percent(new[PREFERENCE])}, {_percent(old[PREFERENCE])} before ({interval(difference[PREFERENCE])})"
         )
-        found.append(Check(PREFERENCE, difference[PREFERENCE].low > 0, f"captions that people would prefer: {figures}"))
+        gains = difference[PREFERENCE].low > 0
+        checks.append(Check(PREFERENCE, gains, f"captions that people would prefer: {figures}"))
     ratio = new["AvgLen"] / max(old["AvgLen"], 1e-9)
     lengths = f"captions have {new['AvgLen']:.1f} words, {old['AvgLen']:.1f} before"
-    found.append(Check("AvgLen", 1 / LENGTH <= ratio <= LENGTH, f"{lengths} (a factor of {LENGTH:g} is allowed)"))
+    checks.append(Check("AvgLen", 1 / LENGTH <= ratio <= LENGTH, f"{lengths} (a factor of {LENGTH:g} is allowed)"))
     for name, what in FAULTS.items():
         rise = new[name] - old[name]
         figures = f"{what}: {_percent(new[name])}, {_percent(old[name])} before ({100 * rise:+.1f} points"
-        found.append(Check(name, rise <= LEEWAY + 1e-9, f"{figures}; +{100 * LEEWAY:g} is allowed)"))
+        checks.append(Check(name, rise <= LEEWAY + 1e-9, f"{figures}; +{100 * LEEWAY:g} is allowed)"))
     for name in (name for name in new if name.startswith("ObjPrec")):
         change = new[name] - old[name]
         figures = f"named objects that are seen: {_percent(new[name])}, {_percent(old[name])} before"
         allowed = f"({100 * change:+.1f} points; -{100 * LEEWAY:g} is allowed)"
-        found.append(Check(name, change >= -LEEWAY - 1e-9, f"{figures} {allowed}"))
-    found.append(Check("KL", kl <= MOST_KL, f"KL from before: {kl:.2f} nats a word ({MOST_KL:g} is allowed)"))
-    return found
+        checks.append(Check(name, change >= -LEEWAY - 1e-9, f"{figures} {allowed}"))
+    checks.append(Check("KL", kl <= MOST_KL, f"KL from before: {kl:.2f} nats a word ({MOST_KL:g} is allowed)"))
+    return checks
 
 
 def interval(difference: Difference) -> str:
