@@ -84,6 +84,19 @@ def test_what_an_archive_lacks_is_counted_and_some_of_it_named(tellapart, world,
         (["--from", "other.tsv", "--name", "bu"], "'flickr-1' there and '0' here"),
         (["--encoder", "eye"], "there is no encoder 'eye'"),
         (["--pooling", "median"], "median"),
+        (["--image-size", "31"], "image_size must be from 32"),
+        (["--image-size", "big"], "'big'"),
+        (["--grid", "0"], "'0'"),
+        (["--device", "toaster"], "device 'toaster' cannot be used here"),
+        (["--threshold", "0.5"], "--threshold needs --attributes"),
+        (["--attributes", "3"], "--attributes needs --encoder"),
+        (
+            ["--attributes", "3", "--encoder", "word", "--grid", "2"],
+            "--grid is for features; --attributes are computed",
+        ),
+        (["--detected", "4"], "--detected needs --detector, which finds the boxes."),
+        (["--detector", "d.onnx", "--ray"], "--detector and --ray cannot be combined"),
+        (["--detector", "d.onnx", "--from", "a.tsv", "--name", "n"], "--detector is for an encoder"),
     ],
     ids=lambda value: None if isinstance(value, str) else " ".join(value),
 )
@@ -229,7 +242,8 @@ def test_attributes_of_imported_regions_are_a_noisy_or_over_the_regions_of_each_
     assert code == 0, err
     weights = {name: one.half().double() for name, one in load_file(tagger / "best.safetensors").items()}
     words = json.loads((tagger / "vocabulary.json").read_text())["words"]
-    (store,) = (world / "features").glob("pets.tagger-*")
+    stores = (world / "features").glob("pets.tagger-*")
+    (store,) = (one for one in stores if json.loads((one / "manifest.json").read_text())["encoder"]["most"] == 5)
     count = len(weights["word.bias"])
     ids, chances = (
         np.fromfile(store / name, kind).reshape(12, count)

@@ -202,16 +202,14 @@ def test_a_damaged_manifest_is_named(filled, open_store, content):
 
 def test_rows_of_another_maker_are_refused(filled, open_store):
     other = {"format": 1, "encoder": {"name": "ear", "weights_sha256": "0123456789"}}
-    with pytest.raises(
-        UserError, match=r"store holds features of another encoder \(eye, .*; this one is ear, weights 01234567"
-    ):
+    with pytest.raises(UserError, match=r"store holds features of another source: name is eye there and ear here\."):
         open_store(manifest=other)
     assert json.loads((filled[0].folder / "manifest.json").read_text())["encoder"]["name"] == "eye"
 
 
 @pytest.mark.parametrize("manifest", [{"format": 2}, {"format": 1, "encoder": "eye"}])
 def test_a_manifest_of_another_form_is_refused_in_words(filled, open_store, manifest):
-    with pytest.raises(UserError, match="this one is one that we do not know"):
+    with pytest.raises(UserError, match="holds features of another source"):
         open_store(manifest=manifest)
 
 

@@ -59,5 +59,5 @@ def test_features_of_a_view_are_kept_apart_from_those_of_the_photos(tmp_path):
     pixels = photos.read(example.file, 64, Fit(view=2)).pixels
     np.testing.assert_allclose(store.grid([0]), encoder(pixels[None]).grid, rtol=2e-3, atol=2e-3)
     for other in (encoder, InView(encoder, 1)):
-        with pytest.raises(UserError, match="holds features of another encoder"):
+        with pytest.raises(UserError, match="holds features of another source: view is"):
             feature_store(tmp_path / "view", other)

@@ -178,19 +178,6 @@ def test_stores_of_different_detectors_lie_apart(file, data, own_cache, tmp_path
     assert len({folder.name for folder in (tmp_path / "f").iterdir()}) == 3
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--detected", "4"], "--detected needs --detector, which finds the boxes."),
-        (["--detector", "d.onnx", "--ray"], "--detector and --ray cannot be combined"),
-        (["--detector", "d.onnx", "--from", "a.tsv", "--name", "n"], "--detector is for an encoder"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(data, arguments, sentence):
-    with pytest.raises(UserError, match=sentence):
-        features([str(data), *arguments])
-
-
 def test_boxes_end_at_the_edges_of_the_photo_and_those_without_area_are_left_out():
     boxes = np.array([[-1, 0.2, 0.5, 3], [0.5, 0.5, 0.5, 0.9], [1.1, 0, 2, 1], [0.9, 0.1, 0.2, 0.4]], np.float32)
     found = sure_ones(boxes, np.array([0.6, 0.9, 0.8, 0.7], np.float32), np.array([3, 1, 1, 2]))

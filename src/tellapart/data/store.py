@@ -247,32 +247,26 @@ def _claim(folder: Path, manifest: dict[str, Any]) -> None:
     if not files.is_file(file):
         files.replace(file, (json.dumps(manifest, indent=1) + "\n").encode())
         return
-    data = files.read_bytes(file)
     try:
-        found = json.loads(data)
+        there = json.loads(files.read_bytes(file))
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        there = None
+    if not isinstance(there, dict):
         raise UserError(f"{file} is damaged; delete the folder {folder}.")
-    if found != json.loads(json.dumps(manifest)):  # a tuple comes back as a list
+    here = json.loads(json.dumps(manifest))  # a tuple comes back as a list
+    if there != here:
+        field, *values = _difference(there, here)
+        theirs, ours = (str(value)[:60] for value in values)
         raise UserError(
-            f"{folder} holds features of another {_kind(manifest)} ({_brief(found)}); this one is {_brief(manifest)}. "
+            f"{folder} holds features of another source: {field} is {theirs} there and {ours} here. "
             "Give another folder, or delete that one."
         )
 
 
-def _kind(manifest: dict[str, Any]) -> str:
-    return "import" if "digest" in manifest else "detector" if "detector" in manifest else "encoder"
-
-
-def _brief(manifest: dict[str, Any]) -> str:
-    encoder = manifest.get("encoder", manifest.get("detector"))
-    if not isinstance(encoder, dict):
-        return "one that we do not know"
-    named = [str(encoder.get("name"))]
-    if "digest" in manifest:
-        sizes = [f"{manifest.get('cap')} regions", f"{encoder.get('feature_size')} numbers each"]
-        return ", ".join([*named, *sizes, f"digest {str(manifest['digest'])[:8]}"])
-    if "image_size" in encoder:
-        named += [f"{encoder['image_size']} pixels", f"grid {encoder.get('grid')}"]
-    return ", ".join([*named, f"weights {str(encoder.get('weights_sha256'))[:8]}"])
+def _difference(there: Any, here: Any) -> tuple[str, Any, Any]:
+    """The first field in which two manifests differ, and both values."""
+    field = next(key for key in [*here, *there] if here.get(key) != there.get(key))
+    theirs, ours = there.get(field), here.get(field)
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        return _difference(theirs, ours)
+    return field, theirs, ours
