@@ -115,7 +115,7 @@ def test_groups_are_written_and_can_be_loaded(lookalikes, folder, tmp_path):
     code, out, err = lookalikes(folder, "--k", 2, "--out", tmp_path / "groups.json")
     assert (code, out) == (1, "")
     assert "1 (14.3%) could not be used" in err
-    found = groups.load(tmp_path / "groups.json", k=2, by="image", metric="cosine", retriever="colours")
+    found = groups.load(tmp_path / "groups.json")
     assert len(found) == 6
     assert list(found.failed) == [str(folder / "bad.jpg")]
     orange = next(group for group in found if group.file == str(folder / "orange.png"))

@@ -60,9 +60,10 @@ def add_attention(parser: Parser) -> None:
         "--attention",
         metavar="N",
         type=positive,
+        default=0,
         help="draw what the words of N captions of each model attend to: DIR/attention/*.png, and in the report",
     )
-    parser.add_argument("--word", metavar="WORD", help="with --attention: only what this word attends to")
+    parser.add_argument("--word", metavar="WORD", default="", help="with --attention: only what this word attends to")
 
 
 def check_attention(request: argparse.Namespace) -> None:

@@ -79,8 +79,8 @@ def main(arguments: list[str]) -> int:
                 split=request.split or "test",
                 photos=request.photos or _PHOTOS,
                 features=request.features,
-                attention=request.attention or 0,
-                word=request.word or "",
+                attention=request.attention,
+                word=request.word,
                 device=request.device,
             )
             compare.write_page(findings, request.out)

@@ -57,6 +57,7 @@ def parser() -> Parser:
     )
     parser.add_argument(
         "--retriever",
+        dest="retrievers",
         metavar="R",
         nargs="+",
         help=f"retrievers, from `tellapart models`, a run folder or a hub id (default: {DEFAULT}); minilm, which only "
@@ -114,26 +115,8 @@ def main(arguments: list[str]) -> int:
         table.tagger()  # before anything takes time
     for note in scoring.notes(request.metrics):
         print_message(note)
-    evaluation = evaluate(
-        request.models,
-        request.data,
-        split=request.split,
-        text=request.text,
-        photos=request.photos,
-        retrievers=request.retriever,
-        detector=request.detector,
-        against=request.against,
-        metrics=request.metrics,
-        training=request.training,
-        near_duplicates=request.near_duplicates,
-        self_retrieval=request.self_retrieval,
-        features=request.features,
-        attention=request.attention or 0,
-        word=request.word or "",
-        out=request.out,
-        device=request.device,
-        show=partial(_print, all_columns=request.all_columns, words=request.words),
-    )
+    options = {name: value for name, value in vars(request).items() if name not in ("words", "all_columns")}
+    evaluation = evaluate(**options, show=partial(_print, all_columns=request.all_columns, words=request.words))
     if request.out:
         print_row(str(request.out / REPORT))
     return print_problems(evaluation.problems)

@@ -13,7 +13,7 @@ from tellapart.neighbours.groups import embedded_thresholds
 
 if TYPE_CHECKING:
     from tellapart.neighbours.collection import Collection
-    from tellapart.neighbours.groups import Calibrated, Groups, Rule
+    from tellapart.neighbours.groups import Calibrated, Groups
 
 _SUFFIXES = (".json", ".json.gz", ".html")
 
@@ -146,13 +146,13 @@ def main(arguments: list[str]) -> int:
 
 def _print(groups: Groups) -> None:
     for first, *others in groups.rows():
-        own = groups.photos[first].file
+        file = groups.photos[first].file
         for position in others:
             near = groups.near_duplicate_of(position, [first, *others])
             kind, similarity = ("exact copy", "1") if near is None else ("near-duplicate", f"{near:.4f}")
-            print_row(own, kind, groups.photos[position].file, similarity)
+            print_row(file, kind, groups.photos[position].file, similarity)
         for position, nearness in groups.look_alikes(first):
-            print_row(own, "look-alike", groups.photos[position].file, f"{nearness:.4f}")
+            print_row(file, "look-alike", groups.photos[position].file, f"{nearness:.4f}")
     for file, reason in groups.failed.items():
         print_row(file, "error", reason, "")
 
@@ -162,33 +162,33 @@ def _summary(groups: Groups, collection: Collection) -> list[str]:
     from tellapart.neighbours.mining import LARGE
     from tellapart.neighbours.search import MEASURED_ON
 
-    count, rule = len(groups), groups.rule
-    have = (groups.indices >= 0).sum(1)
-    full, none = int((have == rule.k).sum()), int((have == 0).sum())
-    lines = [f"{counted(count, 'photo')}; {_share(full, count)} have {rule.k} look-alikes by {rule.retriever}"]
-    which = "" if rule.alike_above is None else f" that are similar enough ({_limit(rule)})"
-    if count - full - none:
-        lines.append(f"{_share(count - full - none, count)} have fewer: their split has no more other photos{which}")
-    if none:
-        lines.append(f"{_share(none, count)} have none: beside duplicates their split has no other photos{which}")
-    if groups.copies:
-        lines.append(f"{_share(len(groups.copies), count)} have exact copies, which are left out")
-    sets = groups.sets()
+    count, rule, sets = len(groups), groups.rule, groups.sets()
+    number_of = (groups.indices >= 0).sum(1)
+    full, none = int((number_of == rule.k).sum()), int((number_of == 0).sum())
+    limit = "distance up to" if rule.metric == "euclidean" else "cosine from"
+    which = "" if rule.alike_above is None else f" that are similar enough ({limit} {rule.alike_above:.3g})"
     exact = sum(one.exact for one in sets)
-    lines += [f"{_sets(exact)} of exact copies"] if exact else []
-    lines += [f"{_sets(len(sets) - exact)} of near-duplicates, such as bursts"] if len(sets) > exact else []
     splits: dict[str, set[str]] = {}
     for photo in groups.photos:
         splits.setdefault(photo.sha256, set()).add(photo.split)
-    if shared := sum(len(splits[photo.sha256]) > 1 for photo in groups.photos):
-        lines.append(f"{_share(shared, count)} have an exact copy in another split")
-    if groups.near_duplicates:
-        found = _share(len(groups.near_duplicates), count)
-        lines.append(f"{found} have near-duplicates (cosine above {rule.duplicates_above:g}), which are left out")
-    if rule.by == "caption":
-        silent = sum(not e.captions for e in collection.examples if str(e.file) not in groups.failed)
-        if silent:
-            lines.append(f"{_share(silent, count)} have no caption and so cannot be look-alikes")
+    shared = sum(len(splits[photo.sha256]) > 1 for photo in groups.photos)
+    silent = sum(not e.captions for e in collection.examples if str(e.file) not in groups.failed)
+    above = f"(cosine above {rule.duplicates_above:g})"
+    shares = [  # those of no photo are left out
+        (count - full - none, f"have fewer: their split has no more other photos{which}"),
+        (none, f"have none: beside duplicates their split has no other photos{which}"),
+        (len(groups.copies), "have exact copies, which are left out"),
+    ]
+    more_shares = [
+        (shared, "have an exact copy in another split"),
+        (len(groups.near_duplicates), f"have near-duplicates {above}, which are left out"),
+        (silent if rule.by == "caption" else 0, "have no caption and so cannot be look-alikes"),
+    ]
+    lines = [f"{counted(count, 'photo')}; {_share(full, count)} have {rule.k} look-alikes by {rule.retriever}"]
+    lines += [f"{_share(number, count)} {what}" for number, what in shares if number]
+    lines += [f"{counted(exact, 'set')} of exact copies"] if exact else []
+    lines += [f"{counted(len(sets) - exact, 'set')} of near-duplicates, such as bursts"] if len(sets) > exact else []
+    lines += [f"{_share(number, count)} {what}" for number, what in more_shares if number]
     if groups.failed:
         lines.append(f"{_share(len(groups.failed), len(collection.examples))} could not be used")
     if groups.recall is not None:
@@ -196,14 +196,6 @@ def _summary(groups: Groups, collection: Collection) -> list[str]:
     elif count > LARGE:
         lines.append("searched exactly; `pip install 'tellapart[index]'` makes so large a collection quicker")
     return lines
-
-
-def _sets(number: int) -> str:
-    return f"{number} set{'' if number == 1 else 's'}"
-
-
-def _limit(rule: Rule) -> str:
-    return f"{'distance up to' if rule.metric == 'euclidean' else 'cosine from'} {rule.alike_above:.3g}"
 
 
 def _share(number: int, count: int) -> str:
