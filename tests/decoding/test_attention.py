@@ -19,9 +19,9 @@ def photo(regions=6, seed=3):
 
 @pytest.mark.parametrize("name", CAPTIONERS)
 def test_weights_of_every_captioner_add_up_to_one(name):
-    found = attention(tiny(name), photo(), CAPTION, bos=BOS)
-    assert len(found.words) == len(CAPTION)
-    for looks in found.words:
+    result = attention(tiny(name), photo(), CAPTION, bos=BOS)
+    assert len(result.words) == len(CAPTION)
+    for looks in result.words:
         assert bool(looks.regions) == (name not in WITHOUT)
         assert bool(looks.attributes) == (name == "glied")
         for weights in [*looks.regions, *looks.attributes]:
@@ -31,14 +31,14 @@ def test_weights_of_every_captioner_add_up_to_one(name):
 
 @pytest.mark.parametrize("count", [1, 5])  # five: as many regions as words stand before the last one
 def test_words_before_are_not_taken_for_regions(count):
-    found = attention(tiny("transformer"), photo(count), CAPTION, bos=BOS)
-    assert [len(looks.regions) for looks in found.words] == [1] * len(CAPTION)  # one layer
+    result = attention(tiny("transformer"), photo(count), CAPTION, bos=BOS)
+    assert [len(looks.regions) for looks in result.words] == [1] * len(CAPTION)  # one layer
 
 
 def test_the_weights_of_up_down_are_those_of_its_additive_attention():
     """softmax of score(tanh(keys + query(output of the attention LSTM))), by a plain loop over the regions"""
     captioner, inputs = tiny("up_down"), photo()
-    found = attention(captioner, inputs, CAPTION, bos=BOS)
+    result = attention(captioner, inputs, CAPTION, bos=BOS)
     captured = []
     additive = captioner.attend
     handle = additive.query.register_forward_hook(lambda _module, _given, out: captured.append(out))
@@ -50,16 +50,16 @@ def test_the_weights_of_up_down_are_those_of_its_additive_attention():
             query = captured[-1].flatten()
             scores = [additive.score(torch.tanh(key + query)).item() for key in memory.keys[0]]
             expected = torch.tensor(scores).softmax(0)
-            torch.testing.assert_close(mean_over_regions(found.words[place]), expected, atol=1e-5, rtol=1e-4)
+            torch.testing.assert_close(mean_over_regions(result.words[place]), expected, atol=1e-5, rtol=1e-4)
     handle.remove()
 
 
 def test_the_sources_of_glied_come_in_the_order_of_its_equations():
     """Eq. 7 among regions; then of a word Eq. 8 to attributes, Eq. 10 to groups, Eq. 11 to regions and attributes."""
-    found = attention(tiny("glied"), photo(), CAPTION, bos=BOS)
-    assert found.groups.shape == (6, 6)
-    torch.testing.assert_close(found.groups.sum(1), torch.ones(6))
-    heads = [([len(one) for one in looks.regions], [len(one) for one in looks.attributes]) for looks in found.words]
+    result = attention(tiny("glied"), photo(), CAPTION, bos=BOS)
+    assert result.groups.shape == (6, 6)
+    torch.testing.assert_close(result.groups.sum(1), torch.ones(6))
+    heads = [([len(one) for one in looks.regions], [len(one) for one in looks.attributes]) for looks in result.words]
     assert heads == [([2, 1], [2, 1])] * len(CAPTION)  # the cross-modal pair has one head, the others all
     base = attention(tiny("glied", visual_distilling=False, local_distilling=False), photo(), CAPTION, bos=BOS)
     assert base.groups is None

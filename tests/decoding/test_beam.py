@@ -10,47 +10,49 @@ from decoding.toy_captioner import (
     PAD,
     UNK,
     TableCaptioner,
-    ToyCaptioner,
+    captions_of,
     every_caption,
     log_probability,
-    photos,
     table_of,
+    toy,
     unpadded,
 )
 from support.decoders import beam_search, greedy
 from support.pairwise import pairwise
-from tellapart.data.streams import region_inputs
+from tellapart.captioners import select
 
 CAT, DOG = 4, 5
 
 
-def captions_of(best, photo: int) -> list[tuple[int, ...]]:
-    return unpadded(best.tokens[photo], best.mask[photo])
-
-
-def naive_beam(captioner, memory, beam, max_words, banned, length_penalty, n_best):
-    """Beam search for one photo in plain Python: no batching, no early end, log p asked afresh for every prefix."""
+def naive_beam(captioner, memory, beam, max_words, banned, length_penalty, n_best, groups=1, diversity=0.0):
+    """(Diverse) beam search for one photo in plain Python: no batch, no early end, log p asked afresh every time."""
 
     def next_words(prefix):
-        before = torch.tensor([[BOS, *prefix]])
-        return captioner.forward(before, memory)[0, -1].log_softmax(0).tolist()
+        return captioner.forward(torch.tensor([[BOS, *prefix]]), memory)[0, -1].log_softmax(0).tolist()
 
-    live, bank = [(0.0, ())], []
+    width, share = beam // groups, math.ceil(n_best / groups)
+    live = [[(0.0, ())] for _ in range(groups)]
+    banks = [[] for _ in range(groups)]
     for length in range(1, max_words + 1):
-        continuations = [
-            (logp + word_logp, (*prefix, word))
-            for logp, prefix in live
-            for word, word_logp in enumerate(next_words(prefix))
-            if word not in banned
-        ]
-        continuations.sort(key=lambda one: -one[0])
-        bank += [
-            (logp / length**length_penalty, logp, caption)
-            for logp, caption in continuations[:beam]
-            if caption[-1] == EOS or length == max_words
-        ]
-        live = [one for one in continuations if one[1][-1] != EOS][:beam]
-    return sorted(bank, key=lambda one: -one[0])[:n_best]
+        chosen = []  # words of the earlier groups, at this step
+        for group in range(groups):
+            continuations = [
+                (logp + word_logp - diversity * chosen.count(word), logp + word_logp, (*prefix, word))
+                for logp, prefix in live[group]
+                for word, word_logp in enumerate(next_words(prefix))
+                if word not in banned
+            ]
+            continuations.sort(key=lambda each: -each[0])
+            banks[group] += [
+                (logp / length**length_penalty, logp, caption)
+                for _, logp, caption in continuations[:width]
+                if caption[-1] == EOS or length == max_words
+            ]
+            going_on = [(logp, caption) for _, logp, caption in continuations if caption[-1] != EOS]
+            live[group] = going_on[:width]
+            chosen += [caption[-1] for _, caption in live[group]]
+    best = [each for bank in banks for each in sorted(bank, key=lambda each: -each[0])[:share]]
+    return sorted(best, key=lambda each: -each[0])[:n_best]
 
 
 # --- exactness ---
@@ -60,8 +62,7 @@ def naive_beam(captioner, memory, beam, max_words, banned, length_penalty, n_bes
 @pytest.mark.parametrize("banned", [(), (PAD, BOS)])
 @pytest.mark.parametrize("length_penalty", [0.0, 0.7, 1.0, 2.0, -0.5])
 def test_a_beam_wide_enough_finds_the_best_of_all_captions(length_penalty, banned, seed):
-    captioner = ToyCaptioner(vocab_size=6, seed=seed)
-    memory = captioner.encode(region_inputs(*photos(3, seed=seed)))
+    captioner, memory, _ = toy(3, vocab_size=6, seed=seed)
     captions = every_caption([word for word in (PAD, BOS, UNK, CAT, DOG) if word not in banned], max_words=4)
     logp = log_probability(captioner, memory, captions)  # (3, C)
     length = torch.tensor([len(caption) for caption in captions], dtype=torch.double)
@@ -76,29 +77,31 @@ def test_a_beam_wide_enough_finds_the_best_of_all_captions(length_penalty, banne
         assert captions_of(best, photo) == [captions[place] for place in order[photo, :6].tolist()]
 
 
-WIDTHS = [(1, 1), (2, 1), (2, 2), (3, 1), (3, 3), (5, 2), (3, 5)]
+WIDTHS = [  # beam, n_best, groups, diversity
+    *[(beam, n_best, 1, 0.0) for beam, n_best in [(1, 1), (2, 1), (2, 2), (3, 1), (3, 3), (5, 2), (3, 5)]],
+    *[(2, 2, 2, 0.5), (4, 3, 2, 0.5), (6, 6, 3, 1.0), (3, 1, 3, 5.0), (6, 4, 2, 0.0)],
+]
 
 
 @pytest.mark.parametrize(("width", "length_penalty", "seed"), pairwise(WIDTHS, [0.0, 0.7, 1.5, -0.5], range(4)))
 def test_a_narrow_beam_is_the_plain_one(width, length_penalty, seed):
-    beam, n_best = width
-    captioner = ToyCaptioner(vocab_size=8, seed=seed, sharpness=0.5)
-    features, regions = photos(5, seed=seed)
-    options = {"max_words": 6, "banned": (PAD, UNK), "length_penalty": length_penalty, "n_best": n_best}
-    best = beam_search(captioner, captioner.encode(region_inputs(features, regions)), **IDS, beam=beam, **options)
+    beam, n_best, groups, diversity = width
+    captioner, memory, alone = toy(5, vocab_size=8, seed=seed, sharpness=0.6)
+    options = {"max_words": 6, "banned": (PAD, BOS), "length_penalty": length_penalty, "n_best": n_best}
+    options |= {"beam": beam, "groups": groups, "diversity": diversity}
+    best = beam_search(captioner, memory, **IDS, **options)
     for photo in range(5):
-        memory = captioner.encode(region_inputs(features[photo, None], regions[photo, None]))
-        expected = naive_beam(captioner, memory, beam, **options)
-        found = len(expected)
-        assert captions_of(best, photo)[:found] == [caption for _, _, caption in expected]
-        assert best.score[photo].tolist()[:found] == pytest.approx([score for score, _, _ in expected])
-        assert best.logp[photo].tolist()[:found] == pytest.approx([logp for _, logp, _ in expected])
-        assert (best.score[photo, found:] == -torch.inf).all()
+        expected = naive_beam(captioner, alone[photo], **options)
+        count = len(expected)
+        if diversity or groups == 1:  # or groups find the same, and either may come first
+            assert captions_of(best, photo)[:count] == [caption for _, _, caption in expected]
+        assert best.score[photo].tolist()[:count] == pytest.approx([score for score, _, _ in expected])
+        assert best.logp[photo].tolist()[:count] == pytest.approx([logp for _, logp, _ in expected])
+        assert (best.score[photo, count:] == -torch.inf).all()
 
 
 def test_a_beam_of_one_is_greedy():
-    captioner = ToyCaptioner(vocab_size=9)
-    memory = captioner.encode(region_inputs(*photos(8)))
+    captioner, memory, _ = toy(8, vocab_size=9)
     rollout = greedy(captioner, memory, **IDS, max_words=8, banned=(PAD,))
     best = beam_search(captioner, memory, **IDS, beam=1, max_words=8, banned=(PAD,))
     assert unpadded(best.tokens[:, 0], best.mask[:, 0]) == unpadded(rollout.tokens, rollout.mask)
@@ -133,21 +136,19 @@ def test_length_penalty_by_hand():
 # --- batches ---
 
 
-@pytest.mark.parametrize("length_penalty", [0.0, 0.7])
-def test_a_photos_captions_do_not_depend_on_the_batch(length_penalty):
-    captioner, (features, regions) = ToyCaptioner(vocab_size=9, sharpness=1.5), photos(12)
-    options = {**IDS, "beam": 3, "n_best": 2, "max_words": 9, "banned": (PAD,), "length_penalty": length_penalty}
-    together = beam_search(captioner, captioner.encode(region_inputs(features, regions)), **options)
+@pytest.mark.parametrize("more", [{}, {"length_penalty": 0.7}, {"beam": 6, "groups": 3, "no_repeat": 2}], ids=str)
+def test_a_photos_captions_do_not_depend_on_the_batch(more):
+    captioner, memory, alone = toy(12, vocab_size=9, sharpness=1.5)
+    options = {**IDS, "beam": 3, "n_best": 2, "max_words": 9, "banned": (PAD,)} | more
+    together = beam_search(captioner, memory, **options)
     order = torch.randperm(12, generator=torch.Generator().manual_seed(0))
-    shuffled = beam_search(captioner, captioner.encode(region_inputs(features[order], regions[order])), **options)
+    shuffled = beam_search(captioner, select(memory, order), **options)
     torch.testing.assert_close(shuffled.logp, together.logp[order])
     assert torch.equal(shuffled.tokens, together.tokens[order])
     for photo in range(12):
-        alone = beam_search(
-            captioner, captioner.encode(region_inputs(features[photo, None], regions[photo, None])), **options
-        )
-        assert captions_of(alone, 0) == captions_of(together, photo)
-        torch.testing.assert_close(alone.score[0], together.score[photo])
+        by_itself = beam_search(captioner, alone[photo], **options)
+        assert captions_of(by_itself, 0) == captions_of(together, photo)
+        torch.testing.assert_close(by_itself.score[0], together.score[photo])
 
 
 def certain_lengths(lengths: list[int]) -> torch.Tensor:
@@ -199,8 +200,7 @@ def test_the_search_goes_on_while_a_caption_may_still_win_by_ending_soon():
 @pytest.mark.parametrize("length_penalty", [0.0, 0.7])
 def test_a_rescore_steers_the_search_and_log_p_stays_log_p(length_penalty):
     """No word twice, and each UNK costs 1: every caption's score can be had from its words."""
-    captioner = ToyCaptioner(vocab_size=6)
-    memory = captioner.encode(region_inputs(*photos(3)))
+    captioner, memory, _ = toy(3, vocab_size=6)
 
     def rescore(tokens, logp, photos):
         cost = torch.zeros_like(logp) + (tokens == UNK).sum(2)[:, :, None]
@@ -215,20 +215,19 @@ def test_a_rescore_steers_the_search_and_log_p_stays_log_p(length_penalty):
 
     options = {**IDS, "max_words": 3, "banned": (PAD, BOS), "length_penalty": length_penalty}
     best = beam_search(captioner, memory, beam=30, n_best=30, rescore=rescore, **options)
-    found = len(captions)
-    torch.testing.assert_close(best.score[:, :found], score)
-    torch.testing.assert_close(best.logp[:, :found], logp.gather(1, order))
-    assert (best.logp[:, found:] == -torch.inf).all()
+    count = len(captions)
+    torch.testing.assert_close(best.score[:, :count], score)
+    torch.testing.assert_close(best.logp[:, :count], logp.gather(1, order))
+    assert (best.logp[:, count:] == -torch.inf).all()
     for photo in range(3):
-        assert captions_of(best, photo)[:found] == [captions[place] for place in order[photo].tolist()]
+        assert captions_of(best, photo)[:count] == [captions[place] for place in order[photo].tolist()]
 
 
 # --- corners ---
 
 
 def test_a_vocabulary_smaller_than_the_beam():
-    captioner = ToyCaptioner(vocab_size=3)
-    memory = captioner.encode(region_inputs(*photos(2)))
+    captioner, memory, _ = toy(2, vocab_size=3)
     best = beam_search(captioner, memory, **IDS, beam=10, n_best=4, max_words=3)
     assert best.logp.isfinite().all()
     captions = every_caption([PAD, BOS], max_words=3)
@@ -237,8 +236,7 @@ def test_a_vocabulary_smaller_than_the_beam():
 
 
 def test_when_all_else_is_banned_the_only_caption_is_the_empty_one():
-    captioner = ToyCaptioner()
-    memory = captioner.encode(region_inputs(*photos(3)))
+    captioner, memory, _ = toy(3)
     captioner.steps.clear()
     best = beam_search(captioner, memory, **IDS, beam=3, n_best=3, banned=(PAD, BOS, UNK, CAT, DOG), length_penalty=0.7)
     assert best.tokens.tolist() == [[[EOS], [PAD], [PAD]]] * 3
@@ -257,8 +255,7 @@ def test_a_caption_is_cut_at_max_words_and_ranks_by_its_own_score():
 
 
 def test_banned_words_are_never_said_and_log_p_is_not_renormalised():
-    captioner = ToyCaptioner(vocab_size=8)
-    memory = captioner.encode(region_inputs(*photos(6)))
+    captioner, memory, _ = toy(6, vocab_size=8)
     best = beam_search(captioner, memory, **IDS, beam=4, n_best=4, max_words=5, banned=(PAD, BOS, UNK))
     assert set(best.tokens[best.mask].tolist()) <= {EOS, 4, 5, 6, 7}
     for photo in range(6):
@@ -267,8 +264,8 @@ def test_banned_words_are_never_said_and_log_p_is_not_renormalised():
 
 
 def test_padding_follows_eos():
-    captioner = ToyCaptioner(vocab_size=8)
-    best = beam_search(captioner, captioner.encode(region_inputs(*photos(6))), **IDS, beam=4, n_best=4, banned=(PAD,))
+    captioner, memory, _ = toy(6, vocab_size=8)
+    best = beam_search(captioner, memory, **IDS, beam=4, n_best=4, banned=(PAD,))
     assert (best.tokens[~best.mask] == PAD).all()
     assert (best.tokens[best.mask] != PAD).all()
     assert best.mask.any(dim=(0, 1)).all()  # no column of padding alone
@@ -289,13 +286,27 @@ def test_where_everything_ties_the_answer_is_still_the_same_everywhere(vocab_siz
     assert torch.equal(best.tokens, alone.tokens.expand_as(best.tokens))
 
 
-def test_no_gradients_are_kept():
-    captioner = ToyCaptioner()
-    assert not beam_search(captioner, captioner.encode(region_inputs(*photos(2))), **IDS).logp.requires_grad
+# --- groups ---
 
 
-@pytest.mark.parametrize("wrong", [{"beam": 0}, {"n_best": 0}, {"max_words": 0}, {"banned": (EOS,)}])
-def test_settings_that_mean_nothing_are_refused(wrong):
-    captioner = ToyCaptioner()
-    with pytest.raises(ValueError, match=r"must be|cannot"):
-        beam_search(captioner, captioner.encode(region_inputs(*photos(1))), **{**IDS, **wrong})
+def test_the_second_group_says_something_else_by_hand():
+    # CAT has 0.6, DOG 0.4: only a penalty above log(0.6 / 0.4) makes the second group say DOG.
+    memory = (table_of({BOS: {CAT: 0.6, DOG: 0.4}}, vocab_size=6)[None],)
+    options = {**IDS, "beam": 2, "groups": 2, "n_best": 2}
+    shy = beam_search(TableCaptioner(), memory, **options, diversity=math.log(1.5) - 0.01)
+    assert captions_of(shy, 0) == [(CAT, EOS)] * 2
+    bold = beam_search(TableCaptioner(), memory, **options, diversity=math.log(1.5) + 0.01)
+    assert captions_of(bold, 0) == [(CAT, EOS), (DOG, EOS)]
+    torch.testing.assert_close(bold.logp.exp(), torch.tensor([[0.6, 0.4]], dtype=torch.double))  # without the penalty
+
+
+def test_each_hypothesis_of_an_earlier_group_counts():
+    # The first group goes on with UNK from both CAT and DOG, so UNK costs twice the diversity in the second.
+    after = {UNK: 0.75, 6: 0.25}
+    memory = (table_of({BOS: {CAT: 0.5, DOG: 0.5}, CAT: after, DOG: after}, vocab_size=7)[None],)
+    third = math.log(3) / 2  # UNK is three times as likely as 6: with two penalties of this they are level
+    options = {**IDS, "beam": 4, "groups": 2, "n_best": 4}
+    alike = beam_search(TableCaptioner(), memory, **options, diversity=third - 0.01)
+    assert {caption[1] for caption in captions_of(alike, 0)} == {UNK}
+    other = beam_search(TableCaptioner(), memory, **options, diversity=third + 0.01)
+    assert sorted(caption[1] for caption in captions_of(other, 0)) == [UNK, UNK, 6, 6]

@@ -1,6 +1,7 @@
 """Minimum length and no-repeat: what may follow is worked out from the words alone, caption by caption."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -13,10 +14,12 @@ from decoding.toy_captioner import (
     UNK,
     TableCaptioner,
     ToyCaptioner,
+    captions_of,
     every_caption,
     log_probability,
     photos,
     table_of,
+    toy,
     unpadded,
 )
 from support.decoders import beam_search, contrastive_search, greedy, sample
@@ -34,14 +37,18 @@ def repeats(words: tuple[int, ...], length: int) -> bool:
     return bool(sequences) and sequences[-1] in sequences[:-1]
 
 
-def may_follow(said: tuple[int, ...], words: tuple[int, ...], min_words: int = 0, no_repeat: int = 0) -> set[int]:
+def may_follow(prefix: tuple[int, ...], words: tuple[int, ...], min_words: int = 0, no_repeat: int = 0) -> set[int]:
     """Of words and EOS, with the way on where there is no other."""
-    found = {word for word in words if not (no_repeat and repeats((*said, word), no_repeat))}
-    return found | {EOS} if len(said) >= min_words or not found else found
+    allowed = {word for word in words if not (no_repeat and repeats((*prefix, word), no_repeat))}
+    return allowed | {EOS} if len(prefix) >= min_words or not allowed else allowed
 
 
 def keeps_to(caption: tuple[int, ...], words: tuple[int, ...], rules: dict[str, int]) -> bool:
     return all(word in may_follow(caption[:i], words, **rules) for i, word in enumerate(caption))
+
+
+def contrast(captioner, memory, **options):
+    return contrastive_search(captioner, memory, lambda tokens, photo: torch.zeros(len(tokens)), **options)
 
 
 # --- which words may follow ---
@@ -52,9 +59,9 @@ def test_the_words_ruled_out_are_those_of_the_definition(rules):
     draw = torch.Generator().manual_seed(0)
     constraints = Rules(**IDS, banned=(PAD, BOS), max_words=9, **rules).on(torch.device("cpu"))
     for length in range(8):
-        said = torch.randint(UNK, DOG + 1, (40, length), generator=draw)
-        left = constraints.rule_out_(torch.randn(40, 6, generator=draw), said) > -torch.inf
-        for row, allowed in zip(said.tolist(), left, strict=True):
+        prefix = torch.randint(UNK, DOG + 1, (40, length), generator=draw)
+        left = constraints.rule_out_(torch.randn(40, 6, generator=draw), prefix) > -torch.inf
+        for row, allowed in zip(prefix.tolist(), left, strict=True):
             assert set(allowed.nonzero().flatten().tolist()) == may_follow(tuple(row), WORDS, **rules)
 
 
@@ -72,44 +79,37 @@ def test_without_constraints_only_banned_words_change():
 @pytest.mark.parametrize("rules", RULES)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_wide_beam_finds_the_best_of_all_captions_that_keep_to_them(rules, seed):
-    captioner = ToyCaptioner(vocab_size=6, seed=seed)
-    memory = captioner.encode(region_inputs(*photos(3, seed=seed)))
-    captions = [one for one in every_caption(list(WORDS), max_words=5) if keeps_to(one, WORDS, rules)]
+    captioner, memory, _ = toy(3, vocab_size=6, seed=seed)
+    captions = [each for each in every_caption(list(WORDS), max_words=5) if keeps_to(each, WORDS, rules)]
     logp, order = log_probability(captioner, memory, captions).sort(1, descending=True)
 
     best = beam_search(captioner, memory, **IDS, beam=3**5, n_best=6, max_words=5, banned=(PAD, BOS), **rules)
     torch.testing.assert_close(best.logp, logp[:, :6])
     for photo in range(3):
-        found = unpadded(best.tokens[photo], best.mask[photo])
-        assert found == [captions[place] for place in order[photo, :6].tolist()]
+        assert captions_of(best, photo) == [captions[place] for place in order[photo, :6].tolist()]
 
 
 @pytest.mark.parametrize("rules", RULES)
 def test_greedy_takes_the_likeliest_word_that_may_follow(rules):
-    captioner = ToyCaptioner(vocab_size=6, seed=1)
-    features, regions = photos(8)
-    rollout = greedy(
-        captioner, captioner.encode(region_inputs(features, regions)), **IDS, max_words=8, banned=(PAD, BOS), **rules
-    )
+    captioner, memory, alone = toy(8, vocab_size=6, seed=1)
+    rollout = greedy(captioner, memory, **IDS, max_words=8, banned=(PAD, BOS), **rules)
     assert rollout.logp.isfinite().all()
     for photo, caption in enumerate(unpadded(rollout.tokens, rollout.mask)):
-        memory = captioner.encode(region_inputs(features[photo, None], regions[photo, None]))
         for i, word in enumerate(caption):
-            logits = captioner.forward(torch.tensor([[BOS, *caption[:i]]]), memory)[0, -1]
-            assert word == max(may_follow(caption[:i], WORDS, **rules), key=lambda one: logits[one])
+            logits = captioner.forward(torch.tensor([[BOS, *caption[:i]]]), alone[photo])[0, -1]
+            assert word == max(may_follow(caption[:i], WORDS, **rules), key=lambda id: logits[id])
             assert rollout.logp[photo, i].item() == pytest.approx(logits.log_softmax(0)[word].item())
 
 
 @pytest.mark.parametrize("rules", RULES)
 def test_the_log_p_of_a_sample_is_that_of_what_may_follow_renormalised(rules):
-    captioner = ToyCaptioner(vocab_size=6, seed=2, sharpness=0.5)
-    memory = captioner.encode(region_inputs(*photos(1)))
+    captioner, memory, _ = toy(1, vocab_size=6, sharpness=0.4)
     options = {"max_words": 6, "banned": (PAD, BOS), "generator": torch.Generator().manual_seed(0)}
     rollout = sample(captioner, memory, samples=60, **IDS, **options, **rules)
     rollout.logp.sum().backward()
     assert captioner.word.grad.isfinite().all()
     captions = unpadded(rollout.tokens, rollout.mask)
-    assert len(set(captions)) > 10
+    assert len(set(captions)) > 8
     for row, caption in enumerate(captions):
         for i, word in enumerate(caption):
             allowed = sorted(may_follow(caption[:i], WORDS, **rules))
@@ -119,17 +119,10 @@ def test_the_log_p_of_a_sample_is_that_of_what_may_follow_renormalised(rules):
 
 
 def test_contrast_at_each_word_keeps_to_them():
-    captioner = ToyCaptioner(vocab_size=7, seed=3)
+    captioner, memory, _ = toy(6, vocab_size=7, seed=3)
     rules = {"min_words": 3, "no_repeat": 1}
-    best = contrastive_search(
-        captioner,
-        captioner.encode(region_inputs(*photos(6))),
-        lambda tokens, _: -(tokens == EOS).any(1).double(),
-        **IDS,
-        max_words=7,
-        banned=(PAD, BOS),
-        **rules,
-    )
+    options = {"max_words": 7, "banned": (PAD, BOS)} | rules
+    best = contrastive_search(captioner, memory, lambda tokens, _: -(tokens == EOS).any(1).double(), **IDS, **options)
     for caption in unpadded(best.tokens[:, 0], best.mask[:, 0]):
         assert keeps_to(caption, (UNK, CAT, DOG, 6), rules)
 
@@ -149,16 +142,8 @@ def test_where_nothing_else_may_be_said_a_short_caption_ends():
 
 
 def test_a_minimum_as_long_as_the_room_fills_it():
-    captioner = ToyCaptioner(vocab_size=6)
-    best = beam_search(
-        captioner,
-        captioner.encode(region_inputs(*photos(3))),
-        **IDS,
-        max_words=4,
-        min_words=4,
-        banned=(PAD, BOS),
-        n_best=3,
-    )
+    captioner, memory, _ = toy(3, vocab_size=6)
+    best = beam_search(captioner, memory, **IDS, max_words=4, min_words=4, banned=(PAD, BOS), n_best=3)
     assert best.mask.all()
     assert (best.tokens != EOS).all()
 
@@ -174,10 +159,18 @@ def test_by_hand():
     assert pairs.tokens.tolist() == [[CAT, CAT, DOG, CAT, EOS]]
 
 
-@pytest.mark.parametrize("wrong", [{"min_words": -1}, {"min_words": 21}, {"no_repeat": -1}])
-def test_constraints_that_mean_nothing_are_refused(wrong):
-    captioner = ToyCaptioner()
-    memory = captioner.encode(region_inputs(*photos(1)))
-    for decode in (greedy, beam_search):
-        with pytest.raises(ValueError, match="must be"):
-            decode(captioner, memory, **IDS, **wrong)
+@pytest.mark.parametrize(
+    ("decode", "wrong"),
+    [
+        *[(decode, wrong) for decode in (greedy, beam_search) for wrong in [{"min_words": -1}, {"no_repeat": -1}]],
+        *[(beam_search, wrong) for wrong in [{"beam": 0}, {"n_best": 0}, {"max_words": 0}, {"banned": (EOS,)}]],
+        *[(partial(beam_search, beam=3), wrong) for wrong in [{"groups": 2}, {"groups": 3, "diversity": math.nan}]],
+        *[(partial(sample, samples=1), wrong) for wrong in [{"temperature": 0.0}, {"top_p": 1.1}, {"top_k": -1}]],
+        *[(contrast, wrong) for wrong in [{"weight": 1.0}, {"weight": math.nan}, {"floor": 1.1}, {"most_words": 0}]],
+    ],
+    ids=str,
+)
+def test_settings_that_mean_nothing_are_refused(decode, wrong):
+    captioner, memory, _ = toy()
+    with pytest.raises(ValueError, match=r"must be|cannot"):
+        decode(captioner, memory, **IDS, **wrong)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from decoding.toy_captioner import BOS, EOS, IDS, PAD, ToyCaptioner, log_probability, padded, photos
+from decoding.toy_captioner import BOS, EOS, IDS, PAD, ToyCaptioner, log_probability, padded, photos, toy
 from support.decoders import beam_search, greedy
 from tellapart.data.streams import region_inputs
 from tellapart.decoding import caption_mask, score
@@ -19,8 +19,7 @@ def test_the_mask_holds_where_padding_and_eos_are_one_id():
 
 
 def test_score_is_the_log_p_of_every_word_and_zero_elsewhere():
-    captioner = ToyCaptioner()
-    memory = captioner.encode(region_inputs(*photos(2)))
+    captioner, memory, _ = toy(2)
     captions = [(4, 5, EOS), (EOS,), (5, 5, 5)]
     tokens, mask = (part.repeat(2, 1) for part in padded(captions, 3))
     logp = score(captioner, memory, tokens, mask, bos=BOS)
@@ -30,8 +29,7 @@ def test_score_is_the_log_p_of_every_word_and_zero_elsewhere():
 
 
 def test_what_stands_in_the_padding_changes_nothing():
-    captioner = ToyCaptioner()
-    memory = captioner.encode(region_inputs(*photos(2)))
+    captioner, memory, _ = toy(2)
     tokens, mask = padded([(4, EOS), (4, 5, EOS)], 4)
     other = tokens.where(mask, 5)
     torch.testing.assert_close(

@@ -42,27 +42,27 @@ def given():
 def gradients(cell, photo, tokens):
     logits = cell(photo, tokens)
     (logits.log_softmax(2) * torch.linspace(-1, 1, logits.numel()).view_as(logits)).sum().backward()
-    found = {name: parameter.grad.clone() for name, parameter in cell.named_parameters()} | {
+    result = {name: parameter.grad.clone() for name, parameter in cell.named_parameters()} | {
         "photo": photo.grad.clone()
     }
     cell.zero_grad()
     photo.grad = None
-    return found
+    return result
 
 
 def test_gradients_are_those_of_autograd(cell, given):
     expected = gradients(cell, *given)
     with DeferredWeightGradients():
-        found = gradients(cell, *given)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+        result = gradients(cell, *given)
+    torch.testing.assert_close(result, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_layers_are_entered_with_any_number_of_dimensions(cell, given):
     """A layer that all words pass together, as the words' own of teacher forcing, is no exception."""
     expected = torch.autograd.grad(cell.again(cell.embed(given[1])).square().sum(), list(cell.again.parameters()))
     with DeferredWeightGradients():
-        found = torch.autograd.grad(cell.again(cell.embed(given[1])).square().sum(), list(cell.again.parameters()))
-    torch.testing.assert_close(found, expected)
+        result = torch.autograd.grad(cell.again(cell.embed(given[1])).square().sum(), list(cell.again.parameters()))
+    torch.testing.assert_close(result, expected)
 
 
 def test_backward_may_come_after_it_was_left_and_twice(cell, given):

@@ -5,6 +5,8 @@ from itertools import product
 import torch
 from torch import Tensor, nn
 
+from tellapart.data.streams import region_inputs
+
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 IDS = {"bos": BOS, "eos": EOS, "pad": PAD}
 
@@ -30,22 +32,22 @@ class ToyCaptioner(nn.Module):
 
     def start(self, memory):
         look, _ = memory
-        return torch.zeros_like(look), (torch.zeros(len(look), dtype=torch.long),)  # hidden, and words said so far
+        return torch.zeros_like(look), (torch.zeros(len(look), dtype=torch.long),)  # hidden, number of words
 
     def step(self, token: Tensor, state, memory):
-        (hidden, (said,)), (look, (bias,)) = state, memory
-        assert len(token) == len(hidden) == len(said)
+        (hidden, (count,)), (look, (bias,)) = state, memory
+        assert len(token) == len(hidden) == len(count)
         assert len(token) % len(look) == 0
         captions = len(token) // len(look)
         self.steps.append((len(look), len(token)))
         hidden = torch.tanh(self.embed[token] + hidden @ self.recur + look.repeat_interleave(captions, 0))
-        logits = hidden @ self.word + bias.repeat_interleave(captions, 0) + 0.2 * said[:, None] * self.drift
-        return self.sharpness * logits, (hidden, (said + 1,))
+        logits = hidden @ self.word + bias.repeat_interleave(captions, 0) + 0.2 * count[:, None] * self.drift
+        return self.sharpness * logits, (hidden, (count + 1,))
 
     def forward(self, tokens: Tensor, memory, token_mask: Tensor | None = None) -> Tensor:
         rows = torch.arange(len(memory[0])).repeat_interleave(len(tokens) // len(memory[0]))
-        hidden, (said,) = self.start(memory)
-        state, logits = (hidden[rows], (said[rows],)), []
+        hidden, (count,) = self.start(memory)
+        state, logits = (hidden[rows], (count[rows],)), []
         for token in tokens.unbind(1):
             out, state = self.step(token, state, memory)
             logits.append(out)
@@ -96,7 +98,7 @@ def table_of(rows: dict[int, dict[int, float]], vocab_size: int) -> Tensor:
 
 def every_caption(words: list[int], max_words: int) -> list[tuple[int, ...]]:
     """All captions over `words`: those that end with EOS within `max_words` tokens, and those cut there."""
-    ended = [(*said, EOS) for length in range(max_words) for said in product(words, repeat=length)]
+    ended = [(*words_so_far, EOS) for length in range(max_words) for words_so_far in product(words, repeat=length)]
     return ended + list(product(words, repeat=max_words))
 
 
@@ -104,6 +106,18 @@ def padded(captions: list[tuple[int, ...]], length: int) -> tuple[Tensor, Tensor
     """Tokens (N, T) and mask (N, T)."""
     tokens = torch.tensor([[*caption, *[PAD] * (length - len(caption))] for caption in captions])
     return tokens, torch.arange(length) < torch.tensor([len(caption) for caption in captions])[:, None]
+
+
+def toy(count: int = 1, *, seed: int = 0, **settings):
+    """A captioner, the memory of some photos, and the memory of each of them alone."""
+    captioner, (features, regions) = ToyCaptioner(seed=seed, **settings), photos(count, seed=seed)
+    alone = [captioner.encode(region_inputs(features[i, None], regions[i, None])) for i in range(count)]
+    return captioner, captioner.encode(region_inputs(features, regions)), alone
+
+
+def captions_of(best, photo: int) -> list[tuple[int, ...]]:
+    """Those that a search found."""
+    return unpadded(best.tokens[photo], best.mask[photo])
 
 
 def unpadded(tokens: Tensor, mask: Tensor) -> list[tuple[int, ...]]:
