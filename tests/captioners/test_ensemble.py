@@ -15,13 +15,11 @@ from decoding.toy_captioner import (
     UNK,
     TableCaptioner,
     ToyCaptioner,
-    every_caption,
-    padded,
     photos,
     table_of,
     unpadded,
 )
-from support.decoders import beam_search, greedy, sample
+from support.decoders import beam_search, greedy
 from tellapart import models
 from tellapart.captioners.ensemble import Ensemble
 from tellapart.data.streams import region_inputs
@@ -31,45 +29,7 @@ CAT, DOG = 4, 5
 CPU = torch.device("cpu")
 
 
-def probabilities(captioner, memory, captions) -> torch.Tensor:
-    """p of each next word, (captions, T, V), by teacher forcing."""
-    tokens, _ = padded(captions, 4)
-    before = torch.cat([torch.full_like(tokens[:, :1], BOS), tokens[:, :-1]], 1)
-    return captioner.forward(before, memory).softmax(-1)
-
-
-@pytest.fixture
-def pair():
-    return ToyCaptioner(seed=1), ToyCaptioner(seed=2, width=5, sharpness=2.0)
-
-
 # --- arithmetic ---
-
-
-def test_the_probability_of_a_word_is_the_mean_of_the_members(pair):
-    one, other = pair
-    together, captions = Ensemble(pair), every_caption([UNK, CAT, DOG], 3)
-    photo = photos(1)
-    mean = (
-        probabilities(one, one.encode(region_inputs(*photo)), captions)
-        + probabilities(other, other.encode(region_inputs(*photo)), captions)
-    ) / 2
-    torch.testing.assert_close(probabilities(together, together.encode(region_inputs(*photo)), captions), mean)
-
-
-def test_stepping_is_teacher_forcing(pair):
-    together = Ensemble([*pair, ToyCaptioner(seed=3)])
-    memory = together.encode(region_inputs(*photos(4)))
-    rollout = sample(
-        together, memory, samples=3, **IDS, max_words=6, banned=(PAD,), generator=torch.Generator().manual_seed(0)
-    )
-    # drawn without PAD, so compare with the probabilities of the words that were left
-    before = torch.cat([torch.full_like(rollout.tokens[:, :1], BOS), rollout.tokens[:, :-1]], 1)
-    logits = together.forward(before, memory)
-    logits[:, :, PAD] = -torch.inf
-    logp = logits.log_softmax(-1).gather(2, rollout.tokens[..., None]).squeeze(2)
-    torch.testing.assert_close(rollout.logp, logp.where(rollout.mask, 0.0))
-    assert together.forward(before, memory, token_mask=rollout.mask).shape == (int(rollout.mask.sum()), 6)
 
 
 def test_by_hand_two_that_disagree_find_what_both_find_likely():

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from capscore.errors import UserError
 from support.decoders import beam_search, greedy
 from tellapart import models
 from tellapart.captioners import CAPTIONERS, by_steps
@@ -110,3 +111,63 @@ def test_captioners_of_all_kinds_speak_as_one():
     best = beam_search(everyone, memory, beam=3, max_words=T, **SAID)
     again = score(everyone, memory, best.tokens[:, 0], best.mask[:, 0], bos=WORDS.bos).sum(1)
     torch.testing.assert_close(best.logp[:, 0], again, atol=1e-5, rtol=0)
+
+
+OFF = dict.fromkeys(["visual_distilling", "attribute_distilling", "global_aspect", "local_distilling"], False)
+VARIANTS = [  # settings by which a captioner computes something else
+    ("show_tell", {"every_step": True}),
+    ("gl_rg", {"every_step": True, "adaptive": True}),
+    ("meshed_memory", {"norm_each": True}),
+    ("x_lan", {"encoder_layers": 0, "decoder_layers": 2}),
+    ("glied", OFF),
+    *(("glied", OFF | {switch: True}) for switch in OFF),
+    ("glied", {"attributes_attend": True}),
+    ("glied", OFF | {"attribute_distilling": True, "attributes_attend": True}),
+    ("glied", {"semantic_aspect": True, "weigh_attributes": True}),
+]
+
+
+@pytest.mark.parametrize(("name", "settings"), VARIANTS, ids=str)
+def test_a_variant_steps_as_it_goes_forward_and_learns_with_all_its_weights(name, settings):
+    model, case = tiny(name, V, **settings), CaptionerCase(name)
+    memory = model.encode(case.photos)
+    whole = model.forward(case.tokens, memory)
+    torch.testing.assert_close(by_steps(model, case.tokens, memory, B), whole, atol=1e-5, rtol=0)
+    whole.square().sum().backward()
+    assert all(weight.grad is not None and weight.grad.any() for weight in model.parameters())
+
+
+HEADS = [{"width": 10, "heads": 4}, {"width": 9, "heads": 3}, {"heads": 0}, {"heads": -2}]
+REFUSED = [
+    *(("transformer", settings) for settings in (*HEADS, {"decoder_layers": 0}, {"encoder_layers": -1})),
+    *(("meshed_memory", settings) for settings in (*HEADS, {"decoder_layers": 0}, {"encoder_layers": 0})),
+    *(("glied", settings) for settings in (*HEADS, {"attributes_size": 3})),
+    ("glied", {"attribute_distilling": False, "attributes_attend": True}),
+    ("glied", {"global_aspect": False, "semantic_aspect": True}),
+    *(("x_lan", settings) for settings in (HEADS[0], {"heads": 0}, {"decoder_layers": 0}, {"encoder_layers": -1})),
+    ("gcn_lstm", {"boxes_size": 5}),  # must have 4 numbers
+    ("gcn_lstm", {"boxes_size": 4, "relations_size": 2}),
+    ("gcn_lstm", {}),  # no graph
+    ("gl_rg", {}),  # no stream
+    ("gl_rg", {"words_size": 8, "joint": True, "adaptive": True}),
+]
+
+
+@pytest.mark.parametrize(("name", "settings"), REFUSED, ids=str)
+def test_settings_that_make_no_captioner_are_refused(name, settings):
+    make, config = CAPTIONERS[name].load()
+    with pytest.raises(ValueError, match=r"must|needs? "):
+        make(config(vocab_size=5, **settings))
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "said"),
+    [
+        ("gl_rg", {"regions": 8}, r"inputs\.regions: gl_rg takes no such stream; it takes words, actions"),
+        ("gl_rg", {}, "it needs at least one stream"),
+        ("glied", {"regions": 8}, "glied takes a stream 'attributes' too"),
+    ],
+)
+def test_a_captioner_is_built_for_its_streams_alone(name, sizes, said):
+    with pytest.raises(UserError, match=said):
+        models.build_captioner(name, {}, vocab_size=V, feature_sizes=sizes)

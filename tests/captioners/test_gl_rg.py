@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from capscore.errors import UserError
 from tellapart import models
 from tellapart.captioners.gl_rg import GlRg, GlRgConfig
 from tellapart.data.streams import Inputs, Stream
@@ -129,18 +128,6 @@ def test_it_takes_the_streams_that_it_is_given(clips, streams, tmp_path):
     torch.testing.assert_close(model.forward(tokens, model.encode(given)), whole)
     changed = Inputs(clips | {streams[0]: Stream(1 - clips[streams[0]].values, clips[streams[0]].mask)})
     assert not torch.allclose(model.forward(tokens, model.encode(changed)), whole, atol=1e-3)
-
-
-def test_a_stream_that_it_does_not_know_or_none_at_all_is_refused():
-    with pytest.raises(UserError, match=r"inputs\.regions: gl_rg takes no such stream; it takes words, actions"):
-        models.build_captioner("gl_rg", {}, vocab_size=V, feature_sizes={"regions": 8})
-    with pytest.raises(UserError, match="it needs at least one stream"):
-        models.build_captioner("gl_rg", {}, vocab_size=V, feature_sizes={})
-
-
-def test_joint_and_adaptive_exclude_each_other():
-    with pytest.raises(UserError, match="adaptive weights need a projection of each stream"):
-        models.build_captioner("gl_rg", {"joint": True, "adaptive": True}, vocab_size=V, feature_sizes={"words": 8})
 
 
 def test_weights_over_the_granularities_begin_equal(clips):

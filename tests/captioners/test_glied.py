@@ -5,13 +5,8 @@ import math
 import pytest
 import torch
 
-from capscore.errors import UserError
-from support.decoders import beam_search
 from tellapart import models
-from tellapart.captioners import select
-from tellapart.captioners.glied import Glied, GliedConfig
 from tellapart.data.streams import Inputs, Stream
-from tellapart.decoding import score
 from tellapart.protocols.captioners import FEATURES, every_stream, padded, tiny
 
 B, R, T, V = 2, 4, 5, 11
@@ -151,23 +146,6 @@ def test_every_row_is_what_the_equations_say(row, photos, tokens):
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("row", TABLE_4 | OURS | OTHERS)
-def test_every_row_decodes_word_by_word_and_learns_with_all_its_weights(row, photos, tokens):
-    model = tiny("glied", **(TABLE_4 | OURS | OTHERS)[row])
-    memory = model.encode(photos)
-    whole = model.forward(tokens, memory)
-    state, stepped = model.start(memory), []
-    for token in tokens.unbind(1):
-        logits, state = model.step(token, state, memory)
-        stepped.append(logits)
-    torch.testing.assert_close(torch.stack(stepped, 1), whole, atol=1e-5, rtol=0)
-    best = beam_search(model, memory, beam=3, max_words=T, bos=1, eos=2, pad=0)
-    again = score(model, memory, best.tokens[:, 0], best.mask[:, 0], bos=1).sum(1)
-    torch.testing.assert_close(best.logp[:, 0], again, atol=1e-5, rtol=0)
-    whole.square().sum().backward()
-    assert all(weight.grad is not None and weight.grad.any() for weight in model.parameters())
-
-
 def test_a_step_computes_no_earlier_word_again(photos):
     """What a step multiplies is the same at the third word and at the fortieth, but for attention to the words."""
     model = tiny("glied")
@@ -229,14 +207,6 @@ def test_what_is_said_depends_on_the_attributes(name, photos, tokens):
     assert not torch.allclose(found, model.forward(tokens, model.encode(photos)), atol=1e-3)
 
 
-def test_captions_of_a_photo_share_its_memory(photos, tokens):
-    model = tiny("glied")
-    memory = model.encode(photos)
-    twice = select(memory, torch.arange(B).repeat_interleave(3))
-    many = tokens.repeat_interleave(3, 0).roll(1, 1)
-    torch.testing.assert_close(model.forward(many, memory), model.forward(many, twice), atol=1e-5, rtol=0)
-
-
 COUNTS = {"base": 12.3e6, "glied": 18.3e6}  # the paper's Table 2
 
 
@@ -257,24 +227,3 @@ def test_parameters_at_the_paper_s_sizes(row):
     assert count == pytest.approx(expected, rel=0.005)
     if row in COUNTS:
         assert count == pytest.approx(COUNTS[row], rel=0.05)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"width": 10, "heads": 4},
-        {"width": 9, "heads": 3},
-        {"attributes_size": 3},
-        {"attribute_distilling": False, "attributes_attend": True},
-        {"global_aspect": False, "semantic_aspect": True},
-    ],
-    ids=str,
-)
-def test_settings_that_make_no_captioner_are_refused(settings):
-    with pytest.raises(ValueError, match="must"):
-        Glied(GliedConfig(vocab_size=5, **settings))
-
-
-def test_a_captioner_of_two_streams_is_not_built_for_one():
-    with pytest.raises(UserError, match="glied takes a stream 'attributes' too"):
-        models.build_captioner("glied", {}, vocab_size=9, feature_sizes={"regions": 8})

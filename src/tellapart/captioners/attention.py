@@ -71,13 +71,11 @@ class Attention(nn.Module):
         return LSTMState(self.first_output(memory.mean).tanh(), self.first_cell(memory.mean).tanh())
 
     def step(self, token: Tensor, state: LSTMState, memory: Memory) -> tuple[Tensor, LSTMState]:
-        """One word: token (N,) in, logits (N, V) and the next state out."""
         word = self.dropout(self.embed(token))
         output, state = self._advance(self.word_gates(word), state, memory)
         return self._predict(word, output), state
 
     def forward(self, tokens: Tensor, memory: Memory, token_mask: Tensor | None = None) -> Tensor:
-        """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words of `token_mask`."""
         words = self.dropout(self.embed(tokens))  # (N, T, word_width)
         state = LSTMState(*(captions_of(part, len(tokens)) for part in self.start(memory)))
         outputs = unroll(

@@ -113,11 +113,9 @@ class GcnLstm(nn.Module):
         return self.words.start(memory)
 
     def step(self, token: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
-        """One word: token (N,) in, logits (N, V) and the next state out."""
         return self.words.step(token, state, memory)
 
     def forward(self, tokens: Tensor, memory: Memory, token_mask: Tensor | None = None) -> Tensor:
-        """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words of `token_mask`."""
         return self.words.forward(tokens, memory, token_mask)
 
 

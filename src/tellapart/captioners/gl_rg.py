@@ -114,7 +114,6 @@ class GlRg(nn.Module):
         return State(nothing, nothing, nothing[:, :1])
 
     def step(self, token: Tensor, state: State, memory: Tensor) -> tuple[Tensor, State]:
-        """One word: token (N,) in, logits (N, V) and the next state out."""
         gates = self.input_gates(self.dropout(self.embed(token)))
         fused = captions_of(memory, len(token))
         gates = gates + fused if self.config.every_step else torch.where(state.begun > 0, gates, fused)
@@ -122,7 +121,6 @@ class GlRg(nn.Module):
         return self.word(self.dropout(output)), state
 
     def forward(self, tokens: Tensor, memory: Tensor, token_mask: Tensor | None = None) -> Tensor:
-        """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words of `token_mask`."""
         fused = captions_of(memory, len(tokens))[:, None]
         if self.config.every_step:
             gates = self.input_gates(self.dropout(self.embed(tokens))) + fused  # (N, T, 4 * width)

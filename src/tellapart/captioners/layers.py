@@ -43,9 +43,9 @@ class LSTMState(NamedTuple):
 
 def lstm(gates: Tensor, cell: Tensor) -> LSTMState:
     """gates (N, 4 * width): input, forget, new, output; cell (N, width) -> the next state."""
-    write, keep, new, show = gates.chunk(4, dim=1)
-    cell = keep.sigmoid() * cell + write.sigmoid() * new.tanh()
-    return LSTMState(show.sigmoid() * cell.tanh(), cell)
+    input_gate, forget_gate, candidate, output_gate = gates.chunk(4, dim=1)
+    cell = forget_gate.sigmoid() * cell + input_gate.sigmoid() * candidate.tanh()
+    return LSTMState(output_gate.sigmoid() * cell.tanh(), cell)
 
 
 def init_gates_(gates: Iterable[nn.Linear], word: nn.Linear) -> None:

@@ -58,12 +58,10 @@ class LstmA3(nn.Module):
         return memory
 
     def step(self, token: Tensor, state: LSTMState, memory: LSTMState) -> tuple[Tensor, LSTMState]:
-        """One word: token (N,) in, logits (N, V) and the next state out."""
         output, state = self._advance(self.input_gates(self.dropout(self.embed(token))), state)
         return self.word(self.dropout(output)), state
 
     def forward(self, tokens: Tensor, memory: LSTMState, token_mask: Tensor | None = None) -> Tensor:
-        """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words of `token_mask`."""
         gates = self.input_gates(self.dropout(self.embed(tokens)))  # (N, T, 4 * width)
         state = LSTMState(*(captions_of(part, len(tokens)) for part in memory))
         outputs = unroll(state, iter(gates.unbind(1)), self._advance)

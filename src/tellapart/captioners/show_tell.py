@@ -62,12 +62,10 @@ class ShowTell(nn.Module):
         return memory.start
 
     def step(self, token: Tensor, state: LSTMState, memory: Memory) -> tuple[Tensor, LSTMState]:
-        """One word: token (N,) in, logits (N, V) and the next state out."""
         output, state = self._advance(self._gates(token[:, None], memory).squeeze(1), state)
         return self.word(self.dropout(output)), state
 
     def forward(self, tokens: Tensor, memory: Memory, token_mask: Tensor | None = None) -> Tensor:
-        """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words of `token_mask`."""
         gates = self._gates(tokens, memory)
         state = LSTMState(*(captions_of(part, len(tokens)) for part in memory.start))
         outputs = unroll(state, iter(gates.unbind(1)), self._advance)

@@ -188,7 +188,6 @@ class AttentionDecoder(nn.Module):
     dropout: nn.Dropout
 
     def step(self, token: Tensor, state: Any, memory: Any) -> tuple[Tensor, Any]:
-        """One word: token (N,) in, logits (N, V) and the next state out."""
         return self._decode(token, Layout(len(token), 1, None), state, memory)
 
     def forward(self, tokens: Tensor, memory: Any, token_mask: Tensor | SharedPrefixes | None = None) -> Tensor:

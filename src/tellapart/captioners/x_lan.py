@@ -182,13 +182,11 @@ class XLan(nn.Module):
         return State(nothing, nothing, nothing)
 
     def step(self, token: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
-        """One word: token (N,) in, logits (N, V) and the next state out."""
         gates = self.word_gates(self.dropout(self.embed(token))) + captions_of(memory.gates, len(token))
         context, state = self._advance(gates, state, memory)
         return self.word(self.dropout(context)), state
 
     def forward(self, tokens: Tensor, memory: Memory, token_mask: Tensor | None = None) -> Tensor:
-        """Teacher forcing: tokens (N, T) in, logits (N, T, V) out, or (M, V) at the words of `token_mask`."""
         gates = self.word_gates(self.dropout(self.embed(tokens))) + captions_of(memory.gates, len(tokens))[:, None]
         state = State(*(captions_of(part, len(tokens)) for part in self.start(memory)))
         contexts = unroll(state, iter(gates.unbind(1)), lambda gates, state: self._advance(gates, state, memory))
